@@ -29,6 +29,10 @@ shopt -s nullglob globstar
 seed maps fixtures/**/maps /proc/self/maps /proc/1/maps
 seed smaps fixtures/**/smaps fixtures/**/smaps_rollup /proc/self/smaps /proc/self/smaps_rollup
 seed parse_plan crates/verdict/src/plan/expected/*.toml crates/cli/tests/plan/*.toml
+seed guard_rules docs/guide/guard.md
+line guard_rules 'schema = 1\ndefault.action = "promote"\n' 'schema = 1\n[[rule]]\nname = "redis*"\nhours = ["22:00-06:00"]\nmetric = "cpi"\nprove = { pairs = 12, every = "7d" }\n'
+line guard_request '\x01GET / HTTP/1.1\r\nHost: 127.0.0.1:9646\r\n\r\n' '\x00POST /pause HTTP/1.1\r\n\r\n'
+line guard_state '{"tracks":[],"remembered":[],"paused_since":null,"fragmented":{"failures":0,"until":{"secs":0,"nanos":0}},"short_until":{"secs":0,"nanos":0},"counts":{}}'
 seed run_settings fixtures/run/*/proc/1000/environ
 seed parse_elf /bin/true
 seed numa_maps fixtures/**/numa_maps /proc/self/numa_maps
@@ -64,10 +68,11 @@ line settings '\x00w /sys/kernel/mm/transparent_hugepage/enabled - - - - madvise
     '\x02@dba - memlock unlimited\n' '\x03[Service]\nUser=a\nExecStart=/bin/a \\\\\n  %i %n\nLimitMEMLOCK=1M:infinity\n' \
     '\x04Max locked memory  8192  unlimited  bytes\n'
 line pages '7f0000000000-7f0000200000 ph\n7f0000200000-7f0000201000 s\n'
-line protocol 'stats' 'quit' 'start cache=1048576 align=2097152 seed=7' \
-    'advise collapse 7f0000000000-7f0000200000,7f0000400000-7f0000600000' 'advise cold 1000-2000' \
-    'progress fill 10 100' 'ready rows=9 start=7f0000000000 end=7f0000200000 outside=0' \
-    'stats ops=1 updates=1 nanos=1 samples=1 p50_nanos=1 p99_nanos=1' 'advised 4096' 'errno 11' 'failed no room'
+line protocol '"stats"' '"quit"' '{"start":{"cache":1048576,"align":2097152,"seed":7}}' \
+    '{"advise":{"advice":"collapse","ranges":[{"start":4096,"end":8192},{"start":12288,"end":16384}]}}' \
+    '{"progress":{"stage":"fill","done":10,"total":100}}' '{"advised":4096}' '{"errno":11}' '{"failed":"no room"}' \
+    '{"ready":{"rows":9,"segment":{"start":4096,"end":8192},"outside":0}}' \
+    '{"stats":{"operations":1,"updates":1,"nanoseconds":1,"cpu_nanoseconds":1,"samples":1,"p50_nanoseconds":1,"p99_nanoseconds":1}}'
 line metric_spec 'cmd:cat /tmp/n' 'gauge:lower:cmd:cat /tmp/n' 'redis:127.0.0.1:6379' 'postgres:host=/run/postgresql' \
     'mysql:mysql://root@127.0.0.1/db' 'http://127.0.0.1:9187/metrics#pg_stat_database_xact_commit'
 line prometheus 'a_total{x="y"}\n# HELP a b\n# TYPE a counter\na_total{x="y",z="\\"q\\""} 12 1395066363000\n' \

@@ -1,7 +1,7 @@
 //! Pages of metrics and what is picked from them. The first line is the selector.
 #![no_main]
 
-use hugeleaf_proof::metric::prometheus::{Selected, Selector, parse, quantile, select};
+use hugeleaf_proof::metric::prometheus::{Selected, Selector, locate, parse, select};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     let _ = selector.to_string();
     if let Ok(Selected::Buckets(counts)) = select(&page, &selector, true) {
         for q in [0.5, 0.99] {
-            let _ = quantile(q, &counts);
+            let _ = locate(q, &counts);
         }
     }
 });

@@ -8,6 +8,7 @@
 
 use std::any::Any;
 use std::ffi::{CStr, c_char};
+use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -199,11 +200,8 @@ impl From<MemoryError> for Failure {
 }
 
 /// Runs a call: a panic ends here, and what failed is written to `error`, where one is given.
-///
-/// # Safety
-/// `error` is NULL or the caller's own.
-pub(super) unsafe fn guard(
-    error: *mut hl_error,
+pub(super) fn guard(
+    error: Option<&mut MaybeUninit<hl_error>>,
     body: impl FnOnce() -> Result<(), Failure>,
 ) -> hl_status {
     let outcome = catch_unwind(AssertUnwindSafe(body))
@@ -212,17 +210,37 @@ pub(super) unsafe fn guard(
         Ok(()) => Failure::new(HL_OK, "", ""),
         Err(failure) => failure,
     };
-    if !error.is_null() {
-        let filled = hl_error {
+    if let Some(error) = error {
+        error.write(hl_error {
             status: failure.status,
             sys_errno: failure.errno,
             what: text(&failure.what),
             next: text(&failure.next),
-        };
-        // SAFETY: not NULL, so it is the caller's own by this function's contract.
-        unsafe { error.write_unaligned(filled) };
+        });
     }
     failure.status
+}
+
+/// Runs a call whose result goes to where the caller wants it, which must be given.
+pub(super) fn answer<T>(
+    error: Option<&mut MaybeUninit<hl_error>>,
+    to: Option<&mut MaybeUninit<T>>,
+    name: &str,
+    body: impl FnOnce() -> Result<T, Failure>,
+) -> hl_status {
+    guard(error, || {
+        let to = given(to, name)?;
+        to.write(body()?);
+        Ok(())
+    })
+}
+
+/// Frees an object, where there is one.
+pub(super) fn free<T>(object: Option<Box<T>>) {
+    guard(None, || {
+        drop(object);
+        Ok(())
+    });
 }
 
 /// A text as C takes it, cut at a character where it is too long, and then marked with "…".
@@ -245,27 +263,12 @@ pub(super) fn text<const ROOM: usize>(text: &str) -> [c_char; ROOM] {
     out
 }
 
-/// What a pointer points to.
-///
-/// # Safety
-/// `pointer` is NULL, or points to a `T` that nobody changes while the result lives.
-pub(super) unsafe fn given<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, Failure> {
-    // SAFETY: by this function's contract.
-    unsafe { pointer.as_ref() }.ok_or_else(|| Failure::null(name))
+/// What must not be NULL: an object, or where the caller wants a result.
+pub(super) fn given<T>(pointer: Option<T>, name: &str) -> Result<T, Failure> {
+    pointer.ok_or_else(|| Failure::null(name))
 }
 
-/// Writes a result to where the caller wants it.
-///
-/// # Safety
-/// `to` is NULL, or the caller's own.
-pub(super) unsafe fn give<T>(to: *mut T, name: &str, value: T) -> Result<(), Failure> {
-    check_out(to, name)?;
-    // SAFETY: not NULL, so it is the caller's own by this function's contract.
-    unsafe { to.write(value) };
-    Ok(())
-}
-
-/// Refuses a NULL before anything is done for it.
+/// Refuses a NULL.
 pub(super) fn check_out<T>(to: *const T, name: &str) -> Result<(), Failure> {
     match to.is_null() {
         true => Err(Failure::null(name)),
@@ -364,7 +367,7 @@ pub(super) unsafe trait Options: Sized + Copy {}
 /// there.
 pub(super) unsafe fn options_of<T: Options>(pointer: *const T) -> Result<T, Failure> {
     // SAFETY: by this function's contract; a first field of its size lies at the start.
-    let size = *unsafe { given(pointer.cast::<usize>(), "options") }?;
+    let size = *given(unsafe { pointer.cast::<usize>().as_ref() }, "options")?;
     let known = size_of::<T>();
     let least = size_of::<usize>();
     // A size that was forgotten is 0 or anything; nothing of ours grows to this.
@@ -429,6 +432,14 @@ mod tests {
         }
     }
 
+    fn call(error: &mut hl_error, body: impl FnOnce() -> Result<(), Failure>) -> hl_status {
+        let mut written = MaybeUninit::new(*error);
+        let status = guard(Some(&mut written), body);
+        // SAFETY: it was there before, too.
+        *error = unsafe { written.assume_init() };
+        status
+    }
+
     #[test]
     fn a_panic_ends_here() {
         let mut error = hl_error {
@@ -437,16 +448,13 @@ mod tests {
             what: [0; HL_TEXT],
             next: [0; HL_TEXT],
         };
-        // SAFETY: the error is this function's own.
-        let status = unsafe { guard(&raw mut error, || panic!("number {}", 7)) };
+        let status = call(&mut error, || panic!("number {}", 7));
         assert_eq!((status, error.status), (HL_PANIC, HL_PANIC));
         assert_eq!(read(&error.what), "number 7");
-        // SAFETY: as above.
-        let status = unsafe { guard(&raw mut error, || Ok(())) };
+        let status = call(&mut error, || Ok(()));
         assert_eq!((status, error.sys_errno), (HL_OK, 0));
         assert_eq!(read(&error.what), "");
-        // SAFETY: NULL is allowed.
-        let status = unsafe { guard(std::ptr::null_mut(), || panic!("unseen")) };
+        let status = guard(None, || panic!("unseen"));
         assert_eq!(status, HL_PANIC);
     }
 

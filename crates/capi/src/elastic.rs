@@ -6,8 +6,9 @@
 //! numbers: one that stands for nothing is an error, not a hazard.
 
 use std::ffi::{c_char, c_void};
+use std::mem::MaybeUninit;
 
-use super::call::{self, Failure, Options, guard};
+use super::call::{self, Failure, Options, answer, guard};
 use super::{hl_error, hl_extent, hl_handle, hl_kind, hl_status};
 use hugeleaf::{
     Bytes, Component, ComponentInfo, Elastic, ElasticError, ElasticOptions, Granule, Handle, Info,
@@ -30,9 +31,7 @@ pub type hl_granule = u64;
 ///
 /// A granule belongs to a component, and to the process that took it: when that one has ended,
 /// however that happened, `hl_elastic_recover` in any other returns it.
-pub struct hl_elastic {
-    elastic: Elastic,
-}
+pub struct hl_elastic(Elastic);
 
 /// What is asked for. Zero all of it, then set `size`, `max_bytes` and `ladder`; the rest may stay 0.
 #[repr(C)]
@@ -229,17 +228,14 @@ impl From<ElasticError> for Failure {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_elastic_new(
     options: *const hl_elastic_options,
-    elastic: *mut *mut hl_elastic,
-    error: *mut hl_error,
+    elastic: Option<&mut MaybeUninit<Box<hl_elastic>>>,
+    error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    let body = || {
-        call::check_out(elastic, "elastic")?;
+    answer(error, elastic, "elastic", || {
         // SAFETY: NULL or options, as the header says.
         let options = unsafe { read_options(options) }?;
-        hand_out(Elastic::new(&options)?, elastic)
-    };
-    // SAFETY: the caller's own or NULL, as the header says.
-    unsafe { guard(error, body) }
+        Ok(Box::new(hl_elastic(Elastic::new(&options)?)))
+    })
 }
 
 /// Reads the options.
@@ -270,58 +266,36 @@ unsafe fn read_options(options: *const hl_elastic_options) -> Result<ElasticOpti
     Ok(read)
 }
 
-fn hand_out(made: Elastic, to: *mut *mut hl_elastic) -> Result<(), Failure> {
-    let made = Box::into_raw(Box::new(hl_elastic { elastic: made }));
-    // SAFETY: checked for NULL by the caller before anything was taken; the caller's own.
-    unsafe { call::give(to, "elastic", made) }
-}
-
 /// Gives back what this process took, and its addresses. Other processes keep what they took. NULL
 /// is nothing to do. No other thread may be using the elastic.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hl_elastic_free(elastic: *mut hl_elastic) {
-    let body = || {
-        if !elastic.is_null() {
-            // SAFETY: it came from `Box::into_raw` above and is not used again.
-            drop(unsafe { Box::from_raw(elastic) });
-        }
-        Ok(())
-    };
-    // SAFETY: no error is asked for.
-    unsafe { guard(std::ptr::null_mut(), body) };
+pub extern "C" fn hl_elastic_free(elastic: Option<Box<hl_elastic>>) {
+    call::free(elastic);
 }
 
 /// What is taken and returned as one, in bytes; 0 of NULL. Any thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hl_elastic_granule(elastic: *const hl_elastic) -> u64 {
-    // SAFETY: NULL or an elastic, as the header says.
-    let elastic = unsafe { elastic.as_ref() };
-    elastic.map_or(0, |e| e.elastic.granule().bytes().get())
+pub extern "C" fn hl_elastic_granule(elastic: Option<&hl_elastic>) -> u64 {
+    elastic.map_or(0, |e| e.0.granule().bytes().get())
 }
 
 /// The most there can ever be, in bytes; 0 of NULL. Any thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hl_elastic_max(elastic: *const hl_elastic) -> u64 {
-    // SAFETY: NULL or an elastic, as the header says.
-    let elastic = unsafe { elastic.as_ref() };
-    elastic.map_or(0, |e| e.elastic.max().get())
+pub extern "C" fn hl_elastic_max(elastic: Option<&hl_elastic>) -> u64 {
+    elastic.map_or(0, |e| e.0.max().get())
 }
 
 /// How much may be held at a time, in bytes; 0 of NULL. Any thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hl_elastic_target(elastic: *const hl_elastic) -> u64 {
-    // SAFETY: NULL or an elastic, as the header says.
-    let elastic = unsafe { elastic.as_ref() };
-    elastic.map_or(0, |e| e.elastic.target().get())
+pub extern "C" fn hl_elastic_target(elastic: Option<&hl_elastic>) -> u64 {
+    elastic.map_or(0, |e| e.0.target().get())
 }
 
 /// How much is held by all components, in bytes, with what is being taken and returned just now;
 /// 0 of NULL. Any thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hl_elastic_held(elastic: *const hl_elastic) -> u64 {
-    // SAFETY: NULL or an elastic, as the header says.
-    let elastic = unsafe { elastic.as_ref() };
-    elastic.map_or(0, |e| e.elastic.held().get())
+pub extern "C" fn hl_elastic_held(elastic: Option<&hl_elastic>) -> u64 {
+    elastic.map_or(0, |e| e.0.held().get())
 }
 
 /// Raises or lowers the target, in bytes, for all processes. Lowering takes nothing away: `*above`
@@ -330,24 +304,18 @@ pub unsafe extern "C" fn hl_elastic_held(elastic: *const hl_elastic) -> u64 {
 ///
 /// Errors: `HL_INVALID` for more than the maximum; `HL_FORKED`, `HL_STUCK`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hl_elastic_set_target(
-    elastic: *const hl_elastic,
+pub extern "C" fn hl_elastic_set_target(
+    elastic: Option<&hl_elastic>,
     target_bytes: u64,
-    above: *mut u64,
-    error: *mut hl_error,
+    above: Option<&mut MaybeUninit<u64>>,
+    error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    let body = || {
-        // SAFETY: NULL or an elastic, as the header says.
-        let elastic = unsafe { call::given(elastic, "elastic") }?;
-        let more = elastic.elastic.set_target(Bytes(target_bytes))?;
-        match above.is_null() {
-            true => Ok(()),
-            // SAFETY: the caller's own, as the header says.
-            false => unsafe { call::give(above, "above", more.get()) },
-        }
-    };
-    // SAFETY: the caller's own or NULL, as the header says.
-    unsafe { guard(error, body) }
+    guard(error, || {
+        let elastic = call::given(elastic, "elastic")?;
+        let more = elastic.0.set_target(Bytes(target_bytes))?;
+        above.map(|to| to.write(more.get()));
+        Ok(())
+    })
 }
 
 /// Finds the component of that name (1 to 47 bytes), or makes it. One that is not `resizable` (0)
@@ -357,24 +325,18 @@ pub unsafe extern "C" fn hl_elastic_set_target(
 /// `HL_FORKED`, `HL_STUCK`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_elastic_component(
-    elastic: *const hl_elastic,
+    elastic: Option<&hl_elastic>,
     name: *const c_char,
     resizable: u32,
-    component: *mut hl_component,
-    error: *mut hl_error,
+    component: Option<&mut MaybeUninit<hl_component>>,
+    error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    let body = || {
-        // SAFETY: NULL or an elastic, as the header says.
-        let elastic = unsafe { call::given(elastic, "elastic") }?;
+    answer(error, component, "component", || {
+        let elastic = call::given(elastic, "elastic")?;
         // SAFETY: NULL or a text, as the header says.
         let name = unsafe { call::text_of(name, "name") }?;
-        call::check_out(component, "component")?;
-        let found = elastic.elastic.component(name, resizable != 0)?;
-        // SAFETY: the caller's own, as the header says.
-        unsafe { call::give(component, "component", found.to_number()) }
-    };
-    // SAFETY: the caller's own or NULL, as the header says.
-    unsafe { guard(error, body) }
+        Ok(elastic.0.component(name, resizable != 0)?.to_number())
+    })
 }
 
 /// Takes `count` granules into `granules`, or none: populated, zeroed, within all limits, and so
@@ -386,26 +348,23 @@ pub unsafe extern "C" fn hl_elastic_component(
 /// taken then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_elastic_take(
-    elastic: *const hl_elastic,
+    elastic: Option<&hl_elastic>,
     component: hl_component,
     granules: *mut hl_granule,
     count: usize,
-    error: *mut hl_error,
+    error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    let body = || {
-        // SAFETY: NULL or an elastic, as the header says.
-        let elastic = unsafe { call::given(elastic, "elastic") }?;
+    guard(error, || {
+        let elastic = call::given(elastic, "elastic")?;
         if count > 0 {
             call::check_out(granules, "granules")?;
         }
         let component = Component::from_number(component);
-        let taken = elastic.elastic.take_many(component, count)?;
+        let taken = elastic.0.take_many(component, count)?;
         // SAFETY: the caller's own and of that length, as the header says.
         unsafe { write_names(granules, count, &taken) };
         Ok(())
-    };
-    // SAFETY: the caller's own or NULL, as the header says.
-    unsafe { guard(error, body) }
+    })
 }
 
 /// Writes names into the caller's array.
@@ -437,22 +396,19 @@ unsafe fn read_names(from: *const hl_granule, count: usize) -> Result<Vec<Granul
 /// `HL_NOT_YET_BACK`: none is held any more, but the system refused some of the memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_elastic_give_back(
-    elastic: *const hl_elastic,
+    elastic: Option<&hl_elastic>,
     component: hl_component,
     granules: *const hl_granule,
     count: usize,
-    error: *mut hl_error,
+    error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    let body = || {
-        // SAFETY: NULL or an elastic, as the header says.
-        let elastic = unsafe { call::given(elastic, "elastic") }?;
+    guard(error, || {
+        let elastic = call::given(elastic, "elastic")?;
         // SAFETY: the caller's own and of that length, as the header says.
         let names = unsafe { read_names(granules, count) }?;
         let component = Component::from_number(component);
-        Ok(elastic.elastic.give_back(component, &names)?)
-    };
-    // SAFETY: the caller's own or NULL, as the header says.
-    unsafe { guard(error, body) }
+        Ok(elastic.0.give_back(component, &names)?)
+    })
 }
 
 /// Hands `count` granules from one component to another, all or none, with what they hold: no
@@ -463,26 +419,23 @@ pub unsafe extern "C" fn hl_elastic_give_back(
 /// Errors: as `hl_elastic_give_back`, for either component; nothing has changed then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_elastic_transfer(
-    elastic: *const hl_elastic,
+    elastic: Option<&hl_elastic>,
     from: hl_component,
     to: hl_component,
     granules: *mut hl_granule,
     count: usize,
-    error: *mut hl_error,
+    error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    let body = || {
-        // SAFETY: NULL or an elastic, as the header says.
-        let elastic = unsafe { call::given(elastic, "elastic") }?;
+    guard(error, || {
+        let elastic = call::given(elastic, "elastic")?;
         // SAFETY: the caller's own and of that length, as the header says.
         let names = unsafe { read_names(granules, count) }?;
         let (from, to) = (Component::from_number(from), Component::from_number(to));
-        let renamed = elastic.elastic.transfer(from, to, &names)?;
+        let renamed = elastic.0.transfer(from, to, &names)?;
         // SAFETY: as above.
         unsafe { write_names(granules, count, &renamed) };
         Ok(())
-    };
-    // SAFETY: the caller's own or NULL, as the header says.
-    unsafe { guard(error, body) }
+    })
 }
 
 /// Where a granule lies in this process, in `*address`: valid for `hl_elastic_granule` bytes until it
@@ -491,21 +444,15 @@ pub unsafe extern "C" fn hl_elastic_transfer(
 /// Errors: `HL_NOT_HELD`, `HL_INVALID`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_elastic_address(
-    elastic: *const hl_elastic,
+    elastic: Option<&hl_elastic>,
     granule: hl_granule,
-    address: *mut *mut c_void,
-    error: *mut hl_error,
+    address: Option<&mut MaybeUninit<*mut c_void>>,
+    error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    let body = || {
-        // SAFETY: NULL or an elastic, as the header says.
-        let elastic = unsafe { call::given(elastic, "elastic") }?;
-        call::check_out(address, "address")?;
-        let found = elastic.elastic.address(Granule::from_number(granule))?;
-        // SAFETY: the caller's own, as the header says.
-        unsafe { call::give(address, "address", found.cast()) }
-    };
-    // SAFETY: the caller's own or NULL, as the header says.
-    unsafe { guard(error, body) }
+    answer(error, address, "address", || {
+        let elastic = call::given(elastic, "elastic")?;
+        Ok(elastic.0.address(Granule::from_number(granule))?.cast())
+    })
 }
 
 /// What every granule that is held is on now, whoever holds it, in order of address; `extents` and
@@ -514,21 +461,18 @@ pub unsafe extern "C" fn hl_elastic_address(
 /// Errors: `HL_INVALID`, `HL_MORE`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`, `HL_DAMAGED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_elastic_extents(
-    elastic: *const hl_elastic,
+    elastic: Option<&hl_elastic>,
     extents: *mut hl_extent,
     count: *mut usize,
-    error: *mut hl_error,
+    error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    let body = || {
-        // SAFETY: NULL or an elastic, as the header says.
-        let elastic = unsafe { call::given(elastic, "elastic") }?;
-        let found = elastic.elastic.extents()?;
+    guard(error, || {
+        let elastic = call::given(elastic, "elastic")?;
+        let found = elastic.0.extents()?;
         let found = found.iter().map(hl_extent::from);
         // SAFETY: the caller's own, as the header says.
         unsafe { call::fill(extents, count, "extents", found) }
-    };
-    // SAFETY: the caller's own or NULL, as the header says.
-    unsafe { guard(error, body) }
+    })
 }
 
 /// The table of components, as Oracle shows it in v$sgainfo: what stands around it in `*totals` (may
@@ -539,27 +483,21 @@ pub unsafe extern "C" fn hl_elastic_extents(
 /// Errors: `HL_INVALID`, `HL_MORE`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`, `HL_DAMAGED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_elastic_info(
-    elastic: *const hl_elastic,
-    totals: *mut hl_elastic_totals,
+    elastic: Option<&hl_elastic>,
+    totals: Option<&mut MaybeUninit<hl_elastic_totals>>,
     components: *mut hl_component_info,
     count: *mut usize,
-    error: *mut hl_error,
+    error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    let body = || {
-        // SAFETY: NULL or an elastic, as the header says.
-        let elastic = unsafe { call::given(elastic, "elastic") }?;
+    guard(error, || {
+        let elastic = call::given(elastic, "elastic")?;
         call::check_out(count, "count")?;
-        let table = elastic.elastic.info()?;
-        if !totals.is_null() {
-            // SAFETY: the caller's own, as the header says.
-            unsafe { call::give(totals, "totals", hl_elastic_totals::from(&table)) }?;
-        }
+        let table = elastic.0.info()?;
+        totals.map(|to| to.write((&table).into()));
         let lines = table.components.iter().map(hl_component_info::from);
         // SAFETY: the caller's own, as the header says.
         unsafe { call::fill(components, count, "components", lines) }
-    };
-    // SAFETY: the caller's own or NULL, as the header says.
-    unsafe { guard(error, body) }
+    })
 }
 
 /// Gives back what processes held that have ended, however they did; what came back in `*recovered`
@@ -567,42 +505,33 @@ pub unsafe extern "C" fn hl_elastic_info(
 ///
 /// Errors: `HL_NOT_YET_BACK`, `HL_FORKED`, `HL_STUCK`, `HL_DAMAGED`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hl_elastic_recover(
-    elastic: *const hl_elastic,
-    recovered: *mut hl_recovered,
-    error: *mut hl_error,
+pub extern "C" fn hl_elastic_recover(
+    elastic: Option<&hl_elastic>,
+    recovered: Option<&mut MaybeUninit<hl_recovered>>,
+    error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    let body = || {
-        // SAFETY: NULL or an elastic, as the header says.
-        let elastic = unsafe { call::given(elastic, "elastic") }?;
-        let done = hl_recovered::from(elastic.elastic.recover()?);
-        match recovered.is_null() {
-            true => Ok(()),
-            // SAFETY: the caller's own, as the header says.
-            false => unsafe { call::give(recovered, "recovered", done) },
-        }
-    };
-    // SAFETY: the caller's own or NULL, as the header says.
-    unsafe { guard(error, body) }
+    guard(error, || {
+        let elastic = call::given(elastic, "elastic")?;
+        let done = hl_recovered::from(elastic.0.recover()?);
+        recovered.map(|to| to.write(done));
+        Ok(())
+    })
 }
 
 /// Sends a shared elastic over a connected Unix stream socket; as `hl_region_send`. Any thread.
 ///
 /// Errors: `HL_INVALID`, `HL_NOT_SHARED`, `HL_SYSTEM`, `HL_FORKED`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hl_elastic_send(
-    elastic: *const hl_elastic,
+pub extern "C" fn hl_elastic_send(
+    elastic: Option<&hl_elastic>,
     socket: i32,
-    error: *mut hl_error,
+    error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    let body = || {
-        // SAFETY: NULL or an elastic, as the header says.
-        let elastic = unsafe { call::given(elastic, "elastic") }?;
-        let handle = elastic.elastic.handle()?;
+    guard(error, || {
+        let elastic = call::given(elastic, "elastic")?;
+        let handle = elastic.0.handle()?;
         Ok(handle.send(&call::socket_of(socket)?)?)
-    };
-    // SAFETY: the caller's own or NULL, as the header says.
-    unsafe { guard(error, body) }
+    })
 }
 
 /// Waits for what `hl_elastic_send` sends, and attaches it; as `hl_region_receive`. `*elastic` is the
@@ -611,18 +540,15 @@ pub unsafe extern "C" fn hl_elastic_send(
 /// Errors: `HL_INVALID`, `HL_BAD_HANDLE`, `HL_TOO_MANY`, `HL_DAMAGED`, `HL_SYSTEM`; `*elastic` stays as it
 /// was.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hl_elastic_receive(
+pub extern "C" fn hl_elastic_receive(
     socket: i32,
-    elastic: *mut *mut hl_elastic,
-    error: *mut hl_error,
+    elastic: Option<&mut MaybeUninit<Box<hl_elastic>>>,
+    error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    let body = || {
-        call::check_out(elastic, "elastic")?;
+    answer(error, elastic, "elastic", || {
         let handle = Handle::receive(&call::socket_of(socket)?)?;
-        hand_out(Elastic::attach(&handle)?, elastic)
-    };
-    // SAFETY: the caller's own or NULL, as the header says.
-    unsafe { guard(error, body) }
+        Ok(Box::new(hl_elastic(Elastic::attach(&handle)?)))
+    })
 }
 
 /// Readies a shared elastic for children that this process starts; as `hl_region_inheritable`. Any
@@ -630,21 +556,15 @@ pub unsafe extern "C" fn hl_elastic_receive(
 ///
 /// Errors: `HL_INVALID`, `HL_NOT_SHARED`, `HL_SYSTEM`, `HL_FORKED`; `*handle` stays as it was.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hl_elastic_inheritable(
-    elastic: *const hl_elastic,
-    handle: *mut *mut hl_handle,
-    error: *mut hl_error,
+pub extern "C" fn hl_elastic_inheritable(
+    elastic: Option<&hl_elastic>,
+    handle: Option<&mut MaybeUninit<Box<hl_handle>>>,
+    error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    let body = || {
-        // SAFETY: NULL or an elastic, as the header says.
-        let elastic = unsafe { call::given(elastic, "elastic") }?;
-        call::check_out(handle, "handle")?;
-        let made = hl_handle::inheritable(elastic.elastic.handle()?)?;
-        // SAFETY: the caller's own, as the header says.
-        unsafe { call::give(handle, "handle", Box::into_raw(made)) }
-    };
-    // SAFETY: the caller's own or NULL, as the header says.
-    unsafe { guard(error, body) }
+    answer(error, handle, "handle", || {
+        let elastic = call::given(elastic, "elastic")?;
+        hl_handle::inheritable(elastic.0.handle()?)
+    })
 }
 
 /// In a child: attaches the elastic behind the line that its parent got from `hl_handle_line`; as
@@ -655,15 +575,12 @@ pub unsafe extern "C" fn hl_elastic_inheritable(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_elastic_attach_inherited(
     line: *const c_char,
-    elastic: *mut *mut hl_elastic,
-    error: *mut hl_error,
+    elastic: Option<&mut MaybeUninit<Box<hl_elastic>>>,
+    error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    let body = || {
-        call::check_out(elastic, "elastic")?;
+    answer(error, elastic, "elastic", || {
         // SAFETY: NULL or a text, as the header says.
         let handle = unsafe { call::inherited(line) }?;
-        hand_out(Elastic::attach(&handle)?, elastic)
-    };
-    // SAFETY: the caller's own or NULL, as the header says.
-    unsafe { guard(error, body) }
+        Ok(Box::new(hl_elastic(Elastic::attach(&handle)?)))
+    })
 }

@@ -17,8 +17,9 @@
 // What a caller has to keep to stands at the head of the header, once for all functions.
 #![allow(clippy::missing_safety_doc)]
 //! # Safety
-//! Pointers come from C. Each function says what they must point to; NULL is checked everywhere.
-//! Nothing that C can set is a Rust enum or reference before it was checked.
+//! Pointers come from C. Each function says what they must point to. One that leads to an object of
+//! ours or to where a result goes is an optional reference, and NULL is none; the others are raw until
+//! they were checked. Nothing that C can set is a Rust enum before it was checked.
 
 mod call;
 mod region;

@@ -5,16 +5,15 @@
 //! whoever calls. [`Region`] is shared between threads as it is.
 
 use std::ffi::{CString, c_char, c_void};
+use std::mem::MaybeUninit;
 
-use super::call::{self, Failure, Options, guard};
+use super::call::{self, Failure, Options, answer, guard};
 use super::{hl_error, hl_extent, hl_progress, hl_status};
 use hugeleaf::{Bytes, Handle, Region, RegionOptions};
 
 /// One contiguous range of memory, populated, on the best pages available. Any thread may
 /// use it, several at a time; only `hl_region_free` needs it alone.
-pub struct hl_region {
-    region: Region,
-}
+pub struct hl_region(Region);
 
 /// Descriptors on their way to a child, and the line that names them.
 pub struct hl_handle {
@@ -101,11 +100,10 @@ unsafe fn read_options(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_region_new(
     options: *const hl_region_options,
-    region: *mut *mut hl_region,
-    error: *mut hl_error,
+    region: Option<&mut MaybeUninit<Box<hl_region>>>,
+    error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    let body = || {
-        call::check_out(region, "region")?;
+    answer(error, region, "region", || {
         // SAFETY: the caller's, as the header says.
         let (options, given) = unsafe { read_options(options) }?;
         let made = Region::with_progress(&options, &mut |done, total| {
@@ -114,48 +112,28 @@ pub unsafe extern "C" fn hl_region_new(
                 unsafe { told(done.get(), total.get(), given.progress_data) };
             }
         })?;
-        hand_out(made, region)
-    };
-    // SAFETY: the caller's own or NULL, as the header says.
-    unsafe { guard(error, body) }
-}
-
-fn hand_out(made: Region, to: *mut *mut hl_region) -> Result<(), Failure> {
-    let made = Box::into_raw(Box::new(hl_region { region: made }));
-    // SAFETY: checked for NULL by the caller before anything was taken; the caller's own.
-    unsafe { call::give(to, "region", made) }
+        Ok(Box::new(hl_region(made)))
+    })
 }
 
 /// Gives all of its memory back; its addresses are no longer valid. NULL is nothing to do. No
 /// other thread may be using the region.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hl_region_free(region: *mut hl_region) {
-    let body = || {
-        if !region.is_null() {
-            // SAFETY: it came from `Box::into_raw` above and is not used again.
-            drop(unsafe { Box::from_raw(region) });
-        }
-        Ok(())
-    };
-    // SAFETY: no error is asked for.
-    unsafe { guard(std::ptr::null_mut(), body) };
+pub extern "C" fn hl_region_free(region: Option<Box<hl_region>>) {
+    call::free(region);
 }
 
 /// Its first byte, zeroed when it was made; NULL of NULL. Valid for `hl_region_length` bytes until
 /// `hl_region_free`. It never moves. Do not use mremap(2) or munmap(2) on it. Any thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hl_region_address(region: *const hl_region) -> *mut c_void {
-    // SAFETY: NULL or a region, as the header says.
-    let region = unsafe { region.as_ref() };
-    region.map_or(std::ptr::null_mut(), |r| r.region.as_ptr().cast())
+pub extern "C" fn hl_region_address(region: Option<&hl_region>) -> *mut c_void {
+    region.map_or(std::ptr::null_mut(), |r| r.0.as_ptr().cast())
 }
 
 /// Its length in bytes; 0 of NULL. Any thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hl_region_length(region: *const hl_region) -> u64 {
-    // SAFETY: NULL or a region, as the header says.
-    let region = unsafe { region.as_ref() };
-    region.map_or(0, |r| r.region.len().get())
+pub extern "C" fn hl_region_length(region: Option<&hl_region>) -> u64 {
+    region.map_or(0, |r| r.0.len().get())
 }
 
 /// What it is on now, in order of address: read back from the kernel at each call. `*count` is the
@@ -165,21 +143,18 @@ pub unsafe extern "C" fn hl_region_length(region: *const hl_region) -> u64 {
 /// Errors: `HL_INVALID`, `HL_MORE`, `HL_SYSTEM`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_region_extents(
-    region: *const hl_region,
+    region: Option<&hl_region>,
     extents: *mut hl_extent,
     count: *mut usize,
-    error: *mut hl_error,
+    error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    let body = || {
-        // SAFETY: NULL or a region, as the header says.
-        let region = unsafe { call::given(region, "region") }?;
-        let found = region.region.extents()?;
+    guard(error, || {
+        let region = call::given(region, "region")?;
+        let found = region.0.extents()?;
         let found = found.iter().map(hl_extent::from);
         // SAFETY: the caller's own, as the header says.
         unsafe { call::fill(extents, count, "extents", found) }
-    };
-    // SAFETY: the caller's own or NULL, as the header says.
-    unsafe { guard(error, body) }
+    })
 }
 
 /// How much of it is on pages larger than the base page, from 0.0 to 1.0, in `*coverage`. Any
@@ -187,21 +162,15 @@ pub unsafe extern "C" fn hl_region_extents(
 ///
 /// Errors: `HL_INVALID`, `HL_SYSTEM`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hl_region_coverage(
-    region: *const hl_region,
-    coverage: *mut f64,
-    error: *mut hl_error,
+pub extern "C" fn hl_region_coverage(
+    region: Option<&hl_region>,
+    coverage: Option<&mut MaybeUninit<f64>>,
+    error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    let body = || {
-        // SAFETY: NULL or a region, as the header says.
-        let region = unsafe { call::given(region, "region") }?;
-        call::check_out(coverage, "coverage")?;
-        let share = region.region.coverage()?;
-        // SAFETY: the caller's own, as the header says.
-        unsafe { call::give(coverage, "coverage", share) }
-    };
-    // SAFETY: the caller's own or NULL, as the header says.
-    unsafe { guard(error, body) }
+    answer(error, coverage, "coverage", || {
+        let region = call::given(region, "region")?;
+        Ok(region.0.coverage()?)
+    })
 }
 
 /// Sends a shared region to the process at the other end of a connected Unix stream socket
@@ -210,19 +179,16 @@ pub unsafe extern "C" fn hl_region_coverage(
 ///
 /// Errors: `HL_INVALID`, `HL_NOT_SHARED`, `HL_SYSTEM`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hl_region_send(
-    region: *const hl_region,
+pub extern "C" fn hl_region_send(
+    region: Option<&hl_region>,
     socket: i32,
-    error: *mut hl_error,
+    error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    let body = || {
-        // SAFETY: NULL or a region, as the header says.
-        let region = unsafe { call::given(region, "region") }?;
-        let handle = region.region.handle()?;
+    guard(error, || {
+        let region = call::given(region, "region")?;
+        let handle = region.0.handle()?;
         Ok(handle.send(&call::socket_of(socket)?)?)
-    };
-    // SAFETY: the caller's own or NULL, as the header says.
-    unsafe { guard(error, body) }
+    })
 }
 
 /// Waits for what `hl_region_send` sends, and maps it here, at an address of this process's own.
@@ -232,18 +198,15 @@ pub unsafe extern "C" fn hl_region_send(
 ///
 /// Errors: `HL_INVALID`, `HL_BAD_HANDLE`, `HL_SYSTEM`; `*region` stays as it was.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hl_region_receive(
+pub extern "C" fn hl_region_receive(
     socket: i32,
-    region: *mut *mut hl_region,
-    error: *mut hl_error,
+    region: Option<&mut MaybeUninit<Box<hl_region>>>,
+    error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    let body = || {
-        call::check_out(region, "region")?;
+    answer(error, region, "region", || {
         let handle = Handle::receive(&call::socket_of(socket)?)?;
-        hand_out(Region::attach(&handle)?, region)
-    };
-    // SAFETY: the caller's own or NULL, as the header says.
-    unsafe { guard(error, body) }
+        Ok(Box::new(hl_region(Region::attach(&handle)?)))
+    })
 }
 
 /// Readies a shared region for children that this process starts with exec(3): `hl_handle_line`
@@ -253,44 +216,28 @@ pub unsafe extern "C" fn hl_region_receive(
 ///
 /// Errors: `HL_INVALID`, `HL_NOT_SHARED`, `HL_SYSTEM`; `*handle` stays as it was.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hl_region_inheritable(
-    region: *const hl_region,
-    handle: *mut *mut hl_handle,
-    error: *mut hl_error,
+pub extern "C" fn hl_region_inheritable(
+    region: Option<&hl_region>,
+    handle: Option<&mut MaybeUninit<Box<hl_handle>>>,
+    error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    let body = || {
-        // SAFETY: NULL or a region, as the header says.
-        let region = unsafe { call::given(region, "region") }?;
-        call::check_out(handle, "handle")?;
-        let made = hl_handle::inheritable(region.region.handle()?)?;
-        // SAFETY: the caller's own, as the header says.
-        unsafe { call::give(handle, "handle", Box::into_raw(made)) }
-    };
-    // SAFETY: the caller's own or NULL, as the header says.
-    unsafe { guard(error, body) }
+    answer(error, handle, "handle", || {
+        let region = call::given(region, "region")?;
+        hl_handle::inheritable(region.0.handle()?)
+    })
 }
 
 /// One line for an environment variable or an argument of a child; NULL of NULL. Lives as long as
 /// the handle. Any thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hl_handle_line(handle: *const hl_handle) -> *const c_char {
-    // SAFETY: NULL or a handle, as the header says.
-    let handle = unsafe { handle.as_ref() };
+pub unsafe extern "C" fn hl_handle_line(handle: Option<&hl_handle>) -> *const c_char {
     handle.map_or(std::ptr::null(), |h| h.line.as_ptr())
 }
 
 /// Closes a handle's descriptors in this process. NULL is nothing to do.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hl_handle_free(handle: *mut hl_handle) {
-    let body = || {
-        if !handle.is_null() {
-            // SAFETY: it came from `Box::into_raw` and is not used again.
-            drop(unsafe { Box::from_raw(handle) });
-        }
-        Ok(())
-    };
-    // SAFETY: no error is asked for.
-    unsafe { guard(std::ptr::null_mut(), body) };
+pub unsafe extern "C" fn hl_handle_free(handle: Option<Box<hl_handle>>) {
+    call::free(handle);
 }
 
 /// In a child: maps the region behind the line that its parent got from `hl_handle_line`. The
@@ -300,15 +247,12 @@ pub unsafe extern "C" fn hl_handle_free(handle: *mut hl_handle) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_region_attach_inherited(
     line: *const c_char,
-    region: *mut *mut hl_region,
-    error: *mut hl_error,
+    region: Option<&mut MaybeUninit<Box<hl_region>>>,
+    error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    let body = || {
-        call::check_out(region, "region")?;
+    answer(error, region, "region", || {
         // SAFETY: NULL or a text, as the header says.
         let handle = unsafe { call::inherited(line) }?;
-        hand_out(Region::attach(&handle)?, region)
-    };
-    // SAFETY: the caller's own or NULL, as the header says.
-    unsafe { guard(error, body) }
+        Ok(Box::new(hl_region(Region::attach(&handle)?)))
+    })
 }

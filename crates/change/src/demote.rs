@@ -7,16 +7,14 @@ use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::{Advice, Errno, Kernel, Pid, SysError};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-use crate::blocks::{self, Rules};
+use crate::blocks;
 use crate::error::ChangeError;
-use crate::mover::unreached;
-use crate::options::{DemoteOptions, Percent, ranges_of};
-use crate::outcome::{Method, Progress, Reason, Skipped, Stage, StoppedBy};
-use crate::sink::{DryRun, Real, Sink};
+use crate::options::DemoteOptions;
+use crate::outcome::{Method, Progress, Reason, Skipped, Stage};
 use crate::split::{self, Splitter};
-use crate::whole::Outcome;
+use crate::whole::{self, Outcome};
 use crate::work::{Context, Job, State, Work};
-use crate::{pacer, privilege, readback, totals, work, zeros};
+use crate::{pacer, privilege, readback, work, zeros};
 
 /// How often a huge page is tried that stayed whole though the kernel reported success: somebody
 /// held a reference to it for a moment.
@@ -52,13 +50,8 @@ pub fn demote(
         host,
         stop,
     };
-    let sink: Box<dyn Sink> = match options.dry_run {
-        true => Box::new(DryRun),
-        false => Box::new(Real(kernel)),
-    };
     // Splitting needs next to no memory, so there is no floor to keep.
-    let mut job = Job::new(context, sink, progress, options.budget, Bytes::ZERO);
-    job.report(Stage::Planning, None);
+    let mut job = Job::new(context, progress, options.budget, Bytes::ZERO);
     let (mut works, skipped) = plan_all(&context, pids, options, huge)?;
     job.total = works.iter().map(|w| w.plan.asked()).sum();
     if !options.dry_run {
@@ -69,7 +62,14 @@ pub fn demote(
             splitter.split_shared(&mut job, work, options, by_file);
         }
     }
-    Ok(finish(job, works, skipped, huge, options))
+    Ok(whole::finish(
+        job,
+        works,
+        skipped,
+        huge,
+        false,
+        options.dry_run,
+    ))
 }
 
 fn plan_all(
@@ -80,16 +80,8 @@ fn plan_all(
 ) -> Result<(Vec<Work>, Vec<Skipped>), ChangeError> {
     let probe = (!options.dry_run).then_some(Advice::Cold);
     let (open, skipped) = work::open_all(context.kernel, context.root, context.host, pids, probe)?;
-    let rules = Rules {
-        host: context.host,
-        huge,
-        base: context.kernel.base_page(),
-        min_resident: Percent::ALL,
-        only: open
-            .iter()
-            .map(|(_, process)| ranges_of(options.only.as_deref(), process.pid))
-            .collect(),
-    };
+    let pids: Vec<Pid> = open.iter().map(|(_, process)| process.pid).collect();
+    let rules = work::rules(context, &pids, options.only.as_deref(), huge);
     let each = open
         .into_iter()
         .enumerate()
@@ -98,37 +90,6 @@ fn plan_all(
             Work::new(identity, before, plan)
         });
     Ok((each.collect(), skipped))
-}
-
-fn finish(
-    mut job: Job<'_>,
-    mut works: Vec<Work>,
-    skipped: Vec<Skipped>,
-    huge: PageSize,
-    options: &DemoteOptions,
-) -> Outcome {
-    job.report(Stage::ReadingBack, None);
-    let unreached = unreached(job.stopped_by);
-    let each = works.iter_mut();
-    let processes: Vec<_> = match options.dry_run {
-        true => each.map(|w| readback::planned(w)).collect(),
-        false => each
-            .map(|w| readback::outcome(&job.context, w, false, unreached))
-            .collect(),
-    };
-    Outcome {
-        totals: totals::of(&works, &processes),
-        processes,
-        skipped,
-        interrupted: job.stopped_by == Some(StoppedBy::Signal),
-        stopped_by: job.stopped_by,
-        dry_run: options.dry_run,
-        estimated_seconds: None,
-        seconds: job.elapsed().as_secs_f64(),
-        moving_seconds: job.moving.as_secs_f64(),
-        held_back_seconds: job.held_back.as_secs_f64(),
-        huge_page: huge,
-    }
 }
 
 /// By MADV_COLD; where `but_shared`, what several processes map is left to the file.
@@ -182,7 +143,9 @@ fn pass_over(job: &mut Job<'_>, work: &mut Work, todo: &[usize], most: usize, ba
                 Range::new(start, start + base.bytes().get()).ok()
             })
             .collect();
-        let answer = job.call(work, &pages, Advice::Cold);
+        let answer = job.call(work, |kernel, process| {
+            kernel.process_madvise(process, &pages, Advice::Cold)
+        });
         let through = match &answer {
             Ok(done) => usize::try_from(base.pages_for(*done).get())
                 .unwrap_or(0)

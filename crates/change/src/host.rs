@@ -8,6 +8,7 @@
 //!
 //! All changes go through one [`HostSink`]. Nothing here knows plans, and nothing prints.
 
+mod advice;
 mod apply;
 mod block;
 mod error;

@@ -1,10 +1,12 @@
 //! The only writer: moves memory of running processes onto larger pages and back, and makes the
-//! steps of a plan on the host ([`host`]).
+//! steps of a plan on the host ([`host`]). [`standing`] says how it stands by them, and [`start`] starts
+//! programs on larger pages.
 //!
 //! Moving goes in three steps, each in a module of its own. [`blocks`] looks at what was read
 //! of the processes and says which blocks may be moved and why the others may not: pure. [`pacer`]
-//! says how long to pause after a call of known length: pure. The mover makes the calls, through
-//! one [`Sink`], and reads back what came of them: a return value of the kernel is never believed.
+//! says how long to pause after a call of known length: pure. The mover makes the calls, all of them
+//! in one place (`work`), and reads back what came of them: a return value of the kernel is never
+//! believed.
 //!
 //! This crate must not judge why memory is where it is (`hugeleaf-verdict` does) and must not print.
 //! It touches a process only while a pidfd, the start time and the program's image say that it is
@@ -16,7 +18,6 @@
 pub mod blocks;
 mod demote;
 mod error;
-mod fate;
 pub mod host;
 mod identity;
 mod mover;
@@ -27,9 +28,11 @@ pub mod pressure;
 mod privilege;
 mod readback;
 mod refusals;
-mod sink;
 mod split;
+pub mod standing;
+pub mod start;
 mod totals;
+mod touched;
 mod whole;
 mod work;
 mod zeros;
@@ -43,7 +46,7 @@ pub use outcome::{
     StoppedBy,
 };
 pub use refusals::{NoSplit, NoZeros};
-pub use sink::{Action, DryRun, Real, Recorded, Recording, Sink};
 pub use split::can_split_shared;
 pub use totals::Totals;
+pub use touched::{Touched, touched};
 pub use whole::Outcome;

@@ -12,13 +12,12 @@ use hugeleaf_verdict::eligible::{self, Kind};
 
 use crate::blocks::{self, Block, ObjectId, Rules};
 use crate::error::ChangeError;
-use crate::options::{Percent, PromoteOptions, ranges_of};
+use crate::options::{Percent, PromoteOptions};
 use crate::outcome::{Method, Progress, Reason, Skipped, Stage, StoppedBy};
 use crate::pacer::Step;
-use crate::sink::{DryRun, Real, Sink};
-use crate::whole::Outcome;
+use crate::whole::{self, Outcome};
 use crate::work::{Context, Job, Opened, State, Work};
-use crate::{pacer, pressure, privilege, readback, totals, work};
+use crate::{pacer, pressure, privilege, readback, work};
 
 /// How long to wait before the second pass; doubled for each further one.
 const BACK_OFF: Duration = Duration::from_millis(20);
@@ -53,12 +52,7 @@ pub fn promote(
     let floor = options
         .keep_available
         .unwrap_or_else(|| pressure::floor_of(host, huge));
-    let sink: Box<dyn Sink> = match options.dry_run {
-        true => Box::new(DryRun),
-        false => Box::new(Real(kernel)),
-    };
-    let mut job = Job::new(context, sink, progress, options.budget, floor);
-    job.report(Stage::Planning, None);
+    let mut job = Job::new(context, progress, options.budget, floor);
     let (mut works, skipped) = plan_all(&context, pids, options, huge)?;
     job.total = works.iter().map(|w| w.plan.asked()).sum();
     if !options.dry_run {
@@ -72,7 +66,14 @@ pub fn promote(
         };
         mover.all(&mut works, options);
     }
-    Ok(finish(job, works, skipped, huge, options))
+    Ok(whole::finish(
+        job,
+        works,
+        skipped,
+        huge,
+        true,
+        options.dry_run,
+    ))
 }
 
 fn plan_all(
@@ -170,58 +171,10 @@ fn rules<'a>(
     options: &PromoteOptions,
     huge: PageSize,
 ) -> Rules<'a> {
-    let only = options.only.as_deref();
+    let rules = work::rules(context, pids, options.only.as_deref(), huge);
     Rules {
-        host: context.host,
-        huge,
-        base: context.kernel.base_page(),
         min_resident: options.min_resident,
-        only: pids.iter().map(|pid| ranges_of(only, *pid)).collect(),
-    }
-}
-
-fn finish(
-    mut job: Job<'_>,
-    mut works: Vec<Work>,
-    skipped: Vec<Skipped>,
-    huge: PageSize,
-    options: &PromoteOptions,
-) -> Outcome {
-    job.report(Stage::ReadingBack, None);
-    let each = works.iter_mut();
-    let processes: Vec<_> = match options.dry_run {
-        true => each.map(|w| readback::planned(w)).collect(),
-        false => {
-            let unreached = unreached(job.stopped_by);
-            each.map(|w| readback::outcome(&job.context, w, true, unreached))
-                .collect()
-        }
-    };
-    let totals = totals::of(&works, &processes);
-    Outcome {
-        processes,
-        skipped,
-        interrupted: job.stopped_by == Some(StoppedBy::Signal),
-        stopped_by: job.stopped_by,
-        dry_run: options.dry_run,
-        estimated_seconds: options
-            .dry_run
-            .then(|| pacer::estimate_seconds(totals.asked, options.budget)),
-        totals,
-        seconds: job.elapsed().as_secs_f64(),
-        moving_seconds: job.moving.as_secs_f64(),
-        held_back_seconds: job.held_back.as_secs_f64(),
-        huge_page: huge,
-    }
-}
-
-/// Why blocks were not tried.
-pub(crate) const fn unreached(stopped_by: Option<StoppedBy>) -> Reason {
-    match stopped_by {
-        Some(StoppedBy::Pressure) => Reason::Pressure,
-        Some(StoppedBy::NoContiguousMemory) => Reason::NoContiguousMemory,
-        Some(StoppedBy::Signal) => Reason::Interrupted,
-        None => Reason::NotSeen,
+        ..rules
     }
 }
 
@@ -418,7 +371,9 @@ impl Mover<'_, '_> {
         for i in chunk {
             work.methods[*i] = Some(Method::Collapse);
         }
-        let answer = self.job.call(work, &[range], Advice::Collapse);
+        let answer = self.job.call(work, |kernel, process| {
+            kernel.process_madvise(process, &[range], Advice::Collapse)
+        });
         if answer.is_ok() {
             let pages = self.rules.huge.pages_for(range.len()).get();
             self.step

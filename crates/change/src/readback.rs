@@ -9,8 +9,7 @@ use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible::Kind;
 
 use crate::blocks::{self, Block};
-use crate::fate::Fate;
-use crate::outcome::{DoneBy, Method, Part, ProcessOutcome, Reason, RoleOutcome};
+use crate::outcome::{DoneBy, Fate, Method, Part, ProcessOutcome, Reason, RoleOutcome};
 use crate::work::{Context, State, Work};
 use crate::zeros;
 
@@ -232,14 +231,12 @@ fn tell_blocks(
             }
             continue;
         }
-        let reason = match *state {
-            State::Todo | State::Unknown => unreached,
-            State::Again(reason) | State::Failed(reason) => reason,
-            State::Called if *now == Now::Nothing => Reason::Unmapped,
-            State::Called if !to_huge && is_passed_over(block, *method) => {
-                Reason::SharedByOthers(work.no_split)
+        let reason = match *now {
+            Now::Nothing if *state == State::Called => Reason::Unmapped,
+            _ => {
+                let passed_over = !to_huge && is_passed_over(block, *method);
+                why_not(*state, work, passed_over, unreached).unwrap_or(Reason::NotSeen)
             }
-            State::Called => Reason::NotSeen,
         };
         Part::add(&mut outcome.failed, reason, len);
         fates.push(Fate::Failed(reason));
@@ -287,14 +284,10 @@ fn tell_totals(
     let mut told = outcome.done;
     let each = work.plan.blocks.iter().zip(&work.states).zip(&work.methods);
     for ((block, state), method) in each {
-        let reason = match *state {
-            UNSUPPORTED => continue,
-            State::Todo | State::Unknown => unreached,
-            State::Again(reason) | State::Failed(reason) => reason,
-            State::Called if !to_huge && is_passed_over(block, *method) => {
-                Reason::SharedByOthers(work.no_split)
-            }
-            State::Called => continue,
+        let passed_over = !to_huge && is_passed_over(block, *method);
+        let reason = why_not(*state, work, passed_over, unreached);
+        let Some(reason) = reason.filter(|_| *state != UNSUPPORTED) else {
+            continue;
         };
         if let Some((_, rest)) = rest.iter_mut().find(|(role, _)| *role == block.role) {
             let part = block.range.len().min(*rest);
@@ -307,6 +300,15 @@ fn tell_totals(
     if outcome.done == outcome.asked && !outcome.done.is_zero() {
         let ranges = work.plan.blocks.iter().map(|b| b.range);
         ranges.for_each(|range| push_joined(&mut outcome.moved, range));
+    }
+}
+
+/// Why a block is not where it should be; `None` where the kernel said that it is.
+fn why_not(state: State, work: &Work, passed_over: bool, unreached: Reason) -> Option<Reason> {
+    match state {
+        State::Todo | State::Unknown => Some(unreached),
+        State::Again(reason) | State::Failed(reason) => Some(reason),
+        State::Called => passed_over.then_some(Reason::SharedByOthers(work.no_split)),
     }
 }
 

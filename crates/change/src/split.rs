@@ -212,7 +212,13 @@ impl Splitter {
         let again = work.methods[first] == Some(Method::SplitFile);
         let answer = match through_another && !again {
             true => Ok(()),
-            false => job.split(work, file, range).map(|_| ()),
+            false => job.call(work, |kernel, process| {
+                kernel.split(file, process, range)?;
+                // It maps them again at once, as it had them before; the others that have them do so
+                // as they touch them. Where it cannot be done, so does this one.
+                let _ = kernel.map_in(process, range);
+                Ok(())
+            }),
         };
         match answer {
             Ok(()) => {

@@ -9,8 +9,7 @@ use hugeleaf_verdict::eligible;
 use serde::Serialize;
 
 use crate::blocks::{Block, BlockKey, Holes, ObjectId};
-use crate::fate::Fate;
-use crate::outcome::{Part, ProcessOutcome, RoleOutcome};
+use crate::outcome::{Fate, Part, ProcessOutcome, RoleOutcome};
 use crate::work::Work;
 
 /// Sums over processes, each page once. `asked` = `done` + all of `failed`, but for a dry run.

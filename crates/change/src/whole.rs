@@ -3,8 +3,10 @@
 use hugeleaf_units::{Bytes, PageSize};
 use serde::Serialize;
 
-use crate::outcome::*;
-use crate::totals::Totals;
+use crate::outcome::{ProcessOutcome, Reason, Skipped, Stage, StoppedBy};
+use crate::totals::{self, Totals};
+use crate::work::{Job, Work};
+use crate::{pacer, readback};
 
 /// What came of a promotion or a demotion.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -55,5 +57,44 @@ impl Outcome {
         let all = totals.done == totals.asked && self.processes.iter().all(|p| p.done == p.asked);
         let any = !(totals.done + totals.already).is_zero();
         !ended && !missed && self.stopped_by.is_none() && all && any
+    }
+}
+
+/// Reads back what became of the processes. `to_huge`: they were promoted, or, in a dry run, would
+/// have been.
+pub(crate) fn finish(
+    mut job: Job<'_>,
+    mut works: Vec<Work>,
+    skipped: Vec<Skipped>,
+    huge: PageSize,
+    to_huge: bool,
+    dry_run: bool,
+) -> Outcome {
+    job.report(Stage::ReadingBack, None);
+    let unreached = match job.stopped_by {
+        Some(StoppedBy::Pressure) => Reason::Pressure,
+        Some(StoppedBy::NoContiguousMemory) => Reason::NoContiguousMemory,
+        Some(StoppedBy::Signal) => Reason::Interrupted,
+        None => Reason::NotSeen,
+    };
+    let read = |work: &mut Work| match dry_run {
+        true => readback::planned(work),
+        false => readback::outcome(&job.context, work, to_huge, unreached),
+    };
+    let processes: Vec<_> = works.iter_mut().map(read).collect();
+    let totals = totals::of(&works, &processes);
+    Outcome {
+        processes,
+        skipped,
+        interrupted: job.stopped_by == Some(StoppedBy::Signal),
+        stopped_by: job.stopped_by,
+        dry_run,
+        estimated_seconds: (dry_run && to_huge)
+            .then(|| pacer::estimate_seconds(totals.asked, job.budget)),
+        totals,
+        seconds: job.elapsed().as_secs_f64(),
+        moving_seconds: job.moving.as_secs_f64(),
+        held_back_seconds: job.held_back.as_secs_f64(),
+        huge_page: huge,
     }
 }

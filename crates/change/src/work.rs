@@ -6,18 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hugeleaf_host::{Host, Looking, Process, ProcessError, Root};
-use hugeleaf_sys::{Advice, Errno, Kernel, Pid, PidFd, SplitFile, SysError};
+use hugeleaf_sys::{Advice, Errno, Kernel, Pid, PidFd, SysError};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-use crate::blocks::Plan;
+use crate::blocks::{Plan, Rules};
 use crate::error::ChangeError;
-use crate::fate::Fate;
 use crate::identity::{Identity, Lost};
-use crate::options::Percent;
-use crate::outcome::{Ended, Method, Progress, Reason, Skipped, Stage, StoppedBy};
+use crate::options::{Percent, ranges_of};
+use crate::outcome::{Ended, Fate, Method, Progress, Reason, Skipped, Stage, StoppedBy};
 use crate::pressure::{self, Pressure, Sample};
 use crate::refusals::{NoSplit, NoZeros};
-use crate::sink::Sink;
 use crate::{pacer, privilege};
 
 /// How far a block is.
@@ -195,7 +193,6 @@ const HOLD_BACK: Duration = Duration::from_millis(200);
 /// One promotion or demotion as it goes on.
 pub(crate) struct Job<'a> {
     pub(crate) context: Context<'a>,
-    sink: Box<dyn Sink + 'a>,
     progress: &'a mut dyn FnMut(&Progress),
     pub(crate) budget: Percent,
     floor: Bytes,
@@ -214,16 +211,14 @@ pub(crate) struct Job<'a> {
 impl<'a> Job<'a> {
     pub(crate) fn new(
         context: Context<'a>,
-        sink: Box<dyn Sink + 'a>,
         progress: &'a mut dyn FnMut(&Progress),
         budget: Percent,
         floor: Bytes,
     ) -> Job<'a> {
         let start = context.kernel.now();
-        Job {
+        let mut job = Job {
             last: pressure::sample(context.root, start, Duration::ZERO),
             context,
-            sink,
             progress,
             budget,
             floor,
@@ -234,7 +229,9 @@ impl<'a> Job<'a> {
             done: Bytes::ZERO,
             total: Bytes::ZERO,
             stage: Stage::Planning,
-        }
+        };
+        job.report(Stage::Planning, None);
+        job
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
@@ -327,45 +324,16 @@ impl<'a> Job<'a> {
         self.held_back += self.context.kernel.now().saturating_sub(before);
     }
 
-    /// Makes one call, and pauses for as long as the budget asks.
-    pub(crate) fn call(
+    /// Makes one call that changes a process, and pauses for as long as the budget asks. No other
+    /// place of this crate does.
+    pub(crate) fn call<T>(
         &mut self,
         work: &mut Work,
-        ranges: &[Range],
-        advice: Advice,
-    ) -> Result<Bytes, SysError> {
-        self.timed(work, |sink, process| sink.advise(process, ranges, advice))
-    }
-
-    /// Splits what lies in a range, and pauses for as long as the budget asks.
-    pub(crate) fn split(
-        &mut self,
-        work: &mut Work,
-        file: &SplitFile,
-        range: Range,
-    ) -> Result<Bytes, SysError> {
-        self.timed(work, |sink, process| sink.split(file, process, range))
-    }
-
-    /// Has the process hold pages of its own in these ranges, and pauses for as long as the budget
-    /// asks.
-    pub(crate) fn populate(&mut self, work: &mut Work, ranges: &[Range]) -> Result<(), SysError> {
-        self.timed(work, |sink, process| sink.populate(process, ranges))
-    }
-
-    /// Has the process map a range again, and pauses for as long as the budget asks.
-    pub(crate) fn map_in(&mut self, work: &mut Work, range: Range) -> Result<Bytes, SysError> {
-        self.timed(work, |sink, process| sink.map_in(process, range))
-    }
-
-    fn timed<T>(
-        &mut self,
-        work: &mut Work,
-        act: impl FnOnce(&mut dyn Sink, &PidFd) -> Result<T, SysError>,
+        act: impl FnOnce(&dyn Kernel, &PidFd) -> Result<T, SysError>,
     ) -> Result<T, SysError> {
         let kernel = self.context.kernel;
         let before = kernel.now();
-        let answer = act(self.sink.as_mut(), &work.identity.fd);
+        let answer = act(kernel, &work.identity.fd);
         let took = kernel.now().saturating_sub(before);
         self.moving += took;
         let pause = pacer::pause_after(took, self.budget);
@@ -374,6 +342,22 @@ impl<'a> Job<'a> {
         }
         work.spent += kernel.now().saturating_sub(before);
         answer
+    }
+}
+
+/// What may be taken of these processes: whole blocks, in the ranges that are named for each.
+pub(crate) fn rules<'a>(
+    context: &Context<'a>,
+    pids: &[Pid],
+    only: Option<&[(Pid, Vec<Range>)]>,
+    huge: PageSize,
+) -> Rules<'a> {
+    Rules {
+        host: context.host,
+        huge,
+        base: context.kernel.base_page(),
+        min_resident: Percent::ALL,
+        only: pids.iter().map(|pid| ranges_of(only, *pid)).collect(),
     }
 }
 

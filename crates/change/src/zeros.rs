@@ -46,7 +46,7 @@ fn fill_again(job: &mut Job<'_>, work: &mut Work, range: Range) -> Result<(), No
     if is_short(&job.context) {
         return Err(NoZeros::Pressure);
     }
-    let answer = job.populate(work, &was);
+    let answer = job.call(work, |kernel, process| kernel.populate(process, &was));
     let is = zero_runs(&job.context, work, range);
     work.brought_back += bytes(&was) - bytes(&is);
     answer.map_err(|error| NoZeros::of(&error))
@@ -59,7 +59,7 @@ fn map_again(job: &mut Job<'_>, work: &mut Work, range: Range) -> Result<(), NoZ
         Ok(map) if map.huge_known && map.runs.is_empty() => {}
         _ => return Ok(()),
     }
-    let answer = job.map_in(work, range);
+    let answer = job.call(work, |kernel, process| kernel.map_in(process, range));
     answer.map(|_| ()).map_err(|error| NoZeros::of(&error))
 }
 

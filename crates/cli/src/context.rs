@@ -10,9 +10,10 @@ use hugeleaf_host::{
     Host, Looking, Process, ProcessError, ReadError, Root, Target, TargetError, find_targets,
     read_process,
 };
-use hugeleaf_report::page::View;
+use hugeleaf_report::page::{Page, View};
 use hugeleaf_report::screen::screen;
 use hugeleaf_sys::{Pid, RealKernel, setcap_advice};
+use indicatif::ProgressBar;
 
 /// Processes that could not be read, and why.
 pub type Unread = Vec<(Pid, ProcessError)>;
@@ -86,7 +87,24 @@ impl Context {
 
     /// The host.
     pub fn host(&self) -> Result<Host, Failure> {
-        Ok(hugeleaf_host::read_host(&self.root, &self.kernel)?)
+        hugeleaf_host::read_host(&self.root, &self.kernel).map_err(|error| self.no_host(error))
+    }
+
+    /// Only a capture can lack what a running kernel tells by itself.
+    fn no_host(&self, error: ReadError) -> Failure {
+        let root = self.root.path("");
+        let root = root.display().to_string();
+        let root = root.trim_end_matches('/');
+        if self.root.is_live() || error.is_denied() {
+            return Failure::from(error);
+        }
+        let next = match self.root.list("proc").is_absent() {
+            true => format!("name the folder that holds proc/, sys/ and etc/: ls {root}"),
+            false => {
+                format!("on that host: cat /proc/self/auxv > auxv; put it into {root}/proc/self")
+            }
+        };
+        Failure::missing(error.to_string(), next)
     }
 
     /// The processes that the targets on the command line mean, each once, ids ascending.
@@ -140,15 +158,12 @@ impl Context {
         std::io::stdout().is_terminal()
     }
 
-    /// Whether the answer goes to a terminal, and progress can be drawn on stderr before it.
-    pub fn draws_progress() -> bool {
-        Context::is_terminal() && crate::progress::is_drawable()
-    }
-
-    /// Whether colour may be used: on a terminal, unless NO_COLOR is set and not empty
-    /// (no-color.org).
-    pub fn colour() -> bool {
-        Context::is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+    /// Progress before an answer: a bar on stderr, where that and the answer go to a terminal.
+    pub fn bar(&self, template: &str, length: u64) -> ProgressBar {
+        match Context::is_terminal() && !self.json {
+            true => crate::progress::bar(template, length),
+            false => ProgressBar::hidden(),
+        }
     }
 
     /// Columns of the terminal, 100 in a pipe.
@@ -158,28 +173,45 @@ impl Context {
 
     /// How a page is drawn; `all` shows all rows of long tables.
     pub fn view(all: bool) -> View {
+        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
         View {
             width: Context::width(),
-            colour: Context::colour(),
+            // Unless NO_COLOR is set and not empty (no-color.org).
+            colour: Context::is_terminal() && !no_colour,
             all,
         }
     }
 
-    /// Prints an answer; what a terminal would act on is written out ([`screen`]). A reader that went
-    /// away (`| head`) is no error.
+    /// Prints an answer: JSON where that was asked for, else a page.
+    pub fn answer(
+        &self,
+        view: View,
+        json: impl FnOnce() -> String,
+        page: impl FnOnce() -> Page,
+    ) -> Result<(), Failure> {
+        match self.json {
+            true => Context::print(&json()),
+            false => Context::show(&page(), view),
+        }
+    }
+
+    /// Prints a page.
+    pub fn show(page: &Page, view: View) -> Result<(), Failure> {
+        Context::write(&page.text(view))
+    }
+
+    /// Prints what is no page; what a terminal would act on is written out ([`screen`]).
     pub fn print(text: &str) -> Result<(), Failure> {
-        Context::write(&screen(text, Context::colour()))
+        Context::write(&screen(text))
     }
 
-    /// Prints an answer in place of all that the terminal shows.
-    pub fn redraw(text: &str) -> Result<(), Failure> {
-        const HOME_AND_CLEAR: &str = "\x1b[H\x1b[J";
-        Context::write(&format!(
-            "{HOME_AND_CLEAR}{}",
-            screen(text, Context::colour())
-        ))
+    /// Takes away all that the terminal shows, for the next answer to stand in its place.
+    pub fn clear() -> Result<(), Failure> {
+        // Home and clear to the end: less flicker than clearing the whole screen first.
+        Context::write("\x1b[H\x1b[J")
     }
 
+    /// A reader that went away (`| head`) is no error.
     fn write(text: &str) -> Result<(), Failure> {
         let mut out = std::io::stdout().lock();
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -198,7 +230,7 @@ pub fn tell(lines: &str) {
     if lines.is_empty() {
         return;
     }
-    let mut text = screen(lines, false).into_owned();
+    let mut text = screen(lines).into_owned();
     if !text.ends_with('\n') {
         text.push('\n');
     }
@@ -212,6 +244,16 @@ pub enum Status {
     Good = 0,
     /// Done, and the answer is no.
     No = 1,
+}
+
+impl From<bool> for Status {
+    /// Good where it is so.
+    fn from(is_good: bool) -> Status {
+        match is_good {
+            true => Status::Good,
+            false => Status::No,
+        }
+    }
 }
 
 impl From<Status> for ExitCode {

@@ -4,36 +4,26 @@
 use std::ffi::OsStr;
 use std::io::IsTerminal;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar, where somebody looks; gone when dropped.
-pub struct Bar(Option<ProgressBar>);
+/// What stands in the line.
+pub const PERCENT: &str = "{wide_bar} {percent:>3} %  {msg}";
+pub const SECONDS: &str = "{msg} {bar:30} {pos}/{len} s; Ctrl-C ends it early";
+pub const BYTES: &str = "{prefix:14} {wide_bar} {binary_bytes:>11} / {binary_total_bytes} {eta:>4}";
+pub const STEP: &str = "{prefix:<40} {bar:30} {percent:>3} %  {msg}";
+pub const SPINNER: &str = "{spinner} {msg}";
 
-impl Bar {
-    /// One of that length.
-    pub fn new(length: u64) -> Bar {
-        if !is_drawable() {
-            return Bar(None);
-        }
-        let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
-            bar.set_style(style);
-        }
-        Bar(Some(bar))
+/// A bar of that length where somebody looks, else a hidden one, on which nothing is drawn; gone when dropped.
+pub fn bar(template: &str, length: u64) -> ProgressBar {
+    if !is_drawable() {
+        return ProgressBar::hidden();
     }
-
-    /// What to draw on, where there is a terminal.
-    pub fn drawn(&self) -> Option<&ProgressBar> {
-        self.0.as_ref()
+    let bar = ProgressBar::new(length);
+    // A template that does not parse is seen by the test below; a bar is not worth a failure.
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
     }
-}
-
-impl Drop for Bar {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.0 {
-            bar.finish_and_clear();
-        }
-    }
+    bar
 }
 
 /// Whether stderr is a terminal on which a bar can be drawn.
@@ -47,15 +37,15 @@ fn moves_its_cursor(terminal: Option<&OsStr>) -> bool {
     terminal.is_some_and(|name| !name.is_empty() && name != "dumb")
 }
 
-const TEMPLATE: &str = "{wide_bar} {percent:>3} %  {msg}";
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_template_is_one() {
-        assert!(ProgressStyle::with_template(TEMPLATE).is_ok());
+    fn the_templates_are_some() {
+        for template in [PERCENT, SECONDS, BYTES, STEP, SPINNER] {
+            assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
+        }
     }
 
     #[test]

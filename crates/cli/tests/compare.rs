@@ -8,8 +8,7 @@ mod cli_support;
 use std::path::{Path, PathBuf};
 
 use cli_support::{good, refused, repository, run};
-use hugeleaf_proof::bench::oltp::OltpResult;
-use hugeleaf_proof::result::ResultFile;
+use hugeleaf_proof::rows::{ArmAbout, Quantity, Results, Sample, fields};
 use serde_json::{Value, json};
 
 /// A committed run, the first of its name: new runs of a benchmark lie in a new folder.
@@ -31,50 +30,37 @@ fn write(folder: &Path, name: &str, value: &Value) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// One run of `bench oltp` a round on each of two arms.
+/// A result of a name: kernel, command and a caveat, without arms and rows.
+fn empty(name: &str) -> Results {
+    let mut results = Results::empty(name, "2026-01-02T03:04:05Z");
+    results.host = fields(&json!({"kernel": "6.1", "cpus": 2, "nodes": 1, "base_page_bytes": 1}));
+    results.command = vec!["hugeleaf".to_owned(), name.to_owned()];
+    results
+}
+
+/// One run of `bench oltp` a round on each of some arms.
 fn oltp(arms: &[(&str, &[f64])], cache: u64) -> Value {
-    let cost = json!({"cpu_seconds": 0.001, "logical_reads": 40.0});
-    let kind = |p99: f64| {
-        json!([{
-            "name": "New-Order", "committed": 100, "rolled_back": 1, "conflicts": 0, "share": 0.45,
-            "mean_seconds": 0.001, "p50_seconds": 0.001, "p90_seconds": 0.002,
-            "p99_seconds": p99, "max_seconds": 0.1,
-        }])
-    };
-    let mut runs = Vec::new();
-    let mut summed = Vec::new();
+    let mut results = empty("oltp");
+    results.caveats = vec!["no TPC-C result".to_owned()];
+    results.settings = fields(&json!({
+        "connections": 2, "for_seconds": 10.0, "seed": 1, "knobs": [],
+        "database": {"name": "sqlite:x", "version": "SQLite 3", "cache_bytes": cache},
+    }));
     for (label, samples) in arms {
+        results.arms.push(ArmAbout::named(*label));
         for (round, notpm) in samples.iter().enumerate() {
-            runs.push(json!({
-                "arm": label, "round": round, "page_tables_bytes": 1 << 20, "notpm": notpm,
-                "transactions_per_second": notpm / 27.0, "seconds": 10.0,
-                "kinds": kind(60.0 / notpm), "per_transaction": cost, "per_second": cost,
-                "consistent": true,
-            }));
+            for (quantity, value) in [
+                (Quantity::rate("NOTPM", "NOTPM").main(), *notpm),
+                (Quantity::time("New-Order p99", "seconds"), 60.0 / notpm),
+                (Quantity::amount("logical reads a transaction", ""), 40.0),
+                (Quantity::amount("page tables", "bytes"), 1_048_576.0),
+                (Quantity::plain("measured", "seconds"), 10.0),
+            ] {
+                results.add(label, &[], quantity, Sample::of(round, value));
+            }
         }
-        let rounds: Vec<usize> = (0..samples.len()).collect();
-        summed.push(json!({"label": label, "samples": samples, "rounds": rounds}));
     }
-    let result: OltpResult = serde_json::from_value(json!({
-        "schema": 1,
-        "experiment": {
-            "name": "oltp", "unit": "NOTPM", "better": "higher",
-            "started": "2026-01-02T03:04:05Z", "duration_seconds": 60.0, "ending": "done",
-        },
-        "database": {
-            "name": "sqlite:x", "version": "SQLite 3", "warehouses": 4, "databases": 2,
-            "items": 100_000, "customers": 3000, "cache_bytes": cache, "durability": "soon",
-        },
-        "arms": summed, "runs": runs, "caveats": ["no TPC-C result"],
-        "host": {"kernel": "6.1", "cpus": 2, "nodes": 1, "base_page_bytes": 1},
-        "settings": {
-            "connections": 2, "ramp_up_seconds": 1.0, "for_seconds": 10.0,
-            "touched_warehouses": 4, "think": 0.0, "seed": 1, "knobs": [],
-        },
-        "command": ["hugeleaf", "bench", "oltp"],
-    }))
-    .unwrap();
-    serde_json::to_value(result.to_results()).unwrap()
+    serde_json::to_value(results).unwrap()
 }
 
 const BASE: [f64; 6] = [30_000.0, 30_300.0, 29_800.0, 30_100.0, 29_900.0, 30_200.0];
@@ -193,35 +179,17 @@ fn arms_of_one_file_are_pairs() {
 
 /// A `prove` of six pairs.
 fn prove(base: &[f64; 6], large: &[f64; 6]) -> Value {
-    let arm = |label: &str, samples: &[f64; 6]| json!({"label": label, "samples": samples, "at_seconds": [], "coverage": []});
-    let pairs: Vec<Value> = base
-        .iter()
-        .zip(large)
-        .map(|(base, large)| {
-            let ratio = large / base;
-            json!({
-                "base": base, "large": large, "ratio": ratio, "first": "base", "at_seconds": 1.0,
-            })
-        })
-        .collect();
-    let result: ResultFile = serde_json::from_value(json!({
-        "schema": 1,
-        "experiment": {
-            "name": "get", "unit": "operations/s", "better": "higher", "target": "redis (7)",
-            "design": "random-pairs", "started": "2026-01-02T03:04:05Z", "duration_seconds": 60.0,
-            "ending": "pairs", "began_on": "base", "moved_bytes": 1 << 30,
-        },
-        "arms": [arm("base", base), arm("large", large)], "pairs": pairs, "verdict": "faster",
-        "beside": [], "page_sizes": {"before": [], "base": [], "large": [], "after": []},
-        "rejected": [], "caveats": [], "host": {"cpus": 2, "nodes": 1, "base_page_bytes": 1},
-        "settings": {
-            "interval_seconds": 2.0, "settle_seconds": 0.5, "until": 0.03, "for_seconds": 60.0,
-            "equal": 0.02, "seed": 1, "knobs": [], "version": "0.1.0",
-        },
-        "command": ["hugeleaf", "prove"],
-    }))
-    .unwrap();
-    serde_json::to_value(result.to_results()).unwrap()
+    let mut results = empty("get");
+    results.experiment.target = Some("redis (7)".to_owned());
+    results.settings = fields(&json!({"interval_seconds": 2.0, "seed": 1, "knobs": []}));
+    for (arm, samples) in [("base", base), ("large", large)] {
+        results.arms.push(ArmAbout::named(arm));
+        for (pair, value) in samples.iter().enumerate() {
+            let get = Quantity::rate("get", "operations/s").main();
+            results.add(arm, &[], get, Sample::of(pair, *value));
+        }
+    }
+    serde_json::to_value(results).unwrap()
 }
 
 /// Of two hosts the gains are left to compare: one is twice as fast, the gain is the same.

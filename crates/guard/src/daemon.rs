@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use hugeleaf_host::{Fact, Host, Root};
-use hugeleaf_sys::{HostLock, Kernel, lock_host, process_usage};
+use hugeleaf_sys::{Existing, HostLock, Kernel, lock_host, process_usage, write_whole};
 use hugeleaf_units::Bytes;
 use jiff::Timestamp;
 
@@ -249,10 +249,12 @@ impl<'a> Guard<'a> {
     /// Where `/proc` cannot be read any more.
     pub fn run(mut self, views: &dyn Views) -> Result<(), GuardError> {
         self.say("started", "", self.rules_in_words());
+        // Who asks before the first look is over is told so much.
+        self.publish(views);
         std::thread::scope(|scope| {
             let outcome = loop {
                 self.keep_serving(scope, views);
-                match self.step(scope) {
+                match self.step(scope, views) {
                     Ok(true) => {}
                     Ok(false) => break Ok(()),
                     Err(error) => break Err(error),
@@ -315,7 +317,11 @@ impl<'a> Guard<'a> {
     }
 
     /// One look and what follows, then the wait for the next; `false` where it is to end.
-    fn step<'s>(&mut self, scope: &'s std::thread::Scope<'s, '_>) -> Result<bool, GuardError>
+    fn step<'s>(
+        &mut self,
+        scope: &'s std::thread::Scope<'s, '_>,
+        views: &dyn Views,
+    ) -> Result<bool, GuardError>
     where
         'a: 's,
     {
@@ -336,7 +342,7 @@ impl<'a> Guard<'a> {
             self.begin(scope, decision);
         }
         self.save(false);
-        self.publish(now);
+        self.publish(views);
         let cost = process_usage().processor().saturating_sub(before);
         let cost = (!was_busy && self.jobs.is_empty()).then_some(cost);
         self.wait = self
@@ -346,13 +352,14 @@ impl<'a> Guard<'a> {
             sd_notify::NotifyState::Ready,
             sd_notify::NotifyState::Watchdog,
         ]);
-        self.wait_for_next(scope)
+        self.wait_for_next(scope, views)
     }
 
     /// Waits, and takes orders and results as they come.
     fn wait_for_next<'s>(
         &mut self,
         scope: &'s std::thread::Scope<'s, '_>,
+        views: &dyn Views,
     ) -> Result<bool, GuardError>
     where
         'a: 's,
@@ -374,7 +381,7 @@ impl<'a> Guard<'a> {
                     return Ok(true);
                 }
                 Ok(Event::Done(decision, came, took)) => {
-                    self.done(scope, &decision, &came, took)?;
+                    self.done(scope, &decision, &came, took, views)?;
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     self.notify(&[sd_notify::NotifyState::Watchdog]);
@@ -425,6 +432,7 @@ impl<'a> Guard<'a> {
         decision: &Decision,
         came: &Came,
         took: Duration,
+        views: &dyn Views,
     ) -> Result<(), GuardError>
     where
         'a: 's,
@@ -434,7 +442,7 @@ impl<'a> Guard<'a> {
             self.begin(scope, next);
         }
         self.save(true);
-        self.publish(now);
+        self.publish(views);
         Ok(())
     }
 
@@ -478,6 +486,14 @@ impl<'a> Guard<'a> {
                     proof_in_words(proof)
                 );
                 ("tested", text, None)
+            }
+            Came::Sampled { touched, cost } => {
+                let text = format!(
+                    "touches {:.0} MB a second; {:.0} ms for the sample",
+                    touched / 1e6,
+                    cost.as_secs_f64() * 1e3
+                );
+                ("sampled", text, None)
             }
             Came::Failed { why, .. } => ("failed", why.clone(), None),
         };
@@ -560,7 +576,10 @@ impl<'a> Guard<'a> {
         let files = self.files.found();
         let from = match files.len() {
             0 => "no rules: everything is watched, nothing changed".to_owned(),
-            n => format!("{} rules of {n} files", self.config.rules.len() - 1),
+            _ => {
+                let rules = count(self.config.rules.len() - 1, "rule");
+                format!("{rules} in {}", count(files.len(), "file"))
+            }
         };
         match self.config.acts() {
             true => format!("{from}, and it acts"),
@@ -626,7 +645,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Makes what is known visible to who asks.
-    fn publish(&mut self, now: Now) {
+    fn publish(&mut self, views: &dyn Views) {
         let log_problem = self.log.problem().map(str::to_owned);
         if let Some(problem) = log_problem {
             self.problems.insert("log", problem);
@@ -634,7 +653,7 @@ impl<'a> Guard<'a> {
             self.problems.remove("log");
         }
         let host = &self.observation.host;
-        if host.waiting.is_none() && self.looks > 1 {
+        if host.no_psi && self.looks > 0 {
             let why = "this kernel has no pressure stall information (PSI): pressure on memory is seen by what \
                        tasks reclaim, pressure on processors is not seen";
             self.problems.insert("pressure", why.into());
@@ -664,13 +683,18 @@ impl<'a> Guard<'a> {
                 resident_bytes: own_resident(self.root),
             },
             host: self.observer.host_status(host),
-            programs: status::programs(&self.config, &self.state, &self.observation, now),
+            programs: status::programs(&self.config, &self.state, &self.observation),
             seen: self.observation.programs.len(),
             counts: self.state.counts,
             remembered: self.state.remembered.clone(),
             series: self.config.series,
             log: self.log.newest(LOG_SHOWN),
         };
+        if let Some(path) = self.config.textfile.clone() {
+            let text = views.metrics(&status);
+            let written = write_whole(&path, text.as_bytes(), Existing::Replaced);
+            self.problem("textfile", written.err().map(|e| e.to_string()));
+        }
         let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
         *shared = Arc::new(status);
     }
@@ -715,8 +739,12 @@ impl<'a> Guard<'a> {
             ),
             None => None,
         };
-        // Whoever may connect may order: its owner, and the group that the rules name.
-        std::os::unix::fs::chown(&path, None, group).map_err(|e| fail(&e))?;
+        // Whoever may connect may order: its owner, and the group that the rules name. A unit that is of that group
+        // makes the socket with it, and needs no right to give files away.
+        let has = std::fs::symlink_metadata(&path).map(|file| file.gid()).ok();
+        if group.is_some() && group != has {
+            std::os::unix::fs::chown(&path, None, group).map_err(|e| fail(&e))?;
+        }
         let mode = if group.is_some() { 0o660 } else { 0o600 };
         let mode = std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(&path, mode).map_err(|e| fail(&e))?;
@@ -724,11 +752,17 @@ impl<'a> Guard<'a> {
     }
 }
 
+/// `1 rule`, `2 rules`.
+fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 const fn what_of(job: &Job) -> &'static str {
     match job {
         Job::Promote { .. } => "promote",
         Job::Demote { .. } => "demote",
         Job::Test { .. } => "test",
+        Job::Sample { .. } => "sample",
     }
 }
 

@@ -27,6 +27,7 @@ pub struct Observer<'a> {
     watch: Watch,
     users: BTreeMap<u32, Option<String>>,
     before: Option<Pressure>,
+    shares: Shares,
     counts: bool,
     unable: Option<String>,
 }
@@ -39,6 +40,39 @@ struct Pressure {
     processors: Option<Duration>,
     scanned: Option<u64>,
 }
+
+/// What happened between two readings of [`Pressure`]. `None` until there are two.
+#[derive(Debug, Clone, Copy, Default)]
+struct Shares {
+    /// The part of the time in which some task stalled for memory.
+    memory: Option<f64>,
+    /// In which some task waited for a processor.
+    processors: Option<f64>,
+    /// Pages scanned by direct reclaim.
+    scanned: Option<u64>,
+}
+
+impl Shares {
+    fn between(before: Option<&Pressure>, now: &Pressure) -> Shares {
+        let Some(before) = before else {
+            return Shares::default();
+        };
+        let span = now.at.saturating_sub(before.at).as_secs_f64();
+        let part = |was: Option<Duration>, is: Option<Duration>| {
+            let (was, is) = (was?, is?);
+            Some((is.saturating_sub(was).as_secs_f64() / span).min(1.0))
+        };
+        let scanned = now.scanned.zip(before.scanned);
+        Shares {
+            memory: part(before.memory, now.memory),
+            processors: part(before.processors, now.processors),
+            scanned: scanned.map(|(is, was)| is.saturating_sub(was)),
+        }
+    }
+}
+
+/// Less time than this between two readings says nothing.
+const LEAST_SPAN: Duration = Duration::from_millis(500);
 
 /// So many users are remembered by name.
 const USERS: usize = 4096;
@@ -54,6 +88,7 @@ impl<'a> Observer<'a> {
             watch: Watch::default(),
             users: BTreeMap::new(),
             before: None,
+            shares: Shares::default(),
             counts: counter.is_ok_and(|cpi| cpi.open(&[own_pid()]).is_ok()),
             unable: unable(kernel, host),
         }
@@ -187,36 +222,27 @@ impl<'a> Observer<'a> {
             processors: stalled_in(&text("proc/pressure/cpu")),
             scanned: scanned_in(&text("proc/vmstat")),
         };
-        let before = self.before.replace(now);
-        let span = before.map(|before| now.at.saturating_sub(before.at).as_secs_f64());
-        let part = |was: Option<Duration>, is: Option<Duration>| {
-            let (span, was, is) = (span.filter(|s| *s > 0.0)?, was?, is?);
-            Some((is.saturating_sub(was).as_secs_f64() / span).min(1.0))
-        };
-        let of = |which: fn(&Pressure) -> Option<Duration>| {
-            part(before.as_ref().and_then(which), which(&now))
-        };
-        let huge = self
-            .host
-            .pmd_page
-            .get()
-            .map_or(Bytes::ZERO, |page| page.bytes());
-        let floor = self
-            .host
-            .pmd_page
-            .get()
-            .map(|page| floor_of(self.host, page));
-        let is_short = floor.is_some_and(|floor| available(self.root).is_some_and(|a| a < floor));
+        // An order makes for two looks in a row: what happened between them is too short to be told.
+        if self
+            .before
+            .is_none_or(|before| now.at >= before.at + LEAST_SPAN)
+        {
+            self.shares = Shares::between(self.before.as_ref(), &now);
+            self.before = Some(now);
+        }
+        let huge = self.host.pmd_page.get();
+        let floor = huge.map(|page| floor_of(self.host, page));
         HostSeen {
             // Until there are two readings nothing is known, and one without PSI has none.
-            stalled: of(|p| p.memory).or(now.memory.map(|_| 0.0)),
-            waiting: of(|p| p.processors),
-            reclaimed: before.and_then(|before| Some(now.scanned?.saturating_sub(before.scanned?))),
-            is_short,
+            stalled: self.shares.memory.or(now.memory.map(|_| 0.0)),
+            waiting: self.shares.processors,
+            no_psi: now.memory.is_none(),
+            reclaimed: self.shares.scanned,
+            is_short: floor.is_some_and(|f| available(self.root).is_some_and(|a| a < f)),
             counts: self.counts,
             unable: self.unable.clone(),
             kernel: self.host.kernel.known().cloned().unwrap_or_default(),
-            huge,
+            huge: huge.map_or(Bytes::ZERO, |page| page.bytes()),
         }
     }
 }

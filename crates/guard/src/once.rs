@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_host::{Host, ReadError, Root};
 use hugeleaf_sys::Kernel;
+use hugeleaf_units::Bytes;
 use serde::Serialize;
 
 use crate::config::Config;
@@ -13,7 +14,7 @@ use crate::observe::Observer;
 use crate::policy::{Came, Decision, decide, learn, passed_over};
 use crate::seen::{Now, Observation};
 use crate::state::State;
-use crate::status::{ProgramStatus, programs};
+use crate::status::{ProgramStatus, SCHEMA, Status, programs};
 use crate::why::Stand;
 use crate::work::{Tools, work};
 
@@ -89,6 +90,10 @@ pub fn once(
             let began = Instant::now();
             let came = work(tools, &decision);
             let (text, good) = said(&came, began.elapsed());
+            take(&config, state, &seen, &decision, &came, observer.now()?);
+            if matches!(came, Came::Sampled { .. }) {
+                continue;
+            }
             texts.insert(decision.id.pid, text.clone());
             done.push(Done {
                 pid: decision.id.pid,
@@ -96,7 +101,6 @@ pub fn once(
                 text,
                 good,
             });
-            take(&config, state, &seen, &decision, &came, observer.now()?);
         }
         (seen, now) = observer.look(&config, state)?;
         decisions = decide(&config, state, &seen, now);
@@ -104,10 +108,36 @@ pub fn once(
         decisions.retain(|d| !texts.contains_key(&d.id.pid));
     }
     Ok(Pass {
-        programs: standings(&config, state, &seen, now, &texts),
+        programs: standings(&config, state, &seen, &texts),
         passed_over: counts(&config, state, &seen),
         done,
         dry_run,
+    })
+}
+
+/// What metrics say of this host where no guard runs: programs from 16M on, and nothing of moves and tests.
+///
+/// # Errors
+/// Where `/proc` cannot be read.
+pub fn look_once(root: &Root, kernel: &dyn Kernel, host: &Host) -> Result<Status, ReadError> {
+    const LEAST: Bytes = Bytes::from_mib(16);
+    let mut config = Config::default();
+    for rule in &mut config.rules {
+        rule.limits.min_bytes = LEAST;
+        rule.limits.min_age = Duration::ZERO;
+    }
+    let mut state = State::default();
+    let mut observer = Observer::new(root, kernel, host);
+    let (seen, now) = observer.look(&config, &state)?;
+    decide(&config, &mut state, &seen, now);
+    Ok(Status {
+        schema: SCHEMA,
+        version: env!("CARGO_PKG_VERSION").into(),
+        host: observer.host_status(&seen.host),
+        programs: programs(&config, &state, &seen),
+        seen: seen.programs.len(),
+        series: config.series,
+        ..Status::default()
     })
 }
 
@@ -134,7 +164,7 @@ fn said(came: &Came, took: Duration) -> (String, bool) {
             asked == done,
         ),
         Came::Demoted { done } => (format!("{done} moved back"), true),
-        Came::Tested { .. } => (String::new(), true),
+        Came::Tested { .. } | Came::Sampled { .. } => (String::new(), true),
         Came::Failed { why, .. } => (why.clone(), false),
     }
 }
@@ -144,10 +174,9 @@ fn standings(
     config: &Config,
     state: &State,
     seen: &Observation,
-    now: Now,
     done: &BTreeMap<u32, String>,
 ) -> Vec<ProgramStatus> {
-    let mut all = programs(config, state, seen, now);
+    let mut all = programs(config, state, seen);
     for program in &mut all {
         if program.standing.state == Stand::Moving {
             program.standing.state = Stand::Next;

@@ -44,6 +44,10 @@ const RECLAIMED: u64 = 1000;
 const EQUAL: f64 = 1.02;
 /// After a test that was given up, the next one waits this long, doubled each time.
 const TEST_AGAIN: Duration = Duration::from_secs(3600);
+/// What a program touches is sampled again after this long.
+const SAMPLE_AGAIN: Duration = Duration::from_secs(1800);
+/// How long its accesses are watched.
+const SAMPLE: Duration = Duration::from_secs(1);
 /// Verdicts of so many programs are remembered.
 const REMEMBERED: usize = 1000;
 
@@ -94,6 +98,11 @@ pub enum Job {
         /// The length of an interval.
         interval: Duration,
     },
+    /// See how much of its memory it touches.
+    Sample {
+        /// For so long.
+        time: Duration,
+    },
 }
 
 impl Job {
@@ -103,6 +112,7 @@ impl Job {
             Job::Promote { .. } => JobKind::Promote,
             Job::Demote { .. } => JobKind::Demote,
             Job::Test { .. } => JobKind::Test,
+            Job::Sample { .. } => JobKind::Sample,
         }
     }
 }
@@ -141,6 +151,13 @@ pub enum Came {
         /// The metric's name, without passwords.
         metric: String,
     },
+    /// Of a sample of its accesses.
+    Sampled {
+        /// Bytes that it touches a second.
+        touched: f64,
+        /// Time in the walks that took.
+        cost: Duration,
+    },
     /// It could not be done.
     Failed {
         /// Why.
@@ -175,8 +192,9 @@ pub fn needs_closer(config: &Config, state: &State, seen: &Seen, now: Now) -> bo
     }
     let enough = CHANGED.max(Bytes(track.closer_resident.get() / 100));
     let by = seen.resident.max(track.closer_resident) - seen.resident.min(track.closer_resident);
-    let left_unknown = moved.is_some_and(|m| m.left.is_none());
-    by >= enough || left_unknown || now.since_boot >= at + track.closer_every
+    // After a move what is left has to be seen once.
+    let not_seen_since = moved.is_some_and(|m| m.at >= at);
+    by >= enough || not_seen_since || now.since_boot >= at + track.closer_every
 }
 
 fn is_init(seen: &Seen) -> bool {
@@ -212,6 +230,7 @@ pub fn decide(config: &Config, state: &mut State, seen: &Observation, now: Now) 
             }),
         }
     }
+    to_be_sampled(state, &mut fit, now);
     // The most promising first.
     fit.sort_by(|a, b| {
         b.rank
@@ -239,6 +258,7 @@ pub fn decide(config: &Config, state: &mut State, seen: &Observation, now: Now) 
                     JobKind::Promote => Stand::Moving,
                     JobKind::Demote => Stand::Reverting,
                     JobKind::Test => Stand::Testing,
+                    JobKind::Sample => Stand::Next,
                 };
                 decisions.push(decision);
                 stands(doing, None, &text)
@@ -247,6 +267,28 @@ pub fn decide(config: &Config, state: &mut State, seen: &Observation, now: Now) 
         stand(state, program, standing);
     }
     decisions
+}
+
+/// Where several wait to be moved for the first time, what they touch says who comes first.
+fn to_be_sampled(state: &State, fit: &mut [Fit<'_>], now: Now) {
+    let waits = |f: &Fit<'_>| {
+        let track = state.tracks.get(&f.program.id);
+        f.next.kind == JobKind::Promote
+            && f.rule.action == Action::Promote
+            && track.is_some_and(|t| t.moved.is_none())
+    };
+    if fit.iter().filter(|f| waits(f)).count() < 2 {
+        return;
+    }
+    for one in fit.iter_mut().filter(|f| waits(f)) {
+        let sampled = state.tracks.get(&one.program.id).and_then(|t| t.sampled_at);
+        if sampled.is_none_or(|at| now.since_boot >= at + SAMPLE_AGAIN) {
+            one.next = Next {
+                kind: JobKind::Sample,
+                why: "several wait: what it touches says which of them comes first".into(),
+            };
+        }
+    }
 }
 
 /// A program that is to be acted on.
@@ -291,10 +333,9 @@ fn look(config: &Config, state: &mut State, seen: &Observation, now: Now) {
         track.closer.touched = touched;
         track.closer_at = Some(now.since_boot);
         track.closer_resident = program.resident;
-        if let Some(moved) = &mut track.moved {
+        if let Some(left) = track.moved.as_mut().and_then(|moved| moved.left.as_mut()) {
             // What a program frees is not left over any more.
-            let left = moved.left.unwrap_or(closer.small).min(closer.small);
-            moved.left = Some(left);
+            *left = (*left).min(closer.small);
         }
         let held = closer.held();
         if !held.is_zero() {
@@ -419,6 +460,7 @@ fn going_on(job: JobKind, track: &Track, rule: &Rule) -> Standing {
         JobKind::Promote => (Stand::Moving, "being moved to huge pages".to_owned()),
         JobKind::Demote => (Stand::Reverting, "being moved back".to_owned()),
         JobKind::Test => (Stand::Testing, progress_of(&track.proof, rule)),
+        JobKind::Sample => (Stand::Next, "its accesses are sampled".to_owned()),
     };
     Standing {
         state,
@@ -504,7 +546,8 @@ fn test_due(rule: &Rule, track: &Track, host: &HostSeen, now: Now) -> Option<Str
     let prove = rule.prove?;
     metric_of(rule, host)?;
     let moved = track.moved.as_ref()?;
-    if now.since_boot < moved.at + SETTLE {
+    // Whoever wants all of a test at once does not wait for its beginning either.
+    if now.since_boot < moved.at + SETTLE.min(prove.over) {
         return None;
     }
     let every = i64::try_from(prove.every.as_secs()).unwrap_or(i64::MAX);
@@ -571,8 +614,10 @@ fn hold_up(
     if busy(JobKind::Test) > 0 {
         return Some(WhyNot::TestElsewhere);
     }
-    if next.kind == JobKind::Test {
-        return (moves > 0).then_some(WhyNot::Full);
+    match next.kind {
+        JobKind::Test => return (moves > 0).then_some(WhyNot::Full),
+        JobKind::Sample => return None,
+        JobKind::Promote | JobKind::Demote => {}
     }
     let of_rule = |t: &&Track| {
         t.job == Some(JobKind::Promote) && t.standing.as_ref().is_some_and(|s| s.rule == rule.label)
@@ -660,7 +705,11 @@ fn start(
                 interval: prove.interval,
             }
         }
-        _ => Job::Promote {
+        JobKind::Sample => {
+            track.sampled_at = Some(now.since_boot);
+            Job::Sample { time: SAMPLE }
+        }
+        JobKind::Promote | JobKind::Demote => Job::Promote {
             budget,
             min_resident: rule.limits.min_resident,
             switch_thp_on: rule.overrides && track.closer.thp_disabled,
@@ -717,7 +766,8 @@ pub fn learn(
             moved.at = now.since_boot;
             moved.bytes = moved.bytes + *done;
             moved.grown = moved.grown + *grown;
-            moved.left = None;
+            // What came onto small pages while it was moved is not left over: the next look finds it.
+            moved.left = Some(track.closer.small - *done);
             for (pid, ranges) in ranges {
                 moved.add(pid.0, ranges);
             }
@@ -756,6 +806,12 @@ pub fn learn(
             better,
             metric,
         } => tested(rule, state, seen, (logs, *better, metric), host, now),
+        Came::Sampled { touched, cost } => {
+            track.closer.touched = Some(*touched);
+            state.counts.samples += 1;
+            state.counts.sampling += *cost;
+            None
+        }
         Came::Failed { ended: true, .. } => {
             state.tracks.remove(&seen.id);
             None
@@ -775,6 +831,8 @@ pub fn learn(
                         ..Test::default()
                     });
                 }
+                // Then it is ranked by what it holds.
+                Some(JobKind::Sample) => {}
                 _ => track.back_off.failed(now.since_boot),
             }
             None

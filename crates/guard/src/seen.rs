@@ -96,6 +96,8 @@ pub struct HostSeen {
     pub stalled: Option<f64>,
     /// The same for the processor.
     pub waiting: Option<f64>,
+    /// Whether this kernel has no PSI.
+    pub no_psi: bool,
     /// Pages scanned by direct reclaim since the last look, where there is no PSI.
     pub reclaimed: Option<u64>,
     /// Whether less memory is available than is to stay.

@@ -59,6 +59,8 @@ pub struct Track {
     /// Where it stands, as of the last look.
     #[serde(skip)]
     pub standing: Option<Standing>,
+    /// When what it touches was sampled last, since boot.
+    pub sampled_at: Option<Duration>,
     /// How often it was moved.
     pub moves: u64,
     /// Coverage over time, newest last; at most [`Track::HISTORY`].
@@ -81,6 +83,8 @@ pub enum JobKind {
     Demote,
     /// It is tested.
     Test,
+    /// What it touches is sampled.
+    Sample,
 }
 
 /// What was moved of a program.
@@ -92,7 +96,7 @@ pub struct Moved {
     pub bytes: Bytes,
     /// By how much it grew by that: 0 unless a rule takes blocks that are only partly in memory.
     pub grown: Bytes,
-    /// What stayed on small pages after the last move; `None` until the next look.
+    /// What stayed on small pages after the last move.
     pub left: Option<Bytes>,
     /// When what is left is tried again, since boot; `None` where all was got.
     pub again: Option<Duration>,
@@ -211,6 +215,7 @@ pub struct Remembered {
     /// The program file.
     pub file: Option<FileId>,
     /// How much it held.
+    #[serde(rename = "held_bytes")]
     pub held: Bytes,
     /// On which kernel.
     pub kernel: String,
@@ -240,15 +245,23 @@ pub struct Counts {
     /// Moves to huge pages.
     pub promotions: u64,
     /// Memory moved by them.
+    #[serde(rename = "promoted_bytes")]
     pub promoted: Bytes,
     /// Moves back.
     pub demotions: u64,
     /// By how much processes grew.
+    #[serde(rename = "grown_bytes")]
     pub grown: Bytes,
     /// Time for which processes were stalled by moves, at most.
+    #[serde(rename = "stalled_seconds", with = "seconds")]
     pub stalled: Duration,
     /// Moves that got less than they asked for.
     pub short: u64,
+    /// Samples of what programs touch.
+    pub samples: u64,
+    /// Time in the walks that took.
+    #[serde(rename = "sampling_seconds", with = "seconds")]
+    pub sampling: Duration,
     /// Tests that said `faster`.
     pub faster: u64,
     /// `slower`.
@@ -270,6 +283,22 @@ impl Counts {
             Verdict::Same => &mut self.same,
             Verdict::Unclear => &mut self.unclear,
         } += 1;
+    }
+}
+
+/// A time as seconds, which is how JSON has them everywhere.
+mod seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_f64(time.as_secs_f64())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let seconds = f64::deserialize(from)?;
+        Duration::try_from_secs_f64(seconds).map_err(serde::de::Error::custom)
     }
 }
 

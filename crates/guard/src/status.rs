@@ -9,7 +9,7 @@ use crate::config::{Action, Config};
 use crate::log::Entry;
 use crate::policy::proof_in_words;
 use crate::rule::rule_of;
-use crate::seen::{Now, Observation};
+use crate::seen::Observation;
 use crate::state::{Counts, Proof, Remembered, State, Track};
 use crate::why::{Stand, Standing};
 
@@ -174,13 +174,7 @@ pub struct ProgramStatus {
 }
 
 /// The programs that are worth a line: all that were looked at closely, the most promising of each standing first.
-pub fn programs(
-    config: &Config,
-    state: &State,
-    seen: &Observation,
-    now: Now,
-) -> Vec<ProgramStatus> {
-    let _ = now;
+pub fn programs(config: &Config, state: &State, seen: &Observation) -> Vec<ProgramStatus> {
     let mut programs: Vec<ProgramStatus> = (seen.programs.iter())
         .filter_map(|program| {
             let track = state.tracks.get(&program.id)?;

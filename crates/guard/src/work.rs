@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hugeleaf_change::{
     ChangeError, DemoteOptions, Outcome, Percent, PromoteOptions, Reason, StoppedBy, demote,
-    promote,
+    promote, touched,
 };
 use hugeleaf_host::{Host, Root};
 use hugeleaf_proof::{
@@ -85,6 +85,16 @@ pub fn work(tools: Tools<'_>, decision: &Decision) -> Came {
             interval,
         } => tested(tools, decision, metric, *pairs, *interval)
             .unwrap_or_else(|why| Came::Failed { why, ended: false }),
+        Job::Sample { time } => {
+            let leader = Pid(decision.id.pid);
+            match touched(tools.kernel, tools.root, leader, *time) {
+                Ok(touched) => Came::Sampled {
+                    touched: touched.bytes_per_second,
+                    cost: touched.cost,
+                },
+                Err(why) => Came::Failed { why, ended: false },
+            }
+        }
     }
 }
 

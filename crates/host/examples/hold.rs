@@ -9,7 +9,7 @@ use std::fs::OpenOptions;
 use std::io::Read;
 
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::{Advice, Kernel, Mapping, Placement, RealKernel, Sharing};
+use hugeleaf_sys::{Advice, Memory, MemoryFile, RealKernel, Reserve};
 use hugeleaf_units::Bytes;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -21,18 +21,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let kernel = RealKernel::new();
     let host = read_host(&Root::live(), &kernel)?;
     let pmd = host.pmd_page.get().ok_or("this host has no THP")?;
-    let place = Placement::Past(pmd, skew);
-    let mapping = if file == "-" {
-        Mapping::placed(size, Sharing::Private, place)?
+    let space = Memory::new().set_aside(size + pmd.bytes(), pmd)?;
+    let part = space.part(skew.get(), size).ok_or("SKEW is too much")?;
+    if file == "-" {
+        space.map_private(part)?;
     } else {
         let file = OpenOptions::new().read(true).write(true).open(file)?;
-        Mapping::shared_file(&file, size, place)?
-    };
-    mapping.touch(kernel.base_page().bytes())?;
+        let file = MemoryFile::from_fd(file.into());
+        space.map_file(part, &file, 0, Reserve::All)?;
+    }
+    space.advise(part, Advice::PopulateWrite)?;
     if std::env::var_os("HOLD_COLLAPSE").is_some() {
         // A second pass gets what was held elsewhere in the first (EAGAIN).
-        let _ = mapping.advise(mapping.range(), Advice::Collapse);
-        let _ = mapping.advise(mapping.range(), Advice::Collapse);
+        let _ = space.advise(part, Advice::Collapse);
+        let _ = space.advise(part, Advice::Collapse);
     }
     println!("ready");
     std::io::stdin().read_to_end(&mut Vec::new())?;

@@ -21,6 +21,7 @@ use std::path::PathBuf;
 
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageSize};
+use serde::{Deserialize, Serialize};
 
 use crate::fact::Fact;
 use crate::model::Held;
@@ -103,6 +104,13 @@ pub struct Wish {
     pub said: String,
 }
 
+impl Wish {
+    fn new(how: Insists, said: impl Into<String>) -> Wish {
+        let said = said.into();
+        Wish { how, said }
+    }
+}
+
 /// How much a service insists on large pages from the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Insists {
@@ -126,25 +134,27 @@ impl Insists {
     }
 }
 
-/// What a service is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ServiceKind {
-    /// A PostgreSQL cluster.
-    PostgreSql,
-    /// MariaDB or MySQL.
-    MariaDb,
-    /// A Java virtual machine.
-    Jvm,
-    /// Redis, Valkey and their kin: private memory and forked saves.
-    Redis,
-    /// Programs that attach SysV segments, as Oracle and DB2 do.
-    SysV,
-    /// A container or pod, by its cgroup.
-    Container,
-    /// A data mover by the published rule.
-    Mover,
-    /// Anything else, by what it holds or by bytes that somebody named.
-    Other,
+hugeleaf_units::named! {
+    /// What a service is.
+    #[derive(Deserialize)]
+    pub enum ServiceKind {
+        /// A PostgreSQL cluster.
+        PostgreSql = "postgresql",
+        /// MariaDB or MySQL.
+        MariaDb = "mariadb",
+        /// A Java virtual machine.
+        Jvm = "jvm",
+        /// Redis, Valkey and their kin: private memory and forked saves.
+        Redis = "redis",
+        /// Programs that attach SysV segments, as Oracle and DB2 do.
+        SysV = "sysv",
+        /// A container or pod, by its cgroup.
+        Container = "container",
+        /// A data mover by the published rule.
+        Mover = "mover",
+        /// Anything else, by what it holds or by bytes that somebody named.
+        Other = "other",
+    }
 }
 
 /// An account, and what it may do about large pages.
@@ -188,20 +198,38 @@ pub struct Demand {
 }
 
 impl Demand {
+    /// One of no size of page in particular, of a service that does not run.
+    fn new(
+        what: impl Into<String>,
+        pieces: Vec<Piece>,
+        place: Place,
+        source: impl Into<String>,
+    ) -> Demand {
+        Demand {
+            what: what.into(),
+            pieces,
+            place,
+            page: None,
+            source: source.into(),
+            held: None,
+        }
+    }
+
     /// All of it, unrounded.
     pub fn bytes(&self) -> Bytes {
-        let of = |piece: &Piece| Bytes(piece.bytes.get().saturating_mul(piece.count));
-        self.pieces.iter().map(of).sum()
+        self.pieces.iter().map(|p| p.bytes * p.count).sum()
     }
 }
 
 /// So many equal mappings of so many bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Piece {
-    /// Bytes of each.
-    pub bytes: Bytes,
     /// How many.
     pub count: u64,
+    /// Bytes of each.
+    #[serde(rename(serialize = "each_bytes"))]
+    pub bytes: Bytes,
 }
 
 impl Piece {
@@ -211,13 +239,15 @@ impl Piece {
     }
 }
 
-/// Where memory is available on large pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// From the pool: the program asks for hugetlb itself, or `hugeleaf run` does for it.
-    Pool,
-    /// Transparent huge pages only.
-    Thp,
+hugeleaf_units::named! {
+    /// Where memory is available on large pages.
+    #[derive(Deserialize)]
+    pub enum Place {
+        /// From the pool: the program asks for hugetlb itself, or `hugeleaf run` does for it.
+        Pool = "pool",
+        /// Transparent huge pages only.
+        Thp = "thp",
+    }
 }
 
 /// Why a demand could not be determined: what failed, and what to do next.

@@ -30,6 +30,15 @@ pub enum ReadError {
 }
 
 impl ReadError {
+    /// What the system said of a file.
+    pub fn io(path: PathBuf, error: &std::io::Error) -> ReadError {
+        ReadError::Io {
+            path,
+            reason: error.to_string(),
+            denied: error.kind() == std::io::ErrorKind::PermissionDenied,
+        }
+    }
+
     /// Whether missing permission was the reason.
     pub const fn is_denied(&self) -> bool {
         matches!(self, ReadError::Io { denied: true, .. })
@@ -79,11 +88,7 @@ impl<T> Fact<T> {
 
     /// The same fact about another value.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Fact<U> {
-        match self {
-            Fact::Known(value) => Fact::Known(f(value)),
-            Fact::Absent => Fact::Absent,
-            Fact::Unreadable(error) => Fact::Unreadable(error),
-        }
+        self.and_then(|value| Fact::Known(f(value)))
     }
 
     /// A further fact that follows from this one's value.
@@ -93,6 +98,33 @@ impl<T> Fact<T> {
             Fact::Absent => Fact::Absent,
             Fact::Unreadable(error) => Fact::Unreadable(error),
         }
+    }
+}
+
+impl<T: Default> Fact<T> {
+    /// The value, or the default one where none is known.
+    pub fn or_default(self) -> T {
+        match self {
+            Fact::Known(value) => value,
+            _ => T::default(),
+        }
+    }
+}
+
+impl<T> Fact<Vec<T>> {
+    /// The entries of a list; none where none are known.
+    pub const fn entries(&self) -> &[T] {
+        match self {
+            Fact::Known(list) => list.as_slice(),
+            _ => &[],
+        }
+    }
+}
+
+impl Fact<String> {
+    /// The text, where known.
+    pub fn text(&self) -> Option<&str> {
+        self.known().map(String::as_str)
     }
 }
 

@@ -8,7 +8,7 @@
 //!
 //! Without the feature `full` it has what the library `hugeleaf` needs: the facts of memory of this host.
 //!
-//! Main types: [`Root`], [`Fact`], [`Host`], [`Process`], [`Segment`], [`Snapshot`].
+//! Main types: [`Root`], [`Fact`], [`Host`], [`Process`], [`Segment`].
 
 #[cfg(feature = "full")]
 pub mod demand;
@@ -32,8 +32,9 @@ pub mod watch;
 pub use fact::{Fact, ReadError};
 pub use model::{
     Advised, Asked, Available, Buddy, Cgroup, FreeBlocks, Held, Host, HugetlbLimit, Khugepaged,
-    Limits, Memory, MemoryLimit, Owner, PageSizeInfo, Pool, Process, ProcessKind, Role, RunAsked,
-    RunSettings, RunWay, Segment, SharedObject, Snapshot, Sysctl, Thp, ThpOrder, VmFlags,
+    Limited, Limits, Memory, MemoryLimit, Owner, PageSizeInfo, Pool, Process, ProcessKind, Role,
+    RunAsked, RunRole, RunSettings, RunWay, Segment, SharedObject, Sysctl, Thp, ThpOrder, ThpUse,
+    VmFlags, pool_file, size_folder, thp_file, thp_is_on,
 };
 pub use parse::ParseError;
 // Parts of the model that the kernel's page map gives: whoever judges a snapshot needs no sys.

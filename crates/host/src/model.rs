@@ -7,20 +7,9 @@
 use hugeleaf_sys::{PageMap, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range};
 use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::fact::Fact;
-
-/// A host and the processes that were looked at.
-#[derive(Debug, Clone)]
-pub struct Snapshot {
-    /// The host.
-    pub host: Host,
-    /// The processes, in no order that means anything.
-    pub processes: Vec<Process>,
-    /// Memory that several of the processes share, each object once.
-    pub shared: Vec<SharedObject>,
-}
 
 /// What is known of a host as a whole.
 #[derive(Debug, Clone, Serialize)]
@@ -63,6 +52,36 @@ pub struct Host {
     /// Nodes that have memory, as in `/sys/devices/system/node/node0`; `[0]` where there is no such
     /// folder.
     pub nodes: Vec<u32>,
+}
+
+impl Host {
+    /// The pools over all nodes, one a size.
+    pub fn totals(&self) -> impl Iterator<Item = &Pool> {
+        self.pools.iter().filter(|pool| pool.node.is_none())
+    }
+
+    /// The pool of one size over all nodes.
+    pub fn pool(&self, size: PageSize) -> Option<&Pool> {
+        self.totals().find(|pool| pool.size == size)
+    }
+
+    /// The settings of a full huge page; `None` where there is none.
+    pub fn full_thp(&self) -> Option<&ThpOrder> {
+        self.thp.known()?.order(self.pmd_page.get()?)
+    }
+
+    /// The setting in force of a full huge page, and its file: that of the size, unless it inherits or is
+    /// not known, then the one for all.
+    pub fn thp_setting(&self, of: ThpUse) -> (String, Option<&str>) {
+        let own = self.full_thp().map(|order| (order, order.own(of).text()));
+        match own {
+            Some((order, Some(word))) if word != "inherit" => (order.file(of), Some(word)),
+            _ => {
+                let thp = self.thp.known();
+                (of.file(), thp.and_then(|thp| thp.top(of).text()))
+            }
+        }
+    }
 }
 
 /// `/proc/meminfo`, the lines that bear on page sizes.
@@ -194,6 +213,53 @@ pub struct Pool {
     pub overcommit: Fact<Pages>,
 }
 
+/// A file of the pool of one size, of one node or of all.
+pub fn pool_file(size: PageSize, node: Option<u32>, name: &str) -> String {
+    let of = node.map_or("kernel/mm".to_owned(), |node| {
+        format!("devices/system/node/node{node}")
+    });
+    format!("/sys/{of}/hugepages/{}/{name}", size_folder(size))
+}
+
+/// The folder of one size, of its pool or of its THP settings: the kernel names it in kB of 1024 bytes.
+pub fn size_folder(size: PageSize) -> String {
+    format!("hugepages-{}kB", size.bytes().get() / 1024)
+}
+
+/// What is not known counts as none.
+impl Pool {
+    /// All pages in it.
+    pub fn all(&self) -> Pages {
+        self.total.get().unwrap_or_default()
+    }
+
+    /// The pages that were set, without those that overcommit added, which go when they are freed
+    /// (`nr_hugepages` counts both).
+    pub fn lasting(&self) -> Pages {
+        self.all() - self.surplus.get().unwrap_or_default()
+    }
+
+    /// Pages that somebody holds.
+    pub fn used(&self) -> Pages {
+        self.all() - self.free.get().unwrap_or_default()
+    }
+
+    /// Pages that nobody holds and nobody was promised.
+    pub fn available(&self) -> Pages {
+        self.free.get().unwrap_or_default() - self.reserved.get().unwrap_or_default()
+    }
+
+    /// Pages that overcommit may still add.
+    pub fn may_add(&self) -> Pages {
+        self.overcommit.get().unwrap_or_default() - self.surplus.get().unwrap_or_default()
+    }
+
+    /// Whether it has pages or may take some.
+    pub fn gives_any(&self) -> bool {
+        self.all() + self.overcommit.get().unwrap_or_default() > Pages(0)
+    }
+}
+
 /// Transparent huge pages: `/sys/kernel/mm/transparent_hugepage`.
 #[derive(Debug, Clone, Default)]
 pub struct Thp {
@@ -263,8 +329,8 @@ impl Serialize for Thp {
             page_bytes: order.size,
             private: order.anon.clone(),
             shared: order.shmem.clone(),
-            private_in_force: order.anon_in_force(self).map(str::to_owned),
-            shared_in_force: order.shmem_in_force(self).map(str::to_owned),
+            private_in_force: order.in_force(self, ThpUse::Private).map(str::to_owned),
+            shared_in_force: order.in_force(self, ThpUse::Shared).map(str::to_owned),
         };
         let mut fields = out.serialize_struct("Thp", 7)?;
         fields.serialize_field("enabled", &self.enabled)?;
@@ -279,12 +345,59 @@ impl Serialize for Thp {
     }
 }
 
+/// Settings of THP are made twice: for private memory, and for shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ThpUse {
+    /// `enabled`.
+    Private,
+    /// `shmem_enabled`.
+    Shared,
+}
+
+impl ThpUse {
+    /// The name of its setting, for all sizes and in the folder of each.
+    pub const fn knob(self) -> &'static str {
+        match self {
+            ThpUse::Private => "enabled",
+            ThpUse::Shared => "shmem_enabled",
+        }
+    }
+
+    /// The file of its setting for all sizes.
+    pub fn file(self) -> String {
+        thp_file(self.knob())
+    }
+}
+
+/// Whether a setting of THP lets anybody have pages.
+pub fn thp_is_on(setting: Option<&str>) -> bool {
+    setting.is_some_and(|word| !matches!(word, "never" | "deny"))
+}
+
+/// A file below the folder of THP's settings.
+pub fn thp_file(name: &str) -> String {
+    format!("/sys/kernel/mm/transparent_hugepage/{name}")
+}
+
 impl Thp {
+    /// The setting for all sizes that inherit it.
+    pub const fn top(&self, of: ThpUse) -> &Fact<String> {
+        match of {
+            ThpUse::Private => &self.enabled,
+            ThpUse::Shared => &self.shmem_enabled,
+        }
+    }
+
+    /// The settings of one size.
+    pub fn order(&self, size: PageSize) -> Option<&ThpOrder> {
+        self.orders.iter().find(|order| order.size == size)
+    }
+
     /// The sizes that khugepaged makes of private memory, smallest first: those that are not known to
     /// be off. `pmd` is the size of a full huge page.
     pub fn khugepaged_sizes(&self, pmd: Option<PageSize>) -> Vec<PageSize> {
         let makes = |order: &&ThpOrder| {
-            let setting = order.anon_in_force(self);
+            let setting = order.in_force(self, ThpUse::Private);
             let is_its = Some(order.size) == pmd || self.khugepaged.makes_smaller;
             is_its && !order.anon.is_absent() && setting != Some("never")
         };
@@ -305,21 +418,38 @@ pub struct ThpOrder {
 }
 
 impl ThpOrder {
-    /// The setting in force for anonymous memory: `inherit` resolved to the top-level knob.
-    pub fn anon_in_force<'a>(&'a self, thp: &'a Thp) -> Option<&'a str> {
-        in_force(&self.anon, &thp.enabled)
+    /// The size's own setting.
+    pub const fn own(&self, of: ThpUse) -> &Fact<String> {
+        match of {
+            ThpUse::Private => &self.anon,
+            ThpUse::Shared => &self.shmem,
+        }
     }
 
-    /// The setting in force for shared memory.
-    pub fn shmem_in_force<'a>(&'a self, thp: &'a Thp) -> Option<&'a str> {
-        in_force(&self.shmem, &thp.shmem_enabled)
+    /// The file of the size's own setting.
+    pub fn file(&self, of: ThpUse) -> String {
+        thp_file(&format!("{}/{}", size_folder(self.size), of.knob()))
     }
-}
 
-fn in_force<'a>(own: &'a Fact<String>, top: &'a Fact<String>) -> Option<&'a str> {
-    match own.known().map(String::as_str) {
-        Some("inherit") => top.known().map(String::as_str),
-        own => own,
+    /// The file of the setting in force: that of the size, unless it inherits, then the one for all.
+    pub fn file_in_force(&self, of: ThpUse) -> String {
+        match self.own(of).text() {
+            Some("inherit") | None => of.file(),
+            Some(_) => self.file(of),
+        }
+    }
+
+    /// Whether pages of the size are given to anybody; not where that is not known.
+    pub fn is_on(&self, thp: &Thp, of: ThpUse) -> bool {
+        thp_is_on(self.in_force(thp, of))
+    }
+
+    /// The setting in force: `inherit` resolved to the top-level knob.
+    pub fn in_force<'a>(&'a self, thp: &'a Thp, of: ThpUse) -> Option<&'a str> {
+        match self.own(of).text() {
+            Some("inherit") => thp.top(of).text(),
+            own => own,
+        }
     }
 }
 
@@ -441,6 +571,76 @@ pub struct HugetlbLimit {
     pub hits: Fact<u64>,
 }
 
+/// The size as the files of the hugetlb controller are named for it, as in `2MB`
+/// (mm/hugetlb_cgroup.c).
+pub fn name_of(size: PageSize) -> String {
+    let bytes = size.bytes().get();
+    let (shift, unit) = match bytes {
+        n if n >= 1 << 30 => (30, "GB"),
+        n if n >= 1 << 20 => (20, "MB"),
+        _ => (10, "KB"),
+    };
+    format!("{}{unit}", bytes >> shift)
+}
+
+/// What a limit on hugetlb pages counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limited {
+    /// Pages that are touched.
+    Faults,
+    /// Pages that are promised.
+    Reservations,
+}
+
+impl HugetlbLimit {
+    /// The limit; `None` is unlimited.
+    pub const fn limit(&self, of: Limited) -> &Fact<Option<Bytes>> {
+        match of {
+            Limited::Faults => &self.fault_limit,
+            Limited::Reservations => &self.reservation_limit,
+        }
+    }
+
+    /// What counts against it.
+    pub fn usage(&self, of: Limited) -> Bytes {
+        let usage = match of {
+            Limited::Faults => self.fault_usage.get(),
+            Limited::Reservations => self.reservation_usage.get(),
+        };
+        usage.unwrap_or_default()
+    }
+
+    /// What it leaves; `None` without a limit.
+    pub fn room(&self, of: Limited) -> Option<Bytes> {
+        Some(self.limit(of).get()?? - self.usage(of))
+    }
+}
+
+impl Cgroup {
+    /// Whether a cgroup of this path is this one or lies below it.
+    pub fn holds(&self, path: &str) -> bool {
+        let below = path.strip_prefix(self.path.trim_end_matches('/'));
+        below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// The path of a file of the hugetlb controller for pages of a size.
+    pub fn file(&self, size: PageSize, name: &str) -> String {
+        format!("{}/hugetlb.{}.{name}", self.folder, name_of(size))
+    }
+
+    /// The file that sets a limit on pages of a size.
+    pub fn limit_file(&self, size: PageSize, of: Limited) -> String {
+        let name = match self.version {
+            1 => "limit_in_bytes",
+            _ => "max",
+        };
+        match of {
+            Limited::Faults => self.file(size, name),
+            Limited::Reservations => self.file(size, &format!("rsvd.{name}")),
+        }
+    }
+}
+
 /// A cgroup that limits memory of every page size but that of pools: a page beyond the limit is refused,
 /// or somebody in the cgroup is killed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -494,7 +694,7 @@ pub struct Owner {
 }
 
 /// How much of something is on pages of one size and kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// The size of page.
     #[serde(rename = "page_bytes")]
@@ -524,7 +724,12 @@ impl Held {
             .filter(|h| h.kind != PageKind::Base)
             .map(|h| h.bytes)
             .sum();
-        large.share_of(table.iter().map(|h| h.bytes).sum())
+        large.share_of(Held::total(table))
+    }
+
+    /// All of a table.
+    pub fn total(table: &[Held]) -> Bytes {
+        table.iter().map(|h| h.bytes).sum()
     }
 
     /// The bytes of a table on base pages.
@@ -538,9 +743,10 @@ impl Held {
 }
 
 /// What sort of process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ProcessKind {
     /// One with memory of its own.
+    #[default]
     User,
     /// A thread of the kernel: it has no memory of its own.
     Kernel,
@@ -549,7 +755,7 @@ pub enum ProcessKind {
 }
 
 /// A process.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Process {
     /// Its id in the reader's PID namespace.
     pub pid: Pid,
@@ -570,8 +776,6 @@ pub struct Process {
     /// 26 to 28 and 48): these change on execve, the start time does not. Zeroes where not
     /// readable.
     pub image: [u64; 4],
-    /// Depth of its PID namespace below the reader's: 0 in the same one (`NSpid`).
-    pub pid_namespaces_below: usize,
     /// Its cgroup's path, the memory controller's or the unified one.
     pub cgroup: Option<String>,
     /// Its systemd unit, derived from the cgroup.
@@ -621,6 +825,12 @@ pub struct Process {
 }
 
 impl Process {
+    /// Whether it belongs to a systemd unit, as a slice too.
+    pub fn is_in_unit(&self, unit: &str) -> bool {
+        let cgroup = self.cgroup.as_deref().unwrap_or_default();
+        cgroup.split('/').any(|part| part == unit)
+    }
+
     /// The part of its resident memory on pages larger than the base page.
     pub fn coverage(&self) -> Option<f64> {
         Held::coverage(self.by_page_size.known()?)
@@ -638,7 +848,27 @@ impl Process {
     }
 }
 
-/// A way to larger pages that `hugeleaf run` was told to try.
+hugeleaf_units::named! {
+    /// What a policy of `hugeleaf run` speaks of.
+    pub enum RunRole {
+        /// Data, zero data, heap and other private anonymous memory.
+        Data = "data",
+        /// Shared memory: SysV, POSIX, memfd, shared anonymous.
+        Shm = "shm",
+        /// The initial stack and those of threads.
+        Stack = "stack",
+        /// The program's code.
+        Text = "text",
+    }
+}
+
+impl std::fmt::Display for RunRole {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A way to larger pages that the library of `hugeleaf run` can try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunWay {
     /// Transparent huge pages of the PMD's size.
@@ -647,32 +877,27 @@ pub enum RunWay {
     Hugetlb(PageSize),
 }
 
-/// What `hugeleaf run` was asked for one role.
+/// What the library of `hugeleaf run` is to do for one role.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunAsked {
     /// The ways to try, in this order; none where the role is left alone.
     pub ways: Vec<RunWay>,
     /// Base pages are not acceptable.
     pub mandatory: bool,
-    /// As it was typed: `auto`, `1G,2M!`. Empty where that was not passed on.
+    /// What was asked for, as it was typed: `auto`, `1G,2M!`. Empty where that was not passed on.
     pub typed: String,
 }
 
-/// The settings that `hugeleaf run` gave to the library in a process.
+/// What `hugeleaf run` gives to the library that it loads into a program; it prints as the value of
+/// [`RunSettings::VARIABLE`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunSettings {
     /// The smallest page, as the launcher saw it.
     pub base: Option<PageSize>,
     /// The size of a full THP; `None` where the host had none.
     pub pmd: Option<PageSize>,
-    /// Private memory.
-    pub data: RunAsked,
-    /// Shared memory.
-    pub shm: RunAsked,
-    /// Stacks, the initial one and those of threads.
-    pub stack: RunAsked,
-    /// Code.
-    pub text: RunAsked,
+    /// What to do for each role, in the order of [`RunRole::ALL`].
+    pub roles: [RunAsked; 4],
     /// Private memory stays on base pages until the process has grown so far.
     pub data_after: Option<Bytes>,
     /// The smallest shared segment that is looked at.
@@ -691,45 +916,34 @@ pub struct RunSettings {
     pub report: Option<String>,
 }
 
-/// What a segment is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Code: file mappings that can be executed.
-    Text,
-    /// Initialised and zero data of a program or library.
-    Data,
-    /// `[heap]`.
-    Heap,
-    /// Other private anonymous memory.
-    Anon,
-    /// The main thread's stack.
-    Stack,
-    /// A further thread's stack.
-    #[serde(rename = "thread stack")]
-    ThreadStack,
-    /// Shared memory: SysV, POSIX, memfd, shared anonymous.
-    Shm,
-    /// Other file mappings.
-    File,
-    /// What the kernel maps in by itself.
-    Vdso,
+impl RunSettings {
+    /// What to do for a role.
+    pub const fn of(&self, role: RunRole) -> &RunAsked {
+        &self.roles[role as usize]
+    }
 }
 
-impl Role {
-    /// The name on screens and in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Role::Text => "text",
-            Role::Data => "data",
-            Role::Heap => "heap",
-            Role::Anon => "anon",
-            Role::Stack => "stack",
-            Role::ThreadStack => "thread stack",
-            Role::Shm => "shm",
-            Role::File => "file",
-            Role::Vdso => "vdso",
-        }
+hugeleaf_units::named! {
+    /// What a segment is for.
+    pub enum Role {
+        /// Code: file mappings that can be executed.
+        Text = "text",
+        /// Initialised and zero data of a program or library.
+        Data = "data",
+        /// `[heap]`.
+        Heap = "heap",
+        /// Other private anonymous memory.
+        Anon = "anon",
+        /// The main thread's stack.
+        Stack = "stack",
+        /// A further thread's stack.
+        ThreadStack = "thread stack",
+        /// Shared memory: SysV, POSIX, memfd, shared anonymous.
+        Shm = "shm",
+        /// Other file mappings.
+        File = "file",
+        /// What the kernel maps in by itself.
+        Vdso = "vdso",
     }
 }
 

@@ -34,10 +34,8 @@ pub fn number(text: &str) -> Result<u64, ParseError> {
 
 /// The chosen word of a knob such as `always [madvise] never`.
 pub fn chosen(text: &str) -> Result<String, ParseError> {
-    let start = text.find('[').map(|i| i + 1);
-    start
-        .and_then(|start| Some(&text[start..start + text[start..].find(']')?]))
-        .map(str::to_owned)
+    let word = text.split_once('[').and_then(|(_, at)| at.split_once(']'));
+    word.map(|(word, _)| word.to_owned())
         .ok_or_else(|| ParseError::new(1, "expected a [chosen] word", text.trim()))
 }
 
@@ -63,6 +61,15 @@ pub fn fields(text: &str) -> impl Iterator<Item = (usize, &str, &str)> {
         let (name, value) = line.split_once(':')?;
         Some((i + 1, name.trim(), value.trim()))
     })
+}
+
+/// The number that bytes stand for, at most eight of them, the largest first or last.
+pub(crate) fn whole_number(bytes: &[u8], is_big_endian: bool) -> u64 {
+    let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
+    match is_big_endian {
+        true => bytes.iter().fold(0, add),
+        false => bytes.iter().rev().fold(0, add),
+    }
 }
 
 #[cfg(test)]

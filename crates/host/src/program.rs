@@ -92,11 +92,10 @@ pub fn find_program(name: &Path, search: &str) -> Result<Program, ProgramError> 
             path: path.clone(),
             reason,
         };
-        let interpreter = match File::open(&path) {
-            Ok(file) => interpreter_of(&file),
-            Err(e) => return Ok(unreadable(path, scripts, &e)),
+        let Ok(file) = File::open(&path) else {
+            return Ok(read_program(path, scripts));
         };
-        let interpreter = match interpreter.map_err(|e| runnable(e.to_string()))? {
+        let interpreter = match start_of(&file).map_err(|e| runnable(e.to_string()))? {
             Start::Script(interpreter) => interpreter,
             Start::Text => PathBuf::from(SHELL),
             Start::Program => return Ok(read_program(path, scripts)),
@@ -125,17 +124,11 @@ enum Start {
     Program,
 }
 
-fn interpreter_of(mut file: &File) -> std::io::Result<Start> {
-    let mut head = Vec::with_capacity(SCRIPT_LINE);
-    (&mut file)
-        .take(SCRIPT_LINE as u64)
-        .read_to_end(&mut head)?;
-    Ok(start_of(&head))
-}
-
 /// What the first bytes of a file say. A file that is neither a script nor binary is run by the
 /// shell.
-fn start_of(head: &[u8]) -> Start {
+fn start_of(file: &File) -> std::io::Result<Start> {
+    let mut head = Vec::with_capacity(SCRIPT_LINE);
+    file.take(SCRIPT_LINE as u64).read_to_end(&mut head)?;
     if let Some(rest) = head.strip_prefix(b"#!") {
         let line = rest.split(|b| *b == b'\n').next().unwrap_or_default();
         let word = line
@@ -143,15 +136,17 @@ fn start_of(head: &[u8]) -> Start {
             .find(|word| !word.is_empty());
         if let Some(word) = word {
             use std::os::unix::ffi::OsStrExt;
-            return Start::Script(PathBuf::from(std::ffi::OsStr::from_bytes(word)));
+            let word = std::ffi::OsStr::from_bytes(word);
+            return Ok(Start::Script(PathBuf::from(word)));
         }
     }
     let first_line = head.split(|b| *b == b'\n').next().unwrap_or_default();
-    if first_line.contains(&0) || head.starts_with(elf::MAGIC) {
-        Start::Program
-    } else {
-        Start::Text
-    }
+    Ok(
+        match first_line.contains(&0) || head.starts_with(elf::MAGIC) {
+            true => Start::Program,
+            false => Start::Text,
+        },
+    )
 }
 
 /// The file that a name means.
@@ -212,38 +207,28 @@ fn runnable_file(path: &Path) -> Result<PathBuf, ProgramError> {
     Ok(path.to_owned())
 }
 
-fn unreadable(path: PathBuf, scripts: Vec<PathBuf>, error: &std::io::Error) -> Program {
+fn read_program(path: PathBuf, scripts: Vec<PathBuf>) -> Program {
     Program {
         privilege: privilege(&path),
-        format: Format::Unknown(error.to_string()),
+        format: File::open(&path)
+            .map_or_else(|e| Format::Unknown(e.to_string()), |f| format_of(&f)),
         path,
         scripts,
     }
 }
 
-fn read_program(path: PathBuf, scripts: Vec<PathBuf>) -> Program {
-    let format = match File::open(&path) {
-        Err(e) => Format::Unknown(e.to_string()),
-        Ok(file) => {
-            // A part at a time: programs of several hundred megabytes are not rare.
-            let read = |offset: u64, length: usize| {
-                let mut bytes = vec![0; length];
-                let got = file.read_at(&mut bytes, offset).unwrap_or(0);
-                bytes.truncate(got);
-                bytes
-            };
-            match elf::parse(&read) {
-                Ok(elf) => Format::Elf(elf),
-                Err(ElfError::NotElf) => Format::Other,
-                Err(error) => Format::Unknown(error.to_string()),
-            }
-        }
+fn format_of(file: &File) -> Format {
+    // A part at a time: programs of several hundred megabytes are not rare.
+    let read = |offset: u64, length: usize| {
+        let mut bytes = vec![0; length];
+        let got = file.read_at(&mut bytes, offset).unwrap_or(0);
+        bytes.truncate(got);
+        bytes
     };
-    Program {
-        privilege: privilege(&path),
-        format,
-        path,
-        scripts,
+    match elf::parse(&read) {
+        Ok(elf) => Format::Elf(elf),
+        Err(ElfError::NotElf) => Format::Other,
+        Err(error) => Format::Unknown(error.to_string()),
     }
 }
 

@@ -148,13 +148,23 @@ impl Root {
     ) -> Fact<T> {
         let relative = relative.as_ref();
         let parsed = self.with_file(relative, |file| parser(&mut BufReader::new(file)));
-        self.fact(relative, parsed).and_then(|parsed| match parsed {
-            Ok(value) => Fact::Known(value),
-            Err(error) => Fact::Unreadable(ReadError::Parse {
-                path: self.path(relative),
-                error,
-            }),
-        })
+        self.fact(relative, parsed)
+            .and_then(|parsed| self.parsed(relative, parsed))
+    }
+
+    /// What a parser made of a file.
+    pub(crate) fn parsed<T>(
+        &self,
+        relative: impl AsRef<Path>,
+        parsed: Result<T, ParseError>,
+    ) -> Fact<T> {
+        parsed.map_or_else(
+            |error| {
+                let path = self.path(relative);
+                Fact::Unreadable(ReadError::Parse { path, error })
+            },
+            Fact::Known,
+        )
     }
 
     /// Files as a process sees them, opened with its rights: its own root, where that is another.
@@ -197,13 +207,8 @@ impl Root {
         parser: impl FnOnce(&str) -> Result<T, ParseError>,
     ) -> Fact<T> {
         let relative = relative.as_ref();
-        self.read(relative).and_then(|text| match parser(&text) {
-            Ok(value) => Fact::Known(value),
-            Err(error) => Fact::Unreadable(ReadError::Parse {
-                path: self.path(relative),
-                error,
-            }),
-        })
+        self.read(relative)
+            .and_then(|text| self.parsed(relative, parser(&text)))
     }
 
     /// The names in a folder, sorted; absent where the folder does not exist.
@@ -226,11 +231,7 @@ impl Root {
     fn unread<T>(&self, relative: &Path, e: &std::io::Error) -> Fact<T> {
         match e.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory => Fact::Absent,
-            kind => Fact::Unreadable(ReadError::Io {
-                path: self.path(relative),
-                reason: e.to_string(),
-                denied: kind == ErrorKind::PermissionDenied,
-            }),
+            _ => Fact::Unreadable(ReadError::io(self.path(relative), e)),
         }
     }
 }

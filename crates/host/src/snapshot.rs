@@ -92,6 +92,10 @@ impl std::fmt::Display for Target {
 /// # Errors
 /// [`TargetError`] where nobody answers to it.
 pub fn find_targets(root: &Root, target: &Target) -> Result<Vec<Pid>, TargetError> {
+    let pids = |wanted: &dyn Fn(&Process) -> bool| {
+        let living = living(root).filter(wanted);
+        living.map(|p| p.pid).collect::<Vec<Pid>>()
+    };
     let found = match target {
         Target::Pid(pid) | Target::Tree(pid) => {
             // One process is asked for: say what is wrong with that one.
@@ -101,21 +105,15 @@ pub fn find_targets(root: &Root, target: &Target) -> Result<Vec<Pid>, TargetErro
                 _ => vec![*pid],
             }
         }
-        Target::Name(name) => living(root, |p| is_named(p, name)),
-        Target::Unit(unit) => living(root, |p| {
-            p.cgroup
-                .as_deref()
-                .is_some_and(|c| c.split('/').any(|part| part == unit))
-        }),
+        Target::Name(name) => pids(&|p| is_named(p, name)),
+        Target::Unit(unit) => pids(&|p| p.is_in_unit(unit)),
         Target::Cgroup(path) => {
             // Written with or without the mount point of the hierarchy.
             let path = path.trim_end_matches('/');
-            living(root, |p| {
+            pids(&|p| {
                 p.cgroup.as_deref().is_some_and(|c| {
-                    let own = path.ends_with(c);
-                    own || c
-                        .strip_prefix(path)
-                        .is_some_and(|rest| rest.starts_with('/'))
+                    let below = c.strip_prefix(path);
+                    path.ends_with(c) || below.is_some_and(|rest| rest.starts_with('/'))
                 })
             })
         }
@@ -136,15 +134,14 @@ fn is_named(process: &Process, name: &str) -> bool {
     process.name == name || program.rsplit('/').next() == Some(name)
 }
 
-fn living(root: &Root, wanted: impl Fn(&Process) -> bool) -> Vec<Pid> {
-    let own = own_pid();
+/// Every process with memory of its own but this program itself, ids ascending.
+pub(crate) fn living(root: &Root) -> impl Iterator<Item = Process> {
+    let own = root.is_live().then(own_pid);
     all_pids(root)
         .into_iter()
-        .filter(|pid| !(root.is_live() && *pid == own))
+        .filter(move |pid| Some(*pid) != own)
         .filter_map(|pid| process::read_basics(root, pid).ok())
-        .filter(|p| p.kind == ProcessKind::User && wanted(p))
-        .map(|p| p.pid)
-        .collect()
+        .filter(|p| p.kind == ProcessKind::User)
 }
 
 /// A process and all that descend from it and have memory of their own, ids ascending.
@@ -176,11 +173,9 @@ fn descendants(root: &Root, top: Pid) -> Vec<Pid> {
 
 /// The ids of all processes that `/proc` shows, ascending.
 pub(crate) fn all_pids(root: &Root) -> Vec<Pid> {
-    let mut pids: Vec<Pid> = root
-        .list("proc")
-        .known()
-        .into_iter()
-        .flatten()
+    let names = root.list("proc").or_default();
+    let mut pids: Vec<Pid> = names
+        .iter()
         .filter_map(|name| name.parse().ok().map(Pid))
         .collect();
     pids.sort_unstable();
@@ -189,8 +184,8 @@ pub(crate) fn all_pids(root: &Root) -> Vec<Pid> {
 
 /// Whether `/proc` is mounted so that it hides processes of other users (proc(5), hidepid).
 pub(crate) fn hides_processes(root: &Root) -> bool {
-    let mounts = root.read("proc/self/mounts");
-    mounts.known().is_some_and(|text| text.lines().any(hides))
+    let mounts = root.read("proc/self/mounts").or_default();
+    mounts.lines().any(hides)
 }
 
 fn hides(mount: &str) -> bool {

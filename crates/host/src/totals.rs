@@ -240,8 +240,7 @@ fn part_of(segment: &Segment, counted: Bytes) -> Vec<Held> {
 mod tests {
     use super::*;
     use crate::fact::Fact;
-    use crate::model::{Asked, ProcessKind, Role, VmFlags};
-    use hugeleaf_sys::Pid;
+    use crate::model::{Asked, Role, VmFlags};
     use hugeleaf_units::{PageSize, Range};
     use proptest::prelude::*;
 
@@ -292,38 +291,8 @@ mod tests {
 
     fn process(segments: Vec<Segment>) -> Process {
         Process {
-            pid: Pid(1),
-            parent: Pid(1),
-            name: String::new(),
-            command_line: String::new(),
-            kind: ProcessKind::User,
-            uid: 0,
-            start_ticks: 0,
-            image: [0; 4],
-            pid_namespaces_below: 0,
-            cgroup: None,
-            unit: None,
-            threads: 1,
-            thp_disabled: Fact::Absent,
-            resident: Bytes::ZERO,
-            resident_anon: Bytes::ZERO,
-            resident_file: Bytes::ZERO,
-            resident_shmem: Bytes::ZERO,
-            hugetlb: Bytes::ZERO,
-            locked: Bytes::ZERO,
-            pinned: Bytes::ZERO,
-            registered: Fact::Absent,
-            swapped: Bytes::ZERO,
-            page_tables: Bytes::ZERO,
-            pss: Fact::Absent,
-            memlock: Fact::Absent,
-            groups: Vec::new(),
-            capabilities: 0,
-            by_page_size: Fact::Absent,
             segments,
-            children: Vec::new(),
-            run: Fact::Absent,
-            memory_limits: Vec::new(),
+            ..Process::default()
         }
     }
 

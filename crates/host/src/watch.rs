@@ -188,10 +188,10 @@ impl Watch {
     }
 }
 
-/// Whether a child still runs what its parent does. Without the right to read addresses they are all zero, and tell
-/// nothing.
+/// Whether a child still runs what its parent does. To who may not read addresses the kernel says 1 or 0 (`do_task_stat`,
+/// fs/proc/array.c), which tells nothing.
 fn is_fork(parent: &Stat, child: &Stat) -> bool {
-    child.image != [0; 4] && parent.image == child.image && !matches!(parent.state, 'Z' | 'X')
+    child.image[0] > 1 && parent.image == child.image && !matches!(parent.state, 'Z' | 'X')
 }
 
 /// What was known of this very process.
@@ -507,8 +507,9 @@ mod tests {
             state,
             ..Stat::default()
         };
-        assert!(is_fork(&stat([1, 2, 3, 4], 'S'), &stat([1, 2, 3, 4], 'R')));
-        assert!(!is_fork(&stat([1, 2, 3, 5], 'S'), &stat([1, 2, 3, 4], 'R')));
+        assert!(is_fork(&stat([6, 2, 3, 4], 'S'), &stat([6, 2, 3, 4], 'R')));
+        assert!(!is_fork(&stat([6, 2, 3, 5], 'S'), &stat([6, 2, 3, 4], 'R')));
         assert!(!is_fork(&stat([0; 4], 'S'), &stat([0; 4], 'S')));
+        assert!(!is_fork(&stat([1, 1, 0, 0], 'S'), &stat([1, 1, 0, 0], 'S')));
     }
 }

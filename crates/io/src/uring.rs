@@ -39,10 +39,10 @@ pub struct Ended<'b> {
 /// A ring; see [`with_ring`].
 pub struct Ring<'b> {
     ring: IoUring,
-    flying: BTreeMap<u64, &'b mut [u8]>,
+    /// What is under way: its tag and its buffer.
+    flying: BTreeMap<u64, (u64, &'b mut [u8])>,
     registered: Vec<Range>,
     next: u64,
-    tags: BTreeMap<u64, u64>,
 }
 
 impl std::fmt::Debug for Ring<'_> {
@@ -64,7 +64,6 @@ pub fn with_ring<'b, T>(depth: u32, work: impl FnOnce(&mut Ring<'b>) -> T) -> Re
         flying: BTreeMap::new(),
         registered: Vec::new(),
         next: 0,
-        tags: BTreeMap::new(),
     };
     // Whatever `work` does, `drop` below waits for what is under way.
     Ok(work(&mut ring))
@@ -150,14 +149,12 @@ impl<'b> Ring<'b> {
         };
         let id = self.next;
         self.next += 1;
-        self.flying.insert(id, buffer);
-        self.tags.insert(id, tag);
+        self.flying.insert(id, (tag, buffer));
         // SAFETY: the buffer is in `flying` and leaves it with the answer only; the descriptor is
         // borrowed for as long as buffers are.
         let pushed = unsafe { self.ring.submission().push(&entry.user_data(id)) };
         if pushed.is_err() {
             self.flying.remove(&id);
-            self.tags.remove(&id);
             return Err(SysError::new("io_uring_enter", "ring full", Errno::BUSY));
         }
         self.enter(0)
@@ -171,9 +168,7 @@ impl<'b> Ring<'b> {
         loop {
             let done = self.ring.completion().next();
             if let Some(done) = done {
-                let id = done.user_data();
-                let (Some(buffer), Some(tag)) = (self.flying.remove(&id), self.tags.remove(&id))
-                else {
+                let Some((tag, buffer)) = self.flying.remove(&done.user_data()) else {
                     continue;
                 };
                 let result = usize::try_from(done.result())

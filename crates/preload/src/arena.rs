@@ -69,19 +69,13 @@ fn find(base: usize) -> Option<&'static AtomicUsize> {
 
 /// Maps the words. Two threads may do so at once: one of the two mappings is then returned.
 fn begin() {
-    let (rights, flags) = (flag::READ | flag::WRITE, flag::PRIVATE | flag::ANONYMOUS);
     let length = size_of::<[AtomicUsize; MOST]>();
-    // SAFETY: a new mapping.
-    let at = unsafe { calls::mmap(0, length, rights, flags) };
-    if calls::failed(at) {
+    let Some(at) = calls::map_new(length, flag::MEMORY, flag::PRIVATE) else {
         return;
-    }
-    if KNOWN
-        .compare_exchange(0, at as usize, Relaxed, Relaxed)
-        .is_err()
-    {
+    };
+    if KNOWN.compare_exchange(0, at, Relaxed, Relaxed).is_err() {
         // SAFETY: mapped above.
-        unsafe { calls::munmap(at as usize, length) };
+        unsafe { calls::munmap(at, length) };
     }
 }
 
@@ -99,17 +93,15 @@ pub fn grew(start: usize, length: usize) -> bool {
     growth::note(length);
     let large = growth::large(judge::ARENA, length);
     judge::record(judge::ARENA, start, length, large);
-    let (Some(next), end) = (up(start, settings.pmd), start + length) else {
+    let end = start + length;
+    let (Some(next), Some(to)) = (up(start, settings.pmd), up(end, settings.pmd)) else {
         return true;
     };
     if !large || !settings.touch || end <= next || !affordable() {
         return true;
     }
-    let Some(to) = up(end, settings.pmd) else {
-        return true;
-    };
     // SAFETY: inside the reservation, which is a multiple of the huge page.
-    let result = unsafe { calls::mprotect(end, to - end, flag::READ | flag::WRITE) };
+    let result = unsafe { calls::mprotect(end, to - end, flag::MEMORY) };
     if !calls::failed(result) {
         AHEAD.fetch_add(1, Relaxed);
         // From the beginning of its block on, or that block would be in two mappings.

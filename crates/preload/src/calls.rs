@@ -55,6 +55,7 @@ mod number {
     pub const FCNTL: usize = 72;
     pub const MEMFD_CREATE: usize = 319;
     pub const STATX: usize = 332;
+    pub const SECCOMP: usize = 317;
     pub const FSOPEN: usize = 430;
     pub const FSCONFIG: usize = 431;
     pub const FSMOUNT: usize = 432;
@@ -102,6 +103,7 @@ mod number {
     pub const FCNTL: usize = 25;
     pub const MEMFD_CREATE: usize = 279;
     pub const STATX: usize = 291;
+    pub const SECCOMP: usize = 277;
     pub const FSOPEN: usize = 430;
     pub const FSCONFIG: usize = 431;
     pub const FSMOUNT: usize = 432;
@@ -109,65 +111,44 @@ mod number {
 
 /// Constants of `mman.h`, `fcntl.h` and others: the same on all architectures of 64 bits that
 /// use the generic headers, and on x86-64.
+#[allow(
+    missing_docs,
+    reason = "named as in the headers, without the beginning"
+)]
 pub mod flag {
-    /// `PROT_READ`.
+    // `PROT_…`
     pub const READ: usize = 1;
-    /// `PROT_WRITE`.
     pub const WRITE: usize = 2;
-    /// `PROT_EXEC`.
     pub const EXEC: usize = 4;
-    /// `MAP_SHARED`.
+    /// The rights of memory as programs use it.
+    pub const MEMORY: usize = READ | WRITE;
+
+    // `MAP_…`
     pub const SHARED: usize = 1;
-    /// `MAP_PRIVATE`.
     pub const PRIVATE: usize = 2;
     /// The bits of the mapping's type: shared, private, or shared with checks.
     pub const TYPE: usize = 0x0f;
-    /// `MAP_FIXED`.
     pub const FIXED: usize = 0x10;
-    /// `MAP_ANONYMOUS`.
     pub const ANONYMOUS: usize = 0x20;
     /// `MAP_32BIT` (x86-64).
     pub const LOW: usize = 0x40;
-    /// `MAP_GROWSDOWN`.
     pub const GROWSDOWN: usize = 0x100;
-    /// `MAP_LOCKED`.
     pub const LOCKED: usize = 0x2000;
-    /// `MAP_NORESERVE`.
     pub const NORESERVE: usize = 0x4000;
-    /// `MAP_POPULATE`.
     pub const POPULATE: usize = 0x8000;
-    /// `MAP_NONBLOCK`.
     pub const NONBLOCK: usize = 0x1_0000;
-    /// `MAP_STACK`.
     pub const STACK: usize = 0x2_0000;
     /// `MAP_HUGETLB`, with the logarithm of the page size in bits 26 and up.
     pub const HUGETLB: usize = 0x4_0000;
-    /// `MAP_FIXED_NOREPLACE`.
     pub const FIXED_NOREPLACE: usize = 0x10_0000;
-    /// `MREMAP_MAYMOVE`.
+
+    // `MREMAP_…`
     pub const MAYMOVE: usize = 1;
-    /// `MREMAP_FIXED`.
     pub const MREMAP_FIXED: usize = 2;
-    /// `MADV_DONTNEED`.
-    pub const DONTNEED: usize = 4;
-    /// `MADV_HUGEPAGE`.
-    pub const HUGEPAGE: usize = 14;
-    /// `MADV_NOHUGEPAGE`.
-    pub const NOHUGEPAGE: usize = 15;
-    /// `MADV_COLD`.
-    pub const COLD: usize = 20;
-    /// `MADV_POPULATE_WRITE`.
-    pub const POPULATE_WRITE: usize = 23;
-    /// `MADV_COLLAPSE`.
-    pub const COLLAPSE: usize = 25;
 }
 
 /// The number of `seccomp(2)`.
-#[cfg(target_arch = "x86_64")]
-pub const SECCOMP: usize = 317;
-/// The number of `seccomp(2)`.
-#[cfg(not(target_arch = "x86_64"))]
-pub const SECCOMP: usize = 277;
+pub const SECCOMP: usize = number::SECCOMP;
 
 /// `ENOENT`.
 pub const ENOENT: isize = -2;
@@ -244,6 +225,14 @@ pub unsafe fn mmap(address: usize, length: usize, protection: usize, flags: usiz
     unsafe { mmap_file(address, length, protection, flags, usize::MAX, 0) }
 }
 
+/// New memory, wherever there is room for it: it takes the place of nothing. `how` is private or
+/// shared, with more flags.
+pub fn map_new(length: usize, protection: usize, how: usize) -> Option<usize> {
+    // SAFETY: at no address of anybody's.
+    let at = unsafe { mmap(0, length, protection, how | flag::ANONYMOUS) };
+    (!failed(at)).then_some(at as usize)
+}
+
 /// `mmap(2)` of a file.
 ///
 /// # Safety
@@ -292,16 +281,6 @@ pub unsafe fn mremap(old: usize, length: usize, new: usize, flags: usize, to: us
     unsafe { call(number::MREMAP, [old, length, new, flags, to, 0]) }
 }
 
-/// `madvise(2)`.
-///
-/// # Safety
-///
-/// `MADV_DONTNEED` and its like lose what is there: it must be the caller's to lose.
-pub unsafe fn madvise(address: usize, length: usize, advice: usize) -> isize {
-    // SAFETY: by the caller.
-    unsafe { call(number::MADVISE, [address, length, advice, 0, 0, 0]) }
-}
-
 /// `brk(2)`: the new break, or the old one where it could not be moved.
 ///
 /// # Safety
@@ -312,16 +291,12 @@ pub unsafe fn brk(to: usize) -> usize {
     unsafe { call(number::BRK, [to, 0, 0, 0, 0, 0]) as usize }
 }
 
-/// Advises, populates or collapses: changes which pages lie under a range, never its content.
+/// Advises, populates or collapses (`madvise(2)`): changes which pages lie under a range, never its
+/// content. The kernel rounds a program's own length up to whole pages, as it did for the mapping.
 pub fn advise(address: usize, length: usize, advice: Advice) -> isize {
+    let arguments = [address, length, advice as usize, 0, 0, 0];
     // SAFETY: none of them changes what a program reads there.
-    unsafe { madvise(address, length, advice as usize) }
-}
-
-/// Advises huge pages for a range of a program's own length: the kernel rounds it up to whole
-/// pages, as it did for the mapping.
-pub fn advise_pages(address: usize, length: usize) -> isize {
-    advise(address, length, Advice::HugePage)
+    unsafe { call(number::MADVISE, arguments) }
 }
 
 /// `prctl(2)`.
@@ -369,17 +344,17 @@ pub enum Advice {
     /// Read ahead nothing.
     Random = 1,
     /// Huge pages on the next fault.
-    HugePage = flag::HUGEPAGE as isize,
+    HugePage = 14,
     /// Small pages on the next fault.
-    NoHugePage = flag::NOHUGEPAGE as isize,
+    NoHugePage = 15,
     /// Not needed soon.
-    Cold = flag::COLD as isize,
+    Cold = 20,
     /// Faults everything in, for reading.
     PopulateRead = 22,
     /// Faults everything in, for writing.
-    PopulateWrite = flag::POPULATE_WRITE as isize,
+    PopulateWrite = 23,
     /// Onto huge pages now.
-    Collapse = flag::COLLAPSE as isize,
+    Collapse = 25,
 }
 
 /// `read(2)`.
@@ -391,16 +366,9 @@ pub fn read(file: usize, buffer: &mut [u8]) -> isize {
 
 /// `pread(2)`.
 pub fn pread(file: usize, buffer: &mut [u8], offset: usize) -> isize {
-    let arguments = [
-        file,
-        buffer.as_mut_ptr() as usize,
-        buffer.len(),
-        offset,
-        0,
-        0,
-    ];
+    let (to, length) = (buffer.as_mut_ptr() as usize, buffer.len());
     // SAFETY: the buffer is ours for the length that is passed.
-    unsafe { call(number::PREAD, arguments) }
+    unsafe { call(number::PREAD, [file, to, length, offset, 0, 0]) }
 }
 
 /// `write(2)`.
@@ -429,18 +397,20 @@ const CLOSE_ON_EXEC: usize = 0o2_000_000;
 const AT_FDCWD: usize = -100_isize as usize;
 
 /// `openat(2)` of a path that ends in a zero byte, closed on exec.
-pub fn open(path: &[u8], how: usize) -> isize {
+pub fn open(path: &[u8], how: usize) -> Option<usize> {
     debug_assert!(path.ends_with(&[0]));
-    let arguments = [
-        AT_FDCWD,
-        path.as_ptr() as usize,
-        how | CLOSE_ON_EXEC,
-        0,
-        0,
-        0,
-    ];
+    let (name, how) = (path.as_ptr() as usize, how | CLOSE_ON_EXEC);
     // SAFETY: the path ends in zero and is only read.
-    unsafe { call(number::OPENAT, arguments) }
+    let file = unsafe { call(number::OPENAT, [AT_FDCWD, name, how, 0, 0, 0]) };
+    (!failed(file)).then_some(file as usize)
+}
+
+/// What a short file holds, as far as the buffer is long.
+pub fn read_file<'a>(path: &[u8], buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+    let file = open(path, 0)?;
+    let length = read(file, buffer);
+    close(file);
+    buffer.get(..usize::try_from(length).ok()?)
 }
 
 /// A new file in the folder that is open at `folder`, whose name is taken away again at once:
@@ -483,13 +453,9 @@ pub fn executable_file(name: &core::ffi::CStr) -> isize {
 pub fn seal(file: usize) -> isize {
     const ADD_SEALS: usize = 1033;
     const WRITE_GROW_SHRINK_SEAL: usize = 0xf;
+    let arguments = [file, ADD_SEALS, WRITE_GROW_SHRINK_SEAL, 0, 0, 0];
     // SAFETY: touches no memory.
-    unsafe {
-        call(
-            number::FCNTL,
-            [file, ADD_SEALS, WRITE_GROW_SHRINK_SEAL, 0, 0, 0],
-        )
-    }
+    unsafe { call(number::FCNTL, arguments) }
 }
 
 /// `ftruncate(2)`.
@@ -607,20 +573,15 @@ pub fn getpid() -> usize {
 /// `getuid(2)` and `getgid(2)`.
 pub fn user_and_group() -> (usize, usize) {
     // SAFETY: touches no memory.
-    unsafe {
-        (
-            call(number::GETUID, [0; 6]) as usize,
-            call(number::GETGID, [0; 6]) as usize,
-        )
-    }
+    let asked = |number| unsafe { call(number, [0; 6]) as usize };
+    (asked(number::GETUID), asked(number::GETGID))
 }
 
 /// Names a range in `/proc/PID/maps` (`PR_SET_VMA_ANON_NAME`); kernels without it refuse.
 pub fn name_range(address: usize, length: usize, name: &core::ffi::CStr) {
     const SET_VMA: usize = 0x5356_4d41;
-    let arguments = [SET_VMA, 0, address, length, name.as_ptr() as usize, 0];
     // SAFETY: changes a name, no content.
-    unsafe { call(number::PRCTL, arguments) };
+    unsafe { prctl([SET_VMA, 0, address, length, name.as_ptr() as usize, 0]) };
 }
 
 /// The soft limit of a resource (`getrlimit(2)`), `usize::MAX` where there is none.
@@ -745,13 +706,9 @@ pub fn send(socket: usize, text: &[u8]) -> isize {
 /// The host's memory in bytes (`sysinfo(2)`: the fifth word, times the unit).
 pub fn memory() -> Option<usize> {
     let mut words = [0_usize; 32];
+    let to = words.as_mut_ptr() as usize;
     // SAFETY: struct sysinfo is 112 bytes; the buffer has 256.
-    let result = unsafe {
-        call(
-            number::SYSINFO,
-            [words.as_mut_ptr() as usize, 0, 0, 0, 0, 0],
-        )
-    };
+    let result = unsafe { call(number::SYSINFO, [to, 0, 0, 0, 0, 0]) };
     // The unit, an int, is in the upper half of the last word but one or in its lower one.
     let unit = words[13] & 0xffff_ffff;
     (result == 0).then(|| words[4].saturating_mul(unit.max(1)))

@@ -119,11 +119,7 @@ extern "C" fn look_behind(
     data: *mut c_void,
 ) -> c_int {
     // SAFETY: the loader passes a valid description; data is the `Behind` of above.
-    let (information, behind) = unsafe { (&*information, &mut *data.cast::<Behind>()) };
-    // SAFETY: the loader passes as many headers as it says.
-    let headers =
-        unsafe { core::slice::from_raw_parts(information.headers, usize::from(information.count)) };
-    let object = object(information.base, headers);
+    let (object, behind) = unsafe { (object(&*information), &mut *data.cast::<Behind>()) };
     if (object.text.0..object.text.1).contains(&behind.own) {
         behind.passed = true;
         return 0;
@@ -131,66 +127,65 @@ extern "C" fn look_behind(
     let Some((function, _)) = object.symbol(behind.name).filter(|_| behind.passed) else {
         return 0;
     };
-    // SAFETY: null, or a text that ends in zero.
-    let path = (!information.name.is_null()).then(|| unsafe { CStr::from_ptr(information.name) });
-    if !is_libc(path.map_or(&b""[..], CStr::to_bytes)) {
+    if !is_libc(object.name()) {
         behind.found = function;
     }
     1
 }
 
-/// Whether an object of that path is a libc.
-fn is_libc(path: &[u8]) -> bool {
-    let file = path.rsplit(|byte| *byte == b'/').next().unwrap_or(b"");
-    file.starts_with(b"libc.so") || file.starts_with(b"ld-musl")
+/// The last part of a path.
+pub fn file_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or(b"")
+}
+
+/// Whether an object of that name is a libc.
+fn is_libc(name: &[u8]) -> bool {
+    name.starts_with(b"libc.so") || name.starts_with(b"ld-musl")
 }
 
 extern "C" fn each(information: *const Information, _size: usize, data: *mut c_void) -> c_int {
     // SAFETY: the loader passes a valid description; data is the `Process` of `process`.
     let (information, process) = unsafe { (&*information, &mut *data.cast::<Process>()) };
-    // SAFETY: the loader passes as many headers as it says.
-    let headers =
-        unsafe { core::slice::from_raw_parts(information.headers, usize::from(information.count)) };
-    let path: Option<&'static CStr> = match information.name.is_null() {
-        true => None,
-        // SAFETY: a text that ends in zero, there as long as the object is loaded.
-        false => Some(unsafe { CStr::from_ptr(information.name) }),
-    };
-    let name = path.map_or(&b""[..], CStr::to_bytes);
-    let object = Object {
-        file: path,
-        ..object(information.base, headers)
-    };
+    let object = object(information);
     let first = process.objects == 0;
     process.objects += 1;
     if first {
-        ranges(information.base, headers, process);
+        ranges(information, process);
     }
-    let file = name.rsplit(|byte| *byte == b'/').next().unwrap_or(b"");
-    if file == b"libc.so.6" {
+    let name = object.name();
+    if name == b"libc.so.6" {
         process.libc = Some(object);
     }
     if is_libc(name) {
         process.any_libc = Some(object);
     }
     let sanitizers: [&[u8]; 4] = [b"libasan.", b"libtsan.", b"libmsan.", b"libclang_rt."];
-    let named = sanitizers.iter().any(|known| file.starts_with(known));
+    let named = sanitizers.iter().any(|known| name.starts_with(known));
     let inside: [&[u8]; 3] = [b"__asan_init", b"__tsan_init", b"__msan_init"];
     let contains = first && inside.iter().any(|name| object.symbol(name).is_some());
     process.sanitized |= named || contains;
     0
 }
 
-fn object(base: usize, headers: &[Header]) -> Object {
+impl Information {
+    fn headers(&self) -> &[Header] {
+        // SAFETY: the loader passes as many headers as it says.
+        unsafe { core::slice::from_raw_parts(self.headers, usize::from(self.count)) }
+    }
+}
+
+fn object(information: &Information) -> Object {
+    let name = information.name;
     let mut object = Object {
-        base,
+        base: information.base,
         dynamic: 0,
         text: (0, 0),
         text_offset: 0,
-        file: None,
+        // SAFETY: a text that ends in zero, there as long as the object is loaded.
+        file: (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }),
     };
-    for header in headers {
-        let start = base.wrapping_add(header.address);
+    for header in information.headers() {
+        let start = information.base.wrapping_add(header.address);
         if header.kind == DYNAMIC {
             object.dynamic = start;
         }
@@ -203,10 +198,11 @@ fn object(base: usize, headers: &[Header]) -> Object {
 }
 
 /// The program's own text and variables.
-fn ranges(base: usize, headers: &[Header], process: &mut Process) {
+fn ranges(information: &Information, process: &mut Process) {
     let (mut texts, mut variables) = (process.text.iter_mut(), process.data.iter_mut());
-    for header in headers.iter().filter(|header| header.kind == LOAD) {
-        let start = base.wrapping_add(header.address);
+    let loaded = information.headers().iter();
+    for header in loaded.filter(|header| header.kind == LOAD) {
+        let start = information.base.wrapping_add(header.address);
         let range = (start, start.wrapping_add(header.memory_size));
         let to = match header.flags & 7 {
             5 => texts.next(),
@@ -220,6 +216,11 @@ fn ranges(base: usize, headers: &[Header], process: &mut Process) {
 }
 
 impl Object {
+    /// The name of its file; empty where the loader does not tell.
+    fn name(&self) -> &'static [u8] {
+        self.file.map_or(b"", |path| file_name(path.to_bytes()))
+    }
+
     /// The address and length of a function or variable that the object exports.
     pub fn symbol(&self, name: &[u8]) -> Option<(usize, usize)> {
         const STRINGS: usize = 5;

@@ -25,14 +25,11 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use crate::calls;
 use crate::settings::number;
 use crate::state;
-use crate::{heap, judge, pool, room, say, sweep, window};
+use crate::{elf, heap, judge, pool, say, sweep, window};
 
 /// `__register_atfork` of libc, where it was found.
 static REGISTER: AtomicUsize = AtomicUsize::new(0);
 static WATCHED: AtomicBool = AtomicBool::new(false);
-static LEFT: AtomicBool = AtomicBool::new(false);
-/// From here on the heap may lie on reserved pages: below it was moved before a fork.
-static POOL_FROM: AtomicUsize = AtomicUsize::new(0);
 
 type Handler = extern "C" fn();
 type Register = extern "C" fn(Option<Handler>, Option<Handler>, Option<Handler>, usize) -> i32;
@@ -63,22 +60,9 @@ extern "C" fn in_child() {
 
 extern "C" fn before() {
     // Forks inside libc come here only, and cannot be refused any more.
-    let may_be = heap::own().is_some() && may_use_pools();
-    if may_be && threads() == Some(1) && !leave_pools() {
+    if heap::may_use_pools() && threads() == Some(1) && !leave_pools() {
         say_not_left();
     }
-}
-
-/// The part of the heap that may lie on reserved pages, where there is one.
-fn on_pools() -> Option<(usize, usize)> {
-    let (start, end) = heap::own()?;
-    let from = start.max(POOL_FROM.load(Relaxed));
-    (from < end).then_some((from, end))
-}
-
-/// Takes note that the heap lies on reserved pages from an address on.
-pub fn on_pool(from: usize) {
-    POOL_FROM.fetch_min(from, Relaxed);
 }
 
 /// Libc's `fork`, where it was found.
@@ -92,7 +76,7 @@ pub fn libc_fork(function: usize) {
 /// Libc's own `fork`; `None` where this libc has none.
 pub fn fork() -> Option<i32> {
     let function = match FORK.load(Relaxed) {
-        0 => crate::elf::process().any_libc?.symbol(b"fork")?.0,
+        0 => elf::process().any_libc?.symbol(b"fork")?.0,
         known => known,
     };
     // SAFETY: `fork` has no arguments and returns an int.
@@ -100,15 +84,10 @@ pub fn fork() -> Option<i32> {
     Some(function())
 }
 
-/// Whether the heap may be put on reserved pages: not after a fork, but where nothing else will do.
-pub fn may_use_pools() -> bool {
-    !LEFT.load(Relaxed) || heap::mandatory_pool()
-}
-
 /// Whether a fork must be refused: reserved pages are private, and other threads write to them, or
 /// there is no memory to move them to.
 pub fn must_refuse() -> bool {
-    if heap::own().is_none() || !may_use_pools() {
+    if !heap::may_use_pools() {
         return false;
     }
     if threads() != Some(1) {
@@ -131,26 +110,8 @@ fn say_not_left() {
 
 /// Moves what lies on reserved pages to transparent ones. Whether none is left there.
 fn leave_pools() -> bool {
-    if !pool::leave() {
-        return false;
-    }
-    let Some((start, end)) = on_pools() else {
-        LEFT.store(true, Relaxed);
-        return true;
-    };
-    // SAFETY: one thread, as the callers made sure of; the heap is mapped up to there.
-    if !unsafe { room::leave_reserved(start, end - start) } {
-        return false;
-    }
-    POOL_FROM.store(end, Relaxed);
-    LEFT.store(true, Relaxed);
-    if heap::mandatory_pool() {
-        say::once(&[
-            b"fork: private memory moved from reserved pages to transparent ones; \
-            what comes next is on reserved pages again",
-        ]);
-    }
-    true
+    // SAFETY: one thread, as the callers made sure of.
+    pool::leave() && unsafe { heap::leave_pools() }
 }
 
 /// Whether nobody else runs in this process's memory: no thread, and no process that shares it.
@@ -166,13 +127,7 @@ pub fn alone() -> bool {
 /// Threads of this process: field 20 of `/proc/self/stat`, behind the name in parentheses.
 pub fn threads() -> Option<usize> {
     let mut text = [0_u8; 512];
-    let file = calls::open(b"/proc/self/stat\0", 0);
-    if calls::failed(file) {
-        return None;
-    }
-    let length = calls::read(file as usize, &mut text);
-    calls::close(file as usize);
-    let text = text.get(..usize::try_from(length).ok()?)?;
+    let text = calls::read_file(b"/proc/self/stat\0", &mut text)?;
     let name_ends = text.iter().rposition(|byte| *byte == b')')?;
     text.get(name_ends + 2..)?
         .split(|byte| *byte == b' ')

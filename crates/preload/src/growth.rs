@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use crate::calls;
 use crate::judge::{self, Judgement};
 use crate::settings::number;
-use crate::state::{GROWING, RESIDENT, growing, settings, stood_aside};
+use crate::state::{GROWING, RESIDENT, growing, libc_break, settings, stood_aside};
 use crate::sweep;
 
 /// Bytes asked for since the last look.
@@ -61,7 +61,11 @@ pub fn watching(length: usize) -> bool {
 /// Takes note that the program asked for memory.
 #[inline(always)]
 pub fn note(bytes: usize) {
-    let since = SINCE.fetch_add(bytes, Relaxed).saturating_add(bytes);
+    look_after(SINCE.fetch_add(bytes, Relaxed).saturating_add(bytes));
+}
+
+#[inline(always)]
+fn look_after(since: usize) {
     if since >= NEXT.load(Relaxed) && settings().data.thp && !stood_aside() {
         look();
     }
@@ -71,10 +75,7 @@ pub fn note(bytes: usize) {
 /// again with the same memory, so it says when to look, and not how much was asked for.
 pub fn note_commit(bytes: usize) {
     let since = COMMITTED.fetch_add(bytes, Relaxed).saturating_add(bytes);
-    let since = since.saturating_add(SINCE.load(Relaxed));
-    if since >= NEXT.load(Relaxed) && settings().data.thp && !stood_aside() {
-        look();
-    }
+    look_after(since.saturating_add(SINCE.load(Relaxed)));
 }
 
 /// Whether the next `length` bytes of a kind are to be on huge pages from their first touch on;
@@ -112,29 +113,23 @@ fn look() {
         let grew = SHORT.swap(false, Relaxed) || first || gained > all / 64;
         USED.store(used, Relaxed);
         let soon = judge::credit() / 5;
-        NEXT.store(
-            match used {
-                _ if !grew => later.min(RAREST),
-                true => soon,
-                // It grows all the same, and may use more of what comes.
-                false => later.min(soon.max(OFTEN)),
-            },
-            Relaxed,
-        );
+        let next = match used {
+            _ if !grew => later.min(RAREST),
+            true => soon,
+            // It grows all the same, and may use more of what comes.
+            false => later.min(soon.max(OFTEN)),
+        };
+        NEXT.store(next, Relaxed);
         if grew {
-            judge::look();
+            judge::look(libc_break());
             go_on_sweeping(resident, all);
         }
     } else {
-        let soon = first_look(settings.data_after, resident);
-        NEXT.store(
-            if gained >= asked / 8 {
-                soon
-            } else {
-                later.min(RAREST)
-            },
-            Relaxed,
-        );
+        let next = match gained >= asked / 8 {
+            true => first_look(settings.data_after, resident),
+            false => later.min(RAREST),
+        };
+        NEXT.store(next, Relaxed);
     }
 }
 
@@ -161,13 +156,7 @@ fn first_look(after: usize, resident: usize) -> usize {
 /// pages less shared ones.
 fn resident() -> Option<usize> {
     let mut text = [0_u8; 128];
-    let file = calls::open(b"/proc/self/statm\0", 0);
-    if calls::failed(file) {
-        return None;
-    }
-    let length = calls::read(file as usize, &mut text);
-    calls::close(file as usize);
-    let text = text.get(..usize::try_from(length).ok()?)?;
+    let text = calls::read_file(b"/proc/self/statm\0", &mut text)?;
     let mut fields = text.split(|byte| *byte == b' ').skip(1).map(number);
     let (resident, shared) = (fields.next()??, fields.next()??);
     resident.saturating_sub(shared).checked_mul(settings().base)

@@ -17,12 +17,10 @@
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
-use crate::state::{down, growing, settings, stood_aside, up};
-use crate::window::on_huge_pages;
-use crate::{fork, growth, judge, must, room};
+use crate::room::on_huge_pages;
+use crate::state::{down, growing, libc_break, set_libc_break, settings, stood_aside, up};
+use crate::{growth, judge, must, room, say};
 
-/// The address of libc's variable `__curbrk`.
-static LIBC: AtomicUsize = AtomicUsize::new(0);
 /// The kernel's break, or the end of what is mapped of a range of our own.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 /// Up to here there may be old content above libc's break.
@@ -33,15 +31,15 @@ static KEPT: AtomicUsize = AtomicUsize::new(0);
 static OWN_START: AtomicUsize = AtomicUsize::new(0);
 static OWN_END: AtomicUsize = AtomicUsize::new(0);
 
+/// Whether this process left its reserved pages, to fork; from here on the heap may lie on them:
+/// below it was moved then.
+static LEFT: AtomicBool = AtomicBool::new(false);
+static POOL_FROM: AtomicUsize = AtomicUsize::new(0);
+
 /// From here on the heap lies, or what was there before it.
 static FIRST: AtomicUsize = AtomicUsize::new(0);
 /// Whether the program changed mappings inside its heap: then nothing of it is kept back.
 static STRICT: AtomicBool = AtomicBool::new(false);
-
-/// Tells where libc keeps its break.
-pub fn start(curbrk: usize) {
-    LIBC.store(curbrk, Relaxed);
-}
 
 /// Takes note that the program changes rights or mappings of a range. In its heap that means that
 /// what it returns must be unmapped: rights come fresh with memory that is fresh (`brk(2)`).
@@ -54,38 +52,15 @@ pub fn changed(start: usize, length: usize) {
     }
 }
 
-fn libc_break() -> usize {
-    // SAFETY: libc's variable, found by its symbol before anything calls here.
-    unsafe { (LIBC.load(Relaxed) as *const usize).read_volatile() }
-}
-
-/// Where what is used of the heap ends.
-pub fn top() -> usize {
-    match LIBC.load(Relaxed) {
-        0 => 0,
-        _ => libc_break(),
-    }
-}
-
-fn set_libc_break(to: usize) {
-    // SAFETY: as above.
-    unsafe { (LIBC.load(Relaxed) as *mut usize).write_volatile(to) };
-}
-
 /// `brk(3)`: 0, or `-ENOMEM`.
 pub fn set(to: usize) -> isize {
-    let now = libc_break();
-    if now == 0 || to == 0 {
-        if now == 0 {
-            begin();
-        }
-        return if to == 0 {
-            0
-        } else {
-            set_from(libc_break(), to)
-        };
+    if libc_break() == 0 {
+        begin();
     }
-    set_from(now, to)
+    match to {
+        0 => 0,
+        _ => set_from(libc_break(), to),
+    }
 }
 
 /// Where libc has no break yet.
@@ -141,10 +116,9 @@ fn shrink(now: usize, to: usize) -> isize {
     if own != 0 && to < own {
         return calls::ENOMEM;
     }
-    let step = if own != 0 {
-        pool_step()
-    } else {
-        settings().pmd
+    let step = match own {
+        0 => settings().pmd,
+        _ => pool_step(),
     };
     let kept = growing() && step != 0 || KEPT.load(Relaxed) != 0;
     if own == 0 && (!kept || STRICT.load(Relaxed)) {
@@ -191,7 +165,7 @@ fn extend(mapped: usize, to: usize, large: bool) -> bool {
     }
     let settings = settings();
     // No range for reserved pages could be set aside (`start`), and nothing else will do.
-    if mandatory_pool() {
+    if settings.data.only_pools() {
         return false;
     }
     if !large || settings.pmd == 0 || stood_aside() {
@@ -234,13 +208,9 @@ pub fn begin_own(size: usize) -> bool {
     let Some(whole) = size.checked_add(step) else {
         return false;
     };
-    let flags = flag::PRIVATE | flag::ANONYMOUS;
-    // SAFETY: a new mapping; without rights it counts for no limit but that on addresses.
-    let at = unsafe { calls::mmap(0, whole, 0, flags) };
-    if calls::failed(at) {
-        return false;
-    }
-    let Some(start) = up(at as usize, step) else {
+    // Without rights it counts for no limit but that on addresses.
+    let at = calls::map_new(whole, 0, flag::PRIVATE);
+    let Some(start) = at.and_then(|at| up(at, step)) else {
         return false;
     };
     OWN_START.store(start, Relaxed);
@@ -250,20 +220,41 @@ pub fn begin_own(size: usize) -> bool {
     true
 }
 
-/// The whole of our own range that is mapped, if there is one.
-pub fn own() -> Option<(usize, usize)> {
-    let start = OWN_START.load(Relaxed);
-    (start != 0).then(|| (start, MAPPED.load(Relaxed)))
+/// Whether private memory may be put on reserved pages: not where the heap has no range for them, and
+/// not after a fork, but where nothing else will do.
+pub fn may_use_pools() -> bool {
+    OWN_START.load(Relaxed) != 0 && (!LEFT.load(Relaxed) || settings().data.only_pools())
+}
+
+/// Before a fork: moves what lies on reserved pages to transparent ones. Whether none is left there.
+///
+/// # Safety
+///
+/// No other thread runs.
+pub unsafe fn leave_pools() -> bool {
+    let (own, end) = (OWN_START.load(Relaxed), MAPPED.load(Relaxed));
+    let start = own.max(POOL_FROM.load(Relaxed));
+    if own != 0 && start < end {
+        // SAFETY: by the caller; the heap is mapped up to there.
+        if !unsafe { room::leave_reserved(start, end - start) } {
+            return false;
+        }
+        POOL_FROM.store(end, Relaxed);
+        if settings().data.only_pools() {
+            say::once(&[
+                b"fork: private memory moved from reserved pages to transparent ones; \
+                what comes next is on reserved pages again",
+            ]);
+        }
+    }
+    LEFT.store(true, Relaxed);
+    true
 }
 
 fn pool_step() -> usize {
-    settings()
-        .data
-        .pools
-        .iter()
-        .copied()
-        .fold(settings().pmd, usize::max)
-        .max(settings().base)
+    let settings = settings();
+    let largest = settings.data.sizes().fold(settings.pmd, usize::max);
+    largest.max(settings.base)
 }
 
 fn extend_own(mapped: usize, to: usize) -> bool {
@@ -273,29 +264,20 @@ fn extend_own(mapped: usize, to: usize) -> bool {
     if ahead > OWN_END.load(Relaxed) {
         return false;
     }
-    let done = fork::may_use_pools()
-        && settings()
-            .data
-            .pools
-            .iter()
-            .any(|size| *size != 0 && map_pool(mapped, ahead, *size));
-    if done || (!mandatory_pool() && map_transparent(mapped, ahead)) {
+    let data = &settings().data;
+    let done = may_use_pools() && data.sizes().any(|size| map_pool(mapped, ahead, size));
+    if done || (!data.only_pools() && map_transparent(mapped, ahead)) {
         MAPPED.store(ahead, Relaxed);
         return true;
     }
     false
 }
 
-/// Whether private memory is to be on reserved pages or not at all.
-pub fn mandatory_pool() -> bool {
-    settings().data.mandatory && !settings().data.thp
-}
-
 /// Reserved pages of one size, populated: `[from, to)` or nothing.
 fn map_pool(from: usize, to: usize, size: usize) -> bool {
     let laid = room::lay(from, to - from, size, flag::PRIVATE);
     if laid {
-        fork::on_pool(from);
+        POOL_FROM.fetch_min(from, Relaxed);
     }
     laid
 }
@@ -303,7 +285,7 @@ fn map_pool(from: usize, to: usize, size: usize) -> bool {
 fn map_transparent(from: usize, to: usize) -> bool {
     let length = to - from;
     // SAFETY: inside our own range, above what is used of it: private memory without rights.
-    let opened = unsafe { calls::mprotect(from, length, flag::READ | flag::WRITE) };
+    let opened = unsafe { calls::mprotect(from, length, flag::MEMORY) };
     if calls::failed(opened) {
         return false;
     }

@@ -10,18 +10,19 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use crate::calls::flag::MEMORY;
 use crate::calls::{self, Advice, failed, flag};
+use crate::private::{self, judged};
 use crate::room::{populate, reserve_as};
 use crate::shared::{self, Answer};
-use crate::state::{growing, settings, stood_aside, up};
-use crate::{arena, elf, fork, growth, heap, judge, must, pieces, pool, stack, window};
+use crate::state::{growing, libc_text, settings, stood_aside, up};
+use crate::{arena, elf, fork, growth, heap, judge, must, must_map, pieces, pool, stack, window};
 
 unsafe extern "C" {
     fn __errno_location() -> *mut i32;
 }
 
 const ALL: usize = usize::MAX;
-const MEMORY: usize = flag::READ | flag::WRITE;
 const PRIVATE: usize = flag::PRIVATE | flag::ANONYMOUS;
 const SHARED: usize = flag::SHARED | flag::ANONYMOUS;
 
@@ -64,7 +65,7 @@ fn map(
         unsafe { calls::mmap_file(address, length, protection, flags, file, offset) }
     };
     if address == 0 && protection == MEMORY && flags & !flag::NORESERVE == PRIVATE {
-        return private(length, own);
+        return private::map(length, own);
     }
     if flags & flag::FIXED != 0 {
         heap::changed(address, length);
@@ -74,7 +75,7 @@ fn map(
         return own();
     }
     let settings = settings();
-    let call = must::Call {
+    let call = must_map::Call {
         address,
         length,
         protection,
@@ -82,7 +83,7 @@ fn map(
         file,
         offset,
     };
-    if let Some(answer) = must::mapped(&call) {
+    if let Some(answer) = must_map::mapped(&call) {
         return answer;
     }
     if flags & flag::ANONYMOUS != 0 {
@@ -102,65 +103,6 @@ fn map(
         return shared::file(length, protection, flags, file, offset);
     }
     own()
-}
-
-/// Private memory as allocators ask for it.
-#[inline(always)]
-pub fn private(length: usize, own: impl Fn() -> isize) -> isize {
-    growth::note(length);
-    let settings = settings();
-    if !growing() {
-        return if growth::watching(length) && !stood_aside() {
-            judged(own(), judge::kind_of(length), length)
-        } else {
-            own()
-        };
-    }
-    let Some(length) = up(length, settings.base).filter(|length| *length != 0) else {
-        return own();
-    };
-    if let Some(at) = pool::cut(length) {
-        return at as isize;
-    }
-    let kind = judge::kind_of(length);
-    if growth::windows() && settings.data.thp {
-        let large = growth::large(kind, length);
-        if let Some(at) = window::cut(kind, large, length) {
-            judge::record(kind, at, length, large);
-            return at as isize;
-        }
-        if settings.data.mandatory {
-            return must::plain(length);
-        }
-    }
-    // Only reserved pages will do, and those are the heap's. Malloc's way round a heap that
-    // cannot grow are mappings of 1M.
-    if settings.data.mandatory && !settings.data.thp {
-        if length >= settings.data.pools[0] / 2 {
-            return must::refused(must::Role::Data);
-        }
-        must::small(length);
-    }
-    judged(own(), kind, length)
-}
-
-/// Advises what was mapped where its kind is used as a whole, and remembers it.
-fn judged(at: isize, kind: usize, length: usize) -> isize {
-    if failed(at) {
-        return at;
-    }
-    let large = length >= settings().pmd && growth::large(kind, length);
-    judge::record(kind, at as usize, length, large);
-    if large { advised(at, length) } else { at }
-}
-
-/// Advises what was mapped, where it is long enough for a huge page.
-fn advised(at: isize, length: usize) -> isize {
-    let settings = settings();
-    if !failed(at) && settings.touch && length >= settings.pmd {
-        calls::advise_pages(at as usize, length);
-    }
-    at
 }
 
 /// Private memory in another way: reserved without rights, at an address, as a stack.
@@ -233,10 +175,8 @@ fn populated(length: usize, flags: usize) -> Option<isize> {
         return None;
     }
     let room = reserve_as(length, 0, settings.pmd, 0, flags & flag::NORESERVE)?;
-    if failed(room.open(length, MEMORY)) {
-        return None;
-    }
-    calls::advise_pages(room.at, length);
+    room.open(length, MEMORY).ok()?;
+    calls::advise(room.at, length, Advice::HugePage);
     // As mmap does: what cannot be there now comes with its first touch.
     populate(room.at, length, settings.base);
     Some(room.at as isize)
@@ -249,7 +189,7 @@ fn populated(length: usize, flags: usize) -> Option<isize> {
 fn fits_in(start: usize, length: usize) {
     let end = start + length;
     if !is_one_at(start) && !is_one_at(end) {
-        calls::advise_pages(start, length);
+        calls::advise(start, length, Advice::HugePage);
     }
 }
 
@@ -318,7 +258,12 @@ pub extern "C" fn mprotect(
     // SAFETY: the program's own call.
     let call = || unsafe { calls::mprotect(address, length, protection) };
     let result = match call() {
-        calls::EINVAL if pool::holds(address, length) && pool::leave_part(address, length) => {
+        // With other threads it is not possible.
+        calls::EINVAL
+            if pool::holds(address, length)
+                && fork::threads() == Some(1)
+                && pool::leave_part(address, length) =>
+        {
             call()
         }
         result => result,
@@ -336,7 +281,7 @@ pub extern "C" fn mprotect(
 /// there are none.
 fn writable(address: usize, length: usize, protection: usize, caller: usize) -> isize {
     let settings = settings();
-    let libc = in_libc(caller);
+    let libc = libc_text().contains(&caller);
     let heap = libc && protection == MEMORY && arena::grew(address, length);
     // What libc maps in addition to its heaps are stacks.
     if libc && !heap && settings.stack.mandatory && length >= settings.stack_after {
@@ -354,11 +299,6 @@ fn writable(address: usize, length: usize, protection: usize, caller: usize) -> 
         judged(address as isize, judge::COMMIT, length);
     }
     0
-}
-
-fn in_libc(address: usize) -> bool {
-    let (start, end) = crate::start::libc_text();
-    (start..end).contains(&address)
 }
 
 /// `mremap(2)`: where private or shared memory has to move to grow, to an address where its huge
@@ -379,12 +319,12 @@ pub extern "C" fn mremap(
             unsafe { calls::mmap(0, length, MEMORY, PRIVATE) }
         };
         return finish(pool::remap(old, old_length, length, || {
-            private(length, own)
+            private::map(length, own)
         }));
     }
     if length > old_length && settings.data.mandatory && growing() {
         growth::note(length - old_length);
-        if let Some(answer) = must::grow(old, old_length, length, flags, to) {
+        if let Some(answer) = must_map::grow(old, old_length, length, flags, to) {
             return finish(answer);
         }
     }

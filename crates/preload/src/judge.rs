@@ -27,7 +27,6 @@
 use crate::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
-use crate::heap;
 use crate::sample::{Files, Found, How, Scratch};
 use crate::state::{Lock, RESIDENT, down, growing, settings, stood_aside, up};
 
@@ -111,12 +110,9 @@ pub fn watch() {
     if is_watching() {
         return;
     }
-    let flags = flag::PRIVATE | flag::ANONYMOUS;
     let length = size_of::<[Kind; KINDS]>();
-    // SAFETY: a new mapping.
-    let at = unsafe { calls::mmap(0, length, flag::READ | flag::WRITE, flags) };
-    if !calls::failed(at) {
-        TABLE.store(at as usize, Relaxed);
+    if let Some(at) = calls::map_new(length, flag::MEMORY, flag::PRIVATE) {
+        TABLE.store(at, Relaxed);
     }
 }
 
@@ -145,12 +141,9 @@ pub enum Judgement {
 /// What is to become of the next `length` bytes of a kind.
 pub fn judgement(kind: usize, length: usize) -> Judgement {
     let settings = settings();
-    let large = |yes| {
-        if yes {
-            Judgement::Large
-        } else {
-            Judgement::Small
-        }
+    let large = |yes| match yes {
+        true => Judgement::Large,
+        false => Judgement::Small,
     };
     if !judging() {
         return large(growing() || length >= settings.data_after);
@@ -462,19 +455,15 @@ impl Kind {
     }
 }
 
-/// Looks at all that is remembered.
-pub fn look() {
+/// Looks at all that is remembered; of the heap below its end.
+pub fn look(heap_end: usize) {
     if !judging() {
         return;
     }
     with_files(|files, scratch| {
         for (index, kind) in all().iter().enumerate() {
-            let above = if index == HEAP {
-                heap::top()
-            } else {
-                usize::MAX
-            };
-            kind.look(files, scratch, above);
+            let is_heap = index == HEAP;
+            kind.look(files, scratch, if is_heap { heap_end } else { usize::MAX });
         }
     });
 }

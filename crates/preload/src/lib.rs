@@ -6,7 +6,7 @@
 //! (`growth`); then it is cut from aligned windows whose first touch is a huge page
 //! (`window`, `heap`, `arena`), and what lies behind is moved there, block by block (`sweep`).
 //! Shared memory comes from a pool or from a file on a private tmpfs (`shared`). Where larger pages
-//! are mandatory, every other kind of memory is looked after as well (`must`). What comes to an
+//! are mandatory, every other kind of memory is looked after as well (`must`, `must_map`). What comes to an
 //! address that is in use leaves no gap there when it fails (`room`).
 //!
 //! It must not: allocate, take a lock that it could wait on for ever, print to the program's
@@ -38,9 +38,11 @@ pub mod hooks;
 pub mod judge;
 pub mod maps;
 pub mod must;
+pub mod must_map;
 pub mod patch;
 pub mod pieces;
 pub mod pool;
+pub mod private;
 pub mod report;
 pub mod reserve;
 pub mod room;

@@ -14,52 +14,63 @@ pub struct Mapping {
 /// The mapping of a line that is private anonymous memory (heap included, stacks not) or shared
 /// memory, and can be read and written; otherwise `None`.
 pub fn movable(line: &[u8]) -> Option<Mapping> {
-    let mut fields = line
-        .split(|byte| *byte == b' ')
-        .filter(|field| !field.is_empty());
-    let range = fields.next()?;
-    let rights = fields.next()?;
-    let inode = fields.nth(2)?;
-    let name = fields.next().unwrap_or(b"");
-    let dash = range.iter().position(|byte| *byte == b'-')?;
-    let start = hexadecimal(range.get(..dash)?)?;
-    let end = hexadecimal(range.get(dash + 1..)?)?;
-    let shared = match rights {
-        b"rw-p" if inode == b"0" && is_memory(name) => false,
-        b"rw-s" if is_shared_memory(name) => true,
+    let line = Line::parse(line)?;
+    let shared = match line.rights {
+        b"rw-p" if line.is_memory() => false,
+        b"rw-s" if line.is_shared_memory() => true,
         _ => return None,
     };
+    let (start, end) = line.range()?;
     (start < end).then_some(Mapping { start, end, shared })
 }
 
 /// Where the mapping of a line lies, if it is private anonymous memory that can be read and written.
 pub fn private_memory(line: &[u8]) -> Option<(usize, usize)> {
-    let mut fields = line
-        .split(|byte| *byte == b' ')
-        .filter(|field| !field.is_empty());
-    let (range, rights) = (fields.next()?, fields.next()?);
-    let (inode, name) = (fields.nth(2)?, fields.next().unwrap_or(b""));
-    let dash = range.iter().position(|byte| *byte == b'-')?;
-    let (start, end) = (range.get(..dash)?, range.get(dash + 1..)?);
-    let usable = rights.starts_with(b"rw") && rights.get(3) == Some(&b'p');
-    let is_it = usable && inode == b"0" && is_memory(name);
-    is_it.then_some((hexadecimal(start)?, hexadecimal(end)?))
+    let line = Line::parse(line)?;
+    let usable = line.rights.starts_with(b"rw") && line.rights.get(3) == Some(&b'p');
+    if usable && line.is_memory() {
+        line.range()
+    } else {
+        None
+    }
 }
 
-fn is_memory(name: &[u8]) -> bool {
-    name.is_empty() || name == b"[heap]" || name.starts_with(b"[anon:")
+/// What a line says, as far as it is needed.
+struct Line<'a> {
+    range: &'a [u8],
+    rights: &'a [u8],
+    inode: &'a [u8],
+    name: &'a [u8],
 }
 
-fn is_shared_memory(name: &[u8]) -> bool {
-    [
-        &b"/dev/zero"[..],
-        b"/memfd:",
-        b"/SYSV",
-        b"/dev/shm/",
-        b"/hugeleaf-shm",
-    ]
-    .iter()
-    .any(|known| name.starts_with(known))
+impl Line<'_> {
+    fn parse(line: &[u8]) -> Option<Line<'_>> {
+        let fields = line.split(|byte| *byte == b' ');
+        let mut fields = fields.filter(|field| !field.is_empty());
+        Some(Line {
+            range: fields.next()?,
+            rights: fields.next()?,
+            inode: fields.nth(2)?,
+            name: fields.next().unwrap_or(b""),
+        })
+    }
+
+    fn range(&self) -> Option<(usize, usize)> {
+        let dash = self.range.iter().position(|byte| *byte == b'-')?;
+        let (start, end) = (self.range.get(..dash)?, self.range.get(dash + 1..)?);
+        Some((hexadecimal(start)?, hexadecimal(end)?))
+    }
+
+    fn is_memory(&self) -> bool {
+        let no_file = self.name.is_empty() || self.name == b"[heap]";
+        self.inode == b"0" && (no_file || self.name.starts_with(b"[anon:"))
+    }
+
+    fn is_shared_memory(&self) -> bool {
+        let zero: &[u8] = b"/dev/zero";
+        let known = [zero, b"/memfd:", b"/SYSV", b"/dev/shm/", b"/hugeleaf-shm"];
+        known.iter().any(|known| self.name.starts_with(known))
+    }
 }
 
 fn hexadecimal(text: &[u8]) -> Option<usize> {

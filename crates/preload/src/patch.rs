@@ -27,13 +27,8 @@ use crate::calls::{self, flag};
 use crate::elf::Object;
 use crate::state;
 
-/// One function to replace.
-pub struct Replacement {
-    /// Its name in libc.
-    pub name: &'static [u8],
-    /// Where calls of it are to go.
-    pub to: usize,
-}
+/// One function to replace: its name in libc, and where calls of it are to go.
+pub struct Replacement(pub &'static [u8], pub usize);
 
 /// Why nothing was replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,10 +68,10 @@ pub unsafe fn replace(libc: &Object, replacements: &[Replacement; 5]) -> Result<
         return Err(Refusal::Unknown);
     }
     let mut jumps = [Jump { entry: 0, to: 0 }; 5];
-    for (jump, replacement) in jumps.iter_mut().zip(replacements) {
+    for (jump, Replacement(name, to)) in jumps.iter_mut().zip(replacements) {
         // SAFETY: libc is loaded.
-        jump.entry = unsafe { entry_of(libc, replacement.name)? };
-        jump.to = replacement.to;
+        jump.entry = unsafe { entry_of(libc, name)? };
+        jump.to = *to;
     }
     // SAFETY: by the caller; `entry_of` saw that each function is long enough.
     unsafe {
@@ -144,7 +139,7 @@ unsafe fn in_place(libc: &Object, jumps: &[Jump; 5]) -> Option<()> {
     let mut before = [[0_u8; LONGEST]; 5];
     // SAFETY: by the caller nobody runs there, and the functions are as long as a jump.
     unsafe {
-        let writable = calls::mprotect(start, end - start, flag::READ | flag::WRITE);
+        let writable = calls::mprotect(start, end - start, flag::MEMORY);
         if calls::failed(writable) {
             return None;
         }
@@ -179,16 +174,13 @@ changed\n  next: start the program without hugeleaf run\n";
 /// The range lies in libc's text and can be read; nobody runs there.
 unsafe fn load_again(libc: &Object, start: usize, end: usize) -> Option<()> {
     let length = end - start;
-    let file = calls::open(libc.file?.to_bytes_with_nul(), 0);
-    if calls::failed(file) {
-        return None;
-    }
+    let file = calls::open(libc.file?.to_bytes_with_nul(), 0)?;
     let offset = libc.text_offset + (start - libc.text.0);
     let code = flag::READ | flag::EXEC;
     // SAFETY: a new mapping, which takes the place of the same bytes, or is taken away again.
     unsafe {
-        let fresh = calls::mmap_file(0, length, code, flag::PRIVATE, file as usize, offset);
-        calls::close(file as usize);
+        let fresh = calls::mmap_file(0, length, code, flag::PRIVATE, file, offset);
+        calls::close(file);
         if calls::failed(fresh) {
             return None;
         }
@@ -287,11 +279,7 @@ unsafe fn map_all(file: usize, runs: &[(usize, usize); 5]) -> Option<()> {
 /// As of [`replace`].
 unsafe fn write_into(libc: &Object, jumps: &[Jump; 5]) -> Result<(), Refusal> {
     set_apart(libc, jumps);
-    let file = calls::open(b"/proc/self/mem\0", calls::READ_WRITE);
-    if calls::failed(file) {
-        return Err(Refusal::Denied);
-    }
-    let file = file as usize;
+    let file = calls::open(b"/proc/self/mem\0", calls::READ_WRITE).ok_or(Refusal::Denied)?;
     let mut written = 0;
     let mut before = [[0_u8; LONGEST]; 5];
     for (each, before) in jumps.iter().zip(&mut before) {

@@ -20,7 +20,7 @@ use crate::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, flag};
 use crate::state::{LOCK, down, settings, up};
-use crate::{fork, heap, room};
+use crate::{heap, room};
 
 /// The range: from here to there. Zero: none was reserved.
 static START: AtomicUsize = AtomicUsize::new(0);
@@ -34,17 +34,11 @@ static CUT: AtomicUsize = AtomicUsize::new(0);
 static BITS: AtomicUsize = AtomicUsize::new(0);
 
 const WORD: usize = usize::BITS as usize;
-const MEMORY: usize = flag::READ | flag::WRITE;
 const NOTHING: usize = flag::PRIVATE | flag::ANONYMOUS | flag::NORESERVE;
 
 /// The smallest of the sizes that were asked for: what is cut here is small itself.
 fn page() -> usize {
-    let sizes = settings().data.pools;
-    sizes
-        .into_iter()
-        .filter(|size| *size != 0)
-        .min()
-        .unwrap_or(0)
+    settings().data.sizes().min().unwrap_or(0)
 }
 
 /// A new private mapping of that many bytes (a multiple of the base page), or `None`.
@@ -52,7 +46,7 @@ fn page() -> usize {
 /// Not a short one: programs give other rights to parts of those.
 pub fn cut(length: usize) -> Option<usize> {
     let page = page();
-    if page == 0 || length < settings().pmd / 8 || !fork::may_use_pools() || heap::own().is_none() {
+    if page == 0 || length < settings().pmd / 8 || !heap::may_use_pools() {
         return None;
     }
     let _held = LOCK.take()?;
@@ -80,24 +74,15 @@ pub fn cut(length: usize) -> Option<usize> {
 fn begin(page: usize) -> Option<()> {
     let size = up(calls::memory()?, page)?;
     let words = bits_of_pages(size) / WORD + 1;
-    // SAFETY: new mappings.
-    let (at, bits) = unsafe {
-        let at = calls::mmap(0, size.checked_add(page)?, 0, NOTHING);
-        if calls::failed(at) {
-            return None;
-        }
-        (
-            at as usize,
-            calls::mmap(0, words * size_of::<usize>(), MEMORY, NOTHING),
-        )
-    };
-    if calls::failed(bits) {
+    let length = words * size_of::<usize>();
+    let bits = calls::map_new(length, flag::MEMORY, NOTHING)?;
+    let Some(at) = calls::map_new(size.checked_add(page)?, 0, NOTHING) else {
         // SAFETY: mapped above.
-        unsafe { calls::munmap(at, size + page) };
+        unsafe { calls::munmap(bits, length) };
         return None;
-    }
+    };
     let start = up(at, page)?;
-    BITS.store(bits as usize, Relaxed);
+    BITS.store(bits, Relaxed);
     for edge in [&END, &MAPPED, &CUT] {
         edge.store(start + size, Relaxed);
     }
@@ -177,7 +162,7 @@ pub fn holds(start: usize, length: usize) -> bool {
         && start >= MAPPED.load(Relaxed)
         && length <= end - start
         && length != 0
-        && fork::may_use_pools()
+        && heap::may_use_pools()
 }
 
 /// Takes back what the program unmaps, which `holds`; `start` is a multiple of the base page.
@@ -218,12 +203,9 @@ pub fn remap(old: usize, old_length: usize, length: usize, new: impl FnOnce() ->
     at
 }
 
-/// Moves what `holds` to pages available in parts. Whether that was possible: with other
-/// threads it is not.
+/// Moves what `holds` to pages available in parts, while the process has one thread. Whether that was
+/// possible.
 pub fn leave_part(start: usize, length: usize) -> bool {
-    if fork::threads() != Some(1) {
-        return false;
-    }
     let page = page();
     let mut at = down(start, page);
     while at < start + length {

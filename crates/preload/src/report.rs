@@ -2,8 +2,8 @@
 //! take a last look at memory that is still there.
 
 use crate::calls;
+use crate::say::{decimal, joined};
 use crate::state::settings;
-use crate::tmpfs::decimal;
 
 /// Longest wait for the launcher's look, in seconds.
 const PATIENCE: usize = 2;
@@ -21,18 +21,8 @@ pub fn ending() {
     let socket = socket as usize;
     let mut line = [0_u8; 32];
     let pid = decimal(calls::getpid());
-    let mut length = 0;
-    let parts: [&[u8]; 3] = [b"exit ", pid.text(), b"\n"];
-    for (to, byte) in line
-        .iter_mut()
-        .zip(parts.iter().flat_map(|part| part.iter()))
-    {
-        *to = *byte;
-        length += 1;
-    }
-    if let Some(line) = line.get(..length)
-        && calls::send(socket, line) == length as isize
-        && calls::readable_within(socket, PATIENCE)
+    let line = joined(&mut line, &[b"exit ", pid.text(), b"\n"]);
+    if calls::send(socket, line) == line.len() as isize && calls::readable_within(socket, PATIENCE)
     {
         calls::read(socket, &mut [0]);
     }

@@ -2,8 +2,8 @@
 
 use crate::calls;
 use crate::heap;
+use crate::say::{self, decimal};
 use crate::state::settings;
-use crate::tmpfs::decimal;
 
 /// Takes it. Where larger pages are mandatory and it is unavailable, the program does not run:
 /// two lines and status 125, as for every failure of `run` itself.
@@ -14,7 +14,7 @@ pub fn take() {
     }
     let bytes = decimal(settings.reserve >> 20);
     if !settings.data.mandatory {
-        crate::say::once(&[
+        say::once(&[
             b"--reserve: ",
             bytes.text(),
             b"M of heap was unavailable at the start",

@@ -19,8 +19,7 @@
 use crate::calls::{self, Advice, flag};
 use crate::state::{down, settings, up};
 
-const NOTHING: usize = flag::PRIVATE | flag::ANONYMOUS;
-const MEMORY: usize = flag::READ | flag::WRITE;
+use crate::calls::flag::MEMORY;
 
 /// Addresses without memory: something can be put at `at` that is congruent to what was asked.
 pub struct Room {
@@ -51,12 +50,7 @@ pub fn reserve_as(
     flags: usize,
 ) -> Option<Room> {
     let whole = up(size, settings().base)?.checked_add(page)?;
-    // SAFETY: a new mapping.
-    let start = unsafe { calls::mmap(0, whole, rights, NOTHING | flags) };
-    if calls::failed(start) {
-        return None;
-    }
-    let start = start as usize;
+    let start = calls::map_new(whole, rights, flag::PRIVATE | flags)?;
     let rest = down(offset, settings().base).wrapping_sub(start) & page.wrapping_sub(1);
     Some(Room {
         at: start + rest,
@@ -101,17 +95,20 @@ pub fn put(
 }
 
 impl Room {
-    /// Gives rights to `size` bytes of the room: private memory. The address, or `-errno` and no
-    /// room any more.
-    pub fn open(&self, size: usize, rights: usize) -> isize {
+    /// Gives rights to `size` bytes of the room: private memory. The address.
+    ///
+    /// # Errors
+    ///
+    /// `-errno`, and there is no room any more.
+    pub fn open(&self, size: usize, rights: usize) -> Result<usize, isize> {
         // SAFETY: our own room, which nobody knows yet.
         let result = unsafe { calls::mprotect(self.at, size, rights) };
         if calls::failed(result) {
             self.drop_all();
-            return result;
+            return Err(result);
         }
         self.trim(size);
-        self.at as isize
+        Ok(self.at)
     }
 
     /// Gives back what is left of the room around the `size` bytes that were put there.
@@ -140,7 +137,7 @@ impl Room {
     /// may be another thread's by now. Only what is free can be taken, so what can is no one's.
     pub fn leave(&self, size: usize) {
         self.trim(size);
-        let flags = NOTHING | flag::NORESERVE | flag::FIXED_NOREPLACE;
+        let flags = flag::PRIVATE | flag::ANONYMOUS | flag::NORESERVE | flag::FIXED_NOREPLACE;
         // SAFETY: replaces nothing; old kernels take the address as a hint.
         let at = unsafe { calls::mmap(self.at, size, 0, flags) };
         if !calls::failed(at) {
@@ -168,22 +165,21 @@ pub fn move_over(made: usize, size: usize, to: usize) -> isize {
 /// Puts reserved pages of one size, populated, in the place of our own room at `at`: all of
 /// `length`, or what was there stays. `kind` is private or shared.
 pub fn lay(at: usize, length: usize, size: usize, kind: usize) -> bool {
-    if length == 0 {
-        return false;
+    length != 0
+        && reserved_pages(length, size, kind)
+            .is_some_and(|made| !calls::failed(move_over(made, length, at)))
+}
+
+/// New memory on reserved pages of one size, populated. `kind` is private or shared.
+pub fn reserved_pages(length: usize, size: usize, kind: usize) -> Option<usize> {
+    let hugetlb = flag::HUGETLB | (size.trailing_zeros() as usize) << 26;
+    let made = calls::map_new(length, MEMORY, kind | hugetlb)?;
+    if populate(made, length, size) {
+        return Some(made);
     }
-    let flags = kind | flag::ANONYMOUS | hugetlb(size);
-    // SAFETY: a new mapping.
-    let made = unsafe { calls::mmap(0, length, MEMORY, flags) };
-    if calls::failed(made) {
-        return false;
-    }
-    let made = made as usize;
-    if !populate(made, length, size) {
-        // SAFETY: mapped above.
-        unsafe { calls::munmap(made, length) };
-        return false;
-    }
-    !calls::failed(move_over(made, length, at))
+    // SAFETY: mapped above.
+    unsafe { calls::munmap(made, length) };
+    None
 }
 
 /// Moves the content of reserved pages to transparent ones at the same addresses, or to base pages
@@ -196,7 +192,7 @@ pub unsafe fn leave_reserved(start: usize, length: usize) -> bool {
     let Some(room) = reserve(length, start) else {
         return false;
     };
-    if calls::failed(room.open(length, MEMORY)) {
+    if room.open(length, MEMORY).is_err() {
         return false;
     }
     calls::advise(room.at, length, Advice::HugePage);
@@ -223,6 +219,16 @@ pub fn collapse(at: usize, length: usize) -> isize {
     result
 }
 
+/// Populates whole blocks and moves them to huge pages; whether all of them are.
+pub fn on_huge_pages(start: usize, size: usize) -> bool {
+    let pmd = settings().pmd;
+    let mut blocks = (start..start + size).step_by(pmd.max(1));
+    blocks.all(|at| {
+        !calls::failed(calls::advise(at, pmd, Advice::PopulateWrite))
+            && !calls::failed(collapse(at, pmd))
+    })
+}
+
 /// Maps a buffer, lends it, and unmaps it; nothing is done where there is no memory for it. The stack
 /// of a thread can be as small as 16K, and a library that is loaded into every program should not
 /// bring memory that few of them use.
@@ -231,20 +237,13 @@ pub fn collapse(at: usize, length: usize) -> isize {
 ///
 /// All zeros must be a value of `T`.
 pub unsafe fn lend<T>(work: impl FnOnce(&mut T)) {
-    // SAFETY: a new mapping.
-    let at = unsafe { calls::mmap(0, size_of::<T>(), MEMORY, NOTHING) };
-    if calls::failed(at) {
+    let Some(at) = calls::map_new(size_of::<T>(), MEMORY, flag::PRIVATE) else {
         return;
-    }
+    };
     // SAFETY: mapped above, for this alone; by the caller zeros are valid.
     work(unsafe { &mut *(at as *mut T) });
     // SAFETY: mapped above, not lent any more.
-    unsafe { calls::munmap(at as usize, size_of::<T>()) };
-}
-
-/// The flags of `mmap` that ask for reserved pages of a size.
-pub fn hugetlb(size: usize) -> usize {
-    flag::HUGETLB | (size.trailing_zeros() as usize) << 26
+    unsafe { calls::munmap(at, size_of::<T>()) };
 }
 
 /// Populates in steps: one call holds the address space's lock throughout.

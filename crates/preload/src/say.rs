@@ -17,20 +17,64 @@ pub fn once(parts: &[&[u8]]) {
 
 /// Says a line; its caller sees to it that it is said once.
 pub fn line(parts: &[&[u8]]) {
-    let mut line = [0_u8; 256];
+    let (mut text, mut line) = ([0_u8; 240], [0_u8; 256]);
+    let text = joined(&mut text, parts);
+    calls::write(2, joined(&mut line, &[b"hugeleaf: run: ", text, b"\n"]));
+}
+
+/// The parts one behind the other, as far as the buffer is long.
+pub fn joined<'a>(buffer: &'a mut [u8], parts: &[&[u8]]) -> &'a [u8] {
     let mut length = 0;
-    let start: &[u8] = b"hugeleaf: run: ";
-    for byte in [start].iter().chain(parts).flat_map(|part| part.iter()) {
-        let Some(to) = line.get_mut(length) else {
-            break;
-        };
+    let bytes = parts.iter().flat_map(|part| part.iter());
+    for (to, byte) in buffer.iter_mut().zip(bytes) {
         *to = *byte;
         length += 1;
     }
-    if let Some(to) = line.get_mut(length.min(255)) {
-        *to = b'\n';
+    buffer.get(..length).unwrap_or(b"")
+}
+
+/// A number as text.
+pub struct Decimal {
+    digits: [u8; 20],
+    start: usize,
+}
+
+/// A number as text.
+pub fn decimal(mut value: usize) -> Decimal {
+    let mut text = Decimal {
+        digits: [b'0'; 20],
+        start: 20,
+    };
+    for (index, digit) in text.digits.iter_mut().enumerate().rev() {
+        *digit = b'0' + (value % 10) as u8;
+        text.start = index;
+        value /= 10;
+        if value == 0 {
+            break;
+        }
     }
-    if let Some(line) = line.get(..=length.min(255)) {
-        calls::write(2, line);
+    text
+}
+
+impl Decimal {
+    /// Its digits.
+    pub fn text(&self) -> &[u8] {
+        self.digits.get(self.start..).unwrap_or(b"")
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_in_full() {
+        assert_eq!(decimal(0).text(), b"0");
+        assert_eq!(decimal(65534).text(), b"65534");
+        assert_eq!(
+            decimal(usize::MAX).text(),
+            usize::MAX.to_string().as_bytes()
+        );
+    }
+    use std::string::ToString;
 }

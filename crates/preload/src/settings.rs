@@ -2,7 +2,7 @@
 //! `;` between them, sizes in bytes. Pure: text in, settings out.
 
 /// The memory that a role may be put on, in the order to try.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rungs {
     /// Sizes of reserved pages in bytes, the first to be tried first; zero: no more.
     pub pools: [usize; 4],
@@ -13,13 +13,29 @@ pub struct Rungs {
 }
 
 impl Rungs {
+    const NOTHING: Rungs = Rungs {
+        pools: [0; 4],
+        thp: false,
+        mandatory: false,
+    };
+
     /// Whether anything is asked for at all.
     pub const fn wanted(&self) -> bool {
         self.thp || self.pools[0] != 0
     }
 
+    /// The sizes of reserved pages to try.
+    pub fn sizes(&self) -> impl Iterator<Item = usize> {
+        self.pools.into_iter().filter(|size| *size != 0)
+    }
+
+    /// Whether nothing but reserved pages will do.
+    pub const fn only_pools(&self) -> bool {
+        self.mandatory && !self.thp
+    }
+
     fn parse(text: &[u8]) -> Option<Rungs> {
-        let mut rungs = Rungs::default();
+        let mut rungs = Rungs::NOTHING;
         let mut pools = 0;
         for rung in text.split(|byte| *byte == b',') {
             match rung {
@@ -41,7 +57,7 @@ impl Rungs {
 }
 
 /// All that was decided. Sizes in bytes; zero where nothing was said.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings<'a> {
     /// The base page.
     pub base: usize,
@@ -74,13 +90,28 @@ pub struct Settings<'a> {
 }
 
 impl<'a> Settings<'a> {
+    /// What is so where nothing is said.
+    pub const NOTHING: Settings<'a> = Settings {
+        base: 0,
+        pmd: 0,
+        data: Rungs::NOTHING,
+        shm: Rungs::NOTHING,
+        stack: Rungs::NOTHING,
+        text: Rungs::NOTHING,
+        data_after: usize::MAX,
+        shm_after: 0,
+        stack_after: 0,
+        touch: false,
+        shmem_touch: false,
+        reserve: 0,
+        only: b"",
+        report: b"",
+    };
+
     /// The settings in a text, or `None` where it is not of this version or damaged: the library
     /// then stands aside. Keys that it does not know are left to others (`asked_data`).
     pub fn parse(text: &'a [u8]) -> Option<Settings<'a>> {
-        let mut settings = Settings {
-            data_after: usize::MAX,
-            ..Settings::default()
-        };
+        let mut settings = Settings::NOTHING;
         let mut version = None;
         for pair in text.split(|byte| *byte == b';') {
             if pair.is_empty() {

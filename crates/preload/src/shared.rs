@@ -11,15 +11,13 @@
 
 #![allow(unsafe_code)]
 
+use crate::calls::flag::MEMORY;
 use crate::calls::{self, Advice, flag};
-use crate::room::{self, hugetlb, move_over, populate, reserve, reserve_for};
-use crate::say;
+use crate::room::{self, move_over, populate, reserve, reserve_for, reserved_pages};
+use crate::say::{self, decimal};
 use crate::settings::number;
 use crate::state::{down, settings, up};
-use crate::tmpfs::{self, decimal};
-use crate::{must, pieces};
-
-const MEMORY: usize = flag::READ | flag::WRITE;
+use crate::{must, pieces, tmpfs};
 
 /// What to do with a request for shared memory.
 pub enum Answer {
@@ -34,21 +32,12 @@ pub enum Answer {
 /// Shared anonymous memory.
 pub fn anonymous(length: usize) -> Answer {
     let settings = settings();
-    for size in settings.shm.pools.iter().filter(|size| **size != 0) {
-        if let Some(at) = from_pool(length, *size) {
-            return Answer::At(at);
-        }
+    let whole = (settings.shm.sizes()).find_map(|size| from_pool(length, size));
+    match whole.or_else(|| transparent(length, 0)) {
+        Some(at) => Answer::At(at),
+        None if settings.shm.mandatory => Answer::Fail(must::refused(must::Role::Shm)),
+        None => mosaic(length).map_or(Answer::Pass, Answer::At),
     }
-    if settings.shm.thp
-        && settings.pmd != 0
-        && let Some(at) = transparent(length, 0)
-    {
-        return Answer::At(at);
-    }
-    if settings.shm.mandatory {
-        return Answer::Fail(must::refused(must::Role::Shm));
-    }
-    mosaic(length).map_or(Answer::Pass, Answer::At)
 }
 
 fn from_pool(length: usize, size: usize) -> Option<usize> {
@@ -57,7 +46,7 @@ fn from_pool(length: usize, size: usize) -> Option<usize> {
     if size > settings().pmd && whole - length > length / 16 {
         return None;
     }
-    let at = reserved_pages(whole, size)?;
+    let at = reserved_pages(whole, size, flag::SHARED)?;
     if pieces::remember(at, length, whole, size) {
         return Some(at);
     }
@@ -66,26 +55,13 @@ fn from_pool(length: usize, size: usize) -> Option<usize> {
     None
 }
 
-/// Reserved pages of one size, populated.
-fn reserved_pages(length: usize, size: usize) -> Option<usize> {
-    let flags = flag::SHARED | flag::ANONYMOUS | hugetlb(size);
-    // SAFETY: a new mapping.
-    let at = unsafe { calls::mmap(0, length, MEMORY, flags) };
-    if calls::failed(at) {
-        return None;
-    }
-    let at = at as usize;
-    if populate(at, length, size) {
-        return Some(at);
-    }
-    // SAFETY: mapped above.
-    unsafe { calls::munmap(at, length) };
-    None
-}
-
-/// At an address that leaves the rest `offset` when divided by the huge page.
+/// On transparent pages, where those are asked for, at an address that leaves the rest `offset` when
+/// divided by the huge page.
 fn transparent(length: usize, offset: usize) -> Option<usize> {
     let settings = settings();
+    if !settings.shm.thp || settings.pmd == 0 {
+        return None;
+    }
     let rest = down(offset, settings.base) & settings.pmd.wrapping_sub(1);
     let at = if settings.shmem_touch && rest == 0 {
         let flags = flag::SHARED | flag::ANONYMOUS;
@@ -112,20 +88,10 @@ fn transparent(length: usize, offset: usize) -> Option<usize> {
 
 /// Shared anonymous memory on larger pages that can take the place of what is at an address.
 pub fn anonymous_for(length: usize, address: usize) -> Option<usize> {
-    let settings = settings();
-    for size in settings.shm.pools.iter().filter(|size| **size != 0) {
-        if (address | length) & (size - 1) == 0
-            && let Some(at) = reserved_pages(length, *size)
-        {
-            return Some(at);
-        }
-    }
-    let thp = settings.shm.thp && settings.pmd != 0;
-    if thp {
-        transparent(length, address)
-    } else {
-        None
-    }
+    let fits = |size: &usize| (address | length) & (size - 1) == 0;
+    let mut sizes = settings().shm.sizes().filter(fits);
+    let reserved = sizes.find_map(|size| reserved_pages(length, size, flag::SHARED));
+    reserved.or_else(|| transparent(length, address))
 }
 
 /// As many reserved pages as there are, of each size in turn, and base pages behind them.
@@ -136,12 +102,11 @@ fn mosaic(length: usize) -> Option<usize> {
     }
     let room = reserve_for(length, largest.max(settings().base))?;
     let mut done = 0;
-    for size in settings().shm.pools.iter().filter(|size| **size != 0) {
-        let pages = free_pages(*size)
-            .unwrap_or(0)
-            .min((length - done) >> size.trailing_zeros());
+    for size in settings().shm.sizes() {
+        let pages = free_pages(size).unwrap_or(0);
+        let pages = pages.min((length - done) >> size.trailing_zeros());
         let bytes = pages << size.trailing_zeros();
-        if room::lay(room.at + done, bytes, *size, flag::SHARED) {
+        if room::lay(room.at + done, bytes, size, flag::SHARED) {
             done += bytes;
         }
     }
@@ -157,14 +122,9 @@ fn mosaic(length: usize) -> Option<usize> {
 }
 
 fn base_pages_behind(at: usize, length: usize) -> bool {
-    let flags = flag::SHARED | flag::ANONYMOUS;
-    // SAFETY: a new mapping.
-    let made = || unsafe { calls::mmap(0, length, MEMORY, flags) };
     length == 0
-        || match made() {
-            made if calls::failed(made) => false,
-            made => !calls::failed(move_over(made as usize, length, at)),
-        }
+        || calls::map_new(length, MEMORY, flag::SHARED)
+            .is_some_and(|made| !calls::failed(move_over(made, length, at)))
 }
 
 fn say_short(length: usize, got: usize) {
@@ -188,26 +148,10 @@ fn free_pages(size: usize) -> Option<usize> {
 fn pool_file(size: usize, name: &[u8]) -> Option<usize> {
     let mut path = [0_u8; 96];
     let kilobytes = decimal(size >> 10);
-    let parts: [&[u8]; 4] = [
-        b"/sys/kernel/mm/hugepages/hugepages-",
-        kilobytes.text(),
-        b"kB/",
-        name,
-    ];
-    for (to, byte) in path
-        .iter_mut()
-        .zip(parts.iter().flat_map(|part| part.iter()))
-    {
-        *to = *byte;
-    }
-    let file = calls::open(&path, 0);
-    if calls::failed(file) {
-        return None;
-    }
+    let folder = b"/sys/kernel/mm/hugepages/hugepages-";
+    let path = say::joined(&mut path, &[folder, kilobytes.text(), b"kB/", name]);
     let mut text = [0_u8; 24];
-    let length = calls::read(file as usize, &mut text);
-    calls::close(file as usize);
-    let text = text.get(..usize::try_from(length).ok()?)?;
+    let text = calls::read_file(path, &mut text)?;
     number(text.strip_suffix(b"\n").unwrap_or(text))
 }
 
@@ -240,9 +184,9 @@ pub fn segment(key: usize, size: usize, flags: usize) -> isize {
     let settings = settings();
     let new = key == 0 || flags & CREATE != 0;
     if new && flags & SHM_HUGETLB == 0 && size >= settings.shm_after && settings.shm.wanted() {
-        for page in settings.shm.pools.iter().filter(|page| **page != 0) {
-            let beyond = up(size, *page).map_or(size, |whole| whole - size);
-            if *page > settings.pmd && beyond > size / 16 {
+        for page in settings.shm.sizes() {
+            let beyond = up(size, page).map_or(size, |whole| whole - size);
+            if page > settings.pmd && beyond > size / 16 {
                 continue;
             }
             let shift = (page.trailing_zeros() as usize) << 26;
@@ -252,7 +196,7 @@ pub fn segment(key: usize, size: usize, flags: usize) -> isize {
                 id if calls::failed(id) => {}
                 // A segment of that name may be there already, with processes in it: it is
                 // what it is, and filling it does no harm.
-                id if fill(id as usize, size, *page) => return id,
+                id if fill(id as usize, size, page) => return id,
                 id => calls::shm_remove(id as usize),
             }
         }

@@ -22,10 +22,7 @@ pub fn of_thread(length: usize, protection: usize, flags: usize) -> Option<isize
     }
     let end = 0usize.wrapping_sub(length);
     let room = reserve_as(length, end, settings.pmd, 0, flags & flag::NORESERVE)?;
-    let at = room.open(length, protection);
-    if calls::failed(at) {
-        return None;
-    }
+    let at = room.open(length, protection).ok()?;
     calls::name_range(room.at, length, c"hugeleaf-stack");
     if settings.touch {
         calls::advise(room.at, length, Advice::HugePage);
@@ -36,7 +33,7 @@ pub fn of_thread(length: usize, protection: usize, flags: usize) -> Option<isize
         unsafe { calls::munmap(room.at, length) };
         return Some(must::refused(must::Role::Stack));
     }
-    Some(at)
+    Some(at as isize)
 }
 
 /// Lets the first thread's stack be mapped far down now, so that what it grows into can be huge

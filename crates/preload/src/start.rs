@@ -9,20 +9,11 @@
 
 #![allow(unsafe_code)]
 
-use core::ffi::{CStr, c_char};
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
 use crate::elf::{self, Object};
 use crate::patch::{Refusal, Replacement, replace};
 use crate::settings::Settings;
 use crate::{calls, fork, growth, heap, hooks, reserve, say, stack, state, text};
-
-static LIBC_TEXT: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
-
-/// From where to where libc's code lies.
-pub fn libc_text() -> (usize, usize) {
-    (LIBC_TEXT.0.load(Relaxed), LIBC_TEXT.1.load(Relaxed))
-}
+use core::ffi::{CStr, c_char};
 
 /// The constructor's work.
 ///
@@ -62,42 +53,43 @@ const NAME: &[u8] = b"HUGELEAF_RUN=";
 
 /// What `run` was asked for, from the environment.
 unsafe fn from_environment(environment: *const *const c_char) -> Option<Settings<'static>> {
-    let mut at = environment;
-    // SAFETY: a list of texts that ends in a null pointer.
-    unsafe {
-        while !(*at).is_null() {
-            let text: &'static CStr = CStr::from_ptr(*at);
-            if text.to_bytes().starts_with(NAME) {
-                let settings = state::keep(text.to_bytes(), NAME.len()).and_then(Settings::parse);
-                if settings.is_none() {
-                    say::once(&[b"stands aside: HUGELEAF_RUN is damaged or of another version"]);
-                }
-                return settings;
-            }
-            at = at.add(1);
-        }
+    // SAFETY: by the caller.
+    let mut texts = unsafe { texts(environment) };
+    let (_, text) = texts.find(|(_, text)| text.starts_with(NAME))?;
+    // SAFETY: the constructor, and the text is kept once.
+    let settings = unsafe { state::keep(text, NAME.len()) }.and_then(Settings::parse);
+    if settings.is_none() {
+        say::once(&[b"stands aside: HUGELEAF_RUN is damaged or of another version"]);
     }
-    None
+    settings
+}
+
+/// The texts of the environment, each with the place where it lies.
+///
+/// # Safety
+///
+/// It must be the one that the loader passed: a list that ends in a null pointer.
+unsafe fn texts(
+    environment: *const *const c_char,
+) -> impl Iterator<Item = (*const c_char, &'static [u8])> {
+    // SAFETY: by the caller; nothing behind the null pointer is read.
+    let all = (0..).map(move |index| unsafe { *environment.add(index) });
+    let all = all.take_while(|text| !text.is_null());
+    // SAFETY: by the caller.
+    all.map(|text| (text, unsafe { CStr::from_ptr(text) }.to_bytes()))
 }
 
 /// The base name of the file that was executed (`getauxval(3)`, `AT_EXECFN`).
 unsafe fn executable(environment: *const *const c_char) -> &'static [u8] {
     const FILE_NAME: usize = 31;
-    let mut at = environment;
     // SAFETY: the auxiliary vector comes behind the environment, and ends in an entry of kind 0.
     unsafe {
-        while !(*at).is_null() {
-            at = at.add(1);
-        }
-        let mut entry = at.add(1).cast::<[usize; 2]>();
+        let behind = environment.add(texts(environment).count() + 1);
+        let mut entry = behind.cast::<[usize; 2]>();
         while (*entry)[0] != 0 {
             if (*entry)[0] == FILE_NAME {
                 let name: &'static CStr = CStr::from_ptr((*entry)[1] as *const c_char);
-                return name
-                    .to_bytes()
-                    .rsplit(|byte| *byte == b'/')
-                    .next()
-                    .unwrap_or(b"");
+                return elf::file_name(name.to_bytes());
             }
             entry = entry.add(1);
         }
@@ -112,9 +104,7 @@ unsafe fn attach(libc: &Object, mprotect_entry: usize) -> Option<()> {
         unknown();
         return None;
     };
-    heap::start(curbrk);
-    LIBC_TEXT.0.store(libc.text.0, Relaxed);
-    LIBC_TEXT.1.store(libc.text.1, Relaxed);
+    state::set_libc(libc.text, curbrk);
     if let Some((register, _)) = libc.symbol(b"__register_atfork") {
         fork::start(register);
     }
@@ -122,26 +112,11 @@ unsafe fn attach(libc: &Object, mprotect_entry: usize) -> Option<()> {
         fork::libc_fork(function);
     }
     let replacements = [
-        Replacement {
-            name: b"mmap",
-            to: hooks::mmap as *const () as usize,
-        },
-        Replacement {
-            name: b"munmap",
-            to: hooks::munmap as *const () as usize,
-        },
-        Replacement {
-            name: b"mprotect",
-            to: mprotect_entry,
-        },
-        Replacement {
-            name: b"mremap",
-            to: hooks::mremap as *const () as usize,
-        },
-        Replacement {
-            name: b"brk",
-            to: hooks::brk as *const () as usize,
-        },
+        Replacement(b"mmap", hooks::mmap as *const () as usize),
+        Replacement(b"munmap", hooks::munmap as *const () as usize),
+        Replacement(b"mprotect", mprotect_entry),
+        Replacement(b"mremap", hooks::mremap as *const () as usize),
+        Replacement(b"brk", hooks::brk as *const () as usize),
     ];
     // SAFETY: the constructor, the only thread; each does what libc's function does.
     match unsafe { replace(libc, &replacements) } {
@@ -188,23 +163,20 @@ fn heaps(libc: &Object, process: &elf::Process, environment: *const *const c_cha
 /// The reserve is for this program, not for those that it starts: the digits of `reserve=` in its
 /// environment become zeros.
 unsafe fn forget_reserve(environment: *const *const c_char) {
-    let mut at = environment;
-    // SAFETY: a list of texts that ends in a null pointer; they can be written.
-    unsafe {
-        while !(*at).is_null() {
-            let text = CStr::from_ptr(*at).to_bytes();
-            let key = b";reserve=";
-            let found = text.windows(key.len()).position(|part| part == key);
-            if text.starts_with(NAME)
-                && let Some(found) = found
-            {
-                let mut digit = (*at).cast_mut().cast::<u8>().add(found + key.len());
-                while (*digit).is_ascii_digit() {
-                    *digit = b'0';
-                    digit = digit.add(1);
-                }
+    let key = b";reserve=";
+    // SAFETY: by the caller.
+    let texts = unsafe { texts(environment) };
+    for (at, text) in texts.filter(|(_, text)| text.starts_with(NAME)) {
+        let Some(found) = text.windows(key.len()).position(|part| part == key) else {
+            continue;
+        };
+        // SAFETY: the text ends in a zero, and can be written.
+        unsafe {
+            let mut digit = at.cast_mut().cast::<u8>().add(found + key.len());
+            while (*digit).is_ascii_digit() {
+                *digit = b'0';
+                digit = digit.add(1);
             }
-            at = at.add(1);
         }
     }
 }
@@ -215,11 +187,8 @@ fn own_variables(ranges: &[(usize, usize); 4]) {
     for (start, end) in ranges {
         if end - start >= settings.data_after && settings.pmd != 0 {
             let start = state::down(*start, settings.base);
-            calls::advise(
-                start,
-                state::down(*end - start, settings.base),
-                calls::Advice::HugePage,
-            );
+            let length = state::down(*end - start, settings.base);
+            calls::advise(start, length, calls::Advice::HugePage);
         }
     }
 }
@@ -238,7 +207,7 @@ fn begin_pool_heap(libc: &Object) {
         if size < least {
             // The heap stays where it is. Where only reserved pages will do it does not grow, and
             // malloc is not to go round it by mappings.
-            if heap::mandatory_pool() {
+            if state::settings().data.only_pools() {
                 large_chunks_from_the_heap(libc);
             }
             return;
@@ -262,7 +231,7 @@ fn large_chunks_from_the_heap(libc: &Object) {
         // cut is trimmed by what was just taken for a large chunk, and malloc fails.
         mallopt(TRIM_THRESHOLD, 2 * LARGEST);
         // Heaps of threads are mappings, and reserved pages are the heap's.
-        if heap::mandatory_pool() {
+        if state::settings().data.only_pools() {
             mallopt(ARENA_MAX, 1);
         }
     }

@@ -9,36 +9,19 @@
 
 use crate::atomic::{AtomicBool, AtomicUsize, Ordering};
 use core::cell::UnsafeCell;
+use core::ops::Range;
 
-use crate::settings::{Rungs, Settings};
+use crate::settings::Settings;
 
 struct Once(UnsafeCell<Settings<'static>>);
 
 // SAFETY: written only by `set`, in the constructor, while there is one thread.
 unsafe impl Sync for Once {}
 
-const NOTHING: Rungs = Rungs {
-    pools: [0; 4],
-    thp: false,
-    mandatory: false,
-};
-
 /// Ones that ask for nothing.
 pub const IDLE: Settings<'static> = Settings {
     base: 1,
-    pmd: 0,
-    data: NOTHING,
-    shm: NOTHING,
-    stack: NOTHING,
-    text: NOTHING,
-    data_after: usize::MAX,
-    shm_after: 0,
-    stack_after: 0,
-    touch: false,
-    shmem_touch: false,
-    reserve: 0,
-    only: b"",
-    report: b"",
+    ..Settings::NOTHING
 };
 
 static SETTINGS: Once = Once(UnsafeCell::new(IDLE));
@@ -84,6 +67,36 @@ pub unsafe fn keep(text: &[u8], skip: usize) -> Option<&'static [u8]> {
         *to = *from;
     }
     room.get(skip..)
+}
+
+/// Libc's code: from, to; and where its break is (`__curbrk`). Zero: it was not found.
+static LIBC: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
+
+/// Tells where libc's code lies, and its variable `__curbrk`.
+pub fn set_libc((start, end): (usize, usize), curbrk: usize) {
+    for (known, value) in LIBC.iter().zip([start, end, curbrk]) {
+        known.store(value, Ordering::Relaxed);
+    }
+}
+
+/// Where libc's code lies.
+pub fn libc_text() -> Range<usize> {
+    LIBC[0].load(Ordering::Relaxed)..LIBC[1].load(Ordering::Relaxed)
+}
+
+/// Where what libc uses of the heap ends; zero where that is not known, or it has none yet.
+pub fn libc_break() -> usize {
+    match LIBC[2].load(Ordering::Relaxed) {
+        0 => 0,
+        // SAFETY: libc's variable, found by its symbol before anything calls here.
+        at => unsafe { (at as *const usize).read_volatile() },
+    }
+}
+
+/// Moves libc's break. Only where there is one.
+pub fn set_libc_break(to: usize) {
+    // SAFETY: as above.
+    unsafe { (LIBC[2].load(Ordering::Relaxed) as *mut usize).write_volatile(to) };
 }
 
 /// A lock that is never waited for long: who does not get it goes without, which every caller

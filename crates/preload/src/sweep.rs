@@ -73,10 +73,9 @@ pub fn step(asked: usize) -> bool {
 
 /// Calls `each` for the lines of this process's maps until it says no.
 pub fn own_maps(each: impl FnMut(&[u8]) -> bool) {
-    let maps = calls::open(b"/proc/self/maps\0", 0);
-    if !calls::failed(maps) {
-        with_buffers(|buffers| each_line(maps as usize, &mut buffers.lines, each));
-        calls::close(maps as usize);
+    if let Some(maps) = calls::open(b"/proc/self/maps\0", 0) {
+        with_buffers(|buffers| each_line(maps, &mut buffers.lines, each));
+        calls::close(maps);
     }
 }
 
@@ -86,10 +85,10 @@ fn go_on(buffers: &mut Buffers, run: &mut Run) {
         calls::open(b"/proc/self/maps\0", 0),
         calls::open(b"/proc/self/pagemap\0", 0),
     );
-    if !calls::failed(maps) && !calls::failed(pagemap) {
+    if let (Some(maps), Some(pagemap)) = (maps, pagemap) {
         let from = NEXT.load(Relaxed);
         LINES.store(0, Relaxed);
-        each_line(maps as usize, &mut buffers.lines, |line| {
+        each_line(maps, &mut buffers.lines, |line| {
             LINES.fetch_add(1, Relaxed);
             match movable(line).filter(|mapping| mapping.end > from) {
                 Some(mapping) => {
@@ -97,17 +96,15 @@ fn go_on(buffers: &mut Buffers, run: &mut Run) {
                         start: mapping.start.max(from),
                         ..mapping
                     };
-                    sweep(mapping, pagemap as usize, &mut buffers.pages, run)
+                    sweep(mapping, pagemap, &mut buffers.pages, run)
                 }
                 None => true,
             }
         });
         run.flush();
     }
-    for file in [maps, pagemap] {
-        if !calls::failed(file) {
-            calls::close(file as usize);
-        }
+    for file in [maps, pagemap].into_iter().flatten() {
+        calls::close(file);
     }
 }
 

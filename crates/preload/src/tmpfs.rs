@@ -13,6 +13,7 @@
 #![allow(unsafe_code)]
 
 use crate::calls::{self, flag};
+use crate::say::{decimal, joined};
 
 /// A file of that size, or `None` where this host allows neither way, or none is safe.
 pub fn file(size: usize) -> Option<usize> {
@@ -31,14 +32,9 @@ pub fn file(size: usize) -> Option<usize> {
 /// shared anonymous memory is counted when it is mapped, and a touch never fails; of a file every
 /// page is counted when it is touched, and where there is none left that is SIGBUS.
 fn counts_strictly() -> bool {
-    let file = calls::open(b"/proc/sys/vm/overcommit_memory\0", 0);
-    if calls::failed(file) {
-        return false;
-    }
     let mut text = [0_u8; 4];
-    calls::read(file as usize, &mut text);
-    calls::close(file as usize);
-    text[0] == b'2'
+    let known = calls::read_file(b"/proc/sys/vm/overcommit_memory\0", &mut text);
+    known.is_some_and(|known| known.starts_with(b"2"))
 }
 
 fn mounted_file() -> Option<usize> {
@@ -49,14 +45,10 @@ fn mounted_file() -> Option<usize> {
     let system = system as usize;
     // No size limit of its own: the kernel's accounting and the cgroup's limit stay.
     let options = [(c"huge", c"within_size"), (c"size", c"0")];
-    let made = options
-        .iter()
-        .all(|option| !calls::failed(calls::fsconfig(system, Some(*option))))
-        && !calls::failed(calls::fsconfig(system, None));
-    let mount = if made {
-        calls::fsmount(system)
-    } else {
-        calls::EINVAL
+    let mut options = options.into_iter().map(Some).chain([None]);
+    let mount = match options.all(|option| !calls::failed(calls::fsconfig(system, option))) {
+        true => calls::fsmount(system),
+        false => calls::EINVAL,
     };
     calls::close(system);
     if calls::failed(mount) {
@@ -72,22 +64,13 @@ fn file_of_namespace() -> Option<usize> {
     const NEW_MOUNTS: usize = 0x0002_0000;
     const SAME_FILES: usize = 0x0000_0400;
     let (user, group) = calls::user_and_group();
-    let rights = flag::READ | flag::WRITE;
     let page = crate::state::settings().base;
-    // SAFETY: a page to get the answer through.
-    let answer = unsafe { calls::mmap(0, page, rights, flag::SHARED | flag::ANONYMOUS) };
-    if calls::failed(answer) {
-        return None;
-    }
-    let answer = answer as *mut usize;
+    // To get the answer through.
+    let answer = calls::map_new(page, flag::MEMORY, flag::SHARED)? as *mut usize;
     // SAFETY: the child makes system calls and ends.
     let child = unsafe { calls::clone(NEW_USER | NEW_MOUNTS | SAME_FILES) };
     if child == 0 {
-        let file = if become_root(user, group) {
-            mounted_file()
-        } else {
-            None
-        };
+        let file = become_root(user, group).then(mounted_file).flatten();
         // SAFETY: the page is shared with the parent, which waits.
         unsafe { answer.write_volatile(file.map_or(0, |file| file + 1)) };
         calls::exit(0);
@@ -102,75 +85,20 @@ fn file_of_namespace() -> Option<usize> {
 
 /// In the new namespace this user is root, and nobody else exists (`user_namespaces(7)`).
 fn become_root(user: usize, group: usize) -> bool {
-    write_file(b"/proc/self/uid_map\0", user)
-        && {
-            let file = calls::open(b"/proc/self/setgroups\0", calls::WRITE_ONLY);
-            !calls::failed(file) && calls::write(file as usize, b"deny") == 4
-        }
-        && write_file(b"/proc/self/gid_map\0", group)
+    let (user, group) = (decimal(user), decimal(group));
+    write_file(b"/proc/self/uid_map\0", &[b"0 ", user.text(), b" 1"])
+        && write_file(b"/proc/self/setgroups\0", &[b"deny"])
+        && write_file(b"/proc/self/gid_map\0", &[b"0 ", group.text(), b" 1"])
 }
 
-fn write_file(path: &[u8], id: usize) -> bool {
+fn write_file(path: &[u8], parts: &[&[u8]]) -> bool {
     let mut line = [0_u8; 32];
-    let digits = decimal(id);
-    let parts: [&[u8]; 3] = [b"0 ", digits.text(), b" 1"];
-    let mut length = 0;
-    for (to, byte) in line
-        .iter_mut()
-        .zip(parts.iter().flat_map(|part| part.iter()))
-    {
-        *to = *byte;
-        length += 1;
-    }
-    let file = calls::open(path, calls::WRITE_ONLY);
-    let Some(line) = line.get(..length) else {
+    let line = joined(&mut line, parts);
+    let Some(file) = calls::open(path, calls::WRITE_ONLY) else {
         return false;
     };
-    !calls::failed(file) && calls::write(file as usize, line) == length as isize
-}
-
-/// A number as text.
-pub struct Decimal {
-    digits: [u8; 20],
-    start: usize,
-}
-
-/// A number as text.
-pub fn decimal(mut value: usize) -> Decimal {
-    let mut text = Decimal {
-        digits: [b'0'; 20],
-        start: 20,
-    };
-    for (index, digit) in text.digits.iter_mut().enumerate().rev() {
-        *digit = b'0' + (value % 10) as u8;
-        text.start = index;
-        value /= 10;
-        if value == 0 {
-            break;
-        }
-    }
-    text
-}
-
-impl Decimal {
-    /// Its digits.
-    pub fn text(&self) -> &[u8] {
-        self.digits.get(self.start..).unwrap_or(b"")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_written_in_full() {
-        assert_eq!(decimal(0).text(), b"0");
-        assert_eq!(decimal(65534).text(), b"65534");
-        assert_eq!(
-            decimal(usize::MAX).text(),
-            usize::MAX.to_string().as_bytes()
-        );
-    }
-    use std::string::ToString;
+    let written = calls::write(file, line) == line.len() as isize;
+    // The table of descriptors is the parent's too.
+    calls::close(file);
+    written
 }

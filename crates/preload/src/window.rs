@@ -17,7 +17,7 @@ use crate::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
 use crate::judge::{KINDS, judging};
-use crate::room::{collapse, reserve};
+use crate::room::{on_huge_pages, reserve};
 use crate::state::{LOCK, RESIDENT, down, settings, up};
 
 /// What is mapped ahead of one kind, and not handed out: from here to there.
@@ -42,9 +42,6 @@ impl Window {
 
 /// Of each kind one on small pages and one on huge ones: what is used alike lies together.
 static WINDOWS: [[Window; 2]; KINDS] = [const { [Window::new(), Window::new()] }; KINDS];
-
-const MEMORY: usize = flag::READ | flag::WRITE;
-const ANONYMOUS: usize = flag::PRIVATE | flag::ANONYMOUS;
 
 /// A new private mapping of that many bytes (a multiple of the base page), of a kind, on huge pages
 /// or not; or `None`: then the program's own call is made, or, where large pages are mandatory,
@@ -117,26 +114,10 @@ fn prepare(window: &Window, large: bool, start: usize, size: usize) -> Option<()
     Some(())
 }
 
-/// Populates whole blocks and moves them to huge pages; whether all of them are.
-pub fn on_huge_pages(start: usize, size: usize) -> bool {
-    let pmd = settings().pmd;
-    let mut at = start;
-    while at < start + size {
-        if calls::failed(calls::advise(at, pmd, Advice::PopulateWrite)) {
-            return false;
-        }
-        if calls::failed(collapse(at, pmd)) {
-            return false;
-        }
-        at += pmd;
-    }
-    true
-}
-
 fn map_at(start: usize, size: usize) -> Option<usize> {
-    let flags = ANONYMOUS | flag::FIXED_NOREPLACE;
+    let flags = flag::PRIVATE | flag::ANONYMOUS | flag::FIXED_NOREPLACE;
     // SAFETY: takes nothing that is mapped; old kernels take the address as a hint.
-    let at = unsafe { calls::mmap(start, size, MEMORY, flags) };
+    let at = unsafe { calls::mmap(start, size, flag::MEMORY, flags) };
     if calls::failed(at) {
         return None;
     }
@@ -149,17 +130,11 @@ fn map_at(start: usize, size: usize) -> Option<usize> {
 }
 
 fn map_aligned(size: usize) -> Option<usize> {
-    // SAFETY: a new mapping.
-    let at = unsafe { calls::mmap(0, size, MEMORY, ANONYMOUS) };
-    if calls::failed(at) {
-        return None;
-    }
-    let at = at as usize;
+    let at = calls::map_new(size, flag::MEMORY, flag::PRIVATE)?;
     if at == down(at, settings().pmd) {
         return Some(at);
     }
     // SAFETY: mapped just now.
     unsafe { calls::munmap(at, size) };
-    let at = reserve(size, 0)?.open(size, MEMORY);
-    (!calls::failed(at)).then_some(at as usize)
+    reserve(size, 0)?.open(size, flag::MEMORY).ok()
 }

@@ -7,23 +7,14 @@
 //! This module must not decide what a difference comes from: it lists what differs.
 
 mod facts;
-mod note;
 
-pub use note::Note;
+use serde::{Serialize, Serializer};
 
-use crate::bench::{CONFIDENCE, Spread};
-use crate::result::Effect;
-use crate::rows::{Kind, Place, Quantity, Results, Row, Sample};
+use crate::rows::{Kind, Place, Quantity, Results, Row, Sample, Value, places};
+use crate::spread::{CONFIDENCE, Spread};
 use crate::stats::{
-    LogInterval, Verdict, judge, log_ratio, rank_sum_interval, signed_rank_interval,
+    Better, Effect, LogInterval, Method, Verdict, judge, log_ratio, rank_sum_interval,
 };
-
-/// What is asked of a comparison.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Asked {
-    /// What counts as equal: a ratio within so much of 1.
-    pub equal: f64,
-}
 
 /// Two results, or two arms, held against each other.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,7 +23,7 @@ pub struct Compared {
     pub arms: Option<[String; 2]>,
     /// Whether both are of one file.
     pub is_within: bool,
-    /// What differs otherwise, and what a reader must know; rows name these by their index.
+    /// What differs otherwise, and what a reader must know; rows name these by their id.
     pub notes: Vec<Note>,
     /// What must be known of all of it, a sentence each.
     pub caveats: Vec<String>,
@@ -42,14 +33,31 @@ pub struct Compared {
     pub equal: f64,
 }
 
+/// What bears on some rows: a sentence, or a circumstance that differs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Note {
+    /// From 1.
+    pub id: usize,
+    /// In words.
+    pub text: String,
+    /// The circumstance, as in the file.
+    pub name: Option<String>,
+    /// In A; missing where A does not report it.
+    pub a: Option<Value>,
+    /// In B, likewise.
+    pub b: Option<Value>,
+}
+
 /// A row of both.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ComparedRow {
     /// The arm; missing where two arms are compared.
     pub arm: Option<String>,
     /// Where.
+    #[serde(serialize_with = "places::serialize")]
     pub at: Vec<Place>,
     /// What.
+    #[serde(flatten, serialize_with = "what")]
     pub quantity: Quantity,
     /// In A; missing where A does not have it.
     pub a: Option<Side>,
@@ -62,24 +70,44 @@ pub struct ComparedRow {
     pub effect: Option<Effect>,
     /// What that says; missing where only one has it.
     pub verdict: Option<Verdict>,
-    /// Which of the notes bear on it.
+    /// The ids of the notes that bear on it.
     pub notes: Vec<usize>,
 }
 
+/// A quantity, as a comparison calls its fields.
+fn what<S: Serializer>(quantity: &Quantity, to: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct What<'a> {
+        what: &'a str,
+        unit: &'a str,
+        better: Better,
+        is_main: bool,
+    }
+    What {
+        what: &quantity.name,
+        unit: &quantity.unit,
+        better: quantity.better,
+        is_main: quantity.main,
+    }
+    .serialize(to)
+}
+
 /// One of the two.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Side {
+    /// The median of its samples.
+    #[serde(flatten)]
+    pub spread: Spread,
     /// Its samples.
     pub samples: Vec<f64>,
-    /// Their median.
-    pub spread: Spread,
 }
 
 impl Side {
     fn of(row: &Row) -> Option<Side> {
-        let samples = row.values();
-        let spread = Spread::of(&samples, CONFIDENCE)?;
-        Some(Side { samples, spread })
+        Some(Side {
+            spread: row.spread()?,
+            samples: row.values(),
+        })
     }
 }
 
@@ -133,23 +161,13 @@ impl CompareError {
     }
 }
 
-/// Rows of the same name in two files.
+/// Rows of the same name in two files. A ratio within `equal` of 1 counts as equal.
 ///
 /// # Errors
 /// [`CompareError`].
-pub fn files(a: &Results, b: &Results, asked: Asked) -> Result<Compared, CompareError> {
-    let (of_a, of_b) = (with_gains(&a.rows), with_gains(&b.rows));
-    let mut builder = Builder::new(a, b, asked)?;
-    for row in &of_a {
-        let other = of_b.iter().find(|o| o.arm == row.arm && o.is_same_as(row));
-        builder.pair(Some(row.arm.clone()), Some(row), other);
-    }
-    for row in &of_b {
-        if !of_a.iter().any(|o| o.arm == row.arm && o.is_same_as(row)) {
-            builder.pair(Some(row.arm.clone()), None, Some(row));
-        }
-    }
-    builder.done(None)
+pub fn files(a: &Results, b: &Results, equal: f64) -> Result<Compared, CompareError> {
+    let rows = [with_gains(&a.rows), with_gains(&b.rows)];
+    Builder::new(a, b, equal)?.compare(&rows)
 }
 
 /// Two arms: `names[0]` of A and `names[1]` of B. Where both are of one file, `b` is `None`.
@@ -160,38 +178,26 @@ pub fn arms(
     a: &Results,
     b: Option<&Results>,
     names: &[String; 2],
-    asked: Asked,
+    equal: f64,
 ) -> Result<Compared, CompareError> {
     let of = |side: char, measured: &Results, arm: &String| -> Result<Vec<Row>, CompareError> {
         let had = measured.arm_names();
-        match had.contains(arm) {
-            true => Ok((measured.rows.iter())
-                .filter(|row| row.arm == *arm)
-                .cloned()
-                .collect()),
-            false => Err(CompareError::NoSuchArm {
-                side,
-                arm: arm.clone(),
-                had,
-            }),
+        if !had.contains(arm) {
+            let arm = arm.clone();
+            return Err(CompareError::NoSuchArm { side, arm, had });
         }
+        let rows = measured.rows.iter().filter(|row| row.arm == *arm);
+        Ok(rows.cloned().collect())
     };
     let other = b.unwrap_or(a);
-    let of_a = of('A', a, &names[0])?;
-    let of_b = of(if b.is_some() { 'B' } else { 'A' }, other, &names[1])?;
-    let mut builder = Builder::new(a, other, asked)?;
+    let rows = [
+        of('A', a, &names[0])?,
+        of(if b.is_some() { 'B' } else { 'A' }, other, &names[1])?,
+    ];
+    let mut builder = Builder::new(a, other, equal)?;
     builder.compared.is_within = b.is_none();
-    for row in &of_a {
-        let other = of_b.iter().find(|other| other.is_same_as(row));
-        builder.pair(None, Some(row), other);
-    }
-    for row in of_b
-        .iter()
-        .filter(|r| !of_a.iter().any(|o| o.is_same_as(r)))
-    {
-        builder.pair(None, None, Some(row));
-    }
-    builder.done(Some(names.clone()))
+    builder.compared.arms = Some(names.clone());
+    builder.compare(&rows)
 }
 
 /// A comparison while it is made.
@@ -204,7 +210,7 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(a: &'a Results, b: &'a Results, asked: Asked) -> Result<Builder<'a>, CompareError> {
+    fn new(a: &'a Results, b: &'a Results, equal: f64) -> Result<Builder<'a>, CompareError> {
         let about = |of: &Results| {
             let main = of.main().cloned();
             let main = main.map(|quantity| (quantity.unit, quantity.better));
@@ -223,155 +229,61 @@ impl<'a> Builder<'a> {
             compared: Compared {
                 arms: None,
                 is_within: false,
-                notes: facts::differences(&facts::of(a), &facts::of(b)),
+                notes: Vec::new(),
                 caveats: caveats(a, b),
                 rows: Vec::new(),
-                equal: asked.equal,
+                equal,
             },
         };
-        builder.on_all = (0..builder.compared.notes.len()).collect();
-        let interrupted: Vec<&str> = [(a, "A"), (b, "B")]
-            .into_iter()
-            .filter_map(|(of, name)| of.experiment.is_interrupted().then_some(name))
-            .collect();
-        for name in interrupted {
-            let note = format!("{name} was interrupted: what it has is of fewer rounds than asked");
-            let at = builder.note(note);
-            if !builder.on_all.contains(&at) {
-                builder.on_all.push(at);
+        for (name, of_a, of_b) in facts::differences(a, b) {
+            let value = |value: &Option<Value>| match value {
+                Some(value) => value.to_string(),
+                None => "not reported".to_owned(),
+            };
+            let text = format!("{name}: {} in A, {} in B", value(&of_a), value(&of_b));
+            let id = builder.note(text);
+            let note = &mut builder.compared.notes[id - 1];
+            (note.name, note.a, note.b) = (Some(name), of_a, of_b);
+        }
+        for (of, name) in [(a, "A"), (b, "B")] {
+            if of.experiment.is_interrupted() {
+                let what = "was interrupted: what it has is of fewer rounds than asked";
+                builder.note(format!("{name} {what}"));
             }
         }
+        builder.on_all = (1..=builder.compared.notes.len()).collect();
         Ok(builder)
     }
 
-    /// The index of a note, which is there once.
-    fn note(&mut self, text: String) -> usize {
-        let note = Note::Says(text);
-        let notes = &mut self.compared.notes;
-        if let Some(at) = notes.iter().position(|n| *n == note) {
-            return at;
+    /// The id of a note, which is there once.
+    fn note(&mut self, text: impl Into<String>) -> usize {
+        let (text, notes) = (text.into(), &mut self.compared.notes);
+        if let Some(note) = notes.iter().find(|note| note.text == text) {
+            return note.id;
         }
-        notes.push(note);
-        notes.len() - 1
-    }
-
-    fn pair(&mut self, arm: Option<String>, a: Option<&Row>, b: Option<&Row>) {
-        let Some(row) = a.or(b) else {
-            return;
-        };
-        let sides = [a.and_then(Side::of), b.and_then(Side::of)];
-        // Neither has it: an arm that both did not have. Its note is one of the file.
-        let mut notes = self.on_all.clone();
-        for (name, of, row) in [("A", self.a, a), ("B", self.b, b)] {
-            let within = self.compared.is_within;
-            if let Some((said, arm)) = row.and_then(|row| Some((of.said_of(row)?, &row.arm))) {
-                let text = match within {
-                    true => format!("{arm}: {said}"),
-                    false => format!("{name}, {arm}: {said}"),
-                };
-                notes.push(self.note(text));
-            }
-        }
-        let [side_a, side_b] = &sides;
-        if side_a.is_none() && side_b.is_none() {
-            return;
-        }
-        let is_lone = side_a.is_none() || side_b.is_none();
-        if is_lone && row.quantity.main {
-            let who = if side_a.is_some() { "A" } else { "B" };
-            let text = format!("only {who} has samples of {}", row.arm);
-            notes.push(self.note(text));
-        }
-        let between = a.zip(b).filter(|_| !is_lone);
-        let interval = between.and_then(|(a, b)| self.interval(a, b));
-        let ratio = interval.map(|i| i.center.exp()).or_else(|| {
-            let (a, b) = (side_a.as_ref()?, side_b.as_ref()?);
-            log_ratio(a.spread.median, b.spread.median).map(f64::exp)
-        });
-        let verdict = (!is_lone).then(|| self.verdict(&sides, row, ratio, interval.as_ref()));
-        let is_sampled = !matches!(row.quantity.kind, Kind::Counted | Kind::InBuckets);
-        if row.quantity.kind == Kind::InBuckets && verdict.is_some() {
-            notes.push(self.note(
-                "a quantile read from buckets is known to its bucket only: compare means of the \
-                 same observations, --metric 'http://…#mean(NAME)'"
-                    .to_owned(),
-            ));
-        }
-        if verdict.is_some() && interval.is_none() && ratio.is_some() && is_sampled {
-            notes.push(self.note(
-                "too few samples for an interval: it takes 4 on each side, or 6 pairs".to_owned(),
-            ));
-        }
-        let [a, b] = sides;
-        self.compared.rows.push(ComparedRow {
-            arm,
-            at: row.at.clone(),
-            quantity: row.quantity.clone(),
+        let id = notes.len() + 1;
+        let (name, a, b) = (None, None, None);
+        notes.push(Note {
+            id,
+            text,
+            name,
             a,
             b,
-            ratio,
-            effect: interval.map(|i| Effect::of(&i, CONFIDENCE)),
-            verdict,
-            notes,
         });
+        id
     }
 
-    /// Of one file by the rounds that both have; else by rank.
-    fn interval(&self, a: &Row, b: &Row) -> Option<LogInterval> {
-        if matches!(a.quantity.kind, Kind::Counted | Kind::InBuckets) {
-            return None;
+    fn compare(mut self, [of_a, of_b]: &[Vec<Row>; 2]) -> Result<Compared, CompareError> {
+        let by_arm = self.compared.arms.is_none();
+        let is_same = |a: &Row, b: &Row| (!by_arm || a.arm == b.arm) && a.is_same_as(b);
+        for row in of_a {
+            self.pair(Some(row), of_b.iter().find(|other| is_same(row, other)));
         }
-        let has_rounds = |row: &Row| row.samples.iter().all(|sample| sample.round.is_some());
-        if self.compared.is_within && has_rounds(a) && has_rounds(b) {
-            let of_a = |round| a.samples.iter().find(|sample| sample.round == round);
-            let logs: Vec<f64> = (b.samples.iter())
-                .filter_map(|b| log_ratio(of_a(b.round)?.value, b.value))
-                .collect();
-            return signed_rank_interval(&logs, CONFIDENCE);
+        for row in of_b {
+            if !of_a.iter().any(|other| is_same(other, row)) {
+                self.pair(None, Some(row));
+            }
         }
-        let logs = |row: &Row| -> Option<Vec<f64>> {
-            let values = row.samples.iter();
-            values.map(|sample| log_ratio(1.0, sample.value)).collect()
-        };
-        rank_sum_interval(&logs(a)?, &logs(b)?, CONFIDENCE)
-    }
-
-    fn verdict(
-        &self,
-        sides: &[Option<Side>; 2],
-        row: &Row,
-        ratio: Option<f64>,
-        interval: Option<&LogInterval>,
-    ) -> Verdict {
-        let [a, b] = sides
-            .each_ref()
-            .map(|side| side.as_ref().map(|s| &s.samples));
-        let is_zero = |samples: Option<&Vec<f64>>| {
-            samples.is_some_and(|samples| samples.iter().all(|value| *value == 0.0))
-        };
-        if row.quantity.kind == Kind::InBuckets {
-            return Verdict::Unclear;
-        }
-        if is_zero(a) && is_zero(b) {
-            return Verdict::Same;
-        }
-        let exact = |ratio: f64| LogInterval {
-            center: ratio.ln(),
-            low: ratio.ln(),
-            high: ratio.ln(),
-            method: crate::stats::Method::RankSum,
-        };
-        let judged = |interval: &LogInterval| {
-            judge(interval, self.compared.equal.ln_1p(), row.quantity.better)
-        };
-        match (row.quantity.kind, ratio, interval) {
-            (Kind::Counted, Some(ratio), _) => judged(&exact(ratio)),
-            (_, _, Some(interval)) => judged(interval),
-            _ => Verdict::Unclear,
-        }
-    }
-
-    fn done(mut self, arms: Option<[String; 2]>) -> Result<Compared, CompareError> {
         if !self.compared.rows.iter().any(|row| row.verdict.is_some()) {
             return Err(CompareError::NothingInCommon {
                 a: self.a.arm_names().join(", "),
@@ -385,9 +297,115 @@ impl<'a> Builder<'a> {
                     .to_owned(),
             );
         }
-        self.compared.arms = arms;
         Ok(self.compared)
     }
+
+    /// Adds a row, unless neither has samples of it.
+    fn pair(&mut self, a: Option<&Row>, b: Option<&Row>) {
+        let Some(row) = a.or(b) else {
+            return;
+        };
+        let kind = row.quantity.kind;
+        let sides = [a.and_then(Side::of), b.and_then(Side::of)];
+        let mut notes = self.on_all.clone();
+        for (name, of, row) in [("A", self.a, a), ("B", self.b, b)] {
+            if let Some((said, arm)) = row.and_then(|row| Some((of.said_of(row)?, &row.arm))) {
+                notes.push(self.note(match self.compared.is_within {
+                    true => format!("{arm}: {said}"),
+                    false => format!("{name}, {arm}: {said}"),
+                }));
+            }
+        }
+        let both = match &sides {
+            [None, None] => return,
+            [Some(a), Some(b)] => Some((a, b)),
+            [a, _] => {
+                if row.quantity.main {
+                    let who = if a.is_some() { "A" } else { "B" };
+                    notes.push(self.note(format!("only {who} has samples of {}", row.arm)));
+                }
+                None
+            }
+        };
+        let interval = a.zip(b).filter(|_| both.is_some());
+        let interval = interval.and_then(|(a, b)| self.interval(a, b));
+        let medians = || both.and_then(|(a, b)| log_ratio(a.spread.median, b.spread.median));
+        let ratio = interval.map(|i| i.center).or_else(medians).map(f64::exp);
+        let verdict = both.map(|both| self.verdict(both, row, ratio, interval.as_ref()));
+        if kind == Kind::InBuckets && verdict.is_some() {
+            notes.push(self.note(
+                "a quantile read from buckets is known to its bucket only: compare means of the \
+                 same observations, --metric 'http://…#mean(NAME)'",
+            ));
+        }
+        if both.is_some() && interval.is_none() && ratio.is_some() && is_sampled(kind) {
+            notes.push(
+                self.note("too few samples for an interval: it takes 4 on each side, or 6 pairs"),
+            );
+        }
+        let [a, b] = sides;
+        self.compared.rows.push(ComparedRow {
+            arm: self.compared.arms.is_none().then(|| row.arm.clone()),
+            at: row.at.clone(),
+            quantity: row.quantity.clone(),
+            a,
+            b,
+            ratio,
+            effect: interval.map(|interval| Effect {
+                // It says as much as the method.
+                estimator: None,
+                ..Effect::of(&interval, CONFIDENCE)
+            }),
+            verdict,
+            notes,
+        });
+    }
+
+    /// Of one file by the rounds that both have; else by rank.
+    fn interval(&self, a: &Row, b: &Row) -> Option<LogInterval> {
+        if !is_sampled(a.quantity.kind) {
+            return None;
+        }
+        let has_rounds = |row: &Row| row.samples.iter().all(|sample| sample.round.is_some());
+        if self.compared.is_within && has_rounds(a) && has_rounds(b) {
+            return b.interval_over(a);
+        }
+        let logs = |row: &Row| -> Option<Vec<f64>> {
+            let values = row.samples.iter();
+            values.map(|sample| log_ratio(1.0, sample.value)).collect()
+        };
+        rank_sum_interval(&logs(a)?, &logs(b)?, CONFIDENCE)
+    }
+
+    fn verdict(
+        &self,
+        (a, b): (&Side, &Side),
+        row: &Row,
+        ratio: Option<f64>,
+        interval: Option<&LogInterval>,
+    ) -> Verdict {
+        let is_zero = |side: &Side| side.samples.iter().all(|value| *value == 0.0);
+        let judged = |interval: &LogInterval| {
+            judge(interval, self.compared.equal.ln_1p(), row.quantity.better)
+        };
+        match (row.quantity.kind, ratio, interval) {
+            (Kind::InBuckets, ..) => Verdict::Unclear,
+            _ if is_zero(a) && is_zero(b) => Verdict::Same,
+            (Kind::Counted, Some(ratio), _) => judged(&LogInterval {
+                center: ratio.ln(),
+                low: ratio.ln(),
+                high: ratio.ln(),
+                method: Method::RankSum,
+            }),
+            (_, _, Some(interval)) => judged(interval),
+            _ => Verdict::Unclear,
+        }
+    }
+}
+
+/// Whether samples of it make an interval.
+fn is_sampled(kind: Kind) -> bool {
+    !matches!(kind, Kind::Counted | Kind::InBuckets)
 }
 
 /// The rows, and for each main row of an arm that is not the first how much it is over the first, by
@@ -399,23 +417,16 @@ fn with_gains(rows: &[Row]) -> Vec<Row> {
         let Some(first) = first.filter(|first| first.arm != row.arm) else {
             continue;
         };
-        let of_first = |round: Option<usize>| {
-            round?;
-            first.samples.iter().find(|sample| sample.round == round)
-        };
-        let gain = |own: &Sample| {
-            let log = log_ratio(of_first(own.round)?.value, own.value)?;
-            Some(Sample::of(own.round?, log.exp()))
-        };
-        let samples: Vec<Sample> = row.samples.iter().filter_map(gain).collect();
-        if !samples.is_empty() {
-            let quantity = Quantity {
-                better: row.quantity.better,
-                ..Quantity::amount(&format!("{} over {}", row.quantity.name, first.arm), "×")
-            };
+        let gains = row.logs_over(first).into_iter();
+        let gains: Vec<Sample> = gains.map(|(at, log)| Sample::of(at, log.exp())).collect();
+        if !gains.is_empty() {
+            let name = format!("{} over {}", row.quantity.name, first.arm);
             all.push(Row {
-                quantity,
-                samples,
+                quantity: Quantity {
+                    better: row.quantity.better,
+                    ..Quantity::amount(&name, "×")
+                },
+                samples: gains,
                 ..row.clone()
             });
         }

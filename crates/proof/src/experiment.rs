@@ -15,19 +15,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
+use hugeleaf_host::Held;
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
 
 use crate::metric::{self, Kind, Measured, Metric, MetricError, Reading};
 use crate::orders::{BLOCK, Orders};
 use crate::result::{
-    ArmSamples, ArmSideMetrics, AsAssigned, AssignedPair, BadReadings, Buckets, Cause, Design,
-    Effect, Ending, Equivalence, Experiment, HostFingerprint, Knob, Left, PageSizes, Pair,
-    PairsLookedAt, Rejected, ResultFile, SettingsInForce,
+    AsAssigned, AssignedPair, BadReadings, Buckets, Cause, Design, Effect, Ending, Equivalence,
+    Experiment, HostFingerprint, Knob, Left, PageSizes, Pair, PairsLookedAt, Rejected, ResultFile,
+    SettingsInForce,
 };
+use crate::rows::{self, ArmAbout, Chart, Quantity, Row};
 use crate::rule::{MIN_PAIRS, Rule};
 use crate::stats::{self, LogInterval, Verdict};
-use crate::subject::{Arm, Prepared, SideMetrics, SizeHeld, Subject, SubjectError};
+use crate::subject::{ARMS, Arm, Prepared, SideMetrics, Subject, SubjectError};
 use crate::weigh::{self, PairLogs, Part, Weighed};
 
 /// How often a gauge is read within an interval; even, so that it has two halves.
@@ -280,7 +282,7 @@ pub fn run(
         same: settings.same_pages.then_some(prepared.began),
         expected: [0.0, 0.0],
         full: 0.0,
-        taken: [Taken::default(), Taken::default()],
+        taken: [Vec::new(), Vec::new()],
         made: Vec::new(),
         rejected: Vec::new(),
         bad: BadReadings::default(),
@@ -293,7 +295,7 @@ pub fn run(
         let measured = engine.measure(&prepared, design);
         let judged = match measured {
             Ok(_) => engine.judge(design),
-            Err(_) => Judged::nothing(),
+            Err(_) => Judged::default(),
         };
         (measured, judged)
     }));
@@ -321,10 +323,6 @@ struct Sample {
     elapsed: Duration,
 }
 
-/// What was sampled on one arm.
-#[derive(Debug, Default)]
-struct Taken(Vec<Sample>);
-
 /// A pair that was made.
 #[derive(Debug, Clone, Copy)]
 struct Made {
@@ -334,8 +332,25 @@ struct Made {
     as_asked: bool,
 }
 
+impl Made {
+    /// `None` where a value is not above 0, which samples are.
+    fn of(base: &Part, large: &Part, first: Arm, at: Duration) -> Option<Made> {
+        Some(Made {
+            pair: Pair {
+                base: base.value,
+                large: large.value,
+                ratio: large.value / base.value,
+                first,
+                at_seconds: at.as_secs_f64(),
+            },
+            logs: weigh::pair(base, large)?,
+            as_asked: true,
+        })
+    }
+}
+
 /// What the samples say.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 struct Judged {
     interval: Option<LogInterval>,
     verdict: Verdict,
@@ -344,15 +359,6 @@ struct Judged {
 }
 
 impl Judged {
-    const fn nothing() -> Judged {
-        Judged {
-            interval: None,
-            verdict: Verdict::Unclear,
-            weighed: None,
-            buckets: None,
-        }
-    }
-
     /// Whether both arms lie in one bucket, so that nothing may be claimed.
     fn is_refused(&self) -> bool {
         self.buckets.as_ref().is_some_and(|b| b.shared.is_some())
@@ -380,7 +386,8 @@ struct Engine<'a> {
     expected: [f64; 2],
     /// By how much the arms differed at first.
     full: f64,
-    taken: [Taken; 2],
+    /// What was sampled on each arm, base first.
+    taken: [Vec<Sample>; 2],
     made: Vec<Made>,
     rejected: Vec<Rejected>,
     bad: BadReadings,
@@ -407,13 +414,6 @@ struct Metered {
     halves: Option<[f64; 2]>,
     from: Duration,
     elapsed: Duration,
-}
-
-fn index(arm: Arm) -> usize {
-    match arm {
-        Arm::Base => 0,
-        Arm::Large => 1,
-    }
 }
 
 impl Engine<'_> {
@@ -491,7 +491,7 @@ impl Engine<'_> {
         self.at = Some(arm);
         self.is_fresh = true;
         let settled = self.wait(self.settle) && self.wait_for_mapping();
-        self.expected[index(arm)] = self.subject.coverage()?;
+        self.expected[arm as usize] = self.subject.coverage()?;
         Ok(settled)
     }
 
@@ -573,14 +573,12 @@ impl Engine<'_> {
 
     /// The buckets of an arm's samples; fewer than the samples where the metric has none.
     fn buckets_of(&self, arm: Arm) -> Vec<[f64; 2]> {
-        let samples = self.taken[index(arm)].0.iter();
+        let samples = self.taken[arm as usize].iter();
         samples.filter_map(|s| s.part.bucket).collect()
     }
 
     fn is_all_in_one_bucket(&self) -> bool {
-        let all = [Arm::Base, Arm::Large]
-            .map(|arm| self.buckets_of(arm))
-            .concat();
+        let all = ARMS.map(|arm| self.buckets_of(arm)).concat();
         all.first()
             .is_some_and(|first| all.iter().all(|b| b == first))
     }
@@ -634,27 +632,15 @@ impl Engine<'_> {
             let sample = samples.iter().find(|s| s.0 == arm);
             sample.map_or(Part::default(), |s| s.1.part)
         };
-        let (base, large) = (part(Arm::Base), part(Arm::Large));
-        // Samples are above 0, so there is a ratio.
-        let Some(logs) = weigh::pair(&base, &large) else {
+        let Some(made) = Made::of(&part(Arm::Base), &part(Arm::Large), first, at) else {
             return;
         };
         if as_asked {
             for (arm, sample) in samples {
-                self.taken[index(*arm)].0.push(**sample);
+                self.taken[*arm as usize].push(**sample);
             }
         }
-        self.made.push(Made {
-            pair: Pair {
-                base: base.value,
-                large: large.value,
-                ratio: large.value / base.value,
-                first,
-                at_seconds: at.as_secs_f64(),
-            },
-            logs,
-            as_asked,
-        });
+        self.made.push(Made { as_asked, ..made });
     }
 
     /// All base samples, then all large ones; as many of each as were asked for or fit the time.
@@ -664,7 +650,7 @@ impl Engine<'_> {
         self.at = Some(Arm::Base);
         self.expected[0] = self.subject.coverage()?;
         self.page_sizes.base = self.page_sizes.before.clone();
-        for arm in [Arm::Base, Arm::Large] {
+        for arm in ARMS {
             if !self.go_to(arm)? {
                 return Ok(Ending::Interrupted);
             }
@@ -678,13 +664,13 @@ impl Engine<'_> {
             let begun = self.kernel.now();
             let mut astray = 0;
             loop {
-                let count = self.taken[index(arm)].0.len();
+                let count = self.taken[arm as usize].len();
                 let time_over = self.kernel.now().saturating_sub(begun) >= half;
                 if fixed.map_or(time_over && count >= MIN_PAIRS, |n| count >= n) {
                     break;
                 }
                 match self.sample(arm)? {
-                    Attempt::Taken(sample) => self.taken[index(arm)].0.push(*sample),
+                    Attempt::Taken(sample) => self.taken[arm as usize].push(*sample),
                     Attempt::Interrupted => return Ok(Ending::Interrupted),
                     Attempt::Rejected => {}
                     Attempt::Astray(_) => {
@@ -706,20 +692,9 @@ impl Engine<'_> {
     /// The samples of a before/after design side by side, for the reader; the interval does not
     /// use these pairs.
     fn pair_up(&mut self) {
-        let (base, large) = (&self.taken[0].0, &self.taken[1].0);
-        let made = base.iter().zip(large).filter_map(|(b, l)| {
-            Some(Made {
-                pair: Pair {
-                    base: b.part.value,
-                    large: l.part.value,
-                    ratio: l.part.value / b.part.value,
-                    first: Arm::Base,
-                    at_seconds: b.at.as_secs_f64(),
-                },
-                logs: weigh::pair(&b.part, &l.part)?,
-                as_asked: true,
-            })
-        });
+        let (base, large) = (&self.taken[0], &self.taken[1]);
+        let made = base.iter().zip(large);
+        let made = made.filter_map(|(b, l)| Made::of(&b.part, &l.part, Arm::Base, b.at));
         self.made = made.collect();
     }
 
@@ -884,7 +859,7 @@ impl Engine<'_> {
 
     /// Whether coverage is not what it was after the move to this arm.
     fn strays(&self, arm: Arm, coverage: f64, when: &str) -> Option<String> {
-        let expected = self.expected[index(arm)];
+        let expected = self.expected[arm as usize];
         let known = match self.separation() {
             s if s > 0.0 && self.same.is_none() => s,
             _ => 1.0,
@@ -929,19 +904,16 @@ impl Engine<'_> {
             }
             Design::BeforeAfter => (None, self.judge_before_after()),
         };
-        let buckets = self.judge_buckets(weighed.as_ref());
-        let is_refused = buckets.as_ref().is_some_and(|b| b.shared.is_some());
-        // Of an end that no bucket closes nothing can be said.
-        let interval = interval.filter(|i| i.center.is_finite() && i.high.is_finite());
-        Judged {
-            interval,
-            verdict: match interval {
-                Some(interval) if !is_refused => self.verdict(&interval),
-                _ => Verdict::Unclear,
-            },
+        let mut judged = Judged {
+            buckets: self.judge_buckets(weighed.as_ref()),
+            interval: interval.filter(is_closed),
             weighed,
-            buckets,
+            ..Judged::default()
+        };
+        if let (Some(interval), false) = (&judged.interval, judged.is_refused()) {
+            judged.verdict = self.verdict(interval);
         }
+        judged
     }
 
     fn judge_pairs(&self, logs: &[PairLogs]) -> (Option<Weighed>, Option<LogInterval>) {
@@ -960,7 +932,7 @@ impl Engine<'_> {
         type Of = fn(&Part) -> f64;
         let welch = |base: Of, large: Of| {
             let logs = |arm: usize, of: Of| -> Vec<f64> {
-                let samples = self.taken[arm].0.iter();
+                let samples = self.taken[arm].iter();
                 samples.map(|s| of(&s.part).ln()).collect()
             };
             let confidence = self.settings.rule.confidence;
@@ -1002,7 +974,7 @@ impl Engine<'_> {
         }
         let logs: Vec<PairLogs> = self.made.iter().map(|m| m.logs).collect();
         let (_, interval) = self.judge_pairs(&logs);
-        let interval = interval.filter(|i| i.center.is_finite() && i.high.is_finite());
+        let interval = interval.filter(is_closed);
         let says = interval.filter(|_| !judged.is_refused());
         Some(AsAssigned {
             pairs: (self.made.iter())
@@ -1059,6 +1031,7 @@ impl Engine<'_> {
     ) -> ResultFile {
         let rule = &self.settings.rule;
         ResultFile {
+            schema: rows::SCHEMA,
             experiment: Experiment {
                 name: self.name.clone(),
                 unit: self.metric.unit(),
@@ -1070,11 +1043,11 @@ impl Engine<'_> {
                 ending,
                 began_on: prepared.began,
                 left_on,
-                moved_bytes: prepared.bytes.get(),
+                moved_bytes: prepared.bytes,
             },
-            arms: [Arm::Base, Arm::Large]
-                .map(|arm| self.arm_samples(arm))
-                .into(),
+            arms: ARMS.map(|arm| ArmAbout::named(arm.name())).into(),
+            rows: self.rows(design),
+            charts: vec![Chart::bars(&self.name, "The arms")],
             pairs: self.as_asked().map(|m| m.pair).collect(),
             effect: judged.interval.map(|i| Effect::of(&i, rule.confidence)),
             verdict: judged.verdict,
@@ -1089,9 +1062,6 @@ impl Engine<'_> {
             bad_readings: self.bad,
             caveats: self.caveats(prepared, design, ending, &judged),
             buckets: judged.buckets,
-            side_metrics: [Arm::Base, Arm::Large]
-                .map(|arm| self.side_metrics(arm))
-                .into(),
             page_sizes: self.page_sizes.clone(),
             rejected: self.rejected.clone(),
             host: circumstances.host.clone(),
@@ -1122,29 +1092,57 @@ impl Engine<'_> {
         }
     }
 
-    fn arm_samples(&self, arm: Arm) -> ArmSamples {
-        let samples = &self.taken[index(arm)].0;
-        ArmSamples {
-            label: arm,
-            samples: samples.iter().map(|s| s.part.value).collect(),
-            at_seconds: samples.iter().map(|s| s.at.as_secs_f64()).collect(),
-            coverage: samples.iter().map(|s| s.coverage).collect(),
-            buckets: (self.buckets_of(arm).into_iter())
-                .map(|edges| edges.map(|edge| edge.is_finite().then_some(edge)))
-                .collect(),
+    /// The samples of both arms, then what was also measured.
+    fn rows(&self, design: Design) -> Vec<Row> {
+        let row = |arm: Arm, quantity, samples| Row::new(arm.name(), Vec::new(), quantity, samples);
+        let main = |arm| row(arm, self.quantity(), self.samples(arm, design));
+        let also = |arm| {
+            let all = self.also_measured(arm).into_iter();
+            all.filter_map(move |(quantity, value)| {
+                Some(row(arm, quantity.counted(), rows::Sample::alone([value?])))
+            })
+        };
+        ARMS.into_iter()
+            .map(main)
+            .chain(ARMS.into_iter().flat_map(also))
+            .collect()
+    }
+
+    fn quantity(&self) -> Quantity {
+        Quantity {
+            better: self.metric.better(),
+            kind: match self.metric.kind() {
+                Kind::Quantile => rows::Kind::InBuckets,
+                Kind::Counter | Kind::Gauge | Kind::Ratio => rows::Kind::Speed,
+            },
+            ..Quantity::rate(&self.name, &self.metric.unit()).main()
         }
     }
 
-    fn side_metrics(&self, arm: Arm) -> ArmSideMetrics {
-        let samples = &self.taken[index(arm)].0;
-        let mean_bytes = |of: &dyn Fn(&SideMetrics) -> Option<Bytes>| {
-            let all: Vec<f64> = (samples.iter().flat_map(|s| &s.side_metrics))
-                .filter_map(|b| of(b).map(Bytes::as_f64))
-                .collect();
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            (!all.is_empty()).then(|| stats::mean(&all) as u64)
+    /// The samples of an arm; of pairs their numbers are the rounds.
+    fn samples(&self, arm: Arm, design: Design) -> Vec<rows::Sample> {
+        let closed = |edge: f64| edge.is_finite().then_some(edge);
+        let sample = |(pair, sample): (usize, &Sample)| rows::Sample {
+            round: (design == Design::RandomPairs).then_some(pair),
+            value: sample.part.value,
+            at_seconds: Some(sample.at.as_secs_f64()),
+            coverage: Some(sample.coverage),
+            bucket: sample.part.bucket.map(|edges| edges.map(closed)),
         };
-        let cpus = |of: &dyn Fn(&SideMetrics) -> Option<f64>| {
+        let taken = self.taken[arm as usize].iter().enumerate();
+        taken.map(sample).collect()
+    }
+
+    /// What else was measured in an arm: resident memory and page tables as means over the ends of intervals,
+    /// processors kept busy, and waits for compaction on this host in all.
+    fn also_measured(&self, arm: Arm) -> [(Quantity, Option<f64>); 5] {
+        let samples = &self.taken[arm as usize];
+        let mean = |of: fn(&SideMetrics) -> Option<Bytes>| {
+            let all = samples.iter().flat_map(|s| &s.side_metrics);
+            let all: Vec<f64> = all.filter_map(of).map(Bytes::as_f64).collect();
+            (!all.is_empty()).then(|| stats::mean(&all).floor())
+        };
+        let cpus = |of: fn(&SideMetrics) -> Option<f64>| {
             let (mut busy, mut time) = (0.0, 0.0);
             for s in samples {
                 busy += (of(&s.side_metrics[1])? - of(&s.side_metrics[0])?).max(0.0);
@@ -1152,20 +1150,20 @@ impl Engine<'_> {
             }
             (time > 0.0).then(|| busy / time)
         };
-        let stalls = (samples.iter())
-            .map(|s| {
-                let [a, b] = s.side_metrics.map(|b| b.compaction_stalls);
-                Some(b?.saturating_sub(a?))
-            })
-            .sum();
-        ArmSideMetrics {
-            label: arm,
-            resident_bytes: mean_bytes(&|b| b.resident),
-            page_tables_bytes: mean_bytes(&|b| b.page_tables),
-            user_cpus: cpus(&|b| b.user_seconds),
-            system_cpus: cpus(&|b| b.system_seconds),
-            compaction_stalls: stalls,
-        }
+        let stalls = samples.iter().map(|s| {
+            let [before, after] = s.side_metrics.map(|b| b.compaction_stalls);
+            Some(after?.saturating_sub(before?))
+        });
+        #[allow(clippy::cast_precision_loss)] // stalls of minutes are far below 2^52
+        let stalls = stalls.sum::<Option<u64>>().map(|stalls| stalls as f64);
+        let amount = Quantity::amount;
+        [
+            (amount("resident", "bytes"), mean(|b| b.resident)),
+            (amount("page tables", "bytes"), mean(|b| b.page_tables)),
+            (amount("user CPUs", ""), cpus(|b| b.user_seconds)),
+            (amount("system CPUs", ""), cpus(|b| b.system_seconds)),
+            (amount("compaction stalls", ""), stalls),
+        ]
     }
 
     fn caveats(
@@ -1263,21 +1261,22 @@ impl Engine<'_> {
     /// Where the base arm holds less or more memory, the arms differ in more than page size.
     fn resident_caveat(&self) -> Option<String> {
         let sizes = &self.page_sizes;
-        let base = SizeHeld::resident(&sizes.base);
+        let base = Held::total(&sizes.base);
         // Of equals the last is named.
         let other = [("on large pages", &sizes.large), ("before", &sizes.before)];
         let (when, other) = (other.into_iter())
             .filter(|(_, table)| !table.is_empty() && !sizes.base.is_empty())
-            .map(|(when, table)| (when, SizeHeld::resident(table)))
-            .max_by_key(|(_, bytes)| bytes.abs_diff(base))?;
-        #[allow(clippy::cast_precision_loss)]
-        let stray = other.abs_diff(base) as f64 / other.max(1) as f64;
+            .map(|(when, table)| (when, Held::total(table)))
+            .max_by_key(|(_, bytes)| bytes.get().abs_diff(base.get()))?;
+        let stray = (other.max(base) - other.min(base))
+            .share_of(other)
+            .unwrap_or(0.0);
         (stray > RESIDENT_STRAY).then(|| {
             format!(
                 "The base arm has {} resident, and {} {when}: the arms differ in more than the \
                  size of pages. Splitting a large page gives base pages back that hold only zeroes.",
-                Bytes(base),
-                Bytes(other)
+                base,
+                other
             )
         })
     }
@@ -1303,6 +1302,11 @@ impl Engine<'_> {
         }
         caveats
     }
+}
+
+/// Whether a bucket closes it: of an end that none does nothing can be said.
+fn is_closed(interval: &LogInterval) -> bool {
+    interval.center.is_finite() && interval.high.is_finite()
 }
 
 fn bucket_caveat(buckets: &Buckets) -> String {

@@ -5,7 +5,7 @@
 //! result is a ratio with an interval, a verdict, and what else moved.
 //!
 //! [`mod@bench`] measures what pages of each size cost and gain, on memory of its own;
-//! [`compare`] holds two results of either against each other.
+//! [`compare`] holds two results of either against each other; [`embedded`] is the experiment of `hugeleaf try`.
 //!
 //! This crate must not draw or print (that is `hugeleaf-report`), and moves memory only through a
 //! [`Subject`]: what is left behind is that subject's business, and so is putting it back.
@@ -16,6 +16,7 @@
 pub mod bench;
 pub mod claim;
 pub mod compare;
+pub mod embedded;
 pub mod experiment;
 pub mod live;
 pub mod metric;
@@ -35,4 +36,4 @@ pub use metric::{Metric, MetricError, MetricSpec};
 pub use result::{Design, Ending, ResultFile, WriteError, write_whole};
 pub use rule::Rule;
 pub use stats::Verdict;
-pub use subject::{Arm, Prepared, SideMetrics, SizeHeld, Subject, SubjectError};
+pub use subject::{Arm, Prepared, SideMetrics, Subject, SubjectError};

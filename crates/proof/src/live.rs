@@ -16,13 +16,14 @@ use hugeleaf_host::process::identity;
 use hugeleaf_host::process::stat::{parse_stat, parse_status};
 use hugeleaf_host::totals::of_processes;
 use hugeleaf_host::{Held, Host, Looking, Process, ProcessError, Root, read_process};
+use hugeleaf_perf::processor::Processor;
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, Range};
 
 use crate::claim::{self, Claim};
 use crate::experiment::Circumstances;
 use crate::result::{HostFingerprint, Knob};
-use crate::subject::{Arm, Prepared, SideMetrics, SizeHeld, Subject, SubjectError};
+use crate::subject::{Arm, Prepared, SideMetrics, Subject, SubjectError};
 
 type Ranges = Vec<(Pid, Vec<Range>)>;
 
@@ -127,9 +128,10 @@ impl<'a> LiveSubject<'a> {
 }
 
 /// The blocks of some processes, sorted by whether they can be moved back.
+#[derive(Default)]
 struct Blocks {
-    /// Whether what several processes map can be split on this host.
-    split: Result<(), NoSplit>,
+    /// Why what several processes map cannot be split on this host; `None` where it can.
+    no_split: Option<NoSplit>,
     both_ways: Ranges,
     both_ways_bytes: Bytes,
     one_way: Ranges,
@@ -146,15 +148,8 @@ struct Blocks {
 impl Blocks {
     fn new(split: Result<(), NoSplit>) -> Blocks {
         Blocks {
-            split,
-            both_ways: Vec::new(),
-            both_ways_bytes: Bytes::ZERO,
-            one_way: Vec::new(),
-            one_way_bytes: Bytes::ZERO,
-            is_locked: false,
-            is_shared: false,
-            needs_split: false,
-            counted: HashSet::new(),
+            no_split: split.err(),
+            ..Blocks::default()
         }
     }
 
@@ -173,7 +168,7 @@ impl Blocks {
         if block.kind == Kind::File {
             return;
         }
-        let goes_back = block.can_be_split(self.split.is_ok());
+        let goes_back = block.can_be_split(self.no_split.is_none());
         self.needs_split |= goes_back && !block.can_be_split(false);
         let (list, bytes) = match goes_back {
             true => (&mut self.both_ways, &mut self.both_ways_bytes),
@@ -195,9 +190,9 @@ impl Blocks {
     }
 
     fn why_one_way(&self) -> String {
-        let shared = || match self.split {
-            Err(why) => format!("the memory is shared by several processes ({why})"),
-            Ok(()) => "the memory is shared by several processes".to_owned(),
+        let shared = || match self.no_split {
+            Some(why) => format!("the memory is shared by several processes ({why})"),
+            None => "the memory is shared by several processes".to_owned(),
         };
         let why = match (self.is_shared, self.is_locked) {
             (true, true) => format!("{}, and some is locked with mlock", shared()),
@@ -295,8 +290,8 @@ impl Subject for LiveSubject<'_> {
         Ok(Held::coverage(&self.table()?).unwrap_or(0.0))
     }
 
-    fn page_sizes(&mut self) -> Result<Vec<SizeHeld>, SubjectError> {
-        Ok(SizeHeld::all(&self.table()?))
+    fn page_sizes(&mut self) -> Result<Vec<Held>, SubjectError> {
+        self.table()
     }
 
     fn resident(&mut self) -> Option<Bytes> {
@@ -323,12 +318,12 @@ impl Subject for LiveSubject<'_> {
         for (pid, _) in &self.processes {
             let stat = self.root.parse(format!("proc/{pid}/stat"), parse_stat);
             if let Some(stat) = stat.known() {
-                let (user, system) = (
-                    &mut side_metrics.user_seconds,
-                    &mut side_metrics.system_seconds,
-                );
-                *user = Some(user.unwrap_or(0.0) + seconds(stat.user_ticks));
-                *system = Some(system.unwrap_or(0.0) + seconds(stat.system_ticks));
+                for (sum, ticks) in [
+                    (&mut side_metrics.user_seconds, stat.user_ticks),
+                    (&mut side_metrics.system_seconds, stat.system_ticks),
+                ] {
+                    *sum = Some(sum.unwrap_or(0.0) + seconds(ticks));
+                }
             }
             let status = self.root.parse(format!("proc/{pid}/status"), parse_status);
             if let Some(tables) = status.known().and_then(|s| s.page_tables) {
@@ -358,6 +353,14 @@ impl LiveSubject<'_> {
     /// what goes both ways, unless most of it goes one way only.
     fn choose(&mut self, up: Blocks, down: Blocks) -> Result<Prepared, SubjectError> {
         let mut notes = Vec::new();
+        let prepared = |began, bytes, one_way, notes| {
+            Ok(Prepared {
+                began,
+                bytes,
+                one_way,
+                notes,
+            })
+        };
         let up_all = up.both_ways_bytes + up.one_way_bytes;
         if down.both_ways_bytes > up_all {
             self.ranges = down.both_ways;
@@ -365,17 +368,12 @@ impl LiveSubject<'_> {
             if !up_all.is_zero() {
                 notes.push(format!("{up_all} on base pages stay there in both arms."));
             }
-            return Ok(Prepared {
-                began: Arm::Large,
-                bytes: down.both_ways_bytes,
-                one_way: None,
-                notes,
-            });
+            return prepared(Arm::Large, down.both_ways_bytes, None, notes);
         }
         if up_all.is_zero() {
-            let why = match (down.one_way_bytes.is_zero(), down.is_locked) {
-                (true, _) => "no range of it can be moved to large pages".to_owned(),
-                (false, _) => format!(
+            let why = match down.one_way_bytes.is_zero() {
+                true => "no range of it can be moved to large pages".to_owned(),
+                false => format!(
                     "it is on large pages already, and does not go back: {}",
                     down.why_one_way()
                 ),
@@ -399,26 +397,15 @@ impl LiveSubject<'_> {
             }
             self.ranges = up.both_ways;
             self.note_split(up.needs_split, &mut notes);
-            return Ok(Prepared {
-                began: Arm::Base,
-                bytes: up.both_ways_bytes,
-                one_way: None,
-                notes,
-            });
+            return prepared(Arm::Base, up.both_ways_bytes, None, notes);
         }
         let why = up.why_one_way();
         notes.push(format!(
             "{why}: it is measured before and after instead, and the memory stays on large pages \
              until the server is restarted."
         ));
-        let bytes = up_all;
         self.ranges = joined(up.both_ways, up.one_way);
-        Ok(Prepared {
-            began: Arm::Base,
-            bytes,
-            one_way: Some(why),
-            notes,
-        })
+        prepared(Arm::Base, up_all, Some(why), notes)
     }
 }
 
@@ -448,46 +435,37 @@ pub fn circumstances(root: &Root, host: &Host, command: &[String]) -> Circumstan
     let cpuinfo = cpuinfo.known().map_or("", String::as_str);
     let mut knobs = Vec::new();
     let mut knob = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            let name = name.to_owned();
-            knobs.push(Knob { name, value });
-        }
+        let name = name.to_owned();
+        knobs.extend(value.map(|value| Knob { name, value }));
     };
     if let Some(thp) = host.thp.known() {
         knob("enabled", thp.enabled.known().cloned());
         knob("defrag", thp.defrag.known().cloned());
         knob("shmem_enabled", thp.shmem_enabled.known().cloned());
         let k = &thp.khugepaged;
-        knob(
-            "khugepaged/pages_to_scan",
-            k.pages_to_scan.get().map(|p| p.0.to_string()),
-        );
-        let sleep = k.scan_sleep_millis.get();
-        knob(
-            "khugepaged/scan_sleep_millisecs",
-            sleep.map(|s| s.to_string()),
-        );
+        let scanned = k.pages_to_scan.get().map(|p| p.0.to_string());
+        knob("khugepaged/pages_to_scan", scanned);
+        let sleep = k.scan_sleep_millis.get().map(|v| v.to_string());
+        knob("khugepaged/scan_sleep_millisecs", sleep);
         for order in &thp.orders {
             let name = format!("hugepages-{}kB/enabled", order.size.bytes().get() / 1024);
             knob(&name, order.anon.known().cloned());
         }
     }
     let proactive = host.limits.compaction_proactiveness.get();
-    knob(
-        "vm.compaction_proactiveness",
-        proactive.map(|v| v.to_string()),
-    );
+    let proactive = proactive.map(|v| v.to_string());
+    knob("vm.compaction_proactiveness", proactive);
     Circumstances {
         host: HostFingerprint {
             kernel: host.kernel.known().cloned(),
             arch: host.arch.known().cloned(),
-            processor: processor(cpuinfo),
+            processor: Processor::parse(cpuinfo).name,
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             nodes: host.nodes.len(),
             memory_bytes: host.memory.total.get().map(Bytes::get),
             base_page_bytes: host.base_page.bytes().get(),
             large_page_bytes: host.pmd_page.get().map(|p| p.bytes().get()),
-            is_virtual: flags(cpuinfo).map(|f| f.split(' ').any(|f| f == "hypervisor")),
+            is_virtual: is_virtual(cpuinfo),
         },
         knobs,
         command: crate::metric::shown_command(command),
@@ -497,20 +475,11 @@ pub fn circumstances(root: &Root, host: &Host, command: &[String]) -> Circumstan
     }
 }
 
-fn cpuinfo_field<'a>(cpuinfo: &'a str, name: &str) -> Option<&'a str> {
-    let mut fields = cpuinfo.lines().filter_map(|l| l.split_once(':'));
-    fields
-        .find(|(n, _)| n.trim() == name)
-        .map(|(_, v)| v.trim())
-}
-
-fn processor(cpuinfo: &str) -> Option<String> {
-    cpuinfo_field(cpuinfo, "model name").map(str::to_owned)
-}
-
-/// The processor's flags; only x86 has the line.
-fn flags(cpuinfo: &str) -> Option<&str> {
-    cpuinfo_field(cpuinfo, "flags")
+/// Whether the processor says that it is a virtual one; only x86 has the line.
+fn is_virtual(cpuinfo: &str) -> Option<bool> {
+    let mut fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+    let (_, flags) = fields.find(|(name, _)| name.trim() == "flags")?;
+    Some(flags.split_whitespace().any(|flag| flag == "hypervisor"))
 }
 
 #[cfg(test)]
@@ -527,9 +496,9 @@ mod tests {
     #[test]
     fn a_virtual_processor_says_so() {
         let text = "model name\t: Some CPU @ 2GHz\nflags\t\t: fpu hypervisor sse\n";
-        assert_eq!(processor(text).as_deref(), Some("Some CPU @ 2GHz"));
-        assert_eq!(flags(text), Some("fpu hypervisor sse"));
-        assert_eq!(flags("Features : fp"), None);
+        assert_eq!(is_virtual(text), Some(true));
+        assert_eq!(is_virtual("flags : fpu sse"), Some(false));
+        assert_eq!(is_virtual("Features : fp"), None);
     }
 
     fn block(kind: Kind, locked: bool, exclusive: bool, attach: bool) -> Block {

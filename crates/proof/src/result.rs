@@ -1,14 +1,16 @@
-//! The result file: what was measured, on what, with which settings, and what it says.
+//! The result of `prove`: a file of rows ([`crate::rows`]), with what the rows say.
 
 use std::path::{Path, PathBuf};
 
+use hugeleaf_host::Held;
 use hugeleaf_sys::Existing;
+use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::rows::{self, ArmAbout, Kind, Quantity, Results, Row, Sample};
+use crate::rows::{self, ArmAbout, Chart, Row};
 pub use crate::stats::Effect;
 use crate::stats::{Better, Verdict};
-use crate::subject::{Arm, SizeHeld};
+use crate::subject::Arm;
 
 /// How the arms were compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,42 +39,40 @@ pub enum Ending {
     Interrupted,
 }
 
-/// A whole result, before it is rows.
+/// A whole result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResultFile {
+    /// [`rows::SCHEMA`].
+    pub schema: u64,
     /// What was measured, and how.
     pub experiment: Experiment,
     /// `base` and `large`, in this order.
-    pub arms: Vec<ArmSamples>,
+    pub arms: Vec<ArmAbout>,
+    /// The samples of the metric, and what was also measured; what could not be read is missing.
+    pub rows: Vec<Row>,
+    /// What is to be drawn.
+    pub charts: Vec<Chart>,
     /// The pairs, in the order they were taken.
     pub pairs: Vec<Pair>,
     /// Large over base; missing where there were too few pairs to say anything.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<Effect>,
     /// What that says.
     pub verdict: Verdict,
     /// The two one-sided tests behind `same`; missing without an effect.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub equivalence: Option<Equivalence>,
     /// What was found in looking at the pairs themselves; missing without an effect, and of a
     /// design without pairs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pairs_looked_at: Option<PairsLookedAt>,
     /// The effect over all pairs as they were assigned, where that was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intention_to_treat: Option<AsAssigned>,
     /// Of a quantile read from buckets: what they allow one to say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buckets: Option<Buckets>,
-    /// Also measured, per arm, in the order of `arms`.
-    #[serde(rename = "beside")]
-    pub side_metrics: Vec<ArmSideMetrics>,
     /// The memory by page size at the stages of the experiment.
     pub page_sizes: PageSizes,
     /// The memory before and after; missing where the target has ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<Left>,
     /// Intervals that were thrown away, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejected: Vec<Rejected>,
     /// How many of these for a bad reading of the metric.
     #[serde(default)]
@@ -109,27 +109,9 @@ pub struct Experiment {
     /// How the memory was found.
     pub began_on: Arm,
     /// How it was left; missing where the target had gone.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub left_on: Option<Arm>,
     /// The memory that was moved.
-    pub moved_bytes: u64,
-}
-
-/// The samples of one arm.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ArmSamples {
-    /// `base` or `large`.
-    pub label: Arm,
-    /// The samples, in the order they were taken.
-    pub samples: Vec<f64>,
-    /// The middle of each sample's interval, since the beginning.
-    pub at_seconds: Vec<f64>,
-    /// Coverage at the start and the end of each sample's interval.
-    pub coverage: Vec<[f64; 2]>,
-    /// Of quantiles: the edges of the bucket that holds each sample; an edge that is open is
-    /// missing (`null`). Empty for what is no quantile.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub buckets: Vec<[Option<f64>; 2]>,
+    pub moved_bytes: Bytes,
 }
 
 /// One sample of each arm, taken one after the other.
@@ -170,7 +152,6 @@ pub struct PairsLookedAt {
     /// How much further the second half of an interval lies towards its arm than the first, as a
     /// ratio, where that is more than chance: then the interval holds what the second halves alone
     /// say as well.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub carried_over: Option<f64>,
 }
 
@@ -182,7 +163,6 @@ pub struct AsAssigned {
     /// How many of them did not move as asked.
     pub astray: usize,
     /// Large over base; missing where there were too few.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<Effect>,
     /// What that says.
     pub verdict: Verdict,
@@ -203,13 +183,10 @@ pub struct AssignedPair {
 pub struct Buckets {
     /// The bucket that holds the quantile of both arms: lower and upper edge, `null` where open.
     /// Then there is no verdict but `unclear`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub shared: Option<[Option<f64>; 2]>,
     /// The ratio if the observations lay in their buckets as interpolated; no bound.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub interpolated: Option<f64>,
     /// What says more: the mean of the same observations, as `--metric` takes it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub instead: Option<String>,
 }
 
@@ -219,25 +196,25 @@ pub struct Left {
     /// Whether both are as they were, within a two-hundredth of what is resident.
     pub as_found: bool,
     /// Resident before.
-    pub resident_before_bytes: u64,
+    pub resident_before_bytes: Bytes,
     /// And after.
-    pub resident_after_bytes: u64,
+    pub resident_after_bytes: Bytes,
     /// On pages larger than the base page before.
-    pub large_before_bytes: u64,
+    pub large_before_bytes: Bytes,
     /// And after.
-    pub large_after_bytes: u64,
+    pub large_after_bytes: Bytes,
 }
 
 impl Left {
     /// From tables by page size; `None` where one of them is empty.
-    pub fn of(before: &[SizeHeld], after: &[SizeHeld]) -> Option<Left> {
+    pub fn of(before: &[Held], after: &[Held]) -> Option<Left> {
         if before.is_empty() || after.is_empty() {
             return None;
         }
-        let (resident, large) = (SizeHeld::resident, SizeHeld::large);
-        let (was, is) = (resident(before), resident(after));
+        let large = |table: &[Held]| Held::total(table) - Held::on_base(table);
+        let (was, is) = (Held::total(before), Held::total(after));
         // A server that works takes and frees a little all the time.
-        let near = |a: u64, b: u64| a.abs_diff(b) <= was / 200;
+        let near = |a: Bytes, b: Bytes| a.get().abs_diff(b.get()) <= was.get() / 200;
         Some(Left {
             as_found: near(was, is) && near(large(before), large(after)),
             resident_before_bytes: was,
@@ -270,39 +247,17 @@ impl BadReadings {
     }
 }
 
-/// Also measured in one arm. What could not be read is missing.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ArmSideMetrics {
-    /// The arm.
-    pub label: Arm,
-    /// Resident size, mean over the ends of intervals; what processes share counts once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resident_bytes: Option<u64>,
-    /// Page tables, likewise.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub page_tables_bytes: Option<u64>,
-    /// Processors kept busy in user mode, on average.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub user_cpus: Option<f64>,
-    /// Processors kept busy in the kernel, on average.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub system_cpus: Option<f64>,
-    /// Waits for compaction on this host during the arm's intervals.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub compaction_stalls: Option<u64>,
-}
-
 /// The memory by page size, at four times. What was not reached is empty.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PageSizes {
     /// As it was found.
-    pub before: Vec<SizeHeld>,
+    pub before: Vec<Held>,
     /// In the base arm.
-    pub base: Vec<SizeHeld>,
+    pub base: Vec<Held>,
     /// In the large arm.
-    pub large: Vec<SizeHeld>,
+    pub large: Vec<Held>,
     /// As it was left.
-    pub after: Vec<SizeHeld>,
+    pub after: Vec<Held>,
 }
 
 /// An interval that was thrown away.
@@ -334,28 +289,22 @@ pub enum Cause {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct HostFingerprint {
     /// Release of the kernel.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
     /// Architecture.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub arch: Option<String>,
     /// Model of the processor.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub processor: Option<String>,
     /// Processors.
     pub cpus: usize,
     /// NUMA nodes that have memory.
     pub nodes: usize,
     /// Memory.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
     /// The base page.
     pub base_page_bytes: u64,
     /// The large page.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub large_page_bytes: Option<u64>,
     /// Whether the processor says that it is a virtual one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub is_virtual: Option<bool>,
 }
 
@@ -371,14 +320,12 @@ pub struct SettingsInForce {
     /// When to stop: time.
     pub for_seconds: f64,
     /// When to stop: pairs, where a number was fixed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pairs: Option<usize>,
     /// What counts as equal, as a ratio less 1.
     pub equal: f64,
     /// Seed of the random orders.
     pub seed: u64,
     /// Pairs of a balanced block: half of them begin with each arm.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_pairs: Option<usize>,
     /// Whether both arms were measured on the pages as found (A/A).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -412,140 +359,18 @@ pub struct WriteError {
 impl ResultFile {
     /// The file's text.
     pub fn to_json(&self) -> String {
-        self.to_results().to_json()
-    }
-
-    /// As it is kept: samples and what else was measured as rows; what they say under the names that scripts read.
-    pub fn to_results(&self) -> Results {
-        let about = &self.experiment;
-        let mut more = rows::fields(about);
-        for field in ["name", "target", "started", "duration_seconds", "ending"] {
-            more.remove(field);
-        }
-        let ending = serde_json::to_value(about.ending).unwrap_or_default();
-        let mut analysis = rows::fields(self);
-        for field in [
-            "experiment",
-            "arms",
-            "beside",
-            "rejected",
-            "caveats",
-            "host",
-            "settings",
-            "command",
-        ] {
-            analysis.remove(field);
-        }
-        let rejected = self.rejected.iter().map(serde_json::to_value);
-        let mut results = Results::empty(&about.name, &about.started);
-        results.experiment.target = Some(about.target.clone());
-        results.experiment.duration_seconds = Some(about.duration_seconds);
-        results.experiment.ending = ending.as_str().unwrap_or_default().to_owned();
-        results.experiment.more = more;
-        results.arms = [Arm::Base, Arm::Large]
-            .map(|arm| ArmAbout::named(arm.name()))
-            .into();
-        results.rows = self.rows();
-        results.rejected = rejected.filter_map(Result::ok).collect();
-        results.charts = vec![rows::Chart::bars(&about.name, "The arms")];
-        results.caveats.clone_from(&self.caveats);
-        results.host = rows::fields(&self.host);
-        results.settings = rows::fields(&self.settings);
-        results.command.clone_from(&self.command);
-        results.analysis = analysis;
-        results
-    }
-
-    fn rows(&self) -> Vec<Row> {
-        let about = &self.experiment;
-        let in_buckets = self.arms.iter().any(|arm| !arm.buckets.is_empty());
-        let metric = Quantity {
-            better: about.better,
-            kind: match in_buckets {
-                true => Kind::InBuckets,
-                false => Kind::Speed,
-            },
-            ..Quantity::rate(&about.name, &about.unit).main()
-        };
-        let in_pairs = about.design == Design::RandomPairs && !self.pairs.is_empty();
-        let mut rows = Vec::new();
-        for arm in &self.arms {
-            // A sample whose other half was thrown away is of no pair.
-            let mut pair = 0;
-            let mut round_of = |value: f64| {
-                let own = self.pairs.get(pair).filter(|_| in_pairs)?;
-                let own = match arm.label {
-                    Arm::Base => own.base,
-                    Arm::Large => own.large,
-                };
-                (own == value).then(|| {
-                    pair += 1;
-                    pair - 1
-                })
-            };
-            let sample = |(at, value): (usize, &f64)| Sample {
-                round: round_of(*value),
-                value: *value,
-                at_seconds: arm.at_seconds.get(at).copied(),
-                coverage: arm.coverage.get(at).copied(),
-                bucket: arm.buckets.get(at).copied(),
-            };
-            let samples = arm.samples.iter().enumerate().map(sample).collect();
-            rows.push(Row::new(
-                arm.label.name(),
-                Vec::new(),
-                metric.clone(),
-                samples,
-            ));
-        }
-        rows.extend(self.side_metrics.iter().flat_map(ArmSideMetrics::rows));
-        rows
-    }
-
-    /// Log ratios of the pairs.
-    pub fn log_ratios(&self) -> Vec<f64> {
-        (self.pairs.iter())
-            .filter_map(|p| crate::stats::log_ratio(p.base, p.large))
-            .collect()
+        rows::to_json(self)
     }
 
     /// The samples of an arm.
-    pub fn arm(&self, arm: Arm) -> Option<&ArmSamples> {
-        self.arms.iter().find(|a| a.label == arm)
+    pub fn samples(&self, arm: Arm) -> Option<&Row> {
+        self.row(arm, &self.experiment.name)
     }
-}
 
-impl ArmSideMetrics {
-    /// As rows that are not what the experiment is about.
-    fn rows(&self) -> Vec<Row> {
-        #[allow(clippy::cast_precision_loss)] // bytes of a host are below 2^52
-        let bytes = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64);
-        let all = [
-            (
-                Quantity::amount("resident", "bytes"),
-                bytes(self.resident_bytes),
-            ),
-            (
-                Quantity::amount("page tables", "bytes"),
-                bytes(self.page_tables_bytes),
-            ),
-            (Quantity::amount("user CPUs", ""), self.user_cpus),
-            (Quantity::amount("system CPUs", ""), self.system_cpus),
-            (
-                Quantity::amount("compaction stalls", ""),
-                bytes(self.compaction_stalls),
-            ),
-        ];
-        let row = |(quantity, value): (Quantity, Option<f64>)| {
-            let samples = Sample::alone([value?]);
-            Some(Row::new(
-                self.label.name(),
-                Vec::new(),
-                quantity.counted(),
-                samples,
-            ))
-        };
-        all.into_iter().filter_map(row).collect()
+    /// What was measured in an arm.
+    pub fn row(&self, arm: Arm, quantity: &str) -> Option<&Row> {
+        let mut rows = self.rows.iter();
+        rows.find(|row| row.arm == arm.name() && row.quantity.name == quantity)
     }
 }
 

@@ -6,16 +6,15 @@
 //!
 //! A file is somebody else's input: [`Results::read`] refuses what contradicts itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use hugeleaf_units::Bytes;
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use hugeleaf_host::Held;
+use hugeleaf_units::{Bytes, PageKind, PageSize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value as Json};
 
-use crate::spread::{CONFIDENCE, Spread, effect_by_round};
-use crate::stats::{Better, Effect};
-use crate::subject::SizeHeld;
+use crate::spread::{CONFIDENCE, Spread};
+use crate::stats::{Better, Effect, LogInterval, log_ratio, signed_rank_interval};
 
 /// The schema of a result.
 pub const SCHEMA: u64 = 2;
@@ -23,7 +22,7 @@ pub const SCHEMA: u64 = 2;
 const OLD_SCHEMA: u64 = 1;
 
 /// A whole result.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Results {
     /// [`SCHEMA`].
     pub schema: u64,
@@ -64,7 +63,7 @@ pub struct Results {
 }
 
 /// What was measured.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Experiment {
     /// `chase`; of `prove` the metric's name.
     pub name: String,
@@ -75,12 +74,10 @@ pub struct Experiment {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub how: String,
     /// What it was measured on, where that is a program.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// When it began (RFC 3339, UTC).
     pub started: String,
     /// How long it took, taking memory included; missing where that is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_seconds: Option<f64>,
     /// Why it ended: `done`, `interrupted`; `prove` has more.
     pub ending: String,
@@ -102,11 +99,9 @@ pub struct ArmAbout {
     /// As its flag names it: `base`, `thp:2M`.
     pub name: String,
     /// Size of its pages.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub page_bytes: Option<u64>,
-    /// `base`, `thp` or `hugetlb`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
+    pub page_bytes: Option<PageSize>,
+    /// Where they come from.
+    pub kind: Option<PageKind>,
 }
 
 impl ArmAbout {
@@ -126,12 +121,7 @@ pub struct Row {
     /// The arm.
     pub arm: String,
     /// Where within the experiment.
-    #[serde(
-        default,
-        skip_serializing_if = "Vec::is_empty",
-        serialize_with = "write_places",
-        deserialize_with = "read_places"
-    )]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "places")]
     pub at: Vec<Place>,
     /// What.
     pub quantity: Quantity,
@@ -141,7 +131,6 @@ pub struct Row {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub doubtful: bool,
     /// What a reader must know of this row.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
@@ -165,7 +154,7 @@ impl Row {
 
     /// Their median; `None` of nothing.
     pub fn spread(&self) -> Option<Spread> {
-        Spread::of(&self.values(), CONFIDENCE)
+        Spread::of(&self.values())
     }
 
     /// Whether the other is of the same quantity at the same place.
@@ -183,13 +172,25 @@ impl Row {
         }
     }
 
-    /// This over another, by the rounds that both have; `None` where these are too few.
-    pub fn over(&self, other: &Row) -> Option<Effect> {
-        let of = |row: &Row| -> Vec<(usize, f64)> {
-            let samples = row.samples.iter();
-            samples.filter_map(|s| Some((s.round?, s.value))).collect()
+    /// The logarithms of this over another, of each round that both have.
+    pub fn logs_over(&self, other: &Row) -> Vec<(usize, f64)> {
+        let log = |own: &Sample| {
+            let round = own.round?;
+            let other = other.samples.iter().find(|s| s.round == Some(round));
+            Some((round, log_ratio(other?.value, own.value)?))
         };
-        effect_by_round(of(other).into_iter(), of(self).into_iter())
+        self.samples.iter().filter_map(log).collect()
+    }
+
+    /// The logarithm of this over another, by the rounds that both have; `None` where these are too few.
+    pub fn interval_over(&self, other: &Row) -> Option<LogInterval> {
+        let logs: Vec<f64> = self.logs_over(other).into_iter().map(|log| log.1).collect();
+        signed_rank_interval(&logs, CONFIDENCE)
+    }
+
+    /// The same as a ratio.
+    pub fn over(&self, other: &Row) -> Option<Effect> {
+        Some(Effect::of(&self.interval_over(other)?, CONFIDENCE))
     }
 }
 
@@ -288,6 +289,12 @@ impl Value {
     }
 }
 
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.to_json().serialize(to)
+    }
+}
+
 impl std::fmt::Display for Value {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -304,20 +311,29 @@ impl std::fmt::Display for Value {
     }
 }
 
-fn write_places<S: Serializer>(at: &[Place], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(at.iter().map(|place| (&place.name, place.value.to_json())))
-}
+/// Places as an object of a file.
+pub(crate) mod places {
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
 
-fn read_places<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Place>, D::Error> {
-    let map = Map::deserialize(deserializer)?;
-    let place = |(name, value): (String, Json)| {
-        let is_one = value.is_number() || value.is_string();
-        let value = Value::of_json(&name, &value).filter(|_| is_one);
-        let value =
-            value.ok_or_else(|| D::Error::custom(format!("at.{name} is no number and no word")))?;
-        Ok(Place { name, value })
-    };
-    map.into_iter().map(place).collect()
+    use super::{Json, Map, Place, Value};
+
+    pub fn serialize<S: Serializer>(at: &[Place], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(at.iter().map(|place| (&place.name, place.value.to_json())))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Place>, D::Error> {
+        let place = |(name, value): (String, Json)| {
+            let is_one = value.is_number() || value.is_string();
+            match Value::of_json(&name, &value).filter(|_| is_one) {
+                Some(value) => Ok(Place { name, value }),
+                None => Err(D::Error::custom(format!(
+                    "at.{name} is no number and no word"
+                ))),
+            }
+        };
+        Map::deserialize(from)?.into_iter().map(place).collect()
+    }
 }
 
 /// What was measured.
@@ -420,18 +436,14 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Sample {
     /// The round, where it has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<usize>,
     /// What was measured.
     pub value: f64,
     /// When, since the beginning.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_seconds: Option<f64>,
     /// Coverage at the start and the end of its interval.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<[f64; 2]>,
     /// Of a quantile: the edges of the bucket that holds it, missing where open.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket: Option<[Option<f64>; 2]>,
 }
 
@@ -445,21 +457,18 @@ impl Sample {
         }
     }
 
-    /// Values with the rounds in which they were taken.
-    pub fn in_rounds(rounds: &[usize], values: &[f64]) -> Vec<Sample> {
-        let pairs = rounds.iter().zip(values);
-        pairs
-            .map(|(round, value)| Sample::of(*round, *value))
-            .collect()
-    }
-
     /// Values without rounds.
     pub fn alone(values: impl IntoIterator<Item = f64>) -> Vec<Sample> {
-        let one = |value| Sample {
+        values.into_iter().map(Sample::from).collect()
+    }
+}
+
+impl From<f64> for Sample {
+    fn from(value: f64) -> Sample {
+        Sample {
             value,
             ..Sample::default()
-        };
-        values.into_iter().map(one).collect()
+        }
     }
 }
 
@@ -469,29 +478,36 @@ pub struct Layout {
     /// The arm.
     pub arm: String,
     /// Where within the experiment.
-    #[serde(
-        default,
-        skip_serializing_if = "Vec::is_empty",
-        serialize_with = "write_places",
-        deserialize_with = "read_places"
-    )]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "places")]
     pub at: Vec<Place>,
     /// `before` or `after` the samples, or the `end` of a round.
     pub when: String,
     /// The round, of a look in each.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<usize>,
     /// By page size, as the kernel maps it.
-    pub pages: Vec<SizeHeld>,
+    pub pages: Vec<Held>,
     /// Extents of neighbouring frames in a block, mean.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents_a_block: Option<f64>,
     /// Whether all of it was seen to be as its arm says; missing where that is said of the rows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified: Option<bool>,
     /// Why not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+}
+
+impl Layout {
+    /// One by page size alone.
+    pub fn new(arm: &str, at: &[Place], when: &str, pages: Vec<Held>) -> Layout {
+        Layout {
+            arm: arm.to_owned(),
+            at: at.to_vec(),
+            when: when.to_owned(),
+            round: None,
+            pages,
+            extents_a_block: None,
+            verified: None,
+            note: None,
+        }
+    }
 }
 
 /// What the host could not give.
@@ -500,12 +516,7 @@ pub struct Unavailable {
     /// The arm.
     pub arm: String,
     /// Where within the experiment; everywhere where it says nothing.
-    #[serde(
-        default,
-        skip_serializing_if = "Vec::is_empty",
-        serialize_with = "write_places",
-        deserialize_with = "read_places"
-    )]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "places")]
     pub at: Vec<Place>,
     /// From this length on there was none.
     pub from_bytes: u64,
@@ -522,7 +533,6 @@ pub struct Chart {
     /// Its title.
     pub title: String,
     /// The place along the axis; bars where it is missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub x: Option<String>,
     /// The quantity.
     pub y: String,
@@ -574,55 +584,17 @@ impl Chart {
     }
 }
 
-/// Why a text is no result.
+/// Why a text is no result, and what to do next.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotAResult {
-    /// It ends too early.
-    #[error("it ends in the middle (line {line}): it was not written to its end, or cut")]
-    Truncated {
-        /// Where.
-        line: usize,
-    },
-    /// It is no JSON.
-    #[error("it is no JSON: {0}")]
-    NotJson(String),
-    /// It is JSON, and no result.
-    #[error("it has no '{0}': it is no result of prove or bench")]
-    Lacks(&'static str),
-    /// It is of the time before results were rows.
-    #[error("it has schema 1: an older hugeleaf wrote it, and this one reads schema {SCHEMA}")]
-    Older,
-    /// It is written by another version.
-    #[error("it has schema {0}, and this program reads {SCHEMA}")]
-    OtherSchema(String),
-    /// It does not read.
-    #[error("it does not read as a result: {0}")]
-    Malformed(String),
-    /// It holds nothing.
-    #[error("it holds no samples: {0}")]
-    Empty(&'static str),
+#[error("{what}")]
+pub struct NotAResult {
+    what: String,
+    /// What to do next.
+    pub next: &'static str,
 }
 
-impl NotAResult {
-    /// What to do next.
-    pub fn next(&self) -> String {
-        match self {
-            NotAResult::Truncated { .. } => "copy it again, or measure again",
-            NotAResult::NotJson(_) | NotAResult::Lacks(_) => {
-                "name a file that --output wrote: hugeleaf bench --help; two traces go to: hugeleaf \
-                 trace diff"
-            }
-            NotAResult::Older => {
-                "measure again, or compare two files of that version with the hugeleaf that wrote them"
-            }
-            NotAResult::OtherSchema(_) => {
-                "compare with the version of hugeleaf that wrote it, or measure again"
-            }
-            NotAResult::Malformed(_) => "measure again: the file was changed or is damaged",
-            NotAResult::Empty(_) => "measure again, and let it end",
-        }
-        .to_owned()
-    }
+fn no(what: String, next: &'static str) -> NotAResult {
+    NotAResult { what, next }
 }
 
 impl Results {
@@ -631,31 +603,55 @@ impl Results {
     /// # Errors
     /// [`NotAResult`].
     pub fn read(text: &str) -> Result<Results, NotAResult> {
-        let whole: Json = serde_json::from_str(text).map_err(|e| match e.is_eof() {
-            true => NotAResult::Truncated { line: e.line() },
-            false => NotAResult::NotJson(e.to_string()),
+        const OTHER: &str = "name a file that --output wrote: hugeleaf bench --help; two traces go to: hugeleaf trace diff";
+        const DAMAGED: &str = "measure again: the file was changed or is damaged";
+        let lacks = |field| {
+            no(
+                format!("it has no '{field}': it is no result of prove or bench"),
+                OTHER,
+            )
+        };
+        let malformed = |why: String| no(format!("it does not read as a result: {why}"), DAMAGED);
+        let whole: Json = serde_json::from_str(text).map_err(|e| match (e.is_eof(), e.line()) {
+            (true, line) => no(
+                format!(
+                    "it ends in the middle (line {line}): it was not written to its end, or cut"
+                ),
+                "copy it again, or measure again",
+            ),
+            (false, _) => no(format!("it is no JSON: {e}"), OTHER),
         })?;
-        match whole.get("schema") {
-            None => return Err(NotAResult::Lacks("schema")),
-            Some(schema) if schema.as_u64() == Some(OLD_SCHEMA) => return Err(NotAResult::Older),
-            Some(schema) if schema.as_u64() != Some(SCHEMA) => {
-                return Err(NotAResult::OtherSchema(schema.to_string()));
+        let schema = whole.get("schema").ok_or_else(|| lacks("schema"))?;
+        match schema.as_u64() {
+            Some(SCHEMA) => {}
+            Some(OLD_SCHEMA) => {
+                return Err(no(
+                    format!(
+                        "it has schema {OLD_SCHEMA}: an older hugeleaf wrote it, and this one reads schema {SCHEMA}"
+                    ),
+                    "measure again, or compare two files of that version with the hugeleaf that wrote them",
+                ));
             }
-            Some(_) => {}
+            _ => {
+                return Err(no(
+                    format!("it has schema {schema}, and this program reads {SCHEMA}"),
+                    "compare with the version of hugeleaf that wrote it, or measure again",
+                ));
+            }
         }
         for field in ["experiment", "arms", "rows"] {
-            whole.get(field).ok_or(NotAResult::Lacks(field))?;
+            whole.get(field).ok_or_else(|| lacks(field))?;
         }
         let results: Results =
-            serde_json::from_value(whole).map_err(|e| NotAResult::Malformed(e.to_string()))?;
-        results.check().map_err(NotAResult::Malformed)?;
+            serde_json::from_value(whole).map_err(|e| malformed(e.to_string()))?;
+        results.check().map_err(malformed)?;
         if results.rows.iter().all(|row| row.samples.is_empty()) {
-            return Err(NotAResult::Empty(
-                match results.experiment.is_interrupted() {
-                    true => "it was interrupted before anything was measured",
-                    false => "none of its arms was available",
-                },
-            ));
+            let why = match results.experiment.is_interrupted() {
+                true => "it was interrupted before anything was measured",
+                false => "none of its arms was available",
+            };
+            let next = "measure again, and let it end";
+            return Err(no(format!("it holds no samples: {why}"), next));
         }
         Ok(results)
     }
@@ -670,40 +666,27 @@ impl Results {
             }
         }
         let mut seen = BTreeSet::new();
-        let mut units = std::collections::BTreeMap::new();
+        let mut quantities = BTreeMap::new();
         for row in &self.rows {
-            let name = &row.quantity.name;
-            let at: Vec<String> = row
+            let (arm, name) = (&row.arm, &row.quantity.name);
+            let at = row
                 .at
                 .iter()
-                .map(|p| format!("{}={}", p.name, p.value.to_json()))
-                .collect();
-            if !arms.contains(row.arm.as_str()) {
-                return Err(format!(
-                    "a row of '{name}' is of '{}', which is no arm",
-                    row.arm
-                ));
-            }
-            if !seen.insert((&row.arm, at, name)) {
-                return Err(format!(
-                    "two rows are '{name}' of {} at the same place",
-                    row.arm
-                ));
-            }
-            let about = (
-                &row.quantity.unit,
-                row.quantity.better,
-                row.quantity.kind,
-                row.quantity.main,
-            );
-            if *units.entry(name).or_insert(about) != about {
-                return Err(format!("'{name}' is two different quantities"));
-            }
-            let rounds: Vec<usize> = row.samples.iter().filter_map(|s| s.round).collect();
-            let different: BTreeSet<usize> = rounds.iter().copied().collect();
-            if different.len() != rounds.len() {
-                return Err(format!("'{name}' of {} has a round twice", row.arm));
-            }
+                .map(|p| format!("{}={}", p.name, p.value.to_json()));
+            let mut rounds = BTreeSet::new();
+            let of_rounds = row.samples.iter().filter_map(|sample| sample.round);
+            let wrong = if !arms.contains(arm.as_str()) {
+                format!("a row of '{name}' is of '{arm}', which is no arm")
+            } else if !seen.insert((arm, at.collect::<Vec<_>>(), name)) {
+                format!("two rows are '{name}' of {arm} at the same place")
+            } else if *quantities.entry(name).or_insert(&row.quantity) != &row.quantity {
+                format!("'{name}' is two different quantities")
+            } else if !of_rounds.into_iter().all(|round| rounds.insert(round)) {
+                format!("'{name}' of {arm} has a round twice")
+            } else {
+                continue;
+            };
+            return Err(wrong);
         }
         Ok(())
     }
@@ -749,26 +732,24 @@ impl Results {
             schema: SCHEMA,
             experiment: Experiment {
                 name: name.to_owned(),
-                title: String::new(),
-                how: String::new(),
-                target: None,
                 started: started.to_owned(),
-                duration_seconds: None,
                 ending: "done".to_owned(),
-                more: Map::new(),
+                ..Experiment::default()
             },
-            arms: Vec::new(),
-            rows: Vec::new(),
-            layouts: Vec::new(),
-            unavailable: Vec::new(),
-            rejected: Vec::new(),
-            charts: Vec::new(),
-            remarks: Vec::new(),
-            caveats: Vec::new(),
-            host: Map::new(),
-            settings: Map::new(),
-            command: Vec::new(),
-            analysis: Map::new(),
+            ..Results::default()
+        }
+    }
+
+    /// Adds a sample to the row of a quantity of an arm at a place.
+    pub fn add(&mut self, arm: &str, at: &[Place], quantity: Quantity, sample: Sample) {
+        let mut rows = self.rows.iter_mut();
+        let is_it = |r: &&mut Row| r.arm == arm && r.at == at && r.quantity.name == quantity.name;
+        match rows.find(is_it) {
+            Some(row) => row.samples.push(sample),
+            None => {
+                let row = Row::new(arm, at.to_vec(), quantity, vec![sample]);
+                self.rows.push(row);
+            }
         }
     }
 
@@ -807,25 +788,27 @@ impl Results {
         }
     }
 
-    /// The text of its file: readable, a row a line.
+    /// The text of its file.
     pub fn to_json(&self) -> String {
-        let Ok(Json::Object(fields)) = serde_json::to_value(self) else {
-            return format!("{{\"schema\": {SCHEMA}, \"error\": \"it cannot be written\"}}\n");
-        };
-        let order = ["schema", "experiment", "arms", "rows"];
-        let rest = fields.keys().filter(|key| !order.contains(&key.as_str()));
-        let keys: Vec<&str> = order.into_iter().chain(rest.map(String::as_str)).collect();
-        let lines: Vec<String> = (keys.into_iter())
-            .filter_map(|key| {
-                Some(format!(
-                    "  {}: {}",
-                    Json::from(key),
-                    in_lines(fields.get(key)?)
-                ))
-            })
-            .collect();
-        format!("{{\n{}\n}}\n", lines.join(",\n"))
+        to_json(self)
     }
+}
+
+/// The text of a result's file: readable, a row a line. What is absent is left out.
+pub fn to_json(result: &impl Serialize) -> String {
+    let fields = fields(result);
+    let order = ["schema", "experiment", "arms", "rows"];
+    let rest = fields.keys().filter(|key| !order.contains(&key.as_str()));
+    let keys = order.into_iter().chain(rest.map(String::as_str));
+    let line = |key| {
+        Some(format!(
+            "  {}: {}",
+            Json::from(key),
+            in_lines(fields.get(key)?)
+        ))
+    };
+    let lines: Vec<String> = keys.filter_map(line).collect();
+    format!("{{\n{}\n}}\n", lines.join(",\n"))
 }
 
 /// Lists and objects with an element a line.
@@ -845,10 +828,26 @@ fn in_lines(value: &Json) -> String {
     }
 }
 
-/// The fields of a struct, as a result keeps them.
+/// The fields of a struct, as a result keeps them: what is absent is left out.
 pub fn fields(of: &impl Serialize) -> Map<String, Json> {
-    match serde_json::to_value(of) {
+    match serde_json::to_value(of).map(without_nulls) {
         Ok(Json::Object(fields)) => fields,
         _ => Map::new(),
+    }
+}
+
+/// In a list a null stands for something, as an open edge of a bucket.
+fn without_nulls(value: Json) -> Json {
+    match value {
+        Json::Object(fields) => {
+            let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
+            Json::Object(
+                fields
+                    .map(|(key, value)| (key, without_nulls(value)))
+                    .collect(),
+            )
+        }
+        Json::Array(all) => all.into_iter().map(without_nulls).collect(),
+        one => one,
     }
 }

@@ -33,51 +33,25 @@ pub struct Noise {
     pub samples: Vec<f64>,
 }
 
-/// A recording that no experiment can be played on.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum NoiseError {
-    /// Not the JSON of a recording.
-    #[error("not a recording: {0}")]
-    Malformed(String),
-    /// A sample that is no rate.
-    #[error("sample {index} is {value}: a rate is above 0")]
-    NotARate {
-        /// Which, from 0.
-        index: usize,
-        /// What it is.
-        value: f64,
-    },
-    /// Too little of it.
-    #[error("{samples} samples of {interval_seconds} s are too few; record at least 20")]
-    TooShort {
-        /// How many there are.
-        samples: usize,
-        /// Their length.
-        interval_seconds: f64,
-    },
-}
-
 impl Noise {
     /// Reads a recording.
     ///
     /// # Errors
-    /// See [`NoiseError`].
-    pub fn parse(text: &str) -> Result<Noise, NoiseError> {
+    /// Why no experiment can be played on it.
+    pub fn parse(text: &str) -> Result<Noise, String> {
         let noise: Noise =
-            serde_json::from_str(text).map_err(|e| NoiseError::Malformed(e.to_string()))?;
-        if let Some((index, &value)) =
-            (noise.samples.iter().enumerate()).find(|(_, v)| !(v.is_finite() && **v > 0.0))
-        {
-            return Err(NoiseError::NotARate { index, value });
+            serde_json::from_str(text).map_err(|e| format!("not a recording: {e}"))?;
+        let (samples, length) = (&noise.samples, noise.interval_seconds);
+        let is_rate = |v: &f64| v.is_finite() && *v > 0.0;
+        if let Some(index) = samples.iter().position(|v| !is_rate(v)) {
+            let value = samples[index];
+            return Err(format!("sample {index} is {value}: a rate is above 0"));
         }
-        if noise.samples.len() < 20
-            || noise.interval_seconds.is_nan()
-            || noise.interval_seconds <= 0.0
-        {
-            return Err(NoiseError::TooShort {
-                samples: noise.samples.len(),
-                interval_seconds: noise.interval_seconds,
-            });
+        if samples.len() < 20 || length.is_nan() || length <= 0.0 {
+            return Err(format!(
+                "{} samples of {length} s are too few; record at least 20",
+                samples.len()
+            ));
         }
         Ok(noise)
     }
@@ -531,21 +505,15 @@ mod tests {
         assert_eq!(Noise::parse(&text).unwrap().samples.len(), 4000);
         let mut bad = good.clone();
         bad.samples[3] = 0.0;
-        let e = Noise::parse(&serde_json::to_string(&bad).unwrap()).unwrap_err();
-        assert_eq!(
-            e,
-            NoiseError::NotARate {
-                index: 3,
-                value: 0.0
-            }
-        );
-        bad.samples.truncate(3);
-        assert!(matches!(Noise::parse("{"), Err(NoiseError::Malformed(_))));
+        let error =
+            |noise: &Noise| Noise::parse(&serde_json::to_string(noise).unwrap()).unwrap_err();
+        assert_eq!(error(&bad), "sample 3 is 0: a rate is above 0");
+        let malformed = Noise::parse("{").unwrap_err();
+        assert!(malformed.starts_with("not a recording"), "{malformed}");
         let short = Noise {
             samples: vec![1.0; 3],
             ..good
         };
-        let e = Noise::parse(&serde_json::to_string(&short).unwrap()).unwrap_err();
-        assert!(matches!(e, NoiseError::TooShort { samples: 3, .. }));
+        assert!(error(&short).starts_with("3 samples of 1 s are too few"));
     }
 }

@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::stats::{Effect, log_ratio, signed_rank_interval};
-
 /// How sure the intervals are.
 pub const CONFIDENCE: f64 = 0.95;
 
@@ -22,11 +20,11 @@ pub struct Spread {
 
 impl Spread {
     /// Of samples in any order; `None` of nothing.
-    pub fn of(samples: &[f64], confidence: f64) -> Option<Spread> {
+    pub fn of(samples: &[f64]) -> Option<Spread> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         let last = sorted.len().checked_sub(1)?;
-        let interval = median_interval(&sorted, confidence);
+        let interval = median_interval(&sorted);
         Some(Spread {
             median: f64::midpoint(sorted[last / 2], sorted[sorted.len() / 2]),
             low: interval.map(|(low, _)| low),
@@ -36,9 +34,9 @@ impl Spread {
 }
 
 /// The interval of the median of sorted samples: two of them, chosen so that the binomial
-/// distribution leaves at most `1 - confidence` outside, whatever the samples' own distribution is
+/// distribution leaves at most what [`CONFIDENCE`] leaves outside, whatever the samples' own distribution is
 /// (Conover, Practical Nonparametric Statistics, 3.2). `None` where there are too few: 6 for 0.95.
-pub fn median_interval(sorted: &[f64], confidence: f64) -> Option<(f64, f64)> {
+fn median_interval(sorted: &[f64]) -> Option<(f64, f64)> {
     let n = sorted.len();
     let count = f64::from(u32::try_from(n).ok()?);
     // The share of both tails below the k-th sample, each term from the one before; in logarithms,
@@ -48,7 +46,7 @@ pub fn median_interval(sorted: &[f64], confidence: f64) -> Option<(f64, f64)> {
     let mut best = None;
     for k in 0..n.div_ceil(2) {
         outside += 2.0 * term.exp();
-        if outside > 1.0 - confidence {
+        if outside > 1.0 - CONFIDENCE {
             break;
         }
         best = Some((sorted[k], sorted[n - 1 - k]));
@@ -56,20 +54,6 @@ pub fn median_interval(sorted: &[f64], confidence: f64) -> Option<(f64, f64)> {
         term += ((count - at) / (at + 1.0)).ln();
     }
     best
-}
-
-/// One arm over another, by the rounds that both have; each is a round and what was measured in it.
-pub fn effect_by_round(
-    first: impl Iterator<Item = (usize, f64)>,
-    own: impl Iterator<Item = (usize, f64)>,
-) -> Option<Effect> {
-    let first: Vec<(usize, f64)> = first.collect();
-    let of_first = |round| first.iter().find(|(r, _)| *r == round).map(|(_, v)| *v);
-    let logs: Vec<f64> = own
-        .filter_map(|(round, value)| log_ratio(of_first(round)?, value))
-        .collect();
-    let interval = signed_rank_interval(&logs, CONFIDENCE)?;
-    Some(Effect::of(&interval, CONFIDENCE))
 }
 
 #[cfg(test)]
@@ -82,17 +66,17 @@ mod tests {
     fn ranks_are_the_published_ones() {
         for (n, rank) in [(6, 1), (8, 1), (9, 2), (12, 3), (15, 4), (20, 6), (30, 10)] {
             let sorted: Vec<f64> = (1..=n).map(f64::from).collect();
-            let (low, high) = median_interval(&sorted, 0.95).unwrap();
+            let (low, high) = median_interval(&sorted).unwrap();
             assert_eq!(
                 (low, high),
                 (f64::from(rank), f64::from(n + 1 - rank)),
                 "{n}"
             );
         }
-        assert_eq!(median_interval(&[1.0; 5], 0.95), None);
-        assert_eq!(median_interval(&[], 0.95), None);
+        assert_eq!(median_interval(&[1.0; 5]), None);
+        assert_eq!(median_interval(&[]), None);
         let many: Vec<f64> = (0..1024).map(f64::from).collect();
-        let (low, high) = median_interval(&many, 0.95).unwrap();
+        let (low, high) = median_interval(&many).unwrap();
         assert!(
             (480.0..=481.0).contains(&low) && (542.0..=543.0).contains(&high),
             "{low} {high}"
@@ -101,15 +85,15 @@ mod tests {
 
     #[test]
     fn medians() {
-        assert_eq!(Spread::of(&[], 0.95), None);
-        let few = Spread::of(&[3.0, 1.0, 2.0, 10.0], 0.95).unwrap();
+        assert_eq!(Spread::of(&[]), None);
+        let few = Spread::of(&[3.0, 1.0, 2.0, 10.0]).unwrap();
         assert_eq!((few.median, few.low), (2.5, None));
     }
 
     proptest! {
         #[test]
         fn the_median_lies_in_its_interval(samples in prop::collection::vec(-1e6f64..1e6, 1..40)) {
-            let spread = Spread::of(&samples, 0.95).unwrap();
+            let spread = Spread::of(&samples).unwrap();
             if let (Some(low), Some(high)) = (spread.low, spread.high) {
                 prop_assert!(low <= spread.median && spread.median <= high);
             }

@@ -8,8 +8,8 @@
 //! time. That is what Wilcoxon's signed-rank statistic needs. With a coin for each pair its
 //! interval is exact for a number of pairs fixed beforehand; within a block the signs know of each
 //! other, which takes a steady drift out altogether and changes the rest by little: how little is
-//! measured ([`crate::simulate`]). Student's is exact for normal noise only. `prove` judges by the
-//! former; the latter is there for comparison and for designs without the draw.
+//! measured ([`crate::simulate`]). For designs without the draw there is Welch's, which is exact for
+//! normal noise only.
 //!
 //! The estimate that goes with it is that of Hodges and Lehmann: the median of the means of all
 //! pairs of log ratios, taken back. It is neither the median nor the mean of the pairs' ratios.
@@ -32,7 +32,7 @@ pub enum Better {
 }
 
 /// What an experiment says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// Large pages are better: the interval excludes no difference.
@@ -42,6 +42,7 @@ pub enum Verdict {
     /// Whatever difference there is, it is within what counts as equal.
     Same,
     /// The interval is too wide to say.
+    #[default]
     Unclear,
 }
 
@@ -72,8 +73,6 @@ impl std::fmt::Display for Verdict {
 pub enum Method {
     /// Wilcoxon's signed rank, inverted (Hodges and Lehmann): for pairs in random order.
     SignedRank,
-    /// Student's t on the log ratios of pairs.
-    StudentT,
     /// Welch's t on the logs of two runs of samples, widened for their correlation in time.
     Welch,
     /// The rank sum of Wilcoxon, Mann and Whitney, inverted (Hodges and Lehmann): for two runs of
@@ -97,7 +96,7 @@ impl Method {
     pub const fn estimator(self) -> Estimator {
         match self {
             Method::SignedRank | Method::RankSum => Estimator::HodgesLehmann,
-            Method::StudentT | Method::Welch => Estimator::GeometricMeans,
+            Method::Welch => Estimator::GeometricMeans,
         }
     }
 }
@@ -146,22 +145,6 @@ pub fn t_quantile(confidence: f64, degrees: f64) -> f64 {
     })
 }
 
-/// Student's interval for the mean of `x`; `None` for fewer than two.
-pub fn t_interval(x: &[f64], confidence: f64) -> Option<LogInterval> {
-    let n = count(x);
-    if x.len() < 2 {
-        return None;
-    }
-    let center = mean(x);
-    let half = t_quantile(confidence, n - 1.0) * (variance(x) / n).sqrt();
-    Some(LogInterval {
-        center,
-        low: center - half,
-        high: center + half,
-        method: Method::StudentT,
-    })
-}
-
 /// The signed-rank interval for the centre of symmetry of `x`: its ends are order statistics of
 /// the means of all pairs of values (Walsh averages), the estimate is their median. `None` where
 /// `x` is too short for this confidence (fewer than 6 values for 0.95).
@@ -193,10 +176,7 @@ fn signed_rank_critical(n: usize, alpha: f64) -> Option<usize> {
     if n > EXACT_UP_TO {
         let n = f64::from(u32::try_from(n).ok()?);
         let sd = (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt();
-        let z = Normal::standard().inverse_cdf(1.0 - alpha / 2.0);
-        let k = (n * (n + 1.0) / 4.0 - z * sd - 0.5).floor();
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        return (k >= 0.0).then_some(k as usize);
+        return normal_critical(n * (n + 1.0) / 4.0, sd, alpha);
     }
     // ways[s]: in how many of the 2^n sign patterns the positive ranks sum to s, as a share.
     let most = n * (n + 1) / 2;
@@ -208,16 +188,25 @@ fn signed_rank_critical(n: usize, alpha: f64) -> Option<usize> {
             ways[sum] = (ways[sum] + with) / 2.0;
         }
     }
+    both_tails(&ways, alpha)
+}
+
+/// The same of a statistic that is nearly normal, of whole numbers.
+fn normal_critical(mean: f64, sd: f64, alpha: f64) -> Option<usize> {
+    let z = Normal::standard().inverse_cdf(1.0 - alpha / 2.0);
+    let k = (mean - z * sd - 0.5).floor();
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    (k >= 0.0).then_some(k as usize)
+}
+
+/// The largest k for which both tails up to it together hold at most `alpha`.
+fn both_tails(shares: &[f64], alpha: f64) -> Option<usize> {
     let mut tail = 0.0;
-    let mut best = None;
-    for (k, share) in ways.iter().enumerate() {
-        tail += share;
-        if 2.0 * tail > alpha {
-            break;
-        }
-        best = Some(k);
-    }
-    best
+    let held = shares.iter().take_while(|share| {
+        tail += **share;
+        2.0 * tail <= alpha
+    });
+    held.count().checked_sub(1)
 }
 
 /// The rank-sum interval for what lies between two runs of samples, `b - a`: its ends are order
@@ -293,21 +282,9 @@ fn rank_sum_critical(m: usize, n: usize, alpha: f64) -> Option<usize> {
         let float = |n: usize| u32::try_from(n).map(f64::from);
         let (m, n) = (float(m).ok()?, float(n).ok()?);
         let sd = (m * n * (m + n + 1.0) / 12.0).sqrt();
-        let z = Normal::standard().inverse_cdf(1.0 - alpha / 2.0);
-        let k = (m * n / 2.0 - z * sd - 0.5).floor();
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        return (k >= 0.0).then_some(k as usize);
+        return normal_critical(m * n / 2.0, sd, alpha);
     }
-    let mut tail = 0.0;
-    let mut best = None;
-    for (k, share) in rank_sum_shares(m, n).into_iter().enumerate() {
-        tail += share;
-        if 2.0 * tail > alpha {
-            break;
-        }
-        best = Some(k);
-    }
-    best
+    both_tails(&rank_sum_shares(m, n), alpha)
 }
 
 /// The distribution of that U: the probability of 0, 1, … `m * n`. Whether the largest value is one
@@ -477,18 +454,6 @@ mod tests {
         assert!(t_quantile(1.0, 5.0).is_infinite());
     }
 
-    /// The differences of Student's 1908 sleep data: mean 1.58, 95 % interval 0.70 to 2.46.
-    const SLEEP: [f64; 10] = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4];
-
-    #[test]
-    fn students_own_data() {
-        let i = t_interval(&SLEEP, 0.95).unwrap();
-        near(i.center, 1.58, 1e-9);
-        near(i.low, 0.7001, 1e-3);
-        near(i.high, 2.4599, 1e-3);
-        assert_eq!(t_interval(&[1.0], 0.95), None);
-    }
-
     /// Critical values of Wilcoxon's table, two-sided 0.05 and 0.01.
     #[test]
     fn signed_ranks_are_the_published_ones() {
@@ -627,14 +592,13 @@ mod tests {
             x in prop::collection::vec(-1.0f64..1.0, 6..80), by in -1.0f64..1.0)
         {
             let moved: Vec<f64> = x.iter().map(|v| v + by).collect();
-            for f in [t_interval, signed_rank_interval] {
-                let (i, m) = (f(&x, 0.95).unwrap(), f(&moved, 0.95).unwrap());
-                prop_assert!(i.low <= i.center && i.center <= i.high);
-                prop_assert!((i.center + by - m.center).abs() < 1e-9);
-                prop_assert!((i.low + by - m.low).abs() < 1e-9);
-                if let Some(wide) = f(&x, 0.99) {
-                    prop_assert!(wide.low <= i.low && wide.high >= i.high);
-                }
+            let f = signed_rank_interval;
+            let (i, m) = (f(&x, 0.95).unwrap(), f(&moved, 0.95).unwrap());
+            prop_assert!(i.low <= i.center && i.center <= i.high);
+            prop_assert!((i.center + by - m.center).abs() < 1e-9);
+            prop_assert!((i.low + by - m.low).abs() < 1e-9);
+            if let Some(wide) = f(&x, 0.99) {
+                prop_assert!(wide.low <= i.low && wide.high >= i.high);
             }
         }
 
@@ -643,11 +607,10 @@ mod tests {
             x in prop::collection::vec(-1.0f64..1.0, 6..40))
         {
             let swapped: Vec<f64> = x.iter().map(|v| -v).collect();
-            for f in [t_interval, signed_rank_interval] {
-                let (i, s) = (f(&x, 0.95).unwrap(), f(&swapped, 0.95).unwrap());
-                prop_assert!((i.low + s.high).abs() < 1e-9);
-                prop_assert!((i.center + s.center).abs() < 1e-9);
-            }
+            let f = signed_rank_interval;
+            let (i, s) = (f(&x, 0.95).unwrap(), f(&swapped, 0.95).unwrap());
+            prop_assert!((i.low + s.high).abs() < 1e-9);
+            prop_assert!((i.center + s.center).abs() < 1e-9);
         }
 
         /// The differences that are counted are those that would be made.

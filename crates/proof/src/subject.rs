@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use hugeleaf_change::ChangeError;
 use hugeleaf_host::{Held, ProcessError};
 use hugeleaf_sys::Pid;
-use hugeleaf_units::{Bytes, PageKind, PageSize};
+use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// The two things that are compared.
@@ -17,6 +17,9 @@ pub enum Arm {
     /// The same memory on large pages.
     Large,
 }
+
+/// Both, in the order of a result.
+pub const ARMS: [Arm; 2] = [Arm::Base, Arm::Large];
 
 impl Arm {
     /// The name on screens and in files.
@@ -63,49 +66,6 @@ pub struct SideMetrics {
     pub system_seconds: Option<f64>,
     /// How often a task on this host waited for compaction so far (`compact_stall`).
     pub compaction_stalls: Option<u64>,
-}
-
-/// How much is on pages of one size and kind.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SizeHeld {
-    /// Size of the page.
-    pub page_bytes: u64,
-    /// `base`, `thp` or `hugetlb`.
-    pub kind: String,
-    /// How much.
-    pub bytes: u64,
-}
-
-impl SizeHeld {
-    /// From typed units.
-    pub fn new(size: PageSize, kind: PageKind, bytes: Bytes) -> SizeHeld {
-        SizeHeld {
-            page_bytes: size.bytes().get(),
-            kind: kind.to_string(),
-            bytes: bytes.get(),
-        }
-    }
-
-    /// A whole table.
-    pub fn all(held: &[Held]) -> Vec<SizeHeld> {
-        let each = |h: &Held| SizeHeld::new(h.size, h.kind, h.bytes);
-        held.iter().map(each).collect()
-    }
-
-    /// All of a table.
-    pub fn resident(table: &[SizeHeld]) -> u64 {
-        table.iter().map(|h| h.bytes).sum()
-    }
-
-    /// What of it is on pages larger than the base page.
-    pub fn large(table: &[SizeHeld]) -> u64 {
-        let base = PageKind::Base.to_string();
-        table
-            .iter()
-            .filter(|h| h.kind != base)
-            .map(|h| h.bytes)
-            .sum()
-    }
 }
 
 /// Why a subject cannot do what is asked of it.
@@ -200,7 +160,7 @@ pub trait Subject {
     ///
     /// # Errors
     /// [`SubjectError`].
-    fn page_sizes(&mut self) -> Result<Vec<SizeHeld>, SubjectError>;
+    fn page_sizes(&mut self) -> Result<Vec<Held>, SubjectError>;
 
     /// What its processes have resident, as of the last [`Subject::coverage`]; what they share
     /// counts once. `None` where [`Subject::side_metrics`] says it.

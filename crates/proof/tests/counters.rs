@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use hugeleaf_perf::{
     CountedWork, CounterGroup, CounterKind, GroupCount, counts_misses, own_thread,
 };
-use hugeleaf_proof::metric::{Counted, Metric, MetricError, Reading, Translations};
+use hugeleaf_proof::metric::{Metric, MetricError, Reading, Translations, cpi, walk_cycles};
 use hugeleaf_sys::{Kernel, RealKernel, own_pid};
 
 fn not_run(test: &str, why: &str) {
@@ -45,7 +45,7 @@ fn near(a: f64, b: f64, within: f64) {
     assert!((a / b - 1.0).abs() < within, "{a} and {b}");
 }
 
-fn above_and_below(counted: &mut Counted) -> (f64, f64) {
+fn above_and_below(counted: &mut dyn Metric) -> (f64, f64) {
     match counted.read().unwrap() {
         Reading::Ratio { above, below } => (above, below),
         other => panic!("{other:?}"),
@@ -57,7 +57,7 @@ fn above_and_below(counted: &mut Counted) -> (f64, f64) {
 #[test]
 fn cpi_holds_where_groups_take_turns() {
     let test = "cpi_holds_where_groups_take_turns";
-    let mut cpi = match Counted::cpi(&[own_pid()]) {
+    let mut cpi = match cpi(&[own_pid()]) {
         Ok(cpi) => cpi,
         Err(e) => {
             assert!(
@@ -110,7 +110,7 @@ fn misses_are_counted_or_it_is_said_why_not() {
     }
     let now = counted.totals().unwrap();
     assert!(now.cycles > before.cycles && now.instructions > before.instructions);
-    match counted.events().2.map(str::to_owned).map_err(str::to_owned) {
+    match counted.misses.map(|event| event.name) {
         Ok(event) => assert!(now.misses > before.misses, "{event}: {now:?}"),
         Err(why) => {
             assert_eq!((before.misses, now.misses), (None, None));
@@ -126,7 +126,7 @@ fn misses_are_counted_or_it_is_said_why_not() {
 #[test]
 fn walks_are_counted_or_it_is_said_why_not() {
     let test = "walks_are_counted_or_it_is_said_why_not";
-    match Counted::walk_cycles(&[own_pid()], None) {
+    match walk_cycles(&[own_pid()], None) {
         Ok(mut walks) => {
             let before = above_and_below(&mut walks);
             let memory: Vec<u8> = (0..32usize << 20).map(|n| n.to_le_bytes()[0]).collect();

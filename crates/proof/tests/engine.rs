@@ -5,16 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use hugeleaf_host::Held;
 use hugeleaf_proof::metric::{Kind, Metric, MetricError, Reading};
 use hugeleaf_proof::result::Cause;
 use hugeleaf_proof::rows::Results;
 use hugeleaf_proof::stats::{Better, Method};
 use hugeleaf_proof::{
     Arm, Circumstances, Design, Ending, Event, Keep, Prepared, ProveError, ResultFile, Settings,
-    SideMetrics, SizeHeld, Subject, SubjectError, Verdict, run,
+    SideMetrics, Subject, SubjectError, Verdict, run,
 };
 use hugeleaf_sys::{Kernel, Pid, RealKernel};
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, PageKind};
 
 /// A clock that only sleeping moves.
 #[derive(Default)]
@@ -117,15 +118,12 @@ impl Subject for Fake {
                 Arm::Base => 0.02,
             })
     }
-    fn page_sizes(&mut self) -> Result<Vec<SizeHeld>, SubjectError> {
-        Ok(vec![SizeHeld {
-            page_bytes: if *self.arm.lock().unwrap() == Arm::Large {
-                2 << 20
-            } else {
-                4096
-            },
-            kind: "thp".into(),
-            bytes: if self.lost { 3 << 28 } else { 1 << 30 },
+    fn page_sizes(&mut self) -> Result<Vec<Held>, SubjectError> {
+        let on_large = *self.arm.lock().unwrap() == Arm::Large;
+        Ok(vec![Held {
+            size: if on_large { "2M" } else { "4K" }.parse().unwrap(),
+            kind: PageKind::Thp,
+            bytes: Bytes(if self.lost { 3 << 28 } else { 1 << 30 }),
         }])
     }
     fn mapped(&mut self) -> Option<Bytes> {
@@ -322,12 +320,15 @@ fn a_clear_gain_is_found_and_memory_put_back() {
     assert_ne!(result.page_sizes.base, result.page_sizes.large);
     assert!(result.caveats.iter().any(|c| c.contains("contiguous")));
     assert!(result.caveats.iter().any(|c| c == "a note"));
-    assert_eq!(result.side_metrics[0].page_tables_bytes, Some(2 << 20));
-    assert_eq!(result.side_metrics[1].page_tables_bytes, Some(1 << 20));
-    for arm in &result.arms {
-        assert_eq!(arm.samples.len(), 8);
-        assert_eq!(arm.at_seconds.len(), 8);
-        assert_eq!(arm.coverage.len(), 8);
+    for (arm, tables) in [(Arm::Base, 2 << 20), (Arm::Large, 1 << 20)] {
+        let row = result.row(arm, "page tables").unwrap();
+        assert_eq!(row.values(), [f64::from(tables)]);
+        let samples = &result.samples(arm).unwrap().samples;
+        assert_eq!(samples.len(), 8);
+        for (pair, sample) in samples.iter().enumerate() {
+            assert_eq!(sample.round, Some(pair));
+            assert!(sample.at_seconds.is_some() && sample.coverage.is_some());
+        }
     }
 }
 
@@ -397,7 +398,8 @@ fn a_gauge_is_averaged_over_the_interval() {
     });
     let result = got.result.unwrap();
     assert_eq!(result.verdict, Verdict::Faster);
-    assert!((result.arms[1].samples[0] - 500.0).abs() < 5.0);
+    let large = result.samples(Arm::Large).unwrap();
+    assert!((large.samples[0].value - 500.0).abs() < 5.0);
 }
 
 #[test]
@@ -662,8 +664,8 @@ fn what_is_not_as_found_is_said() {
     let result = got.result.unwrap();
     let left = result.left.unwrap();
     assert!(!left.as_found);
-    assert_eq!(left.resident_before_bytes, 1 << 30);
-    assert_eq!(left.resident_after_bytes, 3 << 28);
+    assert_eq!(left.resident_before_bytes, Bytes(1 << 30));
+    assert_eq!(left.resident_after_bytes, Bytes(3 << 28));
     let says = |c: &String| c.contains("768M resident, and 1G before");
     assert!(result.caveats.iter().any(says), "{:?}", result.caveats);
     let got = experiment(Fake::new(Arm::Base), (1.2, 0.02), &settings(), unspoilt);
@@ -698,7 +700,8 @@ fn a_quantile_is_known_to_its_bucket_only() {
     assert_eq!(buckets.shared, Some([Some(0.02), Some(0.05)]));
     assert_eq!(buckets.instead.as_deref(), Some("http://h/#mean(x)"));
     assert!(result.caveats.iter().any(|c| c.contains("mean(x)")));
-    assert_eq!(result.arms[0].buckets[0], [Some(0.02), Some(0.05)]);
+    let base = result.samples(Arm::Base).unwrap();
+    assert_eq!(base.samples[0].bucket, Some([Some(0.02), Some(0.05)]));
     // Two buckets that do not touch: the arms differ by the gap between them at least.
     let got = experiment(Fake::new(Arm::Base), (1.0, 0.0), &settings(), |rate, _| {
         observed(rate, [0.0, 0.1, 0.2, 1.0], [0.9, 0.9, 0.95, 1.0]);
@@ -799,8 +802,8 @@ fn results_come_back_from_their_file() {
     assert_eq!(json["pairs"].as_array().unwrap().len(), result.pairs.len());
     let back = Results::read(&text).unwrap();
     let main = back.main().unwrap().name.clone();
-    for (arm, samples) in ["base", "large"].iter().zip(&result.arms) {
-        let row = back.row(arm, &[], &main).unwrap();
-        assert_eq!(row.values(), samples.samples);
+    for arm in [Arm::Base, Arm::Large] {
+        let row = back.row(arm.name(), &[], &main).unwrap();
+        assert_eq!(row, result.samples(arm).unwrap());
     }
 }

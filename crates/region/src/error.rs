@@ -120,6 +120,16 @@ impl MemoryError {
     }
 }
 
+/// Once more where a signal came in between and nothing was done (signal(7)).
+pub(crate) fn again<T>(mut call: impl FnMut() -> Result<T, SysError>) -> Result<T, SysError> {
+    loop {
+        match call() {
+            Err(error) if error.errno == Errno::INTR => {}
+            done => return done,
+        }
+    }
+}
+
 /// What to do after a system call that failed: most name a limit of the process, which no host-wide
 /// command shows.
 fn after(error: &SysError) -> &'static str {

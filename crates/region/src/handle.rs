@@ -6,12 +6,10 @@
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-use hugeleaf_sys::{
-    Advice, Errno, Memory, MemoryFile, RealKernel, Reserve, Sharing, Space, SysError,
-};
+use hugeleaf_sys::{Advice, Errno, Memory, MemoryFile, RealKernel, Reserve, Sharing, Space};
 use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Range};
 
-use crate::error::MemoryError;
+use crate::error::{MemoryError, again};
 use crate::populate;
 use crate::region::{Piece, Region};
 use crate::steps::Step;
@@ -43,6 +41,35 @@ pub(crate) fn bad(what: impl Into<String>) -> MemoryError {
     MemoryError::BadHandle(what.into())
 }
 
+/// The lines of a text, each of which says one thing.
+pub(crate) struct Lines<'a>(std::str::Lines<'a>);
+
+impl<'a> Lines<'a> {
+    /// Those behind the first, which says `begin` and the version.
+    pub(crate) fn of(
+        text: &'a str,
+        begin: &str,
+        version: u32,
+        else_said: &str,
+    ) -> Result<Lines<'a>, MemoryError> {
+        let mut lines = text.lines();
+        let first = lines.next().and_then(|line| line.strip_prefix(begin));
+        match first.and_then(|line| line.strip_prefix(' ')) {
+            Some(said) if said == version.to_string() => Ok(Lines(lines)),
+            Some(said) => Err(bad(format!(
+                "it is of version {said}, this library of {version}"
+            ))),
+            None => Err(bad(else_said)),
+        }
+    }
+
+    /// What the next line says behind its name.
+    pub(crate) fn word(&mut self, name: &str) -> Result<&'a str, MemoryError> {
+        let line = self.0.next().and_then(|line| line.strip_prefix(name));
+        line.ok_or_else(|| bad(format!("no line '{name}'")))
+    }
+}
+
 impl Description {
     pub(crate) fn text(&self) -> String {
         let mut text = format!(
@@ -60,27 +87,12 @@ impl Description {
 
     /// Reads what [`Description::text`] writes, and nothing else.
     pub(crate) fn parse(text: &str) -> Result<Description, MemoryError> {
-        let mut lines = text.lines();
-        match lines
-            .next()
-            .and_then(|line| line.strip_prefix("hugeleaf-region "))
-        {
-            Some(version) if version == VERSION.to_string() => {}
-            Some(version) => {
-                return Err(bad(format!(
-                    "it is of version {version}, this library of {VERSION}"
-                )));
-            }
-            None => return Err(bad("it is no region's")),
-        }
-        let mut word = |name: &str| {
-            let line = lines.next().and_then(|line| line.strip_prefix(name));
-            line.ok_or_else(|| bad(format!("no line '{name}'")))
-        };
-        let ladder = word("ladder ")?.parse().map_err(|e| bad(format!("{e}")))?;
-        let align = size_of(word("align ")?)?;
+        let mut lines = Lines::of(text, "hugeleaf-region", VERSION, "it is no region's")?;
+        let ladder = lines.word("ladder ")?.parse();
+        let ladder = ladder.map_err(|e| bad(format!("{e}")))?;
+        let align = size_of(lines.word("align ")?)?;
         let mut pieces = Vec::new();
-        for line in lines {
+        for line in lines.0 {
             if line == "end" {
                 return match pieces.is_empty() {
                     false => Ok(Description {
@@ -185,12 +197,10 @@ impl Handle {
     /// # Errors
     /// [`MemoryError::BadHandle`] where it is none, or the descriptors are not open here.
     pub fn from_inherited(line: &str) -> Result<Handle, MemoryError> {
-        let (numbers, text) = line
-            .split_once(';')
-            .ok_or_else(|| bad("it is no such line"))?;
-        let numbers = numbers
+        let parts = line
             .strip_prefix("fds")
-            .ok_or_else(|| bad("it is no such line"))?;
+            .and_then(|rest| rest.split_once(';'));
+        let (numbers, text) = parts.ok_or_else(|| bad("it is no such line"))?;
         let mut files = Vec::new();
         for number in numbers.split_ascii_whitespace() {
             let fd = number
@@ -202,16 +212,6 @@ impl Handle {
             text: text.replace(';', "\n"),
             files,
         })
-    }
-}
-
-/// Once more where a signal came in between and nothing was done (signal(7)).
-fn again<T>(mut call: impl FnMut() -> Result<T, SysError>) -> Result<T, SysError> {
-    loop {
-        match call() {
-            Err(error) if error.errno == Errno::INTR => {}
-            done => return done,
-        }
     }
 }
 
@@ -351,26 +351,34 @@ fn check(
     (length, page, kind): &(Bytes, PageSize, PageKind),
     base: PageSize,
 ) -> Result<(), MemoryError> {
-    let facts = memory
-        .look(file)
-        .map_err(|_| bad("a descriptor is no memory"))?;
     if *page < base || (*page == base) != (*kind == PageKind::Base) {
         return Err(bad(format!("no {kind} pages are of {page} here")));
     }
     let pool = (*kind == PageKind::Hugetlb).then_some(*page);
-    if facts.hugetlb != pool {
-        return Err(bad("a descriptor is of another kind of page than it says"));
-    }
-    if facts.length != *length || !facts.keeps_length {
-        return Err(bad(
-            "a descriptor has another length than it says, or can be cut",
-        ));
-    }
     // What is not there would be taken from the pool at a touch, or end in SIGBUS.
-    match facts.held >= *length {
+    match held_in(memory, file, pool, *length)? >= *length {
         true => Ok(()),
         false => Err(bad("a descriptor holds less memory than it says")),
     }
+}
+
+/// How much memory a descriptor holds, which must be of that kind and length for good.
+pub(crate) fn held_in(
+    memory: &Memory,
+    file: &MemoryFile,
+    pool: Option<PageSize>,
+    length: Bytes,
+) -> Result<Bytes, MemoryError> {
+    let facts = memory.look(file);
+    let facts = facts.map_err(|_| bad("a descriptor is no memory"))?;
+    if facts.hugetlb != pool {
+        return Err(bad("a descriptor is of another kind of page than it says"));
+    }
+    if facts.length != length || !facts.keeps_length {
+        let said = "a descriptor has another length than it says, or can be cut";
+        return Err(bad(said));
+    }
+    Ok(facts.held)
 }
 
 #[cfg(test)]

@@ -288,18 +288,29 @@ pub(crate) fn fill_here(space: &Space, part: Range, page: PageSize) -> Result<()
 }
 
 fn fill_one(space: &Space, chunk: Range) -> Result<(), Stopped> {
+    populate(space, chunk).map_err(|error| match is_short(&error) {
+        true => Stopped::NoPage(error),
+        false => Stopped::Failed(error),
+    })
+}
+
+/// Fills a range in by one call, whatever comes between.
+///
+/// # Errors
+/// Those of madvise(2).
+pub(crate) fn populate(space: &Space, part: Range) -> Result<(), SysError> {
     let mut tries = 0;
     loop {
-        match space.advise(chunk, Advice::PopulateWrite) {
-            Ok(()) => return Ok(()),
+        match space.advise(part, Advice::PopulateWrite) {
             Err(e) if matches!(e.errno, Errno::AGAIN | Errno::INTR) && tries < TRIES => tries += 1,
-            // EFAULT is what a fault that would be a SIGBUS comes to (madvise(2)).
-            Err(e) if matches!(e.errno, Errno::FAULT | Errno::NOMEM) => {
-                return Err(Stopped::NoPage(e));
-            }
-            Err(e) => return Err(Stopped::Failed(e)),
+            done => return done,
         }
     }
+}
+
+/// Whether a page was unavailable. EFAULT is what a fault that would be a SIGBUS comes to (madvise(2)).
+pub(crate) fn is_short(error: &SysError) -> bool {
+    matches!(error.errno, Errno::FAULT | Errno::NOMEM)
 }
 
 /// Makes huge pages of blocks that hold nothing yet. Shared memory is given them at a fault only

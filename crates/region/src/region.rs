@@ -204,67 +204,19 @@ impl Region {
     /// Extents of a piece of ordinary memory, by whether a huge page maps them.
     fn look_at(&self, piece: &Piece, extents: &mut Vec<Extent>) -> Result<(), MemoryError> {
         let map = self.pages_of(piece)?;
-        let first = extents.len();
-        let mut at = piece.range.start();
-        for run in &map.runs {
-            let Some(inside) = run.range.intersect(piece.range) else {
-                continue;
-            };
-            if let Ok(gap) = Range::new(at, inside.start()) {
-                self.push(piece, extents, first, gap, false, Bytes::ZERO);
-            }
-            at = inside.end();
-            let huge = run.state.has(PageState::HUGE);
-            let present = match run.state.has(PageState::PRESENT) {
-                true => inside.len(),
-                false => Bytes::ZERO,
-            };
-            self.push(piece, extents, first, inside, huge, present);
-        }
-        if let Ok(gap) = Range::new(at, piece.range.end()) {
-            self.push(piece, extents, first, gap, false, Bytes::ZERO);
-        }
-        if !map.huge_known {
-            let split = |why: &&mut Why| matches!(**why, Why::Split { .. });
-            let whys = extents[first..].iter_mut().filter_map(|e| e.why.as_mut());
-            let size = piece.step.size;
-            whys.filter(split)
-                .for_each(|why| *why = Why::NotTold { size });
-        }
-        Ok(())
-    }
-
-    /// Adds a range, joined with the one before it (from `first` on) where it is alike.
-    fn push(
-        &self,
-        piece: &Piece,
-        extents: &mut Vec<Extent>,
-        first: usize,
-        range: Range,
-        is_huge: bool,
-        resident: Bytes,
-    ) {
-        let (page, kind) = match self.huge {
-            Some(huge) if is_huge => (huge, PageKind::Thp),
-            _ => (self.base, PageKind::Base),
-        };
-        if extents.len() > first
-            && let Some(last) = extents.last_mut()
-            && last.kind == kind
-            && let Ok(joined) = Range::new(last.range.start(), range.end())
-        {
-            last.range = joined;
-            last.resident += resident;
-            return;
-        }
-        extents.push(Extent {
-            range,
+        let found = thp::by_page(&map, piece.range, self.base, self.huge);
+        extents.extend(found.into_iter().map(|found| Extent {
+            range: found.range,
             asked: self.asked,
-            page,
-            kind,
-            resident,
-            why: self.why_of(piece, page, kind),
-        });
+            page: found.page,
+            kind: found.kind,
+            resident: found.resident,
+            why: match self.why_of(piece, found.page, found.kind) {
+                Some(Why::Split { size }) if !map.huge_known => Some(Why::NotTold { size }),
+                why => why,
+            },
+        }));
+        Ok(())
     }
 
     /// Why a piece is on pages of `page` and not on what was asked for.
@@ -280,20 +232,17 @@ impl Region {
             return Some(why.clone());
         }
         // All of the piece was on its own pages when it was made.
-        Some(match page < piece.step.size {
-            true => Why::Split {
-                size: piece.step.size,
-            },
-            false => Why::Attached,
+        let size = piece.step.size;
+        Some(if page < size {
+            Why::Split { size }
+        } else {
+            Why::Attached
         })
     }
 
     fn lock(&self) -> Result<(), MemoryError> {
-        let ordinary = self
-            .pieces
-            .iter()
-            .filter(|piece| piece.step.kind != PageKind::Hugetlb);
-        for piece in ordinary {
+        let ordinary = |piece: &&Piece| piece.step.kind != PageKind::Hugetlb;
+        for piece in self.pieces.iter().filter(ordinary) {
             self.space.lock(piece.range).map_err(|error| {
                 let limited = matches!(error.errno, Errno::NOMEM | Errno::PERM | Errno::AGAIN);
                 // What is locked already counts too: only mlock(2) itself knows.
@@ -312,10 +261,7 @@ impl Region {
 
 /// How much of a range is in memory and in the page tables.
 fn present(map: &PageMap) -> Bytes {
-    let present = map
-        .runs
-        .iter()
-        .filter(|run| run.state.has(PageState::PRESENT));
+    let present = (map.runs.iter()).filter(|run| run.state.has(PageState::PRESENT));
     present.map(|run| run.range.len()).sum()
 }
 
@@ -475,12 +421,7 @@ impl Builder<'_> {
         let thp = |piece: &&Piece| piece.step.kind == PageKind::Thp;
         for piece in self.pieces.iter().filter(thp).filter(|_| steps.mandatory) {
             let map = thp::look(piece.range)?;
-            let large = map.runs.iter().filter(|r| r.state.has(PageState::HUGE));
-            let large: Bytes = large
-                .filter_map(|r| r.range.intersect(piece.range))
-                .map(Range::len)
-                .sum();
-            small += piece.range.len() - large;
+            small += piece.range.len() - thp::huge_in(&map, piece.range);
             self.why = self.why.take().or_else(|| piece.why.clone());
         }
         Ok(small)

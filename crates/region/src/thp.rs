@@ -1,12 +1,12 @@
 //! Extents on transparent huge pages, or on base pages.
 
 use hugeleaf_host::process::maps::{SmapsEntry, parse_smaps};
-use hugeleaf_host::{Host, Root};
+use hugeleaf_host::{Host, Root, ThpUse};
 use hugeleaf_sys::{
     Advice, Errno, Kernel, MemoryFile, PageMap, PageRun, PageState, RealKernel, Reserve,
     ScanDetail, Sharing, Space, SysError, own_page_map,
 };
-use hugeleaf_units::{PageKind, PageSize, Range};
+use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::error::MemoryError;
 use crate::extent::Why;
@@ -16,7 +16,7 @@ use crate::room::Room;
 use crate::steps::Step;
 
 /// How often a block that the kernel calls busy is tried.
-const TRIES: u32 = 5;
+const TRIES: u32 = 16;
 
 /// Maps and populates ordinary memory at `part`, on pages of `step` where they are available.
 ///
@@ -46,17 +46,7 @@ pub(crate) fn take(
         }
     };
     space.bind(part, &options.nodes)?;
-    let advice = match step.kind {
-        PageKind::Base if step.named => Some(Advice::NoHugePage),
-        // Where it is a fallback, khugepaged or a promotion may still better it.
-        PageKind::Base => None,
-        _ => Some(Advice::HugePage),
-    };
-    match advice.map(|advice| space.advise(part, advice)) {
-        // EINVAL: a kernel without THP, where base pages are all there is.
-        Some(Err(e)) if e.errno != Errno::INVAL => return Err(e.into()),
-        _ => {}
-    }
+    advise(space, part, step)?;
     let way = match step.kind {
         PageKind::Thp if sharing == Sharing::Shared && host.pmd_page.get() == Some(step.size) => {
             Method::Collapsing {
@@ -68,6 +58,21 @@ pub(crate) fn take(
     };
     filler.fill(space, part, step.size, way)?;
     Ok(file)
+}
+
+/// Advises the kernel that memory is for pages of a step.
+pub(crate) fn advise(space: &Space, part: Range, step: Step) -> Result<(), SysError> {
+    let advice = match step.kind {
+        PageKind::Base if step.named => Advice::NoHugePage,
+        // Where it is a fallback, khugepaged or a promotion may still better it.
+        PageKind::Base | PageKind::Hugetlb => return Ok(()),
+        PageKind::Thp => Advice::HugePage,
+    };
+    match space.advise(part, advice) {
+        // A kernel without THP, where base pages are all there is.
+        Err(e) if e.errno == Errno::INVAL => Ok(()),
+        advised => advised,
+    }
 }
 
 /// Collapses what of `part` is on base pages, block by block, and returns why the rest is not on
@@ -97,7 +102,11 @@ pub(crate) fn collapse(
     Ok(why)
 }
 
-fn collapse_one(space: &Space, block: Range) -> Result<(), Errno> {
+/// Collapses one block.
+///
+/// # Errors
+/// The kernel's answer, once it is another than that the block is busy.
+pub(crate) fn collapse_one(space: &Space, block: Range) -> Result<(), Errno> {
     let mut tries = 0;
     loop {
         match space.advise(block, Advice::Collapse) {
@@ -156,6 +165,68 @@ pub(crate) fn look(part: Range) -> Result<PageMap, SysError> {
     }
 }
 
+/// How much of a part is on huge pages.
+pub(crate) fn huge_in(map: &PageMap, part: Range) -> Bytes {
+    let huge = map.runs.iter().filter(|r| r.state.has(PageState::HUGE));
+    let huge = huge.filter_map(|r| r.range.intersect(part));
+    huge.map(Range::len).sum()
+}
+
+/// A range of ordinary memory, and the pages it is on.
+pub(crate) struct OnPages {
+    pub(crate) range: Range,
+    pub(crate) page: PageSize,
+    pub(crate) kind: PageKind,
+    pub(crate) resident: Bytes,
+}
+
+/// All of a part, by whether a huge page maps it.
+pub(crate) fn by_page(
+    map: &PageMap,
+    part: Range,
+    base: PageSize,
+    huge: Option<PageSize>,
+) -> Vec<OnPages> {
+    let mut found: Vec<OnPages> = Vec::new();
+    let mut add = |start: u64, end: u64, state: PageState| {
+        let Ok(range) = Range::new(start, end) else {
+            return;
+        };
+        let (page, kind) = match huge {
+            Some(huge) if state.has(PageState::HUGE) => (huge, PageKind::Thp),
+            _ => (base, PageKind::Base),
+        };
+        let resident = match state.has(PageState::PRESENT) {
+            true => range.len(),
+            false => Bytes::ZERO,
+        };
+        if let Some(last) = found.last_mut()
+            && last.kind == kind
+            && let Ok(joined) = Range::new(last.range.start(), end)
+        {
+            last.range = joined;
+            last.resident += resident;
+        } else {
+            found.push(OnPages {
+                range,
+                page,
+                kind,
+                resident,
+            });
+        }
+    };
+    let mut at = part.start();
+    for run in &map.runs {
+        if let Some(inside) = run.range.intersect(part) {
+            add(at, inside.start(), PageState::default());
+            add(inside.start(), inside.end(), run.state);
+            at = inside.end();
+        }
+    }
+    add(at, part.end(), PageState::default());
+    found
+}
+
 fn from_smaps(part: Range) -> Option<PageMap> {
     let entries = Root::live().parse("proc/self/smaps", parse_smaps);
     entries.known().map(|entries| by_mapping(part, entries))
@@ -190,23 +261,15 @@ fn by_mapping(part: Range, entries: &[SmapsEntry]) -> PageMap {
 /// What keeps pages of a size below a full huge page away; `None` where nothing does.
 pub(crate) fn knob_of(host: &Host, size: PageSize, sharing: Sharing) -> Option<Why> {
     let thp = host.thp.known()?;
-    let order = thp.orders.iter().find(|order| order.size == size)?;
-    let (value, file) = match sharing {
-        Sharing::Private => (order.anon_in_force(thp), "enabled"),
-        Sharing::Shared => (order.shmem_in_force(thp), "shmem_enabled"),
+    let order = thp.order(size)?;
+    let of = match sharing {
+        Sharing::Private => ThpUse::Private,
+        Sharing::Shared => ThpUse::Shared,
     };
-    let own = match sharing {
-        Sharing::Private => &order.anon,
-        Sharing::Shared => &order.shmem,
-    };
-    let folder = "/sys/kernel/mm/transparent_hugepage";
-    let kib = size.bytes().get() / 1024;
+    let value = order.in_force(thp, of);
     matches!(value, Some("never" | "deny")).then(|| Why::KnobOff {
         size,
-        path: match own.known().map(String::as_str) {
-            Some("inherit") => format!("{folder}/{file}"),
-            _ => format!("{folder}/hugepages-{kib}kB/{file}"),
-        },
+        path: order.file_in_force(of),
     })
 }
 

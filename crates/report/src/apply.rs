@@ -12,7 +12,7 @@ use hugeleaf_change::host::{
 use hugeleaf_host::Fact;
 use hugeleaf_units::Bytes;
 
-use crate::page::{Block, Cell, Command, Mark, Note, Page, Table};
+use crate::page::{Block, Cell, Command, Mark, Note, Page, Table, counted};
 
 pub use json::{apply_json, dry_run_json, list_json, undo_json};
 pub use todo::todo;
@@ -57,7 +57,7 @@ fn headline(outcome: &ApplyOutcome, asked: Asked<'_>) -> (String, Mark) {
         )
     });
     let parts = counts(
-        format!("{} made", steps_of(made)),
+        format!("{} made", counted(made, "step")),
         [
             (count(|s| s == State::Already), "already so"),
             (count(|s| s == State::NotReached), "not reached"),
@@ -81,13 +81,6 @@ fn counts<const N: usize>(first: String, others: [(usize, &str); N]) -> String {
     let others = others.map(|(n, what)| format!("{n} {what}"));
     let first = [first].into_iter().filter(|first| !first.is_empty());
     first.chain(others).collect::<Vec<_>>().join(", ")
-}
-
-fn steps_of(count: usize) -> String {
-    match count {
-        1 => "1 step".to_owned(),
-        n => format!("{n} steps"),
-    }
 }
 
 /// One line a step, and what is to be said of some.
@@ -192,7 +185,7 @@ pub fn dry_run(looked: &[Looked], obstacles: &[Obstacle], asked: Asked<'_>, syst
     }
     let count = |state| looked.iter().filter(|l| l.state == state).count();
     let parts = counts(
-        format!("would make {}", steps_of(count(State::WouldChange))),
+        format!("would make {}", counted(count(State::WouldChange), "step")),
         [
             (count(State::Already), "so already"),
             (count(State::NotApplicable), "not applicable here"),
@@ -292,18 +285,18 @@ pub fn undo_list(all: &[Applied]) -> Page {
         page.add("nothing was ever applied");
     }
     let table = Table::of(all)
-        .right("ID", |one| one.id)
-        .left("WHEN", |one| one.time.clone())
+        .right("ID", |one| one.head.id)
+        .left("WHEN", |one| one.head.time.clone())
         .left("STATE", |one| standing(one))
         .right("STEPS", |one| begun(one))
-        .left("PLAN", |one| one.plan_file.clone());
+        .left("PLAN", |one| one.head.plan_file.clone());
     page.add(table);
     for one in all {
         for damage in &one.damage {
             page.add(format!("journal: {damage}"));
         }
-        if let Some(reason) = &one.forced {
-            page.add(format!("{}: forced: {reason}", one.id));
+        if let Some(reason) = &one.head.forced {
+            page.add(format!("{}: forced: {reason}", one.head.id));
         }
     }
     page
@@ -311,7 +304,7 @@ pub fn undo_list(all: &[Applied]) -> Page {
 
 /// How many steps were begun.
 fn begun(one: &Applied) -> usize {
-    one.steps.iter().filter(|s| s.before.is_some()).count()
+    one.steps.iter().filter(|s| s.begun.is_some()).count()
 }
 
 /// How an apply stands, in a word or two.

@@ -44,25 +44,32 @@ pub fn page(results: &Results) -> Page {
 /// The same with what a reader on another machine asks for: the host, the settings and the command.
 pub fn whole_page(results: &Results) -> Page {
     let mut page = page(results);
-    page.add(circumstances(results));
+    page.add(circumstances(
+        &results.experiment.started,
+        &results.host,
+        &results.settings,
+        &results.command,
+    ));
     page
 }
 
 /// When, where and how it was measured.
-pub(crate) fn circumstances(results: &Results) -> Section {
-    let mut facts = vec![(
-        "started".to_owned(),
-        Cell::from(&results.experiment.started),
-    )];
-    facts.extend(shown(&results.host));
-    facts.extend(shown(&results.settings));
-    let knobs = results.settings.get("knobs").and_then(Json::as_array);
+pub(crate) fn circumstances(
+    started: &str,
+    host: &Map<String, Json>,
+    settings: &Map<String, Json>,
+    command: &[String],
+) -> Section {
+    let mut facts = vec![("started".to_owned(), Cell::from(started))];
+    facts.extend(shown(host));
+    facts.extend(shown(settings));
+    let knobs = settings.get("knobs").and_then(Json::as_array);
     let text = |knob: &Json, field: &str| knob[field].as_str().unwrap_or_default().to_owned();
     let knobs = knobs.into_iter().flatten();
     facts.extend(knobs.map(|knob| (text(knob, "name"), text(knob, "value").into())));
-    let command = match results.command.is_empty() {
+    let command = match command.is_empty() {
         true => Vec::new(),
-        false => vec![Command::new("", results.command.join(" "))],
+        false => vec![Command::new("", command.join(" "))],
     };
     let blocks = vec![facts.into(), command.into()];
     Section::new("Host, settings, command", blocks)
@@ -185,6 +192,50 @@ impl<'a> Group<'a> {
         Section::new(self.title(&main.name), blocks)
     }
 
+    /// A row each of these quantities at each of their places, a column an arm; `named` says whether a row begins with
+    /// the name of its quantity.
+    fn table(
+        &self,
+        named: bool,
+        quantities: &[&Quantity],
+        arms: &[&str],
+        cell: impl Fn(&str, &[&Place], &Quantity) -> Option<String>,
+    ) -> Table {
+        let mut rows = Vec::new();
+        for quantity in quantities {
+            let places = self.places(quantity).into_iter();
+            rows.extend(places.map(|place| (*quantity, place)));
+        }
+        let heads = rows
+            .iter()
+            .map(|row| &row.1)
+            .max_by_key(|place| place.len());
+        let heads = heads.cloned().unwrap_or_default();
+        let mut table = Table::new();
+        for head in named
+            .then(|| "WHAT".to_owned())
+            .into_iter()
+            .chain(heads.iter().map(|p| p.head()))
+        {
+            table = table.left(head.to_uppercase());
+        }
+        for arm in arms {
+            table = table.right(arm.to_uppercase());
+        }
+        for (quantity, place) in &rows {
+            let name = named.then(|| Cell::from(&quantity.name));
+            let at = (0..heads.len()).map(|n| match place.get(n) {
+                Some(place) => Cell::from(place.value.to_string()),
+                None => Cell::empty(),
+            });
+            let cells = arms
+                .iter()
+                .map(|arm| Cell::from(cell(arm, place, quantity)));
+            table.row(name.into_iter().chain(at).chain(cells));
+        }
+        table
+    }
+
     /// A row a place, a column an arm; `cell` has the row of the first arm, of others than that, too. A column of
     /// which nothing can be said is left out.
     fn grid(
@@ -196,27 +247,20 @@ impl<'a> Group<'a> {
         let arms = self.arms(results, quantity);
         let places = self.places(quantity);
         let first = arms.first().copied().unwrap_or_default();
-        let cell = |arm: &str, place: &[&Place]| {
+        let cell = |arm: &str, place: &[&Place], quantity: &Quantity| {
             let held = self.row(first, place, quantity).filter(|_| arm != first);
             cell(held, self.row(arm, place, quantity)?)
         };
-        let has = |arm: &&&str| places.iter().any(|place| cell(arm, place).is_some());
-        let arms: Vec<&&str> = arms.iter().filter(has).collect();
-        let heads = places.first().cloned().unwrap_or_default();
-        let mut table = heads.iter().fold(Table::new(), |table, place| {
-            table.left(place.head().to_uppercase())
-        });
-        for arm in &arms {
-            table = table.right(arm.to_uppercase());
-        }
-        for place in places.iter().filter(|_| !arms.is_empty()) {
-            let at = place
+        let has = |arm: &&str| {
+            places
                 .iter()
-                .map(|place| Cell::from(place.value.to_string()));
-            let cells = arms.iter().map(|arm| Cell::from(cell(arm, place)));
-            table.row(at.chain(cells));
+                .any(|place| cell(arm, place, quantity).is_some())
+        };
+        let arms: Vec<&str> = arms.iter().copied().filter(has).collect();
+        match arms.is_empty() {
+            true => Table::new(),
+            false => self.table(false, &[quantity], &arms, cell),
         }
-        table
     }
 
     /// A row an arm.
@@ -263,36 +307,10 @@ impl<'a> Group<'a> {
         };
         let arms = results.arms.iter().map(|arm| arm.name.as_str());
         let arms: Vec<&str> = arms.filter(has).collect();
-        let heads: Vec<&Place> = (quantities.iter())
-            .flat_map(|q| self.places(q))
-            .max_by_key(Vec::len)
-            .unwrap_or_default();
-        let mut table = Table::new().left("WHAT");
-        for place in &heads {
-            table = table.left(place.head().to_uppercase());
-        }
-        for arm in &arms {
-            table = table.right(arm.to_uppercase());
-        }
-        for quantity in quantities {
-            for place in self.places(quantity) {
-                let at = (0..heads.len()).map(|n| {
-                    place
-                        .get(n)
-                        .map_or_else(Cell::empty, |p| p.value.to_string().into())
-                });
-                let cells = arms.iter().map(|arm| {
-                    let spread = self.row(arm, &place, quantity)?.spread()?;
-                    Some(value(spread.median, &quantity.unit))
-                });
-                table.row(
-                    [Cell::from(&quantity.name)]
-                        .into_iter()
-                        .chain(at)
-                        .chain(cells.map(Cell::from)),
-                );
-            }
-        }
+        let mut table = self.table(true, &quantities, &arms, |arm, place, quantity| {
+            let spread = self.row(arm, place, quantity)?.spread()?;
+            Some(value(spread.median, &quantity.unit))
+        });
         table.limit = Some(crate::page::Limit {
             rows: MOST_ROWS,
             others: String::new(),
@@ -325,81 +343,79 @@ impl<'a> Group<'a> {
             }
             Some(point)
         };
-        match &declared.x {
-            Some(x) => self.curves(declared, quantity, (x, &arms), point),
-            None => self.bars(declared, quantity, &arms, point),
-        }
+        let in_words = |y: f64| match declared.over_first {
+            true => times(y),
+            false => value(y, &quantity.unit),
+        };
+        let (kind, (x, series)) = match &declared.x {
+            Some(x) => {
+                // The first arm over itself is the line at 1.
+                let arms = &arms[usize::from(declared.over_first)..];
+                (ChartKind::Curves, self.curves(quantity, x, arms, point)?)
+            }
+            None => (
+                ChartKind::Bars,
+                self.bars(declared, quantity, &arms, point, in_words)?,
+            ),
+        };
+        let over = declared.over_first.then(|| format!("over {first}"));
+        Some(Chart {
+            title: self.title(&declared.title),
+            kind,
+            x,
+            y: level(quantity, over.as_deref(), kind),
+            series,
+        })
     }
 
+    /// A curve an arm, by place; `None` where there is none.
     fn curves(
         &self,
-        declared: &Declared,
         quantity: &Quantity,
-        (x, arms): (&str, &[&str]),
+        x: &str,
+        arms: &[&str],
         point: impl Fn(&Row, f64) -> Option<Point>,
-    ) -> Option<Chart> {
+    ) -> Option<(Axis, Vec<Series>)> {
         let place = |row: &Row| row.at.iter().find(|place| place.name == x).cloned();
         let of_arm = |arm: &&str| {
-            let rows = self
-                .rows
-                .iter()
-                .filter(|r| r.arm == *arm && r.quantity.name == quantity.name);
-            let points = rows
-                .filter_map(|row| point(row, place(row)?.value.as_f64()?))
-                .collect();
-            Series {
-                name: (*arm).to_owned(),
-                points,
-            }
+            let is_it = |r: &&&Row| r.arm == *arm && r.quantity.name == quantity.name;
+            let rows = self.rows.iter().filter(is_it);
+            let points = rows.filter_map(|row| point(row, place(row)?.value.as_f64()?));
+            series(arm, points.collect())
         };
-        // The first arm over itself is the line at 1.
-        let series: Vec<Series> = arms
-            .iter()
-            .skip(usize::from(declared.over_first))
-            .map(of_arm)
-            .collect();
+        let series: Vec<Series> = arms.iter().map(of_arm).collect();
         if series.iter().all(|series| series.points.len() < 2) {
             return None;
         }
         let mut steps: Vec<(f64, String)> = Vec::new();
         for place in self.rows.iter().filter_map(|row| place(row)) {
             let value = place.value.as_f64()?;
-            if steps
-                .iter()
-                .all(|(known, _)| known.total_cmp(&value).is_ne())
-            {
+            if steps.iter().all(|known| known.0.total_cmp(&value).is_ne()) {
                 steps.push((value, place.value.to_string()));
             }
         }
         let x = Axis {
             name: Place::number(x, 0).head(),
-            unit: if x.ends_with("_bytes") {
-                Unit::Bytes
-            } else {
-                Unit::Number
+            unit: match x.ends_with("_bytes") {
+                true => Unit::Bytes,
+                false => Unit::Number,
             },
             scale: Scale::Binary,
             steps,
             ..Axis::default()
         };
-        let over = declared.over_first.then(|| format!("over {}", arms[0]));
-        let y = level(quantity, over.as_deref(), ChartKind::Curves);
-        Some(Chart {
-            title: self.chart_title(declared),
-            kind: ChartKind::Curves,
-            x,
-            y,
-            series,
-        })
+        Some((x, series))
     }
 
+    /// A bar an arm, with what others have published next to them; `None` where there is none.
     fn bars(
         &self,
         declared: &Declared,
         quantity: &Quantity,
         arms: &[&str],
         point: impl Fn(&Row, f64) -> Option<Point>,
-    ) -> Option<Chart> {
+        in_words: impl Fn(f64) -> String,
+    ) -> Option<(Axis, Vec<Series>)> {
         let mut steps: Vec<(f64, String)> = Vec::new();
         let mut at = |name: &str| {
             #[allow(clippy::cast_precision_loss)] // arms are few
@@ -407,25 +423,17 @@ impl<'a> Group<'a> {
             steps.push((x, name.to_owned()));
             x
         };
-        let in_words = |y: f64| match declared.over_first {
-            true => times(y),
-            false => value(y, &quantity.unit),
-        };
         let noted = |point: Point| Point {
             note: in_words(point.y),
             ..point
         };
         let of_arm = |arm: &&str| {
             let row = self.row(arm, &[], quantity)?;
-            let samples = if declared.over_first {
-                Vec::new()
-            } else {
-                row.values()
-            };
-            Some(Point {
-                samples,
-                ..noted(point(row, at(arm))?)
-            })
+            let mut point = noted(point(row, at(arm))?);
+            if !declared.over_first {
+                point.samples = row.values();
+            }
+            Some(point)
         };
         let measured: Vec<Point> = arms.iter().filter_map(of_arm).collect();
         if measured.is_empty() {
@@ -439,29 +447,19 @@ impl<'a> Group<'a> {
                 ..Point::default()
             })
         });
-        let published = published.collect();
-        let series = [("measured", measured), ("as published", published)];
-        let series = series.map(|(name, points)| Series {
-            name: name.to_owned(),
-            points,
-        });
+        let published = series("as published", published.collect());
         let x = Axis {
             steps,
             ..Axis::default()
         };
-        let over = declared.over_first.then(|| format!("over {}", arms[0]));
-        let y = level(quantity, over.as_deref(), ChartKind::Bars);
-        Some(Chart {
-            title: self.chart_title(declared),
-            kind: ChartKind::Bars,
-            x,
-            y,
-            series: series.into(),
-        })
+        Some((x, vec![series("measured", measured), published]))
     }
+}
 
-    fn chart_title(&self, declared: &Declared) -> String {
-        self.title(&declared.title)
+pub(crate) fn series(name: &str, points: Vec<Point>) -> Series {
+    Series {
+        name: name.to_owned(),
+        points,
     }
 }
 
@@ -650,14 +648,17 @@ pub(crate) fn value(value: f64, unit: &str) -> String {
         "µs" => duration(value / 1e6),
         "ns" => duration(value / 1e9),
         // A growth can be below nothing.
-        "bytes" => {
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            let bytes = Bytes(value.abs().round() as u64);
-            format!("{}{bytes}", if value < 0.0 { "-" } else { "" })
-        }
+        "bytes" if value < 0.0 => format!("-{}", bytes(-value)),
+        "bytes" => bytes(value).to_string(),
         "" => short(value),
         unit => format!("{} {unit}", short(value)),
     }
+}
+
+/// Whole bytes; nothing is less than none.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+pub(crate) fn bytes(value: f64) -> Bytes {
+    Bytes(value.round() as u64)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! `hugeleaf compare`: two results, or two arms of one.
 
-use hugeleaf_proof::compare::{Compared, ComparedRow, Note as Difference, Side};
-use hugeleaf_proof::rows::{Kind, Place, Results, Value as Reported};
+use hugeleaf_proof::compare::{Compared, ComparedRow, Side};
+use hugeleaf_proof::rows::{Kind, Place, Results};
 use hugeleaf_proof::stats::{Better, Verdict};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::bench::value;
 use crate::json::answer;
@@ -59,11 +59,8 @@ impl Shown<'_> {
              or there is none"
         );
         notes.push(Note::new("equal", equal));
-        let differences = self.compared.notes.iter().zip(1..);
-        notes.extend(
-            differences
-                .map(|(note, id): (_, usize)| Note::new(format!("note {id}"), in_words(note))),
-        );
+        let bearing = self.compared.notes.iter();
+        notes.extend(bearing.map(|note| Note::new(format!("note {}", note.id), &note.text)));
         let caveats = self.compared.caveats.iter();
         notes.extend(caveats.map(|caveat| Note::new("note", caveat)));
         notes
@@ -74,21 +71,19 @@ impl Shown<'_> {
         let measured = self.a.0;
         let main = measured.main();
         let [a, b] = self.sides();
-        answer(&Answer {
-            experiment: About {
-                name: &measured.experiment.name,
-                unit: main.map(|q| q.unit.as_str()),
-                better: main.map(|q| q.better),
+        answer(&json!({
+            "experiment": {
+                "name": measured.experiment.name,
+                "unit": main.map(|q| &q.unit),
+                "better": main.map(|q| q.better),
             },
-            a,
-            b,
-            equal: self.compared.equal,
-            rows: self.compared.rows.iter().map(RowAnswer::of).collect(),
-            notes: (self.compared.notes.iter().zip(1..))
-                .map(|(note, id)| NoteAnswer::of(id, note))
-                .collect(),
-            caveats: &self.compared.caveats,
-        })
+            "a": a,
+            "b": b,
+            "equal": self.compared.equal,
+            "rows": self.compared.rows,
+            "notes": self.compared.notes,
+            "caveats": self.compared.caveats,
+        }))
     }
 
     /// `chase (ns, lower is better): thp:2M over base`.
@@ -116,129 +111,12 @@ impl Shown<'_> {
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
-    experiment: About<'a>,
-    a: SideAnswer<'a>,
-    b: SideAnswer<'a>,
-    equal: f64,
-    rows: Vec<RowAnswer<'a>>,
-    notes: Vec<NoteAnswer<'a>>,
-    caveats: &'a [String],
-}
-
-#[derive(Serialize)]
-struct About<'a> {
-    name: &'a str,
-    unit: Option<&'a str>,
-    better: Option<Better>,
-}
-
-#[derive(Serialize)]
 struct SideAnswer<'a> {
     file: &'a str,
     arm: Option<&'a str>,
     started: &'a str,
     is_interrupted: bool,
     command: &'a [String],
-}
-
-#[derive(Serialize)]
-struct NoteAnswer<'a> {
-    id: usize,
-    text: String,
-    name: Option<&'a str>,
-    a: Option<Value>,
-    b: Option<Value>,
-}
-
-impl NoteAnswer<'_> {
-    fn of(id: usize, note: &Difference) -> NoteAnswer<'_> {
-        let (name, a, b) = match note {
-            Difference::Says(_) => (None, None, None),
-            Difference::Differs { name, a, b } => (Some(name.as_str()), a.as_ref(), b.as_ref()),
-        };
-        NoteAnswer {
-            id,
-            text: in_words(note),
-            name,
-            a: a.map(Reported::to_json),
-            b: b.map(Reported::to_json),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct RowAnswer<'a> {
-    arm: Option<&'a str>,
-    at: Map<String, Value>,
-    what: &'a str,
-    unit: &'a str,
-    better: String,
-    is_main: bool,
-    a: Option<Measured<'a>>,
-    b: Option<Measured<'a>>,
-    ratio: Option<f64>,
-    effect: Option<Value>,
-    verdict: Option<String>,
-    notes: Vec<usize>,
-}
-
-#[derive(Serialize)]
-struct Measured<'a> {
-    median: f64,
-    low: Option<f64>,
-    high: Option<f64>,
-    samples: &'a [f64],
-}
-
-impl RowAnswer<'_> {
-    fn of(row: &ComparedRow) -> RowAnswer<'_> {
-        let place = |place: &Place| (place.name.clone(), place.value.to_json());
-        let effect = row.effect.as_ref().map(|e| {
-            json!({
-                "ratio": e.ratio, "low": e.low, "high": e.high, "confidence": e.confidence,
-                "method": e.method,
-            })
-        });
-        RowAnswer {
-            arm: row.arm.as_deref(),
-            at: row.at.iter().map(place).collect(),
-            what: &row.quantity.name,
-            unit: &row.quantity.unit,
-            better: row.quantity.better.to_string(),
-            is_main: row.quantity.main,
-            a: row.a.as_ref().map(Measured::of),
-            b: row.b.as_ref().map(Measured::of),
-            ratio: row.ratio,
-            effect,
-            verdict: row.verdict.map(|verdict| verdict.to_string()),
-            notes: row.notes.iter().map(|at| at + 1).collect(),
-        }
-    }
-}
-
-impl Measured<'_> {
-    fn of(side: &Side) -> Measured<'_> {
-        Measured {
-            median: side.spread.median,
-            low: side.spread.low,
-            high: side.spread.high,
-            samples: &side.samples,
-        }
-    }
-}
-
-fn in_words(note: &Difference) -> String {
-    match note {
-        Difference::Says(text) => text.clone(),
-        Difference::Differs { name, a, b } => {
-            let value = |value: &Option<Reported>| match value {
-                Some(value) => value.to_string(),
-                None => "not reported".to_owned(),
-            };
-            format!("{name}: {} in A, {} in B", value(a), value(b))
-        }
-    }
 }
 
 /// All rows where they are asked for; else those that are good or bad, of too many the main ones and what changed, and
@@ -348,9 +226,9 @@ fn word(row: &ComparedRow) -> &'static str {
     }
 }
 
-/// Numbers of notes, from 1: `1-3,5`.
+/// Ids of notes: `1-3,5`.
 fn ranges(notes: &[usize]) -> String {
-    let mut notes: Vec<usize> = notes.iter().map(|at| at + 1).collect();
+    let mut notes = notes.to_vec();
     notes.sort_unstable();
     notes.dedup();
     let parts = notes.chunk_by(|a, b| a + 1 == *b);
@@ -369,7 +247,7 @@ mod tests {
     #[test]
     fn numbers_of_notes_are_short() {
         assert_eq!(ranges(&[]), "");
-        assert_eq!(ranges(&[4, 0, 1, 2, 4]), "1-3,5");
+        assert_eq!(ranges(&[5, 1, 2, 3, 5]), "1-3,5");
     }
 
     #[test]

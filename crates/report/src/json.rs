@@ -22,7 +22,7 @@
 
 use hugeleaf_host::fact::UNREADABLE;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// The version of every JSON answer; raised when a field changes its meaning or goes.
 pub const SCHEMA: u64 = 1;
@@ -30,13 +30,24 @@ pub const SCHEMA: u64 = 1;
 /// A whole answer as text, indented, the last line ended: `"schema"` and the fields of the model, which
 /// must be a struct.
 pub fn answer(model: &impl Serialize) -> String {
-    let mut whole = Map::new();
-    whole.insert("schema".to_owned(), SCHEMA.into());
-    if let Value::Object(fields) = value(model) {
-        whole.extend(fields);
-    }
+    let whole = both(json!({ "schema": SCHEMA }), model);
     // `{:#}` is indented JSON; it cannot fail on values made in memory.
-    format!("{:#}\n", Value::Object(whole))
+    format!("{:#}\n", value(&whole))
+}
+
+/// The fields of one model, and then those of another: what a model writes, and what a view has to say of it.
+pub fn both(first: impl Serialize, second: impl Serialize) -> Value {
+    let mut all = fields(first);
+    all.extend(fields(second));
+    Value::Object(all)
+}
+
+/// A model's own fields; none of what is no struct, which no model is.
+pub(crate) fn fields(model: impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(model) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    }
 }
 
 /// A model as it stands in an answer.
@@ -88,7 +99,6 @@ mod tests {
     use super::*;
     use hugeleaf_host::{Fact, Held, ReadError};
     use hugeleaf_units::{Bytes, PageKind};
-    use serde_json::json;
 
     #[test]
     fn a_model_says_what_is_known_absent_and_unreadable() {

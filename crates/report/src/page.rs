@@ -23,8 +23,8 @@ pub use cell::{Cell, Mark, Value};
 pub use chart::{Axis, Chart, ChartKind, Flames, Frame, Point, Scale, Series, Unit};
 #[cfg(test)]
 pub(crate) use html::needs_nothing;
-pub(crate) use number::{duration, number, ratio, short, thousands, time};
-pub use text::{Paint, PaintedLine, View, clean};
+pub(crate) use number::{counted, duration, listed, number, ratio, short, thousands, time};
+pub use text::{Paint, PaintedLine, View};
 
 /// All that a command says. Names in it are as the host has them: a renderer writes out what its
 /// reader would act on.
@@ -217,17 +217,36 @@ impl Section {
         self
     }
 
+    /// The same with sentences at its end.
+    #[must_use]
+    pub fn noted(mut self, notes: impl IntoIterator<Item = String>) -> Section {
+        for note in notes {
+            push(&mut self.blocks, note.into());
+        }
+        self
+    }
+
     /// The same with so many rows of each table at first; `all` is how to see the others.
     #[must_use]
     pub fn limited_to(mut self, rows: usize, all: &str) -> Section {
         self.blocks = (self.blocks.into_iter())
             .map(|block| match block {
-                Block::Table(table) => Block::Table(table.limited_to(rows, all)),
+                Block::Table(table) => Block::Table(table.limited(rows, "", all)),
                 Block::Section(section) => Block::Section(section.limited_to(rows, all)),
                 other => other,
             })
             .collect();
         self
+    }
+}
+
+/// How a line of a file or of a difference is meant.
+fn line_mark(line: &str) -> Mark {
+    match line.as_bytes().first() {
+        Some(b'+') => Mark::Good,
+        Some(b'-') => Mark::Bad,
+        Some(b'@') => Mark::Dim,
+        _ => Mark::Plain,
     }
 }
 
@@ -310,23 +329,17 @@ impl Table {
         self
     }
 
-    /// Shows so many rows at first.
+    /// Shows so many rows at first; what is to be known of the others, and how to see them.
     #[must_use]
-    pub fn limited(mut self, rows: usize, others: impl Into<String>) -> Table {
+    pub fn limited(
+        mut self,
+        rows: usize,
+        others: impl Into<String>,
+        all: impl Into<String>,
+    ) -> Table {
         self.limit = Some(Limit {
             rows,
             others: others.into(),
-            all: String::new(),
-        });
-        self
-    }
-
-    /// Shows so many rows at first; `all` is how to see the others.
-    #[must_use]
-    pub fn limited_to(mut self, rows: usize, all: impl Into<String>) -> Table {
-        self.limit = Some(Limit {
-            rows,
-            others: String::new(),
             all: all.into(),
         });
         self
@@ -341,6 +354,11 @@ pub struct TableOf<T> {
 }
 
 impl<T> TableOf<T> {
+    /// What the rows are of.
+    pub fn items(&self) -> &[T] {
+        &self.items
+    }
+
     /// Adds a column of names or sentences.
     #[must_use]
     pub fn left<C: Into<Cell>>(self, name: impl Into<String>, cell: impl Fn(&T) -> C) -> Self {
@@ -392,20 +410,6 @@ impl<T> TableOf<T> {
     #[must_use]
     pub fn narrow(mut self, narrow: Narrow) -> Self {
         self.table = self.table.narrow(narrow);
-        self
-    }
-
-    /// Shows so many rows at first.
-    #[must_use]
-    pub fn limited(mut self, rows: usize, others: impl Into<String>) -> Self {
-        self.table = self.table.limited(rows, others);
-        self
-    }
-
-    /// Shows so many rows at first; `all` is how to see the others.
-    #[must_use]
-    pub fn limited_to(mut self, rows: usize, all: impl Into<String>) -> Self {
-        self.table = self.table.limited_to(rows, all);
         self
     }
 

@@ -2,15 +2,17 @@
 //! the same as JSON.
 
 use hugeleaf_change::host::{Looked, Obstacle, Place, StepOutcome};
-use hugeleaf_units::{Bytes, Pages};
+use hugeleaf_units::Pages;
 use hugeleaf_verdict::plan::{
-    BasePages, ForDemand, ForHost, ForPool, ForService, Knob, Needs, PagesOf, Plan, What,
-    demand_lines, kind_name, needs, sum_pages,
+    ForPool, ForService, Knob, Needs, Plan, What, demand_lines, needs, sum_pages,
 };
 use serde::Serialize;
+use serde_json::{Value as Json, json};
 
-use crate::json::answer;
-use crate::page::{Block, Cell, Command, Mark, Note, Page, Section, Table, TableOf};
+use crate::json::{answer, both};
+use crate::page::{
+    Block, Cell, Command, Mark, Note, Page, Section, Table, TableOf, counted, listed,
+};
 
 /// A plan, and its steps held against the host.
 #[derive(Debug, Clone, Copy)]
@@ -77,40 +79,22 @@ impl Planned<'_> {
 
     /// The same as JSON.
     pub fn json(&self) -> String {
-        #[derive(Serialize)]
-        struct Answer<'a> {
-            file: Option<&'a str>,
-            host: &'a ForHost,
-            base: BaseAnswer<'a>,
-            services: Vec<ServiceAnswer<'a>>,
-            pools: &'a [ForPool],
-            knobs: &'a [Knob],
-            rights: Vec<Right<'a>>,
-            steps: Vec<StepAnswer>,
-            obstacles: Vec<String>,
-            force: Option<&'a str>,
-            notes: &'a [String],
-            unread: &'a [String],
-        }
         let plan = self.plan;
-        answer(&Answer {
-            file: self.written,
-            host: &plan.host,
-            base: BaseAnswer {
-                base: &plan.base,
-                in_pools_bytes: plan.in_pools(),
-                left_bytes: plan.left(),
-            },
-            services: plan.services.iter().map(ServiceAnswer::of).collect(),
-            pools: &plan.pools,
-            knobs: &plan.knobs,
-            rights: lacks(plan),
-            steps: self.steps.iter().map(StepAnswer::of).collect(),
-            obstacles: self.obstacles.iter().map(ToString::to_string).collect(),
-            force: plan.force.as_deref(),
-            notes: &plan.notes,
-            unread: self.unread,
-        })
+        let sums = json!({ "in_pools_bytes": plan.in_pools(), "left_bytes": plan.left() });
+        answer(&json!({
+            "file": self.written,
+            "host": plan.host,
+            "base": both(&plan.base, sums),
+            "services": plan.services.iter().map(service_answer).collect::<Json>(),
+            "pools": plan.pools,
+            "knobs": plan.knobs,
+            "rights": lacks(plan),
+            "steps": self.steps.iter().map(step_answer).collect::<Json>(),
+            "obstacles": self.obstacles.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "force": plan.force,
+            "notes": plan.notes,
+            "unread": self.unread,
+        }))
     }
 }
 
@@ -121,24 +105,18 @@ fn dry_run(file: &str) -> String {
 fn head(plan: &Plan) -> String {
     let host = &plan.host;
     let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "?".to_owned());
-    let nodes = match host.nodes.len() {
-        1 => "1 node".to_owned(),
-        n => format!("{n} nodes"),
-    };
-    let whom = host
-        .name
-        .as_ref()
-        .map_or(String::new(), |name| format!(" for {name}"));
     format!(
-        "Plan{whom}: Linux {} {}, {} on {nodes}",
+        "Plan{}: Linux {} {}, {} on {}",
+        listed(" for ", &host.name),
         known(&host.kernel),
         known(&host.arch),
-        host.memory
+        host.memory,
+        counted(host.nodes.len(), "node")
     )
 }
 
 fn service(service: &ForService) -> Block {
-    let mut about = vec![kind_name(service.kind).to_owned()];
+    let mut about = vec![service.kind.name().to_owned()];
     about.extend(service.unit.as_ref().map(|unit| format!("unit {unit}")));
     about.extend(service.user.as_ref().map(|user| format!("user {user}")));
     let demands = service.demands.iter().map(|demand| Note {
@@ -296,71 +274,27 @@ fn after(looked: &Looked) -> String {
 }
 
 /// A step as it would be made.
-#[derive(Serialize)]
-struct StepAnswer {
-    #[serde(flatten)]
-    step: StepOutcome,
-    needs: Option<String>,
+fn step_answer(looked: &Looked) -> Json {
+    let step = StepOutcome {
+        after: Some(looked.wanted.clone()),
+        needs: Needs::Nothing,
+        ..StepOutcome::of(looked)
+    };
+    both(step, json!({ "needs": needs(&looked.step.needs) }))
 }
 
-impl StepAnswer {
-    fn of(looked: &Looked) -> StepAnswer {
-        StepAnswer {
-            step: StepOutcome {
-                after: Some(looked.wanted.clone()),
-                needs: Needs::Nothing,
-                ..StepOutcome::of(looked)
-            },
-            needs: needs(&looked.step.needs),
-        }
-    }
-}
-
-/// A service with what it comes to.
-#[derive(Serialize)]
-struct ServiceAnswer<'a> {
-    #[serde(flatten)]
-    service: &'a ForService,
-    asked: Vec<PagesOf>,
-    got: Vec<PagesOf>,
-    short_pages: Pages,
-    reason: Option<&'static str>,
-    demands: Vec<DemandAnswer<'a>>,
-}
-
-/// A demand with the sum in words.
-#[derive(Serialize)]
-struct DemandAnswer<'a> {
-    #[serde(flatten)]
-    demand: &'a ForDemand,
-    arithmetic: Vec<String>,
-}
-
-impl ServiceAnswer<'_> {
-    fn of(service: &ForService) -> ServiceAnswer<'_> {
-        let got = sum_pages(service.demands.iter().flat_map(|d| &d.pages));
-        let missing = sum_pages(service.demands.iter().flat_map(|d| &d.missing));
-        let short = missing.iter().map(|p| p.pages.get()).sum();
-        let demand = |demand| DemandAnswer {
-            demand,
-            arithmetic: demand_lines(demand),
-        };
-        ServiceAnswer {
-            service,
-            asked: sum_pages(got.iter().chain(&missing)),
-            got,
-            short_pages: Pages(short),
-            reason: (short > 0).then_some("base pages keep what they use and the margin"),
-            demands: service.demands.iter().map(demand).collect(),
-        }
-    }
-}
-
-/// What stays for base pages, with what follows from it.
-#[derive(Serialize)]
-struct BaseAnswer<'a> {
-    #[serde(flatten)]
-    base: &'a BasePages,
-    in_pools_bytes: Bytes,
-    left_bytes: Option<Bytes>,
+/// A service with what it comes to, and each demand with the sum in words.
+fn service_answer(service: &ForService) -> Json {
+    let got = sum_pages(service.demands.iter().flat_map(|d| d.pages.clone()));
+    let missing = sum_pages(service.demands.iter().flat_map(|d| d.missing.clone()));
+    let short: u64 = missing.iter().map(|p| p.pages.get()).sum();
+    let demand = |demand| both(demand, json!({ "arithmetic": demand_lines(demand) }));
+    let comes_to = json!({
+        "asked": sum_pages(got.iter().chain(&missing).copied()),
+        "got": got,
+        "short_pages": short,
+        "reason": (short > 0).then_some("base pages keep what they use and the margin"),
+        "demands": service.demands.iter().map(demand).collect::<Json>(),
+    });
+    both(service, comes_to)
 }

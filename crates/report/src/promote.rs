@@ -6,10 +6,10 @@ use hugeleaf_host::Role;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::eligible;
 use hugeleaf_verdict::ends::Ends;
-use serde::Serialize;
+use serde_json::json;
 
-use crate::json::answer;
-use crate::page::{Cell, Command, Mark, Note, Page, Table, TableOf};
+use crate::json::{answer, both};
+use crate::page::{Cell, Command, Mark, Note, Page, Table, TableOf, listed};
 
 /// Which way memory was moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,7 +185,7 @@ fn roles(outcome: &Outcome) -> Option<String> {
         true => format!("{} {}", r.role.name(), r.asked),
         false => format!("{} {} of {}", r.role.name(), r.done, r.asked),
     });
-    (!sums.is_empty()).then(|| parts.collect::<Vec<_>>().join(", "))
+    (!sums.is_empty()).then(|| listed("", parts))
 }
 
 /// What was split in processes that nobody named, because they share it.
@@ -366,22 +366,18 @@ fn next(outcome: &Outcome, request: &Request<'_>) -> Vec<Command> {
 }
 
 fn speed(outcome: &Outcome, request: &Request<'_>) -> String {
-    let done = outcome.done();
-    let mut line = format!("{done} in {}", time(outcome.seconds));
-    if let Some(rate) = rate(done, outcome.seconds) {
-        line.push_str(&format!(", {rate} a second at --budget {}", request.budget));
-    }
-    line.push_str(&format!(
-        "; {} of it in the kernel",
-        time(outcome.moving_seconds)
-    ));
-    if outcome.held_back_seconds >= 0.1 {
-        let held = time(outcome.held_back_seconds);
-        line.push_str(&format!(
-            ", {held} held back for busy pages or short memory"
-        ));
-    }
-    line
+    let (done, budget) = (outcome.done(), request.budget);
+    let rate = rate(done, outcome.seconds);
+    let rate = rate.map(|rate| format!("{rate} a second at --budget {budget}"));
+    let held = Some(outcome.held_back_seconds).filter(|held| *held >= 0.1);
+    let held = held.map(|held| format!("{} held back for busy pages or short memory", time(held)));
+    format!(
+        "{done} in {}{}; {} of it in the kernel{}",
+        time(outcome.seconds),
+        listed(", ", rate),
+        time(outcome.moving_seconds),
+        listed(", ", held)
+    )
 }
 
 /// What brings the memory back onto huge pages after a restart of the program. Private memory can
@@ -402,66 +398,47 @@ fn lasting(outcome: &Outcome, request: &Request<'_>) -> Vec<String> {
         .any(|r| !r.done.is_zero());
     let program = request.program;
     let knob = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
-    let mut lines = Vec::new();
-    match request.scheduler {
+    let name = target.trim_end_matches(".service");
+    // The knob's line, and that of the promotion.
+    let (advise, again) = match request.scheduler {
         Scheduler::Systemd => {
-            if shared {
-                lines.push(format!(
-                    "echo 'w {knob} - - - - advise' > /etc/tmpfiles.d/hugeleaf.conf"
-                ));
-            }
-            let name = format!(
-                "hugeleaf-{}",
-                target.trim_end_matches(".service").replace('@', "-")
-            );
-            lines.push(format!(
-                "printf '[Service]\\nType=oneshot\\nSuccessExitStatus=1 3\\nExecStart={program} \
-                 promote {target}\\n' > /etc/systemd/system/{name}.service; printf \
-                 '[Timer]\\nOnCalendar=*:0/10\\n[Install]\\nWantedBy=timers.target\\n' > \
-                 /etc/systemd/system/{name}.timer; systemctl enable --now {name}.timer"
-            ));
+            let name = format!("hugeleaf-{}", name.replace('@', "-"));
+            (
+                format!("echo 'w {knob} - - - - advise' > /etc/tmpfiles.d/hugeleaf.conf"),
+                format!(
+                    "printf '[Service]\\nType=oneshot\\nSuccessExitStatus=1 3\\nExecStart={program} \
+                     promote {target}\\n' > /etc/systemd/system/{name}.service; printf \
+                     '[Timer]\\nOnCalendar=*:0/10\\n[Install]\\nWantedBy=timers.target\\n' > \
+                     /etc/systemd/system/{name}.timer; systemctl enable --now {name}.timer"
+                ),
+            )
         }
-        Scheduler::Cron => {
-            if shared {
-                lines.push(format!(
-                    "echo '@reboot root echo advise > {knob}' > /etc/cron.d/hugeleaf-shmem"
-                ));
-            }
+        Scheduler::Cron => (
+            format!("echo '@reboot root echo advise > {knob}' > /etc/cron.d/hugeleaf-shmem"),
             // cron passes over files with a dot in their names.
-            let file = target
-                .trim_end_matches(".service")
-                .replace(['.', '@', ':'], "-");
-            lines.push(format!(
+            format!(
                 "echo '*/10 * * * * root {program} promote {target} >/dev/null 2>&1' > \
-                 /etc/cron.d/hugeleaf-{file}"
-            ));
-        }
-        Scheduler::Unknown => {
-            if shared {
-                lines.push(format!(
-                    "echo advise > {knob}    # at boot, before {target} starts"
-                ));
-            }
-            lines.push(format!(
+                 /etc/cron.d/hugeleaf-{}",
+                name.replace(['.', '@', ':'], "-")
+            ),
+        ),
+        Scheduler::Unknown => (
+            format!("echo advise > {knob}    # at boot, before {target} starts"),
+            format!(
                 "{program} promote {target}    # after each restart, once it has filled its memory"
-            ));
-        }
-    }
-    lines
+            ),
+        ),
+    };
+    shared
+        .then_some(advise)
+        .into_iter()
+        .chain([again])
+        .collect()
 }
 
 /// The answer as JSON.
 pub fn json(outcome: &Outcome) -> String {
-    #[derive(Serialize)]
-    struct Answer<'a> {
-        complete: bool,
-        #[serde(flatten)]
-        outcome: &'a Outcome,
-    }
-    answer(&Answer {
-        complete: outcome.is_complete(),
-        outcome,
-    })
+    answer(&both(json!({ "complete": outcome.is_complete() }), outcome))
 }
 
 fn sum(outcome: &Outcome, of: impl Fn(&ProcessOutcome) -> Bytes) -> Bytes {

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_proof::result::{ArmSideMetrics, ResultFile};
+use hugeleaf_proof::result::ResultFile;
+use hugeleaf_proof::rows::{Row, fields};
 use hugeleaf_proof::rule::MIN_PAIRS;
 use hugeleaf_proof::stats::{Better, Estimator, Verdict};
 use hugeleaf_proof::{Arm, Design, Ending};
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, PageSize};
 
+use crate::bench::{bytes, series};
 use crate::page::{
-    Axis, Cell, Chart, ChartKind, Mark, Note, Page, Point, Series, Table, TableOf, Unit, Value,
-    number, ratio, time,
+    Axis, Cell, Chart, ChartKind, Mark, Note, Page, Point, Table, TableOf, Unit, Value, number,
+    ratio, time,
 };
 
 /// The result: the verdict first, then what it rests on.
@@ -35,7 +37,12 @@ pub fn whole_page(result: &ResultFile) -> Page {
     let rejected =
         rejected.map(|r| Note::plain(format!("at {} s: {}", number(r.at_seconds), r.reason)));
     page.section("Thrown away", vec![rejected.collect::<Vec<_>>().into()]);
-    page.add(crate::bench::circumstances(&result.to_results()));
+    page.add(crate::bench::circumstances(
+        &result.experiment.started,
+        &fields(&result.host),
+        &fields(&result.settings),
+        &result.command,
+    ));
     page
 }
 
@@ -183,10 +190,12 @@ fn ratios(result: &ResultFile) -> Chart {
 }
 
 fn samples_over_time(result: &ResultFile) -> Chart {
-    let arm = |label: Arm, name: &str| {
-        let of = result.arms.iter().filter(|arm| arm.label == label);
-        let points = of.flat_map(|arm| arm.at_seconds.iter().zip(&arm.samples));
-        series(name, points.map(|(at, value)| point(*at, *value)).collect())
+    let arm = |arm: Arm, name: &str| {
+        let samples = result.samples(arm).map_or(&[][..], |row| &row.samples);
+        let points = samples
+            .iter()
+            .filter_map(|s| Some(point(s.at_seconds?, s.value)));
+        series(name, points.collect())
     };
     Chart {
         title: format!("Samples over time, {}", result.experiment.unit),
@@ -212,54 +221,45 @@ fn point(x: f64, y: f64) -> Point {
     }
 }
 
-fn series(name: &str, points: Vec<Point>) -> Series {
-    Series {
-        name: name.to_owned(),
-        points,
-    }
+fn samples(result: &ResultFile) -> TableOf<&Row> {
+    let end = |row: &Row, of: fn(f64, f64) -> f64| row.values().into_iter().reduce(of);
+    Table::of(result.rows.iter().filter(|row| row.quantity.main))
+        .left("PAGES", |row| &row.arm)
+        .right("MEDIAN", |row| Cell::number(median(row)))
+        .right("LEAST", |row| Cell::number(end(row, f64::min)))
+        .right("MOST", |row| Cell::number(end(row, f64::max)))
+        .right("SAMPLES", |row| row.samples.len())
 }
 
-fn samples(result: &ResultFile) -> TableOf<(Arm, Vec<f64>)> {
-    let sorted = result.arms.iter().map(|arm| {
-        let mut sorted = arm.samples.clone();
-        sorted.sort_by(f64::total_cmp);
-        (arm.label, sorted)
-    });
-    Table::of(sorted)
-        .left("PAGES", |(arm, _)| arm.name())
-        .right("MEDIAN", |(_, sorted)| Cell::number(median(sorted)))
-        .right("LEAST", |(_, sorted)| Cell::number(sorted.first().copied()))
-        .right("MOST", |(_, sorted)| Cell::number(sorted.last().copied()))
-        .right("SAMPLES", |(_, sorted)| sorted.len())
+/// The median of a row's samples.
+pub fn median(row: &Row) -> Option<f64> {
+    Some(row.spread()?.median)
 }
 
-/// The median of sorted values.
-pub fn median(sorted: &[f64]) -> Option<f64> {
-    let last = sorted.len().checked_sub(1)?;
-    Some(f64::midpoint(sorted[last / 2], sorted[sorted.len() / 2]))
+/// What a row says that was counted once.
+pub(crate) fn counted(row: &Row) -> Option<f64> {
+    Some(row.samples.first()?.value)
 }
 
 /// What else differed between the arms.
 fn also_measured(result: &ResultFile) -> Table {
-    type Get = fn(&ArmSideMetrics) -> Option<Cell>;
-    let rows: [(&str, Get); 5] = [
-        ("resident", |m| Some(Bytes(m.resident_bytes?).into())),
-        ("page tables", |m| Some(Bytes(m.page_tables_bytes?).into())),
-        ("user CPU", |m| Some(Cell::decimal(Some(m.user_cpus?), 2))),
-        ("system CPU", |m| {
-            Some(Cell::decimal(Some(m.system_cpus?), 2))
-        }),
-        ("compaction stalls", |m| Some(m.compaction_stalls?.into())),
-    ];
-    let of = |arm: Arm, get: &Get| {
-        let found = result.side_metrics.iter().find(|m| m.label == arm);
-        found.and_then(get).unwrap_or(Value::Unreadable.into())
+    let of = |arm, name: &str| match result.row(arm, name).and_then(counted) {
+        None => Cell::from(Value::Unreadable),
+        Some(value) if name.ends_with("CPUs") => Cell::decimal(Some(value), 2),
+        Some(value) if name == "compaction stalls" => Cell::number(Some(value)),
+        Some(value) => bytes(value).into(),
     };
-    Table::of(rows)
-        .left("ALSO MEASURED", |(name, _)| *name)
-        .right("BASE", |(_, get)| of(Arm::Base, get))
-        .right("LARGE", |(_, get)| of(Arm::Large, get))
-        .done()
+    Table::of([
+        "resident",
+        "page tables",
+        "user CPUs",
+        "system CPUs",
+        "compaction stalls",
+    ])
+    .left("ALSO MEASURED", |name| name.replace("CPUs", "CPU"))
+    .right("BASE", |name| of(Arm::Base, name))
+    .right("LARGE", |name| of(Arm::Large, name))
+    .done()
 }
 
 /// The memory by page size: the bytes before, in both arms, and after.
@@ -270,20 +270,18 @@ fn page_sizes(result: &ResultFile) -> Table {
         ("LARGE", &result.page_sizes.large),
         ("AFTER", &result.page_sizes.after),
     ];
-    let mut rows: BTreeMap<(u64, &str), [u64; 4]> = BTreeMap::new();
+    let mut rows: BTreeMap<(PageSize, &str), [Bytes; 4]> = BTreeMap::new();
     for (stage, (_, held)) in stages.iter().enumerate() {
         for h in *held {
-            rows.entry((h.page_bytes, &h.kind)).or_default()[stage] += h.bytes;
+            rows.entry((h.size, h.kind.name())).or_default()[stage] += h.bytes;
         }
     }
     Table::of(rows)
-        .left("ON PAGES OF", |((size, kind), _)| {
-            format!("{} {kind}", Bytes(*size))
-        })
+        .left("ON PAGES OF", |((size, kind), _)| format!("{size} {kind}"))
         .each(stages.iter().enumerate(), |table, (stage, (head, held))| {
             table.right(*head, |(_, bytes)| match held.is_empty() {
                 true => Cell::from(Value::Unreadable),
-                false => Bytes(bytes[stage]).into(),
+                false => bytes[stage].into(),
             })
         })
         .done()
@@ -321,7 +319,7 @@ fn how(result: &ResultFile) -> String {
     };
     format!(
         "{} moved; {design}, {} s discarded after each move; {ending}; {}{estimate}",
-        Bytes(e.moved_bytes),
+        e.moved_bytes,
         number(s.settle_seconds),
         left(result)
     )
@@ -361,14 +359,13 @@ fn left(result: &ResultFile) -> String {
     }
 }
 
-fn change(what: &str, before: u64, after: u64) -> String {
-    let by = Bytes(before.abs_diff(after));
+fn change(what: &str, before: Bytes, after: Bytes) -> String {
+    let by = before.max(after) - before.min(after);
     let direction = match after {
-        same if same == before => return format!("{what} {} as before", Bytes(after)),
+        same if same == before => return format!("{what} {after} as before"),
         less if less < before => "less",
         _ => "more",
     };
-    let (before, after) = (Bytes(before), Bytes(after));
     format!("{what} {after} where it was {before} ({by} {direction})")
 }
 
@@ -410,20 +407,18 @@ fn next(result: &ResultFile) -> Option<Note> {
 /// A result for tests of views.
 #[cfg(test)]
 pub(crate) fn example() -> ResultFile {
+    use hugeleaf_proof::rows::{Quantity, Sample};
     let text = r#"{
-      "schema": 1,
+      "schema": 2,
       "experiment": {
         "name": "redis://localhost:6379", "unit": "commands/s", "better": "higher",
         "target": "redis-server", "design": "random-pairs", "started": "2026-01-31T12:00:00Z",
         "duration_seconds": 64.2, "ending": "narrow", "began_on": "base", "left_on": "base",
         "moved_bytes": 2254857830
       },
-      "arms": [
-        {"label": "base", "samples": [51000.0, 50000.0, 52000.0], "at_seconds": [3.0, 8.0, 14.0],
-         "coverage": [[0.01, 0.01], [0.01, 0.01], [0.01, 0.01]]},
-        {"label": "large", "samples": [57000.0, 56000.0, 58500.0], "at_seconds": [5.0, 6.0, 12.0],
-         "coverage": [[0.98, 0.98], [0.98, 0.98], [0.98, 0.98]]}
-      ],
+      "arms": [{"name": "base"}, {"name": "large"}],
+      "charts": [{"title": "The arms", "y": "redis://localhost:6379"}],
+      "rows": [],
       "pairs": [
         {"base": 51000.0, "large": 57000.0, "ratio": 1.1176, "first": "base", "at_seconds": 2.0},
         {"base": 50000.0, "large": 56000.0, "ratio": 1.12, "first": "large", "at_seconds": 5.0},
@@ -432,12 +427,6 @@ pub(crate) fn example() -> ResultFile {
       "effect": {"ratio": 1.1201, "low": 1.0702, "high": 1.1698, "confidence": 0.95,
                  "method": "signed-rank", "estimator": "hodges-lehmann"},
       "verdict": "faster",
-      "beside": [
-        {"label": "base", "resident_bytes": 2254857830, "page_tables_bytes": 4404019,
-         "user_cpus": 0.93, "system_cpus": 0.12, "compaction_stalls": 0},
-        {"label": "large", "resident_bytes": 2254857830, "page_tables_bytes": 4404019,
-         "user_cpus": 0.95, "compaction_stalls": 3}
-      ],
       "page_sizes": {
         "before": [{"page_bytes": 4096, "kind": "base", "bytes": 2254857830}],
         "base": [{"page_bytes": 4096, "kind": "base", "bytes": 2254857830}],
@@ -456,7 +445,37 @@ pub(crate) fn example() -> ResultFile {
                    "knobs": [{"name": "enabled", "value": "madvise"}], "version": "0.1.0"},
       "command": ["hugeleaf", "prove", "redis-server", "--metric", "redis:localhost:6379"]
     }"#;
-    serde_json::from_str(text).expect("the example is a result")
+    let mut result: ResultFile = serde_json::from_str(text).expect("the example is a result");
+    let commands = Quantity::rate(&result.experiment.name, "commands/s").main();
+    let base = [(3.0, 51000.0), (8.0, 50000.0), (14.0, 52000.0)];
+    let large = [(5.0, 57000.0), (6.0, 56000.0), (12.0, 58500.0)];
+    for (arm, samples) in [("base", base), ("large", large)] {
+        let samples = samples.iter().enumerate();
+        let samples = samples.map(|(round, (at, value))| Sample {
+            at_seconds: Some(*at),
+            ..Sample::of(round, *value)
+        });
+        let row = Row::new(arm, Vec::new(), commands.clone(), samples.collect());
+        result.rows.push(row);
+    }
+    for (name, unit, base, large) in [
+        ("resident", "bytes", Some(2254857830.0), 2254857830.0),
+        ("page tables", "bytes", Some(4404019.0), 4404019.0),
+        ("user CPUs", "", Some(0.93), 0.95),
+        ("system CPUs", "", Some(0.12), f64::NAN),
+        ("compaction stalls", "", Some(0.0), 3.0),
+    ] {
+        for (arm, value) in [
+            ("base", base),
+            ("large", Some(large).filter(|v| !v.is_nan())),
+        ] {
+            let samples = value.map(|value| Sample::alone([value]));
+            let quantity = Quantity::amount(name, unit).counted();
+            let row = |samples| Row::new(arm, Vec::new(), quantity, samples);
+            result.rows.extend(samples.map(row));
+        }
+    }
+    result
 }
 
 #[cfg(test)]
@@ -501,10 +520,10 @@ next  hugeleaf promote redis-server
         assert!(left(&result).ends_with("as found"));
         result.left = Some(Left {
             as_found: false,
-            resident_before_bytes: 206 << 20,
-            resident_after_bytes: 155 << 20,
-            large_before_bytes: 200 << 20,
-            large_after_bytes: 200 << 20,
+            resident_before_bytes: Bytes::from_mib(206),
+            resident_after_bytes: Bytes::from_mib(155),
+            large_before_bytes: Bytes::from_mib(200),
+            large_after_bytes: Bytes::from_mib(200),
         });
         assert_eq!(
             left(&result),
@@ -607,15 +626,12 @@ next  hugeleaf promote redis-server
     }
 
     #[test]
-    fn the_middle_of_none_and_of_two() {
-        assert_eq!(median(&[]), None);
-        assert_eq!(median(&[1.0, 2.0]), Some(1.5));
-    }
-
-    #[test]
     fn json_is_the_file() {
         let back = hugeleaf_proof::rows::Results::read(&example().to_json()).unwrap();
-        assert_eq!(back, example().to_results());
+        assert_eq!(back.rows, example().rows);
+        // Nothing is lost on the way.
+        let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(value(&back.to_json()), value(&example().to_json()));
         // What scripts read is at its names.
         let verdict = serde_json::to_value(example().verdict).unwrap();
         assert_eq!(back.analysis["verdict"], verdict);
@@ -658,11 +674,7 @@ next  hugeleaf promote redis-server
         let mut result = example();
         result.pairs.clear();
         result.effect = None;
-        for arm in &mut result.arms {
-            arm.samples.clear();
-            arm.at_seconds.clear();
-        }
-        result.side_metrics.clear();
+        result.rows.clear();
         result.page_sizes = Default::default();
         let page = whole_page(&result).html();
         assert_eq!(page.matches("<svg").count(), 0);
@@ -675,9 +687,8 @@ next  hugeleaf promote redis-server
         for pair in &mut result.pairs {
             pair.ratio = 1.0;
         }
-        for arm in &mut result.arms {
-            arm.samples.fill(5.0);
-            arm.at_seconds.fill(1.0);
+        for sample in result.rows.iter_mut().flat_map(|row| &mut row.samples) {
+            (sample.value, sample.at_seconds) = (5.0, Some(1.0));
         }
         result.effect = None;
         assert!(!whole_page(&result).html().contains("could not be drawn"));

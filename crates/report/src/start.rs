@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use hugeleaf_host::RunWay;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::run::ldr_cntrl::Mapped;
-use hugeleaf_verdict::run::{Method, Missing, RunRole, Settled, Want};
-use serde::Serialize;
+use hugeleaf_verdict::run::{Missing, RunRole, Settled, Want};
+use serde_json::json;
 
 use crate::json::answer;
 use crate::page::{Block, Cell, Mark, Note, Page, Table};
@@ -27,17 +28,17 @@ pub struct Start {
 impl Start {
     /// The ways of a role in words: `pool 2M`, `THP 2M`.
     fn ways(&self, role: RunRole) -> Vec<String> {
-        let in_words = |way: &Method| match (way, self.settled.settings.pmd) {
-            (Method::Hugetlb(size), _) => format!("pool {size}"),
-            (Method::Thp, Some(pmd)) => format!("THP {pmd}"),
-            (Method::Thp, None) => "THP".to_owned(),
+        let in_words = |way: &RunWay| match (way, self.settled.settings.pmd) {
+            (RunWay::Hugetlb(size), _) => format!("pool {size}"),
+            (RunWay::Thp, Some(pmd)) => format!("THP {pmd}"),
+            (RunWay::Thp, None) => "THP".to_owned(),
         };
-        let rungs = self.settled.settings.rungs(role);
+        let rungs = self.settled.settings.of(role);
         rungs.ways.iter().map(in_words).collect()
     }
 
     fn asked(&self, role: RunRole) -> String {
-        self.settled.settings.asked[role as usize].clone()
+        self.settled.settings.of(role).typed.clone()
     }
 
     /// From which size on a role is looked at.
@@ -110,10 +111,7 @@ pub fn page(start: &Start) -> Page {
 
 fn tries(start: &Start, role: RunRole) -> String {
     let ways = start.ways(role).join(", then ");
-    match (
-        ways.is_empty(),
-        start.settled.settings.rungs(role).mandatory,
-    ) {
+    match (ways.is_empty(), start.settled.settings.of(role).mandatory) {
         (true, _) => "left alone".to_owned(),
         (false, true) => format!("{ways}, or nothing"),
         (false, false) => ways,
@@ -122,38 +120,24 @@ fn tries(start: &Start, role: RunRole) -> String {
 
 /// The same as JSON.
 pub fn json(start: &Start) -> String {
-    #[derive(Serialize)]
-    struct Answer<'a> {
-        command: &'a [String],
-        environment: BTreeMap<&'a str, &'a str>,
-        roles: [Role; 4],
-        missing: &'a [Missing],
-        obstacle: Option<&'a str>,
-    }
-    #[derive(Serialize)]
-    struct Role {
-        role: RunRole,
-        asked: String,
-        tries: Vec<String>,
-        mandatory: bool,
-        after_bytes: Option<Bytes>,
-    }
-    let environment = start.environment.iter();
-    answer(&Answer {
-        command: &start.command,
-        environment: environment
-            .map(|(name, value)| (&**name, &**value))
-            .collect(),
-        roles: RunRole::ALL.map(|role| Role {
-            role,
-            asked: start.asked(role),
-            tries: start.ways(role),
-            mandatory: start.settled.settings.rungs(role).mandatory,
-            after_bytes: start.after(role),
-        }),
-        missing: &start.settled.missing,
-        obstacle: start.obstacle.as_deref(),
-    })
+    let environment: BTreeMap<&String, &String> =
+        (start.environment.iter().map(|(name, value)| (name, value))).collect();
+    let role = |role: RunRole| {
+        json!({
+            "role": role,
+            "asked": start.asked(role),
+            "tries": start.ways(role),
+            "mandatory": start.settled.settings.of(role).mandatory,
+            "after_bytes": start.after(role),
+        })
+    };
+    answer(&json!({
+        "command": start.command,
+        "environment": environment,
+        "roles": RunRole::ALL.map(role),
+        "missing": start.settled.missing,
+        "obstacle": start.obstacle,
+    }))
 }
 
 #[cfg(test)]

@@ -3,15 +3,13 @@
 //! What a host does not have takes at most a line; what could not be read says `unknown`, and the
 //! findings say why. Findings come last: the end of an answer is what stays in sight.
 
-mod json;
-
-use hugeleaf_host::{Fact, Host, Memory, MemoryLimit, PageSizeInfo, Pool, Thp, ThpOrder};
+use hugeleaf_host::{Fact, Host, Memory, MemoryLimit, PageSizeInfo, Pool, Thp, ThpOrder, ThpUse};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use hugeleaf_verdict::findings::{Finding, Holder, Severity, by_name};
+use serde_json::{Value as Json, json};
 
-use crate::page::{Block, Cell, Mark, Narrow, Note, Page, Section, Table};
-
-pub use json::status as status_json;
+use crate::json::{answer, both};
+use crate::page::{Block, Cell, Mark, Narrow, Note, Page, Section, Table, Value, counted, listed};
 
 /// How many of a kind are shown before `and N more`.
 const MOST_CGROUPS: usize = 8;
@@ -33,44 +31,49 @@ pub fn status(host: &Host, findings: &[Finding]) -> Page {
     page
 }
 
-/// A fact in words: `unknown` where it could not be read, `-` where the host does not have it.
-fn words<T>(fact: &Fact<T>, show: impl FnOnce(&T) -> String) -> String {
-    match fact {
-        Fact::Known(value) => show(value),
-        Fact::Absent => "-".to_owned(),
-        Fact::Unreadable(_) => "unknown".to_owned(),
+/// The same as JSON. A limit that is not set is missing, as all that is absent.
+pub fn status_json(host: &Host, findings: &[Finding]) -> String {
+    let limit = |l: &MemoryLimit| both(l, json!({ "room_bytes": l.room_at_most() }));
+    let more = json!({
+        "memory_limits": host.memory_limits.iter().map(limit).collect::<Json>(),
+        "holders": by_name(&host.owners),
+    });
+    answer(&json!({ "host": both(host, more), "findings": findings }))
+}
+
+/// A fact as a cell: `unknown` where it could not be read, `-` where the host does not have it.
+fn known(fact: impl Into<Cell>) -> Cell {
+    let cell = fact.into();
+    match cell.value {
+        Value::Unreadable => "unknown".into(),
+        _ => cell,
     }
 }
 
-fn bytes(fact: &Fact<Bytes>) -> String {
-    words(fact, Bytes::to_string)
+/// The same in a sentence.
+fn words(fact: impl Into<Cell>) -> String {
+    known(fact).to_string()
 }
 
 /// A limit: what is as good as no limit is called so.
 fn limit(fact: &Fact<Bytes>) -> String {
     const AS_GOOD_AS_NONE: u64 = i64::MAX.unsigned_abs();
-    words(fact, |limit| match limit.get() {
-        n if n >= AS_GOOD_AS_NONE => "unlimited".to_owned(),
-        _ => limit.to_string(),
-    })
+    words(fact.clone().map(|limit| match limit.get() {
+        n if n >= AS_GOOD_AS_NONE => "unlimited".into(),
+        _ => Cell::from(limit),
+    }))
 }
 
 fn head(host: &Host) -> String {
     let memory = &host.memory;
-    let nodes = match host.nodes.len() {
-        1 => "1 node".to_owned(),
-        n => format!("{n} nodes"),
-    };
-    let arch = host
-        .arch
-        .known()
-        .map_or(String::new(), |arch| format!(" {arch}"));
-    let name = format!("Linux {}{arch}", words(&host.kernel, String::clone));
     format!(
-        "{name}: {} of memory on {nodes}, {} available, {} free; base page {}",
-        bytes(&memory.total),
-        bytes(&memory.available),
-        bytes(&memory.free),
+        "Linux {}{}: {} of memory on {}, {} available, {} free; base page {}",
+        words(&host.kernel),
+        listed(" ", host.arch.known()),
+        words(&memory.total),
+        counted(host.nodes.len(), "node"),
+        words(&memory.available),
+        words(&memory.free),
         host.base_page
     )
 }
@@ -105,19 +108,11 @@ fn page_sizes(host: &Host) -> Table {
         .left("SHARED", |r| setting(r[0]).1)
         .right("AVAILABLE NOW", |r| span(r, available))
         .right("IF DEFRAGMENTED", |r| {
-            span(r, |i| known(i.if_defragmented.clone()))
+            span(r, |i| known(&i.if_defragmented))
         })
         .left("LIMITED BY", |r| known(limit(r[0])))
         .narrow(Narrow::Goes(1))
         .done()
-}
-
-/// A fact as a cell: `unknown` where it could not be read.
-fn known<T: Into<Cell>>(fact: Fact<T>) -> Cell {
-    match fact {
-        Fact::Unreadable(_) => "unknown".into(),
-        fact => fact.into(),
-    }
 }
 
 /// How a size is enabled for private and for shared memory.
@@ -143,8 +138,8 @@ fn settings_of(host: &Host, size: PageSize, kind: PageKind, enabled: bool) -> (S
 /// A size's own knob; where it inherits, the one in force.
 fn setting(own: &Fact<String>, top: &Fact<String>) -> String {
     match own.known().map(String::as_str) {
-        Some("inherit") => words(top, String::clone),
-        _ => words(own, String::clone),
+        Some("inherit") => words(top),
+        _ => words(own),
     }
 }
 
@@ -160,19 +155,19 @@ fn pools(host: &Host) -> Block {
     let shown =
         |pool: &&Pool| !is_empty(pool.size) && (pool.node.is_none() || host.nodes.len() > 1);
     let shown: Vec<&Pool> = host.pools.iter().filter(shown).collect();
-    let empty: Vec<String> = (host.pools.iter())
-        .filter(|pool| pool.node.is_none() && is_empty(pool.size))
-        .map(|pool| pool.size.to_string())
-        .collect();
+    let empty = host
+        .pools
+        .iter()
+        .filter(|pool| pool.node.is_none() && is_empty(pool.size));
+    let empty = empty.map(|pool| pool.size);
     if shown.is_empty() {
-        let text = format!("hugetlb: all pools are empty ({}).", empty.join(", "));
+        let text = format!("{}).", listed("hugetlb: all pools are empty (", empty));
         return Section::new("", vec![text.into()]).into();
     }
-    let mut note = "UNUSED: neither held nor reserved by anybody.".to_owned();
-    if !empty.is_empty() {
-        note += &format!(" Empty: {}.", empty.join(", "));
-    }
-    note += &memlock_note(host);
+    let empty = listed(" Empty: ", empty);
+    let end = if empty.is_empty() { "" } else { "." };
+    let memlock = memlock_note(host);
+    let note = format!("UNUSED: neither held nor reserved by anybody.{empty}{end}{memlock}");
     Section::new("HUGETLB POOLS", vec![pool_table(shown).into(), note.into()]).into()
 }
 
@@ -184,14 +179,14 @@ fn pool_table(pools: Vec<&Pool>) -> Table {
     Table::of(pools)
         .right("SIZE", |p| p.size)
         .right("NODE", |p| p.node.map_or("all".into(), Cell::from))
-        .right("PAGES", |p| known(p.total.clone()))
+        .right("PAGES", |p| known(&p.total))
         .right("MEMORY", |p| known(p.total.clone().map(|n| n.of(p.size))))
         .right("IN USE", |p| less(&p.total, &p.free))
-        .right("FREE", |p| known(p.free.clone()))
-        .right("RESERVED", |p| known(p.reserved.clone()))
+        .right("FREE", |p| known(&p.free))
+        .right("RESERVED", |p| known(&p.reserved))
         .right("UNUSED", |p| less(&p.free, &p.reserved))
-        .right("SURPLUS", |p| known(p.surplus.clone()))
-        .right("OVERCOMMIT", |p| known(p.overcommit.clone()))
+        .right("SURPLUS", |p| known(&p.surplus))
+        .right("OVERCOMMIT", |p| known(&p.overcommit))
         .done()
 }
 
@@ -260,9 +255,9 @@ fn memory_line(host: &Host) -> String {
     ];
     let known = parts.iter().filter(|(_, all, _)| !all.is_absent());
     let part = |(name, all, on): &(&str, &Fact<Bytes>, &Fact<Bytes>)| {
-        format!("{name} {}{}", bytes(all), huge(all, on))
+        format!("{name} {}{}", words(*all), huge(all, on))
     };
-    known.map(part).collect::<Vec<_>>().join(", ")
+    listed("", known.map(part))
 }
 
 fn page_tables_line(host: &Host) -> String {
@@ -270,22 +265,16 @@ fn page_tables_line(host: &Host) -> String {
     let share = tables
         .get()
         .and_then(|t| t.share_of(host.memory.total.get()?));
-    let holders = by_name(&host.owners);
-    let most: Vec<String> = holders
-        .iter()
+    let holders = by_name(&host.owners).into_iter();
+    let most = holders
         .filter(|holder| !holder.page_tables.is_zero())
-        .take(MOST_HOLDERS)
-        .map(|holder| format!("{} {}", named(holder), holder.page_tables))
-        .collect();
-    let who = match most.is_empty() {
-        true => String::new(),
-        false => format!("; most for {}", most.join(", ")),
-    };
+        .take(MOST_HOLDERS);
+    let most = most.map(|holder| format!("{} {}", named(&holder), holder.page_tables));
     let part = match share {
         Some(share) if share >= 0.001 => format!(" ({:.1} % of memory)", share * 100.0),
         _ => String::new(),
     };
-    bytes(tables) + &part + &who
+    words(tables) + &part + &listed("; most for ", most)
 }
 
 /// Who maps hugetlb pages; empty where nobody does.
@@ -297,11 +286,7 @@ fn hugetlb_line(host: &Host) -> String {
         let each = if holder.processes > 1 { "up to " } else { "" };
         format!("{} {each}{}", named(holder), holder.hugetlb)
     };
-    let most: Vec<String> = holders.iter().take(MOST_HOLDERS).map(one).collect();
-    match most.is_empty() {
-        true => String::new(),
-        false => format!("mapped by {}", most.join(", ")),
-    }
+    listed("mapped by ", holders.iter().take(MOST_HOLDERS).map(one))
 }
 
 fn named(holder: &Holder) -> String {
@@ -318,17 +303,19 @@ fn thp_line(host: &Host) -> String {
         Fact::Unreadable(_) => return "unknown".to_owned(),
     };
     let k = &thp.khugepaged;
-    let switch = |on: &bool| if *on { "on" } else { "off" }.to_owned();
+    let switch = |on: &Fact<bool>| words(on.clone().map(|on| if on { "on" } else { "off" }));
     let khugepaged = if khugepaged_runs(host, thp) {
         format!(
             "khugepaged makes {}, scans {} every {}, defrag {}, max_ptes_none {}",
             khugepaged_makes(host, thp),
-            words(&k.pages_to_scan, |pages| pages
-                .of(host.base_page)
-                .to_string()),
-            words(&k.scan_sleep_millis, |millis| seconds(*millis)),
-            words(&k.defrag, switch),
-            words(&k.max_ptes_none, Pages::to_string)
+            words(
+                k.pages_to_scan
+                    .clone()
+                    .map(|pages| pages.of(host.base_page))
+            ),
+            words(k.scan_sleep_millis.clone().map(millis)),
+            switch(&k.defrag),
+            words(&k.max_ptes_none)
         )
     } else {
         "khugepaged does not run".to_owned()
@@ -338,8 +325,8 @@ fn thp_line(host: &Host) -> String {
         knob("enabled", &thp.enabled, thp, |order| &order.anon),
         knob(", shmem_enabled", &thp.shmem_enabled, thp, |order| &order
             .shmem),
-        words(&thp.defrag, String::clone),
-        words(&thp.use_zero_page, switch),
+        words(&thp.defrag),
+        switch(&thp.use_zero_page),
         shrink_underused(host, thp)
     )
 }
@@ -352,26 +339,20 @@ fn knob(
     own: fn(&ThpOrder) -> &Fact<String>,
 ) -> String {
     let inherits = |order: &&ThpOrder| own(order).known().is_some_and(|word| word == "inherit");
-    let sizes: Vec<String> = (thp.orders.iter().filter(inherits))
-        .map(|order| order.size.to_string())
-        .collect();
-    let of = match sizes.is_empty() {
-        true => String::new(),
-        false => format!(" for {}", sizes.join(", ")),
-    };
+    let sizes = thp.orders.iter().filter(inherits);
+    let of = listed(" for ", sizes.map(|order| order.size));
     match value {
         Fact::Absent => String::new(),
-        value => format!("{name} {}{of}", words(value, String::clone)),
+        value => format!("{name} {}{of}", words(value)),
     }
 }
 
 /// The sizes that khugepaged makes.
 fn khugepaged_makes(host: &Host, thp: &Thp) -> String {
     let sizes = thp.khugepaged_sizes(host.pmd_page.get());
-    let sizes: Vec<String> = sizes.iter().map(PageSize::to_string).collect();
     match sizes.is_empty() {
         true => "shared memory large".to_owned(),
-        false => sizes.join(" and "),
+        false => listed("", sizes).replace(", ", " and "),
     }
 }
 
@@ -396,36 +377,31 @@ fn khugepaged_runs(host: &Host, thp: &Thp) -> bool {
     let on = |setting: Option<&str>| setting.is_none_or(|word| !matches!(word, "never" | "deny"));
     let pmd = host.pmd_page.get();
     let mut full = thp.orders.iter().filter(|o| Some(o.size) == pmd);
-    !thp.khugepaged_sizes(pmd).is_empty() || full.any(|o| on(o.shmem_in_force(thp)))
+    !thp.khugepaged_sizes(pmd).is_empty() || full.any(|o| on(o.in_force(thp, ThpUse::Shared)))
 }
 
-fn seconds(millis: u64) -> String {
-    match (millis / 1000, millis % 1000) {
-        (0, millis) => format!("{millis} ms"),
-        (seconds, 0) => format!("{seconds} s"),
-        (seconds, millis) => format!("{seconds}.{} s", millis / 100),
-    }
+#[allow(clippy::cast_precision_loss)]
+fn millis(millis: u64) -> Cell {
+    Cell::seconds(millis as f64 / 1e3)
 }
 
 fn limits_line(host: &Host) -> String {
     let limits = &host.limits;
     let shmall = limits.shmall.clone().map(|pages| pages.of(host.base_page));
-    let group = |group: &u64| match group {
-        0 => "none".to_owned(),
-        group => group.to_string(),
+    let group = |group: u64| match group {
+        0 => "none".into(),
+        group => Cell::from(group),
     };
     let mut parts = vec![("memlock", limit(&limits.memlock))];
     if !host.pools.is_empty() {
-        parts.push(("hugetlb_shm_group", words(&limits.hugetlb_shm_group, group)));
+        let group = limits.hugetlb_shm_group.clone().map(group);
+        parts.push(("hugetlb_shm_group", words(group)));
     }
     parts.extend([
         ("shmmax", limit(&limits.shmmax)),
         ("shmall", limit(&shmall)),
-        ("min_free", bytes(&limits.min_free)),
-        (
-            "overcommit_memory",
-            words(&limits.overcommit_memory, u64::to_string),
-        ),
+        ("min_free", words(&limits.min_free)),
+        ("overcommit_memory", words(&limits.overcommit_memory)),
     ]);
     if !host.pools.is_empty() {
         let cgroups = match &host.cgroups {
@@ -436,41 +412,32 @@ fn limits_line(host: &Host) -> String {
         parts.push(("cgroup limits on hugetlb", cgroups.to_owned()));
     }
     let present = parts.iter().filter(|(_, value)| value != "-");
-    present
-        .map(|(name, value)| format!("{name} {value}"))
-        .collect::<Vec<_>>()
-        .join(", ")
+    listed("", present.map(|(name, value)| format!("{name} {value}")))
 }
 
 fn cgroups(host: &Host) -> Table {
     let all = host.cgroups.known().into_iter().flatten();
     let rows = all.flat_map(|cgroup| cgroup.hugetlb.iter().map(move |limit| (cgroup, limit)));
     let limit = |limit: &Fact<Option<Bytes>>| {
-        known(
-            limit
-                .clone()
-                .map(|limit| limit.map_or("unlimited".into(), Cell::from)),
-        )
+        let limit = limit.clone();
+        known(limit.map(|limit| limit.map_or("unlimited".into(), Cell::from)))
     };
     Table::of(rows)
         .left("CGROUP", |(cgroup, _)| cgroup.path.clone())
         .right("V", |(cgroup, _)| cgroup.version)
         .right("SIZE", |(_, l)| l.size)
         .right("FAULT LIMIT", |(_, l)| limit(&l.fault_limit))
-        .right("USED", |(_, l)| known(l.fault_usage.clone()))
+        .right("USED", |(_, l)| known(&l.fault_usage))
         .right("RESERVATION LIMIT", |(_, l)| limit(&l.reservation_limit))
-        .right("RESERVED", |(_, l)| known(l.reservation_usage.clone()))
-        .right("HITS", |(_, l)| known(l.hits.clone()))
-        .limited_to(MOST_CGROUPS, ALL)
+        .right("RESERVED", |(_, l)| known(&l.reservation_usage))
+        .right("HITS", |(_, l)| known(&l.hits))
         .done()
+        .limited(MOST_CGROUPS, "", ALL)
 }
 
 /// Those that leave least first: a huge page is charged before the base pages that it replaces are freed.
 fn memory_limits(host: &Host) -> Section {
     let mut limits: Vec<&MemoryLimit> = host.memory_limits.iter().collect();
-    if limits.is_empty() {
-        return Section::default();
-    }
     limits.sort_by_key(|l| (l.room_at_most(), l.path.as_str()));
     let table = Table::of(limits)
         .left("CGROUP", |l| l.path.clone())
@@ -479,32 +446,35 @@ fn memory_limits(host: &Host) -> Section {
         .right("USED", |l| l.usage)
         .right("PAGE CACHE", |l| l.unused_cache + l.used_cache)
         .right("LEFT", |l| l.room_at_most())
-        .limited_to(MOST_CGROUPS, ALL);
+        .done()
+        .limited(MOST_CGROUPS, "", ALL);
     let note =
         "LEFT: were all its page cache given up. Huge pages count as base pages do, pools do not.";
-    Section::new("CGROUP LIMITS ON MEMORY", vec![table.into(), note.into()])
+    match host.memory_limits.is_empty() {
+        true => Section::default(),
+        false => Section::new("CGROUP LIMITS ON MEMORY", vec![table.into(), note.into()]),
+    }
 }
 
 fn kernel_log(host: &Host) -> Table {
-    let lines = host
-        .kernel_log
-        .known()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
+    let lines = host.kernel_log.known().map_or(&[][..], Vec::as_slice);
     let last = &lines[lines.len().saturating_sub(MOST_LOG_LINES)..];
     Table::of(last).left("", |line| *line).done()
+}
+
+/// A severity as the word before a finding.
+pub(crate) fn severity_word(severity: Severity) -> Cell {
+    Cell::from(severity.name()).marked(match severity {
+        Severity::Problem => Mark::Bad,
+        Severity::Warning => Mark::Warn,
+        Severity::Note => Mark::Dim,
+    })
 }
 
 /// Findings, the worst first, each with what to run about it.
 pub(crate) fn findings_block(findings: &[Finding]) -> Block {
     let note = |finding: &Finding| {
-        let mark = match finding.severity {
-            Severity::Problem => Mark::Bad,
-            Severity::Warning => Mark::Warn,
-            Severity::Note => Mark::Dim,
-        };
-        let word = Cell::from(finding.severity.name()).marked(mark);
-        Note::new(word, &finding.text).run("run", &finding.command)
+        Note::new(severity_word(finding.severity), &finding.text).run("run", &finding.command)
     };
     let notes: Vec<Note> = findings.iter().map(note).collect();
     match notes.is_empty() {
@@ -519,10 +489,8 @@ mod tests {
 
     #[test]
     fn times_read_well() {
-        assert_eq!(
-            [seconds(0), seconds(500), seconds(10_000), seconds(1500)],
-            ["0 ms", "500 ms", "10 s", "1.5 s"]
-        );
+        let times = [0, 500, 10_000, 1500].map(|n| millis(n).to_string());
+        assert_eq!(times, ["0 ms", "500 ms", "10 s", "1.5 s"]);
     }
 
     #[test]

@@ -20,11 +20,13 @@ use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::SourceState;
 use hugeleaf_trace::tables::measured::all_not_measured;
 use hugeleaf_trace::tables::work::{self, Work};
-use hugeleaf_verdict::findings::{Severity, shell_word};
+use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::trace::TraceFinding;
 
-use crate::page::{self, Block, Cell, Command, Mark, Note, Page};
-use parts::{cpu, parts, work_line};
+use crate::page::{Block, Command, Note, Page, Section};
+use crate::status::severity_word;
+use parts::host::{cpu, work_line};
+use parts::{FINDINGS, memory};
 use words::{ending, host, when, who};
 
 pub use charts::flames;
@@ -32,14 +34,14 @@ pub use diff::Compared;
 pub use diff_json::diff_json;
 pub use json::{callers_json, json};
 pub use lock::{callers_page, lock_page};
-pub use parts::Section;
+pub use parts::{PARTS, Part};
 
 /// Rows of each part that one screen takes. Pins have none where nothing is pinned.
-const SCREEN: [(Section, usize); 4] = [
-    (Section::Processes, 4),
-    (Section::TargetFunctions, 7),
-    (Section::Locks, 3),
-    (Section::Pins, 3),
+const SCREEN: [(&str, usize); 4] = [
+    ("processes", 4),
+    ("target-functions", 7),
+    ("locks", 3),
+    ("pins", 3),
 ];
 /// Rows of a part that is asked for by itself.
 const ROWS: usize = 30;
@@ -61,18 +63,16 @@ impl Shown<'_> {
     pub fn screen(&self) -> Page {
         let trace = self.trace;
         let mut page = self.head();
-        for (section, rows) in SCREEN {
-            if section == Section::Pins && trace.pins.is_empty() {
-                continue;
-            }
-            let (file, name) = (self.file, section.name());
-            let all = format!("hugeleaf trace show {file} --section {name}");
-            for part in parts(trace, section) {
-                page.add(part.limited_to(rows, &all));
+        let is_shown = |(name, _): &(&str, usize)| *name != "pins" || !trace.pins.is_empty();
+        for (name, rows) in SCREEN.into_iter().filter(is_shown) {
+            let all = format!("hugeleaf trace show {} --section {name}", self.file);
+            let tables = Part::parse(name).map(|part| (part.tables)(trace));
+            for table in tables.into_iter().flatten() {
+                page.add(table.limited_to(rows, &all));
             }
         }
         // The target's alone, where there is one: the host's is a section of its own.
-        for part in parts(trace, Section::Pages).into_iter().take(1) {
+        for part in memory::pages(trace).into_iter().take(1) {
             page.add(part);
         }
         if let Some(work) = work::work(trace).filter(Work::moves_data) {
@@ -84,15 +84,15 @@ impl Shown<'_> {
     }
 
     /// The parts that were asked for, one after the other.
-    pub fn sections(&self, wanted: &[Section]) -> Page {
+    pub fn sections(&self, wanted: impl IntoIterator<Item = &'static Part>) -> Page {
         let mut page = self.head();
-        for section in wanted {
-            if *section == Section::Findings {
+        for part in wanted {
+            if part.name == FINDINGS {
                 page.add(self.found("Findings"));
             }
-            let all = format!("--section {} --all", section.name());
-            for part in parts(self.trace, *section) {
-                page.add(part.limited_to(ROWS, &all));
+            let all = format!("--section {} --all", part.name);
+            for table in (part.tables)(self.trace) {
+                page.add(table.limited_to(ROWS, &all));
             }
         }
         page
@@ -105,10 +105,10 @@ impl Shown<'_> {
         page.add(self.found("Findings"));
         page.section("", vec![self.unavailable().into()]);
         // Without a target its functions are everybody's.
-        let twice = |section: &Section| *section == Section::Functions && trace.target.is_none();
-        let wanted = Section::all().filter(|section| !twice(section));
-        let mut all: Vec<page::Section> = wanted.flat_map(|each| parts(trace, each)).collect();
-        let is_drawn = |part: &page::Section| matches!(part.blocks.first(), Some(Block::Chart(_)));
+        let twice = |part: &&Part| part.name == "functions" && trace.target.is_none();
+        let wanted = PARTS.iter().filter(|part| !twice(part));
+        let mut all: Vec<Section> = wanted.flat_map(|part| (part.tables)(trace)).collect();
+        let is_drawn = |part: &Section| matches!(part.blocks.first(), Some(Block::Chart(_)));
         all.sort_by_key(|part| !is_drawn(part));
         for part in all {
             page.add(part);
@@ -150,23 +150,18 @@ impl Shown<'_> {
     }
 
     /// What was found, under a heading.
-    fn found(&self, title: &str) -> page::Section {
+    fn found(&self, title: &str) -> Section {
         let found: Block = match self.findings.is_empty() {
             true => no_findings(self.trace).into(),
             false => self.notes().into(),
         };
-        page::Section::new(title, vec![found])
+        Section::new(title, vec![found])
     }
 
     /// A note for each finding.
     fn notes(&self) -> Vec<Note> {
         let note = |finding: &TraceFinding| {
-            let mark = match finding.severity {
-                Severity::Problem => Mark::Bad,
-                Severity::Warning => Mark::Warn,
-                Severity::Note => Mark::Dim,
-            };
-            let word = Cell::from(finding.severity.name()).marked(mark);
+            let word = severity_word(finding.severity);
             let mut note = Note::new(word, &finding.text).run("run", self.command(finding));
             note.evidence.clone_from(&finding.evidence);
             note.evidence.extend(match finding.effects[..] {
@@ -252,13 +247,13 @@ mod tests {
                 findings: &[],
                 file: "f",
             };
-            for section in Section::all() {
-                let text = shown.sections(&[section]).text(View::plain(100));
-                assert!(text.lines().count() >= 3, "{}: {text}", section.name());
-                assert_eq!(Section::parse(section.name()), Some(section));
+            for part in &PARTS {
+                let text = shown.sections([part]).text(View::plain(100));
+                assert!(text.lines().count() >= 3, "{}: {text}", part.name);
+                assert_eq!(Part::parse(part.name).unwrap().name, part.name);
             }
         }
-        assert_eq!(Section::parse("nothing"), None);
+        assert!(Part::parse("nothing").is_none());
     }
 
     #[test]

@@ -5,11 +5,16 @@ use hugeleaf_proof::{Arm, ResultFile, Verdict};
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::eligible::Remedy;
 use hugeleaf_verdict::findings::Finding;
-use hugeleaf_verdict::why::Summary;
+use hugeleaf_verdict::why::{Account, summarise};
+use serde_json::{Value as Json, json};
 
-use crate::page::{Block, Cell, Mark, Note, Page, Table, TableOf, Value};
-use crate::page::{number, thousands};
-use crate::prove::median;
+use crate::bench::bytes;
+use crate::json::SCHEMA;
+use crate::mem::Mem;
+use crate::page::{Block, Cell, Mark, Note, Page, Table, TableOf, Value, number, thousands};
+use crate::prove::{counted, median};
+use crate::status::status_json;
+use crate::why::Why;
 
 /// All that was found out.
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +30,7 @@ pub struct Try<'a> {
     /// The database's process as it began, on base pages.
     pub process: &'a Process,
     /// Why it was on base pages.
-    pub why: &'a Summary,
+    pub accounts: &'a [Account],
     /// What larger pages brought.
     pub result: &'a ResultFile,
     /// Where the page with samples and charts is.
@@ -64,6 +69,39 @@ pub fn page(it: &Try<'_>) -> Page {
             it.html
         )]));
     page
+}
+
+/// The answers of all four commands, each as that command gives it; `seed` is that of the rows.
+pub fn json(it: &Try<'_>, seed: u64) -> String {
+    let mem = Mem {
+        host: it.host,
+        processes: std::slice::from_ref(it.process),
+        shared: &[],
+        targeted: true,
+        accounts: &[it.accounts.to_vec()],
+        roles: &[],
+    };
+    let why = Why {
+        judged: &[(it.process, it.accounts)],
+        unread: &[],
+    };
+    // Whole answers, as they are: what is null in them stays.
+    let whole = |text: &str| serde_json::from_str::<Json>(text).unwrap_or_default();
+    let answer = json!({
+        "schema": SCHEMA,
+        "workload": {
+            "name": "oltp",
+            "rows": it.rows,
+            "cache_bytes": it.cache,
+            "seed": seed,
+        },
+        "status": whole(&status_json(it.host, it.findings)),
+        "mem": whole(&mem.json()),
+        "why": whole(&why.json()),
+        "prove": whole(&it.result.to_json()),
+        "seconds": it.seconds,
+    });
+    format!("{answer:#}\n")
 }
 
 fn status(it: &Try<'_>) -> Note {
@@ -111,8 +149,8 @@ fn mem(it: &Try<'_>) -> Note {
 }
 
 fn why(it: &Try<'_>) -> Note {
-    let mut lines = it.why.lines.iter();
-    let line = lines.find(|l| l.id.remedy() != Remedy::Nothing);
+    let lines = summarise(&[(it.process, it.accounts)]).lines;
+    let line = lines.iter().find(|l| l.id.remedy() != Remedy::Nothing);
     let text = match line {
         None => "nothing kept it from larger pages".to_owned(),
         Some(line) => format!(
@@ -140,30 +178,20 @@ fn prove(it: &Try<'_>) -> Note {
 /// What was measured on each size of page.
 fn medians<'a>(it: &Try<'a>) -> TableOf<(Arm, String)> {
     let result: &'a ResultFile = it.result;
-    let middle = move |arm| {
-        let mut sorted = result.arm(arm)?.samples.clone();
-        sorted.sort_by(f64::total_cmp);
-        median(&sorted)
-    };
-    let also = move |arm| result.side_metrics.iter().find(|also| also.label == arm);
+    let also = move |arm, name| counted(result.row(arm, name)?);
+    let held = move |arm, name| also(arm, name).map(bytes);
     Table::of([
         (Arm::Base, it.host.base_page.to_string()),
         (Arm::Large, large_name(it)),
     ])
     .left("PAGES", |(_, name)| name.clone())
-    .right("MEDIAN", |(arm, _)| middle(*arm).map(number))
-    .some("RESIDENT", |(arm, _)| {
-        also(*arm).and_then(|also| also.resident_bytes).map(Bytes)
+    .right("MEDIAN", move |(arm, _)| {
+        result.samples(*arm).and_then(median).map(number)
     })
-    .some("PAGE TABLES", |(arm, _)| {
-        also(*arm)
-            .and_then(|also| also.page_tables_bytes)
-            .map(Bytes)
-    })
-    .some("SYSTEM CPU", |(arm, _)| {
-        also(*arm)
-            .and_then(|also| also.system_cpus)
-            .map(Value::Share)
+    .some("RESIDENT", move |(arm, _)| held(*arm, "resident"))
+    .some("PAGE TABLES", move |(arm, _)| held(*arm, "page tables"))
+    .some("SYSTEM CPU", move |(arm, _)| {
+        also(*arm, "system CPUs").map(Value::Share)
     })
 }
 

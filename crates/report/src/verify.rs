@@ -7,9 +7,9 @@ mod prometheus;
 use hugeleaf_host::Fact;
 use hugeleaf_verdict::plan::PagesOf;
 use hugeleaf_verdict::verify::{PoolRow, Report, Row, time};
-use serde::Serialize;
+use serde_json::json;
 
-use crate::json::answer;
+use crate::json::{answer, both};
 use crate::page::{Page, Table, TableOf};
 use crate::status::findings_block;
 
@@ -101,16 +101,7 @@ fn pools(report: &Report) -> TableOf<&PoolRow> {
 
 /// The whole answer as JSON.
 pub fn verify_json(report: &Report) -> String {
-    #[derive(Serialize)]
-    struct Answer<'a> {
-        good: bool,
-        #[serde(flatten)]
-        report: &'a Report,
-    }
-    answer(&Answer {
-        good: report.is_good(),
-        report,
-    })
+    answer(&both(json!({ "good": report.is_good() }), report))
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! `hugeleaf why`: what keeps memory from larger pages, summed up and range by range.
 
-use hugeleaf_host::{Pid, Process, Role};
+use hugeleaf_host::{Pid, Process, ProcessError, Role};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible::{Reason, Remedy};
-use hugeleaf_verdict::why::{Account, Line, Summary, Verdict, counted, summarise};
-use serde::Serialize;
+use hugeleaf_verdict::why::{Account, Line, Summary, counted, summarise};
+use serde_json::{Value as Json, json};
 
-use crate::json::answer;
-use crate::page::{Bar, Block, Cell, Command, Mark, Page, Section, Table};
+use crate::json::{answer, both};
+use crate::page::{Bar, Block, Cell, Command, Mark, Page, Section, Table, listed};
 
 /// What `why` shows: a model of its own, so that terminal and JSON say the same.
 #[derive(Debug, Clone, Copy)]
@@ -15,7 +15,7 @@ pub struct Why<'a> {
     /// The processes with their accounts, in the order to show them.
     pub judged: &'a [(&'a Process, &'a [Account])],
     /// Processes that the target means and that could not be read, with the reason.
-    pub unread: &'a [(Pid, String)],
+    pub unread: &'a [(Pid, ProcessError)],
 }
 
 /// Lines of the summary and rows of ranges that a screen takes.
@@ -94,99 +94,40 @@ impl Why<'_> {
 
     /// As JSON.
     pub fn json(&self) -> String {
-        #[derive(Serialize)]
-        struct Answer<'a> {
-            processes: Vec<ProcessAnswer<'a>>,
-            summary: Vec<LineAnswer<'a>>,
-            totals: Totals,
-            unread: Option<Vec<Unread<'a>>>,
-        }
-        #[derive(Serialize)]
-        struct LineAnswer<'a> {
-            #[serde(flatten)]
-            line: &'a Line,
-            way: Remedy,
-        }
-        #[derive(Serialize)]
-        struct Unread<'a> {
-            pid: Pid,
-            error: &'a str,
-        }
         let summary = self.summary();
-        let line = |line| LineAnswer {
-            line,
-            way: line.id.remedy(),
-        };
-        let unread = self
-            .unread
-            .iter()
-            .map(|(pid, error)| Unread { pid: *pid, error });
-        answer(&Answer {
-            processes: self
-                .judged
-                .iter()
-                .map(|(p, a)| ProcessAnswer::of(p, a))
-                .collect(),
-            summary: summary.lines.iter().map(line).collect(),
-            totals: Totals::of(&summary),
-            unread: (!self.unread.is_empty()).then(|| unread.collect()),
-        })
+        let line = |line: &Line| both(line, json!({ "way": line.id.remedy() }));
+        let unread = self.unread.iter();
+        let unread = unread.map(|(pid, error)| json!({ "pid": pid, "error": error.to_string() }));
+        answer(&json!({
+            "processes": self.judged.iter().map(process_answer).collect::<Json>(),
+            "summary": summary.lines.iter().map(line).collect::<Json>(),
+            "totals": {
+                "resident_bytes": summary.resident,
+                "large_bytes": summary.large,
+                "small_bytes": summary.small,
+                "swapped_bytes": summary.swapped,
+                "promotable_bytes": summary.by_remedy(Remedy::Promote),
+                "promotable_growing_bytes": summary.by_remedy(Remedy::PromoteAndGrow),
+                "change_first_bytes": summary.by_remedy(Remedy::Change),
+                "nothing_to_do_bytes": summary.by_remedy(Remedy::Nothing),
+            },
+            "unread": (!self.unread.is_empty()).then(|| unread.collect::<Json>()),
+        }))
     }
 }
 
 /// A process with its verdicts.
-#[derive(Serialize)]
-struct ProcessAnswer<'a> {
-    pid: Pid,
-    name: &'a str,
-    unit: Option<&'a str>,
-    resident_bytes: Bytes,
-    large_bytes: Bytes,
-    small_bytes: Bytes,
-    verdicts: Vec<&'a Verdict>,
-}
-
-impl ProcessAnswer<'_> {
-    fn of<'a>(process: &'a Process, accounts: &'a [Account]) -> ProcessAnswer<'a> {
-        let sum = |part: fn(&Account) -> Bytes| accounts.iter().map(part).sum();
-        ProcessAnswer {
-            pid: process.pid,
-            name: &process.name,
-            unit: process.unit.as_deref(),
-            resident_bytes: sum(|a| a.resident),
-            large_bytes: sum(|a| a.large),
-            small_bytes: sum(|a| a.small),
-            verdicts: accounts.iter().flat_map(|a| &a.verdicts).collect(),
-        }
-    }
-}
-
-/// Where the resident bytes of all processes are.
-#[derive(Serialize)]
-struct Totals {
-    resident_bytes: Bytes,
-    large_bytes: Bytes,
-    small_bytes: Bytes,
-    swapped_bytes: Bytes,
-    promotable_bytes: Bytes,
-    promotable_growing_bytes: Bytes,
-    change_first_bytes: Bytes,
-    nothing_to_do_bytes: Bytes,
-}
-
-impl Totals {
-    fn of(summary: &Summary) -> Totals {
-        Totals {
-            resident_bytes: summary.resident,
-            large_bytes: summary.large,
-            small_bytes: summary.small,
-            swapped_bytes: summary.swapped,
-            promotable_bytes: summary.by_remedy(Remedy::Promote),
-            promotable_growing_bytes: summary.by_remedy(Remedy::PromoteAndGrow),
-            change_first_bytes: summary.by_remedy(Remedy::Change),
-            nothing_to_do_bytes: summary.by_remedy(Remedy::Nothing),
-        }
-    }
+fn process_answer((process, accounts): &(&Process, &[Account])) -> Json {
+    let sum = |part: fn(&Account) -> Bytes| accounts.iter().map(part).sum::<Bytes>();
+    json!({
+        "pid": process.pid,
+        "name": process.name,
+        "unit": process.unit,
+        "resident_bytes": sum(|a| a.resident),
+        "large_bytes": sum(|a| a.large),
+        "small_bytes": sum(|a| a.small),
+        "verdicts": accounts.iter().flat_map(|a| &a.verdicts).collect::<Vec<_>>(),
+    })
 }
 
 /// The ranges of one process under its name, where that is not plain.
@@ -226,26 +167,19 @@ fn totals(summary: &Summary) -> String {
         (summary.by_remedy(Remedy::Change), "after a change"),
         (rest, "cannot or need not be"),
     ];
-    let mut text = format!(
-        "{} resident: {} on large pages",
-        summary.resident, summary.large
-    );
-    for (bytes, what) in parts {
-        if !bytes.is_zero() {
-            text.push_str(&format!(", {bytes} {what}"));
-        }
-    }
-    if !summary.swapped.is_zero() {
-        text.push_str(&format!("; {} more in swap", summary.swapped));
-    }
-    if summary
-        .lines
-        .iter()
-        .all(|l| l.id.remedy() == Remedy::Nothing)
-    {
-        text.push_str("; nothing to do");
-    }
-    text
+    let parts = parts.into_iter().filter(|(bytes, _)| !bytes.is_zero());
+    let parts = listed(", ", parts.map(|(bytes, what)| format!("{bytes} {what}")));
+    let swapped = Some(summary.swapped).filter(|swapped| !swapped.is_zero());
+    let swapped = swapped.map(|swapped| format!("{swapped} more in swap"));
+    let mut remedies = summary.lines.iter().map(|line| line.id.remedy());
+    let nothing = remedies.all(|remedy| remedy == Remedy::Nothing);
+    format!(
+        "{} resident: {} on large pages{parts}{}{}",
+        summary.resident,
+        summary.large,
+        listed("; ", swapped),
+        listed("; ", nothing.then_some("nothing to do"))
+    )
 }
 
 /// The summary: for each id how much, why, and what to do.
@@ -346,36 +280,30 @@ fn rows<'a>(accounts: &[&'a Account], all: bool) -> Vec<Row<'a>> {
 /// Drops rows of less than a percent about which nothing is to be done; gives how many, with their
 /// bytes. A program maps dozens of libraries, none of which is why somebody asks.
 fn drop_trifles(rows: &mut Vec<Row<'_>>, resident: Bytes) -> (usize, Bytes) {
-    let is_trifle = |row: &Row<'_>| {
-        row.id.remedy() == Remedy::Nothing && row.bytes.share_of(resident).is_none_or(|s| s < 0.01)
-    };
-    let trifles = rows.iter().filter(|r| is_trifle(r));
-    let gone = trifles.fold((0, Bytes::ZERO), |(n, bytes), r| (n + 1, bytes + r.bytes));
-    rows.retain(|row| !is_trifle(row));
-    gone
+    drop_rows(rows, |_, row| {
+        let is_small = row.bytes.share_of(resident).is_none_or(|s| s < 0.01);
+        is_small && row.id.remedy() == Remedy::Nothing
+    })
 }
 
 /// Keeps the `most` rows with most bytes, in their order; gives how many went, with their bytes.
 fn keep_largest(rows: &mut Vec<Row<'_>>, most: usize) -> (usize, Bytes) {
-    if rows.len() <= most {
-        return (0, Bytes::ZERO);
-    }
-    let mut sizes: Vec<Bytes> = rows.iter().map(|r| r.bytes).collect();
-    sizes.sort_unstable_by(|a, b| b.cmp(a));
-    let least = sizes[most - 1];
-    // Of those as small as the last one that fits, as many as there is room for.
-    let mut ties = most - sizes.iter().filter(|s| **s > least).count();
-    let mut gone = (0, Bytes::ZERO);
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    order.sort_by_key(|at| std::cmp::Reverse(rows[*at].bytes));
+    order.truncate(most);
+    drop_rows(rows, |at, _| !order.contains(&at))
+}
+
+/// Drops the rows that go, each of which is known by its place too; gives how many, with their bytes.
+fn drop_rows(rows: &mut Vec<Row<'_>>, goes: impl Fn(usize, &Row<'_>) -> bool) -> (usize, Bytes) {
+    let (mut at, mut gone) = (0, (0, Bytes::ZERO));
     rows.retain(|row| {
-        let stays = row.bytes > least || (row.bytes == least && ties > 0);
-        if row.bytes == least && stays {
-            ties -= 1;
+        let goes = goes(at, row);
+        at += 1;
+        if goes {
+            gone = (gone.0 + 1, gone.1 + row.bytes);
         }
-        if !stays {
-            gone.0 += 1;
-            gone.1 += row.bytes;
-        }
-        stays
+        !goes
     });
     gone
 }
@@ -384,7 +312,7 @@ fn keep_largest(rows: &mut Vec<Row<'_>>, most: usize) -> (usize, Bytes) {
 mod tests {
     use super::*;
     use hugeleaf_units::Range;
-    use hugeleaf_verdict::why::Figures;
+    use hugeleaf_verdict::why::{Figures, Verdict};
 
     fn verdict(id: Reason, start: u64, len: u64, name: &str) -> Verdict {
         Verdict {

@@ -6,9 +6,9 @@
 
 use hugeleaf_host::{Looking, Root, read_host, read_process};
 use hugeleaf_proof::result::{
-    ArmSamples, ArmSideMetrics, BadReadings, Effect, Experiment, HostFingerprint, PageSizes, Pair,
-    SettingsInForce,
+    BadReadings, Effect, Experiment, HostFingerprint, PageSizes, Pair, SettingsInForce,
 };
+use hugeleaf_proof::rows::{Quantity, Row, Sample};
 use hugeleaf_proof::stats::{Better, Method};
 use hugeleaf_proof::{Arm, Design, Ending, ResultFile, Verdict};
 use hugeleaf_report::page::View;
@@ -16,7 +16,7 @@ use hugeleaf_report::try_::{Try, page};
 use hugeleaf_sys::{RealKernel, own_pid};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::findings;
-use hugeleaf_verdict::why::{account, summarise};
+use hugeleaf_verdict::why::account;
 
 const EFFECT: Effect = Effect {
     ratio: 1.0981,
@@ -27,25 +27,24 @@ const EFFECT: Effect = Effect {
     estimator: None,
 };
 
-fn arm(label: Arm, samples: &[f64]) -> ArmSamples {
-    ArmSamples {
-        label,
-        samples: samples.to_vec(),
-        at_seconds: vec![0.0; samples.len()],
-        coverage: vec![[0.0; 2]; samples.len()],
-        buckets: vec![],
-    }
-}
-
-fn beside(label: Arm) -> ArmSideMetrics {
-    ArmSideMetrics {
-        label,
-        resident_bytes: Some(3_328_599_654),
-        page_tables_bytes: Some(6_501_171),
-        user_cpus: Some(0.98),
-        system_cpus: Some(0.0123),
-        compaction_stalls: None,
-    }
+/// The samples of an arm, and what was also measured.
+fn rows(arm: Arm, samples: &[f64]) -> Vec<Row> {
+    let row = |quantity, samples| Row::new(arm.name(), Vec::new(), quantity, samples);
+    let main = Quantity::rate("sqlite", "operations/CPU s").main();
+    let also = [
+        ("resident", "bytes", 3_328_599_654.0),
+        ("page tables", "bytes", 6_501_171.0),
+        ("user CPUs", "", 0.98),
+        ("system CPUs", "", 0.0123),
+    ];
+    let also = also.map(|(name, unit, value)| {
+        row(
+            Quantity::amount(name, unit).counted(),
+            Sample::alone([value]),
+        )
+    });
+    let main = row(main, Sample::alone(samples.iter().copied()));
+    [main].into_iter().chain(also).collect()
 }
 
 fn result(verdict: Verdict, effect: Option<Effect>) -> ResultFile {
@@ -57,6 +56,7 @@ fn result(verdict: Verdict, effect: Option<Effect>) -> ResultFile {
         at_seconds: 0.0,
     };
     ResultFile {
+        schema: 2,
         experiment: Experiment {
             name: "sqlite".to_owned(),
             unit: "operations/CPU s".to_owned(),
@@ -68,16 +68,18 @@ fn result(verdict: Verdict, effect: Option<Effect>) -> ResultFile {
             ending: Ending::Time,
             began_on: Arm::Base,
             left_on: Some(Arm::Base),
-            moved_bytes: 3 << 30,
+            moved_bytes: Bytes(3 << 30),
         },
-        arms: vec![
-            arm(Arm::Base, &[484_123.4, 1.0, 9e9]),
-            arm(Arm::Large, &[532_449.2, 9e9, 1.0]),
-        ],
+        arms: vec![],
+        rows: [
+            rows(Arm::Base, &[484_123.4, 1.0, 9e9]),
+            rows(Arm::Large, &[532_449.2, 9e9, 1.0]),
+        ]
+        .concat(),
+        charts: vec![],
         pairs: vec![pair; 14],
         effect,
         verdict,
-        side_metrics: vec![beside(Arm::Base), beside(Arm::Large)],
         page_sizes: PageSizes::default(),
         equivalence: None,
         pairs_looked_at: None,
@@ -116,7 +118,7 @@ fn screen(verdict: Verdict, effect: Option<Effect>) -> String {
         rows: 9_411_584,
         cache: Bytes::from_mib(3072),
         process: &process,
-        why: &summarise(&[(&process, &accounts)]),
+        accounts: &accounts,
         result: &result(verdict, effect),
         html: "hugeleaf-try.html",
         seconds: 171.2,

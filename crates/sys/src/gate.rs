@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::kernel::Advice;
+use crate::advice::Advice;
 use crate::{Errno, SysError};
 
 /// The calls that [`Memory`] makes, for a [`Gate`].
@@ -46,8 +46,6 @@ pub enum MemoryCall {
     Send,
     /// recvmsg(2).
     Receive,
-    /// fcntl(2) with F_SETLKW.
-    LockFile,
 }
 
 /// Asked before each call of a [`Memory`]: a test refuses one, and sees that nothing is lost.

@@ -12,54 +12,12 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_units::{Bytes, PageSize, Range};
 
+use crate::advice::Advice;
 use crate::pagemap::{self, PageMap, ScanDetail};
 use crate::populate;
 use crate::process::{Pid, PidFd};
 use crate::split::{self, SplitFile};
 use crate::{Errno, SysError, last_errno};
-
-/// What hugeleaf asks the kernel to do with memory (madvise(2)). None of them changes what the
-/// memory holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Advice {
-    /// `MADV_COLLAPSE` (Linux 6.1): copy the range onto PMD-sized pages now.
-    Collapse,
-    /// `MADV_COLD` (Linux 5.4): age the range; over a part of a huge page it splits that page.
-    Cold,
-    /// `MADV_HUGEPAGE`: let page faults and khugepaged use huge pages here. Own process only.
-    HugePage,
-    /// `MADV_NOHUGEPAGE`: the opposite. Own process only.
-    NoHugePage,
-    /// `MADV_POPULATE_WRITE` (Linux 5.14): fault the range in. Own process only.
-    PopulateWrite,
-}
-
-impl Advice {
-    pub(crate) const fn number(self) -> i32 {
-        // MADV_COLLAPSE is not in every libc; the number is the same on all architectures
-        // (include/uapi/asm-generic/mman-common.h).
-        const MADV_COLLAPSE: i32 = 25;
-        const MADV_POPULATE_WRITE: i32 = 23;
-        match self {
-            Advice::Collapse => MADV_COLLAPSE,
-            Advice::Cold => libc::MADV_COLD,
-            Advice::HugePage => libc::MADV_HUGEPAGE,
-            Advice::NoHugePage => libc::MADV_NOHUGEPAGE,
-            Advice::PopulateWrite => MADV_POPULATE_WRITE,
-        }
-    }
-
-    /// The call as an error names it.
-    pub const fn call_name(self) -> &'static str {
-        match self {
-            Advice::Collapse => "process_madvise(MADV_COLLAPSE)",
-            Advice::Cold => "process_madvise(MADV_COLD)",
-            Advice::HugePage => "madvise(MADV_HUGEPAGE)",
-            Advice::NoHugePage => "madvise(MADV_NOHUGEPAGE)",
-            Advice::PopulateWrite => "madvise(MADV_POPULATE_WRITE)",
-        }
-    }
-}
 
 /// The kernel as hugeleaf uses it on other processes, with the clock that paces it. What stands before
 /// another kernel names that one in [`Kernel::inner`] and has the calls that it changes; all others are

@@ -9,6 +9,7 @@
 //! Main types: [`Kernel`], [`RealKernel`], [`Faulty`], [`PidFd`], [`Advice`], [`PageRun`],
 //! [`SysError`].
 
+mod advice;
 mod asked;
 mod careful;
 mod draft;
@@ -35,6 +36,7 @@ mod tracefs;
 mod usage;
 mod walk;
 
+pub use advice::Advice;
 pub use asked::{confine, end_confined};
 pub use careful::{
     Inside, Rights, copy_in_memory, is_safe_from_others, list_at_most, open_regular, read_at_most,
@@ -50,9 +52,9 @@ pub use files::{
 };
 pub use frames::{extents_a_block, frames_of, own_frames};
 pub use gate::{Gate, Memory, MemoryCall};
-pub use kernel::{Advice, Kernel, RealKernel};
+pub use kernel::{Kernel, RealKernel};
 pub use lock::{HostLock, Mark, lock_host, mark};
-pub use memory::{Mapping, Placement, Sharing, advise_own, name_own};
+pub use memory::{Mapping, Sharing, advise_own, name_own};
 pub use memory_file::{
     DESCRIPTORS_A_MESSAGE, MemoryFile, MemoryFileFacts, duplicate_raw, keep_on_exec,
 };
@@ -60,8 +62,8 @@ pub use own_memory::OwnMemory;
 pub use pagemap::{LONGEST_UNSCANNED, PageMap, PageRun, PageState, ScanDetail};
 pub use patience::unless_stuck;
 pub use process::{
-    DIRECT_FLAG, NOFOLLOW_FLAG, Pid, PidFd, effective_uid, free_space, kernel_log, machine, own_pid,
-    terminal_columns, ticks_per_second,
+    DIRECT_FLAG, NOFOLLOW_FLAG, Pid, PidFd, effective_uid, free_space, kernel_log, machine,
+    own_pid, terminal_columns, ticks_per_second,
 };
 pub use space::{NodePolicy, Reserve, Space, may_lock, own_page_map};
 pub use split::SplitFile;

@@ -3,13 +3,11 @@
 //! # Safety
 //! A [`Mapping`] owns its addresses from mmap(2) until it is dropped; nobody else unmaps them.
 
-use std::fs::File;
-use std::os::fd::{AsRawFd, RawFd};
+use hugeleaf_units::{Bytes, Range};
 
-use hugeleaf_units::{Bytes, PageSize, Range};
-
-use crate::kernel::Advice;
-use crate::{Errno, SysError, errno_of, last_errno};
+use crate::advice::Advice;
+use crate::space::{READ_WRITE, madvise, mmap, munmap};
+use crate::{Errno, SysError, last_errno};
 
 /// Whether a mapping is private to this process (copied on fork) or shared with its children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,48 +24,21 @@ pub struct Mapping {
     range: Range,
 }
 
-/// Where in the address space a mapping goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Placement {
-    /// Where the kernel likes.
-    Anywhere,
-    /// At `skew` bytes past a multiple of a page size. A skew of 0 lets pages of that size be
-    /// mapped whole; any other one forbids it for shared memory.
-    Past(PageSize, Bytes),
-}
-
 impl Mapping {
     /// Maps `length` bytes, rounded up to base pages by the kernel. Nothing is populated.
     ///
     /// # Errors
     /// EINVAL for a length of 0, ENOMEM where address space or a limit runs out.
     pub fn anonymous(length: Bytes, sharing: Sharing) -> Result<Mapping, SysError> {
-        map(length, sharing, None, Placement::Anywhere)
-    }
-
-    /// Maps the first `length` bytes of a file (a memfd, a file in `/dev/shm`), shared.
-    ///
-    /// # Errors
-    /// EINVAL for a length of 0 or a skew that is not a multiple of the base page, ENOMEM, EACCES
-    /// where the file is not open for reading and writing.
-    pub fn shared_file(
-        file: &File,
-        length: Bytes,
-        placement: Placement,
-    ) -> Result<Mapping, SysError> {
-        map(length, Sharing::Shared, Some(file), placement)
-    }
-
-    /// Maps `length` bytes of anonymous memory at a chosen place.
-    ///
-    /// # Errors
-    /// As [`Mapping::anonymous`], and EINVAL for a skew that is not a multiple of the base page.
-    pub fn placed(
-        length: Bytes,
-        sharing: Sharing,
-        placement: Placement,
-    ) -> Result<Mapping, SysError> {
-        map(length, sharing, None, placement)
+        let fail = |errno| SysError::new("mmap", length.to_string(), errno);
+        let flags = match sharing {
+            Sharing::Private => libc::MAP_PRIVATE,
+            Sharing::Shared => libc::MAP_SHARED,
+        };
+        let flags = flags | libc::MAP_ANONYMOUS;
+        let start = mmap(0, length, READ_WRITE, flags, -1, 0).map_err(fail)?;
+        let range = Range::new(start, start + length.get()).map_err(|_| fail(Errno::INVAL))?;
+        Ok(Mapping { range })
     }
 
     /// Where it is.
@@ -86,18 +57,12 @@ impl Mapping {
     /// EINVAL where `part` does not lie inside, or the kernel refuses the advice; EAGAIN, EBUSY,
     /// ENOMEM as in madvise(2).
     pub fn advise(&self, part: Range, advice: Advice) -> Result<(), SysError> {
-        let fail = |errno| SysError::new(advice.call_name(), part.to_string(), errno);
-        if part.intersect(self.range) != Some(part) {
-            return Err(fail(Errno::INVAL));
-        }
-        let len = usize::try_from(part.len().get()).map_err(|_| fail(Errno::INVAL))?;
-        // SAFETY: the range is mapped and ours, and no advice here changes what it holds.
-        let done =
-            unsafe { libc::madvise(part.start() as *mut libc::c_void, len, advice.number()) };
-        if done == 0 {
-            Ok(())
-        } else {
-            Err(fail(last_errno()))
+        match part.intersect(self.range) == Some(part) {
+            true => advise_own(part, advice),
+            false => {
+                let name = advice.call_name();
+                Err(SysError::new(name, part.to_string(), Errno::INVAL))
+            }
         }
     }
 
@@ -118,110 +83,12 @@ impl Mapping {
         }
         Ok(())
     }
-
-    /// Locks it in memory (mlock(2)).
-    ///
-    /// # Errors
-    /// ENOMEM past the memlock limit, EPERM where that is 0, EAGAIN.
-    pub fn lock(&self) -> Result<(), SysError> {
-        let len = usize::try_from(self.range.len().get()).unwrap_or(usize::MAX);
-        // SAFETY: locks pages of a mapping that is ours.
-        match unsafe { libc::mlock(self.as_ptr().cast(), len) } {
-            0 => Ok(()),
-            _ => Err(SysError::new(
-                "mlock",
-                self.range.to_string(),
-                errno_of(&std::io::Error::last_os_error()),
-            )),
-        }
-    }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        let len = usize::try_from(self.range.len().get()).unwrap_or(usize::MAX);
-        // SAFETY: ours since mmap, and no reference to it outlives `self`; raw pointers from
-        // `as_ptr` are documented to end with it.
-        unsafe { libc::munmap(self.as_ptr().cast(), len) };
-    }
-}
-
-fn map(
-    length: Bytes,
-    sharing: Sharing,
-    file: Option<&File>,
-    placement: Placement,
-) -> Result<Mapping, SysError> {
-    let fail = |errno| SysError::new("mmap", length.to_string(), errno);
-    let (at, reserved) = match placement {
-        Placement::Anywhere => (0, None),
-        Placement::Past(size, skew) => {
-            // Reserve more than is needed, and take the part that lies right.
-            let slack = size
-                .bytes()
-                .get()
-                .checked_mul(2)
-                .ok_or_else(|| fail(Errno::NOMEM))?;
-            let room = Bytes(slack) + length;
-            let none = libc::PROT_NONE;
-            let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-            let start = raw_mmap(0, room, none, private, -1)?;
-            let whole = Mapping {
-                range: Range::new(start, start + room.get()).map_err(|_| fail(Errno::INVAL))?,
-            };
-            let aligned = size.round_up(start).ok_or_else(|| fail(Errno::NOMEM))?;
-            (aligned + skew.get() % size.bytes().get(), Some(whole))
-        }
-    };
-    let mut flags = match sharing {
-        Sharing::Private => libc::MAP_PRIVATE,
-        Sharing::Shared => libc::MAP_SHARED,
-    };
-    if file.is_none() {
-        flags |= libc::MAP_ANONYMOUS;
-    }
-    if reserved.is_some() {
-        // The reservation is given up just before: another thread could take the place, and then
-        // this fails instead of replacing what that thread mapped.
-        flags |= libc::MAP_FIXED_NOREPLACE;
-    }
-    drop(reserved);
-    let descriptor = file.map_or(-1, AsRawFd::as_raw_fd);
-    let start = raw_mmap(
-        at,
-        length,
-        libc::PROT_READ | libc::PROT_WRITE,
-        flags,
-        descriptor,
-    )?;
-    let range = Range::new(start, start + length.get()).map_err(|_| fail(Errno::INVAL))?;
-    Ok(Mapping { range })
-}
-
-fn raw_mmap(
-    at: u64,
-    length: Bytes,
-    protection: i32,
-    flags: i32,
-    descriptor: RawFd,
-) -> Result<u64, SysError> {
-    let fail = |errno| SysError::new("mmap", length.to_string(), errno);
-    let len = usize::try_from(length.get()).map_err(|_| fail(Errno::NOMEM))?;
-    // SAFETY: no caller passes MAP_FIXED, so that a new mapping never replaces one that is there.
-    let start = unsafe {
-        libc::mmap(
-            at as *mut libc::c_void,
-            len,
-            protection,
-            flags,
-            descriptor,
-            0,
-        )
-    };
-    if start == libc::MAP_FAILED {
-        Err(fail(last_errno()))
-    } else {
-        Ok(start as u64)
+        // Ours since mmap; raw pointers from `as_ptr` are documented to end with it.
+        munmap(self.range);
     }
 }
 
@@ -232,15 +99,8 @@ fn raw_mmap(
 /// EINVAL where the kernel refuses the advice; ENOMEM where a part is not mapped; EAGAIN, EBUSY as
 /// in madvise(2).
 pub fn advise_own(range: Range, advice: Advice) -> Result<(), SysError> {
-    let fail = |errno| SysError::new(advice.call_name(), range.to_string(), errno);
-    let start = usize::try_from(range.start()).map_err(|_| fail(Errno::INVAL))?;
-    let len = usize::try_from(range.len().get()).map_err(|_| fail(Errno::INVAL))?;
-    // SAFETY: no advice that `Advice` offers changes what memory holds or whether it is mapped;
-    // the kernel checks the addresses.
-    match unsafe { libc::madvise(start as *mut libc::c_void, len, advice.number()) } {
-        0 => Ok(()),
-        _ => Err(fail(last_errno())),
-    }
+    madvise(range, advice.number())
+        .map_err(|errno| SysError::new(advice.call_name(), range.to_string(), errno))
 }
 
 /// Gives anonymous memory of this process a name in `/proc/PID/maps` (prctl(2),

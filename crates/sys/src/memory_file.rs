@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 use hugeleaf_units::{Bytes, PageSize, Range};
-use rustix::fs::{FallocateFlags, FlockOperation, MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
@@ -271,28 +271,6 @@ impl Memory {
         }
         text.truncate(got.bytes);
         Ok((text, files))
-    }
-
-    /// Takes a file's record lock against other processes, or lets it go (fcntl(2), F_SETLKW). The
-    /// kernel lets it go when its holder dies, however that happens. Threads of one process are
-    /// not kept apart, and closing any descriptor of the file lets it go.
-    ///
-    /// # Errors
-    /// EDEADLK, ENOLCK.
-    pub fn lock_file(&self, file: &MemoryFile, held: bool) -> Result<(), SysError> {
-        const NAME: &str = "fcntl(F_SETLKW)";
-        self.pass(MemoryCall::LockFile, NAME, String::new)?;
-        let operation = match held {
-            true => FlockOperation::LockExclusive,
-            false => FlockOperation::Unlock,
-        };
-        loop {
-            match rustix::fs::fcntl_lock(file, operation) {
-                Err(Errno::INTR) => {}
-                Ok(()) => return Ok(()),
-                Err(errno) => return Err(SysError::new(NAME, "", errno)),
-            }
-        }
     }
 }
 

@@ -8,8 +8,8 @@
 
 use hugeleaf_units::{Bytes, PageSize, Range};
 
+use crate::advice::Advice;
 use crate::gate::Memory;
-use crate::kernel::Advice;
 use crate::memory::advise_own;
 use crate::space::{Reserve, Space};
 use crate::{Errno, SysError};

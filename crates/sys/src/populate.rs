@@ -14,8 +14,9 @@
 use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
-use hugeleaf_units::{PageSize, Range};
+use hugeleaf_units::{Bytes, PageSize, Range};
 
+use crate::space::{NO_ACCESS, mmap};
 use crate::{Errno, Pid, PidFd, SysError, last_errno};
 
 /// Pages that one call takes hold of: as many as it takes in one go with base pages of 4K (two pages
@@ -26,18 +27,9 @@ const PAGES_A_CALL: u64 = 512;
 fn unreadable() -> Option<usize> {
     static PAGE: OnceLock<Option<usize>> = OnceLock::new();
     *PAGE.get_or_init(|| {
-        // SAFETY: a new mapping at an address that the kernel chooses.
-        let page = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                1,
-                libc::PROT_NONE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        (page != libc::MAP_FAILED).then_some(page as usize)
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let page = mmap(0, Bytes(1), NO_ACCESS, flags, -1, 0).ok()?;
+        usize::try_from(page).ok()
     })
 }
 

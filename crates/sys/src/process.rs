@@ -13,8 +13,20 @@ use rustix::process::PidfdFlags;
 
 use crate::{Errno, SysError, last_errno};
 
-/// A process id as this process's PID namespace counts; above 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+/// A process id as this process's PID namespace counts; 0 is nobody's.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 #[serde(transparent)]
 pub struct Pid(pub u32);
 

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use hugeleaf_units::{Bytes, PageSize, Range};
 
+use crate::advice::Advice;
 use crate::gate::{Memory, MemoryCall};
-use crate::kernel::Advice;
 use crate::memory_file::MemoryFile;
 use crate::{Errno, SysError, last_errno};
 
@@ -59,7 +59,7 @@ impl Memory {
             .get()
             .checked_add(align.bytes().get())
             .ok_or_else(|| fail(Errno::NOMEM))?;
-        let start = mmap(None, Bytes(room), NO_ACCESS, NOTHING, -1, 0).map_err(fail)?;
+        let start = mmap(0, Bytes(room), NO_ACCESS, NOTHING, -1, 0).map_err(fail)?;
         let aligned = align.round_up(start).ok_or_else(|| fail(Errno::NOMEM))?;
         let range = Range::new(aligned, aligned + length.get()).map_err(|_| fail(Errno::INVAL))?;
         // What was taken too much is unmapped at once.
@@ -89,7 +89,7 @@ impl Memory {
         let subject = || format!("of {length}, to reserve it");
         self.pass(MemoryCall::Reserve, "mmap", subject)?;
         let flags = libc::MAP_SHARED;
-        let start = mmap(None, length, READ_WRITE, flags, file.file().as_raw_fd(), 0)
+        let start = mmap(0, length, READ_WRITE, flags, file.file().as_raw_fd(), 0)
             .map_err(|errno| SysError::new("mmap", subject(), errno))?;
         if let Ok(range) = Range::new(start, start + length.get()) {
             munmap(range);
@@ -112,9 +112,9 @@ pub struct Space {
 /// No process has this number.
 const ANYBODY: u32 = 0;
 
-const NO_ACCESS: i32 = libc::PROT_NONE;
-const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
-const NOTHING: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+pub(crate) const NO_ACCESS: i32 = libc::PROT_NONE;
+pub(crate) const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+pub(crate) const NOTHING: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
 impl Space {
     /// Where it is.
@@ -188,9 +188,16 @@ impl Space {
     pub fn clear(&self, part: Range) -> Result<(), SysError> {
         self.check(MemoryCall::Clear, "mmap", part)?;
         // Addresses alone need nothing that could be short once what was there is unmapped.
-        mmap(Some(part.start()), part.len(), NO_ACCESS, NOTHING, -1, 0)
-            .map(|_| ())
-            .map_err(|errno| SysError::new("mmap", part.to_string(), errno))
+        mmap(
+            part.start(),
+            part.len(),
+            NO_ACCESS,
+            NOTHING | libc::MAP_FIXED,
+            -1,
+            0,
+        )
+        .map(|_| ())
+        .map_err(|errno| SysError::new("mmap", part.to_string(), errno))
     }
 
     /// Puts a new mapping in the place of what a part holds; where that fails, what was there is
@@ -297,12 +304,8 @@ impl Space {
     /// # Errors
     /// ENOMEM past the memlock limit, EPERM where that is 0, EAGAIN.
     pub fn lock(&self, part: Range) -> Result<(), SysError> {
-        let len = self.check(MemoryCall::Lock, "mlock", part)?;
-        // SAFETY: locks pages of a part that is ours.
-        match unsafe { libc::mlock(part.start() as *const libc::c_void, len) } {
-            0 => Ok(()),
-            _ => Err(SysError::new("mlock", part.to_string(), last_errno())),
-        }
+        self.check(MemoryCall::Lock, "mlock", part)?;
+        mlock(part).map_err(|errno| SysError::new("mlock", part.to_string(), errno))
     }
 }
 
@@ -342,8 +345,9 @@ pub(crate) fn node_mask(nodes: &[u32]) -> Option<Vec<libc::c_ulong>> {
     Some(mask)
 }
 
-fn mmap(
-    at: Option<u64>,
+/// Maps `length` bytes: at `at` where `flags` have MAP_FIXED or MAP_FIXED_NOREPLACE, else anywhere.
+pub(crate) fn mmap(
+    at: u64,
     length: Bytes,
     protection: i32,
     flags: i32,
@@ -352,20 +356,11 @@ fn mmap(
 ) -> Result<u64, Errno> {
     let len = usize::try_from(length.get()).map_err(|_| Errno::NOMEM)?;
     let offset = libc::off_t::try_from(offset).map_err(|_| Errno::OVERFLOW)?;
-    let fixed = if at.is_some() { libc::MAP_FIXED } else { 0 };
-    let at = usize::try_from(at.unwrap_or(0)).map_err(|_| Errno::INVAL)?;
-    // SAFETY: an address is given only for a part of a `Space`, which owns what is replaced there.
-    let start = unsafe {
-        libc::mmap(
-            at as *mut libc::c_void,
-            len,
-            protection,
-            flags | fixed,
-            descriptor,
-            offset,
-        )
-    };
-    match start {
+    let at = usize::try_from(at).map_err(|_| Errno::INVAL)?;
+    let at = at as *mut libc::c_void;
+    // SAFETY: MAP_FIXED is asked for only of a part of a `Space`, which owns what is replaced there;
+    // without it no mapping is.
+    match unsafe { libc::mmap(at, len, protection, flags, descriptor, offset) } {
         libc::MAP_FAILED => Err(last_errno()),
         start => Ok(start as u64),
     }
@@ -374,15 +369,18 @@ fn mmap(
 /// A new mapping as long as `part` and aligned as it is: a page table that it shared with a
 /// neighbour would come along, and keep the kernel from putting a huge page there.
 fn make_aligned(part: Range, flags: i32, descriptor: RawFd, offset: u64) -> Result<Range, Errno> {
-    let at_any = |at: Option<u64>| map_new(at, part.len(), flags, descriptor, offset);
+    let map = |at, flags| {
+        let start = mmap(at, part.len(), READ_WRITE, flags, descriptor, offset)?;
+        Range::new(start, start + part.len().get()).map_err(|_| Errno::INVAL)
+    };
     let unit = 1 << (part.start() | part.len().get()).trailing_zeros().min(62);
     // Reserved pages always are, others often.
-    let made = at_any(None)?;
+    let made = map(0, flags)?;
     if made.start() % unit == 0 {
         return Ok(made);
     }
     let room = part.len().get().checked_add(unit).ok_or(Errno::NOMEM)?;
-    let Ok(start) = mmap(None, Bytes(room), NO_ACCESS, NOTHING, -1, 0) else {
+    let Ok(start) = mmap(0, Bytes(room), NO_ACCESS, NOTHING, -1, 0) else {
         // No room for a better address: at the price of huge pages at the ends.
         return Ok(made);
     };
@@ -390,46 +388,16 @@ fn make_aligned(part: Range, flags: i32, descriptor: RawFd, offset: u64) -> Resu
         munmap(room);
     }
     // Where another thread is faster, the first one will do.
-    match at_any(Some(start.next_multiple_of(unit))) {
+    match map(
+        start.next_multiple_of(unit),
+        flags | libc::MAP_FIXED_NOREPLACE,
+    ) {
         Ok(better) => {
             munmap(made);
             Ok(better)
         }
         Err(_) => Ok(made),
     }
-}
-
-/// Maps where nothing is mapped: at an address, or anywhere.
-fn map_new(
-    at: Option<u64>,
-    length: Bytes,
-    flags: i32,
-    descriptor: RawFd,
-    offset: u64,
-) -> Result<Range, Errno> {
-    let len = usize::try_from(length.get()).map_err(|_| Errno::NOMEM)?;
-    let offset = libc::off_t::try_from(offset).map_err(|_| Errno::OVERFLOW)?;
-    let free = if at.is_some() {
-        libc::MAP_FIXED_NOREPLACE
-    } else {
-        0
-    };
-    let wish = usize::try_from(at.unwrap_or(0)).map_err(|_| Errno::INVAL)?;
-    // SAFETY: MAP_FIXED_NOREPLACE replaces no mapping.
-    let start = unsafe {
-        libc::mmap(
-            wish as *mut libc::c_void,
-            len,
-            READ_WRITE,
-            flags | free,
-            descriptor,
-            offset,
-        )
-    };
-    if start == libc::MAP_FAILED {
-        return Err(last_errno());
-    }
-    Range::new(start as u64, start as u64 + length.get()).map_err(|_| Errno::INVAL)
 }
 
 /// Moves a mapping of our own to the place of what is at `to`, in one step.
@@ -453,7 +421,7 @@ fn mremap_over(made: Range, to: Range) -> Result<(), Errno> {
     }
 }
 
-fn munmap(range: Range) {
+pub(crate) fn munmap(range: Range) {
     if let (Ok(start), Ok(len)) = (
         usize::try_from(range.start()),
         usize::try_from(range.len().get()),
@@ -463,10 +431,21 @@ fn munmap(range: Range) {
     }
 }
 
-fn madvise(part: Range, advice: i32) -> Result<(), Errno> {
+pub(crate) fn mlock(part: Range) -> Result<(), Errno> {
     let start = usize::try_from(part.start()).map_err(|_| Errno::INVAL)?;
     let len = usize::try_from(part.len().get()).map_err(|_| Errno::INVAL)?;
-    // SAFETY: only called on parts of a `Space`, whose owner answers for what they hold.
+    // SAFETY: it changes nothing of what the pages hold.
+    match unsafe { libc::mlock(start as *const libc::c_void, len) } {
+        0 => Ok(()),
+        _ => Err(last_errno()),
+    }
+}
+
+pub(crate) fn madvise(part: Range, advice: i32) -> Result<(), Errno> {
+    let start = usize::try_from(part.start()).map_err(|_| Errno::INVAL)?;
+    let len = usize::try_from(part.len().get()).map_err(|_| Errno::INVAL)?;
+    // SAFETY: what forgets what memory holds is only asked of parts of a `Space`, whose owner answers
+    // for that; the kernel checks the addresses.
     match unsafe { libc::madvise(start as *mut libc::c_void, len, advice) } {
         0 => Ok(()),
         _ => Err(last_errno()),
@@ -590,7 +569,7 @@ mod tests {
             let others = scope.spawn(|| {
                 let mut taken = None;
                 while !done.load(Ordering::Relaxed) {
-                    let at = mmap(None, length, NO_ACCESS, NOTHING, -1, 0).unwrap();
+                    let at = mmap(0, length, NO_ACCESS, NOTHING, -1, 0).unwrap();
                     let got = Range::new(at, at + length.get()).unwrap();
                     taken = taken.or(got.intersect(range));
                     munmap(got);

@@ -123,7 +123,7 @@ fn read_each(pid: Pid, range: Range, page: PageSize) -> Result<Bytes, SysError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Kernel, Mapping, Placement, RealKernel, Sharing, own_pid};
+    use crate::{Kernel, Mapping, RealKernel, Sharing, own_pid};
     use std::io::Read;
 
     fn range(start: u64, end: u64) -> Range {
@@ -164,8 +164,7 @@ mod tests {
         let kernel = RealKernel::new();
         let page = kernel.base_page();
         let size = Bytes(page.bytes().get() * 3000);
-        let placed = Placement::Past(page, Bytes::ZERO);
-        let mapping = Mapping::placed(size, Sharing::Shared, placed).unwrap();
+        let mapping = Mapping::anonymous(size, Sharing::Shared).unwrap();
         let own = kernel.pidfd_open(own_pid()).unwrap();
         assert_eq!(kernel.map_in(&own, mapping.range()).unwrap(), size);
         let gone = mapping.range();

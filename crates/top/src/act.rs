@@ -125,10 +125,6 @@ pub fn why(tools: &Tools, program: &Program) -> Result<Page, Refusal> {
     let judged: Vec<(&Process, &[Account])> = (processes.iter().zip(&accounts))
         .map(|(p, a)| (p, a.as_slice()))
         .collect();
-    let unread: Vec<(Pid, String)> = unread
-        .into_iter()
-        .map(|(pid, error)| (pid, error.to_string()))
-        .collect();
     let why = Why {
         judged: &judged,
         unread: &unread,

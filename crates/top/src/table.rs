@@ -2,7 +2,8 @@
 
 use std::cmp::Ordering;
 
-use hugeleaf_report::page::{Cell, Mark, Value, clean};
+use hugeleaf_report::page::{Cell, Mark, Value};
+use hugeleaf_report::screen::clean;
 
 use crate::model::{Program, Sample};
 

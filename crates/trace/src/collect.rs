@@ -24,13 +24,14 @@ mod work;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_perf::processor::Processor;
 use hugeleaf_perf::{allow_many_descriptors, monotonic_nanos};
 use hugeleaf_sys::{Kernel, setcap_advice};
 use hugeleaf_units::Bytes;
 
-use crate::model::{Ending, Interval, SourceState, Trace, TracedTarget};
+use crate::model::{Ending, Interval, MemoryState, SourceState, Trace, TracedTarget};
 use counters::Counters;
 use events::{Opened, Wanted};
 use interval::Intervals;
@@ -115,7 +116,7 @@ pub fn collect(
     let cpus = online(root);
     watch(Progress::Before);
     let pids = options.target.as_ref().map(|t| t.pids.clone());
-    let mut before = memory::read(root, kernel, pids.as_deref());
+    let before = memory::read(root, kernel, pids.as_deref());
     let tracefs = match options.intervals_only {
         true => off(),
         false => Tracefs::find(root),
@@ -124,12 +125,16 @@ pub fn collect(
         true => None,
         false => Some(open(options, &host, &cpus, &tracefs, &guards)?),
     };
-    let mut session = Session::new(root, &host, options, &cpus, &tracefs, opened.as_ref());
-    session.guards = guards;
+    let mut session = Session::new(
+        root,
+        &host,
+        options,
+        &cpus,
+        &tracefs,
+        opened.as_ref(),
+        guards,
+    );
     session.begin(&mut opened, &cpus, options.every_call);
-    if let Some(before) = &mut before {
-        before.at_seconds = 0.0;
-    }
     let ending = session.run(&mut opened, kernel, options, stop, watch);
     let (nanos, wall) = session.end(&mut opened);
     watch(Progress::After);
@@ -146,9 +151,9 @@ pub fn collect(
     trace.ending = ending;
     trace.clock_note = clock_note(wall, nanos);
     trace.memory_before = before;
-    trace.memory_after = after.map(|mut state| {
-        state.at_seconds = trace.seconds;
-        state
+    trace.memory_after = after.map(|state| MemoryState {
+        at_seconds: trace.seconds,
+        ..state
     });
     Ok(trace)
 }
@@ -209,21 +214,17 @@ fn parse_list(text: &str) -> Vec<u32> {
 
 fn read_guards(root: &Root) -> Guards {
     let text = |path: &str| root.read(path).known().cloned();
-    let status = text("proc/self/status").unwrap_or_default();
-    let field = |name: &str| {
-        let mut lines = status.lines();
-        lines.find_map(|line| line.strip_prefix(name).map(str::trim))
-    };
-    let capabilities = field("CapEff:").and_then(|word| u64::from_str_radix(word, 16).ok());
+    let status = root.parse("proc/self/status", parse_status);
+    let status = status.known();
     Guards {
         paranoid: text("proc/sys/kernel/perf_event_paranoid").and_then(|t| t.trim().parse().ok()),
         lockdown: text("sys/kernel/security/lockdown").and_then(|t| {
             let from = t.find('[')? + 1;
             Some(t[from..].split(']').next()?.to_owned())
         }),
-        capabilities: capabilities.unwrap_or(0),
+        capabilities: status.map_or(0, |status| status.capabilities),
         setcap: setcap_advice(&["cap_sys_ptrace", "cap_syslog", "cap_perfmon"]),
-        is_filtered: field("Seccomp:") == Some("2"),
+        is_filtered: status.and_then(|status| status.seccomp) == Some(2),
     }
 }
 
@@ -275,6 +276,7 @@ impl Session {
         cpus: &[u32],
         tracefs: &Tracefs,
         opened: Option<&Opened>,
+        guards: Guards,
     ) -> Session {
         let start = monotonic_nanos();
         let processes = ProcessTable::new(root, options.target.is_none(), start);
@@ -284,7 +286,7 @@ impl Session {
         let sources = opened.map_or_else(off, |o| o.sources.clone());
         Session {
             root: root.clone(),
-            guards: Guards::default(),
+            guards,
             queue: Queue::new(processes, sources),
             windows: Windows::new(cpus, host.base_page, tracefs, options.every_call),
             intervals: Intervals::new(root, host),

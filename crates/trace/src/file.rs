@@ -26,79 +26,71 @@ const LARGEST: u64 = 1 << 30; // not a page size
 
 /// Why a trace could not be read or written.
 #[derive(Debug, thiserror::Error)]
-pub enum TraceFileError {
+#[error("{}: {problem}", path.display())]
+pub struct TraceFileError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    #[source]
+    pub problem: TraceProblem,
+}
+
+/// What is wrong with the file of a trace.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceProblem {
     /// The system would not.
-    #[error("{}: {error}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What it said.
-        error: std::io::Error,
-    },
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
     /// Something else.
-    #[error("{}: not a trace (it does not begin with '{}')", path.display(), MAGIC.trim_end())]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-    },
-    /// From a later program.
-    #[error("{}: a trace of schema {schema}, and this program reads up to {SCHEMA}", path.display())]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its schema.
-        schema: u32,
-    },
+    #[error("not a trace (it does not begin with '{}')", MAGIC.trim_end())]
+    Foreign,
+    /// From a later program, of this schema.
+    #[error("a trace of schema {0}, and this program reads up to {SCHEMA}")]
+    Newer(u32),
     /// From an earlier program, whose files were packed in another way.
-    #[error("{}: a trace of schema {schema}, and this program reads {SCHEMA}", path.display())]
-    Older {
-        /// The file.
-        path: PathBuf,
-        /// Its schema.
-        schema: u32,
-    },
+    #[error("a trace of schema {0}, and this program reads {SCHEMA}")]
+    Older(u32),
     /// Its end is missing.
-    #[error("{}: the trace is cut off: {reason}", path.display())]
-    Truncated {
-        /// The file.
-        path: PathBuf,
-        /// What was found.
-        reason: String,
-    },
+    #[error("the trace is cut off: {0}")]
+    Truncated(String),
     /// It is damaged in some other way.
-    #[error("{}: the trace is damaged: {reason}", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What was found.
-        reason: String,
-    },
+    #[error("the trace is damaged: {0}")]
+    Damaged(String),
+}
+
+impl TraceProblem {
+    fn of(self, path: &Path) -> TraceFileError {
+        TraceFileError {
+            path: path.to_owned(),
+            problem: self,
+        }
+    }
 }
 
 impl TraceFileError {
     /// What to do next.
     pub fn next(&self) -> String {
-        match self {
-            TraceFileError::Io { path, error } => match error.kind() {
+        match &self.problem {
+            TraceProblem::Io(error) => match error.kind() {
                 std::io::ErrorKind::NotFound => {
                     "name a file that 'hugeleaf trace --for 10s -o FILE' wrote".to_owned()
                 }
                 std::io::ErrorKind::StorageFull => format!(
                     "make room there: df {}; or write elsewhere with -o",
-                    folder_of(path).display()
+                    folder_of(&self.path).display()
                 ),
-                _ => format!("look at it: ls -l {}", path.display()),
+                _ => format!("look at it: ls -l {}", self.path.display()),
             },
-            TraceFileError::Foreign { .. } => {
+            TraceProblem::Foreign => {
                 "name a file that 'hugeleaf trace --for 10s -o FILE' wrote".to_owned()
             }
-            TraceFileError::Newer { .. } => {
+            TraceProblem::Newer(_) => {
                 "read it with the hugeleaf that wrote it, or a later one".to_owned()
             }
-            TraceFileError::Older { .. } => {
+            TraceProblem::Older(_) => {
                 "trace again; or show it with the hugeleaf that wrote it".to_owned()
             }
-            TraceFileError::Truncated { .. } | TraceFileError::Damaged { .. } => {
+            TraceProblem::Truncated(_) | TraceProblem::Damaged(_) => {
                 "copy it again from where it was written; if it is so there, trace again".to_owned()
             }
         }
@@ -115,7 +107,7 @@ fn folder_of(path: &Path) -> &Path {
 /// Makes sure that a trace can be written there before time is spent on it. What is there stays.
 ///
 /// # Errors
-/// [`TraceFileError::Io`].
+/// [`TraceProblem::Io`].
 pub fn check_writable(path: &Path) -> Result<(), TraceFileError> {
     begin(path).map(drop)
 }
@@ -125,13 +117,11 @@ fn begin(path: &Path) -> Result<Draft, TraceFileError> {
 }
 
 fn unwritten(path: &Path, error: PathError) -> TraceFileError {
-    TraceFileError::Io {
-        path: path.to_owned(),
-        error: match error {
-            PathError::Call(error) => error.errno.into(),
-            other => std::io::Error::other(other.reason()),
-        },
-    }
+    let error = match error {
+        PathError::Call(error) => error.errno.into(),
+        other => std::io::Error::other(other.reason()),
+    };
+    TraceProblem::Io(error).of(path)
 }
 
 /// Writes a trace: to a file next to it first, which takes its place when all is on disk. So there
@@ -139,13 +129,10 @@ fn unwritten(path: &Path, error: PathError) -> TraceFileError {
 /// file; 0 of a device.
 ///
 /// # Errors
-/// [`TraceFileError::Io`].
+/// [`TraceProblem::Io`].
 pub fn write_trace(path: &Path, trace: &Trace) -> Result<u64, TraceFileError> {
     let mut draft = begin(path)?;
-    write_to(&mut draft, trace).map_err(|error| TraceFileError::Io {
-        path: path.to_owned(),
-        error,
-    })?;
+    write_to(&mut draft, trace).map_err(|error| TraceProblem::Io(error).of(path))?;
     let size = draft.length();
     draft.commit().map_err(|error| unwritten(path, error))?;
     Ok(size)
@@ -168,12 +155,9 @@ pub fn write_to(out: &mut impl Write, trace: &Trace) -> std::io::Result<()> {
 /// Reads a trace.
 ///
 /// # Errors
-/// [`TraceFileError`]: not there, foreign, older, newer, cut off, damaged.
+/// [`TraceProblem`]: not there, foreign, older, newer, cut off, damaged.
 pub fn read_trace(path: &Path) -> Result<Trace, TraceFileError> {
-    let file = std::fs::File::open(path).map_err(|error| TraceFileError::Io {
-        path: path.to_owned(),
-        error,
-    })?;
+    let file = std::fs::File::open(path).map_err(|error| TraceProblem::Io(error).of(path))?;
     read_from(BufReader::new(file), path)
 }
 
@@ -181,95 +165,65 @@ pub fn read_trace(path: &Path) -> Result<Trace, TraceFileError> {
 ///
 /// # Errors
 /// Those of [`read_trace`].
-pub fn read_from(mut input: impl Read, path: &Path) -> Result<Trace, TraceFileError> {
-    let io = |error| TraceFileError::Io {
-        path: path.to_owned(),
-        error,
-    };
-    let schema = read_header(&mut input, path)?;
+pub fn read_from(input: impl Read, path: &Path) -> Result<Trace, TraceFileError> {
+    unpack(input).map_err(|problem| problem.of(path))
+}
+
+fn unpack(mut input: impl Read) -> Result<Trace, TraceProblem> {
+    let schema = read_header(&mut input)?;
     match schema.cmp(&SCHEMA) {
-        Ordering::Greater => {
-            let path = path.to_owned();
-            return Err(TraceFileError::Newer { path, schema });
-        }
-        Ordering::Less => {
-            let path = path.to_owned();
-            return Err(TraceFileError::Older { path, schema });
-        }
+        Ordering::Greater => return Err(TraceProblem::Newer(schema)),
+        Ordering::Less => return Err(TraceProblem::Older(schema)),
         Ordering::Equal => {}
     }
     let unpacked = GzDecoder::new(input);
     let mut bytes = Vec::new();
-    let length = unpacked.take(LARGEST).read_to_end(&mut bytes);
-    match length {
+    match unpacked.take(LARGEST).read_to_end(&mut bytes) {
         Ok(_) => {}
         Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
-            return Err(TraceFileError::Truncated {
-                path: path.to_owned(),
-                reason: format!("{} bytes of the trace could be unpacked", bytes.len()),
-            });
+            let count = bytes.len();
+            let reason = format!("{count} bytes of the trace could be unpacked");
+            return Err(TraceProblem::Truncated(reason));
         }
         // The reader's own failures have an errno, those of the packed form have none.
-        Err(e) if e.raw_os_error().is_some() => return Err(io(e)),
-        Err(e) => {
-            return Err(TraceFileError::Damaged {
-                path: path.to_owned(),
-                reason: e.to_string(),
-            });
-        }
+        Err(e) if e.raw_os_error().is_some() => return Err(e.into()),
+        Err(e) => return Err(TraceProblem::Damaged(e.to_string())),
     }
     if bytes.is_empty() {
-        return Err(TraceFileError::Truncated {
-            path: path.to_owned(),
-            reason: "nothing follows its first line".to_owned(),
-        });
+        let reason = "nothing follows its first line".to_owned();
+        return Err(TraceProblem::Truncated(reason));
     }
-    parse(&bytes, path)
+    let trace = ciborium::from_reader(&bytes[..]);
+    let trace: Trace = trace.map_err(|e| TraceProblem::Damaged(e.to_string()))?;
+    check(&trace).map_err(TraceProblem::Damaged)?;
+    Ok(trace)
 }
 
 /// The line at the start: the schema.
-fn read_header(input: &mut impl Read, path: &Path) -> Result<u32, TraceFileError> {
-    let foreign = || TraceFileError::Foreign {
-        path: path.to_owned(),
-    };
+fn read_header(input: &mut impl Read) -> Result<u32, TraceProblem> {
     let mut line = Vec::new();
     let mut byte = [0u8; 1];
     while line.len() < MAGIC.len() + 10 {
         match input.read(&mut byte) {
             Ok(0) => break,
             Ok(_) if byte[0] == b'\n' => {
-                let text = String::from_utf8(line).map_err(|_| foreign())?;
-                let number = text.strip_prefix(MAGIC).ok_or_else(foreign)?;
-                return number.parse().map_err(|_| foreign());
+                let text = String::from_utf8(line).ok();
+                let number = text.as_deref().and_then(|text| text.strip_prefix(MAGIC));
+                let number = number.and_then(|number| number.parse().ok());
+                return number.ok_or(TraceProblem::Foreign);
             }
             Ok(_) => line.push(byte[0]),
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => {
-                return Err(TraceFileError::Io {
-                    path: path.to_owned(),
-                    error,
-                });
-            }
+            Err(error) => return Err(error.into()),
         }
     }
     // A file that was cut off within the first line still shows whose it is.
-    if line.len() > MAGIC.len() / 2 && MAGIC.as_bytes().starts_with(&line) {
-        return Err(TraceFileError::Truncated {
-            path: path.to_owned(),
-            reason: "its first line is not complete".to_owned(),
-        });
+    match line.len() > MAGIC.len() / 2 && MAGIC.as_bytes().starts_with(&line) {
+        true => Err(TraceProblem::Truncated(
+            "its first line is not complete".to_owned(),
+        )),
+        false => Err(TraceProblem::Foreign),
     }
-    Err(foreign())
-}
-
-fn parse(bytes: &[u8], path: &Path) -> Result<Trace, TraceFileError> {
-    let damaged = |reason: String| TraceFileError::Damaged {
-        path: path.to_owned(),
-        reason,
-    };
-    let trace: Trace = ciborium::from_reader(bytes).map_err(|e| damaged(e.to_string()))?;
-    check(&trace).map_err(damaged)?;
-    Ok(trace)
 }
 
 /// Every reference in a trace leads somewhere, and no sum of its counts wraps: whoever draws it may
@@ -284,39 +238,30 @@ fn check(trace: &Trace) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!("it names {what} {place} of {of}")),
     };
-    for frame in trace.stacks.iter().flat_map(|s| &s.frames) {
-        within("symbol", *frame, symbols)?;
-    }
+    let process = |place: u32| within("process", place, processes);
+    let symbol = |place: Option<u32>| place.map_or(Ok(()), |f| within("symbol", f, symbols));
+    let stack = |place: u32| within("stack", place, stacks);
+    let mut frames = trace.stacks.iter().flat_map(|s| &s.frames);
+    frames.try_for_each(|frame| symbol(Some(*frame)))?;
     for sample in trace.samples.iter().chain(&trace.faults) {
-        within("process", sample.process, processes)?;
-        within("stack", sample.stack, stacks)?;
+        process(sample.process)?;
+        stack(sample.stack)?;
     }
-    for pin in &trace.pins {
-        within("process", pin.process, processes)?;
-    }
+    trace.pins.iter().try_for_each(|pin| process(pin.process))?;
     for event in &trace.memory_events {
-        event
-            .process
-            .map_or(Ok(()), |p| within("process", p, processes))?;
-        event.stack.map_or(Ok(()), |s| within("stack", s, stacks))?;
+        event.process.map_or(Ok(()), process)?;
+        event.stack.map_or(Ok(()), stack)?;
     }
     for lock in &trace.locks {
-        lock.taken_by
-            .map_or(Ok(()), |f| within("symbol", f, symbols))?;
+        symbol(lock.taken_by)?;
         for caller in &lock.by_caller {
-            within("stack", caller.stack, stacks)?;
-            caller
-                .function
-                .map_or(Ok(()), |f| within("symbol", f, symbols))?;
+            stack(caller.stack)?;
+            symbol(caller.function)?;
         }
-        for thread in &lock.by_thread {
-            within("process", thread.process, processes)?;
-        }
+        lock.by_thread.iter().try_for_each(|t| process(t.process))?;
         for event in &lock.events {
-            within("process", event.process, processes)?;
-            event
-                .function
-                .map_or(Ok(()), |f| within("symbol", f, symbols))?;
+            process(event.process)?;
+            symbol(event.function)?;
         }
     }
     bounds::check(trace)

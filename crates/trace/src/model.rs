@@ -189,6 +189,32 @@ pub enum SourceState {
     Off,
 }
 
+impl Source {
+    /// A source of that name, of which nothing is counted.
+    pub(crate) fn new(name: &str, state: SourceState) -> Source {
+        Source {
+            name: name.to_owned(),
+            state,
+            ..Source::default()
+        }
+    }
+}
+
+impl SourceState {
+    pub(crate) fn not_here(reason: impl Into<String>) -> SourceState {
+        SourceState::NotHere {
+            reason: reason.into(),
+        }
+    }
+
+    pub(crate) fn refused(reason: impl Into<String>, remedy: impl Into<String>) -> SourceState {
+        SourceState::Refused {
+            reason: reason.into(),
+            remedy: remedy.into(),
+        }
+    }
+}
+
 /// A process that was seen.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -472,14 +498,6 @@ impl LockKind {
             LockKind::PerCpuRwSemWrite => "percpu-rwsem (write)",
             LockKind::Other => "lock",
         }
-    }
-
-    /// Whether a waiter spins instead of sleeping: its waiting is CPU time.
-    pub const fn spins(self) -> bool {
-        matches!(
-            self,
-            LockKind::Spin | LockKind::RwLockRead | LockKind::RwLockWrite
-        )
     }
 }
 

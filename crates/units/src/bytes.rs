@@ -1,6 +1,4 @@
 use std::fmt;
-use std::iter::Sum;
-use std::ops::{Add, AddAssign, Sub};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -68,32 +66,47 @@ impl Bytes {
     }
 }
 
-impl Add for Bytes {
-    type Output = Bytes;
-    fn add(self, other: Bytes) -> Bytes {
-        Bytes(self.0.saturating_add(other.0))
-    }
-}
+/// Sums, differences and multiples that saturate: counters of a live system are not read at one
+/// instant, and what a file says may be any number.
+macro_rules! saturating {
+    ($count:ident) => {
+        impl std::ops::Add for $count {
+            type Output = $count;
+            fn add(self, other: $count) -> $count {
+                $count(self.0.saturating_add(other.0))
+            }
+        }
 
-impl AddAssign for Bytes {
-    fn add_assign(&mut self, other: Bytes) {
-        *self = *self + other;
-    }
-}
+        impl std::ops::AddAssign for $count {
+            fn add_assign(&mut self, other: $count) {
+                *self = *self + other;
+            }
+        }
 
-impl Sub for Bytes {
-    type Output = Bytes;
-    /// Saturates at zero: counters of a live system are not read at one instant.
-    fn sub(self, other: Bytes) -> Bytes {
-        self.saturating_sub(other)
-    }
-}
+        impl std::ops::Sub for $count {
+            type Output = $count;
+            fn sub(self, other: $count) -> $count {
+                $count(self.0.saturating_sub(other.0))
+            }
+        }
 
-impl Sum for Bytes {
-    fn sum<I: Iterator<Item = Bytes>>(iter: I) -> Bytes {
-        iter.fold(Bytes::ZERO, Add::add)
-    }
+        impl std::ops::Mul<u64> for $count {
+            type Output = $count;
+            fn mul(self, times: u64) -> $count {
+                $count(self.0.saturating_mul(times))
+            }
+        }
+
+        impl std::iter::Sum for $count {
+            fn sum<I: Iterator<Item = $count>>(iter: I) -> $count {
+                iter.fold($count(0), std::ops::Add::add)
+            }
+        }
+    };
 }
+pub(crate) use saturating;
+
+saturating!(Bytes);
 
 const UNITS: [(char, u32); 6] = [
     ('K', 10),
@@ -146,22 +159,11 @@ fn tenths(n: u64, shift: u32) -> u64 {
 }
 
 /// Why a text is not a number of bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is not a size; write a whole number with K, M, G or T, as in 64K")]
 pub struct ParseBytesError {
     text: String,
 }
-
-impl fmt::Display for ParseBytesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "'{}' is not a size; write a whole number with K, M, G or T, as in 64K",
-            self.text
-        )
-    }
-}
-
-impl std::error::Error for ParseBytesError {}
 
 impl FromStr for Bytes {
     type Err = ParseBytesError;

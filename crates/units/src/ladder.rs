@@ -21,12 +21,9 @@ pub struct Ladder {
 }
 
 impl Ladder {
-    /// A ladder of one rung.
-    pub fn of(rung: Rung, mandatory: bool) -> Ladder {
-        Ladder {
-            rungs: vec![rung],
-            mandatory,
-        }
+    /// A ladder of these rungs, one at least.
+    pub fn of(rungs: Vec<Rung>, mandatory: bool) -> Ladder {
+        Ladder { rungs, mandatory }
     }
 
     /// The sizes to try, in order; at least one.
@@ -41,23 +38,12 @@ impl Ladder {
 }
 
 /// Why a text is not a ladder.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is not a ladder of page sizes: {reason}; write 1G,2M,64K")]
 pub struct ParseLadderError {
     text: String,
     reason: String,
 }
-
-impl fmt::Display for ParseLadderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "'{}' is not a ladder of page sizes: {}; write 1G,2M,64K",
-            self.text, self.reason
-        )
-    }
-}
-
-impl std::error::Error for ParseLadderError {}
 
 impl FromStr for Ladder {
     type Err = ParseLadderError;
@@ -92,20 +78,13 @@ impl FromStr for Ladder {
 
 impl fmt::Display for Ladder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, rung) in self.rungs.iter().enumerate() {
-            if i > 0 {
-                f.write_str(",")?;
-            }
-            if let Some(kind) = rung.kind {
-                write!(f, "{kind}:")?;
-            }
-            write!(f, "{}", rung.size)?;
-        }
-        if self.mandatory {
-            f.write_str("!")
-        } else {
-            Ok(())
-        }
+        let rung = |rung: &Rung| {
+            let kind = rung.kind.map_or(String::new(), |kind| format!("{kind}:"));
+            format!("{kind}{}", rung.size)
+        };
+        let rungs: Vec<String> = self.rungs.iter().map(rung).collect();
+        let mark = if self.mandatory { "!" } else { "" };
+        write!(f, "{}{mark}", rungs.join(","))
     }
 }
 

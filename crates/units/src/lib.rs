@@ -11,6 +11,7 @@
 
 mod bytes;
 mod ladder;
+mod named;
 mod page;
 mod range;
 mod time;

@@ -4,27 +4,17 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
+use crate::bytes::saturating;
 
 /// The size of a page in bytes: a power of two. Which sizes exist is a fact about a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Bytes")]
 pub struct PageSize(u64);
 
 /// A number of bytes that is not a power of two.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a page size; write a power of two, as in 64K, 2M or 1G")]
 pub struct NotAPageSize(String);
-
-impl fmt::Display for NotAPageSize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "'{}' is not a page size; write a power of two, as in 64K, 2M or 1G",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for NotAPageSize {}
 
 impl PageSize {
     /// A page of that many bytes.
@@ -73,6 +63,13 @@ impl PageSize {
     }
 }
 
+impl TryFrom<Bytes> for PageSize {
+    type Error = NotAPageSize;
+    fn try_from(bytes: Bytes) -> Result<PageSize, NotAPageSize> {
+        PageSize::new(bytes)
+    }
+}
+
 impl fmt::Display for PageSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.bytes().fmt(f)
@@ -105,6 +102,8 @@ impl Pages {
         Bytes(self.0.saturating_mul(size.0))
     }
 }
+
+saturating!(Pages);
 
 impl fmt::Display for Pages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

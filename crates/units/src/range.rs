@@ -1,34 +1,38 @@
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Bytes, PageSize};
 
 /// A half-open range of addresses `[start, end)` that is not empty.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Ends")]
 pub struct Range {
     start: u64,
     end: u64,
 }
 
 /// A range whose end is not above its start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{start:x}-{end:x} is not a range: its end is not above its start")]
 pub struct EmptyRange {
     start: u64,
     end: u64,
 }
 
-impl fmt::Display for EmptyRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:x}-{:x} is not a range: its end is not above its start",
-            self.start, self.end
-        )
-    }
+/// A range as it is written, before it is known to hold anything.
+#[derive(Deserialize)]
+struct Ends {
+    start: u64,
+    end: u64,
 }
 
-impl std::error::Error for EmptyRange {}
+impl TryFrom<Ends> for Range {
+    type Error = EmptyRange;
+    fn try_from(ends: Ends) -> Result<Range, EmptyRange> {
+        Range::new(ends.start, ends.end)
+    }
+}
 
 impl Range {
     /// The addresses from `start` up to, not including, `end`.

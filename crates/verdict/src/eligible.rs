@@ -145,17 +145,13 @@ fn left_alone(segment: &Segment, kind: Kind) -> Result<(), Reason> {
 /// segments excepted, and `advise` there asks for the program's advice even in a collapse.
 fn shmem_allows(host: &Host, segment: &Segment) -> Result<(), Reason> {
     let thp = host.thp.known();
-    if thp.is_some_and(|thp| thp.shmem_enabled.known().is_some_and(|word| word == "deny")) {
+    if thp.and_then(|thp| thp.shmem_enabled.text()) == Some("deny") {
         return Err(Reason::ShmemDeny);
     }
     if tmpfs_mount(segment).is_some() || segment.name.starts_with("/SYSV") {
         return Ok(());
     }
-    let orders = thp.map_or(&[][..], |thp| &thp.orders);
-    let own = orders.iter().find(|o| Some(o.size) == host.pmd_page.get());
-    let word = own
-        .and_then(|order| order.shmem.known())
-        .map(String::as_str);
+    let word = host.full_thp().and_then(|order| order.shmem.text());
     match (word, segment.asked.advised == Advised::Huge) {
         (Some("never"), _) | (Some("advise"), false) => Err(Reason::ShmemSizeOff),
         _ => Ok(()),

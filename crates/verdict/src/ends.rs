@@ -5,10 +5,8 @@
 //! base pages. Contiguous entries of a page table make one translation of 2M there (of 64K with base
 //! pages of 4K). A host shows that size by having pools of it.
 
-use hugeleaf_host::{Host, Thp, ThpOrder};
+use hugeleaf_host::{Host, Thp, ThpOrder, ThpUse};
 use hugeleaf_units::PageSize;
-
-use crate::findings::{thp_file, thp_size_file};
 
 /// The THP size that serves the ends of mappings.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,19 +38,19 @@ pub fn ends(host: &Host) -> Option<Ends> {
     };
     let order = thp.orders.iter().rev().find(translated)?;
     let setting = order.anon.known()?.clone();
-    let is_off = order.anon_in_force(thp)? == "never";
-    let own = thp_size_file(order.size, "enabled");
+    let of = ThpUse::Private;
+    let is_off = order.in_force(thp, of)? == "never";
     Some(match (is_off, setting.as_str()) {
         // The size follows `enabled`, which is off itself.
         (true, "inherit") => Ends {
             size: order.size,
-            path: thp_file("enabled"),
+            path: of.file(),
             setting: "never".to_owned(),
             better: Some("madvise"),
         },
         (is_off, _) => Ends {
             size: order.size,
-            path: own,
+            path: order.file(of),
             setting,
             better: is_off.then(|| follow(thp)),
         },
@@ -61,7 +59,7 @@ pub fn ends(host: &Host) -> Option<Ends> {
 
 /// What makes a size follow the setting for all, or allows it where that one is off.
 fn follow(thp: &Thp) -> &'static str {
-    match thp.enabled.known().map(String::as_str) {
+    match thp.enabled.text() {
         Some("always" | "madvise") => "inherit",
         _ => "madvise",
     }

@@ -12,32 +12,19 @@ mod rules;
 mod thp;
 mod unreadable;
 
-use hugeleaf_units::PageSize;
-
 pub use memory::{Holder, by_name};
 pub(crate) use pools::boot_pools;
 pub use rules::findings;
 
-/// How bad a finding is. The worst is the smallest, so that it sorts first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// Something fails, or will.
-    Problem,
-    /// Something is lost or wasted.
-    Warning,
-    /// Worth knowing.
-    Note,
-}
-
-impl Severity {
-    /// The word on screens and in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Severity::Problem => "problem",
-            Severity::Warning => "warning",
-            Severity::Note => "note",
-        }
+hugeleaf_units::named! {
+    /// How bad a finding is. The worst is the smallest, so that it sorts first.
+    pub enum Severity {
+        /// Something fails, or will.
+        Problem = "problem",
+        /// Something is lost or wasted.
+        Warning = "warning",
+        /// Worth knowing.
+        Note = "note",
     }
 }
 
@@ -55,36 +42,43 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn new(id: &'static str, severity: Severity, text: String, command: String) -> Finding {
+    pub(crate) fn new(
+        severity: Severity,
+        id: &'static str,
+        text: impl Into<String>,
+        command: impl Into<String>,
+    ) -> Finding {
         Finding {
             id,
             severity,
-            text,
-            command,
+            text: text.into(),
+            command: command.into(),
         }
     }
-}
 
-/// A file of the pool of one size.
-pub(crate) fn pool_file(size: PageSize, name: &str) -> String {
-    let kib = size.bytes().get() / 1024;
-    format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB/{name}")
-}
+    pub(crate) fn problem(
+        id: &'static str,
+        text: impl Into<String>,
+        command: impl Into<String>,
+    ) -> Finding {
+        Finding::new(Severity::Problem, id, text, command)
+    }
 
-/// A file of one node's pool.
-fn node_pool_file(size: PageSize, node: u32, name: &str) -> String {
-    let kib = size.bytes().get() / 1024;
-    format!("/sys/devices/system/node/node{node}/hugepages/hugepages-{kib}kB/{name}")
-}
+    pub(crate) fn warning(
+        id: &'static str,
+        text: impl Into<String>,
+        command: impl Into<String>,
+    ) -> Finding {
+        Finding::new(Severity::Warning, id, text, command)
+    }
 
-/// A knob of THP.
-pub(crate) fn thp_file(name: &str) -> String {
-    format!("/sys/kernel/mm/transparent_hugepage/{name}")
-}
-
-/// A knob of one THP size.
-pub(crate) fn thp_size_file(size: PageSize, name: &str) -> String {
-    thp_file(&format!("hugepages-{}kB/{name}", size.bytes().get() / 1024))
+    pub(crate) fn note(
+        id: &'static str,
+        text: impl Into<String>,
+        command: impl Into<String>,
+    ) -> Finding {
+        Finding::new(Severity::Note, id, text, command)
+    }
 }
 
 /// A word as a shell takes it. Names of processes and cgroups may hold anything, and commands are
@@ -95,11 +89,6 @@ pub fn shell_word(text: &str) -> String {
         return text.to_owned();
     }
     format!("'{}'", text.replace('\'', "'\\''"))
-}
-
-/// Whether a setting lets anybody have pages.
-fn is_on(setting: Option<&str>) -> bool {
-    setting.is_some_and(|word| !matches!(word, "never" | "deny"))
 }
 
 #[cfg(test)]
@@ -234,8 +223,8 @@ pub(crate) mod testing {
         }
     }
 
-    pub fn ids(findings: &[Finding]) -> Vec<&'static str> {
-        findings.iter().map(|f| f.id).collect()
+    pub fn ids(findings: impl IntoIterator<Item = Finding>) -> Vec<&'static str> {
+        findings.into_iter().map(|f| f.id).collect()
     }
 }
 

@@ -5,9 +5,6 @@
 //!
 //! This crate must not read the host and must not change it.
 //!
-//! Main types: [`why::Verdict`] and [`why::account`] for a process, [`findings::Finding`] and
-//! [`findings::findings`] for a host.
-//!
 //! Main types: [`why::Verdict`], [`why::Account`], [`why::Summary`], [`findings::Finding`].
 
 pub mod eligible;
@@ -20,3 +17,32 @@ pub mod run;
 pub mod trace;
 pub mod verify;
 pub mod why;
+
+/// The name, or with a number behind it where it is taken: `db`, `db-2`.
+pub(crate) fn free_name(name: &str, taken: impl Fn(&str) -> bool) -> String {
+    let numbered = (2_u32..).map(|n| format!("{name}-{n}"));
+    let mut all = std::iter::once(name.to_owned()).chain(numbered);
+    all.find(|name| !taken(name)).unwrap_or_default()
+}
+
+/// Gives each of some names that are equal a number of its own, but for the first.
+pub(crate) fn each_its_own<'a>(names: impl Iterator<Item = &'a mut String>) {
+    let mut seen = std::collections::BTreeSet::new();
+    for name in names {
+        *name = free_name(name, |name| seen.contains(name));
+        seen.insert(name.clone());
+    }
+}
+
+/// Several things in a sentence: `2M, 1G`.
+pub(crate) fn list(items: impl IntoIterator<Item = impl ToString>) -> String {
+    let texts: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    texts.join(", ")
+}
+
+/// Text of others' making on one line: names of programs and files may hold anything, a line feed that would
+/// end a comment included.
+pub(crate) fn clean(text: &str) -> String {
+    let safe = |c: char| if c.is_control() { '?' } else { c };
+    text.chars().map(safe).collect()
+}

@@ -15,20 +15,17 @@ mod facts;
 mod file;
 mod files;
 mod keep;
-mod kinds;
 mod knobs;
 mod layout;
 mod make;
 mod model;
 mod named;
 mod notes;
-mod pools;
 mod promise;
 mod read;
 mod rights;
 mod room;
 mod sense;
-mod spread;
 mod step;
 mod tighten;
 mod ways;
@@ -46,12 +43,10 @@ pub use facts::{Facts, InForce, Wishes};
 pub use file::{PlanError, parse};
 pub use files::{GRUB, OURS};
 pub use keep::keep;
-pub use kinds::{SCHEMA, kind_name, place_name};
 pub use make::make;
-pub(crate) use model::kind;
 pub use model::{
     BasePages, Boot, ForDemand, ForHost, ForPool, ForService, Group, Kept, Knob, Limit, Mount,
-    PagesOf, Plan, Promise, Unit,
+    PagesOf, Plan, Promise, SCHEMA, Unit,
 };
 pub use promise::{Promised, can_be_found, is_same, is_same_place, pages_of, promised};
 pub use room::Margin;

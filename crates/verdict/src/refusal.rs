@@ -10,7 +10,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub(crate) fn new(what: impl Into<String>, next: impl Into<String>) -> Refusal {
+    /// What is wrong, and what to do next.
+    pub fn new(what: impl Into<String>, next: impl Into<String>) -> Refusal {
         Refusal {
             what: what.into(),
             next: next.into(),

@@ -9,13 +9,13 @@
 use std::collections::BTreeMap;
 
 use hugeleaf_host::process::is_run_library;
-use hugeleaf_host::{Held, Host, Process, Role, RunAsked, RunSettings, RunWay, Segment};
+use hugeleaf_host::{Held, Host, Process, Role, RunAsked, RunRole, RunSettings, RunWay, Segment};
 use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize};
 use serde::Serialize;
 
 use crate::eligible::{self, Remedy};
-use crate::run::rung::{Judged as Rung, judge, left_in_pool, pool, pool_short};
-use crate::run::{RunRole, Want};
+use crate::run::Want;
+use crate::run::rung::{Judged as Rung, judge, left_in_pool, pool_short};
 use crate::why::{Account, Verdict, restart};
 
 /// One role of a process, or of several.
@@ -56,25 +56,6 @@ struct Piece {
     held: Vec<Held>,
     missing: Bytes,
     small: Bytes,
-}
-
-/// What was asked for a role.
-pub fn asked(settings: &RunSettings, role: RunRole) -> &RunAsked {
-    match role {
-        RunRole::Data => &settings.data,
-        RunRole::Shm => &settings.shm,
-        RunRole::Stack => &settings.stack,
-        RunRole::Text => &settings.text,
-    }
-}
-
-/// What was asked for a role, in words: as typed, or by the ways where that was not passed on.
-pub fn asked_text(settings: &RunSettings, role: RunRole) -> String {
-    let asked = asked(settings, role);
-    match asked.typed.as_str() {
-        "" => asked.to_string(),
-        typed => typed.to_owned(),
-    }
 }
 
 /// The role that a policy has for a segment; `None` for what it does not speak of. Of code, only
@@ -223,7 +204,7 @@ impl Case<'_> {
         let role = role_of(self.process, segment)?;
         let held = segment.by_page_size.clone();
         let (mut missing, mut small) = (Bytes::ZERO, Bytes::ZERO);
-        if let Some(wanted) = Wanted::of(self.host, asked(self.settings, role)) {
+        if let Some(wanted) = Wanted::of(self.host, self.settings.of(role)) {
             let off = held
                 .iter()
                 .filter(|h| !wanted.has(h))
@@ -257,7 +238,7 @@ impl Case<'_> {
     fn state(&self, role: RunRole, pieces: &[Piece]) -> RoleState {
         let mut state = RoleState {
             role,
-            asked: asked_text(self.settings, role),
+            asked: self.settings.of(role).text(),
             got: Vec::new(),
             missing: Bytes::ZERO,
             small: Bytes::ZERO,
@@ -277,7 +258,7 @@ impl Case<'_> {
 
     /// What to say of a role for which nothing is tried.
     fn left_alone(&self, role: RunRole) -> Option<String> {
-        let asked = asked(self.settings, role);
+        let asked = self.settings.of(role);
         let wanted = Wanted::of(self.host, asked);
         let text = match asked.typed.as_str() {
             _ if wanted.is_some() => return None,
@@ -336,16 +317,16 @@ impl Case<'_> {
     /// Pages that were asked for by name and that the host has not got, or not enough of. The last
     /// of a ladder is the nearest: what would have done is named first.
     fn unavailable(&self, state: &RoleState) -> Option<Reason> {
-        let ladder: Ladder = asked(self.settings, state.role).typed.parse().ok()?;
+        let ladder: Ladder = self.settings.of(state.role).typed.parse().ok()?;
         let mut rungs = ladder.rungs().iter().rev();
         rungs.find_map(|rung| {
             let from_pool = rung.kind == Some(PageKind::Hugetlb)
                 || (state.role == RunRole::Shm && Some(rung.size) != self.host.pmd_page.get());
-            if from_pool && pool(self.host, rung.size).is_some() {
+            if from_pool && self.host.pool(rung.size).is_some() {
                 return Some(self.pool_failed(rung.size, state.missing));
             }
             let (because, command) = match judge(self.host, state.role, *rung) {
-                Rung::Not(lack) => (lack.because, lack.command),
+                Rung::Not(lack) => (lack.what, lack.next),
                 Rung::ByItself => (
                     "the kernel gives them by itself, and the counters of a process do not tell \
                      them apart"
@@ -368,8 +349,8 @@ impl Case<'_> {
             );
         }
         let lack = pool_short(self.host, size, Some(missing));
-        let command = restart(Some(lack.command), self.process);
-        (lack.because, Some(command))
+        let command = restart(Some(lack.next), self.process);
+        (lack.what, Some(command))
     }
 
     /// The verdict on the range that holds most of what is missing.

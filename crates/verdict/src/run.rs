@@ -11,13 +11,12 @@ pub mod ldr_cntrl;
 mod obstacle;
 mod policy;
 pub(crate) mod rung;
-mod settings;
 mod settle;
 #[cfg(test)]
 mod tests;
 
 pub use crate::refusal::Refusal;
+pub use hugeleaf_host::RunRole;
 pub use obstacle::{Obstacle, SANITIZER_OPTION, obstacle};
-pub use policy::{Numa, ParsePolicyError, Policy, RunRole, Want};
-pub use settings::{Method, Rungs, Settings};
+pub use policy::{Numa, ParsePolicyError, Policy, Want};
 pub use settle::{Missing, Settled, settle};

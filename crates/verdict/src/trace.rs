@@ -23,27 +23,19 @@ pub use seen::Seen;
 
 use crate::findings::Severity;
 
-/// What about a large page it is that would change the cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Effect {
-    /// One entry of a page table or TLB maps more: fewer faults, walks, page tables.
-    Translation,
-    /// Memory lies together: fewer segments for a request or a device.
-    Contiguity,
-    /// What is counted, locked and pinned at a time is larger.
-    Unit,
+hugeleaf_units::named! {
+    /// What about a large page it is that would change the cost.
+    pub enum Effect {
+        /// One entry of a page table or TLB maps more: fewer faults, walks, page tables.
+        Translation = "translation",
+        /// Memory lies together: fewer segments for a request or a device.
+        Contiguity = "contiguity",
+        /// What is counted, locked and pinned at a time is larger.
+        Unit = "unit of pinning",
+    }
 }
 
 impl Effect {
-    /// The word on screens and in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Effect::Translation => "translation",
-            Effect::Contiguity => "contiguity",
-            Effect::Unit => "unit of pinning",
-        }
-    }
-
     /// What it means, in a half sentence.
     pub const fn meaning(self) -> &'static str {
         match self {

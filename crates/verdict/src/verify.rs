@@ -24,6 +24,9 @@ use crate::plan::{PagesOf, Plan};
 
 pub use rules::verify;
 
+/// Plans again, and makes it so.
+const PLAN: &str = "hugeleaf plan --output plan.toml && hugeleaf apply plan.toml";
+
 /// What is held against each other.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
@@ -177,7 +180,6 @@ pub struct Row {
     /// Its name.
     pub name: String,
     /// What it is.
-    #[serde(serialize_with = "crate::plan::kind")]
     pub kind: ServiceKind,
     /// Its unit.
     pub unit: Option<String>,
@@ -247,14 +249,11 @@ pub struct PoolRow {
 impl PoolRow {
     /// Free and promised to nobody.
     pub fn available(&self) -> Pages {
-        Pages(self.free.get().saturating_sub(self.reserved.get()))
+        self.free - self.reserved
     }
 }
 
 /// `4200 pages of 2M`.
 fn pages_text(pages: Pages, size: PageSize) -> String {
-    match pages.get() {
-        1 => format!("1 page of {size}"),
-        n => format!("{n} pages of {size}"),
-    }
+    crate::plan::all_pages_text(&[PagesOf::new(size, pages)])
 }

@@ -13,7 +13,6 @@
 //! pinned or merged, and holes under userfaultfd.
 
 mod hugetlb;
-mod judge;
 mod segment;
 mod setting;
 mod summary;
@@ -32,9 +31,9 @@ use serde::Serialize;
 use crate::eligible::{Reason, Remedy};
 
 pub use hugetlb::available;
-pub use judge::{account, judge};
 pub use summary::{Line, Summary, counted, summarise};
 pub(crate) use words::restart;
+pub use words::{account, judge};
 
 /// Why a range of a process is not on a larger page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -23,67 +23,53 @@ impl Architecture {
         }
     }
 
+    fn either(self, x86: &'static str, arm: &'static str) -> &'static str {
+        match self {
+            Architecture::X86 => x86,
+            Architecture::Arm => arm,
+        }
+    }
+
     /// Debian's name.
     pub fn debian(self) -> &'static str {
-        match self {
-            Architecture::X86 => "amd64",
-            Architecture::Arm => "arm64",
-        }
+        self.either("amd64", "arm64")
     }
 
     /// Debian's name of the one with 32 bits whose programs it runs too.
     pub fn debian_32(self) -> &'static str {
-        match self {
-            Architecture::X86 => "i386",
-            Architecture::Arm => "armhf",
-        }
+        self.either("i386", "armhf")
     }
 
     /// Rust's name for programs with the GNU C library.
     pub fn target(self) -> &'static str {
-        match self {
-            Architecture::X86 => "x86_64-unknown-linux-gnu",
-            Architecture::Arm => "aarch64-unknown-linux-gnu",
-        }
+        self.either("x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu")
     }
 
     /// What names of compilers and of their tools begin with.
     pub fn tool_prefix(self) -> &'static str {
-        match self {
-            Architecture::X86 => "x86_64-linux-gnu-",
-            Architecture::Arm => "aarch64-linux-gnu-",
-        }
+        self.either("x86_64-linux-gnu-", "aarch64-linux-gnu-")
     }
 
     /// QEMU's program.
     pub fn emulator(self) -> &'static str {
-        match self {
-            Architecture::X86 => "qemu-system-x86_64",
-            Architecture::Arm => "qemu-system-aarch64",
-        }
+        self.either("qemu-system-x86_64", "qemu-system-aarch64")
     }
 
     /// The Debian package with QEMU's program.
     pub fn emulator_package(self) -> &'static str {
-        match self {
-            Architecture::X86 => "qemu-system-x86",
-            Architecture::Arm => "qemu-system-arm",
-        }
+        self.either("qemu-system-x86", "qemu-system-arm")
     }
 
     /// Debian packages that a compiler for this architecture needs, elsewhere than on itself.
     pub fn compiler_packages(self) -> &'static str {
-        match self {
-            Architecture::X86 => "gcc-x86-64-linux-gnu libc6-dev-amd64-cross",
-            Architecture::Arm => "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
-        }
+        self.either(
+            "gcc-x86-64-linux-gnu libc6-dev-amd64-cross",
+            "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
+        )
     }
 
     /// The kernel's name of the console that QEMU's first serial port is.
     pub fn console(self) -> &'static str {
-        match self {
-            Architecture::X86 => "ttyS0",
-            Architecture::Arm => "ttyAMA0",
-        }
+        self.either("ttyS0", "ttyAMA0")
     }
 }

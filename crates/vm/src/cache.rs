@@ -158,11 +158,12 @@ pub fn sum_of(path: &Path) -> anyhow::Result<String> {
         }
         digest.update(&buffer[..got]);
     }
-    let mut text = String::new();
-    for byte in digest.finalize() {
-        write!(text, "{byte:02x}")?;
-    }
-    Ok(text)
+    Ok(hex(&digest.finalize()))
+}
+
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

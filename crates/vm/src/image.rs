@@ -4,7 +4,6 @@
 //! one that is only *unpacked* can be of any.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +12,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::architecture::Architecture;
-use crate::cache::Cache;
+use crate::cache::{Cache, hex};
 use crate::debian::Mirror;
 use crate::host::Size;
 use crate::missing::missing;
@@ -69,13 +68,7 @@ pub fn disk(
 }
 
 fn version_of(userland: &Userland) -> String {
-    let mut text = format!("{userland:?}");
-    text.push_str(ACCOUNTS.0);
-    let sum = Sha256::digest(text.as_bytes());
-    sum.iter().take(6).fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex(&Sha256::digest(format!("{userland:?}{}", ACCOUNTS.0))[..6])
 }
 
 fn bootstrap(userland: &Userland, architecture: Architecture, root: &Path) -> anyhow::Result<()> {

@@ -10,7 +10,7 @@ use std::process::Stdio;
 use anyhow::{Context, bail};
 
 use crate::architecture::Architecture;
-use crate::cache::Cache;
+use crate::cache::{Cache, hex};
 use crate::debian::{Suite, named};
 use crate::host::Kernel;
 use crate::process::{need, output, program};
@@ -81,11 +81,7 @@ pub fn bootable(
 /// Another init, or other modules, make another RAM disk.
 fn version_of_init() -> String {
     use sha2::{Digest, Sha256};
-    let sum = Sha256::digest(format!("{INIT}{MODULES:?}"));
-    sum.iter()
-        .take(4)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hex(&Sha256::digest(format!("{INIT}{MODULES:?}"))[..4])
 }
 
 fn make(unpacked: &Path, folder: &Path) -> anyhow::Result<()> {

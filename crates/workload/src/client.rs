@@ -1,4 +1,4 @@
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use hugeleaf_sys::{Advice, Errno, Pid, SysError};
 use hugeleaf_units::{Bytes, Range};
 
-use crate::OltpError;
+use crate::child::{ChildError, line, parse, say};
 use crate::protocol::{Event, LINE_LIMIT, RANGE_LIMIT, Request, Stats};
 
 /// How long an answer may take; the longest honest one is the collapse of a few gigabytes.
@@ -21,7 +21,7 @@ pub struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(pid: Pid, stream: UnixStream) -> Result<Client, OltpError> {
+    pub(crate) fn new(pid: Pid, stream: UnixStream) -> Result<Client, ChildError> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         Ok(Client {
@@ -39,7 +39,7 @@ impl Client {
     ///
     /// # Errors
     /// The process has ended, is stopped, or makes no sense.
-    pub fn stats(&self) -> Result<Stats, OltpError> {
+    pub fn stats(&self) -> Result<Stats, ChildError> {
         match self.ask(&Request::Stats)? {
             Event::Stats(stats) => Ok(stats),
             other => Err(self.unexpected(other)),
@@ -67,71 +67,72 @@ impl Client {
         };
         match self.ask(&request) {
             Ok(Event::Advised(bytes)) => Ok(bytes),
-            Ok(Event::Errno(errno)) => Err(fail(Errno::from_raw_os_error(errno))),
-            Err(OltpError::Ended { .. }) | Ok(Event::Failed(_)) => Err(fail(Errno::SRCH)),
-            Err(OltpError::Silent(_)) => Err(fail(Errno::TIMEDOUT)),
+            Ok(Event::Errno(errno)) => Err(fail(Errno::from_raw_os_error(errno.get().into()))),
+            Err(ChildError::Ended { .. }) | Ok(Event::Failed(_)) => Err(fail(Errno::SRCH)),
+            Err(ChildError::Silent(_)) => Err(fail(Errno::TIMEDOUT)),
             Ok(_) | Err(_) => Err(fail(Errno::PROTO)),
         }
     }
 
     /// Sends a request that has no answer.
-    pub(crate) fn tell(&self, request: &Request) -> Result<(), OltpError> {
+    pub(crate) fn tell(&self, request: &Request) -> Result<(), ChildError> {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         self.send(&mut stream, request)
     }
 
     /// Waits for the next line.
-    pub(crate) fn next(&self) -> Result<Event, OltpError> {
+    pub(crate) fn next(&self) -> Result<Event, ChildError> {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         self.receive(&mut stream)
     }
 
-    pub(crate) fn unexpected(&self, event: Event) -> OltpError {
+    pub(crate) fn unexpected(&self, event: Event) -> ChildError {
         match event {
-            Event::Failed(reason) => OltpError::Ended {
-                pid: self.pid.0,
+            Event::Failed(reason) => ChildError::Ended {
+                pid: self.pid,
                 reason: Some(reason),
             },
-            other => OltpError::Answer(other.to_string()),
+            other => ChildError::Answer(line(&other)),
         }
     }
 
-    fn ask(&self, request: &Request) -> Result<Event, OltpError> {
+    fn ask(&self, request: &Request) -> Result<Event, ChildError> {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         self.send(&mut stream, request)?;
         self.receive(&mut stream)
     }
 
-    fn send(&self, stream: &mut BufReader<UnixStream>, request: &Request) -> Result<(), OltpError> {
-        stream
-            .get_mut()
-            .write_all(format!("{request}\n").as_bytes())
-            .map_err(|e| self.socket_error(e))
+    fn send(
+        &self,
+        stream: &mut BufReader<UnixStream>,
+        request: &Request,
+    ) -> Result<(), ChildError> {
+        say(stream.get_mut(), request).map_err(|e| self.socket_error(e))
     }
 
-    fn receive(&self, stream: &mut BufReader<UnixStream>) -> Result<Event, OltpError> {
+    fn receive(&self, stream: &mut BufReader<UnixStream>) -> Result<Event, ChildError> {
         let mut line = String::new();
         stream
             .take(LINE_LIMIT as u64)
             .read_line(&mut line)
             .map_err(|e| self.socket_error(e))?;
         match line.strip_suffix('\n') {
-            Some(line) => Event::parse(line).map_err(|bad| OltpError::Answer(bad.0)),
+            Some(line) => parse(line),
             None => Err(self.ended()),
         }
     }
 
-    fn socket_error(&self, error: std::io::Error) -> OltpError {
+    fn socket_error(&self, error: std::io::Error) -> ChildError {
         match error.kind() {
             ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => self.ended(),
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => OltpError::Silent(PATIENCE.as_secs()),
-            _ => OltpError::Socket(error),
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => ChildError::Silent(PATIENCE.as_secs()),
+            _ => ChildError::Pipe(error),
         }
     }
 
-    fn ended(&self) -> OltpError {
-        OltpError::Ended {
-            pid: self.pid.0,
+    fn ended(&self) -> ChildError {
+        ChildError::Ended {
+            pid: self.pid,
             reason: None,
         }
     }

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OpenFlags, Statement, params};
 
-use crate::OltpError;
+use crate::tpcc::{DATABASE_PAGE, TpccError};
 
 /// What a row holds in addition to its key and stamp, in 8-byte words: about 300 bytes a row in all,
 /// 13 rows to a page.
@@ -29,16 +29,12 @@ impl Database {
     ///
     /// # Errors
     /// Those of SQLite.
-    pub fn open(seed: u64) -> Result<Database, OltpError> {
+    pub fn open(seed: u64) -> Result<Database, TpccError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_in_memory_with_flags(flags)?;
-        connection.pragma_update(
-            None,
-            "page_size",
-            to_sql(crate::pagecache::DATABASE_PAGE.get()),
-        )?;
+        connection.pragma_update(None, "page_size", to_sql(DATABASE_PAGE as u64))?;
         // What an in-memory database has by default, said aloud: each update saves the page it
         // changes before it does, as a server's log would.
         let _: String = connection.query_row("PRAGMA journal_mode=MEMORY", [], |r| r.get(0))?;
@@ -54,7 +50,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of SQLite.
-    pub fn fill(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<u64, OltpError> {
+    pub fn fill(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<u64, TpccError> {
         const ROWS_BETWEEN_LOOKS: u64 = 1024;
         let transaction = self.connection.unchecked_transaction()?;
         let mut rows = 0;
@@ -77,7 +73,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of SQLite.
-    pub fn count(&self) -> Result<u64, OltpError> {
+    pub fn count(&self) -> Result<u64, TpccError> {
         let count: i64 = self
             .connection
             .query_row("SELECT count(*) FROM account", [], |r| r.get(0))?;
@@ -88,7 +84,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of SQLite.
-    pub fn row(&self) -> Result<Row<'_>, OltpError> {
+    pub fn row(&self) -> Result<Row<'_>, TpccError> {
         Ok(Row {
             read: self
                 .connection
@@ -105,10 +101,10 @@ impl Row<'_> {
     /// Reads a row whole and checks it. Returns its stamp.
     ///
     /// # Errors
-    /// [`OltpError::Damaged`] where it does not hold what [`Database::fill`] wrote; those of
+    /// [`TpccError::Damaged`] where it does not hold what [`Database::fill`] wrote; those of
     /// SQLite, a missing row among them.
-    pub fn read(&mut self, key: u64) -> Result<u64, OltpError> {
-        let damaged = OltpError::Damaged { key };
+    pub fn read(&mut self, key: u64) -> Result<u64, TpccError> {
+        let damaged = TpccError::Damaged(key);
         let mut rows = self.read.query(params![to_sql(key)])?;
         let row = rows.next()?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
         let stamp = row
@@ -128,14 +124,14 @@ impl Row<'_> {
     /// Gives a row a new stamp, as long as the old one, so that the database never grows.
     ///
     /// # Errors
-    /// [`OltpError::Damaged`] where there is no such row; those of SQLite.
-    pub fn update(&mut self, key: u64, stamp: u64) -> Result<(), OltpError> {
+    /// [`TpccError::Damaged`] where there is no such row; those of SQLite.
+    pub fn update(&mut self, key: u64, stamp: u64) -> Result<(), TpccError> {
         match self
             .update
             .execute(params![to_sql(key), stamp.to_le_bytes()])?
         {
             1 => Ok(()),
-            _ => Err(OltpError::Damaged { key }),
+            _ => Err(TpccError::Damaged(key)),
         }
     }
 }
@@ -221,7 +217,7 @@ mod tests {
             )
             .unwrap();
         let mut row = database.row().unwrap();
-        assert!(matches!(row.read(1), Err(OltpError::Damaged { key: 1 })));
+        assert!(matches!(row.read(1), Err(TpccError::Damaged(1))));
         row.read(2).unwrap();
     }
 

@@ -23,25 +23,25 @@
 //! [`Walk`], [`ChaseMemory`], [`PageArm`]; [`Attachers`].
 
 pub mod chase;
+pub mod child;
 mod client;
 mod database;
-mod error;
 mod kernel;
 pub mod mover;
 mod oltp;
-mod pagecache;
 pub mod pagetables;
 pub mod pin;
 pub mod protocol;
 mod serve;
+mod times;
 pub mod tpcc;
 
 pub use chase::{AskedPages, ChaseMemory, PageArm, Walk};
+pub use child::{ChildError, Program};
 pub use client::Client;
 pub use database::{Database, Row};
-pub use error::OltpError;
 pub use kernel::RemoteKernel;
-pub use oltp::{Oltp, Program, Settings, default_cache};
-pub use pagetables::{AttachError, Attachers, Turn};
-pub use protocol::{Progress, Ready, Stage, Stats};
+pub use oltp::{Oltp, default_cache};
+pub use pagetables::{Attachers, Turn};
+pub use protocol::{Progress, Ready, Settings, Stage, Stats};
 pub use serve::serve;

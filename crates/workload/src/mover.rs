@@ -19,8 +19,7 @@ mod run;
 
 pub use area::{Area, Devices, Place, Wanted};
 pub use block::{Stamp, Wrong};
-pub(crate) use bystander::{record, times};
-pub use error::MoverError;
+pub use error::{BlockProblem, MoverError};
 pub use memory::{AskedIoPages, IoMemory, IoPages, IoSeen, ParseIoPagesError};
 pub use path::Mode;
 pub(crate) use path::{Carrier, Plain};

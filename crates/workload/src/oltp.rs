@@ -1,20 +1,18 @@
-use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageSize};
 
-use crate::OltpError;
+use crate::child::{self, ChildError, Program};
 use crate::client::Client;
 use crate::kernel::RemoteKernel;
-use crate::protocol::{Event, Progress, Ready, Request, Stats};
+use crate::protocol::{Event, Progress, Ready, Request, Settings, Stats};
 
 /// The smallest page cache: a database that does not fit the processor's own caches.
 const LEAST: Bytes = Bytes::from_mib(16);
@@ -22,38 +20,17 @@ const LEAST: Bytes = Bytes::from_mib(16);
 /// The most that is taken without being asked for.
 const MOST_BY_DEFAULT: Bytes = Bytes::from_mib(3 * 1024);
 
-/// How the workload is to be built.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
-    /// The size of the page cache; rounded down to whole pages of `align`.
-    pub cache: Bytes,
-    /// Where the page cache has to start and end: the size that it can be promoted to. The host's
-    /// PMD-sized page, or its base page where it has none.
-    pub align: PageSize,
-    /// What rows hold and which keys are drawn.
-    pub seed: u64,
-}
-
-/// The program that becomes the workload: it has to call [`crate::serve`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Program {
-    /// What to execute.
-    pub path: PathBuf,
-    /// Its arguments.
-    pub arguments: Vec<OsString>,
-}
-
 /// A quarter of what is free, at most 3 GB.
 pub fn default_cache(available: Bytes) -> Bytes {
     Bytes(available.get() / 4).min(MOST_BY_DEFAULT)
 }
 
 /// # Errors
-/// [`OltpError::TooSmall`].
-pub(crate) fn check_size(cache: Bytes, align: PageSize) -> Result<(), OltpError> {
+/// [`ChildError::TooSmall`].
+pub(crate) fn check_size(cache: Bytes, align: PageSize) -> Result<(), ChildError> {
     let least = LEAST.max(align.bytes());
     if Bytes(align.round_down(cache.get())) < least {
-        return Err(OltpError::TooSmall { cache, least });
+        return Err(ChildError::TooSmall { cache, least });
     }
     Ok(())
 }
@@ -75,13 +52,13 @@ impl Oltp {
     /// parent, which can then put things in order before it ends the workload.
     ///
     /// # Errors
-    /// [`OltpError::TooSmall`], [`OltpError::Start`], [`OltpError::Stopped`] where `progress` broke
-    /// off, [`OltpError::Ended`] with the workload's own words where it could not be built.
+    /// [`ChildError::TooSmall`], [`ChildError::Start`], [`ChildError::Stopped`] where `progress` broke
+    /// off, [`ChildError::Ended`] with the workload's own words where it could not be built.
     pub fn spawn(
         settings: Settings,
         program: &Program,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<Oltp, OltpError> {
+    ) -> Result<Oltp, ChildError> {
         check_size(settings.cache, settings.align)?;
         let (ours, theirs) = UnixStream::pair()?;
         let child = Command::new(&program.path)
@@ -90,8 +67,9 @@ impl Oltp {
             .stdout(Stdio::null())
             .process_group(0)
             .spawn()
-            .map_err(|source| OltpError::Start {
-                program: program.path.display().to_string(),
+            .map_err(|source| ChildError::Start {
+                what: program.path.display().to_string(),
+                before: 0,
                 source,
             })?;
         let pid = Pid(child.id());
@@ -131,7 +109,7 @@ impl Oltp {
     ///
     /// # Errors
     /// The process has ended, is stopped, or makes no sense.
-    pub fn stats(&self) -> Result<Stats, OltpError> {
+    pub fn stats(&self) -> Result<Stats, ChildError> {
         self.client.stats()
     }
 
@@ -151,16 +129,10 @@ impl Oltp {
 
 impl Drop for Oltp {
     fn drop(&mut self) {
-        const PATIENCE: Duration = Duration::from_secs(5);
-        const LOOK: Duration = Duration::from_millis(5);
-        // Where it cannot be determined it is gone or stuck, and what follows deals with both.
+        // Where it cannot be told it is gone or stuck, and what follows deals with both.
         let _ = self.client.tell(&Request::Quit);
-        let asked = Instant::now();
-        while asked.elapsed() < PATIENCE {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(LOOK);
+        if child::wait(&mut self.child, Duration::from_secs(5)).is_some() {
+            return;
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -172,17 +144,13 @@ fn build(
     client: &Client,
     settings: Settings,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-) -> Result<Ready, OltpError> {
-    client.tell(&Request::Start {
-        cache: settings.cache,
-        align: settings.align,
-        seed: settings.seed,
-    })?;
+) -> Result<Ready, ChildError> {
+    client.tell(&Request::Start(settings))?;
     loop {
         match client.next()? {
             Event::Progress(p) => {
                 if progress(p).is_break() {
-                    return Err(OltpError::Stopped);
+                    return Err(ChildError::Stopped);
                 }
             }
             Event::Ready(ready) => return Ok(ready),
@@ -194,11 +162,8 @@ fn build(
 /// Kills and buries a child that never became a workload. Says how it ended by itself, where it did.
 fn end(mut child: Child) -> Option<String> {
     // One that failed is about to exit: let it say how.
-    for _ in 0..20 {
-        if let Ok(Some(status)) = child.try_wait() {
-            return Some(status.to_string());
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    if let Some(status) = child::wait(&mut child, Duration::from_millis(100)) {
+        return status.map(|status| status.to_string());
     }
     let _ = child.kill();
     let _ = child.wait();
@@ -206,9 +171,9 @@ fn end(mut child: Child) -> Option<String> {
 }
 
 /// An end without words is explained by the status.
-fn explain(error: OltpError, status: Option<&str>) -> OltpError {
+fn explain(error: ChildError, status: Option<&str>) -> ChildError {
     match error {
-        OltpError::Ended { pid, reason: None } => OltpError::Ended {
+        ChildError::Ended { pid, reason: None } => ChildError::Ended {
             pid,
             reason: status.map(str::to_owned),
         },
@@ -239,10 +204,10 @@ mod tests {
         assert!(check_size(Bytes::from_mib(64), base).is_ok());
     }
 
-    #[test]
-    fn a_program_that_is_not_there_is_named() {
+    /// Why a program does not become a workload.
+    fn refused(path: &str) -> String {
         let program = Program {
-            path: "/nonexistent/hugeleaf".into(),
+            path: path.into(),
             arguments: vec![],
         };
         let settings = Settings {
@@ -250,29 +215,19 @@ mod tests {
             align: "4K".parse().unwrap(),
             seed: 1,
         };
-        let error = Oltp::spawn(settings, &program, &mut |_| ControlFlow::Continue(()))
-            .map(drop)
-            .unwrap_err();
-        assert!(
-            error.to_string().contains("/nonexistent/hugeleaf"),
-            "{error}"
-        );
+        let spawned = Oltp::spawn(settings, &program, &mut |_| ControlFlow::Continue(()));
+        spawned.map(drop).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let error = refused("/nonexistent/hugeleaf");
+        assert!(error.contains("/nonexistent/hugeleaf"), "{error}");
     }
 
     #[test]
     fn a_program_that_is_no_workload_is_reported_with_its_status() {
-        let program = Program {
-            path: "/bin/false".into(),
-            arguments: vec![],
-        };
-        let settings = Settings {
-            cache: Bytes::from_mib(64),
-            align: "4K".parse().unwrap(),
-            seed: 1,
-        };
-        let error = Oltp::spawn(settings, &program, &mut |_| ControlFlow::Continue(()))
-            .map(drop)
-            .unwrap_err();
-        assert!(error.to_string().contains("exit status: 1"), "{error}");
+        let error = refused("/bin/false");
+        assert!(error.contains("exit status: 1"), "{error}");
     }
 }

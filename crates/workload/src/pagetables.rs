@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use hugeleaf_sys::Pid;
 use rustix::event::{PollFd, PollFlags};
 
-use crate::oltp::Program;
+use crate::child::{self, ChildError, Program, parse};
+use attacher::Answer;
 
 pub use attacher::{Turn, serve_attacher};
 
@@ -27,61 +28,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(600);
 /// No answer is longer.
 const LINE_LIMIT: usize = 2048;
-
-/// Why processes could not be started or did not do their part.
-#[derive(Debug, thiserror::Error)]
-pub enum AttachError {
-    /// One could not be started.
-    #[error("start process {number} of {of}: {source}")]
-    Start {
-        /// Which one.
-        number: usize,
-        /// Of how many.
-        of: usize,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// One could not attach the region.
-    #[error("process {pid}: {reason}")]
-    Refused {
-        /// Its process id.
-        pid: Pid,
-        /// What it said.
-        reason: String,
-    },
-    /// One has ended before its time.
-    #[error("process {0} has ended before its time")]
-    Ended(Pid),
-    /// None of them has answered for minutes.
-    #[error("no answer within {} s", .0.as_secs())]
-    Silent(Duration),
-    /// An answer that makes no sense.
-    #[error("a process answered {0:?}")]
-    Answer(String),
-    /// The pipe to them.
-    #[error("the pipe to the processes: {0}")]
-    Pipe(#[from] std::io::Error),
-    /// The caller asked to stop.
-    #[error("stopped on request")]
-    Stopped,
-}
-
-impl AttachError {
-    /// What to do next.
-    pub fn next(&self) -> String {
-        match self {
-            AttachError::Start { number, .. } => format!(
-                "raise the limits on processes (ulimit -u, pids.max of the cgroup), or: \
-                 hugeleaf bench pagetables --processes {}",
-                number.saturating_sub(1).max(1)
-            ),
-            AttachError::Refused { .. } => {
-                "hugeleaf bench pagetables --processes 1    # fewer, or a smaller --region".into()
-            }
-            _ => "hugeleaf bench pagetables    # once more".into(),
-        }
-    }
-}
 
 /// Processes that wait for their turn to attach a region; ended and waited for when dropped.
 #[derive(Debug)]
@@ -104,7 +50,7 @@ impl Attachers {
     ///
     /// # Errors
     /// Those of pipe(2).
-    pub fn new(program: Program, handle: &str) -> Result<Attachers, AttachError> {
+    pub fn new(program: Program, handle: &str) -> Result<Attachers, ChildError> {
         let (waiting, turns) = std::io::pipe()?;
         let (answers, answering) = std::io::pipe()?;
         let mut program = program;
@@ -125,17 +71,17 @@ impl Attachers {
     /// run through an attachment of one page, and nothing of the region is mapped.
     ///
     /// # Errors
-    /// [`AttachError`]; those that were started are still there.
-    pub fn grow_to(&mut self, count: usize, stop: &AtomicBool) -> Result<(), AttachError> {
+    /// [`ChildError`]; those that were started are still there.
+    pub fn grow_to(&mut self, count: usize, stop: &AtomicBool) -> Result<(), ChildError> {
         let before = self.children.len();
         for number in before + 1..=count {
-            let fail = |source| AttachError::Start {
-                number,
-                of: count,
+            let fail = |source| ChildError::Start {
+                what: format!("process {number} of {count}"),
+                before: number - 1,
                 source,
             };
             if stop.load(Ordering::Relaxed) {
-                return Err(AttachError::Stopped);
+                return Err(ChildError::Stopped);
             }
             let child = Command::new(&self.program.path)
                 .args(&self.program.arguments)
@@ -147,10 +93,9 @@ impl Attachers {
             self.children.push(child);
         }
         for _ in before..count {
-            let line = self.line(stop)?;
-            match attacher::Answer::parse(&line) {
-                Some(attacher::Answer::Ready) => {}
-                other => return Err(unexpected(other, line)),
+            match self.answer(stop)? {
+                Answer::Ready => {}
+                other => return Err(unexpected(other)),
             }
         }
         Ok(())
@@ -164,30 +109,29 @@ impl Attachers {
     /// Has one of those that have not had their turn attach the region and touch all of it.
     ///
     /// # Errors
-    /// [`AttachError`]; [`AttachError::Silent`] also where all have had their turn.
-    pub fn turn(&mut self, stop: &AtomicBool) -> Result<Turn, AttachError> {
+    /// [`ChildError`]; [`ChildError::Silent`] also where all have had their turn.
+    pub fn turn(&mut self, stop: &AtomicBool) -> Result<Turn, ChildError> {
         self.turns.write_all(b".")?;
-        let line = self.line(stop)?;
-        match attacher::Answer::parse(&line) {
-            Some(attacher::Answer::Done(turn)) => Ok(turn),
-            other => Err(unexpected(other, line)),
+        match self.answer(stop)? {
+            Answer::Done(turn) => Ok(turn),
+            other => Err(unexpected(other)),
         }
     }
 
-    /// The next line that any of them says.
-    fn line(&mut self, stop: &AtomicBool) -> Result<String, AttachError> {
+    /// What any of them says next.
+    fn answer(&mut self, stop: &AtomicBool) -> Result<Answer, ChildError> {
         let began = Instant::now();
         loop {
             if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.unread.drain(..=end).collect();
-                return Ok(String::from_utf8_lossy(&line[..end]).into_owned());
+                return parse(&String::from_utf8_lossy(&line[..end]));
             }
             if self.unread.len() > LINE_LIMIT {
                 let said = String::from_utf8_lossy(&self.unread).into_owned();
-                return Err(AttachError::Answer(said));
+                return Err(ChildError::Answer(said));
             }
             if stop.load(Ordering::Relaxed) {
-                return Err(AttachError::Stopped);
+                return Err(ChildError::Stopped);
             }
             if self.has_more()? {
                 let mut bytes = [0; LINE_LIMIT];
@@ -200,17 +144,18 @@ impl Attachers {
             }
             for child in &mut self.children {
                 if child.try_wait()?.is_some() {
-                    return Err(AttachError::Ended(Pid(child.id())));
+                    let pid = Pid(child.id());
+                    return Err(ChildError::Ended { pid, reason: None });
                 }
             }
             if began.elapsed() > PATIENCE {
-                return Err(AttachError::Silent(PATIENCE));
+                return Err(ChildError::Silent(PATIENCE.as_secs()));
             }
         }
     }
 
     /// Whether there is something to read, after waiting a little where there is not.
-    fn has_more(&self) -> Result<bool, AttachError> {
+    fn has_more(&self) -> Result<bool, ChildError> {
         let mut polled = [PollFd::new(&self.answers, PollFlags::IN)];
         let wait = rustix::event::Timespec {
             tv_sec: 0,
@@ -219,15 +164,18 @@ impl Attachers {
         match rustix::event::poll(&mut polled, Some(&wait)) {
             Ok(ready) => Ok(ready > 0),
             Err(rustix::io::Errno::INTR) => Ok(false),
-            Err(errno) => Err(AttachError::Pipe(errno.into())),
+            Err(errno) => Err(ChildError::Pipe(errno.into())),
         }
     }
 }
 
-fn unexpected(answer: Option<attacher::Answer>, line: String) -> AttachError {
+fn unexpected(answer: Answer) -> ChildError {
     match answer {
-        Some(attacher::Answer::Failed { pid, reason }) => AttachError::Refused { pid, reason },
-        _ => AttachError::Answer(line),
+        Answer::Failed { pid, reason } => ChildError::Ended {
+            pid,
+            reason: Some(reason),
+        },
+        other => ChildError::Answer(child::line(&other)),
     }
 }
 

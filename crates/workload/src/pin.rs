@@ -15,7 +15,8 @@ use hugeleaf_io::{Direction, Ring, lock_memory, unlock_memory, with_ring};
 use hugeleaf_sys::{Usage, thread_usage};
 use hugeleaf_units::{Bytes, Range};
 
-use crate::mover::{Area, Carrier, IoMemory, Latency, MoverError, Plain, record, times};
+use crate::mover::{Area, Carrier, IoMemory, Latency, MoverError, Plain};
+use crate::times::{joined, record, times};
 
 /// A way to keep memory where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -125,24 +126,15 @@ pub fn pin<'b>(
                 })
             })
             .collect();
-        let mut all = times();
-        let mut usage = Usage::default();
-        let mut error = None;
-        for worker in workers {
-            match worker.join() {
-                Ok(Ok(seen)) => {
-                    // Both have the same bounds.
-                    let _ = all.add(&seen.times);
-                    usage = usage.and(seen.usage);
-                }
-                Ok(Err(one)) => error = error.or(Some(one)),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+        let (mut all, mut usage) = (times(), Usage::default());
+        for seen in joined(workers)? {
+            // Both have the same bounds.
+            let _ = all.add(&seen.times);
+            usage = usage.and(seen.usage);
         }
-        match error {
-            Some(error) => Err(error),
-            None if stop.load(Ordering::Relaxed) => Err(MoverError::Stopped),
-            None => Ok(Pinned {
+        match stop.load(Ordering::Relaxed) {
+            true => Err(MoverError::Stopped),
+            false => Ok(Pinned {
                 count: all.len(),
                 each: Latency::of(&all),
                 usage,

@@ -1,6 +1,7 @@
 //! The workload's own process: one thread at work on the database, one that answers the parent.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
+use std::num::NonZeroU16;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,13 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use hugeleaf_sys::{Advice, Kernel, RealKernel, advise_own};
-use hugeleaf_units::{Bytes, PageSize, Range};
+use hugeleaf_sys::{Advice, advise_own};
+use hugeleaf_units::{Bytes, Range};
 
+use crate::child::{self, ChildError, parse};
 use crate::database::{Database, Row};
-use crate::pagecache::PageCache;
-use crate::protocol::{Event, LINE_LIMIT, Progress, Ready, Request, Stage, Stats};
-use crate::{OltpError, oltp};
+use crate::protocol::{Event, LINE_LIMIT, Progress, Ready, Request, Settings, Stage, Stats};
+use crate::times::{record, times};
+use crate::tpcc::{DATABASE_PAGE, SqliteCache, TpccError};
 
 /// One operation in this many is an update.
 const UPDATE_EVERY: u64 = 10;
@@ -44,7 +46,7 @@ struct Shared {
 ///
 /// # Errors
 /// Standard input is no socket, or its first line is no `start`.
-pub fn serve() -> Result<std::convert::Infallible, OltpError> {
+pub fn serve() -> Result<std::convert::Infallible, ChildError> {
     let input = std::io::stdin().as_fd().try_clone_to_owned()?;
     let reader = UnixStream::from(input);
     // A terminal or a pipe is refused here and not later with a puzzling error.
@@ -53,7 +55,7 @@ pub fn serve() -> Result<std::convert::Infallible, OltpError> {
     let shared = Arc::new(Shared {
         operations: AtomicU64::new(0),
         updates: AtomicU64::new(0),
-        latencies: Mutex::new(new_histogram()),
+        latencies: Mutex::new(times()),
         began: Mutex::new(None),
     });
     let (sender, receiver) = mpsc::channel();
@@ -66,43 +68,39 @@ pub fn serve() -> Result<std::convert::Infallible, OltpError> {
         .stack_size(256 * 1024)
         .spawn(move || control.run(reader, &sender))?;
     let Ok(settings) = receiver.recv() else {
-        return Err(OltpError::Answer("no start".into()));
+        return Err(ChildError::Answer("no start".into()));
     };
-    let Err(error) = work(&settings, &shared, &writer);
+    let Err(error) = work(settings, &shared, &writer);
     say(&writer, &Event::Failed(error.to_string()));
     std::process::exit(1)
 }
 
-struct Start {
-    cache: Bytes,
-    align: PageSize,
-    seed: u64,
-}
-
 /// Builds the database, then reads and updates it for ever.
 fn work(
-    start: &Start,
+    settings: Settings,
     shared: &Shared,
     writer: &Mutex<UnixStream>,
-) -> Result<std::convert::Infallible, OltpError> {
-    oltp::check_size(start.cache, start.align)?;
-    let mut progress = |p: Progress| say(writer, &Event::Progress(p));
-    let base = RealKernel::new().base_page();
-    let cache = PageCache::install(start.cache, start.align, base, &mut progress)?;
-    let database = Database::open(start.seed)?;
+) -> Result<std::convert::Infallible, TpccError> {
+    let mut progress = |stage, done, total| {
+        say(writer, &Event::Progress(Progress { stage, done, total }));
+    };
+    let size = settings.align.round_down(settings.cache.get());
+    let mut there = |done| progress(Stage::Populate, done, size);
+    let cache = SqliteCache::install_movable(settings.cache, settings.align, &mut there)?;
+    let database = Database::open(settings.seed)?;
     let rows = fill(&database, &cache, &mut progress)?;
     let mut load = Load {
         row: database.row()?,
         rows,
-        random: fastrand::Rng::with_seed(start.seed),
+        random: fastrand::Rng::with_seed(settings.seed),
         operations: 0,
         updates: 0,
     };
     warm(&mut load, &mut progress)?;
     let ready = Ready {
         rows,
-        segment: cache.segment(),
-        outside: cache.outside(),
+        segment: cache.range(),
+        outside: Bytes(cache.outside() * DATABASE_PAGE as u64),
     };
     *lock(&shared.began) = Some(Instant::now());
     say(writer, &Event::Ready(ready));
@@ -113,8 +111,8 @@ fn work(
         }
         let before = Instant::now();
         load.step()?;
-        let nanoseconds = u64::try_from(before.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        lock(&shared.latencies).saturating_record(nanoseconds);
+        let took = before.elapsed();
+        record(&mut lock(&shared.latencies), took);
         let done = load.operations - operations;
         shared.operations.store(done, Ordering::Relaxed);
         shared
@@ -127,41 +125,33 @@ fn work(
 /// that SQLite needs now and then in addition to the table's.
 fn fill(
     database: &Database,
-    cache: &PageCache,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<u64, OltpError> {
+    cache: &SqliteCache,
+    progress: &mut dyn FnMut(Stage, u64, u64),
+) -> Result<u64, TpccError> {
     const BETWEEN_WORDS: Duration = Duration::from_millis(50);
-    let spare = (cache.slots() / 64).max(128);
-    let full = cache.slots().saturating_sub(spare);
+    let (slots, _) = cache.slots();
+    let full = slots.saturating_sub((slots / 64).max(128));
+    let each = cache.length().get() / slots.max(1);
     let mut said = Instant::now();
-    let rows = database.fill(&mut |_| {
-        let used = cache.used();
+    database.fill(&mut |_| {
+        let (_, used) = cache.slots();
         if said.elapsed() > BETWEEN_WORDS {
             said = Instant::now();
-            progress(Progress {
-                stage: Stage::Fill,
-                done: used.min(full) * cache.slot().get(),
-                total: full * cache.slot().get(),
-            });
+            progress(Stage::Fill, used.min(full) * each, full * each);
         }
         used < full
-    })?;
-    Ok(rows)
+    })
 }
 
 /// Runs the load until processor caches and allocator are in their steady state.
-fn warm(load: &mut Load<'_>, progress: &mut dyn FnMut(Progress)) -> Result<(), OltpError> {
+fn warm(load: &mut Load<'_>, progress: &mut dyn FnMut(Stage, u64, u64)) -> Result<(), TpccError> {
     const STEP: u64 = 1 << 15;
     let total = load.rows.min(WARM_OPERATIONS);
     while load.operations < total {
         for _ in 0..STEP {
             load.step()?;
         }
-        progress(Progress {
-            stage: Stage::Warm,
-            done: load.operations.min(total),
-            total,
-        });
+        progress(Stage::Warm, load.operations.min(total), total);
     }
     Ok(())
 }
@@ -176,7 +166,7 @@ struct Load<'c> {
 
 impl Load<'_> {
     /// One operation on a random key.
-    fn step(&mut self) -> Result<(), OltpError> {
+    fn step(&mut self) -> Result<(), TpccError> {
         let key = self.random.u64(1..=self.rows);
         self.operations += 1;
         if self.random.u64(0..UPDATE_EVERY) == 0 {
@@ -196,7 +186,7 @@ struct Control {
 
 impl Control {
     /// Reads requests until there are no more, then ends the process: nobody is left to work for.
-    fn run(self, reader: UnixStream, start: &mpsc::Sender<Start>) {
+    fn run(self, reader: UnixStream, start: &mpsc::Sender<Settings>) {
         let mut reader = BufReader::new(reader);
         let mut line = String::new();
         loop {
@@ -207,10 +197,10 @@ impl Control {
                 // The other end is closed, or it speaks another language.
                 _ => std::process::exit(0),
             }
-            match Request::parse(line.trim_end_matches('\n')) {
-                Ok(Request::Start { cache, align, seed }) => {
+            match parse(line.trim_end_matches('\n')) {
+                Ok(Request::Start(settings)) => {
                     // Whoever is at work already takes no second start.
-                    let _ = start.send(Start { cache, align, seed });
+                    let _ = start.send(settings);
                 }
                 Ok(Request::Stats) => say(&self.writer, &Event::Stats(self.stats())),
                 Ok(Request::Advise { advice, ranges }) => {
@@ -227,7 +217,7 @@ impl Control {
 
     fn stats(&self) -> Stats {
         // Taken and replaced under the lock, read outside: the load waits for a swap only.
-        let latencies = std::mem::replace(&mut *lock(&self.shared.latencies), new_histogram());
+        let latencies = std::mem::replace(&mut *lock(&self.shared.latencies), times());
         let began = *lock(&self.shared.began);
         let nanoseconds = began.map_or(0, |b| b.elapsed().as_nanos());
         Stats {
@@ -256,22 +246,20 @@ fn advise(ranges: &[Range], advice: Advice) -> Event {
     for range in ranges {
         match advise_own(*range, advice) {
             Ok(()) => done += range.len(),
-            Err(error) if done.is_zero() => return Event::Errno(error.errno.raw_os_error()),
+            Err(error) if done.is_zero() => {
+                let number = u16::try_from(error.errno.raw_os_error()).ok();
+                let number = number.and_then(NonZeroU16::new);
+                return Event::Errno(number.unwrap_or(NonZeroU16::MAX));
+            }
             Err(_) => break,
         }
     }
     Event::Advised(done)
 }
 
-/// From a nanosecond to a minute, three digits.
-fn new_histogram() -> Histogram<u64> {
-    const MINUTE: u64 = 60_000_000_000;
-    Histogram::new_with_bounds(1, MINUTE, 3).expect("the bounds are constants that it takes")
-}
-
 /// Sends a line; a parent that is gone is noticed where requests are read.
 fn say(writer: &Mutex<UnixStream>, event: &Event) {
-    let _ = lock(writer).write_all(format!("{event}\n").as_bytes());
+    let _ = child::say(&mut *lock(writer), event);
 }
 
 /// A thread that panicked with the lock held has left nothing half done that matters here.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_sys::{Advice, Errno, Kernel, RealKernel, effective_uid};
 use hugeleaf_units::{Bytes, PageSize, Range};
-use hugeleaf_workload::{Oltp, OltpError, Program, Progress, Settings, Stage, serve};
+use hugeleaf_workload::{ChildError, Oltp, Program, Progress, Settings, Stage, serve};
 
 const CACHE: Bytes = Bytes::from_mib(64);
 
@@ -67,7 +67,7 @@ fn align() -> PageSize {
     huge_page().unwrap_or_else(|| RealKernel::new().base_page())
 }
 
-fn start(cache: Bytes, seed: u64) -> Result<Oltp, OltpError> {
+fn start(cache: Bytes, seed: u64) -> Result<Oltp, ChildError> {
     start_watched(cache, seed, &mut |_| ControlFlow::Continue(()))
 }
 
@@ -75,7 +75,7 @@ fn start_watched(
     cache: Bytes,
     seed: u64,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-) -> Result<Oltp, OltpError> {
+) -> Result<Oltp, ChildError> {
     let program = Program {
         path: this_program(),
         arguments: role("role_workload"),
@@ -345,7 +345,7 @@ fn it_ends_when_its_parent_breaks_off() {
         })
         .map(drop)
         .unwrap_err();
-        assert!(matches!(error, OltpError::Stopped), "{error}");
+        assert!(matches!(error, ChildError::Stopped), "{error}");
     }
 }
 
@@ -359,7 +359,7 @@ fn a_workload_that_was_killed_is_reported() {
         .unwrap();
     wait_until("it is gone", || is_gone(pid));
     let error = workload.stats().unwrap_err();
-    assert!(matches!(error, OltpError::Ended { pid: p, .. } if p == pid));
+    assert!(matches!(error, ChildError::Ended { pid: p, .. } if p.0 == pid));
 }
 
 /// Copies a program by another process: a descriptor open for writing here would be inherited by

@@ -3,7 +3,7 @@
 use super::*;
 use std::sync::LazyLock;
 
-use hugeleaf_host::{Asked, Fact, Limits, Memory, ProcessKind, Thp, VmFlags};
+use hugeleaf_host::{Asked, Fact, Limits, Memory, Thp, VmFlags};
 use hugeleaf_sys::{PageMap, Pid};
 use hugeleaf_verdict::eligible::Reason as Not;
 use hugeleaf_verdict::why;
@@ -123,35 +123,11 @@ fn process(segments: Vec<Segment>) -> Process {
         pid: Pid(100),
         parent: Pid(1),
         name: "server".to_owned(),
-        command_line: String::new(),
-        kind: ProcessKind::User,
-        uid: 0,
         start_ticks: 1,
-        image: [0; 4],
-        pid_namespaces_below: 0,
-        cgroup: None,
-        unit: None,
         threads: 1,
         thp_disabled: Fact::Known(false),
-        resident: Bytes(0),
-        resident_anon: Bytes(0),
-        resident_file: Bytes(0),
-        resident_shmem: Bytes(0),
-        hugetlb: Bytes(0),
-        locked: Bytes(0),
-        registered: Fact::Absent,
-        pinned: Bytes(0),
-        swapped: Bytes(0),
-        page_tables: Bytes(0),
-        pss: Fact::Absent,
-        memlock: Fact::Absent,
-        groups: Vec::new(),
-        capabilities: 0,
-        by_page_size: Fact::Absent,
         segments,
-        children: Vec::new(),
-        run: Fact::Absent,
-        memory_limits: Vec::new(),
+        ..Process::default()
     }
 }
 

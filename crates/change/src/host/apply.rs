@@ -11,9 +11,9 @@ use hugeleaf_verdict::plan::{Step, What};
 use super::error::HostError;
 use super::journal::{Applied, Writer, applied, boot, next_id};
 use super::look::{self, Looked, has_systemd, look_one, probe, set_along};
-use super::make::{Change, Made, make, make_above};
+use super::make::{Change, Made, make, make_folders};
 use super::outcome::{ApplyOutcome, State, StepOutcome, StopReason};
-use super::place::Place;
+use super::place::{Place, below};
 use super::record::{Begin, Header, Listed, Record, SCHEMA};
 use super::shortage::{node_of, shortage};
 use super::undo::{UndoOptions, undo_one};
@@ -84,9 +84,9 @@ pub fn apply(
     }
     // What an apply that was cut off has begun belongs to this one; and one that changes nothing is
     // undone together with the one that did, where both are for the same services.
-    let is_for_same = |one: &&Applied| one.serves == request.serves;
+    let is_for_same = |one: &&Applied| one.head.serves == request.serves;
     let continues = newest.filter(|one| !one.is_whole() || !changes && is_for_same(one));
-    let continues = continues.map(|one| one.id);
+    let continues = continues.map(|one| one.head.id);
     let header = header(context, request, &looked, continues);
     let id = header.id;
     let secret = looked.iter().any(|l| is_secret(&l.before));
@@ -124,8 +124,8 @@ fn known(history: &[Applied], request: &Request<'_>) -> Result<(), HostError> {
     let Some(expected) = request.in_force else {
         return Ok(());
     };
-    match in_force.find(|one| !expected.contains(&one.id)) {
-        Some(one) => Err(HostError::Overtaken(one.id)),
+    match in_force.find(|one| !expected.contains(&one.head.id)) {
+        Some(one) => Err(HostError::Overtaken(one.head.id)),
         None => Ok(()),
     }
 }
@@ -302,7 +302,9 @@ impl Run<'_, '_> {
         outcome.state = State::Failed;
         let beside_before = set_along(self.context.root, &step.path);
         self.add(Record::Begin(begin(&looked, beside_before)))?;
-        make_above(self.context, &looked.makes).map_err(|e| Failure::of(&e))?;
+        let root = self.context.root;
+        let folders: Vec<_> = looked.makes.iter().map(|path| below(root, path)).collect();
+        make_folders(self.context.sink, &folders).map_err(|e| Failure::of(&e))?;
         let made = make(self.context, self.change(&looked)).map_err(|e| Failure::of(&e))?;
         outcome.after = Some(made.after.clone());
         outcome.state = State::Begun;

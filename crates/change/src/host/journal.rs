@@ -3,17 +3,17 @@
 //! What the lines mean is in [`super::record`]; here they are found, folded into what they tell,
 //! and written.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use hugeleaf_host::{Fact, ReadError, Root};
-use hugeleaf_sys::{Errno, FileLook, SysError, check_trusted, effective_gid, effective_uid};
+use hugeleaf_sys::{SysError, check_trusted};
 use hugeleaf_verdict::plan::Needs;
 
 use super::error::HostError;
-use super::lock::FOLDER_MODE;
+use super::make::make_folders;
 use super::outcome::State;
-use super::place::{Place, missing_folders};
-use super::record::{Begin, Damage, Header, Record, SCHEMA, line, parse_records};
+use super::place::{Place, fresh, missing_folders};
+use super::record::{Begin, Damage, Header, Listed, Record, SCHEMA, line, parse_records};
 use super::sink::HostSink;
 
 /// Where journals lie, below the root of the host.
@@ -22,22 +22,8 @@ pub const JOURNAL: &str = "var/lib/hugeleaf/journal";
 /// One apply, as its journal tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
-    /// The number that `undo` knows it by; counts up.
-    pub id: u32,
-    /// When, in UTC; empty where the journal's head is not whole.
-    pub time: String,
-    /// The boot that it was applied in.
-    pub boot: Option<String>,
-    /// The program and its version.
-    pub program: String,
-    /// The plan's file when it was applied.
-    pub plan_file: String,
-    /// Why more memory was reserved than is good for the host.
-    pub forced: Option<String>,
-    /// The apply that this one goes on with: undone together.
-    pub continues: Option<u32>,
-    /// Names of the services that the plan is for.
-    pub serves: Vec<String>,
+    /// What its journal begins with, but for the steps; where that is damaged, its number alone.
+    pub head: Header,
     /// Whether a newer program wrote it, in a way that this one does not know.
     pub is_newer: bool,
     /// The plan's text.
@@ -55,34 +41,16 @@ pub struct Applied {
 /// A step of an apply, as the journal tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedStep {
-    /// Its id.
-    pub id: String,
-    /// What it does, in a word.
-    pub what: String,
-    /// The file, knob or mount point.
-    pub path: PathBuf,
-    /// Why.
-    pub why: String,
-    /// The command that shows it.
-    pub verify: String,
-    /// What it needs to have its effect.
-    pub needs: Needs,
-    /// How it stood last.
-    pub state: State,
-    /// How it stood when the apply was over; differs from `state` once it is undone.
+    /// As it was listed, but for its state, which is how it stood last.
+    pub listed: Listed,
+    /// How it stood when the apply was over; differs from that once it is undone.
     pub applied: State,
-    /// What stood there before; `None` where it was never begun.
-    pub before: Option<Place>,
-    /// What was to stand there; `None` where it was never begun.
-    pub wanted: Option<Place>,
+    /// What it began with; `None` where it was never begun.
+    pub begun: Option<Begin>,
     /// What stood there when it was made, read back.
     pub after: Option<Place>,
-    /// Folders that were made on the way, outermost first.
-    pub makes: Vec<PathBuf>,
-    /// The text of the block that was put in.
-    pub block: Option<String>,
-    /// A value that the kernel changes along with this one: before and after.
-    pub beside: (Option<String>, Option<String>),
+    /// What the value that the kernel changes along with this one became.
+    pub beside: Option<String>,
 }
 
 /// Whether a file of the journal is root's word: on the running host others must not be able to
@@ -168,14 +136,10 @@ fn plan_name(id: u32) -> String {
 /// What the records of a journal come to. Pure.
 fn fold(id: u32, records: Vec<Record>, plan: Fact<String>) -> Applied {
     let mut one = Applied {
-        id,
-        time: String::new(),
-        boot: None,
-        program: String::new(),
-        plan_file: String::new(),
-        forced: None,
-        continues: None,
-        serves: Vec::new(),
+        head: Header {
+            id,
+            ..Header::default()
+        },
         is_newer: false,
         plan,
         steps: Vec::new(),
@@ -193,65 +157,59 @@ fn fold(id: u32, records: Vec<Record>, plan: Fact<String>) -> Applied {
                 state,
                 beside,
             } => one.step(&step, |s| {
-                (s.state, s.applied) = (state, state);
+                s.stands(state);
                 s.after = Some(after);
-                s.beside.1 = beside;
+                s.beside = beside;
             }),
-            Record::Failed { step, .. } => one.step(&step, |s| {
-                (s.state, s.applied) = (State::Failed, State::Failed);
-            }),
+            Record::Failed { step, .. } => one.step(&step, |s| s.stands(State::Failed)),
             Record::End { complete, .. } => one.complete = Some(complete),
             Record::Undo { .. } => one.undone = false,
             Record::Undoing { .. } => {}
-            Record::Undone { step, state } => one.step(&step, |s| s.state = state),
+            Record::Undone { step, state } => one.step(&step, |s| s.listed.state = state),
             Record::UndoEnd { complete, .. } => one.undone = complete,
         }
     }
     one
 }
 
+impl AppliedStep {
+    fn new(listed: Listed) -> AppliedStep {
+        AppliedStep {
+            applied: listed.state,
+            listed,
+            begun: None,
+            after: None,
+            beside: None,
+        }
+    }
+
+    fn stands(&mut self, state: State) {
+        (self.listed.state, self.applied) = (state, state);
+    }
+}
+
 impl Applied {
-    fn head(&mut self, header: Header) {
-        self.time = header.time;
-        self.boot = header.boot;
-        self.program = header.program;
-        self.plan_file = header.plan_file;
-        self.forced = header.forced;
-        self.continues = header.continues;
-        self.serves = header.serves;
-        self.is_newer = header.schema > SCHEMA;
-        self.steps = header
-            .steps
-            .into_iter()
-            .map(|listed| {
-                let state = match listed.state {
-                    State::WouldChange => State::NotReached,
-                    other => other,
-                };
-                AppliedStep {
-                    id: listed.id,
-                    what: listed.what,
-                    path: listed.path,
-                    why: listed.why,
-                    verify: listed.verify,
-                    needs: listed.needs,
-                    state,
-                    applied: state,
-                    before: None,
-                    wanted: None,
-                    after: None,
-                    makes: Vec::new(),
-                    block: None,
-                    beside: (None, None),
-                }
-            })
-            .collect();
+    fn head(&mut self, mut head: Header) {
+        self.is_newer = head.schema > SCHEMA;
+        let steps = std::mem::take(&mut head.steps).into_iter();
+        let steps = steps.map(|mut listed| {
+            if listed.state == State::WouldChange {
+                listed.state = State::NotReached;
+            }
+            AppliedStep::new(listed)
+        });
+        self.steps = steps.collect();
+        // A journal is known by its file.
+        self.head = Header {
+            id: self.head.id,
+            ..head
+        };
     }
 
     /// Fills in a step that begins; one that the (damaged) head does not list is added.
     fn begin(&mut self, begin: Begin) {
-        if !self.steps.iter().any(|s| s.id == begin.step) {
-            self.steps.push(AppliedStep {
+        if !self.steps.iter().any(|s| s.listed.id == begin.step) {
+            self.steps.push(AppliedStep::new(Listed {
                 id: begin.step.clone(),
                 what: begin.what.clone(),
                 path: begin.path.clone(),
@@ -259,28 +217,17 @@ impl Applied {
                 verify: String::new(),
                 needs: Needs::Nothing,
                 state: State::Begun,
-                applied: State::Begun,
-                before: None,
-                wanted: None,
-                after: None,
-                makes: Vec::new(),
-                block: None,
-                beside: (None, None),
-            });
+            }));
         }
         let id = begin.step.clone();
         self.step(&id, |s| {
-            (s.state, s.applied) = (State::Begun, State::Begun);
-            s.before = Some(begin.before);
-            s.wanted = Some(begin.wanted);
-            s.makes = begin.makes;
-            s.block = begin.block;
-            s.beside.0 = begin.beside;
+            s.stands(State::Begun);
+            s.begun = Some(begin);
         });
     }
 
     fn step(&mut self, id: &str, change: impl FnOnce(&mut AppliedStep)) {
-        if let Some(step) = self.steps.iter_mut().find(|s| s.id == id) {
+        if let Some(step) = self.steps.iter_mut().find(|s| s.listed.id == id) {
             change(step);
         }
     }
@@ -288,8 +235,8 @@ impl Applied {
     /// Why nothing can be done about it: what it did is known to a newer program only.
     pub(super) fn refuse_newer(&self) -> HostError {
         HostError::Newer {
-            id: self.id,
-            program: self.program.clone(),
+            id: self.head.id,
+            program: self.head.program.clone(),
         }
     }
 
@@ -324,13 +271,8 @@ impl Writer {
         // Copies of files that not all may read are kept as they were.
         let mode = if secret { 0o600 } else { 0o644 };
         let folder = root.path(JOURNAL);
-        make_folders(sink, &folder)?;
-        let look = FileLook {
-            mode: 0o644,
-            uid: effective_uid(),
-            gid: effective_gid(),
-            attributes: Vec::new(),
-        };
+        make_folders(sink, &missing_folders(&folder))?;
+        let look = fresh(0o644);
         sink.create_file(&root.path(plan_name(header.id)), plan.as_bytes(), &look)?;
         let mut writer = Writer {
             path: root.path(log_name(header.id)),
@@ -369,20 +311,6 @@ impl Writer {
         (self.torn, self.next) = (false, self.next + 1);
         Ok(())
     }
-}
-
-/// Makes a folder of hugeleaf's own and what is missing above it.
-fn make_folders(sink: &mut dyn HostSink, folder: &Path) -> Result<(), SysError> {
-    for missing in missing_folders(folder) {
-        match sink.make_folder(&missing, FOLDER_MODE, None) {
-            Err(e) if e.errno == Errno::EXIST => {}
-            other => other?,
-        }
-        if let Some(parent) = missing.parent() {
-            sink.sync_folder(parent)?;
-        }
-    }
-    Ok(())
 }
 
 /// Which boot this is.

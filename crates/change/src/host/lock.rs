@@ -1,16 +1,15 @@
 //! One apply or undo at a time: a lock that the kernel lets go when its holder dies.
 
 use hugeleaf_host::Root;
-use hugeleaf_sys::{Errno, HostLock, check_trusted, lock_host, make_folder, own_pid, sync_folder};
+use hugeleaf_sys::{Errno, HostLock, check_trusted, lock_host, own_pid};
 
 use super::error::HostError;
+use super::make::make_folders;
 use super::place::missing_folders;
+use super::sink::RealHost;
 
 const FOLDER: &str = "var/lib/hugeleaf";
 const LOCK: &str = "var/lib/hugeleaf/lock";
-
-/// Everybody may read what was applied, as `verify` does; the lock in it only its owner may open.
-pub(super) const FOLDER_MODE: u32 = 0o755;
 
 /// Takes the lock, and leaves this process's id in it for whoever comes second.
 ///
@@ -19,15 +18,9 @@ pub(super) const FOLDER_MODE: u32 = 0o755;
 /// [`HostError::Others`] where others could change what is kept there.
 pub fn lock(root: &Root) -> Result<HostLock, HostError> {
     let folder = root.path(FOLDER);
-    for missing in missing_folders(&folder) {
-        match make_folder(&missing, FOLDER_MODE, None) {
-            Err(e) if e.errno == Errno::EXIST => {}
-            other => other.map_err(HostError::State)?,
-        }
-        // The journal is to outlast a power cut, so its folder has to.
-        let above = missing.parent().map(sync_folder);
-        above.unwrap_or(Ok(())).map_err(HostError::State)?;
-    }
+    // The journal is to outlast a power cut, so its folder has to. Everybody may read what was
+    // applied, as `verify` does; the lock in it only its owner may open.
+    make_folders(&mut RealHost, &missing_folders(&folder)).map_err(HostError::State)?;
     check_trusted(&folder).map_err(HostError::Others)?;
     let path = root.path(LOCK);
     let held = lock_host(&path, false).map_err(|error| match error.errno {

@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Root;
 use hugeleaf_sys::{
-    FileLook, PathError, SysError, check_trusted, effective_gid, effective_uid, probe_folder,
-    probe_write,
+    PathError, SysError, check_trusted, effective_gid, effective_uid, probe_folder, probe_write,
 };
 use hugeleaf_verdict::plan::{Step, What, hidden_by_mount};
 
 use super::error::Obstacle;
 use super::outcome::State;
-use super::place::{self, Content, Place, below, missing_folders};
+use super::place::{self, Content, Place, below, fresh, missing_folders};
 use super::{OWNED, block, knob};
 
 /// A step held against the host.
@@ -143,16 +142,6 @@ fn pool_places(root: &Root, path: &Path, pages: u64) -> Result<(Place, Place), O
     Ok((before, Place::Pool { pages, surplus: 0 }))
 }
 
-/// What a new file of ours looks like.
-fn fresh(mode: u32) -> FileLook {
-    FileLook {
-        mode,
-        uid: effective_uid(),
-        gid: effective_gid(),
-        attributes: Vec::new(),
-    }
-}
-
 fn file_places(
     root: &Root,
     path: &Path,
@@ -189,13 +178,10 @@ fn block_places(
         Some(place) => place.clone(),
         None => place::read_file(&real_file(root, &step.path)).map_err(denied)?,
     };
-    let (content, look) = match &before {
-        Place::Absent => (Vec::new(), fresh(0o644)),
-        Place::File { .. } => match before.as_file() {
-            Some((content, look)) => (content.0.clone(), look),
-            None => (Vec::new(), fresh(0o644)),
-        },
-        other => return Err(in_the_way(&step.path, other)),
+    let (content, look) = match (before.as_file(), &before) {
+        (Some((content, look)), _) => (content.0.clone(), look),
+        (None, Place::Absent) => (Vec::new(), fresh(0o644)),
+        (None, other) => return Err(in_the_way(&step.path, other)),
     };
     let with = block::put(&content, &step.id, text).map_err(|broken| Obstacle::Broken {
         path: step.path.clone(),

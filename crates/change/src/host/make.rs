@@ -7,6 +7,7 @@ use hugeleaf_sys::{Errno, FileLook, SysError, draft_beside, is_draft_of, look_at
 use super::look::real_file;
 use super::outcome::State;
 use super::place::{self, Place, below};
+use super::sink::HostSink;
 use super::{ChangeContext, knob, pool};
 
 /// A place, and how it is to be changed.
@@ -47,15 +48,15 @@ pub fn make(context: &mut ChangeContext<'_>, change: Change<'_>) -> Result<Made,
         (_, Place::Value { value }) => context.sink.write_value(&path, value)?,
         (Place::Folder { .. }, Place::Absent) => {
             context.sink.remove_folder(&path)?;
-            sync_above(context, &path)?;
+            sync_above(context.sink, &path)?;
         }
         (_, Place::Absent) => {
             context.sink.remove_file(&path)?;
-            sync_above(context, &path)?;
+            sync_above(context.sink, &path)?;
         }
         (_, Place::Folder { mode, uid, gid }) => {
             context.sink.make_folder(&path, *mode, Some((*uid, *gid)))?;
-            sync_above(context, &path)?;
+            sync_above(context.sink, &path)?;
         }
         (_, Place::Mount { options }) => context.sink.mount(&path, options)?,
         (Place::Mount { .. }, Place::NoMount) => context.sink.unmount(&path)?,
@@ -156,7 +157,7 @@ fn replace(
         let _ = remove_drafts(context, path);
         return Err(error);
     }
-    sync_above(context, path)
+    sync_above(context.sink, path)
 }
 
 /// Removes what a crash may have left of a file's new content.
@@ -183,25 +184,24 @@ pub fn remove_drafts(context: &mut ChangeContext<'_>, path: &Path) -> Result<(),
     Ok(())
 }
 
-fn sync_above(context: &mut ChangeContext<'_>, path: &Path) -> Result<(), SysError> {
+fn sync_above(sink: &mut dyn HostSink, path: &Path) -> Result<(), SysError> {
     match path.parent() {
-        Some(folder) => context.sink.sync_folder(folder),
+        Some(folder) => sink.sync_folder(folder),
         None => Ok(()),
     }
 }
 
-/// Makes the folders that a step needs, outermost first.
+/// Makes folders that everybody may read, outermost first, and makes them last.
 ///
 /// # Errors
 /// Those of the sink.
-pub fn make_above(context: &mut ChangeContext<'_>, folders: &[PathBuf]) -> Result<(), SysError> {
+pub fn make_folders(sink: &mut dyn HostSink, folders: &[PathBuf]) -> Result<(), SysError> {
     for folder in folders {
-        let real = below(context.root, folder);
-        match context.sink.make_folder(&real, 0o755, None) {
+        match sink.make_folder(folder, 0o755, None) {
             Err(e) if e.errno == Errno::EXIST => {}
             other => other?,
         }
-        sync_above(context, &real)?;
+        sync_above(sink, folder)?;
     }
     Ok(())
 }
@@ -222,7 +222,7 @@ pub fn remove_above(
             continue;
         }
         match context.sink.remove_folder(&real) {
-            Ok(()) => sync_above(context, &real)?,
+            Ok(()) => sync_above(context.sink, &real)?,
             Err(e) if matches!(e.errno, Errno::NOTEMPTY | Errno::EXIST) => {
                 kept.push(folder.clone());
             }

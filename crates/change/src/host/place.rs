@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Root;
-use hugeleaf_sys::{Errno, FileKind, FileLook, SysError, look_at};
+use hugeleaf_sys::{Errno, FileKind, FileLook, SysError, effective_gid, effective_uid, look_at};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::knob;
@@ -289,6 +289,16 @@ pub fn read_mount(root: &Root, path: &Path) -> Place {
             options: mount.options,
         },
         Some(mount) => Place::OtherMount { kind: mount.kind },
+    }
+}
+
+/// What a new file of ours looks like.
+pub fn fresh(mode: u32) -> FileLook {
+    FileLook {
+        mode,
+        uid: effective_uid(),
+        gid: effective_gid(),
+        attributes: Vec::new(),
     }
 }
 

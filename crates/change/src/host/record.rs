@@ -77,13 +77,13 @@ pub enum Record {
 }
 
 /// What is about to be applied.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Header {
     /// Version of the journal.
     pub schema: u32,
-    /// The number of the apply.
+    /// The number that `undo` knows it by; counts up.
     pub id: u32,
-    /// When.
+    /// When, in UTC.
     pub time: String,
     /// The boot that it was applied in (`/proc/sys/kernel/random/boot_id`).
     #[serde(default)]
@@ -95,7 +95,7 @@ pub struct Header {
     /// Why more memory was reserved than is good for the host.
     #[serde(default)]
     pub forced: Option<String>,
-    /// The apply that this one goes on with.
+    /// The apply that this one goes on with: undone together.
     #[serde(default)]
     pub continues: Option<u32>,
     /// Names of the services that the plan is for.

@@ -5,7 +5,7 @@
 //! unless the person insists. So undoing again, after a crash too, does no harm.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use hugeleaf_host::Fact;
@@ -18,7 +18,7 @@ use super::look::{SET_ALONG, has_systemd, real_file, set_along};
 use super::make::{Change, make, read_again, remove_above, remove_drafts};
 use super::outcome::{State, StepOutcome, UndoOutcome};
 use super::place::{Content, Place, below};
-use super::record::Record;
+use super::record::{Begin, Record};
 use super::{ChangeContext, lock};
 
 /// Which applies are undone.
@@ -88,25 +88,25 @@ fn choose(all: &[Applied], which: Which) -> Result<Vec<&Applied>, HostError> {
         Which::All => return Ok(all.iter().filter(|one| !one.undone).collect()),
         Which::Newest => all.iter().find(|one| !one.undone),
         Which::Id(id) => {
-            let one = all.iter().find(|one| one.id == id);
+            let one = all.iter().find(|one| one.head.id == id);
             Some(one.ok_or(HostError::NoSuch(id))?)
         }
     };
     let mut chosen: Vec<&Applied> = first.into_iter().collect();
-    while let Some(next) = chosen.last().and_then(|one| one.continues) {
-        match all.iter().find(|one| one.id == next && !one.undone) {
+    while let Some(next) = chosen.last().and_then(|one| one.head.continues) {
+        match all.iter().find(|one| one.head.id == next && !one.undone) {
             // A damaged journal must not lead round in circles.
-            Some(one) if chosen.iter().all(|c| c.id > one.id) => chosen.push(one),
+            Some(one) if chosen.iter().all(|c| c.head.id > one.head.id) => chosen.push(one),
             _ => break,
         }
     }
     if let Which::Id(id) = which {
-        let later = all.iter().filter(|one| !one.undone && one.id > id);
+        let later = all.iter().filter(|one| !one.undone && one.head.id > id);
         for later in later {
             if let Some((path, rests)) = shared(&chosen, later) {
                 return Err(HostError::BuiltUpon {
                     id,
-                    by: later.id,
+                    by: later.head.id,
                     path: path.to_owned(),
                     rests,
                 });
@@ -119,17 +119,19 @@ fn choose(all: &[Applied], which: Which) -> Result<Vec<&Applied>, HostError> {
 /// A place that a later apply has changed as well, or that it found as it wanted it: then it rests
 /// on the change, though it made none itself.
 fn shared<'a>(chosen: &[&Applied], later: &'a Applied) -> Option<(&'a Path, bool)> {
-    let changed = |step: &&AppliedStep| step.before.is_some();
+    let changed = |step: &&AppliedStep| step.begun.is_some();
     let ours = |path: &Path| {
         let steps = chosen.iter().flat_map(|one| &one.steps);
-        let mut steps = steps.filter(changed).filter(|step| step.path == path);
-        steps.any(|step| !matches!(step.state, State::Restored | State::AsBefore))
+        let mut steps = steps
+            .filter(changed)
+            .filter(|step| step.listed.path == path);
+        steps.any(|step| !matches!(step.listed.state, State::Restored | State::AsBefore))
     };
-    let rests = |step: &&AppliedStep| step.before.is_none() && step.applied == State::Already;
+    let rests = |step: &&AppliedStep| step.begun.is_none() && step.applied == State::Already;
     let theirs = later.steps.iter();
     let theirs = theirs.filter(|step| changed(step) || rests(step));
-    let mut theirs = theirs.filter(|step| ours(&step.path));
-    theirs.next().map(|step| (&*step.path, rests(&step)))
+    let mut theirs = theirs.filter(|step| ours(&step.listed.path));
+    theirs.next().map(|step| (&*step.listed.path, rests(&step)))
 }
 
 /// Undoes one apply.
@@ -141,13 +143,13 @@ pub fn undo_one(
 ) -> UndoOutcome {
     let rules = Rules {
         even: options.even_if_changed,
-        rebooted: one.boot.is_some() && one.boot != boot(context.root),
+        rebooted: one.head.boot.is_some() && one.head.boot != boot(context.root),
     };
     let mut run = Run {
-        writer: (!options.dry_run).then(|| Writer::reopen(context.root, one.id)),
+        writer: (!options.dry_run).then(|| Writer::reopen(context.root, one.head.id)),
         outcome: UndoOutcome {
-            id: one.id,
-            time: one.time.clone(),
+            id: one.head.id,
+            time: one.head.time.clone(),
             steps: Vec::new(),
             damage: one.damage.clone(),
             finished: false,
@@ -171,10 +173,12 @@ pub fn undo_one(
 
 /// Whether an undo has to see to a step.
 fn is_to_undo(one: &Applied, step: &AppliedStep) -> bool {
-    let is_back = matches!(step.state, State::Restored | State::AsBefore);
+    let is_back = matches!(step.listed.state, State::Restored | State::AsBefore);
     // Its folders may have had to stay for a later step's file, when an undo came to no end.
-    let has_folders = !one.undone && !step.makes.is_empty();
-    step.before.is_some() && (!is_back || has_folders)
+    let has_folders = |begun: &Begin| !one.undone && !begun.makes.is_empty();
+    step.begun
+        .as_ref()
+        .is_some_and(|begun| !is_back || has_folders(begun))
 }
 
 /// An undo at work.
@@ -204,26 +208,26 @@ impl<'s> Run<'_, '_, 's> {
         let mut result = outcome_of(step);
         // What lies below a step that could not be undone must wait for it: the block that was put
         // into the file before, the folder that a mount is on.
-        let waits = self.blocked.contains(&&*step.path);
+        let waits = self.blocked.contains(&&*step.listed.path);
         if !self.journaled || waits || self.context.stop.load(Ordering::Relaxed) {
             self.all_reached = false;
             self.outcome.steps.push(result);
             return;
         }
-        (self.context.progress)(&step.id);
+        (self.context.progress)(&step.listed.id);
         if self.writer.is_none() {
-            preview(self.context, step, self.rules, &mut result, self.left);
+            back(self.context, step, self.rules, &mut result, Some(self.left));
         } else {
-            let id = step.id.clone();
+            let id = step.listed.id.clone();
             self.add(&Record::Undoing { step: id.clone() });
             if self.journaled {
-                back(self.context, step, self.rules, &mut result);
+                back(self.context, step, self.rules, &mut result, None);
                 let state = result.state;
                 self.add(&Record::Undone { step: id, state });
             }
         }
         if is_open(&result) {
-            self.blocked.push(&step.path);
+            self.blocked.push(&step.listed.path);
         }
         self.outcome.steps.push(result);
     }
@@ -248,14 +252,14 @@ const fn is_open(step: &StepOutcome) -> bool {
 
 fn outcome_of(step: &AppliedStep) -> StepOutcome {
     StepOutcome {
-        id: step.id.clone(),
-        what: step.what.clone(),
-        path: step.path.clone(),
-        why: step.why.clone(),
-        verify: step.verify.clone(),
-        needs: step.needs.clone(),
+        id: step.listed.id.clone(),
+        what: step.listed.what.clone(),
+        path: step.listed.path.clone(),
+        why: step.listed.why.clone(),
+        verify: step.listed.verify.clone(),
+        needs: step.listed.needs.clone(),
         before: None,
-        wanted: step.before.clone(),
+        wanted: step.begun.as_ref().map(|begun| begun.before.clone()),
         after: None,
         state: State::NotReached,
         note: None,
@@ -287,9 +291,10 @@ struct Rules {
 
 /// What is to be done about a step that finds `now`. Pure.
 fn decide(now: &Place, step: &AppliedStep, rules: Rules) -> Back {
-    let (Some(before), Some(wanted)) = (&step.before, &step.wanted) else {
+    let Some(begun) = &step.begun else {
         return Back::Nothing;
     };
+    let (before, wanted) = (&begun.before, &begun.wanted);
     if now.is_like(before) {
         return Back::Nothing;
     }
@@ -305,9 +310,9 @@ fn decide(now: &Place, step: &AppliedStep, rules: Rules) -> Back {
     if is_left || on_the_way || rules.even {
         return Back::To(before.clone());
     }
-    if let (Some(text), Some((content, look))) = (&step.block, now.as_file()) {
-        let written = block::whole(&step.id, text);
-        if let Some(rest) = block::cut(&content.0, &step.id, &written) {
+    if let (Some(text), Some((content, look))) = (&begun.block, now.as_file()) {
+        let written = block::whole(&step.listed.id, text);
+        if let Some(rest) = block::cut(&content.0, &step.listed.id, &written) {
             return Back::Cut(Place::file(Content(rest), &look));
         }
     }
@@ -327,68 +332,26 @@ fn is_between(before: &Place, now: &Place, wanted: &Place) -> bool {
 
 /// Whether a step is a block in a file of somebody else.
 fn is_block(step: &AppliedStep) -> bool {
-    step.what == "block"
+    step.listed.what == "block"
+}
+
+fn real_path(context: &ChangeContext<'_>, step: &AppliedStep) -> PathBuf {
+    match is_block(step) {
+        true => real_file(context.root, &step.listed.path),
+        false => below(context.root, &step.listed.path),
+    }
 }
 
 fn read_now(context: &ChangeContext<'_>, step: &AppliedStep) -> Result<Place, SysError> {
-    let real = match is_block(step) {
-        true => real_file(context.root, &step.path),
-        false => below(context.root, &step.path),
-    };
-    let like = step.before.as_ref().unwrap_or(&Place::Absent);
-    read_again(context, &step.path, like, &real)
+    let like = step.begun.as_ref().map_or(&Place::Absent, |b| &b.before);
+    let real = real_path(context, step);
+    read_again(context, &step.listed.path, like, &real)
 }
 
 /// Whether a knob or pool is not there any more: its cgroup has ended, or another kernel runs.
 fn is_gone(step: &AppliedStep, error: &SysError) -> bool {
-    let is_knob = matches!(step.before, Some(Place::Value { .. } | Place::Pool { .. }));
-    is_knob && error.errno == Errno::NOENT
-}
-
-fn say_gone(result: &mut StepOutcome) {
-    result.state = State::AsBefore;
-    result.note = Some("it is not there any more, so nothing is put back".to_owned());
-}
-
-/// What undoing a step would do.
-fn preview(
-    context: &ChangeContext<'_>,
-    step: &AppliedStep,
-    rules: Rules,
-    result: &mut StepOutcome,
-    left: &mut Left,
-) {
-    let group = match step.what.as_str() {
-        "block" | "folder" => "file",
-        other => other,
-    };
-    let key = format!("{group}:{}", step.path.display());
-    let now = match left.get(&key) {
-        Some(place) => place.clone(),
-        None => match read_now(context, step) {
-            Ok(place) => place,
-            Err(error) if is_gone(step, &error) => return say_gone(result),
-            Err(error) => {
-                (result.state, result.note) = (State::Failed, Some(error.to_string()));
-                return;
-            }
-        },
-    };
-    result.before = Some(now.clone());
-    match decide(&now, step, rules) {
-        Back::Nothing => result.state = State::AsBefore,
-        Back::To(place) => {
-            result.state = State::WouldChange;
-            left.insert(key, place);
-        }
-        Back::Cut(place) => {
-            result.state = State::WouldChange;
-            result.note = Some(ONLY_THE_BLOCK.to_owned());
-            result.wanted = Some(place.clone());
-            left.insert(key, place);
-        }
-        Back::LeaveAlone => leave_alone(step, result),
-    }
+    let is_knob = |b: &Begin| matches!(b.before, Place::Value { .. } | Place::Pool { .. });
+    step.begun.as_ref().is_some_and(is_knob) && error.errno == Errno::NOENT
 }
 
 const ONLY_THE_BLOCK: &str =
@@ -403,17 +366,18 @@ fn leave_alone(step: &AppliedStep, result: &mut StepOutcome) {
     result.note = Some(text.to_owned());
 }
 
-/// Undoes a step.
+/// Undoes a step; where there is a `left`, says what that would do, and notes it there.
 fn back(
     context: &mut ChangeContext<'_>,
     step: &AppliedStep,
     rules: Rules,
     result: &mut StepOutcome,
+    left: Option<&mut Left>,
 ) {
-    if let Err(error) = try_back(context, step, rules, result) {
-        let is_busy = error.errno == Errno::BUSY && step.what == "mount";
+    if let Err(error) = try_back(context, step, rules, result, left) {
+        let is_busy = error.errno == Errno::BUSY && step.listed.what == "mount";
         let is_full =
-            step.what == "folder" && matches!(error.errno, Errno::NOTEMPTY | Errno::EXIST);
+            step.listed.what == "folder" && matches!(error.errno, Errno::NOTEMPTY | Errno::EXIST);
         (result.state, result.note) = match (is_busy, is_full) {
             (true, _) => (
                 State::Busy,
@@ -433,37 +397,53 @@ fn try_back(
     step: &AppliedStep,
     rules: Rules,
     result: &mut StepOutcome,
+    mut left: Option<&mut Left>,
 ) -> Result<(), SysError> {
-    let now = match read_now(context, step) {
+    let group = match step.listed.what.as_str() {
+        "block" | "folder" => "file",
+        other => other,
+    };
+    let key = format!("{group}:{}", step.listed.path.display());
+    let known = left.as_ref().and_then(|left| left.get(&key).cloned());
+    let now = match known.map_or_else(|| read_now(context, step), Ok) {
         Err(error) if is_gone(step, &error) => {
-            say_gone(result);
+            result.state = State::AsBefore;
+            result.note = Some("it is not there any more, so nothing is put back".to_owned());
             return Ok(());
         }
         other => other?,
     };
     result.before = Some(now.clone());
-    if matches!(step.what.as_str(), "file" | "block") {
-        let real = match is_block(step) {
-            true => real_file(context.root, &step.path),
-            false => below(context.root, &step.path),
-        };
-        remove_drafts(context, &real)?;
+    if left.is_none() && matches!(step.listed.what.as_str(), "file" | "block") {
+        remove_drafts(context, &real_path(context, step))?;
     }
     let decision = decide(&now, step, rules);
-    match &decision {
-        Back::Nothing => result.state = State::AsBefore,
-        Back::LeaveAlone => {
+    match (&decision, &mut left) {
+        (Back::Nothing, _) => result.state = State::AsBefore,
+        (Back::LeaveAlone, _) => {
             leave_alone(step, result);
             return Ok(());
         }
-        Back::To(target) | Back::Cut(target) => put_back(context, step, &now, target, result)?,
+        (Back::To(target) | Back::Cut(target), None) => {
+            put_back(context, step, &now, target, result)?;
+        }
+        (Back::To(target) | Back::Cut(target), Some(left)) => {
+            result.state = State::WouldChange;
+            left.insert(key, target.clone());
+        }
     }
-    if matches!(decision, Back::Cut(_)) {
+    if let Back::Cut(target) = decision {
         result.note = Some(ONLY_THE_BLOCK.to_owned());
+        if left.is_some() {
+            result.wanted = Some(target);
+        }
         return Ok(());
     }
-    let kept = match step.before {
-        Some(Place::Absent) => remove_above(context, &step.makes)?,
+    if left.is_some() {
+        return Ok(());
+    }
+    let kept = match &step.begun {
+        Some(begun) if begun.before == Place::Absent => remove_above(context, &begun.makes)?,
         _ => Vec::new(),
     };
     if let Some(folder) = kept.first() {
@@ -482,11 +462,11 @@ fn put_back(
     target: &Place,
     result: &mut StepOutcome,
 ) -> Result<(), SysError> {
-    let beside_before = set_along(context.root, &step.path);
+    let beside_before = set_along(context.root, &step.listed.path);
     let made = make(
         context,
         Change {
-            path: &step.path,
+            path: &step.listed.path,
             now,
             target,
             is_block: is_block(step),
@@ -517,10 +497,11 @@ fn put_beside(
     step: &AppliedStep,
     found: Option<String>,
 ) -> Result<(), SysError> {
-    let (Some(before), Some(after)) = &step.beside else {
+    let before = step.begun.as_ref().and_then(|begun| begun.beside.as_ref());
+    let (Some(before), Some(after)) = (before, &step.beside) else {
         return Ok(());
     };
-    let now = set_along(context.root, &step.path);
+    let now = set_along(context.root, &step.listed.path);
     if now.as_ref() != Some(before) && found.as_ref() == Some(after) {
         let path = context.root.path(SET_ALONG);
         context.sink.write_value(&path, before)?;

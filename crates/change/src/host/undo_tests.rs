@@ -1,22 +1,31 @@
+use super::super::record::Listed;
 use super::*;
 use hugeleaf_verdict::plan::Needs;
 
 fn step(before: Place, wanted: Place, after: Option<Place>) -> AppliedStep {
     AppliedStep {
-        id: "s".to_owned(),
-        what: "knob".to_owned(),
-        path: "/k".into(),
-        why: String::new(),
-        verify: String::new(),
-        needs: Needs::Nothing,
-        state: State::Done,
+        listed: Listed {
+            id: "s".to_owned(),
+            what: "knob".to_owned(),
+            path: "/k".into(),
+            why: String::new(),
+            verify: String::new(),
+            needs: Needs::Nothing,
+            state: State::Done,
+        },
         applied: State::Done,
-        before: Some(before),
-        wanted: Some(wanted),
+        begun: Some(Begin {
+            step: "s".to_owned(),
+            what: "knob".to_owned(),
+            path: "/k".into(),
+            before,
+            wanted,
+            makes: Vec::new(),
+            block: None,
+            beside: None,
+        }),
         after,
-        makes: Vec::new(),
-        block: None,
-        beside: (None, None),
+        beside: None,
     }
 }
 
@@ -90,7 +99,7 @@ fn a_block_is_cut_out_of_a_file_that_others_changed() {
     };
     let with = block::put(b"one\n", "s", "x\n").unwrap();
     let mut made = step(file(b"one\n"), file(&with), Some(file(&with)));
-    made.block = Some("x\n".to_owned());
+    made.begun.as_mut().unwrap().block = Some("x\n".to_owned());
     assert_eq!(decide(&file(&with), &made, RULES), Back::To(file(b"one\n")));
     let longer = [&with[..], b"two\n"].concat();
     assert_eq!(

@@ -106,7 +106,12 @@ fn a_second_plan_is_undone_to_the_first_and_that_to_the_beginning() {
         "{refused}"
     );
     let list = applied(&Root::at(tree.path()));
-    let ids: Vec<u32> = list.known().unwrap().iter().map(|one| one.id).collect();
+    let ids: Vec<u32> = list
+        .known()
+        .unwrap()
+        .iter()
+        .map(|one| one.head.id)
+        .collect();
     assert_eq!(ids, [2, 1]);
     undo_newest(tree.path(), &mut RealHost).unwrap();
     assert_same(&first, &tree.snapshot(), "after the first undo");
@@ -321,8 +326,11 @@ fn without_systemd_its_units_are_left_out_and_said() {
     assert!(!tree.has("etc/systemd"));
     let list = applied(&Root::at(tree.path()));
     let steps = &list.known().unwrap()[0].steps;
-    let unit = steps.iter().find(|s| s.id == "unit").unwrap();
-    assert_eq!((unit.state, &unit.before), (State::NotApplicable, &None));
+    let unit = steps.iter().find(|s| s.listed.id == "unit").unwrap();
+    assert_eq!(
+        (unit.listed.state, &unit.begun),
+        (State::NotApplicable, &None)
+    );
     undo_newest(tree.path(), &mut RealHost).unwrap();
     assert_same(&before, &tree.snapshot(), "after undo");
 }
@@ -409,19 +417,22 @@ fn the_journal_hands_on_what_was_applied() {
     apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
     let all = applied(&root);
     let one = &all.known().unwrap()[0];
-    assert_eq!((one.id, one.complete, one.undone), (1, Some(true), false));
+    assert_eq!(
+        (one.head.id, one.complete, one.undone),
+        (1, Some(true), false)
+    );
     assert_eq!(one.plan, Fact::Known(crate::PLAN.to_owned()));
-    assert_eq!(one.time, one.time.trim());
+    assert_eq!(one.head.time, one.head.time.trim());
     assert_eq!(one.steps.len(), steps().len());
     assert!(
         one.steps
             .iter()
-            .all(|s| s.applied == State::Done && s.before.is_some())
+            .all(|s| s.applied == State::Done && s.begun.is_some())
     );
     undo_newest(tree.path(), &mut RealHost).unwrap();
     let all = applied(&root);
     let one = &all.known().unwrap()[0];
-    assert!(one.undone && one.steps.iter().all(|s| s.state == State::Restored));
+    assert!(one.undone && one.steps.iter().all(|s| s.listed.state == State::Restored));
 }
 
 #[test]

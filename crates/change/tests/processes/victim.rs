@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use hugeleaf_sys::{Advice, Kernel, Mapping, Pid, Placement, RealKernel, Sharing};
+use hugeleaf_sys::{Advice, Kernel, Memory, MemoryFile, Pid, RealKernel, Reserve, Space};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 /// Set in the victim's environment, so that it knows what it is.
@@ -100,7 +100,7 @@ fn does_as_it_is_told() {
     if std::env::var_os(MARK).is_none() {
         return;
     }
-    let mut maps: HashMap<String, Mapping> = HashMap::new();
+    let mut maps: HashMap<String, Space> = HashMap::new();
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split(' ').collect();
@@ -159,20 +159,21 @@ fn filter() -> Result<(), Failed> {
     }
 }
 
-fn obey(words: &[&str], maps: &mut HashMap<String, Mapping>) -> Result<String, Failed> {
+fn obey(words: &[&str], maps: &mut HashMap<String, Space>) -> Result<String, Failed> {
     match words {
         ["map", name, how, size, huge] => {
-            let placed = Placement::Past(huge.parse()?, Bytes::ZERO);
             let size: Bytes = size.parse()?;
-            let mapping = match *how {
-                "private" => Mapping::placed(size, Sharing::Private, placed)?,
+            let mapping = Memory::new().set_aside(size, huge.parse()?)?;
+            let range = mapping.range();
+            match *how {
+                "private" => mapping.map_private(range)?,
                 path => {
                     let file = OpenOptions::new().read(true).write(true).open(path)?;
                     file.set_len(size.get())?;
-                    Mapping::shared_file(&file, size, placed)?
+                    let file = MemoryFile::from_fd(file.into());
+                    mapping.map_file(range, &file, 0, Reserve::All)?;
                 }
-            };
-            let range = mapping.range();
+            }
             maps.insert((*name).to_owned(), mapping);
             return Ok(format!("{} {}", range.start(), range.end()));
         }
@@ -191,11 +192,11 @@ fn obey(words: &[&str], maps: &mut HashMap<String, Mapping>) -> Result<String, F
             let mapping = maps.get(*name).ok_or("no such mapping")?;
             match (*verb, rest) {
                 // Not zeros: splitting a huge page gives pages of zeros back to the kernel.
-                ("touch", []) => mapping.touch(RealKernel::new().base_page().bytes())?,
+                ("touch", []) => touch(mapping, 1)?,
                 // In memory, and three pages of four hold only zeros.
                 ("sparse", []) => {
                     mapping.advise(mapping.range(), Advice::PopulateWrite)?;
-                    mapping.touch(Bytes(RealKernel::new().base_page().bytes().get() * 4))?;
+                    touch(mapping, 4)?;
                 }
                 // Every page holds what `touch` wrote.
                 ("check", []) => check(mapping)?,
@@ -204,7 +205,7 @@ fn obey(words: &[&str], maps: &mut HashMap<String, Mapping>) -> Result<String, F
                 // As many mappings as it has pages.
                 ("crumble", []) => crumble(mapping)?,
                 ("nohuge", []) => mapping.advise(mapping.range(), Advice::NoHugePage)?,
-                ("lock", []) => mapping.lock()?,
+                ("lock", []) => mapping.lock(mapping.range())?,
                 // The first `percent` of every block of `huge`.
                 ("part", [percent, huge]) => {
                     let percent: u64 = percent.parse()?;
@@ -297,7 +298,20 @@ fn text(path: &str, pages: u64, huge: PageSize) -> Result<String, Failed> {
     Ok("done".to_owned())
 }
 
-fn check(mapping: &Mapping) -> Result<(), Failed> {
+/// Writes to every `nth` page.
+fn touch(mapping: &Space, nth: usize) -> Result<(), Failed> {
+    for page in mapping
+        .range()
+        .chunks(RealKernel::new().base_page())
+        .step_by(nth)
+    {
+        // SAFETY: inside the mapping, which is writable.
+        unsafe { (page.start() as *mut u8).write_volatile(1) };
+    }
+    Ok(())
+}
+
+fn check(mapping: &Space) -> Result<(), Failed> {
     let page = RealKernel::new().base_page().bytes().get();
     for offset in (0..mapping.range().len().get()).step_by(usize::try_from(page)?) {
         // SAFETY: inside the mapping.
@@ -314,7 +328,7 @@ fn check(mapping: &Mapping) -> Result<(), Failed> {
     Ok(())
 }
 
-fn crumble(mapping: &Mapping) -> Result<(), Failed> {
+fn crumble(mapping: &Space) -> Result<(), Failed> {
     let page = RealKernel::new().base_page();
     let len = usize::try_from(page.bytes().get())?;
     for part in mapping.range().chunks(page).step_by(2) {
@@ -328,7 +342,7 @@ fn crumble(mapping: &Mapping) -> Result<(), Failed> {
 }
 
 /// Backwards, so that the pages do not happen to lie as those of a huge page.
-fn read_half(mapping: &Mapping) -> Result<(), Failed> {
+fn read_half(mapping: &Space) -> Result<(), Failed> {
     let page = RealKernel::new().base_page().bytes().get();
     let pages = mapping.range().len().get() / page;
     for n in (0..pages).rev() {

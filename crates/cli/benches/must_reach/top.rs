@@ -21,7 +21,10 @@ impl Sleepers {
     fn start(count: usize) -> Result<Sleepers, Failed> {
         let mut all = Sleepers(Vec::with_capacity(count));
         for _ in 0..count {
-            let sleeper = Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn()?;
+            let sleeper = Command::new("sleep")
+                .arg("3600")
+                .stdin(Stdio::null())
+                .spawn()?;
             all.0.push(sleeper);
         }
         Ok(all)
@@ -75,7 +78,10 @@ pub fn run(mode: Mode, out: &Path) -> Result<(), Failed> {
         }
         terminal.types("q");
         let label = format!("{}x{}", size.0, size.1);
-        record.figure(format!("{count} processes, {label}: percent of a processor"), median(&shares));
+        record.figure(
+            format!("{count} processes, {label}: percent of a processor"),
+            median(&shares),
+        );
         record.arm(label, "percent", &shares);
         terminal.end();
     }

@@ -4,18 +4,19 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_change::host::{
-    ApplyOptions, ApplyOutcome, ChangeContext, HostError, Obstacle, RealHost, Request, StopReason,
-    apply, look,
+    ApplyOptions, ApplyOutcome, ChangeContext, HostError, RealHost, Request, StopReason, apply,
+    look,
 };
-use hugeleaf_report::apply::{Asked, apply_json, dry_run, dry_run_json};
+use hugeleaf_change::standing::in_force;
+use hugeleaf_report::apply::{self as view, Asked, apply_json, dry_run, dry_run_json};
 use hugeleaf_report::screen::clean;
-use hugeleaf_sys::{Errno, PathError, check_trusted, effective_uid, open_trusted, read_at_most};
+use hugeleaf_sys::{Errno, PathError, check_trusted, open_trusted, read_at_most};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::plan::{Now, Plan, check, parse, steps};
-use indicatif::ProgressBar;
 
 use crate::context::{Context, Failure, Status};
+use crate::progress::SPINNER;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -95,7 +96,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         serves: &serves,
         in_force: Some(&in_force),
     };
-    let bar = progress(context);
+    let bar = context.bar(SPINNER, 0);
     let mut change = ChangeContext {
         root: &context.root,
         sink: &mut RealHost,
@@ -103,21 +104,14 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         progress: &mut |step| bar.set_message(clean(step)),
     };
     let outcome = apply(&mut change, &request, &options);
-    bar.finish_and_clear();
+    drop(bar);
     let outcome = outcome.map_err(|error| refusal(error, "apply", &shown))?;
-    Context::print(&match context.json {
-        true => apply_json(&outcome, asked),
-        false => hugeleaf_report::apply::apply(&outcome, asked).text(Context::view(false)),
-    })?;
+    context.answer(
+        Context::view(false),
+        || apply_json(&outcome, asked),
+        || view::apply(&outcome, asked),
+    )?;
     ended(&outcome, &shown)
-}
-
-/// What the work is at, on a terminal; nothing in a pipe.
-pub fn progress(context: &Context) -> ProgressBar {
-    match Context::draws_progress() && !context.json {
-        true => ProgressBar::new_spinner(),
-        false => ProgressBar::hidden(),
-    }
 }
 
 /// The text of a plan: of a file that only root and the caller can change, because whoever can
@@ -179,7 +173,7 @@ fn check_programs(plan: &Plan) -> Result<(), Failure> {
 /// Holds the plan against the host and the applies in force; what is only worth knowing comes back,
 /// and the numbers of those.
 fn held_against(plan: &Plan, context: &Context) -> Result<(Vec<String>, Vec<u32>), Failure> {
-    let in_force = super::plan::in_force::in_force(context);
+    let in_force = in_force(&context.root);
     let host = context.host()?;
     let identity = hugeleaf_host::identity(&context.root);
     let now = Now {
@@ -203,10 +197,11 @@ fn preview(
 ) -> Result<Status, Failure> {
     let (looked, obstacles) = look(&context.root, steps);
     let systemd = context.root.path("run/systemd/system").is_dir();
-    Context::print(&match context.json {
-        true => dry_run_json(&looked, &obstacles, asked, systemd),
-        false => dry_run(&looked, &obstacles, asked, systemd).text(Context::view(false)),
-    })?;
+    context.answer(
+        Context::view(false),
+        || dry_run_json(&looked, &obstacles, asked, systemd),
+        || dry_run(&looked, &obstacles, asked, systemd),
+    )?;
     match obstacles.is_empty() {
         true => Ok(Status::Good),
         false => {
@@ -225,10 +220,7 @@ fn ended(outcome: &ApplyOutcome, plan: &str) -> Result<Status, Failure> {
         journal,
     }) = &outcome.stopped
     else {
-        return Ok(match outcome.is_good() {
-            true => Status::Good,
-            false => Status::No,
-        });
+        return Ok(outcome.is_good().into());
     };
     let what = match journal {
         true => format!("apply stopped at {step}: its journal cannot be written: {error}"),
@@ -249,92 +241,9 @@ fn ended(outcome: &ApplyOutcome, plan: &str) -> Result<Status, Failure> {
 /// Why nothing was changed, and what to do about it.
 pub fn refusal(error: HostError, command: &str, plan: &str) -> Failure {
     let text = format!("{command}: {error}; nothing was changed");
-    match &error {
-        HostError::Refused(obstacles, _) => {
-            Failure::missing(text, way_out(obstacles.first(), command, plan))
-        }
-        HostError::SameId(_) => Failure::usage(text, format!("$EDITOR {plan}")),
-        HostError::Locked { pid, path } => Failure::missing(
-            text,
-            match pid {
-                Some(pid) => format!("wait until process {pid} has ended: ps {pid}"),
-                None => format!("wait until it has ended: fuser {}", path.display()),
-            },
-        ),
-        HostError::State(error) => Failure::missing(text, mend(error.errno, "/var/lib/hugeleaf")),
-        HostError::Journal(error) if error.is_denied() => Failure::missing(text, "run as root"),
-        HostError::Journal(_) => Failure::missing(text, "ls -la /var/lib/hugeleaf/journal"),
-        HostError::Others(error) => Failure::missing(text, keep_others_out(error)),
-        HostError::Newer { .. } => Failure::missing(text, "use the newer hugeleaf for it"),
-        HostError::Overtaken(_) => Failure::missing(
-            text,
-            format!("run it again, so that the plan is held against it: hugeleaf apply {plan}"),
-        ),
-        HostError::NoSuch(_) => Failure::usage(text, "hugeleaf undo --list"),
-        HostError::BuiltUpon { by, .. } => Failure::missing(
-            text,
-            format!("hugeleaf undo {by}    # first; or hugeleaf undo --all"),
-        ),
-    }
-}
-
-fn way_out(obstacle: Option<&Obstacle>, command: &str, plan: &str) -> String {
-    match obstacle {
-        Some(Obstacle::Foreign(path)) => {
-            let path = path.display();
-            format!("mv {path} {path}.before; hugeleaf {command} {plan}")
-        }
-        Some(Obstacle::Special(path)) => format!("ls -l {}", path.display()),
-        Some(Obstacle::Others(error)) => keep_others_out(error),
-        Some(Obstacle::NotEmpty(_) | Obstacle::NoMountPoint { .. }) => {
-            format!("name an empty folder of its own in {plan}, as in /mnt/huge")
-        }
-        Some(Obstacle::Denied(error)) => mend(error.errno, &error.subject),
-        Some(Obstacle::MayNotMount(_)) => {
-            "run as root on the host itself, outside containers".into()
-        }
-        Some(Obstacle::Broken { path, .. }) => {
-            format!("mend that line: $EDITOR {}", path.display())
-        }
-        Some(Obstacle::OtherMount { path, .. }) => {
-            format!("umount {}; or another path in {plan}", path.display())
-        }
-        Some(Obstacle::Missing(_) | Obstacle::NoChoice { .. }) => {
-            "make a plan for this host: hugeleaf plan --output FILE".into()
-        }
-        _ => format!("hugeleaf apply --dry-run {plan}"),
-    }
-}
-
-/// What helps where others could change what root is to write.
-fn keep_others_out(error: &PathError) -> String {
+    let next = error.next(command, plan);
     match error {
-        PathError::Others { path, uid: 0, .. } => {
-            format!("chmod go-w {}", shell_word(&path.to_string_lossy()))
-        }
-        PathError::Others { path, .. } | PathError::Link { path, .. } => {
-            let word = shell_word(&path.to_string_lossy());
-            format!("see who owns it, and make it root's: ls -ld {word}")
-        }
-        _ => "ls -la /var/lib/hugeleaf".to_owned(),
-    }
-}
-
-/// What helps against an errno at a path.
-fn mend(errno: Errno, path: &str) -> String {
-    let of_kernel = ["proc", "sys"]
-        .iter()
-        .any(|name| Path::new(path).starts_with(Path::new("/").join(name)));
-    match errno {
-        Errno::ACCESS | Errno::PERM if effective_uid() != 0 => "run as root".into(),
-        Errno::ROFS | Errno::ACCESS | Errno::PERM if of_kernel => {
-            "run it on the host itself: a container may not set this".into()
-        }
-        Errno::ROFS => {
-            format!("make it writable: mount -o remount,rw $(findmnt -nT {path} -o TARGET)")
-        }
-        Errno::NOSPC | Errno::DQUOT => format!("make room: df {path}"),
-        Errno::PERM => format!("see whether it is immutable: lsattr -d {path}"),
-        _ => format!("ls -ld {path}"),
+        HostError::SameId(_) | HostError::NoSuch(_) => Failure::usage(text, next),
+        _ => Failure::missing(text, next),
     }
 }

@@ -18,6 +18,7 @@ use hugeleaf_report::bench as view;
 use hugeleaf_report::screen::clean;
 use hugeleaf_workload::mover::MoverError;
 use hugeleaf_workload::pagetables::serve_attacher;
+use indicatif::ProgressBar;
 
 use crate::context::{Context, Failure, Status, tell};
 use crate::progress;
@@ -65,10 +66,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
             .measure(&setup, context, &mut |event| bar.show(&event))?
     };
     let json = results.to_json();
-    match context.json {
-        true => Context::print(&json)?,
-        false => Context::print(&view::page(&results).text(Context::view(false)))?,
-    }
+    let page = || view::page(&results);
+    context.answer(Context::view(false), || json.clone(), page)?;
     let default = || default_path(name, &results.experiment.started);
     let path = output.output.clone().unwrap_or_else(default);
     save("result", &path, &json)?;
@@ -112,9 +111,7 @@ impl Workload {
             Workload::Mover(args) => {
                 measure::mover::measure(&args.settings(setup)?, machine, progress)
             }
-            Workload::Oltp(args) => {
-                return Ok(measure::oltp::measure(&args.order(), machine, progress)?);
-            }
+            Workload::Oltp(args) => measure::oltp::measure(&args.order(), machine, progress),
             Workload::Pagetables(args) => {
                 measure::pagetables::measure(&args.settings(context, setup)?, machine, progress)
             }
@@ -124,7 +121,8 @@ impl Workload {
     }
 }
 
-fn save(what: &str, path: &Path, text: &str) -> Result<(), Failure> {
+/// Writes what was printed before: a full disk costs the file only.
+pub(super) fn save(what: &str, path: &Path, text: &str) -> Result<(), Failure> {
     write_whole(path, text).map_err(|e| {
         Failure::missing(
             format!("the result is above, and could not be written: {e}"),
@@ -172,6 +170,9 @@ fn status(is_short: bool, is_interrupted: bool) -> Status {
 
 fn failure(name: &str, error: &BenchError) -> Failure {
     let what = format!("bench {name}: {error}");
+    if let BenchError::Refused(refusal) = error {
+        return Failure::missing(&refusal.what, &refusal.next).with_status(refusal.status);
+    }
     match error {
         BenchError::Stopped | BenchError::Mover(MoverError::Stopped) => {
             let what = format!("bench {name}: {}", BenchError::Stopped);
@@ -185,21 +186,17 @@ fn failure(name: &str, error: &BenchError) -> Failure {
 }
 
 /// How far it is.
-struct Bar(progress::Bar);
+struct Bar(ProgressBar);
 
 impl Bar {
     fn new() -> Bar {
-        Bar(progress::Bar::new(1))
+        Bar(progress::bar(progress::PERCENT, 1))
     }
 
     fn show(&self, event: &BenchEvent) {
-        let Some(bar) = self.0.drawn() else {
-            if let BenchEvent::Note(note) = event {
-                tell(&format!("note: {note}"));
-            }
-            return;
-        };
+        let bar = &self.0;
         match event {
+            BenchEvent::Note(note) if bar.is_hidden() => tell(&format!("note: {note}")),
             BenchEvent::Taking(what) => bar.set_message(clean(&format!("{what}: taking memory"))),
             BenchEvent::At { done, of, what } => {
                 bar.set_length(*of);

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use hugeleaf_proof::compare::{Asked, CompareError, arms, files};
+use hugeleaf_proof::compare::{CompareError, arms, files};
 use hugeleaf_proof::rows::Results;
 use hugeleaf_report::compare::Shown;
 use hugeleaf_units::Bytes;
@@ -67,12 +67,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     }
     let a = read(&args.a)?;
     let b = args.b.as_deref().map(read).transpose()?;
-    let asked = Asked {
-        equal: args.equal.0,
-    };
+    let equal = args.equal.0;
     let compared = match (&args.arms, &b) {
-        (Some(names), b) => arms(&a, b.as_ref(), names, asked),
-        (None, Some(b)) => files(&a, b, asked),
+        (Some(names), b) => arms(&a, b.as_ref(), names, equal),
+        (None, Some(b)) => files(&a, b, equal),
         // Clap asks for one of the two.
         (None, None) => {
             return Err(Failure::usage(
@@ -92,10 +90,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         a: (&a, &names[0]),
         b: b.as_ref().map(|b| (b, names[1].as_str())),
     };
-    Context::print(&match context.json {
-        true => shown.json(),
-        false => shown.page(args.all).text(Context::view(args.all)),
-    })?;
+    let view = Context::view(args.all);
+    context.answer(view, || shown.json(), || shown.page(args.all))?;
     Ok(Status::Good)
 }
 
@@ -110,7 +106,7 @@ fn read(path: &Path) -> Result<Results, Failure> {
             "name a file that --output wrote: hugeleaf bench --help",
         )),
         Ok(_) => Results::read(&text)
-            .map_err(|error| Failure::no(format!("{shown}: {error}"), error.next())),
+            .map_err(|error| Failure::no(format!("{shown}: {error}"), error.next)),
         Err(e) if e.kind() == std::io::ErrorKind::InvalidData => Err(Failure::no(
             format!("{shown}: it is no text: it is no result of prove or bench"),
             "name a file that --output wrote: hugeleaf bench --help",

@@ -89,7 +89,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         Some(Ask::Log(log)) => {
             let mut entries = ask_status(&socket(&log.whom))?.log;
             entries.drain(..entries.len().saturating_sub(log.lines));
-            print(context, || answer(&json!({ "log": entries })), || views::log(&entries))
+            print(
+                context,
+                || answer(&json!({ "log": entries })),
+                || views::log(&entries),
+            )
         }
         Some(Ask::Pause(whom)) => order(whom, "/pause"),
         Some(Ask::Resume(whom)) => order(whom, "/resume"),
@@ -147,7 +151,7 @@ fn check(files: &Files, context: &Context) -> Result<Status, Failure> {
     }
     let from = match found.len() {
         0 => "no file: everything is watched".to_owned(),
-        _ => format!("{}: {} rules", found.join(", "), rules.len() - 1),
+        _ => format!("{}: rules: {}", found.join(", "), rules.len() - 1),
     };
     let acts = if config.acts() {
         "it acts"

@@ -40,44 +40,36 @@ pub struct Args {
 /// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let Some(pause) = args.watch else {
-        Context::print(&answer(args, context)?)?;
+        look(args, context)?;
         return Ok(Status::Good);
     };
     context.need_live("mem --watch")?;
     context.stop_on_signals()?;
     while !context.stop.load(Ordering::Relaxed) {
-        let text = answer(args, context)?;
-        if Context::is_terminal() && !context.json {
-            // Home and clear to the end: less flicker than clearing the whole screen first.
-            Context::redraw(&text)?;
-        } else {
-            Context::print(&text)?;
-        }
+        look(args, context)?;
         context.kernel.sleep(pause);
     }
     Ok(Status::Good)
 }
 
-/// One look at the host.
-fn answer(args: &Args, context: &Context) -> Result<String, Failure> {
+/// One look at the host, and its answer; on a terminal that is watched in place of the one before.
+fn look(args: &Args, context: &Context) -> Result<(), Failure> {
     let host = context.host()?;
+    let clear = || match args.watch.is_some() && Context::is_terminal() && !context.json {
+        true => Context::clear(),
+        false => Ok(()),
+    };
+    let view = Context::view(args.all);
     if args.global {
-        return Ok(if context.json {
-            global_json(&host)
-        } else {
-            global_page(&host).text(Context::view(args.all))
-        });
+        clear()?;
+        return context.answer(view, || global_json(&host), || global_page(&host));
     }
     let (mut processes, shared) = read(args, context, &host)?;
     rank(&mut processes);
     let targeted = !args.targets.is_empty();
-    let judged: Vec<Judged> = processes
-        .iter()
-        .filter(|_| targeted)
-        .map(|p| Judged::of(&host, p, context.json))
-        .collect();
-    let (accounts, roles): (Vec<_>, Vec<_>) =
-        judged.into_iter().map(|j| (j.accounts, j.roles)).unzip();
+    let judged = processes.iter().filter(|_| targeted);
+    let judged = judged.map(|p| judge(&host, p, context.json));
+    let (accounts, roles): (Vec<_>, Vec<_>) = judged.unzip();
     let mem = Mem {
         host: &host,
         processes: &processes,
@@ -86,34 +78,19 @@ fn answer(args: &Args, context: &Context) -> Result<String, Failure> {
         accounts: &accounts,
         roles: &roles,
     };
-    Ok(if context.json {
-        mem.json()
-    } else {
-        mem.page(args.all).text(Context::view(args.all))
-    })
+    clear()?;
+    context.answer(view, || mem.json(), || mem.page(args.all))
 }
 
-/// What is said of a process beyond its numbers.
-struct Judged {
-    /// On its ranges.
-    accounts: Vec<Account>,
-    /// On its roles, where `run` started it.
-    roles: Vec<RoleState>,
-}
-
-impl Judged {
-    fn of(host: &Host, process: &Process, wants_verdicts: bool) -> Judged {
-        let settings = process.run.known();
-        let accounts = match wants_verdicts || settings.is_some() {
-            true => account(host, process, &process.pid.to_string()),
-            false => Vec::new(),
-        };
-        let roles = settings.map(|s| judge_roles(host, process, s, &accounts).states);
-        Judged {
-            accounts,
-            roles: roles.unwrap_or_default(),
-        }
-    }
+/// What is said of a process beyond its numbers: on its ranges, and on its roles, where `run` started it.
+fn judge(host: &Host, process: &Process, wants_verdicts: bool) -> (Vec<Account>, Vec<RoleState>) {
+    let settings = process.run.known();
+    let accounts = match wants_verdicts || settings.is_some() {
+        true => account(host, process, &process.pid.to_string()),
+        false => Vec::new(),
+    };
+    let roles = settings.map(|s| judge_roles(host, process, s, &accounts).states);
+    (accounts, roles.unwrap_or_default())
 }
 
 fn read(

@@ -6,6 +6,7 @@ pub mod compare;
 pub mod completions;
 pub mod guard;
 pub mod mem;
+pub mod metrics;
 pub mod plan;
 pub mod promote;
 pub mod prove;

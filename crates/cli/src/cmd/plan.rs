@@ -2,13 +2,13 @@
 
 mod demand;
 mod flags;
-pub mod in_force;
 mod sources;
 mod watch;
 
 use std::path::{Path, PathBuf};
 
 use hugeleaf_change::host::{look, mount_point};
+use hugeleaf_change::standing::in_force;
 use hugeleaf_host::Host;
 use hugeleaf_host::demand::read_services;
 use hugeleaf_report::plan::Planned;
@@ -35,7 +35,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let made = jiff::Timestamp::now().round(jiff::Unit::Second);
     let made = made.map(|time| time.to_string()).ok();
     let grub = Path::new(GRUB);
-    let in_force = in_force::in_force(context);
+    let in_force = in_force(&context.root);
     // Who has the pages that earlier plans promised: looked for only where there are such.
     let found = match in_force.is_empty() {
         true => Vec::new(),
@@ -65,10 +65,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     };
     keep(&mut plan, |path| text_of(context, path))?;
     show(args, context, &plan, &unread)?;
-    Ok(match plan.missing().next() {
-        None => Status::Good,
-        Some(_) => Status::No,
-    })
+    Ok(plan.missing().next().is_none().into())
 }
 
 /// The text of a file of the host that is planned for.
@@ -202,10 +199,7 @@ fn show(args: &Args, context: &Context, plan: &Plan, unread: &[String]) -> Resul
         unread,
         written: written.as_deref(),
     };
-    Context::print(&match context.json {
-        true => planned.json(),
-        false => planned.page().text(Context::view(false)),
-    })
+    context.answer(Context::view(false), || planned.json(), || planned.page())
 }
 
 /// Writes the plan. A file that is there may be a plan that somebody edited: it stays.

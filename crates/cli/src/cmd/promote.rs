@@ -7,9 +7,10 @@ use hugeleaf_host::TargetError;
 use hugeleaf_report::promote::{Direction, Request, Scheduler, json, page};
 use hugeleaf_sys::{Pid, setcap_advice};
 use hugeleaf_verdict::ends::ends;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use crate::context::{Context, Failure, Status};
+use crate::progress::BYTES;
 
 /// Flags of `promote`.
 #[derive(Debug, clap::Args)]
@@ -117,26 +118,22 @@ fn run(
     let pids = context.targets(&common.targets)?;
     let host = context.host()?;
     context.stop_on_signals()?;
-    let bar = Bar::new(context);
-    let outcome = change(&host, &pids, &mut |progress| bar.show(progress));
-    bar.finish();
+    let bar = context.bar(BYTES, 0);
+    let outcome = change(&host, &pids, &mut |progress| show(&bar, progress));
+    drop(bar);
     let outcome = outcome?;
-    if context.json {
-        Context::print(&json(&outcome))?;
-    } else {
-        let ends = ends(&host);
-        let request = Request {
-            direction,
-            targets: &common.targets.join(" "),
-            budget: &common.budget.to_string(),
-            program: &own_path(),
-            scheduler: scheduler(context),
-            ends: ends.as_ref(),
-        };
-        Context::print(&page(&outcome, &request).text(Context::view(false)))?;
-    }
-    let good = outcome.is_complete() || outcome.dry_run;
-    Ok(if good { Status::Good } else { Status::No })
+    let ends = ends(&host);
+    let request = Request {
+        direction,
+        targets: &common.targets.join(" "),
+        budget: &common.budget.to_string(),
+        program: &own_path(),
+        scheduler: scheduler(context),
+        ends: ends.as_ref(),
+    };
+    let view = Context::view(false);
+    context.answer(view, || json(&outcome), || page(&outcome, &request))?;
+    Ok((outcome.is_complete() || outcome.dry_run).into())
 }
 
 /// Where this program lies; its name where that cannot be told.
@@ -158,42 +155,16 @@ pub fn scheduler(context: &Context) -> Scheduler {
     }
 }
 
-/// A progress bar on a terminal, nothing in a pipe.
-struct Bar(Option<ProgressBar>);
-
-impl Bar {
-    fn new(context: &Context) -> Bar {
-        if !Context::draws_progress() || context.json {
-            return Bar(None);
-        }
-        let bar = ProgressBar::new(0);
-        let style = ProgressStyle::with_template(
-            "{prefix:14} {wide_bar} {binary_bytes:>11} / {binary_total_bytes} {eta:>4}",
-        );
-        if let Ok(style) = style {
-            bar.set_style(style);
-        }
-        Bar(Some(bar))
-    }
-
-    fn show(&self, progress: &Progress) {
-        let Some(bar) = &self.0 else { return };
-        bar.set_prefix(match progress.stage {
-            Stage::Planning => "reading",
-            Stage::Moving => "moving",
-            Stage::Retrying => "trying again",
-            Stage::HoldingBack => "holding back",
-            Stage::ReadingBack => "reading back",
-        });
-        bar.set_length(progress.total.get());
-        bar.set_position(progress.done.get());
-    }
-
-    fn finish(&self) {
-        if let Some(bar) = &self.0 {
-            bar.finish_and_clear();
-        }
-    }
+fn show(bar: &ProgressBar, progress: &Progress) {
+    bar.set_prefix(match progress.stage {
+        Stage::Planning => "reading",
+        Stage::Moving => "moving",
+        Stage::Retrying => "trying again",
+        Stage::HoldingBack => "holding back",
+        Stage::ReadingBack => "reading back",
+    });
+    bar.set_length(progress.total.get());
+    bar.set_position(progress.done.get());
 }
 
 impl From<ChangeError> for Failure {

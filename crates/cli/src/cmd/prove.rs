@@ -10,13 +10,14 @@ use hugeleaf_proof::metric::{self, MetricSpec};
 use hugeleaf_proof::rule::MIN_PAIRS;
 use hugeleaf_proof::{
     Event, Keep, LiveSubject, Metric, MetricError, ResultFile, Settings, Subject, SubjectError,
-    Verdict, WriteError, circumstances, run as experiment, write_whole,
+    Verdict, circumstances, run as experiment,
 };
 use hugeleaf_report::page::{Cell, Note, Page, View};
 use hugeleaf_report::prove::{page, whole_page};
 use hugeleaf_report::screen::clean;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::bench::save;
 use crate::context::{Context, Failure, Status, parse_time, tell};
 
 const EXAMPLES: &str = "
@@ -183,7 +184,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     bar.finish();
     let result = result?;
     print(&result, context)?;
-    write(&result, args)?;
+    if let Some(path) = &args.output {
+        save("result", path, &result.to_json())?;
+    }
+    if let Some(path) = &args.html {
+        save("page", path, &whole_page(&result).html())?;
+    }
     Ok(match result.verdict {
         Verdict::Faster => Status::Good,
         Verdict::Slower | Verdict::Same | Verdict::Unclear => Status::No,
@@ -238,35 +244,12 @@ fn dry_run(
     let notes = prepared.notes.iter().map(|note| Note::new("note", note));
     let mut page = Page::new("hugeleaf prove --dry-run", would);
     page.add(notes.collect::<Vec<_>>());
-    Context::print(&page.text(Context::view(true)))?;
+    Context::show(&page, Context::view(true))?;
     Ok(Status::Good)
 }
 
 fn print(result: &ResultFile, context: &Context) -> Result<(), Failure> {
-    Context::print(&match context.json {
-        true => result.to_json(),
-        false => page(result).text(Context::view(true)),
-    })
-}
-
-/// Writes the result and the page, after the result was printed: a full disk costs the file only.
-fn write(result: &ResultFile, args: &Args) -> Result<(), Failure> {
-    if let Some(path) = &args.output {
-        write_whole(path, &result.to_json()).map_err(|e| unwritten(&e))?;
-        tell(&format!("result: {}", path.display()));
-    }
-    if let Some(path) = &args.html {
-        write_whole(path, &whole_page(result).html()).map_err(|e| unwritten(&e))?;
-        tell(&format!("page: {}", path.display()));
-    }
-    Ok(())
-}
-
-fn unwritten(e: &WriteError) -> Failure {
-    Failure::missing(
-        format!("the result is above, and could not be written: {e}"),
-        "make room or name another place: --output FILE, --html FILE; --json > FILE keeps it too",
-    )
+    context.answer(Context::view(true), || result.to_json(), || page(result))
 }
 
 impl From<MetricError> for Failure {
@@ -303,41 +286,36 @@ impl Bar {
     }
 
     fn show(&self, event: &Event<'_>) {
-        match (&self.0, event) {
-            (None, Event::Note(note)) => tell(&format!("note: {note}")),
-            (None, _) => {}
-            (Some(bar), Event::Note(note)) => bar.println(clean(&format!("note: {note}"))),
-            (Some(bar), Event::Moving(arm)) => {
-                bar.set_message(format!("moving to {} pages", arm.name()));
+        let Some(bar) = &self.0 else {
+            if let Event::Note(note) = event {
+                tell(&format!("note: {note}"));
             }
-            (
-                Some(bar),
-                Event::Measuring {
-                    arm,
-                    pairs,
-                    elapsed,
-                    limit,
-                },
-            ) => {
+            return;
+        };
+        match event {
+            Event::Note(note) => bar.println(clean(&format!("note: {note}"))),
+            Event::Moving(arm) => bar.set_message(format!("moving to {} pages", arm.name())),
+            Event::Measuring {
+                arm,
+                pairs,
+                elapsed,
+                limit,
+            } => {
                 bar.set_length(limit.as_secs());
                 bar.set_position(elapsed.as_secs().min(limit.as_secs()));
                 bar.set_message(format!("{pairs} pairs, measuring {} pages", arm.name()));
             }
-            (
-                Some(bar),
-                Event::Paired {
-                    pairs, interval, ..
-                },
-            ) => {
-                if let Some(i) = interval {
-                    let (low, high) = (i.low.exp(), i.high.exp());
-                    bar.set_message(format!("{pairs} pairs, [{low:.2}, {high:.2}]"));
-                }
+            Event::Paired {
+                pairs,
+                interval: Some(i),
+                ..
+            } => {
+                let (low, high) = (i.low.exp(), i.high.exp());
+                bar.set_message(format!("{pairs} pairs, [{low:.2}, {high:.2}]"));
             }
-            (Some(bar), Event::Rejected(r)) => {
-                bar.println(clean(&format!("thrown away: {}", r.reason)));
-            }
-            (Some(bar), Event::Restoring) => bar.set_message("putting the memory back"),
+            Event::Paired { .. } => {}
+            Event::Rejected(r) => bar.println(clean(&format!("thrown away: {}", r.reason))),
+            Event::Restoring => bar.set_message("putting the memory back"),
         }
     }
 

@@ -4,28 +4,27 @@
 //! program: its process id, status, signals and terminal are then right by themselves. Only for a
 //! report it stays behind as the parent.
 
-mod environment;
-mod library;
-mod report;
-
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use hugeleaf_change::start::{Found, Watcher, library_for, set_numa, stands_in_the_way, variables};
 use hugeleaf_host::system::memory_room;
 use hugeleaf_host::{Host, Program, ProgramError, find_program};
+use hugeleaf_proof::{circumstances, write_whole};
 use hugeleaf_report::page::View;
+use hugeleaf_report::run::{Exit, RunReport, RunSettings};
 use hugeleaf_report::start::{Start, json, mapping, missing_line, page};
-use hugeleaf_sys::{Ended, Pid, Started, TaskPolicy, end_by, own_pid};
+use hugeleaf_sys::{Draft, Ended, Existing, Pid, Started, end_by, own_pid};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::run::ldr_cntrl::{Mapped, translate};
-use hugeleaf_verdict::run::{
-    Numa, Obstacle, Policy, Refusal, RunRole, Settled, Want, obstacle, settle,
-};
+use hugeleaf_verdict::run::{Numa, Obstacle, Policy, RunRole, Settled, Want, settle};
 
 use crate::context::{Context, Failure, tell};
-use environment::Variables;
+
+/// The library that is loaded into programs; empty where none was built for this architecture.
+const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libhugeleaf_run.so"));
 
 /// The statuses of env(1): its own failure, a program that cannot be run, one that is not there.
 pub const OWN_FAILURE: u8 = 125;
@@ -103,7 +102,7 @@ fn prepare_and_start(args: &Args, context: &Context) -> Result<ExitCode, Failure
     let host = hugeleaf_host::read_start_facts(&context.root, &context.kernel)?;
     let (policy, mapped) = policy(args, &host)?;
     let room = memory_room(&context.root).get();
-    let settled = settle(&policy, &host, room).map_err(refused)?;
+    let settled = settle(&policy, &host, room)?;
     let program = program(args, context)?;
     let obstacle = program.as_ref().and_then(|p| stands_in_the_way(&policy, p));
     if let (Some(obstacle), Some(role)) = (&obstacle, policy.mandatory()) {
@@ -119,14 +118,12 @@ fn prepare_and_start(args: &Args, context: &Context) -> Result<ExitCode, Failure
     if args.report.is_some() {
         return start_and_watch(args, context, settled, obstacle.as_ref());
     }
-    let variables = Variables::for_program(&settled, library_for(obstacle.as_ref())?)?;
+    let mut command = command(args, &settled, obstacle.as_ref())?;
     if let Some(obstacle) = &obstacle {
         // To standard error: standard output is the program's, which this process becomes, with its id.
         tell(&obstacle_line(obstacle, own_pid()));
     }
-    let mut command = command(args, &variables);
-    let error = hugeleaf_sys::exec(&mut command);
-    Err(not_started(args, &error))
+    Err(not_started(args, &hugeleaf_sys::exec(&mut command)))
 }
 
 /// What fits together and what does not.
@@ -154,9 +151,8 @@ fn check(args: &Args, context: &Context) -> Result<(), Failure> {
 /// The policy: what LDR_CNTRL says, and over it what the flags say.
 fn policy(args: &Args, host: &Host) -> Result<(Policy, Vec<Mapped>), Failure> {
     let variable = |name: &str| {
-        std::env::var_os(name)
-            .map(|value| value.to_string_lossy().into_owned())
-            .filter(|value| !value.trim().is_empty())
+        let value = std::env::var_os(name).map(|value| lossy(&value));
+        value.filter(|value| !value.trim().is_empty())
     };
     // The flag takes the place of both variables: they are one setting.
     let (text, large) = match &args.ldr_cntrl {
@@ -166,7 +162,7 @@ fn policy(args: &Args, host: &Host) -> Result<(Policy, Vec<Mapped>), Failure> {
             variable(LARGE_PAGE_DATA),
         ),
     };
-    let mapped = translate(&text, large.as_deref(), host).map_err(refused)?;
+    let mapped = translate(&text, large.as_deref(), host)?;
     let mut policy = Policy {
         reserve: args.reserve,
         numa: args.numa.clone(),
@@ -174,10 +170,10 @@ fn policy(args: &Args, host: &Host) -> Result<(Policy, Vec<Mapped>), Failure> {
         ..Policy::default()
     };
     for item in &mapped {
-        *policy.want_mut(item.role) = item.here.clone();
+        policy.wants[item.role as usize] = item.here.clone();
     }
     for (role, want) in typed(args) {
-        *policy.want_mut(role) = want;
+        policy.wants[role as usize] = want;
     }
     Ok((policy, mapped))
 }
@@ -215,13 +211,6 @@ fn program(args: &Args, context: &Context) -> Result<Option<Program>, Failure> {
     }
 }
 
-/// Why the library cannot be loaded into the program, where the policy is for it.
-fn stands_in_the_way(policy: &Policy, program: &Program) -> Option<Obstacle> {
-    let name = program.path.file_name()?.to_string_lossy();
-    let is_meant = policy.only.is_empty() || policy.only.iter().any(|only| *only == name);
-    obstacle(program, std::env::consts::ARCH).filter(|o| is_meant || !o.may_pass_on)
-}
-
 fn must_be_had(policy: &Policy, role: RunRole, obstacle: &Obstacle) -> Failure {
     let want = policy.want(role);
     let next = match obstacle.can_promote {
@@ -244,39 +233,16 @@ fn obstacle_line(obstacle: &Obstacle, pid: Pid) -> String {
     format!("hugeleaf: run: {}; {next}\n", obstacle.because)
 }
 
-/// The library, where it is to be named to the program's loader.
-fn library_for(obstacle: Option<&Obstacle>) -> Result<Option<PathBuf>, Failure> {
-    match obstacle {
-        Some(obstacle) if !obstacle.may_pass_on => Ok(None),
-        _ => library::place().map(Some),
-    }
-}
-
-fn set_numa(policy: &Policy) -> Result<(), Failure> {
-    let Some(numa) = &policy.numa else {
-        return Ok(());
-    };
-    let task = match numa {
-        Numa::Bind(nodes) => TaskPolicy::Bind(nodes.clone()),
-        Numa::Prefer(node) => TaskPolicy::Prefer(*node),
-        Numa::Interleave(nodes) => TaskPolicy::Interleave(nodes.clone()),
-        Numa::Local => TaskPolicy::Local,
-    };
-    hugeleaf_sys::set_task_policy(&task).map_err(|error| {
-        Failure::missing(
-            format!("run: --numa {numa}: {error}"),
-            "name nodes that this process may use: grep Mems_allowed_list /proc/self/status",
-        )
-    })
-}
-
-fn command(args: &Args, variables: &Variables) -> Command {
+fn command(
+    args: &Args,
+    settled: &Settled,
+    obstacle: Option<&Obstacle>,
+) -> Result<Command, Failure> {
+    let library = library_for(obstacle, LIBRARY, false)?;
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
-    for (name, value) in variables.all() {
-        command.env(name, value);
-    }
-    command
+    command.envs(variables(settled, library)?);
+    Ok(command)
 }
 
 /// Why the kernel would not run it, with the status of env(1).
@@ -298,10 +264,17 @@ fn start_and_watch(
     obstacle: Option<&Obstacle>,
 ) -> Result<ExitCode, Failure> {
     let file = args.report.as_deref().unwrap_or(Path::new("-"));
-    let watcher = report::prepare(file, &args.command, context)?;
+    // Hours may lie between this and the end.
+    if file != Path::new("-") {
+        let draft = Draft::begin(file, Existing::Replaced);
+        draft.map_err(|e| cannot_write(&format!("{}: {}", file.display(), e.reason())))?;
+    }
+    let host = hugeleaf_host::read_memory_facts(&context.root, &context.kernel)?;
+    let command_line: Vec<String> = args.command.iter().map(lossy).collect();
+    let circumstances = circumstances(&context.root, &host, &command_line);
+    let watcher = Watcher::new(&context.root, host)?;
     settled.settings.report = Some(watcher.socket().display().to_string());
-    let variables = Variables::for_program(&settled, library_for(obstacle)?)?;
-    let mut command = command(args, &variables);
+    let mut command = command(args, &settled, obstacle)?;
     let started = Started::start(&mut command).map_err(|error| not_started(args, &error))?;
     if let Some(obstacle) = obstacle {
         tell(&obstacle_line(obstacle, started.pid()));
@@ -315,8 +288,24 @@ fn start_and_watch(
             "hugeleaf mem    # is it still there?",
         )
     })?;
-    if let Err(failure) = watch.finish(ended) {
-        // The program is what was asked for, and its end is told whatever became of the report.
+    let report = |(seconds, found): (f64, Found)| RunReport {
+        command: circumstances.command,
+        started: circumstances.started,
+        seconds,
+        exit: match ended {
+            Ended::Status(status) => Exit::Status(status),
+            Ended::Signal(signal) => Exit::Signal(signal),
+        },
+        host: circumstances.host,
+        settings: RunSettings {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            knobs: circumstances.knobs,
+        },
+        found,
+    };
+    let report = watch.finish().map(report).map_err(Failure::from);
+    // The program is what was asked for, and its end is told whatever became of the report.
+    if let Err(failure) = report.and_then(|report| write(file, &report)) {
         failure.report();
     }
     match ended {
@@ -325,34 +314,40 @@ fn start_and_watch(
     }
 }
 
+fn write(file: &Path, report: &RunReport) -> Result<(), Failure> {
+    if file == Path::new("-") {
+        tell(&report.page().text(View::plain(Context::width())));
+        return Ok(());
+    }
+    write_whole(file, &report.json()).map_err(|error| cannot_write(&error.to_string()))
+}
+
+fn cannot_write(what: &str) -> Failure {
+    Failure::missing(
+        format!("run: --report {what}"),
+        "name a file in a folder that this user may write to, or - for standard error",
+    )
+}
+
+fn lossy(text: &OsString) -> String {
+    text.to_string_lossy().into_owned()
+}
+
 fn dry_run(
     args: &Args,
     context: &Context,
     settled: Settled,
     obstacle: Option<Obstacle>,
 ) -> Result<ExitCode, Failure> {
-    let library = match &obstacle {
-        Some(obstacle) if !obstacle.may_pass_on => None,
-        _ => Some(library::where_it_would_be()?),
-    };
-    let variables = Variables::for_program(&settled, library)?;
-    let lossy = |text: &OsString| text.to_string_lossy().into_owned();
-    let environment = variables
-        .all()
-        .map(|(name, value)| (name.to_owned(), lossy(value)));
+    let library = library_for(obstacle.as_ref(), LIBRARY, true)?;
+    let environment = variables(&settled, library)?.into_iter();
+    let environment = environment.map(|(name, value)| (name.to_owned(), lossy(&value)));
     let start = Start {
         command: args.command.iter().map(lossy).collect(),
         environment: environment.collect(),
         obstacle: obstacle.map(|o| o.because),
         settled,
     };
-    Context::print(&match context.json {
-        true => json(&start),
-        false => page(&start).text(Context::view(true)),
-    })?;
+    context.answer(Context::view(true), || json(&start), || page(&start))?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn refused(refusal: Refusal) -> Failure {
-    Failure::usage(refusal.what, refusal.next)
 }

@@ -1,7 +1,7 @@
 //! See `hugeleaf status --help`.
 
+use hugeleaf_host::read_owners;
 use hugeleaf_host::system::read_memory_limits;
-use hugeleaf_host::{read_host, read_owners};
 use hugeleaf_report::status::{status, status_json};
 use hugeleaf_verdict::findings::findings;
 
@@ -13,27 +13,14 @@ pub struct Args {}
 
 /// Runs it. Findings are no failure: they are what was asked for.
 pub fn run(_args: &Args, context: &Context) -> Result<Status, Failure> {
-    let mut host = read_host(&context.root, &context.kernel).map_err(|error| {
-        if context.root.is_live() {
-            return Failure::from(error);
-        }
-        // Only a capture can lack what a running kernel tells by itself.
-        let folder = context.root.path("proc/self");
-        let next = format!(
-            "on that host: cat /proc/self/auxv > auxv; put it into {}",
-            folder.display()
-        );
-        Failure::missing(error.to_string(), next)
-    })?;
-    host.owners = read_owners(&context.root)
-        .known()
-        .cloned()
-        .unwrap_or_default();
+    let mut host = context.host()?;
+    host.owners = read_owners(&context.root).or_default();
     host.memory_limits = read_memory_limits(&context.root);
     let findings = findings(&host);
-    Context::print(&match context.json {
-        true => status_json(&host, &findings),
-        false => status(&host, &findings).text(Context::view(false)),
-    })?;
+    context.answer(
+        Context::view(false),
+        || status_json(&host, &findings),
+        || status(&host, &findings),
+    )?;
     Ok(Status::Good)
 }

@@ -76,7 +76,7 @@ pub fn run(args: Args, context: &Context) -> Result<Status, Failure> {
         config: Config {
             can_move: why_not.is_empty(),
             why_not,
-            colour: Context::colour(),
+            colour: Context::view(false).colour,
             wording,
         },
         record: args.record,

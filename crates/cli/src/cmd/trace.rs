@@ -1,22 +1,23 @@
 //! See `hugeleaf trace --help`.
 
 mod diff;
-mod failure;
 mod show;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use hugeleaf_report::trace::{Shown, json};
 use hugeleaf_sys::Pid;
 use hugeleaf_trace::model::{Ending, SourceState, TracedTarget};
 use hugeleaf_trace::{
-    CollectError, Options, Progress, Trace, check_writable, collect, write_trace,
+    CollectError, Options, Progress, Trace, TraceFileError, check_writable, collect, write_trace,
 };
 use hugeleaf_units::Bytes;
+use hugeleaf_verdict::trace::findings;
+use indicatif::ProgressBar;
 
 use crate::context::{Context, Failure, Status, parse_time, tell};
-use crate::progress;
-use failure::file_failure;
+use crate::progress::{self, PERCENT};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -94,7 +95,7 @@ fn record(args: &Args, context: &Context) -> Result<Status, Failure> {
         })
         .transpose()?;
     let output = args.output.clone().unwrap_or_else(default_path);
-    check_writable(&output).map_err(|e| file_failure(&e))?;
+    check_writable(&output)?;
     let options = Options {
         time: args.time,
         rate: args.rate,
@@ -107,21 +108,24 @@ fn record(args: &Args, context: &Context) -> Result<Status, Failure> {
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     context.stop_on_signals()?;
-    let bar = Bar::new(args.time);
+    let bar = progress::bar(PERCENT, millis(args.time));
     let trace = collect(
         &context.root,
         &context.kernel,
         &options,
         &context.stop,
-        &mut |progress| bar.show(progress),
-    )
-    .map_err(collect_failure)?;
+        &mut |progress| show_progress(&bar, progress),
+    )?;
     drop(bar);
-    let size = write_trace(&output, &trace).map_err(|e| file_failure(&e))?;
-    Context::print(&match context.json {
-        true => show::screen_json(&trace, &output),
-        false => show::screen(&trace, &output),
-    })?;
+    let size = write_trace(&output, &trace)?;
+    let found = findings(&trace);
+    let shown = Shown {
+        trace: &trace,
+        findings: &found,
+        file: &output.display().to_string(),
+    };
+    let view = Context::view(false);
+    context.answer(view, || json(&shown, None), || shown.screen())?;
     say(&trace, &output, Bytes(size));
     Ok(Status::Good)
 }
@@ -163,35 +167,35 @@ fn default_path() -> PathBuf {
     format!("hugeleaf-trace-{now}.trace").into()
 }
 
-fn collect_failure(error: CollectError) -> Failure {
-    match error {
-        CollectError::Refused { reason, remedy } => Failure::missing(reason, remedy),
-        CollectError::Host(error) => error.into(),
+impl From<CollectError> for Failure {
+    fn from(error: CollectError) -> Failure {
+        match error {
+            CollectError::Refused { reason, remedy } => Failure::missing(reason, remedy),
+            CollectError::Host(error) => error.into(),
+        }
     }
 }
 
-/// How far it is.
-struct Bar(progress::Bar);
-
-impl Bar {
-    fn new(time: Duration) -> Bar {
-        let length = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        Bar(progress::Bar::new(length))
+impl From<TraceFileError> for Failure {
+    fn from(error: TraceFileError) -> Failure {
+        Failure::missing(error.to_string(), error.next())
     }
+}
 
-    fn show(&self, progress: Progress) {
-        let Some(bar) = self.0.drawn() else {
-            return;
-        };
-        match progress {
-            Progress::Before => bar.set_message("reading memory"),
-            Progress::At(seconds) => {
-                let millis = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-                bar.set_position(u64::try_from(millis.as_millis()).unwrap_or(u64::MAX));
-                bar.set_message("tracing; Ctrl-C ends it and keeps what there is");
-            }
-            Progress::After => bar.set_message("reading memory again"),
-            Progress::Names => bar.set_message("looking up functions"),
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn show_progress(bar: &ProgressBar, progress: Progress) {
+    match progress {
+        Progress::Before => bar.set_message("reading memory"),
+        Progress::At(seconds) => {
+            bar.set_position(millis(
+                Duration::try_from_secs_f64(seconds).unwrap_or_default(),
+            ));
+            bar.set_message("tracing; Ctrl-C ends it and keeps what there is");
         }
+        Progress::After => bar.set_message("reading memory again"),
+        Progress::Names => bar.set_message("looking up functions"),
     }
 }

@@ -1,44 +1,28 @@
 //! `hugeleaf try`: status, mem, why and prove in minutes, on a database that it brings along.
 
-mod metric;
-mod steps;
-
-use std::fs::OpenOptions;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hugeleaf_change::Percent;
-use hugeleaf_host::{Fact, Host, Looking, Process, TargetError, read_owners, read_process};
-use hugeleaf_proof::{
-    Ending, Event, LiveSubject, ResultFile, Settings as ProofSettings, circumstances, write_whole,
-};
-use hugeleaf_report::json::SCHEMA;
-use hugeleaf_report::mem::Mem;
+use hugeleaf_host::{Fact, Host, Looking, TargetError, read_owners, read_process};
+use hugeleaf_proof::{Ending, Event, embedded, write_whole};
 use hugeleaf_report::page::View;
 use hugeleaf_report::prove::whole_page;
-use hugeleaf_report::status::status_json;
-use hugeleaf_report::try_::{Try, page};
-use hugeleaf_report::why::Why;
-use hugeleaf_sys::Kernel;
+use hugeleaf_report::screen::clean;
+use hugeleaf_report::try_::{Try, json, page};
+use hugeleaf_sys::{Draft, Existing, Kernel};
 use hugeleaf_units::Bytes;
-use hugeleaf_verdict::findings::{Finding, findings};
-use hugeleaf_verdict::why::{Account, account, summarise};
-use hugeleaf_workload::{Oltp, OltpError, Program, Progress, Settings, Stage, default_cache};
-use serde_json::{Value, json};
+use hugeleaf_verdict::findings::findings;
+use hugeleaf_verdict::why::account;
+use hugeleaf_workload::{ChildError, Oltp, Program, Progress, Settings, Stage, default_cache};
+use indicatif::ProgressBar;
 
-use crate::context::{Context, Failure, Status};
-use metric::Operations;
-use steps::Steps;
+use crate::context::{Context, Failure, Status, tell};
+use crate::progress::{self, STEP};
 
 /// What the rows hold and which keys are drawn: the same in every `try`.
 const SEED: u64 = 1;
-
-/// So many intervals fit into the time, in addition to the moving between them; at least 16 are needed.
-const INTERVALS: u32 = 50;
-const SHORTEST: Duration = Duration::from_millis(500);
-const LONGEST: Duration = Duration::from_secs(1);
 
 /// How long all of it is to take, and how long there is at least to measure.
 const WHOLE: Duration = Duration::from_secs(210);
@@ -72,48 +56,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     context.need_live("try")?;
     let began = context.kernel.now();
     let settings = settings(args, context, &context.host()?)?;
-    check_writable(&args.html)?;
+    // Before minutes are spent on it.
+    Draft::begin(&args.html, Existing::Replaced)
+        .map_err(|e| cannot_write(&args.html, &e.reason()))?;
     context.stop_on_signals()?;
     let mut steps = Steps::new(5);
     let workload = start(settings, context, &mut steps)?;
-    let built = Built {
-        rows: workload.ready().rows,
-        cache: workload.ready().segment.len(),
-    };
     steps.begin("status, mem and why of it", 1);
-    let seen = look(context, &workload)?;
-    let left = WHOLE
-        .saturating_sub(context.kernel.now() - began)
-        .max(LEAST);
-    let time = args.time.unwrap_or(left);
-    let result = prove(time, context, &workload, &seen.host, &mut steps)?;
-    steps.clear();
-    workload.stop();
-    let page = whole_page(&result).html();
-    write_whole(&args.html, &page).map_err(|e| cannot_write(&args.html, &e.reason))?;
-    let seconds = (context.kernel.now() - began).as_secs_f64();
-    Context::print(&match context.json {
-        true => answer(&seen, &result, &built, seconds),
-        false => screen(args, &seen, &result, &built, seconds),
-    })?;
-    Ok(Status::Good)
-}
-
-/// What was built.
-struct Built {
-    rows: u64,
-    cache: Bytes,
-}
-
-/// What `status`, `mem` and `why` say while the database works.
-struct Seen {
-    host: Host,
-    findings: Vec<Finding>,
-    process: Process,
-    accounts: Vec<Account>,
-}
-
-fn look(context: &Context, workload: &Oltp) -> Result<Seen, Failure> {
     let mut host = context.host()?;
     if let Fact::Known(owners) = read_owners(&context.root) {
         host.owners = owners;
@@ -121,51 +70,43 @@ fn look(context: &Context, workload: &Oltp) -> Result<Seen, Failure> {
     let pid = workload.pid();
     let process = read_process(&context.root, &context.kernel, &host, pid, Looking::Pages)
         .map_err(TargetError::from)?;
-    Ok(Seen {
-        findings: findings(&host),
-        accounts: account(&host, &process, &pid.to_string()),
-        host,
-        process,
-    })
-}
-
-/// Measures it on base and on large pages, and leaves it as it was.
-fn prove(
-    time: Duration,
-    context: &Context,
-    workload: &Oltp,
-    host: &Host,
-    steps: &mut Steps,
-) -> Result<ResultFile, Failure> {
-    let kernel = workload.kernel();
-    let pids = [workload.pid()];
-    let (root, name) = (&context.root, "the database of hugeleaf try");
-    let mut subject = LiveSubject::new(&kernel, root, host, name, &pids, Percent::ALL);
-    let mut metric = Operations(workload.client());
-    let interval = (time / INTERVALS).clamp(SHORTEST, LONGEST);
-    let settings = ProofSettings {
-        interval,
-        settle: interval / 4,
-        limit: time,
-        ..ProofSettings::default()
-    };
-    let command: Vec<String> = std::env::args().collect();
-    let circumstances = circumstances(root, host, &command);
+    let accounts = account(&host, &process, &pid.to_string());
+    let left = WHOLE.saturating_sub(context.kernel.now() - began);
+    let time = args.time.unwrap_or(left.max(LEAST));
     steps.begin("prove: measure on base and large pages", time.as_secs());
-    let result = hugeleaf_proof::run(
-        &mut subject,
-        &mut metric,
-        &kernel,
-        &settings,
-        &circumstances,
-        &mut |event| show(steps, &event),
+    let result = embedded::measure(
+        &workload,
+        (&context.root, &host),
+        time,
+        &mut |event| show(&steps, &event),
         &context.stop,
     )
     .map_err(|e| Failure::missing(format!("try: {e}"), e.next()))?;
-    match result.experiment.ending {
-        Ending::Interrupted => Err(Failure::no("try: stopped on request", "hugeleaf try")),
-        _ => Ok(result),
+    if result.experiment.ending == Ending::Interrupted {
+        return Err(Failure::no("try: stopped on request", "hugeleaf try"));
     }
+    steps.clear();
+    let (rows, cache) = (workload.ready().rows, workload.ready().segment.len());
+    workload.stop();
+    let html = whole_page(&result).html();
+    write_whole(&args.html, &html).map_err(|e| cannot_write(&args.html, &e.reason))?;
+    let it = Try {
+        host: &host,
+        findings: &findings(&host),
+        rows,
+        cache,
+        process: &process,
+        accounts: &accounts,
+        result: &result,
+        html: &args.html.display().to_string(),
+        seconds: (context.kernel.now() - began).as_secs_f64(),
+    };
+    let view = View {
+        width: Context::width().min(WIDEST),
+        ..Context::view(true)
+    };
+    context.answer(view, || json(&it, SEED), || page(&it))?;
+    Ok(Status::Good)
 }
 
 /// How far the experiment is.
@@ -187,78 +128,6 @@ fn show(steps: &Steps, event: &Event<'_>) {
         }
         _ => {}
     }
-}
-
-/// The screen.
-fn screen(args: &Args, seen: &Seen, result: &ResultFile, built: &Built, seconds: f64) -> String {
-    let html = args.html.display().to_string();
-    let it = Try {
-        host: &seen.host,
-        findings: &seen.findings,
-        rows: built.rows,
-        cache: built.cache,
-        process: &seen.process,
-        why: &summarise(&[(&seen.process, &seen.accounts)]),
-        result,
-        html: &html,
-        seconds,
-    };
-    page(&it).text(View {
-        width: Context::width().min(WIDEST),
-        ..Context::view(true)
-    })
-}
-
-/// The answers of all four commands, each as that command gives it.
-fn answer(seen: &Seen, result: &ResultFile, built: &Built, seconds: f64) -> String {
-    let processes = std::slice::from_ref(&seen.process);
-    let mem = Mem {
-        host: &seen.host,
-        processes,
-        shared: &[],
-        targeted: true,
-        accounts: std::slice::from_ref(&seen.accounts),
-        roles: &[],
-    };
-    let why = Why {
-        judged: &[(&seen.process, &seen.accounts)],
-        unread: &[],
-    };
-    // Whole answers, as they are: what is null in them stays.
-    let answer = json!({
-        "schema": SCHEMA,
-        "workload": {
-            "name": "oltp",
-            "rows": built.rows,
-            "cache_bytes": built.cache,
-            "seed": SEED,
-        },
-        "status": value(&status_json(&seen.host, &seen.findings)),
-        "mem": value(&mem.json()),
-        "why": value(&why.json()),
-        "prove": value(&result.to_json()),
-        "seconds": seconds,
-    });
-    format!("{answer:#}\n")
-}
-
-/// An answer as a part of another one.
-fn value(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_default()
-}
-
-/// Makes sure that the page can be written before minutes are spent on it.
-fn check_writable(path: &Path) -> Result<(), Failure> {
-    let is_new = !path.exists();
-    OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(path)
-        .map_err(|e| cannot_write(path, &e.to_string()))?;
-    if is_new {
-        let _ = std::fs::remove_file(path);
-    }
-    Ok(())
 }
 
 fn cannot_write(path: &Path, reason: &str) -> Failure {
@@ -344,18 +213,63 @@ fn start(settings: Settings, context: &Context, steps: &mut Steps) -> Result<Olt
 }
 
 /// Why the database did not come up, and what to try.
-fn failure(error: OltpError) -> Failure {
+fn failure(error: ChildError) -> Failure {
     let what = format!("try: {error}");
     match error {
-        OltpError::TooSmall { least, .. } => Failure::missing(
+        ChildError::TooSmall { least, .. } => Failure::missing(
             what,
             format!("free some memory, or: hugeleaf try --cache {least}"),
         ),
-        OltpError::Stopped => Failure::no(what, "hugeleaf try"),
-        OltpError::Ended { .. } => Failure::missing(
+        ChildError::Stopped => Failure::no(what, "hugeleaf try"),
+        ChildError::Ended { .. } => Failure::missing(
             what,
             "hugeleaf try --cache 256M    # a limit on memory may be below what is free",
         ),
         _ => Failure::missing(what, "hugeleaf try --cache 256M"),
+    }
+}
+
+/// The steps, one after the other: a bar on a terminal, a plain line a step in a pipe. On stderr, so that the
+/// answer on stdout stays clean.
+struct Steps {
+    bar: ProgressBar,
+    number: usize,
+    of: usize,
+}
+
+impl Steps {
+    /// Nothing is shown yet. `of` is how many steps there will be.
+    fn new(of: usize) -> Steps {
+        Steps {
+            bar: ProgressBar::hidden(),
+            number: 0,
+            of,
+        }
+    }
+
+    /// Begins the next step, which is done when `total` is reached.
+    fn begin(&mut self, what: &str, total: u64) {
+        self.clear();
+        self.number += 1;
+        let step = format!("[{}/{}] {what}", self.number, self.of);
+        match progress::is_drawable() {
+            true => {
+                self.bar = progress::bar(STEP, total);
+                self.bar.set_prefix(clean(&step));
+            }
+            false => tell(&step),
+        }
+    }
+
+    /// How far the step is.
+    fn at(&self, done: u64, note: String) {
+        let total = self.bar.length().unwrap_or(0);
+        self.bar.set_position(done.min(total));
+        self.bar.set_message(clean(&note));
+    }
+
+    /// Takes the bar away.
+    fn clear(&mut self) {
+        self.bar = ProgressBar::hidden();
     }
 }

@@ -7,8 +7,9 @@ use hugeleaf_host::Fact;
 use hugeleaf_report::apply::{list_json, undo_json, undo_list};
 use hugeleaf_report::screen::clean;
 
-use super::apply::{progress, refusal};
+use super::apply::refusal;
 use crate::context::{Context, Failure, Status};
+use crate::progress::SPINNER;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -51,10 +52,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
             Fact::Absent => Vec::new(),
             Fact::Unreadable(error) => return Err(refusal(HostError::Journal(error), "undo", "")),
         };
-        Context::print(&match context.json {
-            true => list_json(&all),
-            false => undo_list(&all).text(view),
-        })?;
+        context.answer(view, || list_json(&all), || undo_list(&all))?;
         return Ok(Status::Good);
     }
     if !args.dry_run {
@@ -70,7 +68,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         dry_run: args.dry_run,
     };
     context.stop_on_signals()?;
-    let bar = progress(context);
+    let bar = context.bar(SPINNER, 0);
     let mut change = ChangeContext {
         root: &context.root,
         sink: &mut RealHost,
@@ -78,12 +76,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         progress: &mut |step| bar.set_message(clean(step)),
     };
     let outcomes = undo(&mut change, which, &options);
-    bar.finish_and_clear();
+    drop(bar);
     let outcomes = outcomes.map_err(|error| refusal(error, "undo", ""))?;
-    Context::print(&match context.json {
-        true => undo_json(&outcomes, args.dry_run),
-        false => hugeleaf_report::apply::undo(&outcomes, args.dry_run).text(view),
-    })?;
+    context.answer(
+        view,
+        || undo_json(&outcomes, args.dry_run),
+        || hugeleaf_report::apply::undo(&outcomes, args.dry_run),
+    )?;
     let steps = || outcomes.iter().flat_map(|one| &one.steps);
     if let Some(failed) = steps().find(|step| step.state == State::Failed) {
         let why = failed.note.as_deref().unwrap_or("it failed");
@@ -98,10 +97,6 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
             "make room, and writable: df /var/lib/hugeleaf",
         ));
     }
-    Ok(
-        match outcomes.iter().all(|one| args.dry_run || one.is_good()) {
-            true => Status::Good,
-            false => Status::No,
-        },
-    )
+    let all_good = outcomes.iter().all(|one| args.dry_run || one.is_good());
+    Ok(all_good.into())
 }

@@ -3,14 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use hugeleaf_change::host::{self as change, Looked, Obstacle, State};
-use hugeleaf_host::Fact;
+use hugeleaf_change::standing::standing;
 use hugeleaf_host::demand::read_services;
 use hugeleaf_host::system::{boot_time, settings::read_settings};
 use hugeleaf_report::verify::{verify as screen, verify_json, verify_prometheus};
 use hugeleaf_sys::Existing;
-use hugeleaf_verdict::plan::{Step, steps};
-use hugeleaf_verdict::verify::{Applied, Did, Facts, Place, Report, Stands, verify};
+use hugeleaf_verdict::verify::{Facts, Report, verify};
 
 use crate::context::{Context, Failure, Status, parse_time};
 
@@ -60,13 +58,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
             Context::print(&verify_prometheus(&report, now))?;
         }
         Some(file) => write_whole(file, &verify_prometheus(&report, now))?,
-        None if context.json => Context::print(&verify_json(&report))?,
-        None => Context::print(&screen(&report).text(Context::view(false)))?,
+        None => {
+            let view = Context::view(false);
+            context.answer(view, || verify_json(&report), || screen(&report))?;
+        }
     }
-    Ok(match report.is_good() {
-        true => Status::Good,
-        false => Status::No,
-    })
+    Ok(report.is_good().into())
 }
 
 /// Gathers the facts and has them judged.
@@ -79,108 +76,25 @@ fn look(context: &Context, since: Option<u64>) -> Result<Report, Failure> {
         .filter_map(|s| s.unit.as_deref())
         .collect();
     let settings = read_settings(&context.root, &units);
-    let mut unread: Vec<String> = found
+    let applied = standing(&context.root);
+    let asked = found
         .unread
         .iter()
-        .map(|error| format!("A service could not be asked: {error}"))
-        .collect();
-    let applied = match change::applied(&context.root) {
-        Fact::Known(all) => all
-            .iter()
-            .filter(|one| !one.undone)
-            .map(|one| applied_of(context, one))
-            .collect(),
-        Fact::Absent => Vec::new(),
-        Fact::Unreadable(error) => {
-            unread.push(format!("What was applied is not known: {error}"));
-            Vec::new()
-        }
-    };
-    let newest = applied
-        .first()
-        .and_then(|one: &Applied| seconds_of(&one.time));
+        .map(|error| format!("A service could not be asked: {error}"));
+    let journal = applied.error();
+    let journal = journal.map(|error| format!("What was applied is not known: {error}"));
+    let unread: Vec<String> = asked.chain(journal).collect();
+    let applied = applied.known().map_or(&[][..], Vec::as_slice);
+    let newest = applied.first().and_then(|one| seconds_of(&one.time));
     Ok(verify(&Facts {
         host: &host,
         services: &found.services,
         unread: &unread,
-        applied: &applied,
+        applied,
         settings: &settings,
         booted: boot_time::read(&context.root).get(),
         log_since: since.or(newest),
     }))
-}
-
-/// What was applied, its steps held against the host as it is now.
-fn applied_of(context: &Context, one: &change::Applied) -> Applied {
-    let plan = super::plan::in_force::plan_of(one);
-    let planned = plan.as_ref().map(steps).unwrap_or_default();
-    let places = one
-        .steps
-        .iter()
-        .filter(|step| is_in_force(step.state))
-        .filter_map(|step| {
-            let planned = planned.iter().find(|planned| planned.id == step.id)?;
-            Some(place_of(context, planned, step))
-        });
-    Applied {
-        id: one.id,
-        time: one.time.clone(),
-        plan_copy: Path::new("/")
-            .join(change::JOURNAL)
-            .join(format!("{:04}.toml", one.id)),
-        places: places.collect(),
-        plan,
-        is_complete: one.complete == Some(true),
-        damage: one.damage.clone(),
-    }
-}
-
-/// Whether a step was made, or was so already.
-const fn is_in_force(state: State) -> bool {
-    matches!(
-        state,
-        State::Already | State::Done | State::Short | State::InUse | State::Differs
-    )
-}
-
-fn place_of(context: &Context, planned: &Step, step: &change::AppliedStep) -> Place {
-    let (looked, obstacles) = change::look(&context.root, std::slice::from_ref(planned));
-    let (now, stands) = match (looked.first(), obstacles.first()) {
-        (Some(looked), _) => (words(&looked.before), stands(looked)),
-        (None, Some(Obstacle::Missing(_))) => (None, Stands::Gone),
-        (None, Some(Obstacle::Denied(error))) => (None, Stands::Unread(error.to_string())),
-        (None, Some(other)) => (Some(other.to_string()), Stands::Changed),
-        (None, None) => (None, Stands::Gone),
-    };
-    Place {
-        id: step.id.clone(),
-        what: Did::of_step(&step.what),
-        path: step.path.clone(),
-        before: step.before.as_ref().and_then(words),
-        wanted: step.wanted.as_ref().and_then(words),
-        now,
-        stands,
-    }
-}
-
-fn stands(looked: &Looked) -> Stands {
-    match (looked.state, &looked.before) {
-        (State::Already, _) => Stands::AsApplied,
-        (State::NotApplicable, _) => Stands::NotApplicable,
-        (_, change::Place::Absent | change::Place::NoMount) => Stands::Gone,
-        _ => Stands::Changed,
-    }
-}
-
-/// A place in a word; of files, which have many, nothing.
-fn words(place: &change::Place) -> Option<String> {
-    match place {
-        change::Place::Value { value } => Some(value.clone()),
-        change::Place::Pool { pages, .. } => Some(pages.to_string()),
-        change::Place::Mount { options } => Some(options.clone()),
-        change::Place::OtherMount { kind } => Some(kind.clone()),
-        _ => None,
-    }
 }
 
 /// A time as `2h` ago or as a date, in seconds since 1970.

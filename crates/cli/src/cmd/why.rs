@@ -47,22 +47,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         .zip(&accounts)
         .map(|(p, a)| (p, a.as_slice()))
         .collect();
-    let unread: Vec<(Pid, String)> = unread
-        .iter()
-        .map(|(pid, error)| (*pid, error.to_string()))
-        .collect();
     let why = Why {
         judged: &judged,
         unread: &unread,
     };
-    Context::print(&match context.json {
-        true => why.json(),
-        false => why.page(args.all).text(Context::view(args.all)),
-    })?;
-    Ok(match why.summary().is_good() {
-        true => Status::Good,
-        false => Status::No,
-    })
+    let view = Context::view(args.all);
+    context.answer(view, || why.json(), || why.page(args.all))?;
+    Ok(why.summary().is_good().into())
 }
 
 /// How commands name a process: by what was typed where that means several, since memory they

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hugeleaf_proof::compare::{Asked, ComparedRow, arms};
+use hugeleaf_proof::compare::{ComparedRow, arms};
 use hugeleaf_proof::rows::Results;
 use hugeleaf_report::compare::three;
 use serde_json::Value;
@@ -116,7 +116,7 @@ impl Runs {
 }
 
 /// What counts as equal.
-pub const ASKED: Asked = Asked { equal: 0.02 };
+pub const EQUAL: f64 = 0.02;
 
 /// Rows of one arm over another, of one result.
 pub fn over(run: &Run, large: &str, small: &str) -> Vec<ComparedRow> {
@@ -124,7 +124,7 @@ pub fn over(run: &Run, large: &str, small: &str) -> Vec<ComparedRow> {
         return Vec::new();
     };
     let names = [small.to_owned(), large.to_owned()];
-    arms(measured, None, &names, ASKED).map_or_else(|_| Vec::new(), |compared| compared.rows)
+    arms(measured, None, &names, EQUAL).map_or_else(|_| Vec::new(), |compared| compared.rows)
 }
 
 /// A ratio with its interval: `1.481 [1.420, 1.570]`.

@@ -1,5 +1,7 @@
 //! MariaDB: its buffer pool is private anonymous memory.
 
+#![allow(dead_code)] // each test program uses a part of it
+
 use std::path::{Path, PathBuf};
 
 use mysql::prelude::Queryable;
@@ -90,6 +92,30 @@ impl MariaDb {
                 .query_drop(&statement)
                 .unwrap_or_else(|e| panic!("{statement}: {e}"));
         }
+    }
+
+    /// Another size of the buffer pool, while it works; waits until that is done.
+    pub fn resize(&self, size: &str) {
+        let bytes: u64 = size.trim_end_matches('M').parse::<u64>().unwrap() << 20;
+        let mut connection = connect(&self.socket).unwrap();
+        connection
+            .query_drop(format!("SET GLOBAL innodb_buffer_pool_size = {bytes}"))
+            .unwrap();
+        let status = "SHOW STATUS LIKE 'Innodb_buffer_pool_resize_status'";
+        let done = || {
+            let row: Option<(String, String)> =
+                connect(&self.socket).unwrap().query_first(status).unwrap();
+            row.is_none_or(|(_, text)| text.is_empty() || text.contains("ompleted"))
+        };
+        super::server::wait_until("it is resized", std::time::Duration::from_secs(60), done);
+    }
+
+    /// Reads all rows, so that the buffer pool is full of them.
+    pub fn read_all(&self) {
+        let mut connection = connect(&self.socket).unwrap();
+        connection
+            .query_drop("SELECT SUM(LENGTH(more)) FROM t.rows")
+            .unwrap();
     }
 
     /// Clients that read a random row, check it and change it, in one transaction.

@@ -121,7 +121,9 @@ impl Terminal {
     /// Another size.
     pub fn resize(&mut self, columns: u16, rows: u16) {
         resize(self.end.as_ref().unwrap(), columns, rows);
-        self.screen.screen_mut().set_size(cells(rows), cells(columns));
+        self.screen
+            .screen_mut()
+            .set_size(cells(rows), cells(columns));
     }
 
     /// Hangs up.

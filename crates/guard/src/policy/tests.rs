@@ -21,6 +21,7 @@ struct Program {
     ratio: Option<f64>,
     saving: bool,
     thp_disabled: bool,
+    touched: Option<f64>,
     room: Option<Bytes>,
     inode: u64,
 }
@@ -37,6 +38,7 @@ struct Sim {
     jobs: Vec<(u64, Decision)>,
     done: Vec<(u64, Decision)>,
     closer_looks: u64,
+    samples: usize,
     noise: u64,
     fragmented: bool,
 }
@@ -60,6 +62,7 @@ impl Sim {
             jobs: Vec::new(),
             done: Vec::new(),
             closer_looks: 0,
+            samples: 0,
             noise: 7,
             fragmented: false,
         }
@@ -81,6 +84,7 @@ impl Sim {
             ratio: Some(1.0),
             saving: false,
             thp_disabled: false,
+            touched: None,
             room: None,
             inode: 5,
         });
@@ -138,11 +142,15 @@ impl Sim {
         // A second a gigabyte and three, or the length of the test.
         let takes = match &decision.job {
             Job::Promote { .. } | Job::Demote { .. } => 8,
+            Job::Sample { .. } => 1,
             Job::Test {
                 pairs, interval, ..
             } => *pairs as u64 * interval.as_secs() * 2 + 10,
         };
-        self.done.push((self.seconds, decision.clone()));
+        match decision.job.kind() {
+            JobKind::Sample => self.samples += 1,
+            _ => self.done.push((self.seconds, decision.clone())),
+        }
         self.jobs.push((self.seconds + takes, decision));
     }
 
@@ -189,6 +197,16 @@ impl Sim {
                     program.large = Bytes::ZERO;
                     Came::Demoted { done }
                 }
+                Job::Sample { .. } => match program.touched {
+                    Some(touched) => Came::Sampled {
+                        touched,
+                        cost: Duration::from_millis(20),
+                    },
+                    None => Came::Failed {
+                        why: "no".into(),
+                        ended: false,
+                    },
+                },
                 Job::Test { pairs, metric, .. } => match program.ratio {
                     Some(ratio) => Came::Tested {
                         logs: (0..*pairs)
@@ -209,6 +227,15 @@ impl Sim {
                 self.begin(next);
             }
         }
+    }
+
+    /// The move of a program is over before the next look.
+    fn finish_early(&mut self, pid: u32) {
+        for (at, _) in self.jobs.iter_mut().filter(|(_, d)| d.id.pid == pid) {
+            *at = self.seconds;
+        }
+        let now = self.now();
+        self.finish(now);
     }
 
     fn run(&mut self, seconds: u64) {
@@ -303,6 +330,18 @@ fn what_grows_is_moved_within_a_minute() {
 }
 
 #[test]
+fn what_grows_while_it_is_moved_is_moved_too() {
+    let mut sim = Sim::new(ALL).with(7, 300);
+    sim.run(20);
+    assert_eq!(sim.count(JobKind::Promote), 1);
+    // The move goes on still, and takes what was there when it ended.
+    sim.finish_early(7);
+    sim.program(7).small += Bytes::from_mib(500);
+    sim.run(60);
+    assert_eq!(sim.program(7).small, Bytes::ZERO);
+}
+
+#[test]
 fn what_cannot_be_moved_is_not_tried_at_every_look() {
     let mut sim = Sim::new(ALL).with(7, 1024);
     sim.program(7).stuck = Bytes::from_mib(300);
@@ -322,6 +361,7 @@ fn one_at_a_time_and_the_busiest_first() {
     let mut sim = Sim::new(ALL).with(7, 512).with(8, 4096).with(9, 1024);
     sim.program(9).seen.cpu = Some(8.0);
     sim.run(100);
+    // Where nothing can be sampled, by what they hold and how busy they are.
     let order: Vec<u32> = sim.done.iter().map(|(_, d)| d.id.pid).collect();
     assert_eq!(order, [9, 8, 7]);
     for pair in sim.done.windows(2) {
@@ -331,8 +371,24 @@ fn one_at_a_time_and_the_busiest_first() {
         .with(7, 512)
         .with(8, 512)
         .with(9, 512);
-    sim.run(20);
+    sim.run(25);
     assert_eq!(sim.done.len(), 2, "two of one rule");
+}
+
+#[test]
+fn who_touches_more_comes_first() {
+    let mut sim = Sim::new(ALL).with(7, 512).with(8, 4096).with(9, 1024);
+    for (pid, touched) in [(7, 9e9), (8, 1e6), (9, 2e9)] {
+        sim.program(pid).touched = Some(touched);
+    }
+    sim.run(100);
+    let order: Vec<u32> = sim.done.iter().map(|(_, d)| d.id.pid).collect();
+    assert_eq!(order, [7, 9, 8]);
+    assert_eq!((sim.samples, sim.state.counts.samples), (3, 3), "once each");
+    // Nobody is sampled who is alone.
+    let mut sim = Sim::new(ALL).with(7, 512);
+    sim.run(DAY);
+    assert_eq!((sim.samples, sim.count(JobKind::Promote)), (0, 1));
 }
 
 #[test]
@@ -696,7 +752,8 @@ proptest! {
                 _ => program.stuck = size,
             }
             sim.run(5 * (1 + draw(40)));
-            let moves = sim.jobs.iter().filter(|(_, d)| d.job.kind() != JobKind::Test);
+            let kinds = [JobKind::Promote, JobKind::Demote];
+            let moves = sim.jobs.iter().filter(|(_, d)| kinds.contains(&d.job.kind()));
             prop_assert!(moves.count() <= 2, "a move, and one back that a test asked for");
             let tests = sim.jobs.iter().filter(|(_, d)| d.job.kind() == JobKind::Test);
             prop_assert!(tests.count() <= 1);

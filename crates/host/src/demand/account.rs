@@ -1,12 +1,11 @@
 //! Accounts, and what they may do about large pages.
 
 use hugeleaf_sys::Rights;
-use hugeleaf_units::Bytes;
 
 use super::User;
 use crate::fact::Fact;
 use crate::model::Process;
-use crate::parse::ParseError;
+pub use crate::process::stat::parse_memlock;
 use crate::root::Root;
 use crate::system::pam_limits;
 
@@ -29,13 +28,10 @@ pub fn read_user(root: &Root, name_or_uid: &str) -> Fact<User> {
 /// would get.
 pub(super) fn of_process(root: &Root, process: &Process) -> User {
     let rights = Rights::of_ids(process.uid, &process.groups);
-    let passwd = root.read("etc/passwd");
-    let entries = passwd.known().map(|text| parse_passwd(text));
-    let name = entries
-        .into_iter()
-        .flatten()
-        .find(|entry| entry.uid == process.uid)
-        .map(|entry| entry.name);
+    let passwd = root.read("etc/passwd").or_default();
+    let mut entries = parse_passwd(&passwd).into_iter();
+    let name = entries.find(|entry| entry.uid == process.uid);
+    let name = name.map(|entry| entry.name);
     let limits = root.parse(format!("proc/{}/limits", process.pid), parse_memlock);
     User {
         name,
@@ -65,11 +61,7 @@ pub(super) fn of_uid(root: &Root, uid: u32) -> User {
 }
 
 fn account(root: &Root, entry: &Entry) -> User {
-    let group_file = root.read("etc/group");
-    let all_groups = group_file
-        .known()
-        .map(|text| parse_group(text))
-        .unwrap_or_default();
+    let all_groups = parse_group(&root.read("etc/group").or_default());
     let is_in = |g: &&Group| g.gid == entry.gid || g.members.contains(&entry.name);
     let mine: Vec<&Group> = all_groups.iter().filter(is_in).collect();
     let mut groups = vec![entry.gid];
@@ -100,16 +92,10 @@ pub(super) struct Entry {
 pub(super) fn parse_passwd(text: &str) -> Vec<Entry> {
     let parse = |line: &str| {
         let mut fields = line.split(':');
-        let (name, _, uid, gid) = (
-            fields.next()?,
-            fields.next()?,
-            fields.next()?,
-            fields.next()?,
-        );
         Some(Entry {
-            name: name.to_owned(),
-            uid: uid.parse().ok()?,
-            gid: gid.parse().ok()?,
+            name: fields.next()?.to_owned(),
+            uid: fields.nth(1)?.parse().ok()?,
+            gid: fields.next()?.parse().ok()?,
         })
     };
     text.lines().filter_map(parse).collect()
@@ -127,45 +113,22 @@ pub(super) struct Group {
 pub(super) fn parse_group(text: &str) -> Vec<Group> {
     let parse = |line: &str| {
         let mut fields = line.split(':');
-        let (name, _, gid) = (fields.next()?, fields.next()?, fields.next()?);
+        let (name, gid) = (fields.next()?, fields.nth(1)?);
         let members = fields.next().unwrap_or_default().split(',');
+        let members = members.filter(|m| !m.is_empty()).map(str::to_owned);
         Some(Group {
             name: name.to_owned(),
             gid: gid.parse().ok()?,
-            members: members
-                .filter(|m| !m.is_empty())
-                .map(str::to_owned)
-                .collect(),
+            members: members.collect(),
         })
     };
     text.lines().filter_map(parse).collect()
 }
 
-/// The soft and the hard memlock limit of `/proc/PID/limits`; `None` where the line is missing.
-///
-/// # Errors
-/// Where the line is there and holds no limits.
-pub fn parse_memlock(text: &str) -> Result<(Option<Bytes>, Option<Bytes>), ParseError> {
-    for (i, line) in text.lines().enumerate() {
-        let Some(rest) = line.strip_prefix("Max locked memory") else {
-            continue;
-        };
-        let mut words = rest.split_ascii_whitespace();
-        let mut limit = || match words.next() {
-            Some("unlimited") => Ok(Some(Bytes(u64::MAX))),
-            word => word
-                .and_then(|word| word.parse().ok())
-                .map(|n| Some(Bytes(n)))
-                .ok_or_else(|| ParseError::new(i + 1, "expected a limit in bytes", line)),
-        };
-        return Ok((limit()?, limit()?));
-    }
-    Ok((None, None))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hugeleaf_units::Bytes;
     use proptest::prelude::*;
 
     fn host() -> (tempfile::TempDir, Root) {

@@ -12,7 +12,7 @@ use hugeleaf_units::{Bytes, PageSize};
 
 use super::ask::ask;
 use super::kind::{Given, Program, SourceKind};
-use super::running::{Look, arguments_of, held_on_pool, measured_pool, private_and_pool};
+use super::running::{Look, arguments_of, held_on_pool, measured_pool, or_measured};
 use super::{Demand, DemandError, Insists, Piece, Place, Service, ServiceKind, Wish};
 use crate::model::Process;
 use crate::process::find_variable;
@@ -80,12 +80,7 @@ fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError
     });
     service.demands = match asked {
         Ok(_) if is_growing && has_some => measured_pool(&process),
-        Ok(mut demand) => {
-            demand.held = Some(private_and_pool(&process));
-            vec![demand]
-        }
-        Err(_) if has_some => measured_pool(&process),
-        Err(error) => return Err(error),
+        asked => or_measured(&process, asked)?,
     };
     Ok(service)
 }
@@ -96,18 +91,13 @@ fn flags_of(look: &Look<'_>, process: &Process) -> Vec<String> {
     let environment = look.root.read(format!("proc/{}/environ", process.pid));
     for name in ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"] {
         let value = environment
-            .known()
+            .text()
             .and_then(|text| find_variable(text, name));
         let words = value.unwrap_or_default().split_ascii_whitespace();
         flags.extend(words.map(str::to_owned));
     }
-    let arguments = arguments_of(look.root, process.pid);
-    flags.extend(
-        arguments
-            .into_iter()
-            .skip(1)
-            .take_while(|a| a.starts_with('-') && a != "-jar"),
-    );
+    let arguments = arguments_of(look.root, process.pid).into_iter().skip(1);
+    flags.extend(arguments.take_while(|a| a.starts_with('-') && a != "-jar"));
     flags
 }
 
@@ -187,6 +177,16 @@ pub struct Sizes {
     pub flags: BTreeMap<String, String>,
     /// The lines of `-Xlog:pagesize*`.
     pub regions: Vec<Region>,
+}
+
+impl Sizes {
+    fn is_on(&self, flag: &str) -> bool {
+        self.flags.get(flag).is_some_and(|on| on == "true")
+    }
+
+    fn number(&self, flag: &str) -> Option<u64> {
+        self.flags.get(flag)?.parse().ok()
+    }
 }
 
 /// A part of a JVM's memory.
@@ -270,8 +270,7 @@ fn pieces_of(sizes: &Sizes, page: PageSize) -> Vec<Piece> {
 /// large pages the heap is of whole ones, and the table grows with it.
 fn is_whole(sizes: &Sizes, region: &Region, page: PageSize) -> bool {
     let unit = page.bytes().get();
-    let heap = sizes.flags.get("MaxHeapSize");
-    let heap = heap.and_then(|n| n.parse().ok()).filter(|n| *n > 0);
+    let heap = sizes.number("MaxHeapSize").filter(|n| *n > 0);
     let bytes = region.bytes.get();
     let bytes = match heap {
         Some(heap) => {
@@ -289,35 +288,24 @@ fn is_whole(sizes: &Sizes, region: &Region, page: PageSize) -> bool {
 /// On large pages generations are of whole ones, so the old one gets what the young one cannot use.
 fn start_table(sizes: &Sizes, page: PageSize) -> Option<Piece> {
     const CARD: u64 = 512;
-    let is_on = |name: &str| sizes.flags.get(name).is_some_and(|on| on == "true");
-    let number = |name: &str| sizes.flags.get(name)?.parse::<u64>().ok();
-    if !is_on("UseParallelGC") && !is_on("UseSerialGC") {
+    if !sizes.is_on("UseParallelGC") && !sizes.is_on("UseSerialGC") {
         return None;
     }
     let unit = page.bytes().get();
-    let heap = page.pages_for(Bytes(number("MaxHeapSize")?)).get();
-    let young = number("MaxNewSize")? / unit;
+    let heap = page.pages_for(Bytes(sizes.number("MaxHeapSize")?)).get();
+    let young = sizes.number("MaxNewSize")? / unit;
     let old = Bytes(heap.checked_sub(young)?.saturating_mul(unit));
-    let card = number("GCCardSizeInBytes")
-        .filter(|n| *n > 0)
-        .unwrap_or(CARD);
+    let card = sizes.number("GCCardSizeInBytes").filter(|n| *n > 0);
+    let card = card.unwrap_or(CARD);
     let whole = old.get() / card / unit;
     (whole > 0).then(|| Piece::one(Bytes(whole * unit)))
 }
 
 /// Heap and tables of collectors that log none of them.
 fn unlogged(sizes: &Sizes) -> Vec<Piece> {
-    let heap: u64 = sizes
-        .flags
-        .get("MaxHeapSize")
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(0);
+    let heap = sizes.number("MaxHeapSize").unwrap_or(0);
     let mut pieces = vec![Piece::one(Bytes(heap))];
-    if sizes
-        .flags
-        .get("UseShenandoahGC")
-        .is_some_and(|on| on == "true")
-    {
+    if sizes.is_on("UseShenandoahGC") {
         // Two bitmaps of two bits a word, and the regions' own table, which takes a page.
         pieces.push(Piece {
             bytes: Bytes(heap / 32),
@@ -332,17 +320,15 @@ fn demand_of(sizes: &Sizes, flags: &[String], look: &Look<'_>, program: &Path) -
     let asked = asked_page(flags);
     let default = look.host.memory.default_hugetlb_page.get();
     let page = asked.or(default).unwrap_or(look.host.base_page);
+    let place = match switch(flags, "UseTransparentHugePages") {
+        Some(true) => Place::Thp,
+        _ => Place::Pool,
+    };
+    let what = "heap, code cache and the collector's tables";
+    let source = format!("{} -Xlog:pagesize -XX:+PrintFlagsFinal", program.display());
     Demand {
-        what: "heap, code cache and the collector's tables".to_owned(),
-        pieces: pieces_of(sizes, page),
-        place: if switch(flags, "UseTransparentHugePages") == Some(true) {
-            Place::Thp
-        } else {
-            Place::Pool
-        },
         page: asked,
-        source: format!("{} -Xlog:pagesize -XX:+PrintFlagsFinal", program.display()),
-        held: None,
+        ..Demand::new(what, pieces_of(sizes, page), place, source)
     }
 }
 
@@ -367,23 +353,12 @@ fn switch(flags: &[String], name: &str) -> Option<bool> {
 }
 
 fn wish_of(flags: &[String]) -> Wish {
-    match switch(flags, "UseLargePages") {
-        Some(true) => Wish {
-            how: Insists::IfToBeHad,
-            said: "-XX:+UseLargePages".to_owned(),
-        },
-        Some(false) => Wish {
-            how: Insists::Never,
-            said: "-XX:-UseLargePages".to_owned(),
-        },
-        None if switch(flags, "UseTransparentHugePages") == Some(true) => Wish {
-            how: Insists::Never,
-            said: "-XX:+UseTransparentHugePages".to_owned(),
-        },
-        None => Wish {
-            how: Insists::Never,
-            said: String::new(),
-        },
+    let is_thp = switch(flags, "UseTransparentHugePages") == Some(true);
+    match (switch(flags, "UseLargePages"), is_thp) {
+        (Some(true), _) => Wish::new(Insists::IfToBeHad, "-XX:+UseLargePages"),
+        (Some(false), _) => Wish::new(Insists::Never, "-XX:-UseLargePages"),
+        (None, true) => Wish::new(Insists::Never, "-XX:+UseTransparentHugePages"),
+        (None, false) => Wish::new(Insists::Never, ""),
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) const BYTES: SourceKind = SourceKind {
             return Err(DemandError::usage(what, "as in --bytes 8G"));
         }
         let pieces = vec![Piece::one(bytes)];
-        let demand = demand("memory", pieces, "--bytes".to_owned());
+        let demand = Demand::new("memory", pieces, Place::Pool, "--bytes");
         Ok(vec![service("bytes", ServiceKind::Other, demand)])
     },
 };
@@ -60,34 +60,23 @@ fn service(name: &str, kind: ServiceKind, demand: Demand) -> Service {
     service
 }
 
-fn demand(what: &str, pieces: Vec<Piece>, source: String) -> Demand {
-    Demand {
-        what: what.to_owned(),
-        pieces,
-        place: Place::Pool,
-        page: None,
-        source,
-        held: None,
-    }
-}
-
 /// The published rule: so many pages of 16M for each segment of data, and 32 more for the
 /// kernel and for growth. Segments of the platform that it is from are 256M.
 fn rule(segments: u64) -> Demand {
     const RULE_PAGE: Bytes = Bytes::from_mib(16);
     const PAGES_A_SEGMENT: u64 = 16;
     const MORE: u64 = 32;
-    let pages = |n: u64| Bytes(RULE_PAGE.get().saturating_mul(n));
     let segment = Piece {
-        bytes: pages(PAGES_A_SEGMENT),
+        bytes: RULE_PAGE * PAGES_A_SEGMENT,
         count: segments,
     };
     let in_rule = segments
         .saturating_mul(PAGES_A_SEGMENT)
         .saturating_add(MORE);
-    demand(
+    Demand::new(
         "data segments, and 32 pages more",
-        vec![segment, Piece::one(pages(MORE))],
+        vec![segment, Piece::one(RULE_PAGE * MORE)],
+        Place::Pool,
         format!(
             "the published rule: {segments} × {PAGES_A_SEGMENT} + {MORE} = {in_rule} \
              pages of {RULE_PAGE}"

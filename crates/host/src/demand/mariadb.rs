@@ -15,7 +15,7 @@ use hugeleaf_units::Bytes;
 
 use super::ask::ask;
 use super::kind::{Given, Program, SourceKind};
-use super::running::{Look, arguments_of, held_on_pool, measured_pool, private_and_pool};
+use super::running::{Look, arguments_of, or_measured};
 use super::{Demand, DemandError, Insists, Piece, Place, Service, ServiceKind, Wish, account};
 use crate::model::Process;
 
@@ -78,10 +78,9 @@ fn of_options(look: &Look<'_>, file: Option<&Path>) -> Result<Service, DemandErr
         _ if hugeleaf_sys::effective_uid() != 0 => None,
         Some(user) => Some((user.uid, user.gid)),
         // Whoever can write the options says which libraries the program loads.
-        None => match &file {
-            Some(file) => look.files_of_owner(file).ok().map(|(_, owner)| owner),
-            None => None,
-        },
+        None => file
+            .as_ref()
+            .and_then(|file| Some(look.files_of_owner(file).ok()?.1)),
     };
     let options = options_of(look, &program, &arguments, account)?;
     let mut service = Service::new("mariadb", ServiceKind::MariaDb);
@@ -101,27 +100,15 @@ fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError
         .iter()
         .find_map(|a| a.strip_prefix("--defaults-file="));
     service.configured_by = file.map(PathBuf::from);
-    let held = held_on_pool(&process);
+    // On base pages nothing tells the caches from the rest of its memory.
+    service.wish.how = Insists::IfToBeHad;
     let asked = look.own_program(process.pid).and_then(|program| {
         let user = service.user.as_ref().map(|user| (user.uid, user.gid));
         let options = options_of(look, &program, &safe_arguments(&arguments), user)?;
-        Ok((program, options))
+        service.wish = wish_of(&options);
+        Ok(demand_of(&options, &program))
     });
-    match asked {
-        Ok((program, options)) => {
-            service.wish = wish_of(&options);
-            let mut demand = demand_of(&options, &program);
-            demand.held = Some(private_and_pool(&process));
-            service.demands = vec![demand];
-        }
-        // What is on the pool is known all the same; on base pages nothing tells the caches from
-        // the rest of its memory.
-        Err(_) if !held.is_empty() => {
-            service.wish.how = Insists::IfToBeHad;
-            service.demands = measured_pool(&process);
-        }
-        Err(error) => return Err(error),
-    }
+    service.demands = or_measured(&process, asked)?;
     Ok(service)
 }
 
@@ -140,10 +127,7 @@ fn safe_arguments(arguments: &[String]) -> Vec<String> {
     ];
     let decides = |argument: &&String| {
         let name = argument.strip_prefix("--").unwrap_or_default();
-        let name = name
-            .strip_prefix("loose-")
-            .unwrap_or(name)
-            .replace('_', "-");
+        let name = name.trim_start_matches("loose-").replace('_', "-");
         DECIDE.iter().any(|prefix| name.starts_with(prefix))
     };
     arguments.iter().skip(1).filter(decides).cloned().collect()
@@ -195,24 +179,19 @@ fn wish_of(options: &BTreeMap<String, String>) -> Wish {
         "FALSE" | "OFF" | "0" => (Insists::Never, "OFF"),
         _ => (Insists::Unknown, value),
     };
-    Wish {
-        how,
-        said: format!("large_pages = {word}"),
-    }
+    Wish::new(how, format!("large_pages = {word}"))
 }
 
 fn demand_of(options: &BTreeMap<String, String>, program: &Path) -> Demand {
-    let pieces = pieces_of(options)
-        .into_iter()
-        .filter(|piece| !piece.bytes.is_zero());
-    Demand {
-        what: "buffer pool, caches and log buffer".to_owned(),
-        pieces: pieces.collect(),
-        place: Place::Pool,
-        page: None,
-        source: format!("{} --verbose --help", program.display()),
-        held: None,
-    }
+    let mut pieces = pieces_of(options);
+    pieces.retain(|piece| !piece.bytes.is_zero());
+    let source = format!("{} --verbose --help", program.display());
+    Demand::new(
+        "buffer pool, caches and log buffer",
+        pieces,
+        Place::Pool,
+        source,
+    )
 }
 
 /// What the server maps with `large_pages`.
@@ -221,20 +200,15 @@ fn pieces_of(options: &BTreeMap<String, String>) -> Vec<Piece> {
     let bytes = |name: &str| number(name).unwrap_or(0);
     let segments = bytes("key-cache-segments").max(1);
     let key_block = number("key-cache-block-size").unwrap_or(KEY_BLOCK).max(1);
-    let key_cache = blocks_in(
-        bytes("key-buffer-size") / segments,
-        key_block,
-        KEY_DESCRIPTORS,
-    );
+    let key_size = bytes("key-buffer-size") / segments;
     let aria_block = number("aria-block-size").unwrap_or(ARIA_BLOCK).max(1);
     let aria_size = bytes("aria-pagecache-buffer-size");
-    let aria = blocks_in(aria_size, aria_block, ARIA_DESCRIPTORS);
     let mut pieces = vec![
         Piece {
-            bytes: key_cache,
+            bytes: blocks_in(key_size, key_block, KEY_DESCRIPTORS),
             count: segments,
         },
-        Piece::one(aria),
+        Piece::one(blocks_in(aria_size, aria_block, ARIA_DESCRIPTORS)),
     ];
     pieces.extend(buffer_pool(
         bytes(BUFFER_POOL),

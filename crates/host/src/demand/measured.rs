@@ -50,13 +50,8 @@ pub(super) fn group(look: &Look<'_>, processes: &[&Process]) -> Result<Service, 
 }
 
 fn demands(look: &Look<'_>, processes: &[Process]) -> Vec<Demand> {
-    let smallest = look
-        .host
-        .pools
-        .iter()
-        .map(|pool| pool.size)
-        .chain(look.host.pmd_page.get())
-        .min();
+    let pools = look.host.pools.iter().map(|pool| pool.size);
+    let smallest = pools.chain(look.host.pmd_page.get()).min();
     let least = smallest.map_or(Bytes(u64::MAX), |size| size.bytes());
     let mut seen = Vec::new();
     let mut demands = Vec::new();
@@ -65,15 +60,12 @@ fn demands(look: &Look<'_>, processes: &[Process]) -> Vec<Demand> {
             let is_new = !seen.contains(&segment.object);
             if is_new && segment.asked.hugetlb.is_none() && segment.range.len() >= least {
                 seen.push(segment.object);
+                let what = format!("shared memory {}", segment.name);
+                let pieces = vec![Piece::one(segment.range.len())];
+                let source = "the length of the mapping";
                 demands.push(Demand {
-                    what: format!("shared memory {}", segment.name)
-                        .trim_end()
-                        .to_owned(),
-                    pieces: vec![Piece::one(segment.range.len())],
-                    place: Place::Pool,
-                    page: None,
-                    source: "the length of the mapping".to_owned(),
                     held: Some(held_of(segment)),
+                    ..Demand::new(what.trim_end(), pieces, Place::Pool, source)
                 });
             }
         }
@@ -90,12 +82,14 @@ fn private(process: &Process) -> Option<Demand> {
         Held::add(&mut held, part.size, part.kind, part.bytes);
     }
     let bytes = sum(&held);
+    let what = format!("private memory of {}", process.name);
     (!bytes.is_zero()).then(|| Demand {
-        what: format!("private memory of {}", process.name),
-        pieces: vec![Piece::one(bytes)],
-        place: Place::Thp,
-        page: None,
-        source: "what is resident".to_owned(),
         held: Some(held),
+        ..Demand::new(
+            what,
+            vec![Piece::one(bytes)],
+            Place::Thp,
+            "what is resident",
+        )
     })
 }

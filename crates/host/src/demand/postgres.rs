@@ -188,13 +188,15 @@ fn largest_shared(process: &Process) -> Option<&Segment> {
 }
 
 fn measured(segment: &Segment) -> Demand {
+    let pieces = vec![Piece::one(segment.range.len())];
     Demand {
-        what: WHAT.to_owned(),
-        pieces: vec![Piece::one(segment.range.len())],
-        place: Place::Pool,
-        page: None,
-        source: "the length of its shared mapping".to_owned(),
         held: Some(held_of(segment)),
+        ..Demand::new(
+            WHAT,
+            pieces,
+            Place::Pool,
+            "the length of its shared mapping",
+        )
     }
 }
 
@@ -206,10 +208,7 @@ fn wish_of(value: &str) -> Wish {
         "off" | "false" | "no" | "0" => Insists::Never,
         _ => Insists::Unknown,
     };
-    Wish {
-        how,
-        said: format!("huge_pages = {}", value.trim()),
-    }
+    Wish::new(how, format!("huge_pages = {}", value.trim()))
 }
 
 /// How PostgreSQL gets its shared memory (since version 12). It takes only what it maps from a pool:
@@ -220,19 +219,13 @@ const SHARED_MEMORY_TYPE: &str = "shared_memory_type";
 fn unless_elsewhere(wish: Wish, kind: Option<&str>) -> Wish {
     match kind.map(str::trim) {
         None | Some("mmap") => wish,
-        Some(kind) => Wish {
-            how: Insists::Cannot,
-            said: format!("{SHARED_MEMORY_TYPE} = {kind}"),
-        },
+        Some(kind) => Wish::new(Insists::Cannot, format!("{SHARED_MEMORY_TYPE} = {kind}")),
     }
 }
 
 /// What PostgreSQL does where nobody says anything: `try`.
 fn by_default() -> Wish {
-    Wish {
-        said: String::new(),
-        ..wish_of("try")
-    }
+    Wish::new(Insists::IfToBeHad, "")
 }
 
 /// What a running postmaster is configured by.
@@ -439,28 +432,24 @@ impl Cluster {
                 "start the cluster and run this again: a running one is measured",
             )
         })?;
+        let pieces = vec![Piece::one(Bytes::from_mib(mib))];
+        let source = format!("{} -C {SETTING}", self.program.display());
         Ok(Demand {
-            what: WHAT.to_owned(),
-            pieces: vec![Piece::one(Bytes::from_mib(mib))],
-            place: Place::Pool,
             page: page_of(&self.ask(look, "huge_page_size")?),
-            source: format!("{} -C {SETTING}", self.program.display()),
-            held: None,
+            ..Demand::new(WHAT, pieces, Place::Pool, source)
         })
     }
 }
 
 /// Debian keeps the configuration apart from the data, and names the data in it.
 fn debian_config(look: &Look<'_>, data: &Path) -> Option<PathBuf> {
-    let found = debian_clusters(look);
-    found
-        .into_iter()
-        .find_map(|(config, folder)| (folder == data).then_some(config))
+    let mut found = debian_clusters(look).into_iter();
+    found.find_map(|(config, folder)| (folder == data).then_some(config))
 }
 
 /// Configuration and data folder of every cluster below `/etc/postgresql`.
 fn debian_clusters(look: &Look<'_>) -> Vec<(PathBuf, PathBuf)> {
-    let list = |folder: &str| look.root.list(folder).known().cloned().unwrap_or_default();
+    let list = |folder: &str| look.root.list(folder).or_default();
     let mut found = Vec::new();
     for version in list("etc/postgresql") {
         for name in list(&format!("etc/postgresql/{version}")) {
@@ -480,17 +469,16 @@ fn debian_clusters(look: &Look<'_>) -> Vec<(PathBuf, PathBuf)> {
 /// Where distributions put the program of a version.
 fn program_of(look: &Look<'_>, version: &str) -> Option<PathBuf> {
     let major = version.split('.').next().unwrap_or(version);
-    let mut candidates = vec![
+    let candidates = [
         format!("/usr/lib/postgresql/{major}/bin/postgres"),
         format!("/usr/pgsql-{major}/bin/postgres"),
         format!("/usr/lib64/postgresql/{major}/bin/postgres"),
         format!("/usr/local/pgsql-{major}/bin/postgres"),
+        "/usr/bin/postgres".to_owned(),
+        "/usr/local/pgsql/bin/postgres".to_owned(),
     ];
-    candidates.extend(["/usr/bin/postgres", "/usr/local/pgsql/bin/postgres"].map(str::to_owned));
-    candidates
-        .into_iter()
-        .map(PathBuf::from)
-        .find(|path| look.path(path).is_file())
+    let mut candidates = candidates.into_iter().map(PathBuf::from);
+    candidates.find(|path| look.path(path).is_file())
 }
 
 #[cfg(test)]

@@ -52,9 +52,8 @@ impl Found<'_> {
         for (name, value) in text.lines().filter_map(item) {
             if name.eq_ignore_ascii_case(self.name) {
                 self.value = Some(value);
-            } else if ["include", "include_if_exists"]
-                .iter()
-                .any(|i| name.eq_ignore_ascii_case(i))
+            } else if name.eq_ignore_ascii_case("include")
+                || name.eq_ignore_ascii_case("include_if_exists")
             {
                 self.read(theirs, &folder.join(value), depth + 1);
             } else if name.eq_ignore_ascii_case("include_dir") {
@@ -68,8 +67,7 @@ impl Found<'_> {
 
 /// The files of a folder that count: `*.conf`, none that begins with a dot, by name.
 fn files_of(theirs: &Theirs, folder: &Path) -> Vec<PathBuf> {
-    let names = theirs.list(folder, MOST_NAMES);
-    let mut names = names.known().cloned().unwrap_or_default();
+    let mut names = theirs.list(folder, MOST_NAMES).or_default();
     names.retain(|name| name.ends_with(".conf") && !name.starts_with('.'));
     names.sort_unstable();
     names.into_iter().map(|name| folder.join(name)).collect()

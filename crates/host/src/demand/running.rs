@@ -9,10 +9,10 @@ use hugeleaf_units::{Bytes, PageKind};
 
 use super::{Demand, DemandError, Piece, Place, Service, ServiceKind, account};
 use crate::fact::Fact;
-use crate::model::{Held, Host, Process, ProcessKind, Role, Segment};
-use crate::process::{Looking, ProcessError, read_basics, read_process};
+use crate::model::{Held, Host, Process, Role, Segment};
+use crate::process::{Looking, ProcessError, read_process};
 use crate::root::{Root, Theirs};
-use crate::snapshot::all_pids;
+use crate::snapshot::living;
 use crate::system::{boot_time, unit_files};
 
 /// What every reader of services looks through.
@@ -94,30 +94,32 @@ impl Look<'_> {
     /// Whether all user ids of a process are the same. Where they differ somebody started a program
     /// that has more rights than he: it is not run again with arguments that are his.
     fn is_one_user(&self, pid: Pid) -> bool {
-        let text = self.root.read(format!("proc/{pid}/status"));
-        let line = text
-            .known()
-            .and_then(|text| text.lines().find_map(|line| line.strip_prefix("Uid:")));
-        let mut ids = line.unwrap_or_default().split_ascii_whitespace();
+        let ids = self.status(pid, "Uid:").unwrap_or_default();
+        let mut ids = ids.split_ascii_whitespace();
         let first = ids.next();
         first.is_some() && ids.all(|id| Some(id) == first)
     }
 
+    /// A line of a process's `status`.
+    fn status(&self, pid: Pid, name: &str) -> Option<String> {
+        let text = self.root.read(format!("proc/{pid}/status")).or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.map(|line| line.trim().to_owned())
+    }
+
     /// A service with all that is known of it by its first process; without demands.
     pub fn service(&self, process: &Process, kind: ServiceKind, name: &str) -> Service {
-        let unit = process
-            .unit
-            .clone()
-            .filter(|unit| unit.ends_with(".service"));
-        let name = match unit.as_deref().and_then(|u| u.strip_suffix(".service")) {
-            Some(unit) => unit.to_owned(),
-            None => name.to_owned(),
-        };
+        let is_service = |unit: &String| unit.ends_with(".service");
+        let unit = process.unit.clone().filter(is_service);
+        let name = unit
+            .as_deref()
+            .and_then(|u| u.strip_suffix(".service"))
+            .unwrap_or(name);
         let mut service = Service::new(name, kind);
-        if let Some(unit) = &unit {
-            service.exec_start =
-                unit_files::read(self.root, unit).and_then(|file| file.only_command());
-        }
+        let file = unit
+            .as_ref()
+            .and_then(|unit| unit_files::read(self.root, unit));
+        service.exec_start = file.and_then(|file| file.only_command());
         service.unit = unit;
         service.user = Some(account::of_process(self.root, process));
         service.pids = vec![process.pid];
@@ -137,13 +139,7 @@ impl Look<'_> {
 
     /// The one node that a process may take memory from, on a host of several.
     fn bound_to(&self, pid: Pid) -> Option<u32> {
-        let text = self.root.read(format!("proc/{pid}/status"));
-        let nodes = text.known().and_then(|text| {
-            let line = text
-                .lines()
-                .find_map(|l| l.strip_prefix("Mems_allowed_list:"))?;
-            line.trim().parse().ok()
-        });
+        let nodes = self.status(pid, "Mems_allowed_list:")?.parse().ok();
         nodes.filter(|_| self.host.nodes.len() > 1)
     }
 
@@ -152,28 +148,20 @@ impl Look<'_> {
     /// # Errors
     /// Why it could not be looked at.
     pub fn segments(&self, pid: Pid) -> Result<Process, DemandError> {
-        read_process(self.root, self.kernel, self.host, pid, Looking::Segments)
-            .map_err(|error| self.process_error(&error))
-    }
-
-    /// Why a process could not be looked at.
-    pub fn process_error(&self, error: &ProcessError) -> DemandError {
-        let next = match error {
-            ProcessError::Denied { .. } => "run hugeleaf as root, or as the owner of the process",
-            _ => "hugeleaf mem    # lists the processes there are",
-        };
-        DemandError::missing(error.to_string(), next)
+        read_process(self.root, self.kernel, self.host, pid, Looking::Segments).map_err(|error| {
+            let next = match error {
+                ProcessError::Denied { .. } => {
+                    "run hugeleaf as root, or as the owner of the process"
+                }
+                _ => "hugeleaf mem    # lists the processes there are",
+            };
+            DemandError::missing(error.to_string(), next)
+        })
     }
 
     /// Every process with memory of its own, without this one.
     pub fn processes(&self) -> Vec<Process> {
-        let own = hugeleaf_sys::own_pid();
-        all_pids(self.root)
-            .into_iter()
-            .filter(|pid| !(self.root.is_live() && *pid == own))
-            .filter_map(|pid| read_basics(self.root, pid).ok())
-            .filter(|process| process.kind == ProcessKind::User)
-            .collect()
+        living(self.root).collect()
     }
 }
 
@@ -183,17 +171,14 @@ const LONGEST_ARGUMENTS: Bytes = Bytes(2 << 20); // not a page size
 /// The arguments of a process, its program's name first.
 pub(super) fn arguments_of(root: &Root, pid: Pid) -> Vec<String> {
     let text = root.beginning(format!("proc/{pid}/cmdline"), LONGEST_ARGUMENTS);
-    let text = text.known().map(String::as_str).unwrap_or_default();
-    let text = text.trim_end_matches('\0');
-    match text {
+    match text.or_default().trim_end_matches('\0') {
         "" => Vec::new(),
-        _ => text.split('\0').map(str::to_owned).collect(),
+        text => text.split('\0').map(str::to_owned).collect(),
     }
 }
 
 /// Shared memory of a process, each object once, by the longest mapping of it.
 pub(super) fn shared_objects(process: &Process) -> impl Iterator<Item = &Segment> {
-    let is_shared = |s: &&Segment| s.shared && s.role == Role::Shm;
     let mut longest: BTreeMap<(u32, u32, u64), &Segment> = BTreeMap::new();
     for segment in process.segments.iter().filter(|s| s.shared) {
         let known = longest.entry(segment.object).or_insert(segment);
@@ -202,14 +187,11 @@ pub(super) fn shared_objects(process: &Process) -> impl Iterator<Item = &Segment
             *known = segment;
         }
     }
-    process
-        .segments
-        .iter()
-        .filter(is_shared)
-        .filter(move |segment| {
-            let longest = longest.get(&segment.object);
-            longest.is_some_and(|longest| longest.range == segment.range)
-        })
+    process.segments.iter().filter(move |s| {
+        let is_shared = s.shared && s.role == Role::Shm;
+        let longest = longest.get(&s.object);
+        is_shared && longest.is_some_and(|longest| longest.range == s.range)
+    })
 }
 
 /// What a mapping has, by page size. On hugetlb pages a mapping has all of its length from the
@@ -246,7 +228,7 @@ pub(super) fn held_on_pool(process: &Process) -> Vec<Held> {
 }
 
 /// What a process has of the pool, and its private memory.
-pub(super) fn private_and_pool(process: &Process) -> Vec<Held> {
+fn private_and_pool(process: &Process) -> Vec<Held> {
     let mut table = held_on_pool(process);
     for held in private_segments(process).flat_map(|s| &s.by_page_size) {
         Held::add(&mut table, held.size, held.kind, held.bytes);
@@ -268,26 +250,42 @@ pub(super) fn measured_pool(process: &Process) -> Vec<Demand> {
     for segment in on_pool(process) {
         let piece = Piece::one(segment.range.len());
         let held = held_of(segment).remove(0);
-        match by_page
-            .iter_mut()
-            .find(|demand| demand.page == Some(held.size))
-        {
+        let mut known = by_page.iter_mut();
+        match known.find(|demand| demand.page == Some(held.size)) {
             Some(demand) => {
                 demand.pieces.push(piece);
                 let table = demand.held.get_or_insert_default();
                 Held::add(table, held.size, held.kind, held.bytes);
             }
             None => by_page.push(Demand {
-                what: "what it has of the pool".to_owned(),
-                pieces: vec![piece],
-                place: Place::Pool,
                 page: Some(held.size),
-                source: "the lengths of its mappings".to_owned(),
                 held: Some(vec![held]),
+                ..Demand::new(
+                    "what it has of the pool",
+                    vec![piece],
+                    Place::Pool,
+                    "the lengths of its mappings",
+                )
             }),
         }
     }
     by_page
+}
+
+/// What a running program that was asked wants, with what it has of it; where it cannot be asked, what it
+/// has of the pool is known all the same.
+pub(super) fn or_measured(
+    process: &Process,
+    asked: Result<Demand, DemandError>,
+) -> Result<Vec<Demand>, DemandError> {
+    match asked {
+        Ok(demand) => Ok(vec![Demand {
+            held: Some(private_and_pool(process)),
+            ..demand
+        }]),
+        Err(_) if !held_on_pool(process).is_empty() => Ok(measured_pool(process)),
+        Err(error) => Err(error),
+    }
 }
 
 /// All the bytes of a table.

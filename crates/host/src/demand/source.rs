@@ -6,7 +6,7 @@ use std::path::Path;
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
 
-use super::kind::{Given, Program, SourceKind};
+use super::kind::{Asked, Given, Program, SourceKind};
 use super::running::{Look, held_of, shared_objects};
 use super::{
     Demand, DemandError, Piece, Place, Service, ServiceKind, account, jvm, made_up, mariadb,
@@ -86,6 +86,17 @@ pub struct Services {
     pub unread: Vec<DemandError>,
 }
 
+impl Services {
+    fn add(&mut self, results: Vec<Asked>) {
+        for result in results {
+            match result {
+                Ok(service) => self.services.push(service),
+                Err(error) => self.unread.push(error),
+            }
+        }
+    }
+}
+
 /// So many full large pages of memory make a program of which nothing else is known worth a look.
 const WORTH_A_LOOK: u64 = 64;
 
@@ -126,18 +137,9 @@ pub fn read_services(root: &Root, kernel: &dyn Kernel, host: &Host) -> Services 
         Bytes(pmd.bytes().get().saturating_mul(WORTH_A_LOOK))
     });
     let mut found = Services::default();
-    for result in of_processes(&look, &all, &all, Some(worth)) {
-        match result {
-            Ok(service) => found.services.push(service),
-            Err(error) => found.unread.push(error),
-        }
-    }
-    for result in stopped(&look, &found.services) {
-        match result {
-            Ok(service) => found.services.push(service),
-            Err(error) => found.unread.push(error),
-        }
-    }
+    found.add(of_processes(&look, &all, &all, Some(worth)));
+    let stopped = stopped(&look, &found.services);
+    found.add(stopped);
     found.services.retain(|service| !service.demands.is_empty());
     found
 }
@@ -150,7 +152,7 @@ fn of_processes(
     some: &[Process],
     all: &[Process],
     worth: Option<Bytes>,
-) -> Vec<Result<Service, DemandError>> {
+) -> Vec<Asked> {
     let mut services = Vec::new();
     let mut taken: Vec<Pid> = Vec::new();
     for process in some {
@@ -177,11 +179,8 @@ fn of_processes(
         let held = p.resident_anon + p.resident_shmem + p.hugetlb;
         worth.is_none_or(|worth| held >= worth)
     });
-    services.extend(
-        groups(&rest)
-            .iter()
-            .map(|group| measured::group(look, group)),
-    );
+    let groups = groups(&rest);
+    services.extend(groups.iter().map(|group| measured::group(look, group)));
     services
 }
 
@@ -190,10 +189,8 @@ fn of_processes(
 fn groups<'a>(processes: &[&'a Process]) -> Vec<Vec<&'a Process>> {
     let mut groups: Vec<Vec<&Process>> = Vec::new();
     for process in processes {
-        let unit = process
-            .unit
-            .as_deref()
-            .filter(|unit| unit.ends_with(".service"));
+        let unit = process.unit.as_deref();
+        let unit = unit.filter(|unit| unit.ends_with(".service"));
         let belongs = |group: &&mut Vec<&Process>| {
             group.iter().any(|other| {
                 let is_same_unit = unit.is_some() && other.unit.as_deref() == unit;
@@ -220,9 +217,7 @@ fn sysv_services(
     let Some(page) = look.host.memory.default_hugetlb_page.get() else {
         return Vec::new();
     };
-    let Fact::Known(mut segments) = sysv::read(look.root) else {
-        return Vec::new();
-    };
+    let mut segments = sysv::read(look.root).or_default();
     segments.retain(|s| s.bytes >= page.bytes() && !taken.contains(&s.creator));
     segments.sort_by_key(|segment| (segment.uid, segment.creator));
     if segments.is_empty() {
@@ -240,8 +235,7 @@ fn sysv_services(
 /// Who attaches SysV segments, with the segments' inodes, which are their ids.
 fn attached_to(look: &Look<'_>, processes: &[&Process]) -> Vec<(Pid, u64)> {
     let of = |process: &&Process| {
-        let maps = crate::process::maps::mappings(look.root, process.pid);
-        let maps = maps.known().cloned().unwrap_or_default();
+        let maps = crate::process::maps::mappings(look.root, process.pid).or_default();
         let pid = process.pid;
         let sysv = maps.into_iter().filter(|map| map.name.starts_with("/SYSV"));
         sysv.map(move |map| (pid, map.object.2)).collect::<Vec<_>>()
@@ -272,10 +266,8 @@ fn sysv_service(
         Some(process) => look.service(process, ServiceKind::SysV, &process.name),
         None => {
             let user = account::of_uid(look.root, owner.uid);
-            let name = user
-                .name
-                .clone()
-                .unwrap_or_else(|| format!("uid {}", owner.uid));
+            let name = user.name.clone();
+            let name = name.unwrap_or_else(|| format!("uid {}", owner.uid));
             let mut service = Service::new(format!("segments of {name}"), ServiceKind::SysV);
             service.user = Some(user);
             service
@@ -295,13 +287,12 @@ fn sysv_demand(segment: &sysv::Segment, attached: Option<&Process>) -> Demand {
         let mut objects = shared_objects(process);
         objects.find(|s| s.object.2 == segment.id && s.name.starts_with("/SYSV"))
     });
+    let what = format!("SysV segment {}", segment.id);
+    let pieces = vec![Piece::one(segment.bytes)];
     Demand {
-        what: format!("SysV segment {}", segment.id),
-        pieces: vec![Piece::one(segment.bytes)],
-        place: Place::Pool,
         page: mapping.and_then(|mapping| mapping.asked.hugetlb),
-        source: "ipcs -m".to_owned(),
         held: mapping.map(held_of),
+        ..Demand::new(what, pieces, Place::Pool, "ipcs -m")
     }
 }
 
@@ -337,10 +328,7 @@ fn of_unit(look: &Look<'_>, unit: &str) -> Result<Vec<Service>, DemandError> {
         false => format!("{unit}.service"),
     };
     let all = look.processes();
-    let is_of = |p: &&Process| {
-        let parts = p.cgroup.as_deref().unwrap_or_default().split('/');
-        parts.into_iter().any(|part| part == unit)
-    };
+    let is_of = |p: &&Process| p.is_in_unit(&unit);
     let own: Vec<Process> = all.iter().filter(is_of).cloned().collect();
     if !own.is_empty() {
         return of_processes(look, &own, &all, None).into_iter().collect();
@@ -382,10 +370,8 @@ fn with_unit(look: &Look<'_>, mut service: Service, file: &UnitFile) -> Service 
     service.unit = Some(file.unit.clone());
     service.exec_start = file.only_command();
     if let Some(name) = &file.user {
-        service.user = account::read_user(look.root, name)
-            .known()
-            .cloned()
-            .or(service.user);
+        let user = account::read_user(look.root, name);
+        service.user = user.known().cloned().or(service.user);
     }
     // A service gets the limits of its unit; those of PAM are for people who log in.
     if let Some(user) = &mut service.user {
@@ -397,7 +383,7 @@ fn with_unit(look: &Look<'_>, mut service: Service, file: &UnitFile) -> Service 
 }
 
 /// Services that are started at boot and do not run now, as far as they can be asked.
-fn stopped(look: &Look<'_>, running: &[Service]) -> Vec<Result<Service, DemandError>> {
+fn stopped(look: &Look<'_>, running: &[Service]) -> Vec<Asked> {
     let runs = |service: &Service| {
         running.iter().any(|r| {
             let is_same_unit = r.unit.is_some() && r.unit == service.unit;
@@ -452,22 +438,15 @@ fn of_container(look: &Look<'_>, path: &str) -> Result<Service, DemandError> {
 /// What runs in a container. Programs of its own cannot be asked from outside: those are reported by
 /// what they hold.
 fn inside_of(look: &Look<'_>, inside: &[Process], all: &[Process]) -> Vec<Service> {
-    let (mut services, mut failed) = (Vec::new(), false);
-    for part in of_processes(look, inside, all, None) {
-        match part {
-            Ok(service) => services.push(service),
-            Err(_) => failed = true,
-        }
-    }
-    if failed {
-        let is_told = |p: &&Process| {
-            services
-                .iter()
-                .any(|service: &Service| service.pids.contains(&p.pid))
-        };
-        let rest: Vec<&Process> = inside.iter().filter(|p| !is_told(p)).collect();
+    let mut found = Services::default();
+    found.add(of_processes(look, inside, all, None));
+    let mut services = found.services;
+    if !found.unread.is_empty() {
+        let pids: Vec<Pid> = services.iter().flat_map(|s| s.pids.clone()).collect();
+        let rest: Vec<&Process> = inside.iter().filter(|p| !pids.contains(&p.pid)).collect();
+        let groups = groups(&rest);
         services.extend(
-            groups(&rest)
+            groups
                 .iter()
                 .filter_map(|group| measured::group(look, group).ok()),
         );

@@ -49,7 +49,7 @@ pub fn read_all_processes(
 ) -> (Vec<Process>, Vec<SharedObject>) {
     let pids = all_pids(root);
     let pmd = Sizes::of(host).pmd();
-    let mut seen: Vec<Seen> = in_parallel(&pids, |pid| see(root, *pid, pmd))
+    let mut seen: Vec<Seen> = in_parallel(&pids, 1, |pid| see(root, *pid, pmd))
         .into_iter()
         .flatten()
         .filter(|s| s.process.kind == ProcessKind::User)
@@ -63,15 +63,14 @@ pub fn read_all_processes(
         base: host.base_page,
         pmd,
     };
-    let shared: Vec<SharedObject> = objects
+    let mut shared: Vec<SharedObject> = objects
         .iter()
         .map(|(id, attached)| walker.read_object(*id, attached, &seen))
         .collect();
-    let tables = in_parallel(&seen, |s| walker.table_of(s, &shared));
+    let tables = in_parallel(&seen, 1, |s| walker.table_of(s, &shared));
     for (s, table) in seen.iter_mut().zip(tables) {
         s.process.set_table(table);
     }
-    let mut shared = shared;
     for object in &mut shared {
         object.worse = walker.worse(object, &seen);
     }
@@ -136,10 +135,15 @@ impl Seen {
     }
 }
 
-/// Runs `f` over all items on as many threads as there are CPUs; results in the items' order.
-fn in_parallel<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
+/// Runs `f` over all items on as many threads as there are CPUs, each with so many items at least;
+/// results in the items' order.
+pub(crate) fn in_parallel<T: Sync, R: Send>(
+    items: &[T],
+    at_least: usize,
+    f: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let share = items.len().div_ceil(threads).max(1);
+    let share = items.len().div_ceil(threads).max(at_least);
     std::thread::scope(|scope| {
         let workers: Vec<_> = items
             .chunks(share)
@@ -205,11 +209,12 @@ impl Walker<'_> {
         }
         let mut walked = Walked::default();
         for run in &map.runs {
-            if run.state.has(PageState::PRESENT) && !run.state.has(PageState::ZERO) {
+            let is_resident = run.state.has(PageState::PRESENT) && !run.state.has(PageState::ZERO);
+            if is_resident {
                 walked.present += run.range.len();
-                if run.state.has(PageState::HUGE) {
-                    walked.huge += run.range.len();
-                }
+            }
+            if is_resident && run.state.has(PageState::HUGE) {
+                walked.huge += run.range.len();
             }
         }
         Some(walked)
@@ -293,13 +298,8 @@ impl Walker<'_> {
     }
 
     fn held(&self, walked: Walked) -> Vec<Held> {
-        let mut table = Vec::new();
-        Held::add(
-            &mut table,
-            self.base,
-            PageKind::Base,
-            walked.present - walked.huge,
-        );
+        let (mut table, on_base) = (Vec::new(), walked.present - walked.huge);
+        Held::add(&mut table, self.base, PageKind::Base, on_base);
         Held::add(&mut table, self.pmd, PageKind::Thp, walked.huge);
         table
     }
@@ -317,16 +317,9 @@ impl Walker<'_> {
         };
         match huge {
             Some(huge) => {
-                let mut table = Vec::new();
-                let huge = huge.min(s.process.resident);
-                Held::add(
-                    &mut table,
-                    self.base,
-                    PageKind::Base,
-                    s.process.resident - huge,
-                );
-                Held::add(&mut table, self.pmd, PageKind::Thp, huge);
-                Fact::Known(table)
+                let present = s.process.resident;
+                let huge = huge.min(present);
+                Fact::Known(self.held(Walked { present, huge }))
             }
             None => table_from_smaps(self.root, self.host, &s.process),
         }
@@ -432,13 +425,7 @@ fn private_ranges(maps: &[MapLine], pmd: PageSize) -> Vec<Range> {
 /// The slower way: the kernel's own sums.
 fn table_from_smaps(root: &Root, host: &Host, process: &Process) -> Fact<Vec<Held>> {
     match read_smaps(root, process) {
-        Ok(entries) => {
-            let mut table = Vec::new();
-            for entry in &entries {
-                Sizes::of(host).add(&mut table, &entry.counts);
-            }
-            Fact::Known(table)
-        }
+        Ok(entries) => Fact::Known(Sizes::of(host).table(&entries)),
         Err(e) => Fact::Unreadable(ReadError::Io {
             path: root.path(file_of(process.pid, "smaps")),
             reason: e.to_string(),

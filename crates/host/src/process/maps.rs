@@ -52,50 +52,37 @@ pub fn parse_map_line(line: usize, text: &str) -> Result<MapLine, ParseError> {
     if p.len() != 4 {
         return Err(error("expected four permissions"));
     }
-    let device = device
-        .split_once(':')
-        .and_then(|(major, minor)| {
-            Some((
-                u32::from_str_radix(major, 16).ok()?,
-                u32::from_str_radix(minor, 16).ok()?,
-            ))
-        })
+    let number = |s: &str| u32::from_str_radix(s, 16).ok();
+    let device = device.split_once(':');
+    let (major, minor) = device
+        .and_then(|(major, minor)| Some((number(major)?, number(minor)?)))
         .ok_or_else(|| error("expected major:minor"))?;
+    let inode = inode.parse().map_err(|_| error("expected an inode"))?;
     Ok(MapLine {
         range,
         permissions: [p[0] == b'r', p[1] == b'w', p[2] == b'x'],
         shared: p[3] == b's',
         offset: hex(offset).ok_or_else(|| error("expected an offset"))?,
-        object: (
-            device.0,
-            device.1,
-            inode.parse().map_err(|_| error("expected an inode"))?,
-        ),
+        object: (major, minor, inode),
         name: rest.trim_start().to_owned(),
     })
 }
 
-/// What `/proc` lists by address while the process goes on: a file that is read in several calls is no
-/// snapshot. A heap that has grown between two calls is listed again, from its start, with its new
-/// end (`m_start` in fs/proc/task_mmu.c looks for the mapping at the address where the last call ended).
-trait Listed {
-    fn range(&self) -> Range;
-
-    /// The same with nothing behind the new end.
-    fn cut(&mut self, range: Range);
-}
-
-/// Adds a mapping to those listed before it. Of two that overlap the later one was seen later: it
-/// stays whole, and of the earlier one stays what lies below it. So the ranges that are kept are in
-/// order of address and no byte is in two of them.
-fn list<T: Listed>(listed: &mut Vec<T>, new: T) {
+/// Adds a mapping to those listed before it. `/proc` lists by address while the process goes on: a file
+/// that is read in several calls is no snapshot. A heap that has grown between two calls is listed again,
+/// from its start, with its new end (`m_start` in fs/proc/task_mmu.c looks for the mapping at the address
+/// where the last call ended). Of two that overlap the later one was seen later: it stays whole, and of
+/// the earlier one stays what lies below it (`cut`). So the ranges that are kept are in order of address
+/// and no byte is in two of them.
+fn list<T>(listed: &mut Vec<T>, new: T, range: impl Fn(&T) -> Range, cut: impl Fn(&mut T, Range)) {
+    let start = range(&new).start();
     while let Some(last) = listed.last_mut() {
-        if last.range().end() <= new.range().start() {
+        if range(last).end() <= start {
             break;
         }
-        match Range::new(last.range().start(), new.range().start()) {
+        match Range::new(range(last).start(), start) {
             Ok(below) => {
-                last.cut(below);
+                cut(last, below);
                 break;
             }
             Err(_) => listed.pop(),
@@ -104,25 +91,8 @@ fn list<T: Listed>(listed: &mut Vec<T>, new: T) {
     listed.push(new);
 }
 
-impl Listed for MapLine {
-    fn range(&self) -> Range {
-        self.range
-    }
-
-    fn cut(&mut self, range: Range) {
-        self.range = range;
-    }
-}
-
-impl Listed for SmapsEntry {
-    fn range(&self) -> Range {
-        self.map.range
-    }
-
-    fn cut(&mut self, range: Range) {
-        self.map.range = range;
-        self.counts = self.counts.within(range.len());
-    }
+fn list_map(listed: &mut Vec<MapLine>, new: MapLine) {
+    list(listed, new, |map| map.range, |map, below| map.range = below);
 }
 
 /// So many mappings of a process are read: four times the kernel's own limit (`vm.max_map_count`).
@@ -181,7 +151,7 @@ pub fn parse_maps(text: &str) -> Result<Vec<MapLine>, ParseError> {
     let mut maps = Vec::new();
     // Not `lines`: a name may end in a carriage return.
     for (i, line) in text.split_terminator('\n').enumerate() {
-        list(&mut maps, parse_map_line(i + 1, line)?);
+        list_map(&mut maps, parse_map_line(i + 1, line)?);
     }
     Ok(maps)
 }
@@ -195,7 +165,7 @@ pub fn read_maps(reader: &mut dyn BufRead) -> std::io::Result<Result<Vec<MapLine
     let read = each_line(reader, |number, line| {
         let map = parse_map_line(number, line)?;
         let name = map.name.len();
-        list(&mut maps, map);
+        list_map(&mut maps, map);
         Ok(name + 1)
     })?;
     Ok(read.map(|()| maps))
@@ -219,6 +189,8 @@ pub struct SmapsEntry {
 pub struct SmapsCounts {
     /// `KernelPageSize`; 0 where not printed.
     pub kernel_page: Bytes,
+    /// `Referenced`: touched since its bits were cleared (`clear_refs`), or at all.
+    pub referenced: Bytes,
     /// `Rss`: hugetlb pages are not in it.
     pub resident: Bytes,
     /// `Pss`.
@@ -255,6 +227,7 @@ impl SmapsCounts {
         };
         SmapsCounts {
             kernel_page: self.kernel_page,
+            referenced: part(self.referenced),
             resident: part(self.resident),
             pss: part(self.pss),
             shared: part(self.shared),
@@ -313,7 +286,11 @@ fn smaps_line(
             thp_eligible: None,
         };
         let name = entry.map.name.len();
-        list(entries, entry);
+        let cut = |entry: &mut SmapsEntry, below: Range| {
+            entry.map.range = below;
+            entry.counts = entry.counts.within(below.len());
+        };
+        list(entries, entry, |entry| entry.map.range, cut);
         return Ok(name + 1);
     }
     let Some(entry) = entries.last_mut() else {
@@ -334,6 +311,7 @@ fn counter(entry: &mut SmapsEntry, line: usize, name: &str, value: &str) -> Resu
         "Pss" => counts.pss = kib(line, value)?,
         "Shared_Clean" | "Shared_Dirty" => counts.shared += kib(line, value)?,
         "Private_Clean" | "Private_Dirty" => counts.private += kib(line, value)?,
+        "Referenced" => counts.referenced = kib(line, value)?,
         "Anonymous" => counts.anonymous = kib(line, value)?,
         "KSM" => counts.merged = kib(line, value)?,
         "AnonHugePages" | "ShmemPmdMapped" | "FilePmdMapped" => {
@@ -349,9 +327,9 @@ fn counter(entry: &mut SmapsEntry, line: usize, name: &str, value: &str) -> Resu
         "Locked" => counts.locked = kib(line, value)?,
         "THPeligible" => entry.thp_eligible = Some(value.trim() == "1"),
         "VmFlags" => {
+            let flags = value.split_ascii_whitespace();
             entry.flags = VmFlags(
-                value
-                    .split_ascii_whitespace()
+                flags
                     .filter_map(|flag| flag.as_bytes().try_into().ok())
                     .collect(),
             );

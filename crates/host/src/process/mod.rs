@@ -22,7 +22,7 @@ use hugeleaf_sys::Pid;
 use crate::fact::ReadError;
 
 #[cfg(feature = "full")]
-pub(crate) use read::read_basics;
+pub(crate) use {all::in_parallel, read::read_basics};
 #[cfg(feature = "full")]
 pub use {
     all::read_all_processes,

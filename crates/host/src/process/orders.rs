@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
@@ -62,12 +61,8 @@ pub fn split_by_folio(root: &Root, host: &Host, process: &mut Process) -> Result
 }
 
 fn open(root: &Root, relative: String) -> Result<File, ReadError> {
-    let path = root.path(&relative);
-    root.open(&relative).map_err(|e| ReadError::Io {
-        path,
-        reason: e.to_string(),
-        denied: e.kind() == ErrorKind::PermissionDenied,
-    })
+    let file = root.open(&relative);
+    file.map_err(|e| ReadError::io(root.path(&relative), &e))
 }
 
 /// The frames of the present pages of a range, with the number of each page; frame 0 where the

@@ -8,14 +8,14 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::fact::{Fact, ReadError};
 use crate::model::{Advised, Asked, Held, Host, Process, ProcessKind, Role, Segment};
-use crate::process::maps::{MapLine, SmapsEntry, mappings, parse_policies, read_smaps_lines};
+use crate::process::maps::{
+    MapLine, SmapsCounts, SmapsEntry, mappings, parse_policies, read_smaps_lines,
+};
 use crate::process::pages::{parse_pages, part_of};
 use crate::process::rings::read_registered;
 use crate::process::role::role_of;
 use crate::process::run::read_run_settings;
-use crate::process::stat::{
-    Stat, Status, parse_cgroup, parse_memlock, parse_stat, parse_status, unit_of,
-};
+use crate::process::stat::{Stat, parse_cgroup, parse_memlock, parse_stat, parse_status, unit_of};
 use crate::process::{Looking, ProcessError, file_of};
 use crate::root::Root;
 use crate::snapshot::hides_processes;
@@ -59,17 +59,10 @@ pub fn read_process(
     let entries = entries?;
     let sizes = Sizes::of(host);
     let counts = entries.iter().map(|e| e.counts);
-    process.pss = Fact::Known(counts.clone().map(|c| c.pss + c.hugetlb).sum());
-    let mut table = Vec::new();
-    for c in counts {
-        sizes.add(&mut table, &c);
-    }
-    process.set_table(Fact::Known(table));
-    process.memlock = match root.parse(file_of(pid, "limits"), parse_memlock) {
-        Fact::Known(limit) => limit.into(),
-        Fact::Absent => Fact::Absent,
-        Fact::Unreadable(error) => Fact::Unreadable(error),
-    };
+    process.pss = Fact::Known(counts.map(|c| c.pss + c.hugetlb).sum());
+    process.set_table(Fact::Known(sizes.table(&entries)));
+    let limits = root.parse(file_of(pid, "limits"), parse_memlock);
+    process.memlock = limits.and_then(|(soft, _)| soft.into());
     process.children = children(root, pid);
     if looking >= Looking::Segments {
         process.segments = segments(root, host, pid, &entries);
@@ -135,12 +128,13 @@ pub(crate) fn read_basics(root: &Root, pid: Pid) -> Result<Process, ProcessError
     })?;
     let command_line = root
         .beginning(file_of(pid, "cmdline"), LONGEST_COMMAND)
-        .known()
-        .map_or_else(String::new, |c| c.trim_end_matches('\0').replace('\0', " "));
+        .or_default()
+        .trim_end_matches('\0')
+        .replace('\0', " ");
     let cgroup = root
         .read(file_of(pid, "cgroup"))
-        .known()
-        .and_then(|text| parse_cgroup(text));
+        .text()
+        .and_then(parse_cgroup);
     let kind = if stat.is_kernel_thread() {
         ProcessKind::Kernel
     } else if matches!(stat.state, 'Z' | 'X') || status.resident.is_none() {
@@ -148,19 +142,8 @@ pub(crate) fn read_basics(root: &Root, pid: Pid) -> Result<Process, ProcessError
     } else {
         ProcessKind::User
     };
-    Ok(basics(pid, stat, status, kind, command_line, cgroup))
-}
-
-fn basics(
-    pid: Pid,
-    stat: Stat,
-    status: Status,
-    kind: ProcessKind,
-    command_line: String,
-    cgroup: Option<String>,
-) -> Process {
     let hugetlb = status.hugetlb.unwrap_or_default();
-    Process {
+    Ok(Process {
         pid,
         parent: Pid(stat.parent),
         name: stat.name,
@@ -169,7 +152,6 @@ fn basics(
         uid: status.uid,
         start_ticks: stat.start_ticks,
         image: stat.image,
-        pid_namespaces_below: status.ns_pids.len().saturating_sub(1),
         unit: cgroup.as_deref().and_then(unit_of),
         cgroup,
         threads: stat.threads,
@@ -181,19 +163,13 @@ fn basics(
         hugetlb,
         locked: status.locked.unwrap_or_default(),
         pinned: status.pinned.unwrap_or_default(),
-        registered: Fact::Absent,
         swapped: status.swapped.unwrap_or_default(),
         page_tables: status.page_tables.unwrap_or_default(),
-        pss: Fact::Absent,
-        memlock: Fact::Absent,
         groups: status.groups,
         capabilities: status.capabilities,
         by_page_size: Fact::Known(Vec::new()),
-        segments: Vec::new(),
-        children: Vec::new(),
-        run: Fact::Absent,
-        memory_limits: Vec::new(),
-    }
+        ..Process::default()
+    })
 }
 
 /// Reads `smaps`; denied where the process is another user's.
@@ -235,8 +211,17 @@ impl Sizes {
         self.pmd
     }
 
+    /// What mappings hold.
+    pub(crate) fn table<'a>(self, entries: impl IntoIterator<Item = &'a SmapsEntry>) -> Vec<Held> {
+        let mut table = Vec::new();
+        for entry in entries {
+            self.add(&mut table, &entry.counts);
+        }
+        table
+    }
+
     /// Adds what one mapping holds to a table.
-    pub(crate) fn add(self, table: &mut Vec<Held>, c: &crate::process::maps::SmapsCounts) {
+    pub(crate) fn add(self, table: &mut Vec<Held>, c: &SmapsCounts) {
         // Counters of a mapping that changes meanwhile may disagree: no more is large than there is.
         let large = c.pmd_mapped.min(c.resident);
         Held::add(table, self.base, PageKind::Base, c.resident - large);
@@ -257,17 +242,13 @@ fn segments(root: &Root, host: &Host, pid: Pid, entries: &[SmapsEntry]) -> Vec<S
     // Where there is one node a policy changes nothing, and reading it walks every page.
     let policies = match host.nodes.len() {
         0 | 1 => BTreeMap::new(),
-        _ => root
-            .read(file_of(pid, "numa_maps"))
-            .known()
-            .map(|text| parse_policies(text).into_iter().collect::<BTreeMap<_, _>>())
-            .unwrap_or_default(),
+        _ => {
+            let text = root.read(file_of(pid, "numa_maps")).or_default();
+            parse_policies(&text).into_iter().collect()
+        }
     };
-    let mounts: BTreeMap<(u32, u32), Mount> = root
-        .read(file_of(pid, "mountinfo"))
-        .known()
-        .map(|text| parse_mountinfo(text).into_iter().rev().collect())
-        .unwrap_or_default();
+    let mounts = root.read(file_of(pid, "mountinfo")).or_default();
+    let mounts: BTreeMap<(u32, u32), Mount> = parse_mountinfo(&mounts).into_iter().rev().collect();
     let mut before: Option<&MapLine> = None;
     entries
         .iter()
@@ -291,8 +272,6 @@ fn segment(
     file_system: Option<Mount>,
 ) -> Segment {
     let (map, c) = (&entry.map, &entry.counts);
-    let mut by_page_size = Vec::new();
-    Sizes::of(host).add(&mut by_page_size, c);
     let advised = if entry.flags.has("hg") {
         Advised::Huge
     } else if entry.flags.has("nh") {
@@ -328,7 +307,7 @@ fn segment(
         swapped: c.swapped,
         swapped_pss: c.swapped_pss,
         merged: c.merged,
-        by_page_size,
+        by_page_size: Sizes::of(host).table([entry]),
         pages: Fact::Absent,
         file_system: file_system.as_ref().map(|mount| mount.file_system.clone()),
         mount_huge: file_system.and_then(|mount| mount.huge),
@@ -405,9 +384,8 @@ fn attach_pages(
 fn large_ranges(root: &Root, host: &Host, pid: Pid) -> Vec<Range> {
     let smallest = smallest_large_page(host).bytes();
     let maps = mappings(root, pid);
-    maps.known()
-        .into_iter()
-        .flatten()
+    maps.entries()
+        .iter()
         .filter(|m| m.range.len() >= smallest && !m.name.starts_with("[v"))
         .map(|m| m.range)
         .collect()
@@ -470,22 +448,15 @@ fn too_long() -> String {
 
 /// The live children of all threads of a process.
 fn children(root: &Root, pid: Pid) -> Vec<Pid> {
-    let tasks = root.list(file_of(pid, "task"));
-    let mut found: Vec<Pid> = tasks
-        .known()
-        .into_iter()
-        .flatten()
-        .filter_map(|task| {
-            root.read(file_of(pid, &format!("task/{task}/children")))
-                .known()
-                .cloned()
-        })
-        .flat_map(|text| {
-            text.split_ascii_whitespace()
-                .filter_map(|n| n.parse().ok().map(Pid))
-                .collect::<Vec<_>>()
-        })
-        .collect();
+    let tasks = root.list(file_of(pid, "task")).or_default();
+    let of_task = |task: &String| {
+        let text = root.read(file_of(pid, &format!("task/{task}/children")));
+        let pids = text.or_default();
+        let pids = pids.split_ascii_whitespace();
+        pids.filter_map(|n| n.parse().ok().map(Pid))
+            .collect::<Vec<_>>()
+    };
+    let mut found: Vec<Pid> = tasks.iter().flat_map(of_task).collect();
     found.sort_unstable();
     found
 }

@@ -17,16 +17,12 @@ const MOST_BUFFERS: usize = 1 << 16;
 /// The buffers that rings of a process hold, in order of address; absent where its files cannot be
 /// listed.
 pub(crate) fn read_registered(root: &Root, pid: Pid) -> Fact<Vec<Range>> {
-    let names = root.list(file_of(pid, "fdinfo"));
-    names.map(|names| {
-        let rings = names
-            .iter()
-            .take(MOST_FILES)
-            .filter(|name| is_ring(root, pid, name));
-        let texts = rings.map(|name| root.read(file_of(pid, &format!("fdinfo/{name}"))));
-        let mut buffers: Vec<Range> = texts
-            .filter_map(|text| text.known().map(|text| parse_registered(text)))
-            .flatten()
+    root.list(file_of(pid, "fdinfo")).map(|names| {
+        let files = names.iter().take(MOST_FILES);
+        let mut buffers: Vec<Range> = files
+            .filter(|name| is_ring(root, pid, name))
+            .map(|name| root.read(file_of(pid, &format!("fdinfo/{name}"))))
+            .flat_map(|text| parse_registered(&text.or_default()))
             .take(MOST_BUFFERS)
             .collect();
         buffers.sort_by_key(|range| range.start());

@@ -12,8 +12,8 @@ use std::path::Path;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageSize};
 
-use crate::fact::{Fact, ReadError};
-use crate::model::{RunAsked, RunSettings, RunWay};
+use crate::fact::Fact;
+use crate::model::{RunAsked, RunRole, RunSettings, RunWay};
 use crate::parse::ParseError;
 use crate::process::file_of;
 use crate::process::maps::{MapLine, mappings};
@@ -53,22 +53,18 @@ pub fn find_variable<'a>(environment: &'a str, name: &str) -> Option<&'a str> {
 pub fn parse_run_settings(text: &str) -> Result<RunSettings, ParseError> {
     let pairs = text.split(';').enumerate();
     let pairs = pairs.filter(|(_, pair)| !pair.is_empty());
-    let mut version = None;
     let mut settings = RunSettings::default();
-    for (i, pair) in pairs.clone() {
-        if let Some(value) = pair.strip_prefix("v=") {
-            version = Some((i + 1, value));
-        }
-    }
+    let version = |(i, pair): (usize, &'_ str)| Some((i + 1, pair.strip_prefix("v=")?.to_owned()));
+    let version = pairs.clone().filter_map(version).last();
     match version {
-        Some((_, VERSION)) => {}
+        Some((_, version)) if version == VERSION => {}
         Some((line, version)) if version.parse::<u32>().is_ok_and(|v| v > 1) => {
             let what = "expected v=1, and these settings are of a newer hugeleaf";
-            return Err(ParseError::new(line, what, version));
+            return Err(ParseError::new(line, what, &version));
         }
         other => {
-            let (line, version) = other.unwrap_or((1, text));
-            return Err(ParseError::new(line, "expected v=1", version));
+            let (line, version) = other.unwrap_or((1, text.to_owned()));
+            return Err(ParseError::new(line, "expected v=1", &version));
         }
     }
     for (i, pair) in pairs {
@@ -99,13 +95,9 @@ fn set(settings: &mut RunSettings, key: &str, value: &str) -> Result<(), &'stati
                 Some(name) => (name, true),
                 None => (key, false),
             };
-            let asked = match name {
-                "data" => &mut settings.data,
-                "shm" => &mut settings.shm,
-                "stack" => &mut settings.stack,
-                "text" => &mut settings.text,
-                _ => return Ok(()),
-            };
+            let role = RunRole::ALL.iter().find(|role| role.name() == name);
+            let Some(role) = role else { return Ok(()) };
+            let asked = &mut settings.roles[*role as usize];
             if is_typed {
                 asked.typed = value.to_owned();
             } else {
@@ -156,25 +148,29 @@ fn ways(value: &str) -> Result<(Vec<RunWay>, bool), &'static str> {
     Ok((ways, mandatory))
 }
 
+impl RunAsked {
+    /// What was asked for, in words: as typed, or by the ways where that was not passed on.
+    pub fn text(&self) -> String {
+        match self.typed.as_str() {
+            "" => self.to_string(),
+            typed => typed.to_owned(),
+        }
+    }
+}
+
 impl fmt::Display for RunAsked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, way) in self.ways.iter().enumerate() {
-            if i > 0 {
-                f.write_str(",")?;
-            }
-            match way {
-                RunWay::Thp => f.write_str("thp")?,
-                RunWay::Hugetlb(size) => write!(f, "hugetlb:{:#}", size.bytes())?,
-            }
-        }
-        if self.ways.is_empty() {
-            f.write_str("base")?;
-        }
-        if self.mandatory {
-            f.write_str(",!")
-        } else {
-            Ok(())
-        }
+        let way = |way: &RunWay| match way {
+            RunWay::Thp => "thp".to_owned(),
+            RunWay::Hugetlb(size) => format!("hugetlb:{:#}", size.bytes()),
+        };
+        let ways: Vec<String> = self.ways.iter().map(way).collect();
+        let ways = match ways.is_empty() {
+            true => "base".to_owned(),
+            false => ways.join(","),
+        };
+        let mark = if self.mandatory { ",!" } else { "" };
+        write!(f, "{ways}{mark}")
     }
 }
 
@@ -195,24 +191,21 @@ impl fmt::Display for RunSettings {
                 write!(f, ";{key}={bytes:#}")?;
             }
         }
-        let roles = [
-            ("data", &self.data),
-            ("shm", &self.shm),
-            ("stack", &self.stack),
-            ("text", &self.text),
-        ];
-        for (name, asked) in roles {
-            write!(f, ";{name}={asked};asked_{name}={}", asked.typed)?;
+        for role in RunRole::ALL {
+            write!(f, ";{role}={}", self.of(role))?;
         }
         let (touch, shmem) = (u8::from(self.touch), u8::from(self.shmem_touch));
         write!(f, ";touch={touch};shmem_touch={shmem}")?;
         if !self.only.is_empty() {
             write!(f, ";only={}", self.only.join(":"))?;
         }
-        match &self.report {
-            Some(report) => write!(f, ";report={report}"),
-            None => Ok(()),
+        if let Some(report) = &self.report {
+            write!(f, ";report={report}")?;
         }
+        for role in RunRole::ALL {
+            write!(f, ";asked_{role}={}", self.of(role).typed)?;
+        }
+        Ok(())
     }
 }
 
@@ -225,37 +218,22 @@ pub(crate) const LONGEST_ENVIRONMENT: Bytes = Bytes(2 << 20); // not a page size
 pub fn read_run_settings(root: &Root, pid: Pid) -> Fact<RunSettings> {
     let path = file_of(pid, "environ");
     let environment = root.beginning(&path, LONGEST_ENVIRONMENT);
-    if let Some(value) = environment
-        .known()
-        .and_then(|text| find_variable(text, RunSettings::VARIABLE))
-    {
-        return parsed(root, &path, value);
+    let text = environment.text();
+    if let Some(value) = text.and_then(|text| find_variable(text, RunSettings::VARIABLE)) {
+        return root.parsed(&path, parse_run_settings(value));
     }
-    let maps = match mappings(root, pid) {
-        Fact::Known(maps) => maps,
-        // What cannot be read belongs to somebody else: whether there were settings is not known.
-        _ => return environment.and_then(|_| Fact::Absent),
-    };
+    // What cannot be read belongs to somebody else: whether there were settings is not known.
+    let maps = mappings(root, pid).or_default();
     if !maps.iter().any(|m| is_run_library(&m.name)) {
         return environment.and_then(|_| Fact::Absent);
     }
     let path = file_of(pid, "mem");
     match kept_copy(root, &path, &maps) {
-        Some(value) => parsed(root, &path, &value),
-        None => Fact::Unreadable(ReadError::Parse {
-            path: root.path(file_of(pid, "environ")),
-            error: ParseError::new(1, "expected HUGELEAF_RUN, which the program wrote over", ""),
-        }),
-    }
-}
-
-fn parsed(root: &Root, path: &str, value: &str) -> Fact<RunSettings> {
-    match parse_run_settings(value) {
-        Ok(settings) => Fact::Known(settings),
-        Err(error) => Fact::Unreadable(ReadError::Parse {
-            path: root.path(path),
-            error,
-        }),
+        Some(value) => root.parsed(&path, parse_run_settings(&value)),
+        None => {
+            let what = "expected HUGELEAF_RUN, which the program wrote over";
+            root.parsed(file_of(pid, "environ"), Err(ParseError::new(1, what, "")))
+        }
     }
 }
 
@@ -313,11 +291,11 @@ mod tests {
     fn what_the_launcher_wrote_is_read_back() {
         let settings = parse_run_settings(TEXT).unwrap();
         assert_eq!(settings.pmd, Some("2M".parse().unwrap()));
-        assert_eq!(settings.data.ways, [RunWay::Thp]);
-        assert_eq!(settings.shm.ways.len(), 3);
-        assert!(settings.shm.mandatory && !settings.data.mandatory);
-        assert!(settings.text.ways.is_empty());
-        assert_eq!(settings.shm.typed, "1G,2M!");
+        assert_eq!(settings.of(RunRole::Data).ways, [RunWay::Thp]);
+        assert_eq!(settings.of(RunRole::Shm).ways.len(), 3);
+        assert!(settings.of(RunRole::Shm).mandatory && !settings.of(RunRole::Data).mandatory);
+        assert!(settings.of(RunRole::Text).ways.is_empty());
+        assert_eq!(settings.of(RunRole::Shm).typed, "1G,2M!");
         assert_eq!(settings.data_after, Some(Bytes::from_mib(32)));
         assert!(settings.touch && !settings.shmem_touch);
         assert_eq!(settings.only, ["postgres", "initdb"]);
@@ -391,7 +369,7 @@ mod tests {
             (touch, shmem_touch) in (any::<bool>(), any::<bool>()),
         ) {
             let settings = RunSettings {
-                base: Some(base), pmd, data, shm, stack, text, reserve, only, touch, shmem_touch,
+                base: Some(base), pmd, roles: [data, shm, stack, text], reserve, only, touch, shmem_touch,
                 ..RunSettings::default()
             };
             prop_assert_eq!(parse_run_settings(&settings.to_string()), Ok(settings));

@@ -91,8 +91,6 @@ pub struct Status {
     pub uid: u32,
     /// Effective group id and the supplementary groups.
     pub groups: Vec<u64>,
-    /// Ids in the PID namespaces, the reader's first.
-    pub ns_pids: Vec<u32>,
     /// `VmHWM`: the most that was ever resident, since the program was executed or forked.
     pub peak: Option<Bytes>,
     /// `VmRSS`.
@@ -140,12 +138,6 @@ pub fn parse_status(text: &str) -> Result<Status, ParseError> {
             }
             "Gid" => status.groups.extend(numbers().nth(1).and_then(Result::ok)),
             "Groups" => status.groups.extend(numbers().filter_map(Result::ok)),
-            "NSpid" => {
-                status.ns_pids = value
-                    .split_ascii_whitespace()
-                    .filter_map(|n| n.parse().ok())
-                    .collect();
-            }
             "VmRSS" => status.resident = Some(kib(line, value)?),
             "VmHWM" => status.peak = Some(kib(line, value)?),
             "RssAnon" => status.resident_anon = Some(kib(line, value)?),
@@ -177,26 +169,27 @@ pub fn parse_status(text: &str) -> Result<Status, ParseError> {
     Ok(status)
 }
 
-/// The soft memlock limit of `/proc/PID/limits`: `None` where the line is missing, `u64::MAX`
-/// where it is unlimited.
+/// The soft and the hard memlock limit of `/proc/PID/limits`: `None` where the line is missing,
+/// `u64::MAX` where it is unlimited.
 ///
 /// # Errors
-/// Where the line is there and holds no limit.
-pub fn parse_memlock(text: &str) -> Result<Option<Bytes>, ParseError> {
-    const NAME: &str = "Max locked memory";
+/// Where the line is there and holds no limits.
+pub fn parse_memlock(text: &str) -> Result<(Option<Bytes>, Option<Bytes>), ParseError> {
     for (i, line) in text.lines().enumerate() {
-        if let Some(rest) = line.strip_prefix(NAME) {
-            let soft = rest.split_ascii_whitespace().next().unwrap_or("");
-            return match soft {
-                "unlimited" => Ok(Some(Bytes(u64::MAX))),
-                _ => soft
-                    .parse()
-                    .map(|n| Some(Bytes(n)))
-                    .map_err(|_| ParseError::new(i + 1, "expected a limit in bytes", line)),
-            };
-        }
+        let Some(rest) = line.strip_prefix("Max locked memory") else {
+            continue;
+        };
+        let mut words = rest.split_ascii_whitespace();
+        let mut limit = || match words.next() {
+            Some("unlimited") => Ok(Some(Bytes(u64::MAX))),
+            word => word
+                .and_then(|word| word.parse().ok())
+                .map(|n| Some(Bytes(n)))
+                .ok_or_else(|| ParseError::new(i + 1, "expected a limit in bytes", line)),
+        };
+        return Ok((limit()?, limit()?));
     }
-    Ok(None)
+    Ok((None, None))
 }
 
 /// The cgroup that a process is accounted in, derived from `/proc/PID/cgroup` (cgroups(7)): the
@@ -277,7 +270,6 @@ mod tests {
         let status = parse_status(text).unwrap();
         assert_eq!(status.uid, 1000);
         assert_eq!(status.groups, [6, 7, 8]);
-        assert_eq!(status.ns_pids, [12, 3]);
         assert_eq!(status.resident, Some(Bytes(102_400)));
         assert_eq!(status.hugetlb, Some(Bytes(2 << 20)));
         assert_eq!(status.swapped, None);
@@ -289,12 +281,12 @@ mod tests {
     #[test]
     fn memlock() {
         let line = |v| format!("Limit  Soft Limit\nMax locked memory         {v}   8192   bytes\n");
-        assert_eq!(parse_memlock(&line("8192")).unwrap(), Some(Bytes(8192)));
+        assert_eq!(parse_memlock(&line("8192")).unwrap().0, Some(Bytes(8192)));
         assert_eq!(
-            parse_memlock(&line("unlimited")).unwrap(),
+            parse_memlock(&line("unlimited")).unwrap().0,
             Some(Bytes(u64::MAX))
         );
-        assert_eq!(parse_memlock("").unwrap(), None);
+        assert_eq!(parse_memlock("").unwrap(), (None, None));
         assert!(parse_memlock(&line("x")).is_err());
     }
 

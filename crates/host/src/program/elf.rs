@@ -1,6 +1,8 @@
 //! The few facts of an ELF file that say what a loader will do with it (elf(5)). Pure: it is given
 //! a way to read and reads no more than headers and names.
 
+use crate::parse::whole_number;
+
 /// What is read at most of the dynamic section, and of program headers: far above what linkers
 /// write, far below what would be slow.
 const MOST_HEADERS: usize = 1024;
@@ -90,11 +92,7 @@ impl Layout {
         of: &'static str,
     ) -> Result<u64, ElfError> {
         let field = bytes.get(at..at + width).ok_or(ElfError::Short(of))?;
-        let fold = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
-        Ok(match self.little {
-            true => field.iter().rev().fold(0, fold),
-            false => field.iter().fold(0, fold),
-        })
+        Ok(whole_number(field, !self.little))
     }
 
     /// The number at one offset in 32-bit files and at another in 64-bit ones, as wide as an

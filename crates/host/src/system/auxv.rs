@@ -3,7 +3,7 @@
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::fact::{Fact, ReadError};
-use crate::parse::{fields, kib};
+use crate::parse::{fields, kib, whole_number};
 use crate::root::Root;
 
 /// AT_PAGESZ in `elf.h`.
@@ -11,55 +11,52 @@ const AT_PAGESZ: u64 = 6;
 /// No kernel hands out a key above this one (the highest is AT_MINSIGSTKSZ, 51).
 const HIGHEST_KEY: u64 = 63;
 
+/// Where a capture has it; any process has the same page.
+const AUXV: [&str; 2] = ["proc/self/auxv", "proc/1/auxv"];
+
 /// The base page as a captured auxiliary vector says, else the smallest page any captured mapping
 /// is made of.
 ///
 /// # Errors
 /// Where the capture has neither.
 pub fn captured_base_page(root: &Root) -> Result<PageSize, ReadError> {
-    let auxv = ["proc/self/auxv", "proc/1/auxv"];
-    let from_auxv = auxv
+    let from_auxv = AUXV
         .iter()
         .find_map(|path| base_page(&root.read_bytes(path).ok()?));
     from_auxv
         .or_else(|| smallest_mapped(root))
-        .ok_or_else(|| ReadError::Io {
-            path: root.path(auxv[0]),
-            reason: "this captured host does not tell the size of its base page: neither \
-                 proc/self/auxv nor a KernelPageSize in any proc/PID/smaps is there"
-                .to_owned(),
-            denied: false,
-        })
+        .ok_or_else(|| missing(root))
+}
+
+/// Which file a capture lacks, or cannot be read, where nothing tells its base page.
+fn missing(root: &Root) -> ReadError {
+    let (path, reason) = match (root.list("proc"), root.bytes(AUXV[0])) {
+        (Fact::Unreadable(error), _) | (_, Fact::Unreadable(error)) => return error,
+        (Fact::Absent, _) => (
+            "proc",
+            "not there: a captured host has its files of /proc, /sys and /etc in folders of these \
+             names, and at least proc/self/auxv, which tells the size of its base page",
+        ),
+        (_, Fact::Absent) => (
+            AUXV[0],
+            "not there, nor a KernelPageSize in any proc/PID/smaps: a captured host needs one of \
+             them, which tell the size of its base page",
+        ),
+        _ => (AUXV[0], "holds no size of a base page (AT_PAGESZ)"),
+    };
+    ReadError::Io {
+        path: root.path(path),
+        reason: reason.to_owned(),
+        denied: false,
+    }
 }
 
 /// AT_PAGESZ of an auxiliary vector (proc(5)), of either word size and byte order: the capture may
 /// come from another architecture.
 pub fn base_page(auxv: &[u8]) -> Option<PageSize> {
-    let word8 = |word: &[u8], big| {
-        let bytes: [u8; 8] = word.try_into().unwrap_or_default();
-        if big {
-            u64::from_be_bytes(bytes)
-        } else {
-            u64::from_le_bytes(bytes)
-        }
-    };
-    let word4 = |word: &[u8], big| {
-        let bytes: [u8; 4] = word.try_into().unwrap_or_default();
-        u64::from(if big {
-            u32::from_be_bytes(bytes)
-        } else {
-            u32::from_le_bytes(bytes)
-        })
-    };
-    for big in [false, true] {
+    for is_big_endian in [false, true] {
         for width in [8, 4] {
-            let word = |bytes: &[u8]| {
-                if width == 8 {
-                    word8(bytes, big)
-                } else {
-                    word4(bytes, big)
-                }
-            };
+            let word = |bytes: &[u8]| whole_number(bytes, is_big_endian);
             let pairs: Vec<(u64, u64)> = auxv
                 .chunks_exact(2 * width)
                 .map(|pair| (word(&pair[..width]), word(&pair[width..])))
@@ -80,9 +77,7 @@ pub fn base_page(auxv: &[u8]) -> Option<PageSize> {
 
 /// The smallest `KernelPageSize` in any smaps of the capture.
 fn smallest_mapped(root: &Root) -> Option<PageSize> {
-    let Fact::Known(names) = root.list("proc") else {
-        return None;
-    };
+    let names = root.list("proc").or_default();
     let is_process = |name: &&String| *name == "self" || name.parse::<u32>().is_ok();
     let smaps = |name: &String| root.read(format!("proc/{name}/smaps")).known().cloned();
     names
@@ -145,12 +140,18 @@ mod tests {
     fn without_a_vector_the_smallest_mapped_page_is_taken() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::at(dir.path());
+        let says = || captured_base_page(&root).unwrap_err().to_string();
+        assert!(says().contains("/proc: not there"), "{}", says());
+        std::fs::create_dir(dir.path().join("proc")).unwrap();
+        assert!(says().contains("/proc/self/auxv: not there"), "{}", says());
+        std::fs::create_dir(dir.path().join("proc/self")).unwrap();
+        std::fs::write(dir.path().join("proc/self/auxv"), [0; 16]).unwrap();
         assert!(
-            captured_base_page(&root)
-                .unwrap_err()
-                .to_string()
-                .contains("base page")
+            says().contains("/proc/self/auxv: holds no size"),
+            "{}",
+            says()
         );
+        std::fs::remove_file(dir.path().join("proc/self/auxv")).unwrap();
         std::fs::create_dir_all(dir.path().join("proc/12")).unwrap();
         let smaps = "KernelPageSize:     2048 kB\nKernelPageSize:       16 kB\nKernelPageSize: x\n";
         std::fs::write(dir.path().join("proc/12/smaps"), smaps).unwrap();

@@ -7,6 +7,7 @@ use hugeleaf_units::{Bytes, PageSize};
 
 use super::files;
 use crate::fact::Fact;
+pub use crate::model::name_of;
 use crate::model::{Cgroup, HugetlbLimit};
 use crate::parse::{self, ParseError};
 use crate::root::Root;
@@ -25,31 +26,24 @@ pub struct Mount {
 
 /// Every cgroup that limits hugetlb pages. Absent where no hierarchy has the hugetlb controller.
 pub fn read(root: &Root) -> Fact<Vec<Cgroup>> {
-    read_with(root, |mount, sizes, found| {
-        each_below(root, mount, "hugetlb", &mut |path| {
-            found.extend(limited(root, mount, path, sizes));
-        });
-    })
+    read_of(root, None)
 }
 
 /// The same of the cgroups that this process is in and of those above them: a host may have
 /// thousands of others.
 pub fn read_own(root: &Root) -> Fact<Vec<Cgroup>> {
-    let own = own(root);
-    read_with(root, |mount, sizes, found| {
-        let mine = own.iter().filter(|(version, _)| *version == mount.version);
-        for path in mine.flat_map(|(_, path)| Path::new(path).ancestors()) {
-            let path = path.to_string_lossy();
-            found.extend(limited(root, mount, path.trim_end_matches('/'), sizes));
-        }
-    })
+    read_of(root, Some(&own(root)))
 }
 
-/// What `gather` finds in each hierarchy that has the controller.
-fn read_with(
-    root: &Root,
-    gather: impl Fn(&Mount, &[PageSize], &mut Vec<Cgroup>),
-) -> Fact<Vec<Cgroup>> {
+/// The paths in a hierarchy of the cgroups `own`, by version, and of those above them.
+pub(super) fn own_and_above(mount: &Mount, own: &[(u8, String)]) -> impl Iterator<Item = String> {
+    let mine = own.iter().filter(|(version, _)| *version == mount.version);
+    let all = mine.flat_map(|(_, path)| Path::new(path).ancestors());
+    all.map(|path| path.to_string_lossy().trim_end_matches('/').to_owned())
+}
+
+/// Those of all cgroups, or of `own` and those above them, that limit hugetlb pages.
+fn read_of(root: &Root, own: Option<&[(u8, String)]>) -> Fact<Vec<Cgroup>> {
     let mounts = match root.read("proc/self/mounts") {
         Fact::Absent => root.read("proc/mounts"),
         fact => fact,
@@ -62,16 +56,15 @@ fn read_with(
         if mounts.is_empty() {
             return Fact::Absent;
         }
-        let sizes = files::sizes_in(root, "sys/kernel/mm/hugepages");
-        let sizes: Vec<PageSize> = sizes
-            .known()
-            .into_iter()
-            .flatten()
-            .map(|(size, _)| *size)
-            .collect();
+        let sizes = files::sizes_in(root, "sys/kernel/mm/hugepages").or_default();
+        let sizes: Vec<PageSize> = sizes.into_iter().map(|(size, _)| size).collect();
         let mut cgroups = Vec::new();
-        for mount in mounts {
-            gather(&mount, &sizes, &mut cgroups);
+        for mount in &mounts {
+            let mut add = |path: &str| cgroups.extend(limited(root, mount, path, &sizes));
+            match own {
+                Some(own) => own_and_above(mount, own).for_each(|path| add(&path)),
+                None => each_below(root, mount, "hugetlb", &mut add),
+            }
         }
         cgroups.sort_by(|a, b| a.path.cmp(&b.path));
         Fact::Known(cgroups)
@@ -110,16 +103,15 @@ fn unescape(text: &str) -> String {
 }
 
 fn has_controller(root: &Root, mount: &Mount) -> bool {
-    let controllers = || root.read(below(&mount.at, "", "cgroup.controllers"));
-    mount.version == 1
-        || controllers()
-            .known()
-            .is_some_and(|text| names(text, "hugetlb"))
+    mount.version == 1 || lists(root, mount, "", "cgroup.controllers", "hugetlb")
 }
 
-fn names(controllers: &str, controller: &str) -> bool {
-    let mut all = controllers.split_ascii_whitespace();
-    all.any(|name| name == controller)
+/// Whether a file of a cgroup that lists controllers has one.
+fn lists(root: &Root, mount: &Mount, path: &str, file: &str, controller: &str) -> bool {
+    let listed = root.read(below(&mount.at, path, file)).or_default();
+    listed
+        .split_ascii_whitespace()
+        .any(|name| name == controller)
 }
 
 /// A path below the root, without the leading slash that would leave it.
@@ -153,8 +145,8 @@ fn walk(
 ) {
     each(path);
     // In version 2 only children of a cgroup that hands the controller down have its files.
-    let control = || root.read(below(&mount.at, path, "cgroup.subtree_control"));
-    let hands_down = mount.version == 1 || control().known().is_some_and(|t| names(t, controller));
+    let hands_down =
+        mount.version == 1 || lists(root, mount, path, "cgroup.subtree_control", controller);
     if depth < DEEPEST && hands_down {
         for name in folders(&root.path(below(&mount.at, path, ""))) {
             if *left == 0 {
@@ -223,17 +215,6 @@ fn limit(root: &Root, mount: &Mount, path: &str, size: PageSize) -> Option<Huget
     })
 }
 
-/// The size as the files of the controller are named for it, as in `2MB` (mm/hugetlb_cgroup.c).
-pub fn name_of(size: PageSize) -> String {
-    let bytes = size.bytes().get();
-    let (shift, unit) = match bytes {
-        n if n >= 1 << 30 => (30, "GB"),
-        n if n >= 1 << 20 => (20, "MB"),
-        _ => (10, "KB"),
-    };
-    format!("{}{unit}", bytes >> shift)
-}
-
 /// A limit: `max` (version 2), or a number that version 1 writes as the most a counter of pages
 /// holds, are both unlimited.
 pub fn limit_of(text: &str, size: PageSize) -> Result<Option<Bytes>, ParseError> {
@@ -255,7 +236,7 @@ pub fn hits_of(text: &str) -> Result<u64, ParseError> {
 /// The cgroups that this very process is in, by version, as `proc/self/cgroup` has them.
 pub fn own(root: &Root) -> Vec<(u8, String)> {
     let text = root.read("proc/self/cgroup");
-    text.known().map(|text| own_in(text)).unwrap_or_default()
+    text.map(|text| own_in(&text)).or_default()
 }
 
 /// The hugetlb controller's line and the unified one of a `cgroup` file (cgroups(7)).

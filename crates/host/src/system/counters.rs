@@ -78,7 +78,10 @@ mod tests {
         std::fs::write(dir.path().join("proc/vmstat"), vmstat).unwrap();
         let root = Root::at(dir.path());
         let events = read_thp_events(&root).known().cloned().unwrap();
-        let expected = [("compact_stall".to_owned(), 3), ("thp_fault_alloc".into(), 7)];
+        let expected = [
+            ("compact_stall".to_owned(), 3),
+            ("thp_fault_alloc".into(), 7),
+        ];
         assert_eq!(events.into_iter().collect::<Vec<_>>(), expected);
         assert_eq!(read_stalled(&root, Resource::Io), Fact::Absent);
     }

@@ -18,6 +18,36 @@ pub(super) fn number(root: &Root, path: impl AsRef<Path>) -> Fact<u64> {
     root.parse(path, parse::number)
 }
 
+/// The files of a folder whose names end so, in order of name; none where it is not there.
+pub(super) fn paths_in(root: &Root, folder: &str, end: &str) -> Fact<Vec<String>> {
+    let paths = |names: Vec<String>| {
+        let names = names.iter().filter(|name| name.ends_with(end));
+        names.map(|name| format!("{folder}/{name}")).collect()
+    };
+    match root.list(folder) {
+        Fact::Absent => Fact::Known(Vec::new()),
+        names => names.map(paths),
+    }
+}
+
+/// What several files say, in their order; one that is not there says nothing, and where one cannot
+/// be read nothing is known. The parser is given text and path.
+pub(super) fn parse_each<T>(
+    root: &Root,
+    paths: impl IntoIterator<Item = String>,
+    parse: impl Fn(&str, &str) -> Vec<T>,
+) -> Fact<Vec<T>> {
+    let mut all = Vec::new();
+    for path in paths {
+        match root.read(&path) {
+            Fact::Known(text) => all.extend(parse(&text, &format!("/{path}"))),
+            Fact::Absent => {}
+            Fact::Unreadable(error) => return Fact::Unreadable(error),
+        }
+    }
+    Fact::Known(all)
+}
+
 /// The size that a folder such as `hugepages-2048kB` is named for.
 fn size_of_folder(name: &str) -> Option<PageSize> {
     let kib: u64 = name

@@ -35,16 +35,10 @@ fn ring_buffer() -> Fact<String> {
 /// The lines that speak of huge pages that were unavailable, without their level (`<6>`); at most
 /// the last 20.
 pub fn parse(text: &str) -> Vec<String> {
-    let lines: Vec<&str> = text
-        .lines()
-        .map(without_level)
-        .filter(|l| matters(l))
-        .collect();
-    let first = lines.len().saturating_sub(MOST_LINES);
-    lines[first..]
-        .iter()
-        .map(|line| (*line).to_owned())
-        .collect()
+    let lines = text.lines().map(without_level).filter(|l| matters(l));
+    let mut lines: Vec<String> = lines.map(str::to_owned).collect();
+    lines.drain(..lines.len().saturating_sub(MOST_LINES));
+    lines
 }
 
 fn without_level(line: &str) -> &str {

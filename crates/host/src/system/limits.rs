@@ -25,8 +25,8 @@ pub fn read(root: &Root) -> Limits {
 }
 
 fn memlock(root: &Root) -> Fact<Bytes> {
-    let soft = root.parse("proc/self/limits", parse_memlock);
-    soft.and_then(Fact::from)
+    let limits = root.parse("proc/self/limits", parse_memlock);
+    limits.and_then(|(soft, _)| soft.into())
 }
 
 #[cfg(test)]
@@ -38,15 +38,15 @@ mod tests {
         let line =
             |soft| format!("Max stack size 1 2 bytes\nMax locked memory   {soft}   7 bytes\n");
         assert_eq!(
-            parse_memlock(&line("8388608")).unwrap(),
+            parse_memlock(&line("8388608")).unwrap().0,
             Some(Bytes(8 << 20))
         );
         assert_eq!(
-            parse_memlock(&line("unlimited")).unwrap(),
+            parse_memlock(&line("unlimited")).unwrap().0,
             Some(Bytes(u64::MAX))
         );
         assert_eq!(parse_memlock(&line("x")).unwrap_err().line, 2);
         assert!(parse_memlock("Max locked memory").is_err());
-        assert_eq!(parse_memlock("Max stack size 1").unwrap(), None);
+        assert_eq!(parse_memlock("Max stack size 1").unwrap(), (None, None));
     }
 }

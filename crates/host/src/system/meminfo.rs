@@ -14,7 +14,7 @@ const PATH: &str = "proc/meminfo";
 /// Reads it. A line that cannot be parsed makes only its own fact unreadable.
 pub fn read(root: &Root) -> Memory {
     let text = root.read(PATH);
-    let lines = text.known().map(|text| parse(text)).unwrap_or_default();
+    let lines = text.text().map(parse).unwrap_or_default();
     let get = |name: &str| -> Fact<Bytes> {
         match (&text, lines.get(name)) {
             (Fact::Unreadable(error), _) => Fact::Unreadable(error.clone()),

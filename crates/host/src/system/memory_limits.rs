@@ -1,12 +1,10 @@
 //! Limits of memory cgroups, versions 1 and 2, and what they leave
 //! (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst).
 
-use std::path::Path;
-
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
-use super::cgroups::{Mount, below, each_below, mounts_with, own_with};
+use super::cgroups::{Mount, below, each_below, mounts_with, own_and_above, own_with};
 use crate::fact::Fact;
 use crate::model::MemoryLimit;
 use crate::parse::{ParseError, number};
@@ -39,23 +37,15 @@ pub fn read_memory_limits(root: &Root) -> Vec<MemoryLimit> {
 
 fn mounts(root: &Root) -> Vec<Mount> {
     let mounts = root.read("proc/self/mounts");
-    mounts
-        .known()
-        .map(|text| mounts_with(text, "memory"))
-        .unwrap_or_default()
+    mounts.map(|text| mounts_with(&text, "memory")).or_default()
 }
 
 fn above(root: &Root, file: &str) -> Vec<MemoryLimit> {
-    let own = root.read(file);
-    let own = own.known().map(|text| own_with(text, "memory"));
-    let own = own.unwrap_or_default();
+    let own = root.read(file).map(|text| own_with(&text, "memory"));
+    let own = own.or_default();
     let mut limits = Vec::new();
     for mount in mounts(root) {
-        let mine = own.iter().filter(|(version, _)| *version == mount.version);
-        for path in mine.flat_map(|(_, path)| Path::new(path).ancestors()) {
-            let path = path.to_string_lossy();
-            limits.extend(limit(root, &mount, path.trim_end_matches('/')));
-        }
+        limits.extend(own_and_above(&mount, &own).filter_map(|path| limit(root, &mount, &path)));
     }
     limits
 }

@@ -44,7 +44,7 @@ pub use identity::{Identity, identity};
 pub use memory_limits::{memory_limits_of, memory_room, read_memory_limits};
 #[cfg(feature = "full")]
 pub use owners::read_owners;
-pub use pools::read as read_pools;
+pub use pools::{parse_nodes, read as read_pools};
 
 /// Reads the host below `root`, without [`Host::owners`] (see [`read_owners`]: it looks at every
 /// process) and [`Host::memory_limits`] (see [`read_memory_limits`]: every cgroup). `kernel` answers for what only a system call tells, and only where `root` is live.

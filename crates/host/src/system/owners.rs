@@ -6,47 +6,22 @@ use hugeleaf_units::Bytes;
 use crate::fact::Fact;
 use crate::model::Owner;
 use crate::parse::{fields, kib};
+use crate::process::in_parallel;
 use crate::root::Root;
 
 /// Every process that holds page tables, the largest page tables first. Processes that went away
 /// meanwhile or that may not be seen are left out; kernel threads have none.
 pub fn read_owners(root: &Root) -> Fact<Vec<Owner>> {
+    // Nearly all the time goes into the kernel writing the files.
+    const WORTH_A_THREAD: usize = 128;
     root.list("proc").map(|names| {
-        let pids: Vec<Pid> = names
-            .iter()
-            .filter_map(|n| Some(Pid(n.parse().ok()?)))
-            .collect();
-        let mut owners = read_side_by_side(root, &pids);
+        let pids = names.iter().filter_map(|name| name.parse().ok().map(Pid));
+        let read = |pid: &Pid| owner(*pid, root.read(format!("proc/{pid}/status")).known()?);
+        let pids: Vec<Pid> = pids.collect();
+        let owners = in_parallel(&pids, WORTH_A_THREAD, read);
+        let mut owners: Vec<Owner> = owners.into_iter().flatten().collect();
         owners.sort_by_key(|o| (std::cmp::Reverse(o.page_tables + o.hugetlb), o.pid));
         owners
-    })
-}
-
-/// Reads the processes on several threads where they are many: nearly all the time goes into the
-/// kernel writing the files.
-fn read_side_by_side(root: &Root, pids: &[Pid]) -> Vec<Owner> {
-    const WORTH_A_THREAD: usize = 128;
-    const MOST_THREADS: usize = 8;
-    let read = |pids: &[Pid]| -> Vec<Owner> {
-        let one = |pid: &Pid| owner(*pid, root.read(format!("proc/{pid}/status")).known()?);
-        pids.iter().filter_map(one).collect()
-    };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = cores
-        .min(MOST_THREADS)
-        .min(pids.len() / WORTH_A_THREAD)
-        .max(1);
-    if threads == 1 {
-        return read(pids);
-    }
-    std::thread::scope(|scope| {
-        let parts = pids.chunks(pids.len().div_ceil(threads));
-        let running: Vec<_> = parts.map(|part| scope.spawn(move || read(part))).collect();
-        // A thread that panicked has nothing to add; the panic was printed.
-        running
-            .into_iter()
-            .flat_map(|thread| thread.join().unwrap_or_default())
-            .collect()
     })
 }
 

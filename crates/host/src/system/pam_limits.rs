@@ -2,6 +2,7 @@
 
 use hugeleaf_units::Bytes;
 
+use super::files;
 use crate::fact::Fact;
 use crate::root::Root;
 
@@ -22,26 +23,10 @@ pub struct MemlockLine {
 
 /// The lines in the order in which they are read: the later of two with equal domains holds.
 pub fn read(root: &Root) -> Fact<Vec<MemlockLine>> {
-    let mut paths = vec!["etc/security/limits.conf".to_owned()];
-    match root.list("etc/security/limits.d") {
-        Fact::Known(names) => paths.extend(
-            names
-                .iter()
-                .filter(|name| name.ends_with(".conf"))
-                .map(|name| format!("etc/security/limits.d/{name}")),
-        ),
-        Fact::Absent => {}
-        Fact::Unreadable(error) => return Fact::Unreadable(error),
-    }
-    let mut lines = Vec::new();
-    for path in paths {
-        match root.read(&path) {
-            Fact::Known(text) => lines.extend(parse(&text, &format!("/{path}"))),
-            Fact::Absent => {}
-            Fact::Unreadable(error) => return Fact::Unreadable(error),
-        }
-    }
-    Fact::Known(lines)
+    files::paths_in(root, "etc/security/limits.d", ".conf").and_then(|more| {
+        let first = "etc/security/limits.conf".to_owned();
+        files::parse_each(root, std::iter::once(first).chain(more), parse)
+    })
 }
 
 /// The lines of one file that speak of memlock; pam_limits passes over what it does not

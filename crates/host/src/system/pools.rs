@@ -13,13 +13,12 @@ const NODES: &str = "sys/devices/system/node";
 
 /// The nodes that have memory.
 pub fn nodes(root: &Root) -> Vec<u32> {
-    let named = root.parse(format!("{NODES}/has_memory"), parse_list);
+    let named = root.parse(format!("{NODES}/has_memory"), parse_nodes);
     let nodes = match named {
         Fact::Known(nodes) => nodes,
         // A kernel or a capture without the list: every node's folder.
         _ => {
-            let names = root.list(NODES);
-            let names = names.known().map(Vec::as_slice).unwrap_or_default();
+            let names = root.list(NODES).or_default();
             let mut nodes: Vec<u32> = names
                 .iter()
                 .filter_map(|name| name.strip_prefix("node")?.parse().ok())
@@ -31,9 +30,12 @@ pub fn nodes(root: &Root) -> Vec<u32> {
     if nodes.is_empty() { vec![0] } else { nodes }
 }
 
-/// A list such as `0-3,8` (Documentation/admin-guide/cputopology.rst); at most 1024 numbers, the
-/// most nodes a kernel can be built for.
-fn parse_list(text: &str) -> Result<Vec<u32>, ParseError> {
+/// A list such as `0-3,8` (Documentation/admin-guide/cputopology.rst), ascending; below 1024, the most
+/// nodes that a kernel can be built for.
+///
+/// # Errors
+/// Where it is no such list.
+pub fn parse_nodes(text: &str) -> Result<Vec<u32>, ParseError> {
     const MOST: u32 = 1024;
     let error = || ParseError::new(1, "expected a list of numbers as in 0-3,8", text.trim());
     let mut numbers = Vec::new();
@@ -46,6 +48,8 @@ fn parse_list(text: &str) -> Result<Vec<u32>, ParseError> {
         }
         numbers.extend(first..=last);
     }
+    numbers.sort_unstable();
+    numbers.dedup();
     Ok(numbers)
 }
 
@@ -54,49 +58,33 @@ fn parse_list(text: &str) -> Result<Vec<u32>, ParseError> {
 pub fn read(root: &Root, default: Option<PageSize>) -> Vec<Pool> {
     let sizes = files::sizes_in(root, TOTALS);
     if let (Fact::Unreadable(error), Some(size)) = (&sizes, default) {
-        let unknown = || Fact::Unreadable(error.clone());
-        return vec![Pool {
-            size,
-            node: None,
-            total: unknown(),
-            free: unknown(),
-            reserved: unknown(),
-            surplus: unknown(),
-            overcommit: unknown(),
-        }];
+        return vec![pool(size, None, |_| Fact::Unreadable(error.clone()))];
     }
     let mut pools = Vec::new();
-    for (size, folder) in sizes.known().map(Vec::as_slice).unwrap_or_default() {
+    for (size, folder) in sizes.entries() {
         let pages =
             |folder: &str, file: &str| files::number(root, format!("{folder}/{file}")).map(Pages);
-        pools.push(Pool {
-            size: *size,
-            node: None,
-            total: pages(folder, "nr_hugepages"),
-            free: pages(folder, "free_hugepages"),
-            reserved: pages(folder, "resv_hugepages"),
-            surplus: pages(folder, "surplus_hugepages"),
-            overcommit: pages(folder, "nr_overcommit_hugepages"),
-        });
+        pools.push(pool(*size, None, |file| pages(folder, file)));
         let name = folder.rsplit('/').next().unwrap_or_default();
         for node in nodes(root) {
             let folder = format!("{NODES}/node{node}/hugepages/{name}");
-            let total = pages(&folder, "nr_hugepages");
-            if total.is_absent() {
-                continue;
-            }
-            pools.push(Pool {
-                size: *size,
-                node: Some(node),
-                total,
-                free: pages(&folder, "free_hugepages"),
-                reserved: Fact::Absent,
-                surplus: pages(&folder, "surplus_hugepages"),
-                overcommit: Fact::Absent,
-            });
+            let of_node = pool(*size, Some(node), |file| pages(&folder, file));
+            pools.extend(Some(of_node).filter(|pool| !pool.total.is_absent()));
         }
     }
     pools
+}
+
+fn pool(size: PageSize, node: Option<u32>, pages: impl Fn(&str) -> Fact<Pages>) -> Pool {
+    Pool {
+        size,
+        node,
+        total: pages("nr_hugepages"),
+        free: pages("free_hugepages"),
+        reserved: pages("resv_hugepages"),
+        surplus: pages("surplus_hugepages"),
+        overcommit: pages("nr_overcommit_hugepages"),
+    }
 }
 
 #[cfg(test)]
@@ -105,10 +93,10 @@ mod tests {
 
     #[test]
     fn lists_of_nodes() {
-        assert_eq!(parse_list("0-1,3\n").unwrap(), [0, 1, 3]);
-        assert_eq!(parse_list("\n").unwrap(), [0u32; 0]);
+        assert_eq!(parse_nodes("0-1,3\n").unwrap(), [0, 1, 3]);
+        assert_eq!(parse_nodes("\n").unwrap(), [0u32; 0]);
         for text in ["0-", "a", "3-1", "0-4294967295"] {
-            assert!(parse_list(text).is_err(), "{text}");
+            assert!(parse_nodes(text).is_err(), "{text}");
         }
     }
 

@@ -1,6 +1,8 @@
 //! What files below `/etc` say the kernel and the services should have: to be held against what
 //! they have.
 
+use std::collections::BTreeMap;
+
 use super::files;
 use crate::fact::Fact;
 use crate::root::Root;
@@ -59,37 +61,26 @@ pub fn read_settings(root: &Root, units: &[&str]) -> Settings {
 /// All lines of tmpfiles.d that write into a knob (tmpfiles.d(5)): files of one name count once, by
 /// the folder that comes first.
 fn tmpfiles(root: &Root) -> Fact<Vec<KnobLine>> {
-    let mut files: Vec<(String, String)> = Vec::new();
+    let mut files: BTreeMap<String, String> = BTreeMap::new();
     for folder in ["etc/tmpfiles.d", "run/tmpfiles.d", "usr/lib/tmpfiles.d"] {
-        match root.list(folder) {
-            Fact::Known(names) => {
-                for name in names.into_iter().filter(|name| name.ends_with(".conf")) {
-                    if !files.iter().any(|(seen, _)| *seen == name) {
-                        files.push((name.clone(), format!("{folder}/{name}")));
-                    }
-                }
-            }
-            Fact::Absent => {}
+        let paths = match files::paths_in(root, folder, ".conf") {
             Fact::Unreadable(error) => return Fact::Unreadable(error),
+            paths => paths.or_default(),
+        };
+        for path in paths {
+            files.entry(path.replace(folder, "")).or_insert(path);
         }
     }
-    files.sort();
-    let mut lines = Vec::new();
-    for (_, path) in files {
-        match root.read(&path) {
-            Fact::Known(text) => lines.extend(parse_tmpfiles(&text, &format!("/{path}"))),
-            Fact::Absent => {}
-            Fact::Unreadable(error) => return Fact::Unreadable(error),
-        }
-    }
-    for line in &mut lines {
+    let now = |mut line: KnobLine| {
         let text = root.read(line.knob.trim_start_matches('/'));
         line.now = text.map(|text| match crate::parse::chosen(&text) {
             Ok(chosen) => chosen,
             Err(_) => text.trim().to_owned(),
         });
-    }
-    Fact::Known(lines)
+        line
+    };
+    files::parse_each(root, files.into_values(), parse_tmpfiles)
+        .map(|lines| lines.into_iter().map(now).collect())
 }
 
 /// The lines of one file that write into a knob for memory; lines of another shape are passed over.
@@ -116,26 +107,10 @@ pub fn parse_tmpfiles(text: &str, path: &str) -> Vec<KnobLine> {
 }
 
 fn boot(root: &Root) -> Fact<Vec<BootLine>> {
-    let mut paths = vec!["etc/default/grub".to_owned()];
-    match root.list("etc/default/grub.d") {
-        Fact::Known(names) => paths.extend(
-            names
-                .iter()
-                .filter(|name| name.ends_with(".cfg"))
-                .map(|name| format!("etc/default/grub.d/{name}")),
-        ),
-        Fact::Absent => {}
-        Fact::Unreadable(error) => return Fact::Unreadable(error),
-    }
-    let mut lines = Vec::new();
-    for path in paths {
-        match root.read(&path) {
-            Fact::Known(text) => lines.extend(parse_grub(&text, &format!("/{path}"))),
-            Fact::Absent => {}
-            Fact::Unreadable(error) => return Fact::Unreadable(error),
-        }
-    }
-    Fact::Known(lines)
+    files::paths_in(root, "etc/default/grub.d", ".cfg").and_then(|more| {
+        let first = "etc/default/grub".to_owned();
+        files::parse_each(root, std::iter::once(first).chain(more), parse_grub)
+    })
 }
 
 /// The lines of one file that set what every kernel is started with. They are shell; what they

@@ -3,7 +3,9 @@
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use crate::fact::Fact;
-use crate::model::{Available, Host, PageSizeInfo, Pool, Thp, ThpOrder};
+use crate::model::{
+    Available, Host, Limited, PageSizeInfo, Pool, Thp, ThpOrder, ThpUse, thp_is_on,
+};
 
 /// What limits a size that must be found contiguous in free memory.
 const FREE_BLOCKS: &str = "free blocks";
@@ -26,7 +28,7 @@ pub fn page_sizes(host: &Host, own_cgroups: &[(u8, String)]) -> Vec<PageSizeInfo
     if let Some(thp) = host.thp.known() {
         sizes.extend(thp.orders.iter().map(|order| thp_size(host, thp, order)));
     }
-    let totals = host.pools.iter().filter(|pool| pool.node.is_none());
+    let totals = host.totals();
     sizes.extend(totals.map(|pool| hugetlb_size(host, pool, own_cgroups)));
     for info in &mut sizes {
         info.if_defragmented = if_defragmented(host, info);
@@ -37,9 +39,8 @@ pub fn page_sizes(host: &Host, own_cgroups: &[(u8, String)]) -> Vec<PageSizeInfo
 }
 
 fn thp_size(host: &Host, thp: &Thp, order: &ThpOrder) -> PageSizeInfo {
-    let anon = order.anon_in_force(thp);
-    let shmem = order.shmem_in_force(thp);
-    let is_on = |knob: Option<&str>| knob.is_some_and(|word| !matches!(word, "never" | "deny"));
+    let anon = order.in_force(thp, ThpUse::Private);
+    let shmem = order.in_force(thp, ThpUse::Shared);
     let mut how: Vec<String> = Vec::new();
     if !order.anon.is_absent() {
         how.push(anon.unwrap_or("unknown").to_owned());
@@ -50,7 +51,7 @@ fn thp_size(host: &Host, thp: &Thp, order: &ThpOrder) -> PageSizeInfo {
     PageSizeInfo {
         size: order.size,
         kind: PageKind::Thp,
-        enabled: is_on(anon) || is_on(shmem),
+        enabled: thp_is_on(anon) || thp_is_on(shmem),
         how: how.join("; "),
         available: free_blocks(host, order.size).map(|bytes| Available {
             bytes,
@@ -63,23 +64,16 @@ fn thp_size(host: &Host, thp: &Thp, order: &ThpOrder) -> PageSizeInfo {
 
 /// Free bytes in blocks that hold a page of `size`.
 fn free_blocks(host: &Host, size: PageSize) -> Fact<Bytes> {
-    let buddy = host
-        .buddy
-        .known()
-        .map(|buddy| buddy.free_for(size, host.base_page));
-    match host.buddy.error() {
-        Some(error) => Fact::Unreadable(error.clone()),
-        None => buddy.into(),
-    }
+    let buddy = host.buddy.clone();
+    buddy.map(|buddy| buddy.free_for(size, host.base_page))
 }
 
 fn hugetlb_size(host: &Host, pool: &Pool, own_cgroups: &[(u8, String)]) -> PageSizeInfo {
     let count = |fact: &Fact<Pages>| fact.get().map_or("unknown".to_owned(), |n| n.to_string());
-    let pages = |fact: &Fact<Pages>| fact.get().unwrap_or_default().get();
     PageSizeInfo {
         size: pool.size,
         kind: PageKind::Hugetlb,
-        enabled: pages(&pool.total) + pages(&pool.overcommit) > 0,
+        enabled: pool.gives_any(),
         how: format!(
             "pool {}, overcommit {}",
             count(&pool.total),
@@ -105,15 +99,11 @@ fn from_pool(host: &Host, pool: &Pool) -> Fact<Available> {
             return Fact::Unreadable(error.clone());
         }
     }
-    let Some(free) = pool.free.get() else {
+    if pool.free.is_absent() {
         return Fact::Absent;
-    };
-    let less = |a: Pages, b: &Fact<Pages>| {
-        Pages(a.get().saturating_sub(b.get().unwrap_or_default().get()))
-    };
-    let left = less(free, &pool.reserved).of(pool.size);
-    let may_add = less(pool.overcommit.get().unwrap_or_default(), &pool.surplus).of(pool.size);
-    let can_add = free_blocks(host, pool.size).get().unwrap_or_default();
+    }
+    let (left, may_add) = (pool.available().of(pool.size), pool.may_add().of(pool.size));
+    let can_add = free_blocks(host, pool.size).or_default();
     let limited_by = if may_add > can_add {
         FREE_BLOCKS
     } else {
@@ -133,26 +123,17 @@ fn within_cgroups(
     mut had: Available,
     own_cgroups: &[(u8, String)],
 ) -> Available {
-    for cgroup in host.cgroups.known().into_iter().flatten() {
-        let is_own = |(version, path): &(u8, String)| {
-            let path = std::path::Path::new(path);
-            *version == cgroup.version && path.starts_with(&cgroup.path)
-        };
+    for cgroup in host.cgroups.entries() {
+        let is_own =
+            |(version, path): &(u8, String)| *version == cgroup.version && cgroup.holds(path);
         if !own_cgroups.iter().any(is_own) {
             continue;
         }
         for limit in cgroup.hugetlb.iter().filter(|limit| limit.size == size) {
-            let pairs = [
-                (&limit.fault_limit, &limit.fault_usage),
-                (&limit.reservation_limit, &limit.reservation_usage),
-            ];
-            for (limit, usage) in pairs {
-                if let Some(limit) = limit.get().flatten() {
-                    let left = limit - usage.get().unwrap_or_default();
-                    if left < had.bytes {
-                        had.bytes = left;
-                        had.limited_by = format!("cgroup {}", cgroup.path);
-                    }
+            for of in [Limited::Faults, Limited::Reservations] {
+                if let Some(left) = limit.room(of).filter(|left| *left < had.bytes) {
+                    had.bytes = left;
+                    had.limited_by = format!("cgroup {}", cgroup.path);
                 }
             }
         }
@@ -161,16 +142,8 @@ fn within_cgroups(
 }
 
 fn if_defragmented(host: &Host, info: &PageSizeInfo) -> Fact<Bytes> {
-    let pool = host
-        .pools
-        .iter()
-        .find(|p| p.node.is_none() && p.size == info.size);
-    let idle = match (info.kind, pool) {
-        (PageKind::Hugetlb, Some(pool)) => {
-            let free = pool.free.get().unwrap_or_default().get();
-            let reserved = pool.reserved.get().unwrap_or_default().get();
-            Pages(free.saturating_sub(reserved)).of(info.size)
-        }
+    let idle = match (info.kind, host.pool(info.size)) {
+        (PageKind::Hugetlb, Some(pool)) => pool.available().of(info.size),
         _ => Bytes::ZERO,
     };
     let whole = |bytes: Bytes| Bytes(info.size.round_down(bytes.get()));

@@ -1,5 +1,6 @@
 //! What `/etc/sysctl.conf` and `/etc/sysctl.d` ask for (sysctl.conf(5), sysctl.d(5)).
 
+use super::files;
 use crate::fact::Fact;
 use crate::model::Sysctl;
 use crate::root::Root;
@@ -15,27 +16,11 @@ const KEYS: [&str; 5] = [
 
 /// The settings in the order in which they are applied; unreadable where one of the files is.
 pub fn read(root: &Root) -> Fact<Vec<Sysctl>> {
-    let mut files = match root.list("etc/sysctl.d") {
-        Fact::Known(names) => names,
-        Fact::Absent => Vec::new(),
-        Fact::Unreadable(error) => return Fact::Unreadable(error),
-    };
-    files.retain(|name| name.ends_with(".conf"));
-    let mut paths: Vec<String> = files
-        .iter()
-        .map(|name| format!("etc/sysctl.d/{name}"))
-        .collect();
-    // systemd-sysctl reads /etc/sysctl.conf as 99-sysctl.conf, `sysctl --system` last.
-    paths.push("etc/sysctl.conf".to_owned());
-    let mut settings = Vec::new();
-    for path in paths {
-        match root.read(&path) {
-            Fact::Known(text) => settings.extend(parse(&text, &format!("/{path}"))),
-            Fact::Absent => {}
-            Fact::Unreadable(error) => return Fact::Unreadable(error),
-        }
-    }
-    Fact::Known(settings)
+    files::paths_in(root, "etc/sysctl.d", ".conf").and_then(|mut paths| {
+        // systemd-sysctl reads /etc/sysctl.conf as 99-sysctl.conf, `sysctl --system` last.
+        paths.push("etc/sysctl.conf".to_owned());
+        files::parse_each(root, paths, parse)
+    })
 }
 
 /// The settings of one file that bear on large pages. Comments and lines of another shape are

@@ -102,6 +102,7 @@ fn orders(root: &Root, folders: Vec<(PageSize, String)>, pmd: Option<PageSize>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::ThpUse;
 
     fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
         let dir = tempfile::tempdir().unwrap();
@@ -127,8 +128,8 @@ mod tests {
         let thp = read(&root, pmd_page(&root).get());
         let thp = thp.known().unwrap();
         assert_eq!(thp.orders.len(), 1);
-        assert_eq!(thp.orders[0].anon_in_force(thp), Some("always"));
-        assert_eq!(thp.orders[0].shmem_in_force(thp), Some("never"));
+        assert_eq!(thp.orders[0].in_force(thp, ThpUse::Private), Some("always"));
+        assert_eq!(thp.orders[0].in_force(thp, ThpUse::Shared), Some("never"));
     }
 
     #[test]
@@ -143,7 +144,10 @@ mod tests {
         let thp = thp.known().unwrap();
         assert!(thp.enabled.error().is_some());
         assert!(thp.defrag.is_absent());
-        assert_eq!(thp.orders[0].anon_in_force(thp), Some("madvise"));
+        assert_eq!(
+            thp.orders[0].in_force(thp, ThpUse::Private),
+            Some("madvise")
+        );
         assert!(thp.orders[0].shmem.is_absent());
     }
 

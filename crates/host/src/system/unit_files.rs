@@ -92,8 +92,8 @@ fn drop_ins(root: &Root, unit: &str, template: &str) -> Vec<String> {
     for folder in FOLDERS {
         for unit in [unit, template] {
             let folder = format!("{folder}/{unit}.d");
-            for name in root.list(&folder).known().into_iter().flatten() {
-                if name.ends_with(".conf") && !found.iter().any(|(seen, _)| seen == name) {
+            for name in root.list(&folder).or_default() {
+                if name.ends_with(".conf") && !found.iter().any(|(seen, _)| *seen == name) {
                     found.push((name.clone(), format!("{folder}/{name}")));
                 }
             }
@@ -106,12 +106,11 @@ fn drop_ins(root: &Root, unit: &str, template: &str) -> Vec<String> {
 /// The services that are started at boot: those that some target wants.
 pub fn enabled(root: &Root) -> Vec<String> {
     let folder = FOLDERS[0];
-    let targets = root.list(folder).known().cloned().unwrap_or_default();
+    let targets = root.list(folder).or_default();
     let mut units: Vec<String> = targets
         .iter()
         .filter(|name| name.ends_with(".wants"))
-        .flat_map(|name| root.list(format!("{folder}/{name}")).known().cloned())
-        .flatten()
+        .flat_map(|name| root.list(format!("{folder}/{name}")).or_default())
         .filter(|name| name.ends_with(".service"))
         .collect();
     units.sort();

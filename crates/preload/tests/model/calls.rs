@@ -53,6 +53,12 @@ pub unsafe fn mmap(address: usize, length: usize, protection: usize, flags: usiz
     start as isize
 }
 
+pub fn map_new(length: usize, protection: usize, how: usize) -> Option<usize> {
+    // SAFETY: a new mapping.
+    let at = unsafe { mmap(0, length, protection, how | flag::ANONYMOUS) };
+    (!failed(at)).then_some(at as usize)
+}
+
 /// # Safety
 ///
 /// As of the real one.

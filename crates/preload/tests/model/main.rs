@@ -95,24 +95,9 @@ mod sample {
     }
 }
 
-/// The heap, of which only is asked where it ends.
+/// The heap: nobody has left the pool.
 mod heap {
-    pub fn top() -> usize {
-        0
-    }
-
-    pub fn own() -> Option<(usize, usize)> {
-        Some((0, 0))
-    }
-}
-
-/// Forks: nobody has left the pool.
-mod fork {
     pub fn may_use_pools() -> bool {
         true
-    }
-
-    pub fn threads() -> Option<usize> {
-        Some(2)
     }
 }

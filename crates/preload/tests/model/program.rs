@@ -34,7 +34,7 @@ pub fn nobody_has(start: usize, length: usize, what: &str) {
     }
 }
 
-/// Memory as the library gets it in `hooks::private`.
+/// Memory as the library gets it in `private::map`.
 fn ask(length: usize, from_pool: bool) -> Option<usize> {
     if from_pool {
         return pool::cut(length);
@@ -96,7 +96,7 @@ fn one_step(whose: usize) {
                 give_back(start, length);
             }
         }
-        13 => judge::look(),
+        13 => judge::look(0),
         14 => RESIDENT.store(
             drawn(64) * state::settings().pmd,
             std::sync::atomic::Ordering::Relaxed,
@@ -128,7 +128,7 @@ fn forked() {
 
 /// In the child, where nobody holds the list: other threads wait outside of it.
 fn gets_its_own() -> bool {
-    judge::look();
+    judge::look(0);
     (1..40_usize).all(|pages| {
         let length = pages * 8 * state::settings().base;
         ask(length, false).is_some_and(|start| overlaps(start, length).is_none())

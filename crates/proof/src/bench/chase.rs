@@ -7,26 +7,20 @@
 //! the pages are read back again. Where the arms do not fit together, each is taken and returned
 //! within its turn.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use hugeleaf::MemoryError;
-use hugeleaf_host::{Host, Root};
-use hugeleaf_units::Bytes;
+use hugeleaf_host::{Held, Root};
+use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::{ChaseMemory, PageArm, Walk};
+use serde_json::json;
 
-use super::{
-    BenchEnding, BenchError, BenchEvent, Circumstances, Machine, Measured, Shortage,
-    is_unavailable, nothing,
-};
-use crate::rows::Results;
-use crate::subject::SizeHeld;
+use super::layout::{astray, held_by_folio};
+use super::measuring::Measuring;
+use super::{BenchError, BenchEvent, Machine, Shortage};
+use crate::rows::{ArmAbout, Chart, Layout, Place, Quantity, Results, Sample};
 
-mod look;
-mod rows;
-
-pub(in crate::bench) use look::held_by_folio;
-use look::{Seen, look};
+/// What it is made for.
+pub(in crate::bench) const READ: &str = "dependent read";
 
 /// Hops between two looks at the clock: many enough that the look does not count, few enough that a
 /// sample ends in time.
@@ -64,49 +58,6 @@ pub fn cache_line(root: &Root) -> Bytes {
     line.filter(|line| *line > 0).map_or(USUAL, Bytes)
 }
 
-/// What was measured.
-pub(super) type ChaseResult<'a> = Measured<'a, ChaseSettings, ChaseArm>;
-
-/// Pages of one size and kind.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct ChaseArm {
-    /// As the flag names it: `base`, `thp:2M`, `hugetlb:1G`.
-    pub label: String,
-    /// Their size.
-    pub page_bytes: u64,
-    /// `base`, `thp` or `hugetlb`.
-    pub kind: String,
-    /// What was measured, by working set, smallest first.
-    pub points: Vec<ChasePoint>,
-    /// Working sets that were unavailable.
-    pub shortage: Option<Shortage>,
-}
-
-/// One working set on one arm.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct ChasePoint {
-    /// The working set.
-    pub working_set_bytes: u64,
-    /// Nanoseconds a read, in the order they were taken.
-    pub samples: Vec<f64>,
-    /// The round of each sample.
-    pub rounds: Vec<usize>,
-    /// Reads of each sample.
-    pub hops: Vec<u64>,
-    /// When each sample began.
-    pub at_seconds: Vec<f64>,
-    /// The pages it was on, read back before the first sample.
-    pub pages_before: Vec<SizeHeld>,
-    /// And after the last one.
-    pub pages_after: Vec<SizeHeld>,
-    /// Whether it was seen to be on the pages of its arm, all of it, before and after.
-    pub verified: bool,
-    /// Why not.
-    pub note: Option<String>,
-    /// Whether memory was taken anew for each sample, because the arms did not fit together.
-    pub in_turn: bool,
-}
-
 /// Measures.
 ///
 /// # Errors
@@ -116,21 +67,6 @@ pub fn measure(
     machine: &Machine<'_>,
     progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<Results, BenchError> {
-    Ok(measured(settings, machine, progress)?.to_results())
-}
-
-pub(super) fn measured<'a>(
-    settings: &'a ChaseSettings,
-    machine: &Machine<'_>,
-    progress: &mut dyn FnMut(BenchEvent),
-) -> Result<ChaseResult<'a>, BenchError> {
-    let Machine {
-        root,
-        host,
-        circumstances,
-        stop,
-        ..
-    } = *machine;
     if let Some(large) = settings.sizes.iter().find(|size| **size > settings.most) {
         return Err(BenchError::TooLarge {
             what: "a working set".to_owned(),
@@ -138,241 +74,248 @@ pub(super) fn measured<'a>(
             most: settings.most,
         });
     }
-    let mut engine = Engine::new(settings, root, host, progress, stop);
-    let mut ending = BenchEnding::Done;
-    for size in &settings.sizes {
-        if engine.size(*size)? == Go::Stop {
-            ending = BenchEnding::Interrupted;
-            break;
+    let (line, sample) = (settings.line.get(), sample_time(settings));
+    let used = json!({
+        "rounds": settings.rounds, "for_seconds": settings.time.as_secs_f64(),
+        "sample_seconds": sample.as_secs_f64(), "line_bytes": line, "most_bytes": settings.most,
+    });
+    let mut run = Measuring::new("chase", (settings.seed, used), machine, progress);
+    let about = &mut run.results.experiment;
+    about.title =
+        "dependent random reads: the time of one, by working set and page size".to_owned();
+    about.how = format!(
+        "one cycle through every {line} bytes of the working set, in an order drawn from seed {}; {} rounds, the arms \
+         in a new order in each; {:.2} s a sample, after reading on without a clock",
+        settings.seed,
+        settings.rounds,
+        sample.as_secs_f64()
+    );
+    let by = |title| Chart::by("working_set_bytes", READ, title);
+    run.results.charts = vec![
+        by("Time of a read by working set"),
+        by("Time of a read over the first arm's").over_first(),
+    ];
+    for arm in &settings.arms {
+        for size in &settings.sizes {
+            run.expect(ArmAbout::of(*arm), place(*size), settings.rounds);
         }
     }
-    let duration = engine.began.elapsed();
-    let arms = engine.arms;
-    if arms.iter().all(|arm| arm.points.is_empty()) {
-        return Err(nothing(arms.iter().map(|arm| (&*arm.label, &arm.shortage))));
-    }
-    let about = (duration, ending);
-    let mut measured = Measured::new("chase", settings, arms, circumstances, about);
-    measured.caveats = caveats(&measured.arms, circumstances);
-    Ok(measured)
+    let went = (settings.sizes.iter()).try_for_each(|size| working_set(&mut run, settings, *size));
+    run.ended(went)?;
+    caveats(&mut run);
+    run.finish(&read())
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Go {
-    On,
-    Stop,
+fn read() -> Quantity {
+    Quantity::time(READ, "ns").main()
 }
 
-struct Engine<'a> {
-    settings: &'a ChaseSettings,
-    root: &'a Root,
-    host: &'a Host,
-    progress: &'a mut dyn FnMut(BenchEvent),
-    stop: &'a AtomicBool,
-    random: fastrand::Rng,
-    began: Instant,
-    sample: Duration,
-    arms: Vec<ChaseArm>,
-    done: u64,
-    of: u64,
+fn place(size: Bytes) -> Vec<Place> {
+    vec![Place::number("working_set_bytes", size.get())]
 }
 
 /// One arm at one working set, as far as it has come.
 struct Open {
-    arm: usize,
+    arm: PageArm,
     /// Its memory, where it is kept from round to round.
     walk: Option<Walk>,
     before: Option<Seen>,
     after: Option<Seen>,
-    point: ChasePoint,
 }
 
-impl<'a> Engine<'a> {
-    fn new(
-        settings: &'a ChaseSettings,
-        root: &'a Root,
-        host: &'a Host,
-        progress: &'a mut dyn FnMut(BenchEvent),
-        stop: &'a AtomicBool,
-    ) -> Engine<'a> {
-        let of = settings.sizes.len() * settings.arms.len() * settings.rounds;
-        let of = u32::try_from(of.max(1)).unwrap_or(u32::MAX);
-        Engine {
-            settings,
-            root,
-            host,
-            progress,
-            stop,
-            random: fastrand::Rng::with_seed(settings.seed),
-            began: Instant::now(),
-            sample: sample_time(settings),
-            arms: settings.arms.iter().map(|arm| empty_arm(*arm)).collect(),
-            done: 0,
-            of: of.into(),
-        }
-    }
-
-    fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    /// All arms at one working set.
-    fn size(&mut self, size: Bytes) -> Result<Go, BenchError> {
-        (self.progress)(BenchEvent::Taking(size.to_string()));
-        let together = self.fits_together(size);
-        let mut open = Vec::new();
-        for arm in 0..self.settings.arms.len() {
-            if self.stopped() {
-                return Ok(Go::Stop);
-            }
-            let walk = match self.take(arm, size)? {
-                Some(walk) => walk,
-                None => {
-                    self.done += self.settings.rounds as u64;
-                    continue;
-                }
-            };
-            let before = Some(look(
-                walk.memory(),
-                self.settings.arms[arm],
-                size,
-                (self.root, self.host),
-            )?);
-            open.push(Open {
-                arm,
-                walk: together.then_some(walk),
-                before,
-                after: None,
-                point: empty_point(size, !together),
-            });
-        }
-        let go = self.rounds(size, &mut open)?;
-        for mut one in open {
-            if let Some(walk) = one.walk.take() {
-                let arm = self.settings.arms[one.arm];
-                one.after = Some(look(walk.memory(), arm, size, (self.root, self.host))?);
-            }
-            self.close(one);
-        }
-        Ok(go)
-    }
-
-    /// Whether memory of all arms may be held at a time; what is in a pool is taken from nobody.
-    fn fits_together(&self, size: Bytes) -> bool {
-        let ordinary = self.settings.arms.iter();
-        let ordinary = ordinary.filter(|arm| arm.kind != hugeleaf_units::PageKind::Hugetlb);
-        let needed: Bytes = ordinary.filter_map(|arm| arm.whole(size)).sum();
-        needed <= self.settings.most
-    }
-
-    /// Memory of an arm with a path through it; `None` where it is unavailable, which is noted.
-    fn take(&mut self, arm: usize, size: Bytes) -> Result<Option<Walk>, BenchError> {
-        let pages = self.settings.arms[arm];
-        let seed = self.random.u64(..);
-        match ChaseMemory::take(pages, size, self.host) {
-            Ok(memory) => Ok(Some(Walk::lay(memory, size, self.settings.line, seed))),
-            Err(error) if is_unavailable(&error) => {
-                self.shortage(arm, size, &error);
-                Ok(None)
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn shortage(&mut self, arm: usize, size: Bytes, error: &MemoryError) {
-        if self.arms[arm].shortage.is_none() {
-            (self.progress)(BenchEvent::Unavailable {
-                arm: self.settings.arms[arm].to_string(),
-                reason: error.to_string(),
-            });
-        }
-        Shortage::join(&mut self.arms[arm].shortage, size, error);
-    }
-
-    fn rounds(&mut self, size: Bytes, open: &mut [Open]) -> Result<Go, BenchError> {
-        for round in 0..self.settings.rounds {
-            let mut order: Vec<usize> = (0..open.len()).collect();
-            self.random.shuffle(&mut order);
-            for at in order {
-                if self.stopped() {
-                    return Ok(Go::Stop);
-                }
-                let one = &mut open[at];
-                let what = format!("{size} on {}", self.arms[one.arm].label);
-                let (done, of) = (self.done, self.of);
-                (self.progress)(BenchEvent::At { done, of, what });
-                self.one_sample(size, round, one)?;
-                self.done += 1;
-            }
-        }
-        Ok(Go::On)
-    }
-
-    fn one_sample(&mut self, size: Bytes, round: usize, one: &mut Open) -> Result<(), BenchError> {
-        if let Some(walk) = &mut one.walk {
-            self.measure(walk, round, &mut one.point);
-            return Ok(());
-        }
-        let Some(mut walk) = self.take(one.arm, size)? else {
-            return Ok(());
+/// All arms at one working set.
+fn working_set(
+    run: &mut Measuring<'_>,
+    settings: &ChaseSettings,
+    size: Bytes,
+) -> Result<(), BenchError> {
+    run.taking(size);
+    let machine = run.machine;
+    let together = fits_together(settings, size);
+    let mut open = Vec::new();
+    for arm in settings.arms.iter().copied() {
+        run.go_on()?;
+        let Some(walk) = take(run, settings, arm, size)? else {
+            run.skip(settings.rounds);
+            continue;
         };
-        let arm = self.settings.arms[one.arm];
-        let before = look(walk.memory(), arm, size, (self.root, self.host))?;
-        one.before = Some(Seen::worse(one.before.take(), before));
-        self.measure(&mut walk, round, &mut one.point);
-        let after = look(walk.memory(), arm, size, (self.root, self.host))?;
-        one.after = Some(Seen::worse(one.after.take(), after));
-        Ok(())
+        open.push(Open {
+            arm,
+            before: Some(look(walk.memory(), arm, size, machine)?),
+            after: None,
+            walk: together.then_some(walk),
+        });
     }
-
-    /// One sample: reads on without a clock once around, or for a while, then by the clock.
-    fn measure(&self, walk: &mut Walk, round: usize, point: &mut ChasePoint) {
-        let mut left = walk.lines();
-        let began = Instant::now();
-        while left > 0 && began.elapsed() < self.sample * WARM_AT_MOST && !self.stopped() {
-            let hops = left.min(HOPS_A_LOOK);
-            walk.go(hops);
-            left -= hops;
+    let all: Vec<usize> = (0..open.len()).collect();
+    let went = run.rounds(settings.rounds, &all, |run, round, at| {
+        run.step(format!("{size} on {}", open[at].arm));
+        one_sample(run, settings, size, round, &mut open[at])
+    });
+    for mut one in open {
+        if let Some(walk) = &one.walk {
+            one.after = Some(look(walk.memory(), one.arm, size, machine)?);
         }
-        let at = self.began.elapsed();
-        let began = Instant::now();
-        let mut hops = 0u64;
-        let elapsed = loop {
-            walk.go(HOPS_A_LOOK);
-            hops += HOPS_A_LOOK;
-            let elapsed = began.elapsed();
-            if elapsed >= self.sample {
-                break elapsed;
-            }
-            // A part of a sample is none: the round is left without it.
-            if self.stopped() {
-                return;
-            }
-        };
-        #[allow(clippy::cast_precision_loss)]
-        let nanoseconds = elapsed.as_secs_f64() * 1e9 / hops as f64;
-        point.samples.push(nanoseconds);
-        point.rounds.push(round);
-        point.hops.push(hops);
-        point.at_seconds.push(at.as_secs_f64());
+        close(&mut run.results, size, one, together);
     }
+    went
+}
 
-    /// Adds a point to the result.
-    fn close(&mut self, one: Open) {
-        let mut point = one.point;
-        if point.samples.is_empty() {
+/// Whether memory of all arms may be held at a time; what is in a pool is taken from nobody.
+fn fits_together(settings: &ChaseSettings, size: Bytes) -> bool {
+    let ordinary = settings.arms.iter();
+    let ordinary = ordinary.filter(|arm| arm.kind != PageKind::Hugetlb);
+    let needed: Bytes = ordinary.filter_map(|arm| arm.whole(size)).sum();
+    needed <= settings.most
+}
+
+/// Memory of an arm with a path through it; `None` where it is unavailable, which is noted.
+fn take(
+    run: &mut Measuring<'_>,
+    settings: &ChaseSettings,
+    arm: PageArm,
+    size: Bytes,
+) -> Result<Option<Walk>, BenchError> {
+    let seed = run.random.u64(..);
+    match ChaseMemory::take(arm, size, run.machine.host) {
+        Ok(memory) => Ok(Some(Walk::lay(memory, size, settings.line, seed))),
+        Err(error) => {
+            let shortage = Shortage::of(size, error)?;
+            run.lacks(&arm.to_string(), &[], &shortage);
+            Ok(None)
+        }
+    }
+}
+
+fn one_sample(
+    run: &mut Measuring<'_>,
+    settings: &ChaseSettings,
+    size: Bytes,
+    round: usize,
+    one: &mut Open,
+) -> Result<(), BenchError> {
+    if let Some(walk) = &mut one.walk {
+        measure_one(run, sample_time(settings), walk, (round, one.arm, size));
+        return Ok(());
+    }
+    let Some(mut walk) = take(run, settings, one.arm, size)? else {
+        return Ok(());
+    };
+    let before = look(walk.memory(), one.arm, size, run.machine)?;
+    one.before = Some(Seen::worse(one.before.take(), before));
+    measure_one(
+        run,
+        sample_time(settings),
+        &mut walk,
+        (round, one.arm, size),
+    );
+    let after = look(walk.memory(), one.arm, size, run.machine)?;
+    one.after = Some(Seen::worse(one.after.take(), after));
+    Ok(())
+}
+
+/// One sample: reads on without a clock once around, or for a while, then by the clock.
+fn measure_one(
+    run: &mut Measuring<'_>,
+    time: Duration,
+    walk: &mut Walk,
+    (round, arm, size): (usize, PageArm, Bytes),
+) {
+    let mut left = walk.lines();
+    let began = Instant::now();
+    while left > 0 && began.elapsed() < time * WARM_AT_MOST && run.go_on().is_ok() {
+        let hops = left.min(HOPS_A_LOOK);
+        walk.go(hops);
+        left -= hops;
+    }
+    let at_seconds = Some(run.seconds());
+    let began = Instant::now();
+    let mut hops = 0u64;
+    let elapsed = loop {
+        walk.go(HOPS_A_LOOK);
+        hops += HOPS_A_LOOK;
+        let elapsed = began.elapsed();
+        if elapsed >= time {
+            break elapsed;
+        }
+        // A part of a sample is none: the round is left without it.
+        if run.go_on().is_err() {
             return;
         }
-        let seen = [one.before, one.after];
-        let [before, after] = seen.map(Option::unwrap_or_default);
-        point.verified = before.verified && after.verified;
-        point.note = match (before.note, after.note) {
-            (None, Some(note)) => Some(format!("afterwards {note}")),
-            (note, _) => note,
-        };
-        point.pages_before = before.pages;
-        point.pages_after = after.pages;
-        self.arms[one.arm].points.push(point);
+    };
+    #[allow(clippy::cast_precision_loss)] // reads of a sample are far below 2^52
+    let hops = hops as f64;
+    let nanoseconds = Sample {
+        at_seconds,
+        ..Sample::of(round, elapsed.as_secs_f64() * 1e9 / hops)
+    };
+    let (arm, at, reads) = (arm.to_string(), place(size), Quantity::plain("reads", ""));
+    run.results.add(&arm, &at, read(), nanoseconds);
+    run.results.add(&arm, &at, reads, Sample::of(round, hops));
+}
+
+/// Says of a point which pages it was on.
+fn close(results: &mut Results, size: Bytes, one: Open, together: bool) {
+    let (arm, at) = (one.arm.to_string(), place(size));
+    let mut rows = results.rows.iter_mut();
+    let Some(row) = rows.find(|row| row.arm == arm && row.at == at && row.quantity.main) else {
+        return;
+    };
+    let [before, after] = [one.before, one.after].map(Option::unwrap_or_default);
+    row.doubtful = before.note.is_some() || after.note.is_some();
+    row.note = match (before.note, after.note) {
+        (None, Some(note)) => Some(format!("afterwards {note}")),
+        (note, _) => note,
+    };
+    for (when, pages) in [("before", before.pages), ("after", after.pages)] {
+        results.layouts.push(Layout {
+            note: (!together).then(|| "memory was taken anew for each sample".to_owned()),
+            ..Layout::new(&arm, &at, when, pages)
+        });
+    }
+}
+
+/// What was seen.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Seen {
+    pages: Vec<Held>,
+    /// Why it is not as it should be.
+    note: Option<String>,
+}
+
+impl Seen {
+    /// The first of two that is not as it should be; else the later one.
+    fn worse(before: Option<Seen>, now: Seen) -> Seen {
+        before.filter(|seen| seen.note.is_some()).unwrap_or(now)
+    }
+}
+
+/// Reads back which pages the first `length` bytes are on, and holds them against the arm.
+fn look(
+    memory: &ChaseMemory,
+    arm: PageArm,
+    length: Bytes,
+    machine: &Machine<'_>,
+) -> Result<Seen, BenchError> {
+    let pages = match memory.pages(length)? {
+        Some(pages) => Ok(pages),
+        None => held_by_folio(memory.range(), machine),
+    };
+    Ok(match pages {
+        Ok(pages) => judge(pages, arm, length, memory),
+        Err(reason) => Seen {
+            pages: Vec::new(),
+            note: Some(reason),
+        },
+    })
+}
+
+fn judge(pages: Vec<Held>, arm: PageArm, length: Bytes, memory: &ChaseMemory) -> Seen {
+    // Memory is whole pages, so there may be more of it than the working set.
+    let astray = astray(&pages, arm, Held::total(&pages).max(length));
+    let why = || memory.why().map_or_else(String::new, |w| format!(": {w}"));
+    Seen {
+        note: astray.map(|astray| astray + &why()),
+        pages,
     }
 }
 
@@ -383,63 +326,34 @@ fn sample_time(settings: &ChaseSettings) -> Duration {
     (settings.time / samples).max(SHORTEST)
 }
 
-fn empty_arm(arm: PageArm) -> ChaseArm {
-    ChaseArm {
-        label: arm.to_string(),
-        page_bytes: arm.size.bytes().get(),
-        kind: arm.kind.to_string(),
-        points: Vec::new(),
-        shortage: None,
-    }
-}
-
-fn empty_point(size: Bytes, in_turn: bool) -> ChasePoint {
-    ChasePoint {
-        working_set_bytes: size.get(),
-        samples: Vec::new(),
-        rounds: Vec::new(),
-        hops: Vec::new(),
-        at_seconds: Vec::new(),
-        pages_before: Vec::new(),
-        pages_after: Vec::new(),
-        verified: false,
-        note: None,
-        in_turn,
-    }
-}
-
-fn caveats(arms: &[ChaseArm], circumstances: &Circumstances) -> Vec<String> {
-    let points = || arms.iter().flat_map(|arm| &arm.points);
-    let mut caveats = Vec::new();
-    if circumstances.host.is_virtual == Some(true) {
-        caveats.push(
-            "This is a virtual machine: what a page of the guest gains depends on the pages of the \
-             machine below, which cannot be seen from here."
-                .to_owned(),
-        );
-    }
-    if points().any(|p| !p.verified) {
-        caveats.push("Points marked ? were not seen to be on the pages of their arm.".to_owned());
-    }
-    if points().any(|p| p.in_turn) {
-        caveats.push(
+fn caveats(run: &mut Measuring<'_>) {
+    run.on_a_virtual_machine(
+        "what a page of the guest gains depends on the pages of the machine below, which cannot be \
+         seen from here.",
+    );
+    run.explain_doubts();
+    let (host, results) = (run.machine.host, &mut run.results);
+    if results.layouts.iter().any(|layout| layout.note.is_some()) {
+        results.caveats.push(
             "The largest working sets did not fit into memory together: each arm took its memory \
              anew for every sample."
                 .to_owned(),
         );
     }
-    let base = circumstances.host.base_page_bytes;
-    let large = circumstances.host.large_page_bytes.unwrap_or(u64::MAX);
-    let small = |arm: &&ChaseArm| arm.kind == "thp" && arm.page_bytes < large;
-    if arms.iter().filter(small).any(|arm| !arm.points.is_empty()) {
-        caveats.push(format!(
-            "Transparent huge pages below {} are mapped in entries of {}: what they gain comes from \
-             contiguity, on processors that join such entries.",
-            Bytes(large),
-            Bytes(base)
+    let Some(large) = host.pmd_page.get() else {
+        return;
+    };
+    let is_small = |arm: &&ArmAbout| {
+        arm.kind == Some(PageKind::Thp) && arm.page_bytes.is_some_and(|size| size < large)
+    };
+    let has_rows = |arm: &ArmAbout| results.rows.iter().any(|row| row.arm == arm.name);
+    if results.arms.iter().filter(is_small).any(has_rows) {
+        results.caveats.push(format!(
+            "Transparent huge pages below {large} are mapped in entries of {}: what they gain comes \
+             from contiguity, on processors that join such entries.",
+            host.base_page
         ));
     }
-    caveats
 }
 
 #[cfg(test)]

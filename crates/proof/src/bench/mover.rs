@@ -9,30 +9,85 @@
 //! Memory that is locked part by part loses its large mappings where it is transparent; so that
 //! mode has data spaces of its own, and their layout is read back before and after.
 
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hugeleaf_host::{Host, Root};
+use hugeleaf_host::Host;
 use hugeleaf_sys::may_lock;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::mover::{
-    Devices, Edge, Load, Mode, Moved, MoverError, Place, Wanted, bare, run, verify,
+    Devices, Edge, IoMemory, IoPages, Load, Mode, Moved, MoverError, Place as DevicePlace, Wanted,
+    bare, run as move_blocks, verify,
 };
+use serde_json::{Value as Json, json};
 
-use super::processors::ProcessorTimes;
-use super::spaces::{Space, Take, needs_own};
-use super::{BenchEnding, BenchError, BenchEvent, Machine, Measured, nothing};
-use crate::rows::Results;
+use super::measuring::Measuring;
+use super::processors::{Seconds, processors, since};
+use super::spaces::{Arms, Take};
+use super::{BenchError, BenchEvent, Machine};
+use crate::rows::{ArmAbout, Kind, Quantity, Results, Sample};
 
-mod layout;
-mod result;
 mod rows;
-mod settings;
 mod streams;
 
-pub(in crate::bench) use layout::{PhysicalLayout, add_looks, look};
-use result::{MoverArm, MoverResult};
-pub use settings::MoverSettings;
+use rows::{main, of_run, rate};
+use streams::{ENOUGH, Search, worst};
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct MoverSettings {
+    /// How buffers are handed to devices.
+    pub modes: Vec<Mode>,
+    /// The layout of data spaces; the first is what the others are compared with.
+    pub pages: Vec<IoPages>,
+    /// Where the devices are, and how many of them.
+    pub places: Vec<DevicePlace>,
+    /// How many devices to read from.
+    pub readers: usize,
+    /// How many to write to.
+    pub writers: usize,
+    /// How long each device is.
+    pub each: Bytes,
+    /// Length of a block.
+    pub block: Bytes,
+    /// Length of a data space.
+    pub space: Bytes,
+    /// Transfers under way a thread, in modes that go through a ring.
+    pub depth: usize,
+    /// Samples an arm.
+    pub rounds: usize,
+    /// How long a sample is.
+    pub sample: Duration,
+    /// How many writers at this many bytes a second is available, where asked.
+    pub rate: Option<Bytes>,
+    /// The most of them to try.
+    pub most_streams: usize,
+    /// Whether devices that are there may be written over.
+    pub overwrite: bool,
+    /// What orders and contents are drawn from.
+    pub seed: u64,
+    /// The most ordinary memory to take.
+    pub most: Bytes,
+}
+
+impl MoverSettings {
+    /// Devices to write to that have to be there.
+    fn targets(&self) -> usize {
+        match self.rate {
+            Some(_) => self.writers.max(self.most_streams),
+            None => self.writers,
+        }
+    }
+
+    /// Threads that move blocks at a time.
+    fn threads(&self) -> usize {
+        self.readers + self.targets()
+    }
+
+    /// How long a run goes before it is measured.
+    fn warm(&self) -> Duration {
+        (self.sample / 5).max(Duration::from_millis(20))
+    }
+}
 
 /// Measures.
 ///
@@ -43,82 +98,103 @@ pub fn measure(
     machine: &Machine<'_>,
     progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<Results, BenchError> {
-    Ok(measured(settings, machine, progress)?.to_results())
-}
-
-fn measured<'a>(
-    settings: &'a MoverSettings,
-    machine: &Machine<'_>,
-    progress: &mut dyn FnMut(BenchEvent),
-) -> Result<MoverResult<'a>, BenchError> {
-    let Machine {
-        root,
-        host,
-        circumstances,
-        stop,
-        ..
-    } = *machine;
-    check_room(settings, host)?;
-    check_memlock(settings)?;
-    let began = Instant::now();
-    let mut engine = Engine {
-        settings,
-        root,
-        host,
-        progress,
-        stop,
-        random: fastrand::Rng::with_seed(settings.seed),
-        began,
-        arms: result::empty_arms(settings),
-        spaces: Vec::new(),
-        bare: Vec::new(),
-        done: 0,
+    let s = settings;
+    let take = Take {
+        ways: &s.modes,
+        pages: &s.pages,
+        locks: |mode| mode == Mode::Lock,
+        place: "mode",
+        space: s.space,
+        block: s.block,
+        seed: s.seed,
+        called: "a data space",
     };
-    engine.take_spaces()?;
-    if engine.spaces.is_empty() {
-        return Err(nothing(
-            engine.arms.iter().map(|arm| (&*arm.label, &arm.shortage)),
+    check_room(s, take.ordinary(machine.host))?;
+    check_memlock(s)?;
+    let used = json!({
+        "readers": s.readers, "writers": s.writers, "devices": [], "device_bytes": s.each, "block_bytes": s.block,
+        "space_bytes": s.space, "depth": s.depth, "rounds": s.rounds, "sample_seconds": s.sample.as_secs_f64(),
+    });
+    let mut run = Measuring::new("mover", (s.seed, used), machine, progress);
+    let arms = take.take(&mut run)?;
+    let samples = s.rounds + if s.rate.is_some() { streams::ROUNDS } else { 0 };
+    for arm in &arms.all {
+        run.expect(ArmAbout::named(&arm.label), arm.at.clone(), samples);
+    }
+    if arms.available().is_empty() {
+        return run.finish(&main());
+    }
+    run.taking("devices");
+    let wanted = Wanted {
+        places: s.places.clone(),
+        sources: s.readers,
+        targets: s.targets(),
+        each: s.each,
+        block: s.block,
+        overwrite: s.overwrite,
+        seed: s.seed,
+    };
+    let mut mover = Mover {
+        settings,
+        devices: Devices::make(&wanted, machine.host, machine.stop)?,
+        arms,
+    };
+    about(s, &mover.devices.places, &mut run.results);
+    let went = mover.all(&mut run);
+    run.ended(went)?;
+    mover.arms.look_again(&mut run)?;
+    run.results.remarks = rows::remarks(&s.modes, &run.results);
+    if let Some(rate) = s
+        .rate
+        .filter(|_| run.results.settings.contains_key("streams"))
+    {
+        run.results.remarks.push(format!(
+            "writers that keep up: each at {rate} a second, to a device of its own; {} at most were tried",
+            mover.devices.targets.len()
         ));
     }
-    (engine.progress)(BenchEvent::Taking("devices".to_owned()));
-    let devices = Devices::make(&engine.wanted(), host, stop)?;
-    let ending = match engine.all(&devices) {
-        Ok(()) => BenchEnding::Done,
-        Err(BenchError::Mover(MoverError::Stopped)) => BenchEnding::Interrupted,
-        Err(error) => return Err(error),
-    };
-    engine.look_again()?;
-    let (arms, bare) = (engine.arms, engine.bare);
-    if arms.iter().all(|arm| arm.samples.is_empty()) {
-        return Err(BenchError::Stopped);
-    }
-    let about = (began.elapsed(), ending);
-    let mut measured = Measured::new("mover", settings, arms, circumstances, about);
-    measured.caveats = result::caveats(&measured.arms, circumstances);
-    Ok(MoverResult {
-        devices: devices.places,
-        bare,
-        measured,
-    })
+    caveats(&mut run);
+    run.finish(&main())
+}
+
+/// What the figures are, how they are taken, and what is drawn of them.
+fn about(s: &MoverSettings, devices: &[String], results: &mut Results) {
+    results.experiment.title = format!(
+        "a backup server's data path: readers {}, writers {}, on {}; blocks of {}, each checked; read and written \
+         together",
+        s.readers,
+        s.writers,
+        devices.join(", "),
+        s.block
+    );
+    results.experiment.how = format!(
+        "buffers are slots of one data space of {}, taken in turn; each device has {}; {} rounds of {:.2} s, the \
+         arms in a new order in each, drawn from seed {}; what was written is read back after each sample; through a \
+         ring {} transfers under way a thread, else one",
+        s.space,
+        s.each,
+        s.rounds,
+        s.sample.as_secs_f64(),
+        s.seed,
+        s.depth
+    );
+    let devices = devices.to_vec().into();
+    results.settings.insert("devices".to_owned(), devices);
+    results.charts = rows::charts();
 }
 
 /// Refuses what would take more memory than it may.
-fn check_room(settings: &MoverSettings, host: &Host) -> Result<(), BenchError> {
-    let lock = settings.modes.contains(&Mode::Lock);
-    let other = settings.modes.iter().any(|mode| *mode != Mode::Lock);
-    let spaces = u64::from(lock) + u64::from(other);
-    let mut asked = Bytes::ZERO;
-    for pages in settings.pages.iter().filter(|pages| !pages.is_pool()) {
-        let whole = pages.whole(settings.space, host).unwrap_or(settings.space);
-        asked += Bytes(whole.get().saturating_mul(spaces));
-    }
-    let devices = settings
-        .each
-        .get()
-        .saturating_mul(settings.threads() as u64);
-    if settings.places.contains(&Place::Memory) {
-        asked += Bytes(devices);
-    }
+fn check_room(settings: &MoverSettings, spaces: Bytes) -> Result<(), BenchError> {
+    let devices = match settings.places.contains(&DevicePlace::Memory) {
+        true => Bytes(
+            settings
+                .each
+                .get()
+                .saturating_mul(settings.threads() as u64),
+        ),
+        false => Bytes::ZERO,
+    };
+    let asked = spaces + devices;
     if asked <= settings.most {
         return Ok(());
     }
@@ -149,97 +225,57 @@ fn check_memlock(settings: &MoverSettings) -> Result<(), BenchError> {
     Ok(())
 }
 
-struct Engine<'a> {
+struct Mover<'a> {
     settings: &'a MoverSettings,
-    root: &'a Root,
-    host: &'a Host,
-    progress: &'a mut dyn FnMut(BenchEvent),
-    stop: &'a AtomicBool,
-    random: fastrand::Rng,
-    began: Instant,
-    arms: Vec<MoverArm>,
-    spaces: Vec<Space>,
-    bare: Vec<f64>,
-    done: u64,
+    devices: Devices,
+    arms: Arms<Mode>,
 }
 
-impl Engine<'_> {
-    fn wanted(&self) -> Wanted {
-        let s = self.settings;
-        Wanted {
-            places: s.places.clone(),
-            sources: s.readers,
-            targets: s.targets(),
-            each: s.each,
-            block: s.block,
-            overwrite: s.overwrite,
-            seed: s.seed,
-        }
-    }
-
-    /// Takes the data spaces.
-    fn take_spaces(&mut self) -> Result<(), BenchError> {
-        let s = self.settings;
-        let locks: Vec<bool> = s.modes.iter().map(|mode| *mode == Mode::Lock).collect();
-        let take = Take {
-            pages: &s.pages,
-            locks: &locks,
-            space: s.space,
-            block: s.block,
-            seed: s.seed,
-            host: self.host,
-            root: self.root,
-            called: "a data space",
-        };
-        let arms = &mut self.arms;
-        self.spaces = take.all(self.progress, self.stop, |label, why| {
-            for arm in arms.iter_mut().filter(|arm| arm.label == label) {
-                arm.shortage = Some(why.clone());
-            }
-        })?;
-        Ok(())
-    }
-
+impl Mover<'_> {
     /// All rounds, then the streams, with what the devices do by themselves before and after.
-    fn all(&mut self, devices: &Devices) -> Result<(), BenchError> {
-        let plan = self.plan();
-        let of = (self.settings.rounds * plan.len()) as u64;
-        self.bare(devices)?;
-        for round in 0..self.settings.rounds {
-            let mut order = plan.clone();
-            self.random.shuffle(&mut order);
-            for (arm, space) in order {
-                (self.progress)(BenchEvent::At {
-                    done: self.done,
-                    of,
-                    what: format!("{} on {}", self.arms[arm].mode, self.arms[arm].label),
-                });
-                self.sample(round, arm, space, devices)?;
-                self.done += 1;
-            }
-        }
-        self.bare(devices)?;
-        if let Some(rate) = self.settings.rate {
-            self.streams(rate, &plan, devices)?;
-        }
-        Ok(())
+    fn all(&mut self, run: &mut Measuring<'_>) -> Result<(), BenchError> {
+        let available = self.arms.available();
+        self.bare(run)?;
+        run.rounds(self.settings.rounds, &available, |run, round, of| {
+            let arm = &self.arms.all[of.0];
+            run.step(format!("{} on {}", arm.way, arm.label));
+            self.sample(run, round, of)
+        })?;
+        self.bare(run)?;
+        let Some(rate) = self.settings.rate else {
+            return Ok(());
+        };
+        let mut steps = vec![Vec::new(); self.arms.all.len()];
+        let went = run.rounds(streams::ROUNDS, &available, |run, _, of| {
+            let arm = &self.arms.all[of.0];
+            run.step(format!("streams of {rate}, {} on {}", arm.way, arm.label));
+            self.streams(run, rate, of, &mut steps[of.0])
+        });
+        let tried = self
+            .arms
+            .all
+            .iter()
+            .zip(steps)
+            .filter(|(_, steps)| !steps.is_empty());
+        let tried = tried.map(|(arm, steps)| {
+            json!({
+                "arm": arm.label, "mode": arm.way.name(), "rate_bytes": rate,
+                "most_tried": self.devices.targets.len(), "steps": steps,
+            })
+        });
+        run.results
+            .settings
+            .insert("streams".to_owned(), tried.collect());
+        went
     }
 
-    /// The arms that are available, each with its data space.
-    fn plan(&self) -> Vec<(usize, usize)> {
-        let mut plan = Vec::new();
-        for (at, arm) in self.arms.iter().enumerate() {
-            let space = self.spaces.iter().position(|space| {
-                space.pages.to_string() == arm.label
-                    && space.locked == needs_own(arm.mode_as_asked() == Mode::Lock, space.pages)
-            });
-            plan.extend(space.map(|space| (at, space)));
-        }
-        plan
-    }
-
-    fn load<'d>(&self, mode: Mode, devices: &'d Devices, targets: usize) -> Load<'d> {
-        let s = self.settings;
+    fn load<'d>(
+        devices: &'d Devices,
+        s: &MoverSettings,
+        mode: Mode,
+        targets: usize,
+        host: &Host,
+    ) -> Load<'d> {
         Load {
             mode,
             depth: s.depth,
@@ -249,71 +285,113 @@ impl Engine<'_> {
             targets: &devices.targets[..targets.min(devices.targets.len())],
             warm: s.warm(),
             time: s.sample,
-            base: self.host.base_page,
+            base: host.base_page,
         }
     }
 
-    fn bare(&mut self, devices: &Devices) -> Result<(), BenchError> {
+    /// The devices without a data path: the same threads and transfers from large pages, nothing checked and nothing
+    /// handed on.
+    fn bare(&mut self, run: &mut Measuring<'_>) -> Result<(), BenchError> {
         /// More does not tell more, and is not what was asked for.
         const LONGEST: Duration = Duration::from_secs(1);
-        let mut load = self.load(Mode::Direct, devices, self.settings.writers);
+        let s = self.settings;
+        let mut load = Mover::load(&self.devices, s, Mode::Direct, s.writers, run.machine.host);
         load.time = load.time.min(LONGEST);
-        // The last is the one with the largest pages.
-        let whole = self.spaces.iter().rposition(|space| !space.locked);
-        let at = whole.unwrap_or(self.spaces.len().saturating_sub(1));
-        let Some(space) = self.spaces.get_mut(at) else {
-            return Ok(());
-        };
-        let (moved, time) = bare(&mut space.memory, &load, self.stop)?;
-        self.bare.push(result::rate(moved, time));
+        if let Some(memory) = self.arms.largest() {
+            let (moved, time) = bare(memory, &load, run.machine.stop)?;
+            rows::add_bare(&mut run.results, rate(moved, time));
+        }
         Ok(())
     }
 
     fn sample(
         &mut self,
+        run: &mut Measuring<'_>,
         round: usize,
-        arm: usize,
-        space: usize,
-        devices: &Devices,
+        (arm, space): (usize, usize),
     ) -> Result<(), BenchError> {
-        let mode = self.arms[arm].mode_as_asked();
-        let load = self.load(mode, devices, self.settings.writers);
-        let at = self.began.elapsed().as_secs_f64();
-        let (moved, host) = self.run(space, &load)?;
-        let sample = result::sample(round, at, &moved, host);
-        self.arms[arm].samples.push(sample.mib_per_second);
-        self.arms[arm].raw.push(sample);
-        Ok(())
-    }
-
-    /// One run, and what it wrote read back.
-    fn run(
-        &mut self,
-        space: usize,
-        load: &Load<'_>,
-    ) -> Result<(Moved, Option<ProcessorTimes>), BenchError> {
-        let memory = &mut self.spaces[space].memory;
-        let root = self.root;
-        let (mut begin, mut end) = (None, None);
-        let mut edge = |edge: Edge| match edge {
-            Edge::Begin => begin = ProcessorTimes::read(root),
-            Edge::End => end = ProcessorTimes::read(root),
-        };
-        let moved = run(memory, load, self.stop, &mut edge)?;
-        verify(memory, load.targets, load.block)?;
-        let host = begin.zip(end).map(|(begin, end)| end.since(begin));
-        Ok((moved, host))
-    }
-
-    /// The layout of the data spaces at the end.
-    fn look_again(&mut self) -> Result<(), BenchError> {
-        for (arm, space) in self.plan() {
-            let space = &self.spaces[space];
-            let block = self.settings.block;
-            let after = layout::look(&space.memory, block, self.root, self.host)?;
-            self.arms[arm].before = Some(space.before.clone());
-            self.arms[arm].after = Some(after);
+        let (s, arm, host) = (self.settings, &self.arms.all[arm], run.machine.host);
+        let load = Mover::load(&self.devices, s, arm.way, s.writers, host);
+        let at_seconds = Some(run.seconds());
+        let (label, at) = (arm.label.clone(), arm.at.clone());
+        let (moved, processors) = one_run(self.arms.memory(space), &load, run.machine)?;
+        for (quantity, value) in of_run(&moved, processors) {
+            let sample = Sample {
+                at_seconds,
+                ..Sample::of(round, value)
+            };
+            run.results.add(&label, &at, quantity, sample);
         }
         Ok(())
+    }
+
+    /// Looks for the number of streams of an arm.
+    fn streams(
+        &mut self,
+        run: &mut Measuring<'_>,
+        rate: Bytes,
+        (arm, space): (usize, usize),
+        steps: &mut Vec<Json>,
+    ) -> Result<(), BenchError> {
+        let (s, arm, host) = (self.settings, &self.arms.all[arm], run.machine.host);
+        let (mode, label, at) = (arm.way, arm.label.clone(), arm.at.clone());
+        let guess = rows::written_over(&run.results, (&label, &at), rate);
+        let mut search = Search::new(guess, self.devices.targets.len());
+        let mut tried = Vec::new();
+        while let Some(count) = search.next() {
+            let load = Load {
+                rate: Some(rate),
+                ..Mover::load(&self.devices, s, mode, count, host)
+            };
+            let (moved, _) = one_run(self.arms.memory(space), &load, run.machine)?;
+            let worst = worst(&moved, rate, load.block);
+            search.saw(count, worst >= ENOUGH);
+            tried.push(json!({
+                "streams": count, "worst_share": worst, "sustained": worst >= ENOUGH,
+            }));
+        }
+        steps.push(tried.into());
+        let kept_up = Quantity {
+            kind: Kind::Amount,
+            ..Quantity::rate("writers that keep up", "")
+        };
+        #[allow(clippy::cast_precision_loss)] // streams are few
+        let best = Sample::from(search.best() as f64);
+        run.results.add(&label, &at, kept_up, best);
+        Ok(())
+    }
+}
+
+/// One run, and what it wrote read back.
+fn one_run(
+    memory: &mut IoMemory,
+    load: &Load<'_>,
+    machine: &Machine<'_>,
+) -> Result<(Moved, Option<Seconds>), BenchError> {
+    let (mut begin, mut end) = (None, None);
+    let mut edge = |edge: Edge| match edge {
+        Edge::Begin => begin = processors(machine.root),
+        Edge::End => end = processors(machine.root),
+    };
+    let moved = move_blocks(memory, load, machine.stop, &mut edge)?;
+    verify(memory, load.targets, load.block)?;
+    let host = begin.zip(end).map(|(begin, end)| since(end, begin));
+    Ok((moved, host))
+}
+
+fn caveats(run: &mut Measuring<'_>) {
+    run.on_a_virtual_machine(
+        "its devices are other programs' files, and each segment of a transfer is handed to them by its \
+         own descriptor.",
+    );
+    let results = &mut run.results;
+    let is_lock = |place: &crate::rows::Place| place.value.to_string() == Mode::Lock.name();
+    let mut rows = results.rows.iter();
+    if rows.any(|row| row.arm.starts_with("hugetlb") && row.at.iter().any(is_lock)) {
+        results.caveats.push(
+            "Locking hugetlb pages costs next to nothing, because they are always in memory: the \
+             kernel has nothing to do. It is not the same work done faster."
+                .to_owned(),
+        );
     }
 }

@@ -7,34 +7,47 @@
 //! part loses its large mappings where it is transparent; so that way has memory of its own, and
 //! the layout of all of it is read back at the end.
 
-use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::Duration;
 
-use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::may_lock;
 use hugeleaf_units::Bytes;
-use hugeleaf_workload::mover::{Area, Devices, IoPages, MoverError, Wanted};
-use hugeleaf_workload::pin::{Method, PinLoad, pin};
+use hugeleaf_workload::mover::{Devices, IoPages, MoverError, Place as DevicePlace, Wanted};
+use hugeleaf_workload::pin::{Method, PinLoad, Pinned, pin};
+use serde_json::json;
 
-use super::mover::look;
-use super::spaces::{Space, Take, needs_own};
-use super::{BenchEnding, BenchError, BenchEvent, Machine, Measured, nothing};
-use crate::rows::Results;
+use super::measuring::Measuring;
+use super::spaces::{Arm, Take};
+use super::{BenchError, BenchEvent, Machine};
+use crate::rows::{ArmAbout, Chart, Place, Quantity, Results, Row, Sample};
 
-mod result;
-mod rows;
-mod settings;
+/// What it is made for.
+const PIN: &str = "pin and let go";
 
-use result::{PinArm, PinResult};
-pub use settings::PinSettings;
-
-/// One point to be measured.
-#[derive(Debug, Clone, Copy)]
-struct Turn {
-    arm: usize,
-    space: usize,
-    method: Method,
-    threads: usize,
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct PinSettings {
+    /// Ways of pinning.
+    pub methods: Vec<Method>,
+    /// The layout of memory; the first is what the others are compared with.
+    pub pages: Vec<IoPages>,
+    /// Threads at a time, each.
+    pub threads: Vec<usize>,
+    /// Length of what is pinned.
+    pub block: Bytes,
+    /// Length of the memory that all threads pin parts of.
+    pub space: Bytes,
+    /// Samples a point.
+    pub rounds: usize,
+    /// How long a sample is.
+    pub sample: Duration,
+    /// Where the file for direct reads is made.
+    pub place: DevicePlace,
+    /// Its length.
+    pub each: Bytes,
+    /// What orders are drawn from.
+    pub seed: u64,
+    /// The most ordinary memory to take.
+    pub most: Bytes,
 }
 
 /// Measures.
@@ -46,70 +59,95 @@ pub fn measure(
     machine: &Machine<'_>,
     progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<Results, BenchError> {
-    Ok(measured(settings, machine, progress)?.to_results())
+    let s = settings;
+    let take = Take {
+        ways: &s.methods,
+        pages: &s.pages,
+        locks: |method| method == Method::Mlock,
+        place: "method",
+        space: s.space,
+        block: s.block,
+        seed: s.seed,
+        called: "memory",
+    };
+    check(s, take.ordinary(machine.host))?;
+    let used = json!({
+        "block_bytes": s.block, "space_bytes": s.space, "devices": [], "rounds": s.rounds,
+        "sample_seconds": s.sample.as_secs_f64(),
+    });
+    let mut run = Measuring::new("pin", (s.seed, used), machine, progress);
+    let mut arms = take.take(&mut run)?;
+    for arm in &arms.all {
+        for threads in &s.threads {
+            run.expect(ArmAbout::named(&arm.label), place(arm, *threads), s.rounds);
+        }
+    }
+    about(s, &mut run.results);
+    let devices = devices(s, &mut run)?;
+    let source = devices.as_ref().and_then(|d| d.sources.first());
+    let of = |of: (usize, usize)| s.threads.iter().map(move |threads| (of, *threads));
+    let plan: Vec<_> = arms.available().into_iter().flat_map(of).collect();
+    let went = run.rounds(s.rounds, &plan, |run, round, ((arm, space), threads)| {
+        let arm = &arms.all[arm];
+        let (label, at) = (arm.label.clone(), place(arm, threads));
+        run.step(format!("{} on {label}, {threads}", arm.way));
+        let load = PinLoad {
+            method: arm.way,
+            threads,
+            block: s.block,
+            time: s.sample,
+            source,
+        };
+        let pinned = pin(arms.memory(space), &load, machine.stop)?;
+        for (quantity, value) in quantities(&pinned) {
+            run.results
+                .add(&label, &at, quantity, Sample::of(round, value));
+        }
+        Ok(())
+    });
+    run.ended(went)?;
+    for arm in &arms.all {
+        let first = arms.all.iter().find(|first| first.way == arm.way);
+        add_derived(arm, first.unwrap_or(arm), s, &mut run);
+    }
+    arms.look_again(&mut run)?;
+    caveats(&mut run);
+    run.finish(&main())
 }
 
-fn measured<'a>(
-    settings: &'a PinSettings,
-    machine: &Machine<'_>,
-    progress: &mut dyn FnMut(BenchEvent),
-) -> Result<PinResult<'a>, BenchError> {
-    let Machine {
-        root,
-        host,
-        circumstances,
-        stop,
-        ..
-    } = *machine;
-    check(settings, host)?;
-    let began = Instant::now();
-    let mut engine = Engine {
-        settings,
-        root,
-        host,
-        progress,
-        stop,
-        arms: result::empty_arms(settings, host),
-        spaces: Vec::new(),
-    };
-    engine.take_spaces()?;
-    if engine.spaces.is_empty() {
-        return Err(nothing(
-            engine.arms.iter().map(|arm| (&*arm.label, &arm.shortage)),
-        ));
-    }
-    let devices = engine.devices()?;
-    let source = devices.as_ref().and_then(|d| d.sources.first());
-    let ending = match engine.all(source) {
-        Ok(()) => BenchEnding::Done,
-        Err(BenchError::Mover(MoverError::Stopped)) => BenchEnding::Interrupted,
-        Err(error) => return Err(error),
-    };
-    engine.look_again()?;
-    let arms = engine.arms;
-    if arms.iter().all(PinArm::is_empty) {
-        return Err(BenchError::Stopped);
-    }
-    let about = (began.elapsed(), ending);
-    let mut measured = Measured::new("pin", settings, arms, circumstances, about);
-    result::compare(&mut measured.arms, circumstances.host.cpus);
-    measured.caveats = result::caveats(&measured.arms, host);
-    Ok(PinResult {
-        devices: devices.map_or_else(Vec::new, |devices| devices.places),
-        measured,
-    })
+fn main() -> Quantity {
+    Quantity::time(PIN, "µs").main()
+}
+
+fn place(arm: &Arm<Method>, threads: usize) -> Vec<Place> {
+    let threads = Place::number("threads", threads as u64);
+    arm.at.iter().cloned().chain([threads]).collect()
+}
+
+/// What the figures are, how they are taken, and what is drawn of them.
+fn about(s: &PinSettings, results: &mut Results) {
+    results.experiment.title = format!(
+        "pinning {} and letting it go: the time of one, by the layout of its pages and by number of threads",
+        s.block
+    );
+    results.experiment.how = format!(
+        "threads pin parts of {} of memory; {} rounds of {:.2} s, everything in a new order in each, drawn from \
+         seed {}",
+        s.space,
+        s.rounds,
+        s.sample.as_secs_f64(),
+        s.seed
+    );
+    results.charts = vec![Chart::by("threads", PIN, "One pin by number of threads")];
+    results.remarks = vec![
+        "the published model: while there are pages to pin: lock the segment, pin a page, unlock the segment; turns of \
+         the lock for 256K: 64 on pages of 4K, 4 on pages of 64K, 1 on pages of 16M"
+            .to_owned(),
+    ];
 }
 
 /// Refuses what would take more memory, or pin more, than it may.
-fn check(settings: &PinSettings, host: &Host) -> Result<(), BenchError> {
-    let lock = settings.methods.contains(&Method::Mlock);
-    let other = settings.methods.iter().any(|m| *m != Method::Mlock);
-    let spaces = u64::from(lock) + u64::from(other);
-    let of = |pages: &IoPages| pages.whole(settings.space, host).unwrap_or(settings.space);
-    let ordinary = settings.pages.iter().filter(|pages| !pages.is_pool());
-    let asked: Bytes = ordinary
-        .map(|p| Bytes(of(p).get().saturating_mul(spaces)))
-        .sum();
+fn check(settings: &PinSettings, asked: Bytes) -> Result<(), BenchError> {
     if asked > settings.most {
         return Err(BenchError::TooLarge {
             what: format!("memory of {} for each kind of pages", settings.space),
@@ -129,122 +167,153 @@ fn check(settings: &PinSettings, host: &Host) -> Result<(), BenchError> {
     }
 }
 
-struct Engine<'a> {
-    settings: &'a PinSettings,
-    root: &'a Root,
-    host: &'a Host,
-    progress: &'a mut dyn FnMut(BenchEvent),
-    stop: &'a AtomicBool,
-    arms: Vec<PinArm>,
-    spaces: Vec<Space>,
+/// What direct reads read.
+fn devices(s: &PinSettings, run: &mut Measuring<'_>) -> Result<Option<Devices>, BenchError> {
+    if !s.methods.contains(&Method::Direct) {
+        return Ok(None);
+    }
+    run.taking("a file to read");
+    let wanted = Wanted {
+        places: vec![s.place.clone()],
+        sources: 1,
+        targets: 0,
+        each: s.each,
+        block: s.block,
+        overwrite: false,
+        seed: s.seed,
+    };
+    let devices = Devices::make(&wanted, run.machine.host, run.machine.stop)?;
+    let places = devices.places.clone().into();
+    run.results.settings.insert("devices".to_owned(), places);
+    Ok(Some(devices))
 }
 
-impl Engine<'_> {
-    fn devices(&mut self) -> Result<Option<Devices>, BenchError> {
-        let s = self.settings;
-        if !s.methods.contains(&Method::Direct) {
-            return Ok(None);
-        }
-        (self.progress)(BenchEvent::Taking("a file to read".to_owned()));
-        let wanted = Wanted {
-            places: vec![s.place.clone()],
-            sources: 1,
-            targets: 0,
-            each: s.each,
-            block: s.block,
-            overwrite: false,
-            seed: s.seed,
+/// What was seen in a sample.
+#[allow(clippy::cast_precision_loss)] // counts of a sample are far below 2^52
+fn quantities(pinned: &Pinned) -> [(Quantity, f64); 4] {
+    let count = pinned.count.max(1) as f64;
+    let processor = pinned.usage.processor().as_secs_f64();
+    [
+        (main(), pinned.each.mean * 1e6),
+        (
+            Quantity::amount("CPU of one", "µs"),
+            processor * 1e6 / count,
+        ),
+        (
+            Quantity::amount("waits of one", ""),
+            pinned.usage.waits as f64 / count,
+        ),
+        (Quantity::plain("pinned", ""), pinned.count as f64),
+    ]
+}
+
+/// What the samples of an arm come to, and what to know of them; `first` is on the first of the pages.
+#[allow(clippy::cast_precision_loss)] // pages of a buffer are few
+fn add_derived(arm: &Arm<Method>, first: &Arm<Method>, s: &PinSettings, run: &mut Measuring<'_>) {
+    let host = run.machine.host;
+    let medians = |of: &Arm<Method>| -> Vec<(usize, f64)> {
+        let of_one = |threads: &usize| {
+            let row = run.results.row(&of.label, &place(of, *threads), PIN)?;
+            Some((*threads, row.spread()?.median))
         };
-        Ok(Some(Devices::make(&wanted, self.host, self.stop)?))
-    }
-
-    fn take_spaces(&mut self) -> Result<(), BenchError> {
-        let s = self.settings;
-        let locks: Vec<bool> = s.methods.iter().map(|m| *m == Method::Mlock).collect();
-        let take = Take {
-            pages: &s.pages,
-            locks: &locks,
-            space: s.space,
-            block: s.block,
-            seed: s.seed,
-            host: self.host,
-            root: self.root,
-            called: "memory",
-        };
-        let arms = &mut self.arms;
-        self.spaces = take.all(self.progress, self.stop, |label, why| {
-            for arm in arms.iter_mut().filter(|arm| arm.label == label) {
-                arm.shortage = Some(why.clone());
-            }
-        })?;
-        Ok(())
-    }
-
-    /// Every arm that is available, with every number of threads.
-    fn plan(&self) -> Vec<Turn> {
-        let mut plan = Vec::new();
-        for (arm, one) in self.arms.iter().enumerate() {
-            let Ok(method) = one.method.parse::<Method>() else {
-                continue;
-            };
-            let space = self.spaces.iter().position(|space| {
-                space.pages.to_string() == one.label
-                    && space.locked == needs_own(method == Method::Mlock, space.pages)
-            });
-            let Some(space) = space else {
-                continue;
-            };
-            plan.extend(self.settings.threads.iter().map(|threads| Turn {
-                arm,
-                space,
-                method,
-                threads: *threads,
-            }));
-        }
-        plan
-    }
-
-    fn all(&mut self, source: Option<&Area>) -> Result<(), BenchError> {
-        let plan = self.plan();
-        let mut random = fastrand::Rng::with_seed(self.settings.seed);
-        let of = (plan.len() * self.settings.rounds) as u64;
-        let mut done = 0;
-        for round in 0..self.settings.rounds {
-            let mut order = plan.clone();
-            random.shuffle(&mut order);
-            for turn in order {
-                let arm = &self.arms[turn.arm];
-                (self.progress)(BenchEvent::At {
-                    done,
-                    of,
-                    what: format!("{} on {}, {}", arm.method, arm.label, turn.threads),
-                });
-                let load = PinLoad {
-                    method: turn.method,
-                    threads: turn.threads,
-                    block: self.settings.block,
-                    time: self.settings.sample,
-                    source,
-                };
-                let memory = &mut self.spaces[turn.space].memory;
-                let pinned = pin(memory, &load, self.stop)?;
-                self.arms[turn.arm].saw(turn.threads, round, &pinned);
-                done += 1;
+        s.threads.iter().filter_map(of_one).collect()
+    };
+    let units = |of: &Arm<Method>| of.pages.mapped(host).size.pages_for(s.block).get() as f64;
+    let (own, parts) = (medians(arm), units(arm) / units(first).max(1.0));
+    let all = compare(
+        &own,
+        &medians(first),
+        parts,
+        run.machine.circumstances.host.cpus,
+    );
+    for ((threads, _), (contention, by_model)) in own.iter().zip(all) {
+        let at = place(arm, *threads);
+        let beyond = "time over one thread's, less what sharing processors explains";
+        let model = Quantity::time("one, by the published model", "µs");
+        for (quantity, value) in [
+            (Quantity::amount(beyond, ""), contention),
+            (model, by_model),
+        ] {
+            if let Some(value) = value {
+                run.count(&arm.label, &at, quantity, value);
             }
         }
-        Ok(())
     }
+    if own.is_empty() {
+        return;
+    }
+    let pages = Quantity::plain("pages of a buffer", "");
+    run.count(&arm.label, &arm.at, pages, units(arm));
+    // Hugetlb pages always stay in memory.
+    if arm.way == Method::Mlock && arm.pages.is_pool() {
+        let note = "there is nothing to do: the kernel returns at once";
+        let rows = run.results.rows.iter_mut();
+        let rows = rows.filter(|row| row.arm == arm.label && row.at.starts_with(&arm.at));
+        rows.for_each(|row| row.note = Some(note.to_owned()));
+    }
+}
 
-    fn look_again(&mut self) -> Result<(), BenchError> {
-        for turn in self.plan() {
-            let space = &self.spaces[turn.space];
-            if self.arms[turn.arm].after.is_some() {
-                continue;
-            }
-            let after = look(&space.memory, self.settings.block, self.root, self.host)?;
-            self.arms[turn.arm].before = Some(space.before.clone());
-            self.arms[turn.arm].after = Some(after);
-        }
-        Ok(())
+/// Of each number of threads, with the median of a pin: how much longer one takes than alone, over what it would where
+/// threads only share the processors (1 is no contention); and what the model says from those of the first pages, of
+/// which a buffer has so many parts fewer.
+#[allow(clippy::cast_precision_loss)] // threads are few
+fn compare(
+    own: &[(usize, f64)],
+    first: &[(usize, f64)],
+    parts: f64,
+    cpus: usize,
+) -> Vec<(Option<f64>, Option<f64>)> {
+    let of =
+        |all: &[(usize, f64)], threads| all.iter().find(|one| one.0 == threads).map(|one| one.1);
+    let both = |(threads, median): &(usize, f64)| {
+        let shared = (*threads as f64 / cpus.max(1) as f64).max(1.0);
+        let contention = of(own, 1).map(|alone| median / (alone * shared));
+        (contention, of(first, *threads).map(|median| median * parts))
+    };
+    own.iter().map(both).collect()
+}
+
+fn caveats(run: &mut Measuring<'_>) {
+    let (host, results) = (run.machine.host, &mut run.results);
+    let has = |method: Method, pages: &str| {
+        let place = Place::text("method", method.name());
+        let is_it = |row: &Row| row.at.contains(&place) && row.arm.starts_with(pages);
+        results.rows.iter().any(is_it)
+    };
+    let (has_mlock, has_direct) = (has(Method::Mlock, ""), has(Method::Direct, ""));
+    if has(Method::Mlock, "hugetlb") {
+        results.caveats.push(
+            "mlock of hugetlb pages is nothing to do: they always stay in memory, and the kernel \
+             returns at once. It is not the same work done faster."
+                .to_owned(),
+        );
+    }
+    if has_direct {
+        results.caveats.push(
+            "direct is a whole read, device included; what pinning costs is in its processor time."
+                .to_owned(),
+        );
+    }
+    if host.pmd_page.get().is_some() && has_mlock {
+        results.caveats.push(
+            "mlock of a part of a transparent huge page splits its mapping, so from the second time \
+             on base pages are locked there, however large the page is."
+                .to_owned(),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_goes_by_units_and_contention_by_processors() {
+        let (small, large) = ([(1, 8.0), (4, 32.0)], [(1, 1.0), (4, 2.0)]);
+        let near = |a: Option<f64>, b: f64| (a.unwrap() - b).abs() < b * 0.02;
+        // Four threads on two processors take twice as long without any contention.
+        assert!(near(compare(&small, &small, 1.0, 2)[1].0, 2.0));
+        let large = compare(&large, &small, 1.0 / 64.0, 2);
+        assert!(near(large[1].0, 1.0) && near(large[0].1, 8.0 / 64.0));
     }
 }

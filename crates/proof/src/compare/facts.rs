@@ -2,30 +2,36 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::note::Note;
 use crate::rows::{Results, Value};
 
 /// What the kernel leaves of a machine's memory differs a little from boot to boot.
 const MEMORY_MAY_DIFFER: f64 = 0.01;
 
-/// A circumstance: `host.kernel`, `settings.rounds`, `knob enabled`.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Fact {
-    /// Its name, as in the file.
-    name: String,
-    /// Its value.
-    value: Value,
+/// Circumstances by their names in the file: `host.kernel`, `settings.rounds`, `knob enabled`.
+type Facts = Vec<(String, Value)>;
+
+/// A circumstance that differs, with its value in A and in B.
+pub(super) type Difference = (String, Option<Value>, Option<Value>);
+
+/// What differs, in the order of A, then what only B reports.
+pub(super) fn differences(a: &Results, b: &Results) -> Vec<Difference> {
+    let (a, b) = (of(a), of(b));
+    let value = |facts: &Facts, name: &str| {
+        let fact = facts.iter().find(|fact| fact.0 == name);
+        fact.map(|fact| fact.1.clone())
+    };
+    let only_b = b.iter().filter(|fact| value(&a, &fact.0).is_none());
+    let all = a.iter().chain(only_b);
+    all.map(|(name, _)| (name.clone(), value(&a, name), value(&b, name)))
+        .filter(|(name, a, b)| !are_alike(name, a.as_ref(), b.as_ref()))
+        .collect()
 }
 
 /// Everything that a result was made on and with.
-pub(super) fn of(results: &Results) -> Vec<Fact> {
+fn of(results: &Results) -> Facts {
     let mut all = facts("host", &results.host);
-    if let Some(target) = &results.experiment.target {
-        all.push(Fact {
-            name: "experiment.target".to_owned(),
-            value: Value::Text(target.clone()),
-        });
-    }
+    let target = results.experiment.target.iter();
+    all.extend(target.map(|text| ("experiment.target".to_owned(), Value::Text(text.clone()))));
     if let Some(Json::Object(database)) = results.settings.get("database") {
         all.extend(facts("database", database));
     }
@@ -35,53 +41,26 @@ pub(super) fn of(results: &Results) -> Vec<Fact> {
 
 /// Everything in a part of a result, `prefix.field` each, without what says nothing: a limit that
 /// comes of the memory that was free, a folder's name.
-fn facts(prefix: &str, part: &Map<String, Json>) -> Vec<Fact> {
+fn facts(prefix: &str, part: &Map<String, Json>) -> Facts {
     const NOTHING: [&str; 2] = ["settings.most_bytes", "database.name"];
     let mut facts = Vec::new();
     for (field, value) in part {
-        if field == "knobs" {
-            facts.extend(knobs(value));
-            continue;
-        }
         let name = format!("{prefix}.{field}");
-        if NOTHING.contains(&name.as_str()) {
-            continue;
+        match value {
+            Json::Array(knobs) if field == "knobs" => facts.extend(knobs.iter().filter_map(knob)),
+            _ if NOTHING.contains(&name.as_str()) => {}
+            _ => facts.extend(Value::of_json(field, value).map(|value| (name, value))),
         }
-        facts.extend(Value::of_json(field, value).map(|value| Fact { name, value }));
     }
     facts
 }
 
-fn knobs(all: &Json) -> Vec<Fact> {
-    let text = |knob: &Json, field: &str| Some(knob.get(field)?.as_str()?.to_owned());
-    let all = all.as_array().map(Vec::as_slice).unwrap_or_default();
-    all.iter()
-        .filter_map(|knob| {
-            Some(Fact {
-                name: format!("knob {}", text(knob, "name")?),
-                value: Value::Text(text(knob, "value")?),
-            })
-        })
-        .collect()
-}
-
-/// What differs, in the order of A, then what only B tells.
-pub(super) fn differences(a: &[Fact], b: &[Fact]) -> Vec<Note> {
-    let of = |facts: &[Fact], name: &str| -> Option<Value> {
-        let fact = facts.iter().find(|fact| fact.name == name)?;
-        Some(fact.value.clone())
-    };
-    let only_b = b.iter().filter(|fact| of(a, &fact.name).is_none());
-    a.iter()
-        .chain(only_b)
-        .map(|fact| (&fact.name, of(a, &fact.name), of(b, &fact.name)))
-        .filter(|(name, a, b)| !are_alike(name, a.as_ref(), b.as_ref()))
-        .map(|(name, a, b)| Note::Differs {
-            name: name.clone(),
-            a,
-            b,
-        })
-        .collect()
+fn knob(knob: &Json) -> Option<(String, Value)> {
+    let text = |field: &str| Some(knob.get(field)?.as_str()?.to_owned());
+    Some((
+        format!("knob {}", text("name")?),
+        Value::Text(text("value")?),
+    ))
 }
 
 fn are_alike(name: &str, a: Option<&Value>, b: Option<&Value>) -> bool {

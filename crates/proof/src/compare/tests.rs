@@ -1,10 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::rows::NotAResult;
-use crate::rows::Value;
+use crate::rows::{ArmAbout, Value};
 
-const EQUAL: Asked = Asked { equal: 0.02 };
+const EQUAL: f64 = 0.02;
 
 /// A `bench chase` of two arms; samples by round.
 fn chase(kernel: &str, base: &[f64], large: &[f64]) -> String {
@@ -88,51 +87,34 @@ fn arms_of_one_file_are_compared_in_pairs_of_a_round() {
 }
 
 /// A result of `prove` on a metric that is read from buckets, or not.
-fn prove_result(buckets: &str) -> String {
-    let arm = |label: &str, value: f64| {
-        format!(
-            r#"{{"label": "{label}", "samples": {:?}, "at_seconds": [1.0, 2.0],
-                "coverage": [[0.0, 0.0], [0.0, 0.0]] {buckets}}}"#,
-            [value; 8]
-        )
-    };
-    let pair =
-        r#"{"base": 0.036, "large": 0.034, "ratio": 0.94, "first": "base", "at_seconds": 0.0}"#;
-    let text = format!(
-        r#"{{"schema": 1, "experiment": {{"name": "p99", "unit": "s", "better": "lower",
-            "target": "t", "design": "random-pairs", "started": "", "duration_seconds": 1.0,
-            "ending": "time", "began_on": "base", "left_on": "base", "moved_bytes": 1}},
-            "arms": [{}, {}], "pairs": [{}], "verdict": "unclear", "beside": [],
-            "page_sizes": {{"before": [], "base": [], "large": [], "after": []}},
-            "rejected": [], "caveats": [],
-            "host": {{"cpus": 1, "nodes": 1, "base_page_bytes": 4096}},
-            "settings": {{"interval_seconds": 2.0, "settle_seconds": 1.5, "until": 0.03,
-                "for_seconds": 180.0, "equal": 0.02, "seed": 7, "knobs": [], "version": "0"}},
-            "command": []}}"#,
-        arm("base", 0.036),
-        arm("large", 0.034),
-        [pair; 8].join(",")
-    );
-    let result: crate::ResultFile = serde_json::from_str(&text).unwrap();
-    result.to_json()
+fn prove_result(kind: Kind) -> Results {
+    let mut results = Results::empty("p99", "");
+    for (arm, value) in [("base", 0.036), ("large", 0.034)] {
+        results.arms.push(ArmAbout::named(arm));
+        for pair in 0..8 {
+            let p99 = Quantity {
+                kind,
+                ..Quantity::time("p99", "s").main()
+            };
+            results.add(arm, &[], p99, Sample::of(pair, value));
+        }
+    }
+    Results::read(&results.to_json()).unwrap()
 }
 
 #[test]
 fn quantiles_of_buckets_are_not_told_apart_by_interpolation() {
     let names = ["base".to_owned(), "large".to_owned()];
-    let of = |buckets: &str| {
-        let result = Results::read(&prove_result(buckets)).unwrap();
-        arms(&result, None, &names, EQUAL).unwrap()
-    };
-    assert_eq!(of("").rows[0].verdict, Some(Verdict::Faster));
-    let compared = of(r#", "buckets": [[0.02, 0.05], [0.02, null]]"#);
+    let of = |kind| arms(&prove_result(kind), None, &names, EQUAL).unwrap();
+    assert_eq!(of(Kind::Speed).rows[0].verdict, Some(Verdict::Faster));
+    let compared = of(Kind::InBuckets);
     assert_eq!(compared.rows[0].verdict, Some(Verdict::Unclear));
     assert_eq!(compared.rows[0].effect, None);
     assert!(
         compared
             .notes
             .iter()
-            .any(|n| format!("{n:?}").contains("mean(NAME)"))
+            .any(|note| note.text.contains("mean(NAME)"))
     );
 }
 
@@ -142,17 +124,19 @@ fn what_differs_is_named_with_both_values_and_marked_in_each_row() {
     let b = read(&chase("6.9", &BASE[..5], &LARGE));
     let compared = files(&a, &b, EQUAL).unwrap();
     let text = |value: &str| Some(Value::Text(value.to_owned()));
-    let differs = |name: &str| Note::Differs {
-        name: name.to_owned(),
+    let differs = |id, name: &str| Note {
+        id,
+        text: format!("{name}: 6.1 in A, 6.9 in B"),
+        name: Some(name.to_owned()),
         a: text("6.1"),
         b: text("6.9"),
     };
     // most_bytes, which says nothing, differs as well.
     assert_eq!(
         compared.notes,
-        [differs("host.kernel"), differs("knob enabled")]
+        [differs(1, "host.kernel"), differs(2, "knob enabled")]
     );
-    assert!(compared.rows.iter().all(|row| row.notes == [0, 1]));
+    assert!(compared.rows.iter().all(|row| row.notes == [1, 2]));
 }
 
 #[test]
@@ -166,8 +150,11 @@ fn what_only_one_has_is_a_row_without_a_verdict() {
         .find(|row| row.arm.as_deref() == Some("thp:2M"));
     let row = row.unwrap();
     assert!(row.a.is_some() && row.b.is_none() && row.verdict.is_none() && row.ratio.is_none());
-    let note = &compared.notes[row.notes[0]];
-    assert_eq!(*note, Note::Says("only A has samples of thp:2M".to_owned()));
+    let note = &compared.notes[row.notes[0] - 1];
+    assert_eq!(
+        (note.text.as_str(), &note.name),
+        ("only A has samples of thp:2M", &None)
+    );
 }
 
 #[test]
@@ -180,9 +167,7 @@ fn few_samples_have_a_ratio_and_no_verdict() {
         (compared.rows[0].ratio, compared.rows[0].effect),
         (Some(0.5), None)
     );
-    let Note::Says(note) = &compared.notes[compared.rows[0].notes[0]] else {
-        panic!("{:?}", compared.notes);
-    };
+    let note = &compared.notes[compared.rows[0].notes[0] - 1].text;
     assert!(note.contains("too few"), "{note}");
 }
 
@@ -190,22 +175,23 @@ fn few_samples_have_a_ratio_and_no_verdict() {
 fn what_is_no_result_is_told_apart() {
     let good = chase("6.1", &BASE, &LARGE);
     let error = |text: &str| Results::read(text).unwrap_err();
-    assert!(matches!(
-        error(&good[..good.len() / 2]),
-        NotAResult::Truncated { .. }
-    ));
-    assert!(matches!(error(""), NotAResult::Truncated { .. }));
-    assert!(matches!(
-        error("hugeleaf trace 1\n"),
-        NotAResult::NotJson(_)
-    ));
-    assert_eq!(error("{}"), NotAResult::Lacks("schema"));
-    assert_eq!(error("{\"schema\": 2}"), NotAResult::Lacks("experiment"));
+    let says = |text: &str, what: &str| {
+        let error = error(text);
+        assert!(
+            error.to_string().contains(what) && !error.next.is_empty(),
+            "{what}: {error}"
+        );
+    };
+    says(&good[..good.len() / 2], "ends in the middle");
+    says("", "ends in the middle");
+    says("hugeleaf trace 1\n", "it is no JSON");
+    says("{}", "it has no 'schema'");
+    says("{\"schema\": 2}", "it has no 'experiment'");
     let other = good.replace("\"schema\":2", "\"schema\":3");
-    assert_eq!(error(&other), NotAResult::OtherSchema("3".to_owned()));
+    says(&other, "it has schema 3,");
+    says("{\"schema\": \"2\"}", "it has schema \"2\",");
     let older = error(&good.replace("\"schema\":2", "\"schema\":1"));
-    assert_eq!(older, NotAResult::Older);
-    assert!(older.to_string().contains("older hugeleaf") && older.next().contains("measure again"));
+    assert!(older.to_string().contains("older hugeleaf") && older.next.contains("measure again"));
     for (from, to, why) in [
         ("\"quantity\"", "\"quality\"", "quantity"),
         ("\"arm\":\"thp:2M\"", "\"arm\":\"thp:4M\"", "no arm"),
@@ -222,17 +208,15 @@ fn what_is_no_result_is_told_apart() {
     ] {
         let damaged = good.replace(from, to);
         assert_ne!(damaged, good, "{from}");
-        let error = error(&damaged);
-        let is_one = matches!(error, NotAResult::Malformed(_) | NotAResult::NotJson(_));
-        assert!(is_one && error.to_string().contains(why), "{to}: {error}");
+        let error = error(&damaged).to_string();
+        let is_one =
+            error.starts_with("it does not read as a result") || error.starts_with("it is no JSON");
+        assert!(is_one && error.contains(why), "{to}: {error}");
     }
     let two = good.replacen("\"unit\":\"ns\"", "\"unit\":\"µs\"", 1);
     assert!(error(&two).to_string().contains("two different quantities"));
     let stopped = chase("6.1", &[], &[]).replace("\"done\"", "\"interrupted\"");
-    let NotAResult::Empty(why) = error(&stopped) else {
-        panic!("not empty");
-    };
-    assert!(why.contains("interrupted"), "{why}");
+    says(&stopped, "it holds no samples: it was interrupted");
 }
 
 #[test]

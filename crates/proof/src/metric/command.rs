@@ -7,12 +7,11 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::info::last_number;
-use super::spec::Typed;
-use super::{Kind, Metric, MetricError, MetricKind, MetricSpec, Reading, SpecError};
+use super::reading::{Kind, MetricError, Opened, PATIENCE, Reading};
+use super::shown::redact;
+use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
 
-/// A command that takes longer is ended.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// No more of its output is read: a number is short.
 const MOST_OUTPUT: u64 = 64 * 1024;
 
@@ -28,63 +27,72 @@ pub(super) const KIND: MetricKind = MetricKind {
 
 fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     let (command, gauge) = (typed.rest.to_owned(), typed.gauge);
-    let open = move |_: &_| Ok(Box::new(Command::new(&command, gauge)) as _);
-    Ok(MetricSpec::new(super::redact(typed.text), open))
+    let open = move |_: &_| Ok(Box::new(open(&command, gauge)) as _);
+    Ok(MetricSpec::new(redact(typed.text), open))
 }
 
-/// `cmd:COMMAND`: what `sh -c COMMAND` prints last.
-#[derive(Debug)]
-struct Command {
-    command: String,
-    gauge: Option<Better>,
-}
-
-impl Command {
-    /// The command, run anew for every reading; a rising counter unless `gauge` says otherwise.
-    fn new(command: &str, gauge: Option<Better>) -> Command {
-        Command {
-            command: command.to_owned(),
-            gauge,
-        }
-    }
-
-    fn unreachable(&self, reason: impl Into<String>) -> MetricError {
-        MetricError::Unreachable {
-            metric: self.name(),
-            reason: reason.into(),
-            next: format!("try it by hand: sh -c '{}'", self.command),
-        }
-    }
-
-    fn output(&self) -> Result<String, MetricError> {
-        let mut child = std::process::Command::new("sh")
-            .args(["-c", &self.command])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            // Its own group, so that Ctrl-C at the terminal ends the experiment, not the reading,
-            // and so that a command that hangs can be ended with all it started.
-            .process_group(0)
-            .spawn()
-            .map_err(|e| self.unreachable(format!("sh: {e}")))?;
-        let (out, err) = (child.stdout.take(), child.stderr.take());
-        let out = out.map(read_apart);
-        let err = err.map(read_apart);
-        let text = out.and_then(|o| o.recv_timeout(PATIENCE).ok());
-        let Some(text) = text else {
-            end(&mut child);
-            return Err(self.unreachable(format!("no answer in {} s", PATIENCE.as_secs())));
+/// `cmd:COMMAND`: what `sh -c COMMAND` prints last, run anew for every reading; a rising counter unless
+/// `gauge` says otherwise.
+fn open(command: &str, gauge: Option<Better>) -> Opened {
+    let name = format!("cmd:{}", redact(command));
+    let (command, shown) = (command.to_owned(), name.clone());
+    let read = move || {
+        let unreachable = |reason: String| {
+            let next = format!("try it by hand: sh -c '{command}'");
+            MetricError::unreachable(&shown, reason, next)
         };
-        let status = child.wait().map_err(|e| self.unreachable(e.to_string()))?;
-        if status.success() {
-            return Ok(text);
-        }
-        let said = err
-            .and_then(|e| e.recv_timeout(Duration::from_secs(1)).ok())
-            .and_then(|t| t.lines().last().map(|l| format!(": {l}")))
-            .unwrap_or_default();
-        Err(self.unreachable(format!("{status}{said}")))
+        let text = output(&command).map_err(unreachable)?;
+        let value = last_number(&text).map_err(|what| {
+            let command = redact(&command);
+            let next = format!("make it print one number last: sh -c '{command}'");
+            MetricError::garbage(&shown, what, next)
+        })?;
+        Ok(match gauge {
+            Some(_) => Reading::Gauge(value),
+            None => Reading::Counter(value),
+        })
+    };
+    let counter = Opened::counter(name, "1/s", read);
+    match gauge {
+        None => counter,
+        Some(better) => Opened {
+            unit: "value".to_owned(),
+            better,
+            kind: Kind::Gauge,
+            ..counter
+        },
     }
+}
+
+/// What a command prints, or why there is none.
+fn output(command: &str) -> Result<String, String> {
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", command])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // Its own group, so that Ctrl-C at the terminal ends the experiment, not the reading,
+        // and so that a command that hangs can be ended with all it started.
+        .process_group(0)
+        .spawn()
+        .map_err(|e| format!("sh: {e}"))?;
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let out = out.map(read_apart);
+    let err = err.map(read_apart);
+    let text = out.and_then(|o| o.recv_timeout(PATIENCE).ok());
+    let Some(text) = text else {
+        end(&mut child);
+        return Err(format!("no answer in {} s", PATIENCE.as_secs()));
+    };
+    let status = child.wait().map_err(|e| e.to_string())?;
+    if status.success() {
+        return Ok(text);
+    }
+    let said = err
+        .and_then(|e| e.recv_timeout(Duration::from_secs(1)).ok())
+        .and_then(|t| t.lines().last().map(|l| format!(": {l}")))
+        .unwrap_or_default();
+    Err(format!("{status}{said}"))
 }
 
 /// Reads a pipe in a thread of its own: both pipes must be drained at once.
@@ -108,62 +116,23 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-impl Metric for Command {
-    fn name(&self) -> String {
-        format!("cmd:{}", super::redact(&self.command))
-    }
-
-    fn unit(&self) -> String {
-        match self.gauge {
-            Some(_) => "value".into(),
-            None => "1/s".into(),
-        }
-    }
-
-    fn better(&self) -> Better {
-        self.gauge.unwrap_or(Better::Higher)
-    }
-
-    fn kind(&self) -> Kind {
-        match self.gauge {
-            Some(_) => Kind::Gauge,
-            None => Kind::Counter,
-        }
-    }
-
-    fn read(&mut self) -> Result<Reading, MetricError> {
-        let text = self.output()?;
-        let value = last_number(&text).map_err(|e| MetricError::Garbage {
-            metric: self.name(),
-            what: e.to_string(),
-            next: format!(
-                "make it print one number last: sh -c '{}'",
-                super::redact(&self.command)
-            ),
-        })?;
-        Ok(match self.gauge {
-            Some(_) => Reading::Gauge(value),
-            None => Reading::Counter(value),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metric::Metric;
 
     #[test]
     fn reads_what_is_printed() {
-        let mut m = Command::new("echo served: 41", None);
+        let mut m = open("echo served: 41", None);
         assert_eq!(m.read(), Ok(Reading::Counter(41.0)));
-        let mut m = Command::new("echo 2.5", Some(Better::Lower));
+        let mut m = open("echo 2.5", Some(Better::Lower));
         assert_eq!(m.read(), Ok(Reading::Gauge(2.5)));
         assert_eq!(m.better(), Better::Lower);
     }
 
     #[test]
     fn failures_are_told_apart() {
-        let failed = Command::new("echo no such stat >&2; exit 4", None).read();
+        let failed = open("echo no such stat >&2; exit 4", None).read();
         let Err(MetricError::Unreachable { reason, .. }) = failed else {
             panic!("{failed:?}");
         };
@@ -172,7 +141,7 @@ mod tests {
             "{reason}"
         );
         for garbage in ["echo hello", "true", "printf '\\377\\376'"] {
-            let e = Command::new(garbage, None).read().unwrap_err();
+            let e = open(garbage, None).read().unwrap_err();
             assert!(matches!(e, MetricError::Garbage { .. }), "{garbage}: {e}");
         }
     }
@@ -180,7 +149,7 @@ mod tests {
     #[test]
     fn endless_output_ends() {
         // The pipe is closed after 64 KiB, and the command dies of that.
-        let e = Command::new("yes 1", None).read().unwrap_err();
+        let e = open("yes 1", None).read().unwrap_err();
         assert!(matches!(e, MetricError::Unreachable { .. }), "{e}");
     }
 }

@@ -1,16 +1,13 @@
 //! A metric on a page of Prometheus text.
 
-use std::time::Duration;
-
 use ureq::http::Uri;
 
 use super::prometheus::{self, Selected, Selector};
+use super::reading::{Kind, MetricError, Opened, PATIENCE, Reading};
 use super::shown::{host_name, without};
-use super::spec::Typed;
-use super::{Kind, Metric, MetricError, MetricKind, MetricSpec, Reading, SpecError};
+use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
 
-const PATIENCE: Duration = Duration::from_secs(10);
 /// A page is not larger than this; big servers print a few megabytes.
 const MOST_BYTES: u64 = 64 << 20;
 
@@ -44,7 +41,7 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     let (url, gauge) = (format!("http://{address}"), typed.gauge);
     let selector: Selector = selector.parse().map_err(|e| typed.malformed(e))?;
     let shown = format!("{}{}#{selector}", typed.gauge_prefix(), shown(&url));
-    let open = move |_: &_| Ok(Box::new(Http::open(&url, &selector, gauge)?) as _);
+    let open = move |_: &_| Ok(Box::new(connect(&url, &selector, gauge)?) as _);
     Ok(MetricSpec::new(shown, open))
 }
 
@@ -61,137 +58,111 @@ fn shown(url: &str) -> String {
     format!("http://{host}{port}{}{query}", uri.path())
 }
 
-/// `http://…#metric`.
-#[derive(Debug)]
-struct Http {
+/// `http://…#metric`. Reads the page once to learn what the metric is.
+fn connect(url: &str, selector: &Selector, gauge: Option<Better>) -> Result<Opened, MetricError> {
+    let config = ureq::Agent::config_builder().timeout_global(Some(PATIENCE));
+    let page = Page {
+        agent: config.build().new_agent(),
+        url: url.to_owned(),
+        selector: selector.clone(),
+        is_gauge: gauge.is_some(),
+    };
+    let name = page.name();
+    let kind = match page.read()? {
+        Reading::Gauge(_) if gauge.is_none() => {
+            let what = "is a gauge: say which way is better";
+            let next = format!("--metric gauge:lower:{name} or gauge:higher:…");
+            return Err(MetricError::garbage(&name, what, next));
+        }
+        Reading::Counter(_) if gauge.is_some() => {
+            let what = "is a counter by its type, not a gauge";
+            return Err(MetricError::garbage(
+                &name,
+                what,
+                format!("--metric {name}"),
+            ));
+        }
+        Reading::Gauge(_) => Kind::Gauge,
+        Reading::Buckets { .. } => Kind::Quantile,
+        Reading::Ratio { .. } => Kind::Ratio,
+        Reading::Counter(_) => Kind::Counter,
+    };
+    let unit = match kind {
+        Kind::Counter => "1/s",
+        // By the naming rule of Prometheus the unit ends the name.
+        _ if selector.name.ends_with("_seconds") => "s",
+        _ if selector.name.ends_with("_bytes") => "bytes",
+        _ => "value",
+    };
+    let better = match kind {
+        Kind::Quantile | Kind::Ratio => Better::Lower,
+        Kind::Counter | Kind::Gauge => Better::Higher,
+    };
+    let mean = Selector {
+        quantile: None,
+        mean: true,
+        ..selector.clone()
+    };
+    let mean = (kind == Kind::Quantile).then(|| format!("{}#{mean}", shown(url)));
+    Ok(Opened {
+        better: gauge.unwrap_or(better),
+        kind,
+        instead_of_quantile: mean,
+        ..Opened::counter(name, unit, move || page.read())
+    })
+}
+
+/// A page, and what is picked from it.
+struct Page {
     agent: ureq::Agent,
     url: String,
     selector: Selector,
-    gauge: Option<Better>,
-    kind: Kind,
+    is_gauge: bool,
 }
 
-impl Http {
-    /// Reads the page once to learn what the metric is.
-    fn open(url: &str, selector: &Selector, gauge: Option<Better>) -> Result<Http, MetricError> {
-        let agent = ureq::Agent::config_builder()
-            .timeout_global(Some(PATIENCE))
-            .build()
-            .new_agent();
-        let mut http = Http {
-            agent,
-            url: url.to_owned(),
-            selector: selector.clone(),
-            gauge,
-            kind: Kind::Counter,
-        };
-        http.kind = match http.read()? {
-            Reading::Gauge(_) if gauge.is_none() => {
-                return Err(http.garbage(
-                    "is a gauge: say which way is better",
-                    format!("--metric gauge:lower:{} or gauge:higher:…", http.name()),
-                ));
-            }
-            Reading::Gauge(_) => Kind::Gauge,
-            Reading::Buckets { .. } => Kind::Quantile,
-            Reading::Ratio { .. } => Kind::Ratio,
-            Reading::Counter(_) => Kind::Counter,
-        };
-        if http.kind == Kind::Counter && gauge.is_some() {
-            return Err(http.garbage(
-                "is a counter by its type, not a gauge",
-                format!("--metric {}", http.name()),
-            ));
-        }
-        Ok(http)
+impl Page {
+    fn name(&self) -> String {
+        format!("{}#{}", shown(&self.url), self.selector)
     }
 
-    fn garbage(&self, what: impl Into<String>, next: impl Into<String>) -> MetricError {
-        MetricError::Garbage {
-            metric: self.name(),
-            what: what.into(),
-            next: next.into(),
-        }
-    }
-
-    fn page(&self) -> Result<String, MetricError> {
-        let fail = |e: ureq::Error| MetricError::Unreachable {
-            metric: self.name(),
+    fn text(&self) -> Result<String, MetricError> {
+        let fail = |e: ureq::Error| {
             // Some of them repeat the address.
-            reason: without(&e.to_string(), Some(&self.url)),
-            next: format!("try it by hand: curl -sS '{}'", shown(&self.url)),
+            let reason = without(&e.to_string(), Some(&self.url));
+            let next = format!("try it by hand: curl -sS '{}'", shown(&self.url));
+            MetricError::unreachable(&self.name(), reason, next)
         };
         let mut response = self.agent.get(&self.url).call().map_err(fail)?;
         let body = response.body_mut().with_config().limit(MOST_BYTES);
         body.lossy_utf8(true).read_to_string().map_err(fail)
     }
-}
 
-impl Metric for Http {
-    fn name(&self) -> String {
-        format!("{}#{}", shown(&self.url), self.selector)
-    }
-
-    fn unit(&self) -> String {
-        match self.kind {
-            Kind::Counter => "1/s".into(),
-            // By the naming rule of Prometheus the unit ends the name.
-            _ if self.selector.name.ends_with("_seconds") => "s".into(),
-            _ if self.selector.name.ends_with("_bytes") => "bytes".into(),
-            _ => "value".into(),
-        }
-    }
-
-    fn better(&self) -> Better {
-        match self.kind {
-            Kind::Quantile | Kind::Ratio => self.gauge.unwrap_or(Better::Lower),
-            _ => self.gauge.unwrap_or(Better::Higher),
-        }
-    }
-
-    fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    fn instead_of_quantile(&self) -> Option<String> {
-        let mean = Selector {
-            quantile: None,
-            mean: true,
-            ..self.selector.clone()
-        };
-        let url = shown(&self.url);
-        (self.kind == Kind::Quantile).then(|| format!("{url}#{mean}"))
-    }
-
-    fn read(&mut self) -> Result<Reading, MetricError> {
-        let page = prometheus::parse(&self.page()?).map_err(|e| {
+    fn read(&self) -> Result<Reading, MetricError> {
+        let (name, url) = (self.name(), shown(&self.url));
+        let page = prometheus::parse(&self.text()?).map_err(|e| {
             let next = format!(
                 "name a page of Prometheus text, as in http://localhost:9090/metrics#NAME: \
-                 curl -sS '{}' | head",
-                shown(&self.url)
+                 curl -sS '{url}' | head"
             );
-            self.garbage(e.to_string(), next)
+            MetricError::garbage(&name, e, next)
         })?;
-        let found = prometheus::select(&page, &self.selector, self.gauge.is_some());
-        match found {
-            Ok(Selected::Counter(v)) => Ok(Reading::Counter(v)),
-            Ok(Selected::Gauge(v)) => Ok(Reading::Gauge(v)),
-            Ok(Selected::Mean { sum, count }) => Ok(Reading::Ratio {
+        let found = prometheus::select(&page, &self.selector, self.is_gauge);
+        let found = found.map_err(|e| {
+            let selected = &self.selector.name;
+            let next = format!("see what there is: curl -sS '{url}' | grep {selected}");
+            MetricError::garbage(&name, e, next)
+        })?;
+        Ok(match found {
+            Selected::Counter(v) => Reading::Counter(v),
+            Selected::Gauge(v) => Reading::Gauge(v),
+            Selected::Mean { sum, count } => Reading::Ratio {
                 above: sum,
                 below: count,
-            }),
-            Ok(Selected::Buckets(counts)) => Ok(Reading::Buckets {
+            },
+            Selected::Buckets(counts) => Reading::Buckets {
                 quantile: self.selector.quantile.unwrap_or(0.99),
                 counts,
-            }),
-            Err(e) => {
-                let url = shown(&self.url);
-                let next = format!(
-                    "see what there is: curl -sS '{url}' | grep {}",
-                    self.selector.name
-                );
-                Err(self.garbage(e.to_string(), next))
-            }
-        }
+            },
+        })
     }
 }

@@ -1,47 +1,29 @@
 //! The small texts that metrics are read from: Redis's INFO, a command's output. Pure.
 
-/// A text that does not hold the number asked for.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ParseInfoError {
-    /// No such line.
-    #[error("INFO has no line {0}")]
-    NoField(String),
-    /// The line's value is not a number.
-    #[error("{0} is {1:?}, not a number")]
-    NotANumber(String, String),
-    /// Nothing was printed.
-    #[error("printed nothing")]
-    Nothing,
-}
-
 /// The number in the line `name:number` of a text as Redis's INFO gives it.
 ///
 /// # Errors
-/// See [`ParseInfoError`].
-pub fn info_field(text: &str, name: &str) -> Result<f64, ParseInfoError> {
-    let value = text
-        .lines()
-        .find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))
-        .ok_or_else(|| ParseInfoError::NoField(name.to_owned()))?;
-    finite(value).ok_or_else(|| ParseInfoError::NotANumber(name.to_owned(), shorten(value)))
+/// What the text has instead.
+pub fn info_field(text: &str, name: &str) -> Result<f64, String> {
+    let mut lines = text.lines();
+    let value = lines.find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
+    let value = value.ok_or_else(|| format!("INFO has no line {name}"))?;
+    finite(name, value)
 }
 
 /// The number that stands last in what a command printed.
 ///
 /// # Errors
-/// See [`ParseInfoError`].
-pub fn last_number(text: &str) -> Result<f64, ParseInfoError> {
+/// What it printed instead.
+pub fn last_number(text: &str) -> Result<f64, String> {
     let word = text.split_whitespace().next_back();
-    let word = word.ok_or(ParseInfoError::Nothing)?;
-    finite(word).ok_or_else(|| ParseInfoError::NotANumber("the output's end".into(), shorten(word)))
+    finite("the output's end", word.ok_or("printed nothing")?)
 }
 
-fn finite(text: &str) -> Option<f64> {
-    text.trim().parse().ok().filter(|v: &f64| v.is_finite())
-}
-
-fn shorten(text: &str) -> String {
-    text.chars().take(60).collect()
+fn finite(what: &str, text: &str) -> Result<f64, String> {
+    let number = text.trim().parse().ok().filter(|v: &f64| v.is_finite());
+    let short = || text.chars().take(60).collect::<String>();
+    number.ok_or_else(|| format!("{what} is {:?}, not a number", short()))
 }
 
 #[cfg(test)]
@@ -53,26 +35,19 @@ mod tests {
     fn reads_info() {
         let text = "# Stats\r\ntotal_connections_received:3\r\ntotal_commands_processed:42\r\n";
         assert_eq!(info_field(text, "total_commands_processed"), Ok(42.0));
-        assert!(matches!(
-            info_field(text, "total"),
-            Err(ParseInfoError::NoField(_))
-        ));
-        assert!(matches!(
-            info_field("a:b", "a"),
-            Err(ParseInfoError::NotANumber(..))
-        ));
+        let error = |text, name| info_field(text, name).unwrap_err();
+        assert_eq!(error(text, "total"), "INFO has no line total");
+        assert_eq!(error("a:b", "a"), "a is \"b\", not a number");
     }
 
     #[test]
     fn reads_what_commands_print() {
         assert_eq!(last_number("42\n"), Ok(42.0));
         assert_eq!(last_number("requests done: 1.5e3\n\n"), Ok(1500.0));
-        assert_eq!(last_number(" \n"), Err(ParseInfoError::Nothing));
+        assert_eq!(last_number(" \n"), Err("printed nothing".to_owned()));
         for bad in ["12 apples", "nan", "inf"] {
-            assert!(
-                matches!(last_number(bad), Err(ParseInfoError::NotANumber(..))),
-                "{bad}"
-            );
+            let error = last_number(bad).unwrap_err();
+            assert!(error.ends_with("not a number"), "{bad}: {error}");
         }
     }
 

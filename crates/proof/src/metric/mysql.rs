@@ -5,17 +5,12 @@
 //! only, so under autocommit they stand still; who runs explicit ones names them:
 //! `mysql:DSN#Com_commit+Com_rollback`.
 
-use std::time::Duration;
-
 use ::mysql::prelude::Queryable;
 use ::mysql::{Conn, Opts, OptsBuilder};
 
+use super::reading::{MetricError, Opened, PATIENCE, Reading};
 use super::shown::{host_name, without};
-use super::spec::Typed;
-use super::{Kind, Metric, MetricError, MetricKind, MetricSpec, Reading, SpecError};
-use crate::stats::Better;
-
-const PATIENCE: Duration = Duration::from_secs(10);
+use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 
 pub(super) const KIND: MetricKind = MetricKind {
     names: &["mysql"],
@@ -40,7 +35,7 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     }
     let url = url(dsn);
     let shown = with_variables(shown(&url), &variables);
-    let open = move |_: &_| Ok(Box::new(Mysql::connect(&url, &variables)?) as _);
+    let open = move |_: &_| Ok(Box::new(connect(&url, &variables)?) as _);
     Ok(MetricSpec::new(shown, open))
 }
 
@@ -101,98 +96,64 @@ fn shown(url: &str) -> String {
 }
 
 /// `mysql:DSN[#VARIABLE+…]`: status variables of the server less those of its own session.
-struct Mysql {
-    connection: Conn,
-    name: String,
-    variables: Vec<String>,
-}
-
-impl Mysql {
-    fn connect(url: &str, variables: &[String]) -> Result<Mysql, MetricError> {
-        let name = shown(url);
-        // The parser's own words may hold a part of the password.
-        let unread = |_| unreachable(&name, "this is no address".to_owned());
-        let options = Opts::from_url(url).map_err(unread)?;
-        let secret = options.get_pass().map(str::to_owned);
-        let options = OptsBuilder::from_opts(options)
-            .tcp_connect_timeout(Some(PATIENCE))
-            .read_timeout(Some(PATIENCE))
-            .write_timeout(Some(PATIENCE));
-        let connection = Conn::new(options)
-            .map_err(|e| unreachable(&name, without(&e.to_string(), secret.as_deref())))?;
-        Ok(Mysql {
-            connection,
-            name,
-            variables: variables.to_vec(),
-        })
-    }
-
-    /// The sum of the variables of one scope, `GLOBAL` or `SESSION`.
-    fn sum(&mut self, scope: &str) -> Result<f64, MetricError> {
-        let names: Vec<String> = self.variables.iter().map(|v| format!("'{v}'")).collect();
-        let query = format!(
-            "SHOW {scope} STATUS WHERE Variable_name IN ({})",
-            names.join(",")
-        );
-        let rows: Vec<(String, String)> = self
-            .connection
-            .query(query)
-            .map_err(|e| unreachable(&self.name, e.to_string()))?;
-        let garbage = |what: String| MetricError::Garbage {
-            metric: self.name.clone(),
-            what,
-            next: "see which there are: mysql -e 'SHOW GLOBAL STATUS'".into(),
-        };
-        if rows.len() != self.variables.len() {
-            let names = self.variables.join(", ");
-            return Err(garbage(format!("the server lacks a variable of {names}")));
-        }
-        let mut sum = 0.0;
-        for (name, value) in rows {
-            let value: f64 = value
-                .parse()
-                .map_err(|_| garbage(format!("{name} is {value:?}, not a number")))?;
-            sum += value;
-        }
-        Ok(sum)
-    }
-}
-
-fn unreachable(name: &str, reason: String) -> MetricError {
-    MetricError::Unreachable {
-        metric: name.to_owned(),
-        reason: reason.replace('\n', " "),
-        next: "try it by hand: mysql -h HOST -u USER -p -e 'SHOW GLOBAL STATUS'; \
-               an address is mysql://USER:PASSWORD@HOST:PORT or /path/to.sock"
-            .into(),
-    }
-}
-
-impl Metric for Mysql {
-    fn name(&self) -> String {
-        with_variables(self.name.clone(), &self.variables)
-    }
-
-    fn unit(&self) -> String {
-        match self.variables.as_slice() {
-            [one] if one == STATEMENTS => "statements/s".into(),
-            _ => "1/s".into(),
-        }
-    }
-
-    fn better(&self) -> Better {
-        Better::Higher
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Counter
-    }
-
-    /// The session's own share is asked for right behind the server's sum: both hold every
-    /// statement of this connection but a constant number, which a difference takes away.
-    fn read(&mut self) -> Result<Reading, MetricError> {
-        let all = self.sum("GLOBAL")?;
-        let own = self.sum("SESSION")?;
+fn connect(url: &str, variables: &[String]) -> Result<Opened, MetricError> {
+    let address = shown(url);
+    // The parser's own words may hold a part of the password.
+    let unread = |_| unreachable(&address, "this is no address");
+    let options = Opts::from_url(url).map_err(unread)?;
+    let secret = options.get_pass().map(str::to_owned);
+    let options = OptsBuilder::from_opts(options)
+        .tcp_connect_timeout(Some(PATIENCE))
+        .read_timeout(Some(PATIENCE))
+        .write_timeout(Some(PATIENCE));
+    let fail =
+        |e: ::mysql::Error| unreachable(&address, &without(&e.to_string(), secret.as_deref()));
+    let mut connection = Conn::new(options).map_err(fail)?;
+    let unit = match variables {
+        [one] if one == STATEMENTS => "statements/s",
+        _ => "1/s",
+    };
+    let (name, variables) = (
+        with_variables(address.clone(), variables),
+        variables.to_vec(),
+    );
+    // The session's own share is asked for right behind the server's sum: both hold every
+    // statement of this connection but a constant number, which a difference takes away.
+    let read = move || {
+        let all = sum(&mut connection, &address, "GLOBAL", &variables)?;
+        let own = sum(&mut connection, &address, "SESSION", &variables)?;
         Ok(Reading::Counter(all - own))
+    };
+    Ok(Opened::counter(name, unit, read))
+}
+
+/// The sum of the variables of one scope, `GLOBAL` or `SESSION`.
+fn sum(
+    connection: &mut Conn,
+    address: &str,
+    scope: &str,
+    variables: &[String],
+) -> Result<f64, MetricError> {
+    let names: Vec<String> = variables.iter().map(|v| format!("'{v}'")).collect();
+    let names = names.join(",");
+    let query = format!("SHOW {scope} STATUS WHERE Variable_name IN ({names})");
+    let rows: Vec<(String, String)> =
+        (connection.query(query)).map_err(|e| unreachable(address, &e.to_string()))?;
+    let next = "see which there are: mysql -e 'SHOW GLOBAL STATUS'";
+    let garbage = |what: String| MetricError::garbage(address, what, next);
+    if rows.len() != variables.len() {
+        let names = variables.join(", ");
+        return Err(garbage(format!("the server lacks a variable of {names}")));
     }
+    let number = |(name, value): (String, String)| {
+        let number = value.parse::<f64>();
+        number.map_err(|_| garbage(format!("{name} is {value:?}, not a number")))
+    };
+    rows.into_iter().map(number).sum()
+}
+
+fn unreachable(name: &str, reason: &str) -> MetricError {
+    let next = "try it by hand: mysql -h HOST -u USER -p -e 'SHOW GLOBAL STATUS'; an address is \
+                mysql://USER:PASSWORD@HOST:PORT or /path/to.sock";
+    MetricError::unreachable(name, reason, next)
 }

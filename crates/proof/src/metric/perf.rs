@@ -10,11 +10,15 @@ use hugeleaf_perf::{
 };
 use hugeleaf_sys::{Errno, Kernel, Pid, RealKernel, SysError};
 
-use super::spec::{Typed, names_of};
-use super::{Kind, Metric, MetricError, MetricKind, MetricSpec, Reading, SpecError};
+use super::reading::{Kind, Metric, MetricError, Opened, Reading};
+use super::servers::{SERVERS, names};
+use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
 
-pub(super) const CPI: MetricKind = MetricKind {
+/// What the processor counts.
+pub(super) static KINDS: &[MetricKind] = &[CPI, WALK_CYCLES];
+
+const CPI: MetricKind = MetricKind {
     names: &["cpi"],
     form: "cpi",
     help: "cycles per instruction in user mode, where the processor's counters are available",
@@ -23,14 +27,14 @@ pub(super) const CPI: MetricKind = MetricKind {
     can_be_gauge: false,
     parse: |typed| match typed.rest {
         "" => {
-            let open = |pids: &[Pid]| Ok(Box::new(Counted::cpi(pids)?) as _);
+            let open = |pids: &[Pid]| Ok(Box::new(cpi(pids)?) as _);
             Ok(MetricSpec::new(typed.text.to_owned(), open))
         }
         _ => Err(typed.malformed("cpi takes nothing behind it")),
     },
 };
 
-pub(super) const WALK_CYCLES: MetricKind = MetricKind {
+const WALK_CYCLES: MetricKind = MetricKind {
     names: &["walk-cycles"],
     form: "walk-cycles[:rHEX]",
     help: "the share of cycles in page table walks, by the raw event named or the one known for this \
@@ -50,23 +54,23 @@ fn parse_walk_cycles(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
             typed.malformed("a raw event is r and hexadecimal digits, as perf writes it: r1008")
         })?),
     };
-    let open = move |pids: &[Pid]| Ok(Box::new(Counted::walk_cycles(pids, event)?) as _);
+    let open = move |pids: &[Pid]| Ok(Box::new(walk_cycles(pids, event)?) as _);
     Ok(MetricSpec::new(typed.text.to_owned(), open))
 }
 
 /// What a group of all threads of some processes counted so far.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Totals {
+struct Totals {
     /// In the order of the events; scaled up to all of the time in which the threads ran.
-    pub values: Vec<f64>,
+    values: Vec<f64>,
     /// The part of that time in which they were counted: below 1 where others counted too.
-    pub counted_share: Option<f64>,
+    counted_share: Option<f64>,
 }
 
 /// A group of counters of every thread of some processes. Threads that end keep what they counted;
 /// threads that start are joined at the next reading.
 #[derive(Debug)]
-pub struct Threads {
+struct Threads {
     name: &'static str,
     pids: Vec<Pid>,
     kinds: Vec<CounterKind>,
@@ -81,7 +85,7 @@ impl Threads {
     ///
     /// # Errors
     /// [`MetricError::NoCounter`].
-    pub fn open(
+    fn open(
         name: &'static str,
         pids: &[Pid],
         kinds: &[CounterKind],
@@ -131,7 +135,7 @@ impl Threads {
     /// # Errors
     /// [`MetricError::NoCounter`]: a counter is refused to a new thread, or nothing was counted since the
     /// last reading although threads ran, because other groups had the registers all the time.
-    pub fn totals(&mut self) -> Result<Totals, MetricError> {
+    fn totals(&mut self) -> Result<Totals, MetricError> {
         let alive = self.alive();
         self.join(&alive)?;
         let mut since = Vec::with_capacity(self.open.len());
@@ -207,7 +211,7 @@ fn refused(metric: &str, e: &SysError) -> MetricError {
         }
         _ => format!(
             "use a metric of the server instead ({}); virtual machines often have no counters",
-            names_of(|kind| kind.needs_address).join(", ")
+            names(SERVERS).join(", ")
         ),
     };
     no_counter(metric, &e.to_string(), &next)
@@ -269,110 +273,87 @@ fn first_that_counts(
     })
 }
 
-/// What the processor counts of the target's threads in user mode, over something else that it counts.
-#[derive(Debug)]
-pub struct Counted {
-    threads: Threads,
-    unit: String,
-    /// The last event is what the others, together, are held against.
+/// `cpi`: cycles per instruction.
+///
+/// # Errors
+/// [`MetricError::NoCounter`].
+pub fn cpi(pids: &[Pid]) -> Result<impl Metric + use<>, MetricError> {
+    of_events(
+        "cpi",
+        pids,
+        &[CYCLES],
+        INSTRUCTIONS,
+        (1.0, "cycles/instruction"),
+    )
+}
+
+/// `walk-cycles`: the share of cycles in which the processor walks page tables, by `event`, or by those
+/// known for this processor. One that counts walks and not their cycles (AMD's Zen) gives walks in a
+/// thousand instructions instead; the unit says which, and by which events.
+///
+/// # Errors
+/// [`MetricError::NoCounter`].
+pub fn walk_cycles(pids: &[Pid], event: Option<u64>) -> Result<impl Metric + use<>, MetricError> {
+    const NAME: &str = "walk-cycles";
+    const SHARE: (f64, &str) = (1.0, "share of cycles");
+    const WALKS: (f64, &str) = (
+        1000.0,
+        "walks in 1000 instructions: this processor does not count their cycles",
+    );
+    if let Some(event) = event {
+        let unit = format!("{} (r{event:x} / {})", SHARE.1, CYCLES.name);
+        let kinds = [CounterKind::Raw(event), CounterKind::Cycles];
+        return over_last(NAME, pids, &kinds, 1.0, &unit);
+    }
+    let processor = processor();
+    let (cycles, walks) = (processor.walk_cycles(), processor.walks());
+    if cycles.is_empty() && walks.is_empty() {
+        let reason = "no event is known for this processor";
+        return Err(no_counter(NAME, reason, RAW_EVENT));
+    }
+    let first = first_that_counts(NAME, &[cycles.clone(), walks])?;
+    match first == cycles {
+        true => of_events(NAME, pids, &first, CYCLES, SHARE),
+        false => of_events(NAME, pids, &first, INSTRUCTIONS, WALKS),
+    }
+}
+
+/// What events count together, times something, over what another one counts.
+fn of_events(
+    name: &'static str,
+    pids: &[Pid],
+    above: &[ProcessorEvent],
+    below: ProcessorEvent,
+    (times, unit): (f64, &str),
+) -> Result<Opened, MetricError> {
+    let kinds: Vec<CounterKind> = above.iter().chain([&below]).map(|e| e.kind).collect();
+    let names: Vec<&str> = above.iter().map(|e| e.name).collect();
+    let unit = format!("{unit} ({} / {})", names.join(" + "), below.name);
+    over_last(name, pids, &kinds, times, &unit)
+}
+
+/// What the processor counts of the target's threads in user mode: all but the last, together, over the last.
+fn over_last(
+    name: &'static str,
+    pids: &[Pid],
+    kinds: &[CounterKind],
     times: f64,
-}
-
-impl Counted {
-    /// `cpi`: cycles per instruction.
-    ///
-    /// # Errors
-    /// [`MetricError::NoCounter`].
-    pub fn cpi(pids: &[Pid]) -> Result<Counted, MetricError> {
-        Counted::of(
-            "cpi",
-            pids,
-            &[CYCLES],
-            INSTRUCTIONS,
-            1.0,
-            "cycles/instruction",
-        )
-    }
-
-    fn of(
-        name: &'static str,
-        pids: &[Pid],
-        above: &[ProcessorEvent],
-        below: ProcessorEvent,
-        times: f64,
-        unit: &str,
-    ) -> Result<Counted, MetricError> {
-        let kinds: Vec<CounterKind> = above.iter().chain([&below]).map(|e| e.kind).collect();
-        let names: Vec<&str> = above.iter().map(|e| e.name).collect();
-        Ok(Counted {
-            threads: Threads::open(name, pids, &kinds)?,
-            unit: format!("{unit} ({} / {})", names.join(" + "), below.name),
-            times,
-        })
-    }
-
-    /// `walk-cycles`: the share of cycles in which the processor walks page tables, by `event`, or by those
-    /// known for this processor. One that counts walks and not their cycles (AMD's Zen) gives walks in a
-    /// thousand instructions instead; the unit says which, and by which events.
-    ///
-    /// # Errors
-    /// [`MetricError::NoCounter`].
-    pub fn walk_cycles(pids: &[Pid], event: Option<u64>) -> Result<Counted, MetricError> {
-        const NAME: &str = "walk-cycles";
-        const SHARE: &str = "share of cycles";
-        if let Some(event) = event {
-            let kinds = [CounterKind::Raw(event), CounterKind::Cycles];
-            return Ok(Counted {
-                threads: Threads::open(NAME, pids, &kinds)?,
-                unit: format!("{SHARE} (r{event:x} / {})", CYCLES.name),
-                times: 1.0,
-            });
-        }
-        let processor = processor();
-        let (cycles, walks) = (processor.walk_cycles(), processor.walks());
-        if cycles.is_empty() && walks.is_empty() {
-            return Err(no_counter(
-                NAME,
-                "no event is known for this processor",
-                RAW_EVENT,
-            ));
-        }
-        let first = first_that_counts(NAME, &[cycles.clone(), walks])?;
-        match first == cycles {
-            true => Counted::of(NAME, pids, &first, CYCLES, 1.0, SHARE),
-            false => Counted::of(
-                NAME,
-                pids,
-                &first,
-                INSTRUCTIONS,
-                1000.0,
-                "walks in 1000 instructions: this processor does not count their cycles",
-            ),
-        }
-    }
-}
-
-impl Metric for Counted {
-    fn name(&self) -> String {
-        self.threads.name.to_owned()
-    }
-    fn unit(&self) -> String {
-        self.unit.clone()
-    }
-    fn better(&self) -> Better {
-        Better::Lower
-    }
-    fn kind(&self) -> Kind {
-        Kind::Ratio
-    }
-    fn read(&mut self) -> Result<Reading, MetricError> {
-        let totals = self.threads.totals()?;
+    unit: &str,
+) -> Result<Opened, MetricError> {
+    let mut threads = Threads::open(name, pids, kinds)?;
+    let read = move || {
+        let totals = threads.totals()?;
         let (below, above) = totals.values.split_last().unwrap_or((&0.0, &[]));
         Ok(Reading::Ratio {
-            above: above.iter().sum::<f64>() * self.times,
+            above: above.iter().sum::<f64>() * times,
             below: *below,
         })
-    }
+    };
+    Ok(Opened {
+        better: Better::Lower,
+        kind: Kind::Ratio,
+        ..Opened::counter(name.to_owned(), unit, read)
+    })
 }
 
 /// Cycles, instructions and misses of the TLB for data, counted together while some work runs. Nobody
@@ -380,7 +361,8 @@ impl Metric for Counted {
 #[derive(Debug)]
 pub struct Translations {
     threads: Threads,
-    misses: Result<ProcessorEvent, String>,
+    /// The event that counts misses, or why they are not counted.
+    pub misses: Result<ProcessorEvent, String>,
 }
 
 /// See [`Translations::totals`].
@@ -420,16 +402,6 @@ impl Translations {
         })
     }
 
-    /// Which events count: cycles, instructions, and misses or why they are not counted.
-    pub fn events(&self) -> (&'static str, &'static str, Result<&'static str, &str>) {
-        let misses = self.misses.as_ref().map(|event| event.name);
-        (
-            CYCLES.name,
-            INSTRUCTIONS.name,
-            misses.map_err(String::as_str),
-        )
-    }
-
     /// What was counted so far.
     ///
     /// # Errors
@@ -452,7 +424,7 @@ mod tests {
 
     #[test]
     fn a_target_without_threads_is_refused() {
-        let e = Counted::cpi(&[Pid(u32::MAX)]).unwrap_err();
+        let e = cpi(&[Pid(u32::MAX)]).map(drop).unwrap_err();
         assert!(matches!(e, MetricError::NoCounter { .. }));
     }
 

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use ::postgres::config::Host;
-use ::postgres::{Client, NoTls, SimpleQueryMessage};
+use ::postgres::{NoTls, SimpleQueryMessage};
 
+use super::reading::{MetricError, Opened, Reading};
 use super::shown::{host_name, without};
-use super::spec::Typed;
-use super::{Kind, Metric, MetricError, MetricKind, MetricSpec, Reading, SpecError};
-use crate::stats::Better;
+use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 
 pub(super) const KIND: MetricKind = MetricKind {
     names: &["postgres", "postgresql"],
@@ -22,7 +21,7 @@ pub(super) const KIND: MetricKind = MetricKind {
 
 fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     let dsn = typed.address();
-    let open = move |_: &_| Ok(Box::new(Postgres::connect(&dsn)?) as _);
+    let open = move |_: &_| Ok(Box::new(connect(&dsn)?) as _);
     Ok(MetricSpec::new(shown(&typed.address()), open))
 }
 
@@ -72,16 +71,6 @@ fn quoted(value: &str) -> String {
     }
 }
 
-/// `postgres:DSN`: commits and rollbacks of the database that the DSN names, without its own.
-struct Postgres {
-    client: Client,
-    name: String,
-    query: &'static str,
-    /// Transactions of this connection that the counter holds by the next reading.
-    own: f64,
-    last: f64,
-}
-
 /// From PostgreSQL 15 on a backend can be made to report at once, so that this connection's own
 /// transactions are in the next reading and can be taken off exactly.
 const FORCED: &str = "SELECT xact_commit + xact_rollback, pg_stat_force_next_flush() \
@@ -94,44 +83,58 @@ const HAS_FORCE: &str = "SELECT count(*) FROM pg_proc WHERE proname = 'pg_stat_f
 /// transactions show late.
 const LATE: f64 = 8.0;
 
-impl Postgres {
-    fn connect(dsn: &str) -> Result<Postgres, MetricError> {
-        let name = shown(dsn);
-        // The parser's own words may hold a part of the password.
-        let unread = |_| MetricError::Unreachable {
-            metric: name.clone(),
-            reason: "this is no connection string".to_owned(),
-            next:
-                "put values with blanks into quotes: password='a b'; in an address write them as \
-                   %20"
-                .into(),
-        };
-        let mut config: ::postgres::Config = dsn.parse().map_err(unread)?;
-        let secret = config
-            .get_password()
-            .map(String::from_utf8_lossy)
-            .map(String::from);
-        let fail = |e: ::postgres::Error| unreachable(&name, &e, secret.as_deref());
-        config
-            .application_name("hugeleaf")
-            .connect_timeout(Duration::from_secs(5));
-        let mut client = config.connect(NoTls).map_err(fail)?;
-        // One statement a transaction: what is counted is what is sent.
-        client
-            .simple_query("SET statement_timeout = '10s'")
-            .map_err(fail)?;
-        let forced = number(&client.simple_query(HAS_FORCE).map_err(fail)?) == Some(1.0);
-        let mut postgres = Postgres {
-            client,
-            name,
-            query: if forced { FORCED } else { PLAIN },
-            own: 0.0,
-            last: 0.0,
-        };
-        // The first reading settles what connecting cost; only differences are used.
-        postgres.read()?;
-        Ok(postgres)
-    }
+/// `postgres:DSN`: commits and rollbacks of the database that the DSN names, without its own.
+fn connect(dsn: &str) -> Result<Opened, MetricError> {
+    let name = shown(dsn);
+    // The parser's own words may hold a part of the password.
+    let unread = |_| {
+        let next = "put values with blanks into quotes: password='a b'; in an address write them \
+                    as %20";
+        MetricError::unreachable(&name, "this is no connection string", next)
+    };
+    let mut config: ::postgres::Config = dsn.parse().map_err(unread)?;
+    let secret = config
+        .get_password()
+        .map(String::from_utf8_lossy)
+        .map(String::from);
+    let fail = |e: ::postgres::Error| unreachable(&name, &e, secret.as_deref());
+    config
+        .application_name("hugeleaf")
+        .connect_timeout(Duration::from_secs(5));
+    let mut client = config.connect(NoTls).map_err(fail)?;
+    // One statement a transaction: what is counted is what is sent.
+    client
+        .simple_query("SET statement_timeout = '10s'")
+        .map_err(fail)?;
+    let forced = number(&client.simple_query(HAS_FORCE).map_err(fail)?) == Some(1.0);
+    let query = if forced { FORCED } else { PLAIN };
+    // Transactions of this connection that the counter holds by the next reading, and the last one.
+    let (mut own, mut last) = (0.0, 0.0);
+    let shown = name.clone();
+    let mut read = move || {
+        let rows = client.simple_query(query);
+        let rows = rows.map_err(|e| unreachable(&shown, &e, None))?;
+        let total = number(&rows).ok_or_else(|| {
+            let what = "pg_stat_database has no row for the current database";
+            let next = "check that track_counts is on: SHOW track_counts";
+            MetricError::garbage(&shown, what, next)
+        })?;
+        let mut value = total - own;
+        own += 1.0;
+        if value < last && last - value <= LATE {
+            value = last;
+        }
+        last = value;
+        Ok(Reading::Counter(value))
+    };
+    // The first reading settles what connecting cost; only differences are used.
+    read()?;
+    Ok(Opened {
+        // A busy backend reports at most once a second.
+        least_interval: Duration::from_secs(5),
+        lag: Duration::from_secs(1),
+        ..Opened::counter(name, "transactions/s", read)
+    })
 }
 
 fn unreachable(name: &str, e: &::postgres::Error, secret: Option<&str>) -> MetricError {
@@ -141,13 +144,8 @@ fn unreachable(name: &str, e: &::postgres::Error, secret: Option<&str>) -> Metri
         (None, Some(source)) => format!("{e}: {source}"),
         (None, None) => e.to_string(),
     };
-    MetricError::Unreachable {
-        metric: name.to_owned(),
-        reason: without(&reason, secret).replace('\n', " "),
-        next: "try it by hand: psql 'DSN' -c 'SELECT 1'; \
-               a Unix socket is host=/run/postgresql"
-            .into(),
-    }
+    let next = "try it by hand: psql 'DSN' -c 'SELECT 1'; a Unix socket is host=/run/postgresql";
+    MetricError::unreachable(name, without(&reason, secret), next)
 }
 
 fn number(rows: &[SimpleQueryMessage]) -> Option<f64> {
@@ -155,50 +153,4 @@ fn number(rows: &[SimpleQueryMessage]) -> Option<f64> {
         SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
         _ => None,
     })
-}
-
-impl Metric for Postgres {
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
-    fn unit(&self) -> String {
-        "transactions/s".into()
-    }
-
-    fn better(&self) -> Better {
-        Better::Higher
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Counter
-    }
-
-    /// A busy backend reports at most once a second.
-    fn least_interval(&self) -> Duration {
-        Duration::from_secs(5)
-    }
-
-    fn lag(&self) -> Duration {
-        Duration::from_secs(1)
-    }
-
-    fn read(&mut self) -> Result<Reading, MetricError> {
-        let rows = self
-            .client
-            .simple_query(self.query)
-            .map_err(|e| unreachable(&self.name, &e, None))?;
-        let total = number(&rows).ok_or_else(|| MetricError::Garbage {
-            metric: self.name.clone(),
-            what: "pg_stat_database has no row for the current database".into(),
-            next: "check that track_counts is on: SHOW track_counts".into(),
-        })?;
-        let mut value = total - self.own;
-        self.own += 1.0;
-        if value < self.last && self.last - value <= LATE {
-            value = self.last;
-        }
-        self.last = value;
-        Ok(Reading::Counter(value))
-    }
 }

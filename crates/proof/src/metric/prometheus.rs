@@ -41,32 +41,20 @@ pub struct Exposition {
     pub samples: Vec<Sample>,
 }
 
-/// A line that is not of the format.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} is not a metric: {text:?}")]
-pub struct ParseExpositionError {
-    /// Its number, from 1.
-    pub line: usize,
-    /// Its first characters.
-    pub text: String,
-}
-
 /// Reads a page.
 ///
 /// # Errors
-/// The first line that is not of the format.
-pub fn parse(text: &str) -> Result<Exposition, ParseExpositionError> {
+/// The first line that is not of the format, in words.
+pub fn parse(text: &str) -> Result<Exposition, String> {
     let mut page = Exposition::default();
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
         if let Some(comment) = line.strip_prefix('#') {
             note_type(comment, &mut page.types);
         } else if !line.is_empty() {
-            let sample = sample(line).ok_or_else(|| ParseExpositionError {
-                line: number + 1,
-                text: line.chars().take(60).collect(),
-            })?;
-            page.samples.push(sample);
+            let start = || line.chars().take(60).collect::<String>();
+            let wrong = || format!("line {} is not a metric: {:?}", number + 1, start());
+            page.samples.push(sample(line).ok_or_else(wrong)?);
         }
     }
     Ok(page)
@@ -172,16 +160,12 @@ pub struct Selector {
     pub labels: Vec<(String, String)>,
 }
 
-/// Why a text selects no metric.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not NAME, NAME{{LABEL=\"VALUE\"}}, p99(NAME) or mean(NAME)")]
-pub struct ParseSelectorError(pub String);
-
 impl FromStr for Selector {
-    type Err = ParseSelectorError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Selector, ParseSelectorError> {
-        parse_selector(text.trim()).ok_or_else(|| ParseSelectorError(text.to_owned()))
+    fn from_str(text: &str) -> Result<Selector, String> {
+        let forms = "NAME, NAME{LABEL=\"VALUE\"}, p99(NAME) or mean(NAME)";
+        parse_selector(text.trim()).ok_or_else(|| format!("'{text}' is not {forms}"))
     }
 }
 
@@ -259,96 +243,55 @@ pub enum Selected {
     },
 }
 
-/// Why a page does not have what was selected.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SelectError {
-    /// No such series.
-    #[error("the page has no series {0}")]
-    None(String),
-    /// Several gauges: their sum would mean nothing.
-    #[error("{count} series match {selector}, as {example}")]
-    Several {
-        /// What was asked.
-        selector: String,
-        /// How many match.
-        count: usize,
-        /// The labels of one.
-        example: String,
-    },
-    /// A quantile of something without buckets.
-    #[error("{0} is no histogram: the page has no {0}_bucket")]
-    NoBuckets(String),
-    /// A mean of something that has none.
-    #[error("the page has no {0}_sum and {0}_count to take a mean of")]
-    NoMean(String),
-    /// A histogram without a quantile.
-    #[error("{0} is a histogram: ask for mean({0}), a quantile as in p99({0}), or {0}_count")]
-    NeedsQuantile(String),
-}
-
 /// Picks from a page. `as_gauge` says that what the page does not type is a gauge.
 ///
 /// # Errors
-/// See [`SelectError`].
-pub fn select(
-    page: &Exposition,
-    selector: &Selector,
-    as_gauge: bool,
-) -> Result<Selected, SelectError> {
-    let matches = |s: &&Sample, name: &str| {
-        s.name == name && selector.labels.iter().all(|l| s.labels.contains(l))
+/// Why the page does not have it, in words.
+pub fn select(page: &Exposition, selector: &Selector, as_gauge: bool) -> Result<Selected, String> {
+    let name = &selector.name;
+    let of = |suffix: &str| -> Vec<&Sample> {
+        let series = format!("{name}{suffix}");
+        let labels = |s: &Sample| selector.labels.iter().all(|l| s.labels.contains(l));
+        let found = page.samples.iter();
+        found.filter(|s| s.name == series && labels(s)).collect()
     };
+    let sum = |found: &[&Sample]| found.iter().map(|s| s.value).sum();
     if selector.quantile.is_some() {
-        let bucket = format!("{}_bucket", selector.name);
-        return buckets(page.samples.iter().filter(|s| matches(s, &bucket)))
+        let none = || format!("{name} is no histogram: the page has no {name}_bucket");
+        return buckets(&of("_bucket"))
             .map(Selected::Buckets)
-            .ok_or_else(|| SelectError::NoBuckets(selector.name.clone()));
+            .ok_or_else(none);
     }
     if selector.mean {
-        return mean(page, selector);
+        let (sums, counts) = (of("_sum"), of("_count"));
+        if sums.is_empty() || counts.is_empty() {
+            return Err(format!(
+                "the page has no {name}_sum and {name}_count to take a mean of"
+            ));
+        }
+        let (sum, count) = (sum(&sums), sum(&counts));
+        return Ok(Selected::Mean { sum, count });
     }
-    let kind = type_of(page, &selector.name);
-    let found: Vec<&Sample> = (page.samples.iter())
-        .filter(|s| matches(s, &selector.name))
-        .collect();
-    if found.is_empty() {
-        return Err(match kind {
-            Type::Histogram => SelectError::NeedsQuantile(selector.name.clone()),
-            _ => SelectError::None(selector.to_string()),
-        });
-    }
+    let (kind, found) = (type_of(page, name), of(""));
     let is_gauge = match kind {
         Type::Gauge | Type::Summary => true,
         Type::Counter | Type::Histogram => false,
         Type::Untyped => as_gauge,
     };
-    if !is_gauge {
-        return Ok(Selected::Counter(found.iter().map(|s| s.value).sum()));
-    }
-    if found.len() > 1 {
-        let labels = found[0].labels.iter().map(|(n, v)| format!("{n}={v:?}"));
-        return Err(SelectError::Several {
-            selector: selector.to_string(),
-            count: found.len(),
-            example: format!("{{{}}}", labels.collect::<Vec<_>>().join(",")),
-        });
-    }
-    Ok(Selected::Gauge(found[0].value))
-}
-
-/// The sum and the count of what was selected.
-fn mean(page: &Exposition, selector: &Selector) -> Result<Selected, SelectError> {
-    let total = |suffix: &str| {
-        let name = format!("{}{suffix}", selector.name);
-        let matches =
-            |s: &&Sample| s.name == name && selector.labels.iter().all(|l| s.labels.contains(l));
-        let mut found = page.samples.iter().filter(matches).map(|s| s.value);
-        let first = found.next()?;
-        Some(first + found.sum::<f64>())
-    };
-    match (total("_sum"), total("_count")) {
-        (Some(sum), Some(count)) => Ok(Selected::Mean { sum, count }),
-        _ => Err(SelectError::NoMean(selector.name.clone())),
+    match (found.as_slice(), is_gauge) {
+        ([], _) if kind == Type::Histogram => Err(format!(
+            "{name} is a histogram: ask for mean({name}), a quantile as in p99({name}), or {name}_count"
+        )),
+        ([], _) => Err(format!("the page has no series {selector}")),
+        (all, false) => Ok(Selected::Counter(sum(all))),
+        ([one], true) => Ok(Selected::Gauge(one.value)),
+        // Their sum would mean nothing.
+        ([first, ..], true) => {
+            let labels = first.labels.iter().map(|(n, v)| format!("{n}={v:?}"));
+            let labels = labels.collect::<Vec<_>>().join(",");
+            let count = found.len();
+            Err(format!("{count} series match {selector}, as {{{labels}}}"))
+        }
     }
 }
 
@@ -373,7 +316,7 @@ fn type_of(page: &Exposition, name: &str) -> Type {
 }
 
 /// The cumulative counts of histogram series, summed by bound; `None` of none.
-fn buckets<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Vec<(f64, f64)>> {
+fn buckets(samples: &[&Sample]) -> Option<Vec<(f64, f64)>> {
     let mut counts: Vec<(f64, f64)> = Vec::new();
     for s in samples {
         let le = s.labels.iter().find(|(n, _)| n == "le")?;
@@ -427,11 +370,6 @@ pub fn locate(q: f64, counts: &[(f64, f64)]) -> Option<Located> {
     })
 }
 
-/// [`locate`]'s interpolated value.
-pub fn quantile(q: f64, counts: &[(f64, f64)]) -> Option<f64> {
-    locate(q, counts).map(|found| found.value)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -463,7 +401,7 @@ weird NaN
 # EOF
 "#;
 
-    fn pick(selector: &str, as_gauge: bool) -> Result<Selected, SelectError> {
+    fn pick(selector: &str, as_gauge: bool) -> Result<Selected, String> {
         select(&parse(PAGE).unwrap(), &selector.parse().unwrap(), as_gauge)
     }
 
@@ -487,21 +425,24 @@ weird NaN
 
     #[test]
     fn says_what_a_page_lacks() {
-        assert!(matches!(pick("nope", false), Err(SelectError::None(_))));
-        assert!(matches!(
-            pick("temperature", false),
-            Err(SelectError::Several { count: 2, .. })
-        ));
-        assert!(matches!(
-            pick("p99(jobs)", false),
-            Err(SelectError::NoBuckets(_))
-        ));
-        assert!(matches!(
-            pick("latency_seconds", false),
-            Err(SelectError::NeedsQuantile(_))
-        ));
-        let e = parse("good 1\nbad\n").unwrap_err();
-        assert_eq!((e.line, e.text.as_str()), (2, "bad"));
+        for (selector, says) in [
+            ("nope", "the page has no series nope"),
+            ("temperature", "2 series match temperature, as {room=\"a\"}"),
+            (
+                "p99(jobs)",
+                "jobs is no histogram: the page has no jobs_bucket",
+            ),
+            (
+                "latency_seconds",
+                "latency_seconds is a histogram: ask for mean(",
+            ),
+            ("mean(jobs)", "the page has no jobs_sum and jobs_count"),
+        ] {
+            let error = pick(selector, false).unwrap_err();
+            assert!(error.starts_with(says), "{error}");
+        }
+        let error = parse("good 1\nbad\n").unwrap_err();
+        assert_eq!(error, "line 2 is not a metric: \"bad\"");
         for bad in [
             "a{b} 1",
             "a{b=\"c} 1",
@@ -517,14 +458,14 @@ weird NaN
     #[test]
     fn quantiles_as_prometheus_makes_them() {
         let counts = [(0.1, 50.0), (0.2, 90.0), (f64::INFINITY, 100.0)];
-        let near = |q, v: f64| assert!((quantile(q, &counts).unwrap() - v).abs() < 1e-12);
+        let near = |q, v: f64| assert!((locate(q, &counts).unwrap().value - v).abs() < 1e-12);
         near(0.25, 0.05);
         near(0.5, 0.1);
         near(0.7, 0.15);
         near(0.99, 0.2);
-        assert_eq!(quantile(0.5, &[(1.0, 0.0), (f64::INFINITY, 0.0)]), None);
-        assert_eq!(quantile(0.5, &[]), None);
-        assert_eq!(quantile(0.5, &[(f64::INFINITY, 5.0)]), None);
+        assert_eq!(locate(0.5, &[(1.0, 0.0), (f64::INFINITY, 0.0)]), None);
+        assert_eq!(locate(0.5, &[]), None);
+        assert_eq!(locate(0.5, &[(f64::INFINITY, 5.0)]), None);
     }
 
     #[test]
@@ -551,13 +492,6 @@ weird NaN
                 sum: 12.0,
                 count: 100.0
             })
-        );
-        assert!(matches!(of("mean(jobs)"), Err(SelectError::NoMean(_))));
-        assert!(
-            of("latency_seconds")
-                .unwrap_err()
-                .to_string()
-                .contains("mean(")
         );
     }
 

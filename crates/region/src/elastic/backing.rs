@@ -17,12 +17,14 @@ use std::sync::{Mutex, PoisonError};
 
 use hugeleaf_host::Host;
 use hugeleaf_sys::{
-    Advice, Errno, Memory, MemoryFile, NodePolicy, PageState, Reserve, Sharing, Space, SysError,
+    Advice, Errno, Memory, MemoryFile, NodePolicy, Reserve, Sharing, Space, SysError,
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use super::entry::{Entry, Reason};
-use crate::error::MemoryError;
+use super::ledger::Shape;
+use crate::error::{MemoryError, again};
+use crate::populate::{is_short, populate};
 use crate::room::Room;
 use crate::steps::{Step, Steps};
 use crate::thp;
@@ -30,8 +32,6 @@ use crate::thp;
 /// How much is filled or returned by one call: others who need the address space or the file for
 /// themselves (to map something, to start a thread) wait no longer than that takes.
 const CHUNK: Bytes = Bytes::from_mib(8);
-/// How often EAGAIN is taken for "try again".
-const TRIES: u32 = 16;
 
 /// Neighbouring granules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,16 +45,17 @@ impl Run {
         self.first..self.first + self.count
     }
 
+    pub(crate) const fn one(first: u32) -> Run {
+        Run { first, count: 1 }
+    }
+
     /// Sorted numbers as runs of neighbours.
     pub(crate) fn of(numbers: impl IntoIterator<Item = u32>) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         for index in numbers {
             match runs.last_mut() {
                 Some(run) if run.first + run.count == index => run.count += 1,
-                _ => runs.push(Run {
-                    first: index,
-                    count: 1,
-                }),
+                _ => runs.push(Run::one(index)),
             }
         }
         runs
@@ -134,11 +135,10 @@ pub(crate) struct Backing {
 /// What a backing is made of.
 pub(crate) struct Plan<'a> {
     pub(crate) max: Bytes,
-    pub(crate) granule: PageSize,
-    pub(crate) granules: u32,
+    pub(crate) shape: Shape,
     pub(crate) steps: Steps,
     pub(crate) sharing: Sharing,
-    pub(crate) nodes: &'a NodePolicy,
+    pub(crate) nodes: NodePolicy,
     pub(crate) host: &'a Host,
 }
 
@@ -166,7 +166,7 @@ impl Backing {
         plan: Plan<'_>,
         files: Vec<MemoryFile>,
     ) -> Result<Backing, MemoryError> {
-        let space = memory.set_aside(plan.max, plan.granule)?;
+        let space = memory.set_aside(plan.max, plan.shape.granule)?;
         let mut stores: Vec<Store> = files.into_iter().map(Store::File).collect();
         if plan.sharing == Sharing::Private && plan.steps.list.iter().any(is_ordinary) {
             stores.push(Store::Anonymous);
@@ -183,17 +183,19 @@ impl Backing {
         let backing = Backing {
             store_of: store_of.collect(),
             space,
-            granule: plan.granule,
-            nodes: plan.nodes.clone(),
+            granule: plan.shape.granule,
+            nodes: plan.nodes,
             stores,
-            local: (0..plan.granules).map(|_| AtomicU64::new(0)).collect(),
+            local: (0..plan.shape.granules)
+                .map(|_| AtomicU64::new(0))
+                .collect(),
             changing: Mutex::new(()),
             kept_from_children: plan.sharing == Sharing::Private && plan.steps.name_a_pool(),
             steps: plan.steps,
             huge: plan.host.pmd_page.get(),
             base: plan.host.base_page,
         };
-        backing.begin(plan.granules)?;
+        backing.begin(plan.shape.granules)?;
         Ok(backing)
     }
 
@@ -265,16 +267,7 @@ impl Backing {
             self.space.keep_from_children(part)?;
         }
         self.space.bind(part, &self.nodes)?;
-        let advice = match wanted.kind {
-            PageKind::Hugetlb => None,
-            PageKind::Thp => Some(Advice::HugePage),
-            PageKind::Base => wanted.named.then_some(Advice::NoHugePage),
-        };
-        match advice.map(|advice| self.space.advise(part, advice)) {
-            // EINVAL: a kernel without THP, where base pages are all there is.
-            Some(Err(e)) if e.errno != Errno::INVAL => return Err(e.into()),
-            _ => {}
-        }
+        thp::advise(&self.space, part, wanted)?;
         note(Local::new(Some(store), 0));
         Ok(())
     }
@@ -304,11 +297,7 @@ impl Backing {
     /// # Errors
     /// Those of the calls; EFAULT where its pages are gone.
     pub(crate) fn make_ready(&self, index: u32, entry: Entry) -> Result<(), MemoryError> {
-        let run = Run {
-            first: index,
-            count: 1,
-        };
-        let step = usize::from(entry.step);
+        let (run, step) = (Run::one(index), usize::from(entry.step));
         self.step(step)?;
         self.map_where_needed(run, step)?;
         if matches!(self.stores[self.store_of[step]], Store::File(_)) {
@@ -397,20 +386,14 @@ impl Backing {
             Err(Stopped::Short(index)) => index,
             Err(Stopped::Failed(error)) => return Err(error),
         };
-        let had = Run {
-            first: run.first,
-            count: short_from - run.first,
-        };
+        let count = short_from - run.first;
+        let had = self.filled(Run { count, ..run }, step, reason);
         let rest = Run {
             first: short_from,
-            count: run.count - had.count,
+            count: run.count - count,
         };
         self.clean_store(rest, self.store_of[step])?;
-        let why = match reason {
-            Reason::None => Reason::PoolShort,
-            before => before,
-        };
-        let had = self.filled(had, step, reason);
+        let why = reason.or(Reason::PoolShort);
         Ok((had.into_iter().collect(), vec![(rest, why)]))
     }
 
@@ -425,11 +408,7 @@ impl Backing {
             }
             // Which of them it was: those before it have their pages, and cost next to nothing.
             for index in chunk.indices() {
-                let one = Run {
-                    first: index,
-                    count: 1,
-                };
-                match self.populate(self.part(one)) {
+                match self.populate(self.part(Run::one(index))) {
                     Ok(()) => {}
                     Err(e) if is_short(&e) => return Err(Stopped::Short(index)),
                     Err(e) => return Err(e.into()),
@@ -455,15 +434,7 @@ impl Backing {
     }
 
     fn populate(&self, part: Range) -> Result<(), SysError> {
-        let mut tries = 0;
-        loop {
-            match self.space.advise(part, Advice::PopulateWrite) {
-                Ok(()) => return Ok(()),
-                Err(e) if e.errno == Errno::INTR => {}
-                Err(e) if e.errno == Errno::AGAIN && tries < TRIES => tries += 1,
-                Err(e) => return Err(e),
-            }
-        }
+        populate(&self.space, part)
     }
 
     fn fill_ordinary(&self, step: usize, run: Run, reason: Reason) -> Result<OnStep, MemoryError> {
@@ -487,10 +458,7 @@ impl Backing {
         let mut filled: Vec<Filled> = large.iter().filter_map(done).collect();
         let mut rest = Vec::new();
         for (run, why) in small {
-            let why = match reason {
-                Reason::None => why,
-                before => before,
-            };
+            let why = reason.or(why);
             if self.steps.mandatory || self.steps.list[step + 1..].iter().any(|s| !is_ordinary(s)) {
                 self.clean_store(run, self.store_of[step])?;
                 rest.push((run, why));
@@ -537,10 +505,7 @@ impl Backing {
         }
         let (mut large, mut small) = (Vec::new(), Vec::new());
         for index in run.indices() {
-            let one = Run {
-                first: index,
-                count: 1,
-            };
+            let one = Run::one(index);
             match self.collapse_one(one, step.size)? {
                 None => large.push(index),
                 // Private memory is collapsed whatever the knobs say.
@@ -558,19 +523,8 @@ impl Backing {
     fn collapse_one(&self, one: Run, huge: PageSize) -> Result<Option<Reason>, MemoryError> {
         let mut reason = Reason::NotContiguous;
         for block in self.part(one).chunks(huge) {
-            let mut tries = 0;
-            while let Err(error) = self.space.advise(block, Advice::Collapse) {
-                tries += 1;
-                match error.errno {
-                    Errno::AGAIN | Errno::BUSY | Errno::INTR if tries < TRIES => {
-                        std::thread::yield_now();
-                    }
-                    Errno::INVAL => {
-                        reason = Reason::ThpOff;
-                        break;
-                    }
-                    _ => break,
-                }
+            if thp::collapse_one(&self.space, block) == Err(Errno::INVAL) {
+                reason = Reason::ThpOff;
             }
         }
         Ok((!self.is_all_huge(one)?).then_some(reason))
@@ -578,13 +532,7 @@ impl Backing {
 
     fn is_all_huge(&self, run: Run) -> Result<bool, MemoryError> {
         let part = self.part(run);
-        let map = thp::look(part)?;
-        let huge = map.runs.iter().filter(|r| r.state.has(PageState::HUGE));
-        let huge: Bytes = huge
-            .filter_map(|r| r.range.intersect(part))
-            .map(Range::len)
-            .sum();
-        Ok(huge == part.len())
+        Ok(thp::huge_in(&thp::look(part)?, part) == part.len())
     }
 
     /// Takes pages out that a touch of granules that nobody held has left.
@@ -595,31 +543,34 @@ impl Backing {
         counted: &dyn Fn(usize) -> u64,
     ) -> Result<(), MemoryError> {
         let store = self.store_of[step];
-        match &self.stores[store] {
-            Store::Anonymous => Ok(self.clean_store(run, store)?),
-            Store::File(file) => {
-                let steps = (0..self.store_of.len()).filter(|s| self.store_of[*s] == store);
-                let counted: u64 = steps.map(counted).sum();
-                let counted = counted.saturating_mul(self.granule.bytes().get());
-                match self.space.memory().look(file)?.held > Bytes(counted) {
-                    true => Ok(self.clean_store(run, store)?),
-                    false => Ok(()),
-                }
-            }
+        let has_strays = match &self.stores[store] {
+            Store::Anonymous => true,
+            Store::File(file) => !self.strays_in(store, file, counted)?.is_zero(),
+        };
+        if has_strays {
+            self.clean_store(run, store)?;
         }
+        Ok(())
+    }
+
+    fn strays_in(
+        &self,
+        store: usize,
+        file: &MemoryFile,
+        counted: &dyn Fn(usize) -> u64,
+    ) -> Result<Bytes, MemoryError> {
+        let steps = (0..self.store_of.len()).filter(|s| self.store_of[*s] == store);
+        let counted: u64 = steps.map(counted).sum();
+        let counted = Bytes(counted.saturating_mul(self.granule.bytes().get()));
+        Ok(self.space.memory().look(file)?.held.saturating_sub(counted))
     }
 
     /// How much a file of pages holds that no granule accounts for; where granules are on their
     /// way that is not reported.
     pub(crate) fn strays(&self, counted: &dyn Fn(usize) -> u64) -> Result<Bytes, MemoryError> {
-        let mut strays = Bytes::ZERO;
-        for (store, file) in self.files().enumerate() {
-            let steps = (0..self.store_of.len()).filter(|s| self.store_of[*s] == store);
-            let counted: u64 = steps.map(counted).sum();
-            let counted = Bytes(counted.saturating_mul(self.granule.bytes().get()));
-            strays += self.space.memory().look(file)?.held.saturating_sub(counted);
-        }
-        Ok(strays)
+        let each = self.files().enumerate();
+        each.map(|(store, file)| self.strays_in(store, file, counted))
+            .sum()
     }
 
     /// Gives the memory of granules back that are on a step.
@@ -674,21 +625,6 @@ pub(crate) enum Unfilled {
     Short { missing: u64, reason: Reason },
     /// A call failed.
     Failed(MemoryError),
-}
-
-/// EFAULT is what a fault that would be a SIGBUS comes to (madvise(2)).
-fn is_short(error: &SysError) -> bool {
-    matches!(error.errno, Errno::FAULT | Errno::NOMEM)
-}
-
-/// Does it until no signal comes between.
-fn again(call: impl Fn() -> Result<(), SysError>) -> Result<(), SysError> {
-    loop {
-        match call() {
-            Err(e) if e.errno == Errno::INTR => {}
-            other => return other,
-        }
-    }
 }
 
 fn is_ordinary(step: &Step) -> bool {

@@ -38,6 +38,14 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
+    /// The first reason is what keeps a granule from the first rung.
+    pub(crate) const fn or(self, other: Reason) -> Reason {
+        match self {
+            Reason::None => other,
+            before => before,
+        }
+    }
+
     /// The same in few bits: what it names is the first rung's, and found again there.
     pub(crate) const fn of(why: &Why) -> Reason {
         match why {

@@ -237,12 +237,15 @@ impl Ledger {
             return Ok(None);
         }
         let word = self.get(at::ENTRY + index as usize);
-        match Entry::from_word(word) {
-            Some(entry) => Ok(Some(entry)),
-            None => Err(ElasticError::Damaged(format!(
-                "granule {index} reads {word:#x}"
-            ))),
-        }
+        let damaged = || ElasticError::Damaged(format!("granule {index} reads {word:#x}"));
+        Entry::from_word(word).map(Some).ok_or_else(damaged)
+    }
+
+    /// All granules, in order; [`ElasticError::Damaged`] of one that cannot be read.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Result<(u32, Entry), ElasticError>> {
+        let entry = |index| Some((index, self.entry(index).transpose()?));
+        let all = (0..self.shape.granules).filter_map(entry);
+        all.map(|(index, entry)| Ok((index, entry?)))
     }
 
     /// A component, where there is one of that number.

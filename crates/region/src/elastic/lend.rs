@@ -91,9 +91,8 @@ impl Elastic {
     fn claim(&self, component: Component, count: usize) -> Result<Claimed, ElasticError> {
         let locked = self.ledger.lock()?;
         let listed = known(&locked, component)?;
-        if !listed.resizable && listed.granules > 0 {
-            let name = listed.name;
-            return Err(ElasticError::NotResizable { name });
+        if listed.granules > 0 {
+            resizable(listed)?;
         }
         let shape = self.ledger.shape;
         let (held, wanted) = (shape.bytes(locked.held()), shape.bytes(count as u64));
@@ -204,11 +203,7 @@ impl Elastic {
     ) -> Result<(), ElasticError> {
         self.check_process()?;
         let locked = self.ledger.lock()?;
-        let listed = known(&locked, component)?;
-        if !listed.resizable {
-            let name = listed.name;
-            return Err(ElasticError::NotResizable { name });
-        }
+        resizable(known(&locked, component)?)?;
         let held = held_by(&locked, component, granules)?;
         for (index, before) in &held {
             let returning = Entry {
@@ -219,21 +214,30 @@ impl Elastic {
             locked.set(*index, returning);
         }
         drop(locked);
-        let mut failed: Option<(Bytes, SysError)> = None;
-        for step in steps_of(&held) {
-            let on_step = held.iter().filter(|(_, entry)| entry.step == step);
-            let runs = Run::of(on_step.map(|(index, _)| *index));
-            if let Some((bytes, error)) = self.put_back(&runs, Some(step))? {
-                failed = Some(match failed {
-                    Some((before, first)) => (before + bytes, first),
-                    None => (bytes, error),
-                });
-            }
-        }
-        match failed {
+        match self.put_back_held(&held, None)? {
             None => Ok(()),
             Some((bytes, error)) => Err(ElasticError::NotYetBack { bytes, error }),
         }
+    }
+
+    /// The same for granules that were held, each on its rung alone; what `failed` before is added.
+    pub(super) fn put_back_held(
+        &self,
+        held: &[(u32, Entry)],
+        mut failed: Option<(Bytes, SysError)>,
+    ) -> Result<Option<(Bytes, SysError)>, ElasticError> {
+        let mut steps: Vec<u8> = held.iter().map(|(_, entry)| entry.step).collect();
+        steps.sort_unstable();
+        steps.dedup();
+        for step in steps {
+            let on_step = held.iter().filter(|(_, entry)| entry.step == step);
+            let runs = Run::of(on_step.map(|(index, _)| *index));
+            failed = match (failed, self.put_back(&runs, Some(step))?) {
+                (Some((before, first)), Some((bytes, _))) => Some((before + bytes, first)),
+                (before, now) => before.or(now),
+            };
+        }
+        Ok(failed)
     }
 
     /// Hands granules from one component to another, all or none, with what they hold: no memory
@@ -252,9 +256,8 @@ impl Elastic {
         let locked = self.ledger.lock()?;
         for component in [from, to] {
             let listed = known(&locked, component)?;
-            if !listed.resizable && from != to {
-                let name = listed.name;
-                return Err(ElasticError::NotResizable { name });
+            if from != to {
+                resizable(listed)?;
             }
         }
         held_by(&locked, from, granules)?;
@@ -287,10 +290,6 @@ impl Elastic {
     /// calls where it has to be mapped first.
     pub fn address(&self, granule: Granule) -> Result<*mut u8, ElasticError> {
         self.check_process()?;
-        let run = Run {
-            first: granule.index,
-            count: 1,
-        };
         let found = held(self.ledger.entry(granule.index)?, granule)?;
         if !self.backing.is_ready(granule.index, found) {
             // Under the lock, so that it is not returned meanwhile.
@@ -298,7 +297,7 @@ impl Elastic {
             let found = held(locked.entry(granule.index)?, granule)?;
             self.backing.make_ready(granule.index, found)?;
         }
-        Ok(self.backing.part(run).start() as *mut u8)
+        Ok(self.backing.part(Run::one(granule.index)).start() as *mut u8)
     }
 }
 
@@ -342,6 +341,17 @@ fn choose(locked: &Locked<'_>, count: usize) -> Result<Vec<(u32, Entry)>, Elasti
 fn known(locked: &Locked<'_>, component: Component) -> Result<Listed, ElasticError> {
     let listed = locked.component(component);
     listed.ok_or(ElasticError::NoSuchComponent(component))
+}
+
+/// A component of a fixed size takes once, and keeps what it took.
+fn resizable(listed: Listed) -> Result<(), ElasticError> {
+    let Listed {
+        name, resizable, ..
+    } = listed;
+    match resizable {
+        true => Ok(()),
+        false => Err(ElasticError::NotResizable { name }),
+    }
 }
 
 /// A component's number in an entry; the caller has found it in the table.
@@ -392,12 +402,4 @@ fn held_by(
         found.push((granule.index, entry));
     }
     Ok(found)
-}
-
-/// The steps that granules are on, each once.
-pub(super) fn steps_of(held: &[(u32, Entry)]) -> Vec<u8> {
-    let mut steps: Vec<u8> = held.iter().map(|(_, entry)| entry.step).collect();
-    steps.sort_unstable();
-    steps.dedup();
-    steps
 }

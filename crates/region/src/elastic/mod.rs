@@ -152,49 +152,51 @@ pub struct Elastic {
 }
 
 /// What a request comes to on this host.
-struct Plans {
-    steps: Steps,
-    shape: Shape,
-}
-
-impl Plans {
-    /// # Errors
-    /// Where the parts of a request do not fit together, or this host has no such size.
-    fn of(
-        max: Bytes,
-        granule: Option<PageSize>,
-        ladder: &Ladder,
-        sharing: Sharing,
-        host: &Host,
-    ) -> Result<Plans, ElasticError> {
-        let steps = Steps::of(ladder, sharing, host)?;
-        if max.is_zero() {
-            return Err(MemoryError::Empty.into());
-        }
-        let largest = ladder.rungs()[0].size.max(host.base_page);
-        let granule = granule.unwrap_or(largest);
-        if !largest.divides(granule.bytes().get()) {
-            let length = granule.bytes();
-            let page = largest;
-            return Err(MemoryError::NotAMultiple { length, page }.into());
-        }
-        if !granule.divides(max.get()) {
-            let (length, page) = (max, granule);
-            return Err(MemoryError::NotAMultiple { length, page }.into());
-        }
-        let granules = max.get() / granule.bytes().get();
-        let count = u32::try_from(granules).ok();
-        let count = count.filter(|_| granules <= MOST_GRANULES && steps.list.len() <= STEPS);
-        let Some(count) = count else {
-            let most = MOST_GRANULES;
-            return Err(ElasticError::TooManyGranules { granules, most });
-        };
-        let shape = Shape {
-            granule,
-            granules: count,
-        };
-        Ok(Plans { steps, shape })
+///
+/// # Errors
+/// Where the parts of a request do not fit together, or this host has no such size.
+fn plan<'a>(
+    max: Bytes,
+    granule: Option<PageSize>,
+    ladder: &Ladder,
+    sharing: Sharing,
+    nodes: NodePolicy,
+    host: &'a Host,
+) -> Result<Plan<'a>, ElasticError> {
+    let steps = Steps::of(ladder, sharing, host)?;
+    if max.is_zero() {
+        return Err(MemoryError::Empty.into());
     }
+    let largest = ladder.rungs()[0].size.max(host.base_page);
+    let granule = granule.unwrap_or(largest);
+    if !largest.divides(granule.bytes().get()) {
+        let length = granule.bytes();
+        let page = largest;
+        return Err(MemoryError::NotAMultiple { length, page }.into());
+    }
+    if !granule.divides(max.get()) {
+        let (length, page) = (max, granule);
+        return Err(MemoryError::NotAMultiple { length, page }.into());
+    }
+    let granules = max.get() / granule.bytes().get();
+    let count = u32::try_from(granules).ok();
+    let count = count.filter(|_| granules <= MOST_GRANULES && steps.list.len() <= STEPS);
+    let Some(count) = count else {
+        let most = MOST_GRANULES;
+        return Err(ElasticError::TooManyGranules { granules, most });
+    };
+    let shape = Shape {
+        granule,
+        granules: count,
+    };
+    Ok(Plan {
+        max,
+        shape,
+        steps,
+        sharing,
+        nodes,
+        host,
+    })
 }
 
 impl Elastic {
@@ -207,39 +209,29 @@ impl Elastic {
         let room = Room::read()?;
         let ElasticOptions {
             max,
+            target,
             granule,
             ladder,
             sharing,
+            nodes,
             memory,
-            ..
-        } = options;
-        let plans = Plans::of(*max, *granule, ladder, *sharing, &room.host)?;
-        room.check_nodes(&options.nodes)?;
-        let target = options.target.unwrap_or(*max);
-        if target > *max {
-            return Err(ElasticError::OverMax { target, max: *max });
+        } = options.clone();
+        let plan = plan(max, granule, &ladder, sharing, nodes, &room.host)?;
+        room.check_nodes(&plan.nodes)?;
+        let target = target.unwrap_or(max);
+        if target > max {
+            return Err(ElasticError::OverMax { target, max });
         }
-        let base = room.host.base_page;
-        Room::check(plans.shape.length(base))?;
-        let backing = Backing::create(
-            memory,
-            Plan {
-                max: *max,
-                granule: plans.shape.granule,
-                granules: plans.shape.granules,
-                steps: plans.steps,
-                sharing: *sharing,
-                nodes: &options.nodes,
-                host: &room.host,
-            },
-        )?;
-        let (ledger, table) = Ledger::create(memory, plans.shape, target, base)?;
+        let (shape, base) = (plan.shape, room.host.base_page);
+        Room::check(shape.length(base))?;
+        let backing = Backing::create(&memory, plan)?;
+        let (ledger, table) = Ledger::create(&memory, shape, target, base)?;
         Ok(Elastic {
             pid: own_pid(),
-            max: *max,
+            max,
             asked: ladder.rungs()[0],
-            ladder: ladder.clone(),
-            sharing: *sharing,
+            ladder,
+            sharing,
             ledger,
             table,
             backing,

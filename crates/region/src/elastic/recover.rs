@@ -6,7 +6,6 @@ use hugeleaf_units::Bytes;
 use super::backing::Run;
 use super::entry::{Entry, PROCESSES, State};
 use super::ledger::Locked;
-use super::lend::steps_of;
 use super::process::Identity;
 use super::{Elastic, ElasticError};
 
@@ -84,12 +83,9 @@ impl Elastic {
         is_theirs: impl Fn(&Entry) -> bool,
     ) -> Result<Vec<(u32, Entry)>, ElasticError> {
         let mut adopted = Vec::new();
-        for index in 0..self.ledger.shape.granules {
-            let Some(entry) = locked.entry(index)? else {
-                continue;
-            };
-            let has_owner = !matches!(entry.state, State::Free | State::Unclean);
-            if has_owner && is_theirs(&entry) {
+        for found in locked.entries() {
+            let (index, entry) = found?;
+            if !matches!(entry.state, State::Free | State::Unclean) && is_theirs(&entry) {
                 adopted.push((index, entry));
             }
         }
@@ -110,27 +106,20 @@ impl Elastic {
         let (held, under_way): (Vec<_>, Vec<_>) = adopted
             .iter()
             .partition(|(_, entry)| entry.state == State::Held);
-        let mut failed = self.put_back(&Run::of(under_way.iter().map(|(i, _)| *i)), None)?;
-        for step in steps_of(&held) {
-            let on_step = held.iter().filter(|(_, entry)| entry.step == step);
-            let runs = Run::of(on_step.map(|(index, _)| *index));
-            failed = match (failed, self.put_back(&runs, Some(step))?) {
-                (Some((before, first)), Some((bytes, _))) => Some((before + bytes, first)),
-                (before, now) => before.or(now),
-            };
-        }
-        Ok(failed)
+        let failed = self.put_back(&Run::of(under_way.iter().map(|(i, _)| *i)), None)?;
+        self.put_back_held(&held, failed)
     }
 
     /// Takes memory out that nobody holds. Under the lock, since it is rare.
     fn clean_up(&self, locked: &Locked<'_>) -> Result<Bytes, ElasticError> {
         let (mut unclean, mut free, mut under_way) = (Vec::new(), Vec::new(), false);
-        for index in 0..self.ledger.shape.granules {
-            match locked.entry(index)?.map(|entry| entry.state) {
-                Some(State::Unclean) => unclean.push(index),
-                Some(State::Free) => free.push(index),
-                Some(State::Taking | State::Returning) => under_way = true,
-                Some(State::Held) | None => {}
+        for found in locked.entries() {
+            let (index, entry) = found?;
+            match entry.state {
+                State::Unclean => unclean.push(index),
+                State::Free => free.push(index),
+                State::Taking | State::Returning => under_way = true,
+                State::Held => {}
             }
         }
         let mut cleaned = Bytes::ZERO;

@@ -4,15 +4,14 @@
 //! out again on this host, and must come to the same text; every descriptor is asked what it is,
 //! and the table is compared with both.
 
-use hugeleaf_host::Host;
 use hugeleaf_sys::{Memory, MemoryFile, NodePolicy, Sharing, own_pid};
 use hugeleaf_units::{Bytes, Ladder, PageSize};
 
 use super::backing::{Backing, Plan, pools_of};
 use super::ledger::Ledger;
-use super::{Elastic, ElasticError, Plans};
+use super::{Elastic, ElasticError, plan};
 use crate::error::MemoryError;
-use crate::handle::{Handle, bad};
+use crate::handle::{Handle, Lines, bad, held_in};
 use crate::room::Room;
 use crate::steps::Steps;
 
@@ -49,28 +48,13 @@ impl Description {
 
     /// Reads the first lines of what [`Description::text`] writes.
     fn parse(text: &str) -> Result<Description, MemoryError> {
-        let mut lines = text.lines();
-        let version = lines
-            .next()
-            .and_then(|line| line.strip_prefix("hugeleaf-elastic "));
-        match version {
-            Some(version) if version == VERSION.to_string() => {}
-            Some(version) => {
-                return Err(bad(format!(
-                    "it is of version {version}, this library of {VERSION}"
-                )));
-            }
-            None => return Err(bad("it is no elastic's")),
-        }
-        let mut word = |name: &str| {
-            let line = lines.next().and_then(|line| line.strip_prefix(name));
-            line.ok_or_else(|| bad(format!("no line '{name}'")))
-        };
-        let ladder = word("ladder ")?.parse().map_err(|e| bad(format!("{e}")))?;
-        let max = Bytes(number(word("max ")?)?);
-        let granule = PageSize::new(Bytes(number(word("granule ")?)?));
+        let mut lines = Lines::of(text, "hugeleaf-elastic", VERSION, "it is no elastic's")?;
+        let ladder = lines.word("ladder ")?.parse();
+        let ladder = ladder.map_err(|e| bad(format!("{e}")))?;
+        let max = Bytes(number(lines.word("max ")?)?);
+        let granule = PageSize::new(Bytes(number(lines.word("granule ")?)?));
         let granule = granule.map_err(|e| bad(e.to_string()))?;
-        let nodes = nodes_of(word("nodes ")?)?;
+        let nodes = nodes_of(lines.word("nodes ")?)?;
         Ok(Description {
             ladder,
             max,
@@ -156,25 +140,20 @@ impl Elastic {
         room.check_nodes(&said.nodes)?;
         let host = room.host;
         let sharing = Sharing::Shared;
-        let plans = Plans::of(said.max, Some(said.granule), &said.ladder, sharing, &host)?;
-        if said.text(&plans.steps) != handle.text {
+        let plan = plan(
+            said.max,
+            Some(said.granule),
+            &said.ladder,
+            sharing,
+            said.nodes.clone(),
+            &host,
+        )?;
+        if said.text(&plan.steps) != handle.text {
             return Err(bad("what it says does not fit together on this host").into());
         }
-        let (table, files) = check(memory, handle, &said, &plans, &host)?;
-        let shape = plans.shape;
-        let backing = Backing::over(
-            memory,
-            Plan {
-                max: said.max,
-                granule: shape.granule,
-                granules: shape.granules,
-                steps: plans.steps,
-                sharing,
-                nodes: &said.nodes,
-                host: &host,
-            },
-            files,
-        )?;
+        let (table, files) = check(memory, handle, &plan)?;
+        let shape = plan.shape;
+        let backing = Backing::over(memory, plan, files)?;
         let ledger = Ledger::attach(memory, &table, shape, host.base_page)?;
         Ok(Elastic {
             pid: own_pid(),
@@ -194,16 +173,12 @@ impl Elastic {
 fn check(
     memory: &Memory,
     handle: &Handle,
-    said: &Description,
-    plans: &Plans,
-    host: &Host,
+    plan: &Plan<'_>,
 ) -> Result<(MemoryFile, Vec<MemoryFile>), MemoryError> {
-    let table_length = plans.shape.length(host.base_page);
-    let rungs = pools_of(&plans.steps, Sharing::Shared).into_iter();
-    let rungs = rungs.map(|pool| (pool, said.max, Bytes::ZERO));
-    let expected: Vec<_> = std::iter::once((None, table_length, table_length))
-        .chain(rungs)
-        .collect();
+    let table_length = plan.shape.length(plan.host.base_page);
+    let rungs = pools_of(&plan.steps, Sharing::Shared).into_iter();
+    let mut expected = vec![(None, table_length, table_length)];
+    expected.extend(rungs.map(|pool| (pool, plan.max, Bytes::ZERO)));
     if expected.len() != handle.files.len() {
         return Err(bad(format!(
             "{} descriptors, and {} are needed",
@@ -213,17 +188,7 @@ fn check(
     }
     let mut files = Vec::new();
     for (file, (pool, length, held)) in handle.files.iter().zip(expected) {
-        let facts = memory.look(file);
-        let facts = facts.map_err(|_| bad("a descriptor is no memory"))?;
-        if facts.hugetlb != pool {
-            return Err(bad("a descriptor is of another kind of page than it says"));
-        }
-        if facts.length != length || !facts.keeps_length {
-            return Err(bad(
-                "a descriptor has another length than it says, or can be cut",
-            ));
-        }
-        if facts.held < held {
+        if held_in(memory, file, pool, length)? < held {
             return Err(bad("the table has holes"));
         }
         files.push(memory.duplicate(file)?);

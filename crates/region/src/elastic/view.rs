@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use hugeleaf_sys::PageState;
-use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range};
+use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use super::backing::Run;
 use super::entry::{Entry, PROCESSES, Reason, State};
@@ -12,7 +11,7 @@ use super::names::components;
 use super::{Component, Elastic, ElasticError};
 use crate::extent::{Extent, Why};
 use crate::room::Room;
-use crate::thp;
+use crate::thp::{self, OnPages};
 
 /// Who holds how much, and on what: the table that Oracle shows as `v$sgainfo`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,13 +148,12 @@ impl Elastic {
 
     /// All granules that are held, and mapped here.
     fn all_held(&self, locked: &Locked<'_>) -> Result<Vec<(u32, Entry)>, ElasticError> {
-        let mut held = Vec::new();
-        for index in 0..self.ledger.shape.granules {
-            match locked.entry(index)? {
-                Some(entry) if entry.state == State::Held => held.push((index, entry)),
-                _ => {}
-            }
-        }
+        let is_held = |found: &Result<(u32, Entry), _>| match found {
+            Ok((_, entry)) => entry.state == State::Held,
+            Err(_) => true,
+        };
+        let held = locked.entries().filter(is_held);
+        let held: Vec<_> = held.collect::<Result<_, ElasticError>>()?;
         // The page map tells nothing of what is not in it. Under the lock: a granule that were
         // returned meanwhile would get its pages again.
         for (index, entry) in &held {
@@ -186,81 +184,38 @@ impl Elastic {
                 return Err(ElasticError::Damaged(said));
             };
             let pages = match step.kind {
-                PageKind::Hugetlb => vec![(part, step.size, step.kind, part.len())],
-                _ => self.by_page(part)?,
+                PageKind::Hugetlb => vec![OnPages {
+                    range: part,
+                    page: step.size,
+                    kind: step.kind,
+                    resident: part.len(),
+                }],
+                _ => {
+                    let map = thp::look(part).map_err(ElasticError::from)?;
+                    let (base, huge) = self.backing.sizes();
+                    thp::by_page(&map, part, base, huge)
+                }
             };
-            for (range, page, kind, resident) in pages {
-                extents.push(Extent {
-                    range,
-                    asked: self.asked,
-                    page,
-                    kind,
-                    resident,
-                    why: self.why_not(range, page, kind, entry, room.as_ref()),
-                });
-            }
+            extents.extend(pages.into_iter().map(|found| Extent {
+                range: found.range,
+                asked: self.asked,
+                page: found.page,
+                kind: found.kind,
+                resident: found.resident,
+                why: self.why_not(&found, entry, room.as_ref()),
+            }));
         }
         Ok(extents)
     }
 
-    /// Ranges of ordinary memory, by whether a huge page maps them.
-    fn by_page(
-        &self,
-        part: Range,
-    ) -> Result<Vec<(Range, PageSize, PageKind, Bytes)>, ElasticError> {
-        let (base, huge) = self.backing.sizes();
-        let mut found: Vec<(Range, PageSize, PageKind, Bytes)> = Vec::new();
-        let mut add = |range: Range, is_huge: bool, resident: Bytes| {
-            let (page, kind) = match huge {
-                Some(huge) if is_huge => (huge, PageKind::Thp),
-                _ => (base, PageKind::Base),
-            };
-            if let Some(last) = found.last_mut()
-                && last.2 == kind
-                && let Ok(joined) = Range::new(last.0.start(), range.end())
-            {
-                last.0 = joined;
-                last.3 += resident;
-            } else {
-                found.push((range, page, kind, resident));
-            }
-        };
-        let mut at = part.start();
-        for run in &thp::look(part).map_err(ElasticError::from)?.runs {
-            let Some(inside) = run.range.intersect(part) else {
-                continue;
-            };
-            if let Ok(gap) = Range::new(at, inside.start()) {
-                add(gap, false, Bytes::ZERO);
-            }
-            at = inside.end();
-            let resident = match run.state.has(PageState::PRESENT) {
-                true => inside.len(),
-                false => Bytes::ZERO,
-            };
-            add(inside, run.state.has(PageState::HUGE), resident);
-        }
-        if let Ok(gap) = Range::new(at, part.end()) {
-            add(gap, false, Bytes::ZERO);
-        }
-        Ok(found)
-    }
-
     /// Why a range is not on what was asked for.
-    fn why_not(
-        &self,
-        range: Range,
-        page: PageSize,
-        kind: PageKind,
-        entry: Entry,
-        room: Option<&Room>,
-    ) -> Option<Why> {
+    fn why_not(&self, found: &OnPages, entry: Entry, room: Option<&Room>) -> Option<Why> {
         let asked = self.asked;
-        let is_asked = page == asked.size && asked.kind.is_none_or(|asked| asked == kind);
+        let is_asked = found.page == asked.size && asked.kind.is_none_or(|kind| kind == found.kind);
         if is_asked || asked.size <= self.backing.sizes().0 {
             return None;
         }
-        let wanted = asked.size.pages_for(range.len());
+        let wanted = asked.size.pages_for(found.range.len());
         self.why(entry.reason, wanted, Pages(0), room).or_else(|| {
             // All of it was on its own pages when it was taken.
             let step = self.backing.steps.list.get(usize::from(entry.step))?;
@@ -318,13 +273,7 @@ fn alike(held: &[(u32, Entry)]) -> Vec<(Run, Entry)> {
             {
                 run.count += 1;
             }
-            _ => runs.push((
-                Run {
-                    first: *index,
-                    count: 1,
-                },
-                *entry,
-            )),
+            _ => runs.push((Run::one(*index), *entry)),
         }
     }
     runs

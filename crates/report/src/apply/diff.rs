@@ -35,7 +35,7 @@ fn value(place: &Place) -> String {
 fn file(path: &str, before: &Place, wanted: &Place) -> Vec<String> {
     let text = |place: &Place| match place.as_file() {
         // Written out here, so that a line stays one line.
-        Some((content, _)) => screen(&content.text(), false).into_owned(),
+        Some((content, _)) => screen(&content.text()).into_owned(),
         None => String::new(),
     };
     let name = |place: &Place| match place {

@@ -1,40 +1,25 @@
 //! The same as JSON.
 
-use hugeleaf_change::host::{
-    Applied, ApplyOutcome, Looked, Obstacle, StepOutcome, StopReason, UndoOutcome,
-};
-use serde::Serialize;
+use hugeleaf_change::host::{Applied, ApplyOutcome, Looked, Obstacle, StepOutcome, UndoOutcome};
+use serde_json::{Value, json};
 
 use super::{Asked, begun, standing, todo};
-use crate::json::answer;
+use crate::json::{answer, both};
 
 /// The answer of `apply`.
 pub fn apply_json(outcome: &ApplyOutcome, asked: Asked<'_>) -> String {
-    #[derive(Serialize)]
-    struct Answer<'a> {
-        dry_run: bool,
-        plan: &'a str,
-        id: Option<u32>,
-        continues: Option<u32>,
-        complete: bool,
-        stopped: Option<&'a StopReason>,
-        taken_back: bool,
-        steps: &'a [StepOutcome],
-        to_do: Vec<String>,
-        warnings: &'a [String],
-    }
-    answer(&Answer {
-        dry_run: false,
-        plan: asked.plan,
-        id: outcome.id,
-        continues: outcome.continues,
-        complete: outcome.is_good(),
-        stopped: outcome.stopped.as_ref(),
-        taken_back: outcome.taken_back.is_some(),
-        steps: &outcome.steps,
-        to_do: lines(&outcome.steps, outcome.systemd, asked),
-        warnings: asked.warnings,
-    })
+    answer(&json!({
+        "dry_run": false,
+        "plan": asked.plan,
+        "id": outcome.id,
+        "continues": outcome.continues,
+        "complete": outcome.is_good(),
+        "stopped": outcome.stopped,
+        "taken_back": outcome.taken_back.is_some(),
+        "steps": outcome.steps,
+        "to_do": lines(&outcome.steps, outcome.systemd, asked),
+        "warnings": asked.warnings,
+    }))
 }
 
 /// The answer of `apply --dry-run`.
@@ -44,100 +29,58 @@ pub fn dry_run_json(
     asked: Asked<'_>,
     systemd: bool,
 ) -> String {
-    #[derive(Serialize)]
-    struct Answer<'a> {
-        dry_run: bool,
-        plan: &'a str,
-        steps: Vec<StepOutcome>,
-        obstacles: Vec<String>,
-        to_do: Vec<String>,
-        warnings: &'a [String],
-    }
     let mut steps: Vec<StepOutcome> = looked.iter().map(StepOutcome::of).collect();
     let to_do = lines(&steps, systemd, asked);
     for step in &mut steps {
         // What it would be.
         step.after = step.wanted.clone();
     }
-    answer(&Answer {
-        dry_run: true,
-        plan: asked.plan,
-        steps,
-        obstacles: obstacles.iter().map(ToString::to_string).collect(),
-        to_do,
-        warnings: asked.warnings,
-    })
+    answer(&json!({
+        "dry_run": true,
+        "plan": asked.plan,
+        "steps": steps,
+        "obstacles": obstacles.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "to_do": to_do,
+        "warnings": asked.warnings,
+    }))
 }
 
 /// The answer of `undo`.
 pub fn undo_json(outcomes: &[UndoOutcome], dry_run: bool) -> String {
-    #[derive(Serialize)]
-    struct Answer<'a> {
-        dry_run: bool,
-        applies: Vec<Undone<'a>>,
-        steps: Vec<Step<'a>>,
-    }
-    #[derive(Serialize)]
-    struct Undone<'a> {
-        complete: bool,
-        to_do: Vec<String>,
-        #[serde(flatten)]
-        outcome: &'a UndoOutcome,
-    }
-    #[derive(Serialize)]
-    struct Step<'a> {
-        apply: u32,
-        #[serde(flatten)]
-        step: &'a StepOutcome,
-    }
-    let applies = outcomes.iter().map(|outcome| Undone {
-        complete: outcome.is_good(),
-        to_do: todo(&outcome.steps, outcome.systemd),
-        outcome,
-    });
+    let undone = |outcome: &UndoOutcome| {
+        let to_do = todo(&outcome.steps, outcome.systemd);
+        both(
+            json!({ "complete": outcome.is_good(), "to_do": to_do }),
+            outcome,
+        )
+    };
     let steps = outcomes.iter().flat_map(|outcome| {
-        let apply = outcome.id;
-        outcome.steps.iter().map(move |step| Step { apply, step })
+        let step = |step| both(json!({ "apply": outcome.id }), step);
+        outcome.steps.iter().map(step)
     });
-    answer(&Answer {
-        dry_run,
-        applies: applies.collect(),
-        steps: steps.collect(),
-    })
+    answer(&json!({
+        "dry_run": dry_run,
+        "applies": outcomes.iter().map(undone).collect::<Value>(),
+        "steps": steps.collect::<Value>(),
+    }))
 }
 
 /// The answer of `undo --list`.
-pub fn list_json<'a>(all: &'a [Applied]) -> String {
-    #[derive(Serialize)]
-    struct Answer<'a> {
-        applies: Vec<One<'a>>,
-    }
-    #[derive(Serialize)]
-    struct One<'a> {
-        id: u32,
-        time: &'a str,
-        state: &'static str,
-        begun: usize,
-        plan: &'a str,
-        program: &'a str,
-        forced: Option<&'a str>,
-        continues: Option<u32>,
-        damage: &'a [String],
-    }
-    let one = |applied: &'a Applied| One {
-        id: applied.id,
-        time: &applied.time,
-        state: standing(applied),
-        begun: begun(applied),
-        plan: &applied.plan_file,
-        program: &applied.program,
-        forced: applied.forced.as_deref(),
-        continues: applied.continues,
-        damage: &applied.damage,
+pub fn list_json(all: &[Applied]) -> String {
+    let one = |one: &Applied| {
+        json!({
+            "id": one.head.id,
+            "time": one.head.time,
+            "state": standing(one),
+            "begun": begun(one),
+            "plan": one.head.plan_file,
+            "program": one.head.program,
+            "forced": one.head.forced,
+            "continues": one.head.continues,
+            "damage": one.damage,
+        })
     };
-    answer(&Answer {
-        applies: all.iter().map(one).collect(),
-    })
+    answer(&json!({ "applies": all.iter().map(one).collect::<Value>() }))
 }
 
 fn lines(steps: &[StepOutcome], systemd: bool, asked: Asked<'_>) -> Vec<String> {

@@ -46,36 +46,27 @@ pub(super) fn draw(chart: &Chart) -> Option<Markup> {
     } else {
         0.0
     };
-    let reach = steps.iter().flat_map(|step| reach(step, stacks));
     // Levels and marks as they are; bars as long as they say.
     let axis = Axis {
         scale: Scale::Linear,
         level: Some(chart.y.level.unwrap_or(from)),
         ..chart.y.clone()
     };
-    let reach: Vec<f64> = reach.filter(|v| v.is_finite()).collect();
-    if reach.is_empty() {
-        return None;
-    }
-    let span = Span::of(
-        reach.into_iter().chain([from]).chain(chart.y.level),
-        &Axis {
-            level: Some(from),
-            ..axis.clone()
-        },
-    )?;
-    let labels = steps
-        .iter()
-        .map(|s| s.name.chars().take(LABEL_CHARACTERS).collect::<String>());
-    let notes = steps
-        .iter()
-        .flat_map(|s| &s.points)
-        .map(|(_, p)| cut(&p.note, NOTE_CHARACTERS));
-    let (labels, notes): (Vec<String>, Vec<String>) = (labels.collect(), notes.collect());
+    let reach = steps.iter().flat_map(|step| reach(step, stacks));
+    let mut reach = reach.filter(|v| v.is_finite()).peekable();
+    reach.peek()?;
+    let reach = reach.chain([from]).chain(chart.y.level);
+    let from_level = Axis {
+        level: Some(from),
+        ..axis.clone()
+    };
+    let labels = steps.iter().map(|s| cut(s.name, LABEL_CHARACTERS));
+    let points = steps.iter().flat_map(|s| &s.points);
+    let notes = points.map(|(_, p)| cut(&p.note, NOTE_CHARACTERS));
     let frame = Frame {
-        left: room(labels.iter().map(String::as_str)) + 16.0,
-        right: WIDTH - room(notes.iter().map(String::as_str)) - 24.0,
-        span,
+        left: room(labels) + 16.0,
+        right: WIDTH - room(notes) - 24.0,
+        span: Span::of(reach, &from_level)?,
         from,
     };
     let headings = headings(chart, &steps);
@@ -156,11 +147,7 @@ fn reach(step: &Step<'_>, stacks: bool) -> Vec<f64> {
     if stacks {
         return vec![step.points.iter().map(|(_, p)| value(p).max(0.0)).sum()];
     }
-    let each = |p: &Point| {
-        let ends = p.interval.map_or([p.y; 2], |(low, high)| [low, high]);
-        [&ends[..], &p.samples[..], &[p.y]].concat()
-    };
-    step.points.iter().flat_map(|(_, p)| each(p)).collect()
+    step.points.iter().flat_map(|(_, p)| p.values()).collect()
 }
 
 fn height(step: &Step<'_>, stacks: bool) -> f64 {
@@ -172,12 +159,10 @@ fn height(step: &Step<'_>, stacks: bool) -> f64 {
 }
 
 fn bar_height(point: &Point) -> f64 {
-    BAR + GAP
-        + if point.samples.is_empty() {
-            0.0
-        } else {
-            SAMPLES
-        }
+    match point.samples.is_empty() {
+        true => BAR + GAP,
+        false => BAR + GAP + SAMPLES,
+    }
 }
 
 /// Lines at round values, with the values and the name of the axis below.
@@ -221,12 +206,7 @@ fn one(step: &Step<'_>, frame: &Frame, y: f64, stacks: bool) -> Markup {
 
 /// Where a bar and all that belongs to it ends.
 fn reach_of(point: &Point) -> Option<f64> {
-    let ends = point
-        .interval
-        .into_iter()
-        .flat_map(|(low, high)| [low, high]);
-    let all = ends.chain(point.samples.iter().copied()).chain([point.y]);
-    all.filter(|v| v.is_finite()).reduce(f64::max)
+    point.values().filter(|v| v.is_finite()).reduce(f64::max)
 }
 
 fn part(frame: &Frame, from: f64, to: f64, y: f64) -> Markup {

@@ -73,8 +73,8 @@ pub(super) fn rectangle(from: (f64, f64), to: (f64, f64), opacity: f64) -> Marku
 }
 
 /// Room that words take.
-pub(super) fn room<'a>(texts: impl IntoIterator<Item = &'a str>) -> f64 {
-    let longest = texts.into_iter().map(|t| t.chars().count()).max();
+pub(super) fn room(texts: impl IntoIterator<Item = impl AsRef<str>>) -> f64 {
+    let longest = texts.into_iter().map(|t| t.as_ref().chars().count()).max();
     #[allow(clippy::cast_precision_loss)]
     let longest = longest.unwrap_or(0) as f64;
     longest * CHARACTER
@@ -101,7 +101,7 @@ pub(super) fn legend(
             @let at = x;
             g class=(colour(number)) { (sample(number, (at, y))) }
             (words(&series.name, (at + 12.0, y), "start"))
-            @let () = x += room([series.name.as_str()]) + 34.0;
+            @let () = x += room([&series.name]) + 34.0;
         }
     })
 }
@@ -172,16 +172,10 @@ impl Span {
 
     /// The values that have a mark, at most `most`, each with what stands at it.
     pub(super) fn marks(&self, axis: &Axis, most: usize) -> Vec<(f64, String)> {
-        let inside = |v: &f64| {
-            self.part(*v)
-                .is_some_and(|p| (-1e-9..=1.0 + 1e-9).contains(&p))
-        };
-        let steps: Vec<_> = axis
-            .steps
-            .iter()
-            .filter(|(v, _)| inside(v))
-            .cloned()
-            .collect();
+        let is_part = |part: f64| (-1e-9..=1.0 + 1e-9).contains(&part);
+        let inside = |v: &f64| self.part(*v).is_some_and(is_part);
+        let steps = axis.steps.iter().filter(|(v, _)| inside(v));
+        let steps: Vec<_> = steps.cloned().collect();
         if (1..=most).contains(&steps.len()) {
             return steps;
         }
@@ -262,10 +256,8 @@ pub(crate) fn label(value: f64, step: Option<f64>, unit: Unit) -> String {
             let text = duration(value);
             match text.split_once(' ') {
                 Some((number, unit)) if number.contains('.') => {
-                    format!(
-                        "{} {unit}",
-                        number.trim_end_matches('0').trim_end_matches('.')
-                    )
+                    let number = number.trim_end_matches('0').trim_end_matches('.');
+                    format!("{number} {unit}")
                 }
                 _ => text,
             }

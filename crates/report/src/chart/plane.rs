@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::draw::{LINE, Span, WIDTH, colour, legend, line, px, rectangle, room, whole, words};
-use crate::page::{Chart, ChartKind, Point, Series};
+use crate::page::{Axis, Chart, ChartKind, Point, Scale, Series};
 
 const HEIGHT: f64 = 320.0;
 /// Of layers, which stand below each other to be compared.
@@ -41,13 +41,13 @@ pub(super) fn draw(chart: &Chart) -> Option<Markup> {
     let marks = y.marks(&chart.y, MARKS);
     let has_legend = chart.kind != ChartKind::Curves;
     let legend = legend(chart, 12.0, |number, at| sample(chart, number, at)).filter(|_| has_legend);
-    let names = chart.series.iter().map(|s| s.name.as_str());
+    let names = chart.series.iter().map(|s| &s.name);
     let height = match chart.kind {
         ChartKind::Layers => LAYERS_HEIGHT,
         _ => HEIGHT,
     };
     let plane = Plane {
-        left: room(marks.iter().map(|(_, text)| text.as_str())) + 36.0,
+        left: room(marks.iter().map(|(_, text)| text)) + 36.0,
         right: WIDTH - if has_legend { 14.0 } else { room(names) + 30.0 },
         top: if legend.is_some() { LINE + 10.0 } else { 10.0 },
         bottom: height - 46.0,
@@ -70,10 +70,8 @@ pub(super) fn draw(chart: &Chart) -> Option<Markup> {
 
 /// Whether a point can stand on both axes.
 fn is_drawn(chart: &Chart, point: &Point) -> bool {
-    let can = |value: f64, axis: &crate::page::Axis| match axis.scale {
-        crate::page::Scale::Linear => value.is_finite(),
-        _ => value.is_finite() && value > 0.0,
-    };
+    let can =
+        |value: f64, axis: &Axis| value.is_finite() && (axis.scale == Scale::Linear || value > 0.0);
     can(point.x, &chart.x) && can(point.y, &chart.y)
 }
 
@@ -85,11 +83,7 @@ fn heights(chart: &Chart) -> Vec<f64> {
     }
     let points = chart.series.iter().flat_map(|s| &s.points);
     let drawn = points.filter(|p| is_drawn(chart, p));
-    let each = |p: &Point| {
-        let ends = p.interval.map_or([p.y; 2], |(low, high)| [low, high]);
-        [&[p.y], &ends[..], &p.samples[..]].concat()
-    };
-    drawn.flat_map(each).collect()
+    drawn.flat_map(Point::values).collect()
 }
 
 /// Layers fill the plane from edge to edge; points have room around.
@@ -117,12 +111,10 @@ fn axes(chart: &Chart, plane: &Plane, marks: &[(f64, String)]) -> Markup {
     } = *plane;
     let middle = f64::midpoint(top, bottom);
     // Marks that are long stand further apart.
-    let fit = |texts: &[(f64, String)]| {
-        (right - left) / (room(texts.iter().map(|(_, t)| t.as_str())) + 14.0)
-    };
     let mut below = plane.x.marks(&chart.x, MARKS);
+    let fit = (right - left) / (room(below.iter().map(|(_, text)| text)) + 14.0);
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    let most = fit(&below).max(2.0) as usize;
+    let most = fit.max(2.0) as usize;
     if below.len() > most && chart.x.steps.is_empty() {
         below = plane.x.marks(&chart.x, most);
     }
@@ -225,25 +217,14 @@ type Layer = (usize, Vec<f64>, Vec<f64>);
 
 /// Layers on each other; what is not above 0 adds nothing.
 fn stacked(chart: &Chart) -> Vec<Layer> {
-    let longest = chart
-        .series
-        .iter()
-        .map(|s| s.points.len())
-        .max()
-        .unwrap_or(0);
-    let mut floor = vec![0.0; longest];
+    let lengths = chart.series.iter().map(|s| s.points.len());
+    let mut floor = vec![0.0; lengths.max().unwrap_or(0)];
     let layer = |(number, series): (usize, &Series)| {
-        let value = |at: usize| {
-            series
-                .points
-                .get(at)
-                .map_or(0.0, |p| if p.y.is_finite() { p.y.max(0.0) } else { 0.0 })
-        };
-        let roof: Vec<f64> = floor
-            .iter()
-            .enumerate()
-            .map(|(at, low)| low + value(at))
-            .collect();
+        let values = series.points.iter().map(|p| p.y);
+        let values = values.map(|y| if y.is_finite() { y.max(0.0) } else { 0.0 });
+        // A series of fewer points adds nothing behind its last.
+        let values = values.chain(std::iter::repeat(0.0));
+        let roof: Vec<f64> = floor.iter().zip(values).map(|(low, y)| low + y).collect();
         let from = std::mem::replace(&mut floor, roof.clone());
         (number, from, roof)
     };

@@ -50,8 +50,6 @@ pub enum Value {
     PageSize(PageSize),
     /// A range of addresses.
     Range(Range),
-    /// From the first to the last of values that are alike.
-    Span(Box<Value>, Box<Value>),
 }
 
 /// How a value is meant. Never the only sign of anything: whoever prints without colour loses nothing.
@@ -113,9 +111,7 @@ impl Cell {
             return Cell::empty();
         };
         match all.last() {
-            Some(last) if last.to_string() != first.to_string() => {
-                Value::Span(Box::new(first.value), Box::new(last.value)).into()
-            }
+            Some(last) if last.to_string() != first.to_string() => format!("{first}-{last}").into(),
             _ => first,
         }
     }
@@ -135,11 +131,6 @@ impl Cell {
     /// Whether it says no more than zero.
     pub fn is_nothing(&self) -> bool {
         self.is_empty() || matches!(self.to_string().as_str(), "-" | "0" | "0.0 %")
-    }
-
-    /// Whether the host does not have it.
-    pub fn is_absent(&self) -> bool {
-        self.value == Value::Absent
     }
 }
 
@@ -179,7 +170,6 @@ impl fmt::Display for Value {
             Value::Flow(bytes) => write!(f, "{} MB/s", short(bytes / 1e6)),
             Value::PageSize(size) => write!(f, "{size}"),
             Value::Range(range) => write!(f, "{range}"),
-            Value::Span(first, last) => write!(f, "{first}-{last}"),
         }
     }
 }

@@ -107,6 +107,47 @@ pub struct Point {
     pub note: String,
 }
 
+impl Axis {
+    /// An axis of that name.
+    pub fn named(name: impl Into<String>) -> Axis {
+        Axis {
+            name: name.into(),
+            ..Axis::default()
+        }
+    }
+}
+
+impl Series {
+    /// These points under a name.
+    pub fn new(name: impl Into<String>, points: Vec<Point>) -> Series {
+        Series {
+            name: name.into(),
+            points,
+        }
+    }
+}
+
+impl Point {
+    /// A point without an interval.
+    pub fn at(x: f64, y: f64) -> Point {
+        Point {
+            x,
+            y,
+            ..Point::default()
+        }
+    }
+
+    /// What was measured, the ends of its interval and its samples: all that has to fit the axis.
+    pub fn values(&self) -> impl Iterator<Item = f64> {
+        let ends = self
+            .interval
+            .into_iter()
+            .flat_map(|(low, high)| [low, high]);
+        let samples = self.samples.iter().copied();
+        [self.y].into_iter().chain(ends).chain(samples)
+    }
+}
+
 /// Samples of stacks, drawn as a flame graph: who called whom, each frame as wide as the samples in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Flames {

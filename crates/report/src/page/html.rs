@@ -3,7 +3,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::{Align, Bar, Block, Cell, Command, Mark, Note, Page, Section, Table, Value};
+use super::{Align, Bar, Block, Cell, Command, Mark, Note, Page, Section, Table, Value, line_mark};
 use crate::chart::drawn;
 
 const STYLE: &str = "
@@ -19,7 +19,8 @@ header.good, .note.good { border-color: var(--good); } header.warn, .note.warn {
 header.bad, .note.bad { border-color: var(--bad); }
 .lead { font-size: 1.1rem; margin: .25rem 0 0; }
 table { border-collapse: collapse; margin: .5rem 0; } td, th { padding: .2rem 1.2rem .2rem 0; text-align: left;
-  vertical-align: top; border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+  vertical-align: top; border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums; overflow-wrap: break-word; }
+td:last-child { overflow-wrap: anywhere; }
 th { font-size: .85rem; font-weight: 600; } th[scope=row] { font-size: 1rem; font-weight: normal; overflow-wrap: normal; }
 .r { text-align: right; white-space: nowrap; }
 td.good, li.good { color: var(--good); } td.warn { color: var(--warn); } td.bad { color: var(--bad); }
@@ -91,7 +92,7 @@ fn whole(page: &Page, style: &str, body: &Markup) -> String {
             body { (body) }
         }
     };
-    crate::screen::screen(&document.into_string(), false).into_owned()
+    crate::screen::screen(&document.into_string()).into_owned()
 }
 
 fn class(mark: Mark) -> Option<&'static str> {
@@ -240,13 +241,7 @@ fn command(command: &Command) -> Markup {
 }
 
 fn lines(lines: &[String]) -> Markup {
-    let mark = |line: &str| match line.as_bytes().first() {
-        Some(b'+') => Some("good"),
-        Some(b'-') => Some("bad"),
-        Some(b'@') => Some("dim"),
-        _ => None,
-    };
-    html! { pre { @for line in lines { span class=[mark(line)] { (line) } "\n" } } }
+    html! { pre { @for line in lines { span class=[class(line_mark(line))] { (line) } "\n" } } }
 }
 
 /// For tests of pages: nothing is loaded from anywhere, and nothing is missing. The name space of SVG is a
@@ -303,7 +298,7 @@ mod tests {
             .left("NAME")
             .right("HELD")
             .narrow(Narrow::Goes(1))
-            .limited(1, "");
+            .limited(1, "", "");
         table.row([Cell::from("<b>"), Bytes(4 << 30).into()]);
         table.row([Cell::from("two"), Cell::default().marked(Mark::Bad)]);
         table.row(["short"]);

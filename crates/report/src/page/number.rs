@@ -41,6 +41,23 @@ pub(crate) fn thousands(digits: &str) -> String {
     out
 }
 
+/// `1 node`, `2 nodes`.
+pub(crate) fn counted(n: usize, what: &str) -> String {
+    match n {
+        1 => format!("1 {what}"),
+        n => format!("{n} {what}s"),
+    }
+}
+
+/// Items after what is said of them; nothing where there are none.
+pub(crate) fn listed<T: ToString>(before: &str, items: impl IntoIterator<Item = T>) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    match items.is_empty() {
+        true => String::new(),
+        false => format!("{before}{}", items.join(", ")),
+    }
+}
+
 /// A time as people say it.
 pub(crate) fn time(seconds: f64) -> String {
     if seconds < 90.0 {

@@ -2,11 +2,10 @@
 
 use super::{
     Align, Bar, Block, Cell, ChartKind, Column, Command, Limit, Mark, Narrow, Note, Page, Section,
-    Table, Value,
+    Table, Value, line_mark,
 };
 
-pub use crate::screen::clean;
-use crate::screen::{cut, width};
+use crate::screen::{clean, cut, width};
 
 /// How a terminal is, and how much its reader asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,12 +215,10 @@ fn section(section: &Section, indent: usize, view: View) -> String {
 }
 
 fn facts(facts: &[(String, Cell)], blank: &str, view: View) -> String {
-    let longest = facts
-        .iter()
-        .map(|(label, _)| width(label))
-        .max()
-        .unwrap_or(0);
-    let line = |(label, cell): &(String, Cell)| {
+    let labels = facts.iter().map(|(label, _)| clean(label));
+    let labels: Vec<String> = labels.collect();
+    let longest = labels.iter().map(|label| width(label)).max().unwrap_or(0);
+    let line = |(label, (_, cell)): (&String, &(String, Cell))| {
         let first = format!("{blank}{}{GAP}", padded(label, longest, Align::Left));
         let text = view.wrap(&first, PLAIN, &cell.to_string());
         match cell.mark {
@@ -236,20 +233,17 @@ fn facts(facts: &[(String, Cell)], blank: &str, view: View) -> String {
             },
         }
     };
-    facts.iter().map(line).collect()
+    labels.iter().zip(facts).map(line).collect()
 }
 
 fn notes(notes: &[Note], blank: &str, view: View) -> String {
-    let words = notes.iter().map(|note| width(&written(&note.word)));
-    let longest = words.max().unwrap_or(0);
+    let words: Vec<String> = notes.iter().map(|note| written(&note.word)).collect();
+    let longest = words.iter().map(|word| width(word)).max().unwrap_or(0);
     let mut out = String::new();
-    for note in notes {
+    for (note, word) in notes.iter().zip(&words) {
         let first = match longest {
             0 => blank.to_owned(),
-            _ => {
-                let word = clean(&written(&note.word));
-                format!("{blank}{}{GAP}", padded(&word, longest, Align::Left))
-            }
+            _ => format!("{blank}{}{GAP}", padded(word, longest, Align::Left)),
         };
         let below = " ".repeat(width(&first));
         let text = view.wrap(&first, Paint::Mark(note.word.mark), &note.text);
@@ -289,7 +283,7 @@ fn bar_of(part: f64, columns: usize) -> String {
 fn written(cell: &Cell) -> String {
     match cell.value {
         Value::Absent => String::new(),
-        _ => cell.to_string(),
+        _ => clean(&cell.to_string()),
     }
 }
 
@@ -336,12 +330,7 @@ fn bars(bars: &[Bar], blank: &str, view: View) -> String {
 
 /// A line of a file or of a difference.
 fn painted_line(line: &str, blank: &str, view: View) -> String {
-    let mark = match line.as_bytes().first() {
-        Some(b'+') => Mark::Good,
-        Some(b'-') => Mark::Bad,
-        Some(b'@') => Mark::Dim,
-        _ => Mark::Plain,
-    };
+    let mark = line_mark(line);
     // A tab of a file is no steering.
     let line: Vec<String> = line.split('\t').map(clean).collect();
     format!(
@@ -359,10 +348,9 @@ fn padded(text: &str, columns: usize, align: Align) -> String {
 }
 
 /// A table as it is drawn: its columns are those that fit.
-struct Drawn<'a> {
-    columns: Vec<&'a Column>,
-    /// One for each column.
-    widths: Vec<usize>,
+struct Drawn {
+    /// Each with the columns of the screen that it takes.
+    columns: Vec<(Column, usize)>,
     /// The cells as they are written, one row each.
     rows: Vec<Vec<(String, Mark)>>,
     indent: usize,
@@ -371,35 +359,37 @@ struct Drawn<'a> {
 
 fn table(table: &Table, indent: usize, view: View) -> String {
     let limit = table.limit.as_ref().filter(|_| !view.all);
-    let shown = limit.map_or(table.rows.len(), |limit| limit.rows.min(table.rows.len()));
-    let columns: Vec<&Column> = table.columns.iter().collect();
+    let limit = limit.filter(|limit| limit.rows < table.rows.len());
+    let shown = limit.map_or(table.rows.len(), |limit| limit.rows);
     let cell = |row: &[Cell], at: usize| {
         let cell = row.get(at).cloned().unwrap_or_else(Cell::empty);
         (clean(&cell.to_string()), cell.mark)
     };
-    let row = |row: &Vec<Cell>| (0..columns.len()).map(|at| cell(row, at)).collect();
+    let row = |row: &Vec<Cell>| (0..table.columns.len()).map(|at| cell(row, at)).collect();
+    let rows: Vec<Vec<(String, Mark)>> = table.rows[..shown].iter().map(row).collect();
+    let column = |(at, column): (usize, &Column)| {
+        let name = clean(&column.name);
+        let cells = rows.iter().map(|row| width(&row[at].0));
+        let widest = cells.chain([width(&name)]).max().unwrap_or(0);
+        (Column { name, ..*column }, widest)
+    };
     let mut drawn = Drawn {
-        rows: table.rows[..shown].iter().map(row).collect(),
-        widths: Vec::new(),
-        columns,
+        columns: table.columns.iter().enumerate().map(column).collect(),
+        rows,
         indent,
         view,
     };
-    drawn.measure();
     drawn.drop_columns();
-    let mut out = match drawn.columns.last().map(|column| column.narrow) {
-        Some(Narrow::Wraps) => drawn.with_sentences(),
-        _ => {
+    let mut out = match drawn.wraps() {
+        true => drawn.with_sentences(),
+        false => {
             drawn.cut_names();
             drawn.text()
         }
     };
-    if let Some(limit) = limit.filter(|_| table.rows.len() > shown) {
-        out += &view.wrap(
-            &" ".repeat(indent),
-            PLAIN,
-            &more(limit, table.rows.len() - shown),
-        );
+    if let Some(limit) = limit {
+        let more = more(limit, table.rows.len() - shown);
+        out += &view.wrap(&" ".repeat(indent), PLAIN, &more);
     }
     out
 }
@@ -417,36 +407,30 @@ fn more(limit: &Limit, rows: usize) -> String {
     format!("… and {rows} more{others}: {all}")
 }
 
-impl Drawn<'_> {
-    fn measure(&mut self) {
-        let widest = |(at, column): (usize, &&Column)| {
-            let cells = self.rows.iter().map(|row| width(&row[at].0));
-            cells.chain([width(&column.name)]).max().unwrap_or(0)
-        };
-        self.widths = self.columns.iter().enumerate().map(widest).collect();
-    }
-
+impl Drawn {
     /// Columns of the screen that it takes.
     fn needed(&self) -> usize {
-        let gaps = GAP.len() * self.widths.len().saturating_sub(1);
-        self.indent + self.widths.iter().sum::<usize>() + gaps
+        let gaps = GAP.len() * self.columns.len().saturating_sub(1);
+        self.indent + self.columns.iter().map(|c| c.1).sum::<usize>() + gaps
+    }
+
+    /// Whether its last column goes on in further lines.
+    fn wraps(&self) -> bool {
+        let last = self.columns.last();
+        last.is_some_and(|(column, _)| column.narrow == Narrow::Wraps)
     }
 
     /// Leaves out columns that may go, the least important first, until the rest fits with a name that is cut
     /// as far as it can be. A last column that wraps need not fit.
     fn drop_columns(&mut self) {
-        let goes = |column: &&Column| match column.narrow {
-            Narrow::Goes(order) => Some(order),
-            Narrow::Stays | Narrow::Cut | Narrow::Wraps => None,
-        };
         while self.needed() - self.can_save() > self.view.width {
             let all = self.columns.iter().enumerate();
-            let last = all
-                .filter_map(|(at, column)| Some((goes(column)?, at)))
-                .max();
-            let Some((_, at)) = last else { return };
+            let goes = all.filter_map(|(at, (column, _))| match column.narrow {
+                Narrow::Goes(order) => Some((order, at)),
+                Narrow::Stays | Narrow::Cut | Narrow::Wraps => None,
+            });
+            let Some((_, at)) = goes.max() else { return };
             self.columns.remove(at);
-            self.widths.remove(at);
             for row in &mut self.rows {
                 row.remove(at);
             }
@@ -455,43 +439,46 @@ impl Drawn<'_> {
 
     /// Columns of the screen that a name, or a sentence, can do without.
     fn can_save(&self) -> usize {
-        match self.columns.last().map(|column| column.narrow) {
-            Some(Narrow::Wraps) => {
-                let last = self.widths.last().copied().unwrap_or(0);
-                last.saturating_sub(LEAST_SENTENCE)
-            }
-            _ => self.name().map_or(0, |at| self.widths[at] - self.least(at)),
+        match self.columns.last() {
+            Some((_, last)) if self.wraps() => last.saturating_sub(LEAST_SENTENCE),
+            _ => self
+                .name()
+                .map_or(0, |at| self.columns[at].1 - self.least(at)),
         }
     }
 
     /// The last column of names.
     fn name(&self) -> Option<usize> {
-        self.columns.iter().rposition(|c| c.align == Align::Left)
+        self.columns.iter().rposition(|c| c.0.align == Align::Left)
     }
 
     fn least(&self, at: usize) -> usize {
-        let head = width(&self.columns[at].name);
-        head.max(LEAST_NAME).min(self.widths[at])
+        let (column, widest) = &self.columns[at];
+        width(&column.name).max(LEAST_NAME).min(*widest)
     }
 
     /// Cuts the last column of names, or another that may be cut and is wider, until all columns together fit.
     fn cut_names(&mut self) {
         let last = self.name();
         while self.needed() > self.view.width {
-            let may = |at: &usize| self.columns[*at].narrow == Narrow::Cut || Some(*at) == last;
+            let may = |at: &usize| self.columns[*at].0.narrow == Narrow::Cut || Some(*at) == last;
             let names = (0..self.columns.len()).filter(may);
-            let wider = names.filter(|at| self.widths[*at] > self.least(*at));
-            let Some(widest) = wider.max_by_key(|at| self.widths[*at]) else {
+            let wider = names.filter(|at| self.columns[*at].1 > self.least(*at));
+            let Some(widest) = wider.max_by_key(|at| self.columns[*at].1) else {
                 return;
             };
-            self.widths[widest] -= 1;
+            self.columns[widest].1 -= 1;
         }
     }
 
     /// The head and the rows; no head where no column has a name.
     fn text(&self) -> String {
         let mut out = String::new();
-        if self.columns.iter().any(|column| !column.name.is_empty()) {
+        if self
+            .columns
+            .iter()
+            .any(|(column, _)| !column.name.is_empty())
+        {
             out += &self.view.paint(&self.head(), Paint::Bold);
             out.push('\n');
         }
@@ -503,23 +490,21 @@ impl Drawn<'_> {
     }
 
     fn head(&self) -> String {
-        let names = self
-            .columns
-            .iter()
-            .map(|column| (column.name.clone(), Mark::Plain));
+        let names = self.columns.iter();
+        let names = names.map(|(column, _)| (column.name.clone(), Mark::Plain));
         self.line(&names.collect::<Vec<_>>(), self.view)
     }
 
     fn line(&self, row: &[(String, Mark)], view: View) -> String {
         let mut line = " ".repeat(self.indent);
-        for (at, ((text, mark), columns)) in row.iter().zip(&self.widths).enumerate() {
+        for (at, ((text, mark), (column, columns))) in row.iter().zip(&self.columns).enumerate() {
             if at > 0 {
                 line += GAP;
             }
             let text = cut(text, *columns);
             let pad = " ".repeat(columns.saturating_sub(width(&text)));
             let text = view.paint(&text, Paint::Mark(*mark));
-            match self.columns[at].align {
+            match column.align {
                 Align::Left => line.extend([text.as_str(), &pad]),
                 Align::Right => line.extend([pad.as_str(), &text]),
             }
@@ -534,12 +519,11 @@ impl Drawn<'_> {
             .map(|row| row.pop().map(|(text, _)| text).unwrap_or_default())
             .collect();
         let column = self.columns.pop();
-        self.widths.pop();
         self.cut_names();
         let across = self.needed() + GAP.len();
         let fits = across + LEAST_SENTENCE <= self.view.width;
         let head = match (column, fits) {
-            (Some(column), true) => padded(&self.head(), across, Align::Left) + &column.name,
+            (Some((column, _)), true) => padded(&self.head(), across, Align::Left) + &column.name,
             _ => self.head(),
         };
         let mut out = self.view.paint(head.trim_end(), Paint::Bold) + "\n";
@@ -586,7 +570,10 @@ mod tests {
         let mut page = Page::new("", "as it should be");
         page.mark = Mark::Good;
         page.section("ALL \x1b[31m", vec![names().into()])
-            .add(vec![Note::new(Cell::from("warning").marked(Mark::Warn), "one")]);
+            .add(vec![Note::new(
+                Cell::from("warning").marked(Mark::Warn),
+                "one",
+            )]);
         let view = View::plain(60);
         let painted = page.painted(view);
         let texts: Vec<String> = (painted.iter())
@@ -697,9 +684,88 @@ mod tests {
         );
     }
 
+    /// Whatever the part of a page: of what acts on a terminal there are the codes that paint, and no others.
+    #[test]
+    fn no_part_of_a_page_steers_the_terminal() {
+        use super::super::{Axis, Chart, Point, Series};
+        let evil = "e\x1b[31mv\x1b[2J\u{9b}\u{202e}il\r\n\t.";
+        let shown = "e\\u001b[31mv\\u001b[2J\\u009b\\u202eil\\u000d\\u000a\\u0009.";
+        let marked = || Cell::from(evil).marked(Mark::Bad);
+        let mut rows = Table::new().left(evil).right(evil).limited(1, evil, "");
+        rows.row([evil, evil]).row([evil]);
+        let wraps = rows.clone().limited(1, "", evil).narrow(Narrow::Wraps);
+        let axis = || Axis {
+            name: evil.to_owned(),
+            steps: vec![(1.0, evil.to_owned())],
+            ..Axis::default()
+        };
+        let series = |x: f64| Series {
+            name: evil.to_owned(),
+            points: vec![Point {
+                x,
+                y: x,
+                note: evil.to_owned(),
+                ..Point::default()
+            }],
+        };
+        let chart = Chart {
+            title: evil.to_owned(),
+            x: axis(),
+            y: axis(),
+            series: vec![series(1.0), series(2.0)],
+            ..Chart::default()
+        };
+        let bar = Bar {
+            value: evil.into(),
+            name: marked(),
+            text: evil.to_owned(),
+            commands: vec![Command::new(evil, evil)],
+            ..Bar::default()
+        };
+        let mut note = Note::new(marked(), evil).run(evil, evil);
+        note.evidence = vec![evil.to_owned()];
+        note.commands[0].note = evil.to_owned();
+        let all: [Block; 10] = [
+            evil.into(),
+            vec![(evil.to_owned(), marked())].into(),
+            rows.into(),
+            wraps.into(),
+            vec![bar].into(),
+            chart.into(),
+            vec![note, Note::new(evil, "").run(evil, evil)].into(),
+            vec![Command::new(evil, evil)].into(),
+            Block::Lines(vec![evil.replace('\t', " ")]),
+            Section::new(evil, vec![evil.into()]).into(),
+        ];
+        for block in all {
+            for colour in [false, true] {
+                let mut page = Page::new(evil, evil);
+                page.mark = Mark::Bad;
+                page.add(block.clone());
+                let text = page.text(View {
+                    colour,
+                    ..View::plain(400)
+                });
+                let paints = ["\x1b[0m", "\x1b[1m", "\x1b[31m"];
+                let bare = match colour {
+                    true => paints
+                        .iter()
+                        .fold(text, |text, paint| text.replace(paint, "")),
+                    false => text,
+                };
+                let lines = bare.replace('\n', "");
+                assert_eq!(clean(&lines), lines);
+                assert!(
+                    bare.contains(shown) || bare.contains("by e\\u001b"),
+                    "{bare}"
+                );
+            }
+        }
+    }
+
     #[test]
     fn a_long_table_says_what_it_leaves_out() {
-        let table = names().limited(1, "that hold 2G");
+        let table = names().limited(1, "that hold 2G", "");
         assert_eq!(
             text(table.clone(), View::plain(80)),
             "N  NAME\n1  short\n… and 1 more that hold 2G: --all\n"

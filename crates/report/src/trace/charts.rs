@@ -45,10 +45,7 @@ pub(super) fn cpu_times<const N: usize>(
 }
 
 fn cpu_time(title: String, trace: &Trace, times: fn(&Trace, &Interval) -> Option<Times>) -> Chart {
-    let mut series = ["user", "system"].map(|name| Series {
-        name: name.to_owned(),
-        points: Vec::new(),
-    });
+    let mut series = ["user", "system"].map(|name| Series::new(name, Vec::new()));
     for interval in &trace.intervals {
         // An interval without any time, idle or not, was not read: a bar of nothing would be a claim.
         let Some((user, system, all)) = times(trace, interval).filter(|(.., all)| *all > 0.0)
@@ -57,20 +54,15 @@ fn cpu_time(title: String, trace: &Trace, times: fn(&Trace, &Interval) -> Option
         };
         for (series, time) in series.iter_mut().zip([user, system]) {
             series.points.push(Point {
-                x: interval.at_seconds,
                 width: interval.seconds,
-                y: (time / all).clamp(0.0, 1.0),
-                ..Point::default()
+                ..Point::at(interval.at_seconds, (time / all).clamp(0.0, 1.0))
             });
         }
     }
     Chart {
         title,
         kind: ChartKind::Layers,
-        x: Axis {
-            name: "seconds".to_owned(),
-            ..Axis::default()
-        },
+        x: Axis::named("seconds"),
         y: Axis {
             unit: Unit::Percent,
             level: Some(0.0),
@@ -104,12 +96,7 @@ pub(super) fn bars<const N: usize>(
     let mut chart = Chart {
         title: title.into(),
         kind,
-        series: names
-            .map(|name| Series {
-                name: name.to_owned(),
-                points: Vec::new(),
-            })
-            .into(),
+        series: names.map(|name| Series::new(name, Vec::new())).into(),
         ..Chart::default()
     };
     for ((label, values, notes), at) in bars.into_iter().take(BARS).zip(0u32..) {
@@ -117,10 +104,8 @@ pub(super) fn bars<const N: usize>(
         chart.x.steps.push((x, label));
         for ((series, value), note) in chart.series.iter_mut().zip(values).zip(notes) {
             series.points.extend(value.map(|y| Point {
-                x,
-                y,
                 note,
-                ..Point::default()
+                ..Point::at(x, y)
             }));
         }
     }
@@ -230,25 +215,23 @@ pub(super) fn page_sizes(states: &[State<'_>]) -> Chart {
         let of = |((_, rows), at): (&State<'_>, u32)| {
             let (_, bytes) = rows.iter().find(|(name, _)| name == size)?;
             Some(Point {
-                x: f64::from(at),
-                y: Bytes(*bytes).as_f64(),
                 note: Bytes(rows.iter().map(|(_, bytes)| bytes).sum()).to_string(),
-                ..Point::default()
+                ..Point::at(f64::from(at), Bytes(*bytes).as_f64())
             })
         };
         read.clone().filter_map(of).collect()
     };
-    let series = sizes.iter().map(|size| Series {
-        name: format!("pages of {size}"),
-        points: points(size),
-    });
+    let name = |size: &&str| format!("pages of {size}");
+    let series = sizes
+        .iter()
+        .map(|size| Series::new(name(size), points(size)));
+    let steps = read
+        .clone()
+        .map(|((name, _), at)| (f64::from(at), (*name).to_owned()));
     Chart {
         kind: ChartKind::Stacks,
         x: Axis {
-            steps: read
-                .clone()
-                .map(|((name, _), at)| (f64::from(at), (*name).to_owned()))
-                .collect(),
+            steps: steps.collect(),
             ..Axis::default()
         },
         series: series.collect(),

@@ -16,7 +16,8 @@ use hugeleaf_units::Bytes;
 use super::Shown;
 use super::charts::{self, last_sizes, page_sizes};
 use super::words::{
-    self, bytes, count, ending, float, flow, host, module, nanos, part, side, when, who, whole_part,
+    bytes, count, drawn_table, ending, float, flow, host, is_measured, module, nanos, part, rate,
+    side, table, when, who, whole_part,
 };
 use crate::page::{
     Block, Cell, Chart, ChartKind, Narrow, Note, Page, Section, Table, TableOf, Value,
@@ -60,6 +61,17 @@ impl Pair {
             change: times(values),
         }
     }
+
+    /// The same, unless neither is more than nothing.
+    fn some(
+        name: impl Into<String>,
+        values: [Option<f64>; 2],
+        cell: fn(Option<f64>) -> Cell,
+    ) -> Option<Pair> {
+        let mut known = values.into_iter().flatten();
+        let is_any = known.any(|value| value > 0.0);
+        is_any.then(|| Pair::new(name, values, cell))
+    }
 }
 
 /// How many times the one is the other; nothing where that says nothing.
@@ -76,12 +88,19 @@ fn pairs(head: &str, rows: Vec<Pair>) -> TableOf<Pair> {
         .right("CHANGE", |row| row.change.clone())
 }
 
-fn is_any(pair: [Option<f64>; 2]) -> bool {
-    pair.iter().flatten().any(|value| *value > 0.0)
-}
-
 fn a_flow(value: Option<f64>) -> Cell {
     value.map(flow).into()
+}
+
+/// What stands on either side, by its key; nothing of a side on which it is not.
+fn joined<K: Ord, V>([before, after]: [Vec<(K, V)>; 2]) -> BTreeMap<K, [Option<V>; 2]> {
+    let mut rows: BTreeMap<K, [Option<V>; 2]> = BTreeMap::new();
+    for (at, side) in [before, after].into_iter().enumerate() {
+        for (key, value) in side {
+            rows.entry(key).or_default()[at] = Some(value);
+        }
+    }
+    rows
 }
 
 /// All that stands on either side, each once, in the order in which it is met.
@@ -212,7 +231,7 @@ impl Compared<'_> {
 
     /// Which of the two have measured something.
     pub(super) fn measured(&self, what: Collection) -> [bool; 2] {
-        self.two(|trace| not_measured(trace, what).is_none())
+        self.two(|trace| is_measured(trace, what))
     }
 
     /// Which of the two have not measured something, and why, as a sentence; `None` where both have.
@@ -246,7 +265,7 @@ impl Compared<'_> {
                 (String::new(), notes.collect())
             }
         };
-        words::table(title, drawn, rows, none, notes)
+        drawn_table(title, drawn, rows, none).noted(notes)
     }
 
     fn two<T>(&self, of: impl Fn(&Trace) -> T) -> [T; 2] {
@@ -254,37 +273,35 @@ impl Compared<'_> {
     }
 
     fn cpu(&self) -> Section {
-        let cpus = self.two(intervals::host_cpu);
-        let fields: [(&str, OfCpu); 5] = [
-            ("user", |c| c.user),
-            ("system", |c| c.system),
-            ("idle", |c| c.idle),
-            ("wait", |c| c.wait),
-            ("steal", |c| c.steal),
-        ];
-        let mut rows = Vec::new();
-        for (name, of) in fields {
-            let shares = cpus.map(|cpu| cpu.share(of(&cpu)));
-            if is_any(shares) || name == "user" {
-                rows.push(Pair::new(name, shares, part));
-            }
-        }
-        let ratios = cpus.map(|cpu| cpu.system_over_user());
-        rows.push(Pair::new("system over user", ratios, Cell::ratio));
-        let own: [(&str, OfCpu); 2] = [
-            ("target's user, CPUs", |c| c.user),
-            ("target's system, CPUs", |c| c.system),
-        ];
-        for (name, of) in own {
-            let cpus = self.two(|trace| {
+        let share = |of: OfCpu| {
+            self.two(|trace| {
+                let cpu = intervals::host_cpu(trace);
+                cpu.share(of(&cpu))
+            })
+        };
+        let own = |of: OfCpu| {
+            self.two(|trace| {
                 let has_own = trace.target.is_some() && trace.seconds > 0.0;
                 let cpu = intervals::target_cpu(trace).filter(|_| has_own)?;
                 Some(of(&cpu) / trace.seconds)
-            });
-            if cpus.iter().any(Option::is_some) {
-                rows.push(Pair::new(name, cpus, Cell::number));
-            }
-        }
+            })
+        };
+        let ratios = self.two(|trace| intervals::host_cpu(trace).system_over_user());
+        let of_host = [
+            Some(Pair::new("user", share(|c| c.user), part)),
+            Pair::some("system", share(|c| c.system), part),
+            Pair::some("idle", share(|c| c.idle), part),
+            Pair::some("wait", share(|c| c.wait), part),
+            Pair::some("steal", share(|c| c.steal), part),
+            Some(Pair::new("system over user", ratios, Cell::ratio)),
+        ];
+        let of_target = [
+            ("target's user, CPUs", own(|c| c.user)),
+            ("target's system, CPUs", own(|c| c.system)),
+        ];
+        let of_target = of_target.into_iter().filter(|(_, cpus)| *cpus != [None; 2]);
+        let of_target = of_target.map(|(name, cpus)| Pair::new(name, cpus, Cell::number));
+        let rows = of_host.into_iter().flatten().chain(of_target).collect();
         let rows = pairs("CPU TIME", rows);
         let what = [Collection::CpuTime];
         self.table("User and system time", self.over_time(), rows, &what, "")
@@ -312,47 +329,24 @@ impl Compared<'_> {
     /// is an answer.
     fn rates(&self) -> Section {
         let (stat, vmstat) = (Collection::CpuTime, Collection::Vmstat);
-        let counts: [(&str, OfInterval, bool, Collection); 4] = [
-            ("page faults", |i| i.faults, true, vmstat),
-            (
-                "page faults that read a disk",
-                |i| i.faults_major,
-                false,
-                vmstat,
-            ),
-            ("context switches", |i| i.context_switches, true, stat),
-            ("new processes and threads", |i| i.forks, false, stat),
-        ];
-        let mut rows = Vec::new();
-        for (name, of, always, what) in counts {
-            let pair = self.a_second(what, |trace| intervals::sum(trace, of));
-            if always || is_any(pair) {
-                rows.push(Pair::new(name, pair, Cell::number));
-            }
-            if name == "page faults" {
-                rows.extend(self.faults_of_sizes());
-            }
-        }
-        let moved: [(&str, OfInterval); 4] = [
-            ("paged in", |i| i.page_in_bytes),
-            ("paged out", |i| i.page_out_bytes),
-            ("swapped in", |i| i.swap_in_bytes),
-            ("swapped out", |i| i.swap_out_bytes),
-        ];
-        for (name, of) in moved {
-            let pair = self.a_second(vmstat, |trace| intervals::sum(trace, of));
-            if is_any(pair) {
-                rows.push(Pair::new(name, pair, a_flow));
-            }
-        }
+        let count = |of: OfInterval, what| self.a_second(what, |trace| intervals::sum(trace, of));
+        let moved = |name, of| Pair::some(name, count(of, vmstat), a_flow);
+        let (number, faults) = (Cell::number, count(|i| i.faults, vmstat));
+        let (major, forks) = (count(|i| i.faults_major, vmstat), count(|i| i.forks, stat));
+        let switches = count(|i| i.context_switches, stat);
+        let rows = [Some(Pair::new("page faults", faults, number))].into_iter();
+        let rows = rows.chain(self.faults_of_sizes().map(Some)).chain([
+            Pair::some("page faults that read a disk", major, number),
+            Some(Pair::new("context switches", switches, number)),
+            Pair::some("new processes and threads", forks, number),
+            moved("paged in", |i| i.page_in_bytes),
+            moved("paged out", |i| i.page_out_bytes),
+            moved("swapped in", |i| i.swap_in_bytes),
+            moved("swapped out", |i| i.swap_out_bytes),
+        ]);
+        let rows = pairs("A SECOND", rows.flatten().collect());
         let title = "Faults, switches and paging";
-        self.table(
-            title,
-            Vec::new(),
-            pairs("A SECOND", rows),
-            &[stat, vmstat],
-            "",
-        )
+        self.table(title, Vec::new(), rows, &[stat, vmstat], "")
     }
 
     /// The kernel counts many sizes, and a program meets one or two.
@@ -369,8 +363,7 @@ impl Compared<'_> {
                     .find(is_it)
                     .map_or(0, |s| s.count)
             });
-            let name = format!("  of {}", Bytes(size));
-            is_any(pair).then(|| Pair::new(name, pair, Cell::number))
+            Pair::some(format!("  of {}", Bytes(size)), pair, Cell::number)
         })
     }
 
@@ -378,7 +371,7 @@ impl Compared<'_> {
     fn a_second(&self, what: Collection, of: impl Fn(&Trace) -> u64) -> [Option<f64>; 2] {
         self.two(|trace| {
             let seconds: f64 = trace.intervals.iter().map(|i| i.seconds).sum();
-            let is_known = not_measured(trace, what).is_none() && seconds > 0.0;
+            let is_known = is_measured(trace, what) && seconds > 0.0;
             is_known.then(|| float(of(trace)) / seconds)
         })
     }
@@ -403,13 +396,10 @@ impl Compared<'_> {
             let values = [Some(a.value), Some(b.value)];
             rows.push(Pair::new(a.unit, values, Cell::number));
         }
-        self.table(
-            "What the target got done",
-            Vec::new(),
-            pairs("THROUGHPUT", rows),
-            &[Collection::Io],
-            "the target moved no data in either",
-        )
+        let rows = pairs("THROUGHPUT", rows);
+        let none = "the target moved no data in either";
+        let title = "What the target got done";
+        self.table(title, Vec::new(), rows, &[Collection::Io], none)
     }
 
     fn intervals(&self) -> Section {
@@ -441,41 +431,27 @@ impl Compared<'_> {
             .each(kinds, |rows, (name, kind)| {
                 rows.right(name, |at| cell(after, *at, kind))
             });
-        let title = "Intervals, before and after, in percent";
-        words::table(title, Vec::new(), rows, "nothing", Vec::new())
+        table("Intervals, before and after, in percent", rows, "nothing")
     }
 
     /// Functions of the target by the larger of their two shares.
     pub(super) fn hot(&self) -> Vec<Hot> {
-        let mut rows: BTreeMap<(String, String), Hot> = BTreeMap::new();
-        for (at, trace) in [self.before.trace, self.after.trace]
-            .into_iter()
-            .enumerate()
-        {
+        let rows = joined(self.two(|trace| {
             let all = profile::modes(trace, Of::Target).total();
-            let leaves = profile::by_symbol(trace, Of::Target)
-                .into_iter()
-                .filter(|r| r.samples > 0);
-            for SymbolRow {
-                name,
-                module,
-                kernel,
-                samples,
-                ..
-            } in leaves
-            {
-                let row = rows
-                    .entry((name.clone(), module.clone()))
-                    .or_insert_with(|| Hot {
-                        name,
-                        module,
-                        kernel,
-                        shares: [0.0; 2],
-                    });
-                row.shares[at] = share(samples, all).unwrap_or(0.0);
-            }
-        }
-        let mut rows: Vec<Hot> = rows.into_values().collect();
+            let rows = profile::by_symbol(trace, Of::Target).into_iter();
+            let share = |row: SymbolRow| {
+                let share = share(row.samples, all).unwrap_or(0.0);
+                ((row.name, row.module, row.kernel), share)
+            };
+            rows.filter(|row| row.samples > 0).map(share).collect()
+        }));
+        let hot = |((name, module, kernel), shares): (_, [Option<f64>; 2])| Hot {
+            name,
+            module,
+            kernel,
+            shares: shares.map(Option::unwrap_or_default),
+        };
+        let mut rows: Vec<Hot> = rows.into_iter().map(hot).collect();
         let highest = |hot: &Hot| hot.shares[0].max(hot.shares[1]);
         rows.sort_by(|a, b| highest(b).total_cmp(&highest(a)));
         rows
@@ -514,11 +490,12 @@ impl Compared<'_> {
     /// Waits by the function that takes the lock: addresses differ from run to run.
     pub(super) fn waits(&self) -> Vec<(String, [LockTotals; 2])> {
         let mut rows: BTreeMap<String, [LockTotals; 2]> = BTreeMap::new();
-        for (at, trace) in [self.before.trace, self.after.trace]
+        for (at, side) in self
+            .two(|trace| locks::by_caller(trace, None, 1))
             .into_iter()
             .enumerate()
         {
-            for row in locks::by_caller(trace, None, 1) {
+            for row in side {
                 rows.entry(row.function).or_default()[at].join(&row.totals);
             }
         }
@@ -557,12 +534,12 @@ impl Compared<'_> {
         });
         let drawn = side_by_side("Time waited for them", bars);
         let sides = [(0, ["WAITS/s", "WAITED/s", "MEAN"]), (1, ["AFTER"; 3])];
-        let rate = |totals: &[LockTotals; 2], at: usize| {
-            measured[at].then(|| words::rate(totals[at].contentions, seconds[at]))
+        let waits = |totals: &[LockTotals; 2], at: usize| {
+            measured[at].then(|| rate(totals[at].contentions, seconds[at]))
         };
         let rows = Table::of(&all)
             .each(sides, |rows, (at, names)| {
-                rows.right(names[0], move |(_, t)| rate(t, at))
+                rows.right(names[0], move |(_, t)| waits(t, at))
             })
             .each(sides, |rows, (at, names)| {
                 rows.right(names[1], move |(_, t)| a_time(waited(t, at)))
@@ -577,27 +554,20 @@ impl Compared<'_> {
     }
 
     fn pins(&self) -> Section {
-        let calls = self.two(|trace| {
-            let rows = work::pins(trace)
-                .into_iter()
-                .filter(|_| trace.seconds > 0.0);
+        let calls = joined(self.two(|trace| {
+            let rows = work::pins(trace).into_iter();
             let rate = |row: work::PinRow| (row.call, float(row.calls) / trace.seconds);
-            rows.map(rate).collect::<BTreeMap<_, _>>()
-        });
-        let mut names = either(calls[0].keys(), calls[1].keys());
-        names.sort();
-        let row = |name: &String| {
+            rows.filter(|_| trace.seconds > 0.0).map(rate).collect()
+        }));
+        let row = |(name, seen): (String, [Option<f64>; 2])| {
             // A call that was looked for and not seen was made 0 times; one that was not looked for is not known.
             let mut parts = Collection::PINS.into_iter();
-            let of_call = parts.find(|what| what.is_of(name));
+            let of_call = parts.find(|what| what.is_of(&name));
             let looked = self.measured(of_call.unwrap_or(Collection::PINS[0]));
-            let rates = [0, 1].map(|at: usize| {
-                let seen = calls[at].get(name).copied();
-                seen.or(looked[at].then_some(0.0))
-            });
+            let rates = [0, 1].map(|at: usize| seen[at].or(looked[at].then_some(0.0)));
             Pair::new(name, rates, Cell::number)
         };
-        let rows = pairs("CALLS A SECOND", names.into_iter().map(row).collect());
+        let rows = pairs("CALLS A SECOND", calls.into_iter().map(row).collect());
         let title = "Calls that pin or lock memory";
         self.table(title, Vec::new(), rows, &Collection::PINS, "none in either")
     }
@@ -633,14 +603,9 @@ impl Compared<'_> {
             .left("BEFORE", |id| word(&self.before, id))
             .left("AFTER", |id| word(&self.after, id));
         let is_whole = self.two(|trace| all_not_measured(trace).is_empty()) == [true; 2];
-        let notes = match is_whole {
-            true => Vec::new(),
-            false => vec![
-                "What was not measured cannot be found: the sources of each trace say what that is."
-                    .to_owned(),
-            ],
-        };
-        words::table("Findings", Vec::new(), rows, "none in either", notes)
+        let note =
+            "What was not measured cannot be found: the sources of each trace say what that is.";
+        table("Findings", rows, "none in either").noted((!is_whole).then(|| note.to_owned()))
     }
 }
 

@@ -1,6 +1,5 @@
 //! `hugeleaf trace diff --json`.
 
-use hugeleaf_trace::model::LockTotals;
 use hugeleaf_trace::tables::measured::{Collection, not_measured};
 use serde_json::{Value, json};
 
@@ -41,13 +40,8 @@ pub fn diff_json(compared: &Compared<'_>) -> String {
     });
     let waits = compared.waits().into_iter().map(|(function, totals)| {
         let side = |at: usize| {
-            let LockTotals {
-                contentions,
-                waited_nanos,
-                ..
-            } = totals[at];
-            let waits =
-                json!({"contentions": contentions, "waited_seconds": float(waited_nanos) / 1e9});
+            let waited = float(totals[at].waited_nanos) / 1e9;
+            let waits = json!({"contentions": totals[at].contentions, "waited_seconds": waited});
             of(Collection::Locks, at, waits)
         };
         json!({"function": function, "before": side(0), "after": side(1)})

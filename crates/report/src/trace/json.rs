@@ -7,14 +7,14 @@ use hugeleaf_trace::tables::intervals::{self, CpuTime};
 use hugeleaf_trace::tables::locks::Waits;
 use hugeleaf_trace::tables::measured::{Collection, all_not_measured, not_measured};
 use hugeleaf_trace::tables::memory::{Whose, newest, segments, sizes};
-use hugeleaf_trace::tables::profile::{self, SymbolRow};
+use hugeleaf_trace::tables::profile;
 use hugeleaf_trace::tables::{Of, locks, share, work};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::Shown;
 use super::words::{float, when};
-use crate::json;
+use crate::json::{answer, both, fields};
 
 /// Functions on the way to a lock that are listed.
 const DEPTH: usize = 12;
@@ -23,8 +23,8 @@ const DEPTH: usize = 12;
 pub fn json(shown: &Shown<'_>, only: Option<&[&Lock]>) -> String {
     let trace = shown.trace;
     if let Some(only) = only {
-        let list: Vec<Value> = only.iter().map(|l| lock(trace, l, true)).collect();
-        return json::answer(&json!({ "trace": about(shown), "locks": list }));
+        let list: Value = only.iter().map(|l| lock(trace, l, true)).collect();
+        return answer(&json!({ "trace": about(shown), "locks": list }));
     }
     let measured = |what, of| measured(trace, what, of);
     let no_pins = Collection::PINS.map(|what| not_measured(trace, what));
@@ -32,7 +32,7 @@ pub fn json(shown: &Shown<'_>, only: Option<&[&Lock]>) -> String {
         Some(why) => missing(&why.join("; ")),
         None => json!(work::pins(trace)),
     };
-    json::answer(&json!({
+    answer(&json!({
         "trace": about(shown),
         "intervals": intervals(trace),
         "cpu": measured(Collection::CpuTime, cpu),
@@ -44,8 +44,8 @@ pub fn json(shown: &Shown<'_>, only: Option<&[&Lock]>) -> String {
         "io": measured(Collection::Io, io),
         "memory": measured(Collection::Vmstat, memory),
         "pins": pins,
-        "counters": trace.counters.iter().map(with_state).collect::<Vec<_>>(),
-        "sources": trace.sources.iter().map(with_state).collect::<Vec<_>>(),
+        "counters": trace.counters.iter().map(with_state).collect::<Value>(),
+        "sources": trace.sources.iter().map(with_state).collect::<Value>(),
         "not_measured": not_measured_list(trace),
         "findings": findings(shown),
     }))
@@ -73,11 +73,11 @@ pub fn callers_json(shown: &Shown<'_>, function: &str, callers: &profile::Caller
     let direct = callers.direct.iter().map(|row| {
         json!({"function": row.name, "module": row.module, "kernel": row.kernel, "samples": row.samples})
     });
-    json::answer(&json!({
+    answer(&json!({
         "trace": about(shown),
         "function": function,
         "samples": callers.samples,
-        "callers": direct.collect::<Vec<_>>(),
+        "callers": direct.collect::<Value>(),
         "paths": callers.paths,
     }))
 }
@@ -125,22 +125,11 @@ pub(super) fn cpu(trace: &Trace) -> Value {
             "system_share": cpu.share(cpu.system).and_then(of_host),
         })
     };
-    let target = trace
-        .target
-        .as_ref()
-        .and_then(|_| intervals::target_cpu(trace));
+    let target = intervals::target_cpu(trace).filter(|_| trace.target.is_some());
     json!({
         "host": time(&intervals::host_cpu(trace), true),
         "target": target.map(|cpu| time(&cpu, false)),
     })
-}
-
-/// A model's own fields; `None` of what is no struct, which no model is.
-fn fields(model: &impl Serialize) -> Map<String, Value> {
-    match serde_json::to_value(model) {
-        Ok(Value::Object(fields)) => fields,
-        _ => Map::new(),
-    }
 }
 
 /// Fields of intervals that are counted in `/proc/stat`, and those of `/proc/vmstat`.
@@ -193,46 +182,30 @@ pub(super) fn intervals(trace: &Trace) -> Value {
 }
 
 /// A row of a table with its part of the whole.
-#[derive(Serialize)]
-struct Shared<T> {
-    #[serde(flatten)]
-    row: T,
-    share: Option<f64>,
+fn shared(row: impl Serialize, samples: u64, all: u64) -> Value {
+    both(row, json!({ "share": share(samples, all) }))
 }
 
 pub(super) fn functions(trace: &Trace, of: Of) -> Value {
     let all = profile::modes(trace, of).total();
     let rows = profile::by_symbol(trace, of).into_iter();
-    let share = |row: SymbolRow| Shared {
-        share: share(row.samples, all),
-        row,
-    };
-    json!(
-        rows.filter(|row| row.samples > 0)
-            .map(share)
-            .collect::<Vec<_>>()
-    )
+    let rows = rows.filter(|row| row.samples > 0);
+    rows.map(|row| shared(&row, row.samples, all)).collect()
 }
 
 fn profile(trace: &Trace) -> Value {
     let counted = profile::counted(trace);
-    let processes = profile::by_process(trace).into_iter().map(|row| Shared {
-        share: share(row.modes.total(), counted.busy),
-        row,
-    });
-    let threads = profile::by_thread(trace, Of::Host)
-        .into_iter()
-        .map(|row| Shared {
-            share: share(row.modes.total(), counted.busy),
-            row,
-        });
+    let processes = profile::by_process(trace).into_iter();
+    let processes = processes.map(|row| shared(&row, row.modes.total(), counted.busy));
+    let threads = profile::by_thread(trace, Of::Host).into_iter();
+    let threads = threads.map(|row| shared(&row, row.modes.total(), counted.busy));
     json!({
         "sampled_by": trace.sampled_by,
         "samples_a_second": trace.samples_a_second,
         "busy_samples": counted.busy,
         "idle_samples": counted.idle,
-        "processes": processes.collect::<Vec<_>>(),
-        "threads": threads.collect::<Vec<_>>(),
+        "processes": processes.collect::<Value>(),
+        "threads": threads.collect::<Value>(),
         "functions": functions(trace, Of::Host),
         "target_functions": trace.target.as_ref().map(|_| functions(trace, Of::Target)),
     })
@@ -240,18 +213,17 @@ fn profile(trace: &Trace) -> Value {
 
 fn lock_table(trace: &Trace) -> Value {
     let table = locks::table(trace);
-    let mut of = fields(&Waits::from(&table.all));
-    let mut others = fields(&Waits::from(&table.others));
-    others.insert("locks".to_owned(), table.others_count.into());
+    let others = json!({ "locks": table.others_count });
     let list = table.rows.iter().map(|row| lock(trace, row.lock, false));
-    of.insert("locks".to_owned(), list.collect());
-    of.insert("others".to_owned(), others.into());
-    Value::Object(of)
+    let more = json!({
+        "locks": list.collect::<Value>(),
+        "others": both(Waits::from(&table.others), others),
+    });
+    both(Waits::from(&table.all), more)
 }
 
 fn lock(trace: &Trace, lock: &Lock, with_events: bool) -> Value {
     let all = locks::table(trace).all.waited_nanos;
-    let mut of = fields(&Waits::from(&lock.totals));
     let more = json!({
         "address": lock.address,
         "name": lock.name,
@@ -262,11 +234,10 @@ fn lock(trace: &Trace, lock: &Lock, with_events: bool) -> Value {
         "threads": locks::by_thread(trace, Some(lock)),
         "callers": locks::by_caller(trace, Some(lock), DEPTH),
         "callers_estimated": lock.callers_estimated,
-        "events": with_events.then(|| lock.events.iter().map(|e| event(trace, e)).collect::<Vec<_>>()),
+        "events": with_events.then(|| lock.events.iter().map(|e| event(trace, e)).collect::<Value>()),
         "events_left_out": with_events.then_some(lock.events_left_out),
     });
-    of.extend(fields(&more));
-    Value::Object(of)
+    both(Waits::from(&lock.totals), more)
 }
 
 fn event(trace: &Trace, event: &LockEvent) -> Value {
@@ -308,22 +279,20 @@ fn memory(trace: &Trace) -> Value {
         })
     };
     let events = trace.memory_events.iter().map(event);
-    json!({ "counters": trace.memory_counters, "events": events.collect::<Vec<_>>() })
+    json!({ "counters": trace.memory_counters, "events": events.collect::<Value>() })
 }
 
 pub(super) fn io(trace: &Trace) -> Value {
-    let mut of = work::work(trace).map_or_else(Map::new, |work| fields(&work));
     let thread = |row: work::IoRow| {
         // What was moved, which the calls alone need not show.
         let (read, written) = work::moved(&row.io);
-        let mut of = fields(&row);
-        of.insert("read_bytes".to_owned(), read.into());
-        of.insert("write_bytes".to_owned(), written.into());
-        Value::Object(of)
+        both(row, json!({ "read_bytes": read, "write_bytes": written }))
     };
     let threads = work::io_by_thread(trace).into_iter().map(thread);
-    of.insert("threads".to_owned(), threads.collect());
-    Value::Object(of)
+    both(
+        work::work(trace),
+        json!({ "threads": threads.collect::<Value>() }),
+    )
 }
 
 /// A source or a counter, its state among its own fields.

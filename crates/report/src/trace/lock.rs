@@ -8,7 +8,7 @@ use hugeleaf_trace::tables::measured::Collection;
 use hugeleaf_trace::tables::profile::Callers;
 use hugeleaf_trace::tables::{locks, profile};
 
-use super::parts::{lock_callers, lock_threads, turns_line};
+use super::parts::cost::{lock_callers, lock_threads, turns_line};
 use super::words::{count, float, missing_or, nanos, part_of, table};
 use crate::page::{Cell, Narrow, Page, Section, Table};
 use crate::screen::cut;
@@ -128,7 +128,7 @@ fn events(trace: &Trace, lock: &Lock, all: bool) -> Section {
     if lock.events_left_out > 0 && !lock.events.is_empty() {
         notes.push(format!("{older} older events are not in the trace."));
     }
-    table("Events", Vec::new(), rows, none, notes)
+    table("Events", rows, none).noted(notes)
 }
 
 const fn thread(event: &LockEvent) -> (u32, u32) {
@@ -152,15 +152,8 @@ fn lanes(events: &[LockEvent]) -> Vec<(u32, u32)> {
     let mut busiest: Vec<((u32, u32), usize)> = counts.into_iter().collect();
     busiest.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
     busiest.truncate(LANES);
-    let chosen: Vec<(u32, u32)> = busiest.into_iter().map(|(who, _)| who).collect();
-    let mut ordered = Vec::new();
-    for event in events {
-        let who = thread(event);
-        if chosen.contains(&who) && !ordered.contains(&who) {
-            ordered.push(who);
-        }
-    }
-    ordered
+    busiest.sort_by_key(|(who, _)| events.iter().position(|event| thread(event) == *who));
+    busiest.into_iter().map(|(who, _)| who).collect()
 }
 
 /// Who called a function.
@@ -189,8 +182,8 @@ pub fn callers_page(trace: &Trace, function: &str, callers: &Callers) -> Page {
         .right("SAMPLES", |path| count(path.samples))
         .left("FROM THE FUNCTION OUTWARD", |path| path.names.join(" < "));
     for section in [
-        table("Called by", Vec::new(), direct, "nothing", Vec::new()),
-        table("Ways there", Vec::new(), paths, "nothing", Vec::new()),
+        table("Called by", direct, "nothing"),
+        table("Ways there", paths, "nothing"),
     ] {
         page.add(section.limited_to(ROWS, "--all"));
     }

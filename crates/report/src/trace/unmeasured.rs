@@ -8,8 +8,7 @@ use hugeleaf_verdict::trace::findings as judge;
 use serde_json::Value;
 
 use super::diff::Compared;
-use super::parts::Section;
-use super::{Shown, diff_json, json, testing};
+use super::{PARTS, Shown, diff_json, json, testing};
 use crate::page::View;
 
 const WHY: &str = "the reason of this test";
@@ -109,11 +108,10 @@ fn all_texts(trace: &Trace, other: &Trace) -> Vec<(&'static str, String)> {
         all: true,
         ..View::plain(200)
     };
-    let all: Vec<Section> = Section::all().collect();
     let command = ["hugeleaf".to_owned()];
     let mut texts = vec![
         ("screen", own.screen().text(view)),
-        ("sections", own.sections(&all).text(view)),
+        ("sections", own.sections(&PARTS).text(view)),
         ("page", own.whole().html()),
     ];
     for (before, after) in [(trace, trace), (trace, other), (other, trace)] {

@@ -7,7 +7,7 @@ use hugeleaf_trace::tables::{share, target_name};
 use hugeleaf_units::Bytes;
 use jiff::Timestamp;
 
-use crate::page::{Block, Cell, Section, Table, Value};
+use crate::page::{Block, Cell, Section, Table, Value, counted};
 
 /// A part of a whole, 0 to 1, with one decimal: `59.9 %`; `-` where there is no whole.
 pub(super) fn part(share: Option<f64>) -> Cell {
@@ -71,6 +71,11 @@ pub(super) const fn side(kernel: bool) -> &'static str {
     if kernel { "kernel" } else { "user" }
 }
 
+/// Whether a trace has it.
+pub(super) fn is_measured(trace: &Trace, what: Collection) -> bool {
+    not_measured(trace, what).is_none()
+}
+
 /// Said in the place of rows: why something was not measured, or `none` where it was and there was nothing.
 pub(super) fn missing_or(trace: &Trace, what: Collection, none: &str) -> String {
     match not_measured(trace, what) {
@@ -95,13 +100,21 @@ pub(super) fn without(trace: &Trace, parts: &[Collection], none: &str) -> (Strin
 /// Rows of a table that a browser shows without being asked.
 const OPEN: usize = 15;
 
-/// A table under a heading: what is drawn of it, its rows (or why there are none), and sentences below.
+/// A table under a heading: its rows, or why there are none.
 pub(super) fn table(
+    title: impl Into<String>,
+    rows: impl Into<Table>,
+    none: impl Into<String>,
+) -> Section {
+    drawn_table(title, Vec::new(), rows, none)
+}
+
+/// The same with what is drawn of it above.
+pub(super) fn drawn_table(
     title: impl Into<String>,
     drawn: Vec<Block>,
     rows: impl Into<Table>,
     none: impl Into<String>,
-    notes: Vec<String>,
 ) -> Section {
     let rows: Table = rows.into();
     let is_long = rows.rows.len() > OPEN;
@@ -112,7 +125,6 @@ pub(super) fn table(
         (_, true) => Section::new("", vec![rows.into()]).folded().into(),
         (_, false) => rows.into(),
     });
-    blocks.extend(notes.into_iter().map(Block::from));
     let section = Section::new(title, blocks);
     match is_long && !is_drawn {
         true => section.folded(),
@@ -134,10 +146,7 @@ pub(super) fn when(trace: &Trace) -> String {
 /// The host in a line.
 pub(super) fn host(trace: &Trace) -> String {
     let host = &trace.host;
-    let mut words = vec![match host.cpus {
-        1 => "1 CPU".to_owned(),
-        cpus => format!("{cpus} CPUs"),
-    }];
+    let mut words = vec![counted(host.cpus as usize, "CPU")];
     words.extend(host.memory_bytes.map(|b| Bytes(b).to_string()));
     if host.base_page_bytes > 0 {
         words.push(format!("base page {}", Bytes(host.base_page_bytes)));

@@ -1,49 +1,29 @@
 //! The text format of Prometheus, for an endpoint or the textfile collector of the node exporter.
 //! One HELP and one TYPE line a metric; label values are escaped.
 
-use std::fmt::Write;
-
 use hugeleaf_units::Bytes;
+use hugeleaf_verdict::findings::Finding;
 use hugeleaf_verdict::plan::PagesOf;
 use hugeleaf_verdict::verify::{Report, Row};
 
-/// One metric with its samples.
-struct Metric {
-    name: &'static str,
-    help: &'static str,
-    samples: Vec<(Vec<(&'static str, String)>, String)>,
-}
+/// A sample: its labels and its value.
+type Sample = (Vec<(&'static str, String)>, u64);
 
-impl Metric {
-    fn new(name: &'static str, help: &'static str) -> Metric {
-        Metric {
-            name,
-            help,
-            samples: Vec::new(),
+/// One metric with its samples; nothing of none.
+fn metric(name: &str, help: &str, samples: impl IntoIterator<Item = Sample>) -> String {
+    let line = |(labels, value): Sample| {
+        let labels: Vec<String> = (labels.iter())
+            .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
+            .collect();
+        match labels.is_empty() {
+            true => format!("{name} {value}\n"),
+            false => format!("{name}{{{}}} {value}\n", labels.join(",")),
         }
-    }
-
-    fn add(&mut self, labels: Vec<(&'static str, String)>, value: impl ToString) {
-        self.samples.push((labels, value.to_string()));
-    }
-
-    fn write(&self, out: &mut String) {
-        if self.samples.is_empty() {
-            return;
-        }
-        let name = self.name;
-        let _ = writeln!(out, "# HELP {name} {}\n# TYPE {name} gauge", self.help);
-        for (labels, value) in &self.samples {
-            out.push_str(name);
-            let labels: Vec<String> = labels
-                .iter()
-                .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
-                .collect();
-            if !labels.is_empty() {
-                let _ = write!(out, "{{{}}}", labels.join(","));
-            }
-            let _ = writeln!(out, " {value}");
-        }
+    };
+    let samples: String = samples.into_iter().map(line).collect();
+    match samples.is_empty() {
+        true => samples,
+        false => format!("# HELP {name} {help}\n# TYPE {name} gauge\n{samples}"),
     }
 }
 
@@ -57,115 +37,102 @@ fn escaped(value: &str) -> String {
 /// The report as metrics; `now` in seconds since 1970, so that an alarm can tell a collector that
 /// stopped.
 pub fn verify_prometheus(report: &Report, now: u64) -> String {
-    let mut good = Metric::new(
+    let good = metric(
         "hugeleaf_verify_good",
         "1 where every service has the pages it asked for and nothing drifted.",
+        [(Vec::new(), report.is_good().into())],
     );
-    good.add(Vec::new(), u8::from(report.is_good()));
-    let mut at = Metric::new(
+    let at = metric(
         "hugeleaf_verify_time_seconds",
         "When this was found, in seconds since 1970.",
+        [(Vec::new(), now)],
     );
-    at.add(Vec::new(), now);
-    let mut out = String::new();
-    for metric in [good, at, findings(report)]
-        .into_iter()
-        .chain(services(report))
-        .chain([pools(report)])
-    {
-        metric.write(&mut out);
+    [good, at, findings(report), services(report), pools(report)].concat()
+}
+
+/// All of one name, in the order in which the names are met.
+fn by_name<T>(all: &[T], name: impl Fn(&T) -> &str) -> Vec<(&str, Vec<&T>)> {
+    let mut groups: Vec<(&str, Vec<&T>)> = Vec::new();
+    for one in all {
+        match groups.iter_mut().find(|(known, _)| *known == name(one)) {
+            Some((_, group)) => group.push(one),
+            None => groups.push((name(one), vec![one])),
+        }
     }
-    out
+    groups
 }
 
 /// How many findings there are of a kind.
-fn findings(report: &Report) -> Metric {
-    let mut metric = Metric::new("hugeleaf_findings", "What was found wrong, by kind.");
-    let mut seen: Vec<&str> = Vec::new();
-    for finding in &report.findings {
-        if seen.contains(&finding.id) {
-            continue;
-        }
-        seen.push(finding.id);
-        let count = report
-            .findings
-            .iter()
-            .filter(|f| f.id == finding.id)
-            .count();
-        let labels = vec![
-            ("id", finding.id.to_owned()),
-            ("severity", finding.severity.name().to_owned()),
-        ];
-        metric.add(labels, count);
-    }
-    metric
+fn findings(report: &Report) -> String {
+    let kinds = by_name(&report.findings, |finding| finding.id).into_iter();
+    let count = |(id, found): (&str, Vec<&Finding>)| {
+        let severity = found[0].severity.name().to_owned();
+        let labels = vec![("id", id.to_owned()), ("severity", severity)];
+        (labels, found.len() as u64)
+    };
+    let help = "What was found wrong, by kind.";
+    metric("hugeleaf_findings", help, kinds.map(count))
 }
 
-fn services(report: &Report) -> [Metric; 5] {
-    let mut running = Metric::new("hugeleaf_service_running", "1 where the service runs.");
-    let mut asked = Metric::new(
-        "hugeleaf_service_asked_bytes",
-        "Memory on pages of a pool that the service asked for.",
-    );
-    let mut got = Metric::new(
-        "hugeleaf_service_got_bytes",
-        "Memory on pages of a pool that the service has or has reserved.",
-    );
-    let mut short = Metric::new(
-        "hugeleaf_service_short_pages",
-        "Pages of a pool that the running service is short of.",
-    );
-    let mut since = Metric::new(
-        "hugeleaf_service_start_time_seconds",
-        "When the service was started, in seconds since 1970.",
-    );
-    for name in names(&report.services) {
-        let rows = || report.services.iter().filter(|row| row.name == name);
-        let label = || vec![("service", name.to_owned())];
-        let sum = |of: fn(&Row) -> &[PagesOf]| -> Bytes {
-            rows().flat_map(of).map(|pages| pages.bytes()).sum()
+/// Two samples of one name and labels are no valid answer, so services of one name are summed up.
+fn services(report: &Report) -> String {
+    let services = by_name(&report.services, |row| &row.name);
+    let of = |name: &str, help: &str, value: &dyn Fn(&[&Row]) -> Option<u64>| {
+        let sample = |(service, rows): &(&str, Vec<&Row>)| {
+            Some((vec![("service", (*service).to_owned())], value(rows)?))
         };
-        running.add(label(), u8::from(rows().any(Row::is_running)));
-        asked.add(label(), sum(|row| &row.asked).get());
-        got.add(label(), sum(|row| &row.got).get());
-        short.add(label(), rows().map(|row| row.short.get()).sum::<u64>());
-        if let Some(first) = rows().filter_map(|row| row.since.get()).min() {
-            since.add(label(), first);
-        }
-    }
-    [running, asked, got, short, since]
+        metric(name, help, services.iter().filter_map(sample))
+    };
+    let bytes = |rows: &[&Row], of: fn(&Row) -> &[PagesOf]| {
+        let pages = rows.iter().flat_map(|row| of(row));
+        Some(pages.map(|pages| pages.bytes()).sum::<Bytes>().get())
+    };
+    [
+        of(
+            "hugeleaf_service_running",
+            "1 where the service runs.",
+            &|rows| Some(rows.iter().any(|row| row.is_running()).into()),
+        ),
+        of(
+            "hugeleaf_service_asked_bytes",
+            "Memory on pages of a pool that the service asked for.",
+            &|rows| bytes(rows, |row| &row.asked),
+        ),
+        of(
+            "hugeleaf_service_got_bytes",
+            "Memory on pages of a pool that the service has or has reserved.",
+            &|rows| bytes(rows, |row| &row.got),
+        ),
+        of(
+            "hugeleaf_service_short_pages",
+            "Pages of a pool that the running service is short of.",
+            &|rows| Some(rows.iter().map(|row| row.short.get()).sum()),
+        ),
+        of(
+            "hugeleaf_service_start_time_seconds",
+            "When the service was started, in seconds since 1970.",
+            &|rows| rows.iter().filter_map(|row| row.since.get()).min(),
+        ),
+    ]
+    .concat()
 }
 
-/// The names of services, each once: two samples of one name and labels are no valid answer, so
-/// services of one name are summed up.
-fn names(rows: &[Row]) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    for row in rows {
-        if !names.contains(&row.name.as_str()) {
-            names.push(&row.name);
-        }
-    }
-    names
-}
-
-fn pools(report: &Report) -> Metric {
-    let mut metric = Metric::new("hugeleaf_pool_pages", "Pages of a pool, by state.");
-    for pool in &report.pools {
-        for (state, pages) in [
+fn pools(report: &Report) -> String {
+    let samples = report.pools.iter().flat_map(|pool| {
+        let states = [
             ("total", pool.total),
             ("free", pool.free),
             ("reserved", pool.reserved),
             ("surplus", pool.surplus),
             ("unused", pool.unused),
-        ] {
-            let labels = vec![
-                ("page_bytes", pool.page.bytes().get().to_string()),
-                ("state", state.to_owned()),
-            ];
-            metric.add(labels, pages);
-        }
-    }
-    metric
+        ];
+        states.map(|(state, pages)| {
+            let size = pool.page.bytes().get().to_string();
+            let labels = vec![("page_bytes", size), ("state", state.to_owned())];
+            (labels, pages.get())
+        })
+    });
+    metric("hugeleaf_pool_pages", "Pages of a pool, by state.", samples)
 }
 
 #[cfg(test)]

@@ -81,12 +81,11 @@ fn summed(
     // Of a CPU on which it never had a register nothing is known, and so not of all of them.
     if counts.iter().any(|c| c.running_nanos == 0) {
         return Counter {
-            state: SourceState::Refused {
-                reason: "it never had a register: something else counts meanwhile".to_owned(),
-                remedy: "end other programs that count (perf), and the kernel's watchdog: sysctl \
-                         kernel.nmi_watchdog=0"
-                    .to_owned(),
-            },
+            state: SourceState::refused(
+                "it never had a register: something else counts meanwhile",
+                "end other programs that count (perf), and the kernel's watchdog: sysctl \
+                 kernel.nmi_watchdog=0",
+            ),
             running_share,
             ..counter
         };
@@ -94,12 +93,10 @@ fn summed(
     let value: f64 = counts.iter().flat_map(|c| &c.values).sum();
     if value <= 0.0 {
         return Counter {
-            state: SourceState::NotHere {
-                reason:
-                    "it stood at 0 throughout: this CPU, or the hypervisor below it, opens the \
-                         event and does not count it"
-                        .to_owned(),
-            },
+            state: SourceState::not_here(
+                "it stood at 0 throughout: this CPU, or the hypervisor below it, opens the event \
+                 and does not count it",
+            ),
             running_share,
             ..counter
         };
@@ -141,9 +138,7 @@ fn walk_cycles(counters: &[Counter]) -> Counter {
             true => "no event of this CPU is known for it",
             false => "this CPU counts walks, not their cycles",
         };
-        let state = SourceState::NotHere {
-            reason: reason.to_owned(),
-        };
+        let state = SourceState::not_here(reason);
         return Counter { state, ..sum };
     }
     let states = parts.iter().map(|c| c.state.clone());
@@ -168,9 +163,7 @@ fn state_of(error: &SysError, guards: &Guards) -> SourceState {
             }
             _ => "its CPU does not know this event",
         };
-        return SourceState::NotHere {
-            reason: reason.to_owned(),
-        };
+        return SourceState::not_here(reason);
     }
     let (reason, remedy) = refusal(error, guards);
     SourceState::Refused { reason, remedy }

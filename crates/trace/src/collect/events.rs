@@ -128,6 +128,14 @@ pub struct Wanted {
     pub locks: bool,
 }
 
+/// Where and how events are opened.
+#[derive(Clone, Copy)]
+struct Ground<'a> {
+    cpus: &'a [u32],
+    tracefs: &'a Tracefs,
+    guards: &'a Guards,
+}
+
 /// Everything that was opened.
 #[derive(Debug)]
 pub struct Opened {
@@ -159,11 +167,7 @@ const REGISTER: usize = 5;
 
 /// The sources of events, in the order of their places above.
 pub fn sources(state: &SourceState) -> Vec<Source> {
-    let source = |what: Collection| Source {
-        name: what.name().to_owned(),
-        state: state.clone(),
-        ..Source::default()
-    };
+    let source = |what: Collection| Source::new(what.name(), state.clone());
     [
         Collection::CpuSamples,
         Collection::FaultSamples,
@@ -175,6 +179,11 @@ pub fn sources(state: &SourceState) -> Vec<Source> {
     .map(source)
     .to_vec()
 }
+
+const WITH_STACK: Shape = Shape {
+    stack: true,
+    raw: false,
+};
 
 impl Opened {
     /// Nothing yet.
@@ -210,15 +219,17 @@ impl Opened {
         }
         if let Tracefs::Missing { reason, remedy } = tracefs {
             for source in &mut opened.sources[LOCKS..] {
-                source.state = SourceState::Refused {
-                    reason: reason.clone(),
-                    remedy: remedy.clone(),
-                };
+                source.state = SourceState::refused(reason, remedy);
             }
             return Ok(opened);
         }
+        let ground = Ground {
+            cpus,
+            tracefs,
+            guards,
+        };
         match wanted.locks {
-            true => opened.open_locks(wanted, cpus, tracefs, guards),
+            true => opened.open_locks(wanted, ground),
             false => opened.sources[LOCKS].state = SourceState::Off,
         }
         for (at, memory) in MEMORY.iter().enumerate() {
@@ -227,29 +238,12 @@ impl Opened {
                 _ => PerfStack::Kernel(FRAMES),
             };
             let role = |point| Role::Memory(at, point);
-            opened.open_points(
-                memory.point,
-                MEMORY_EVENTS,
-                stack,
-                cpus,
-                tracefs,
-                guards,
-                role,
-            );
+            opened.open_points(memory.point, MEMORY_EVENTS, stack, ground, role);
         }
-        let none = PerfStack::No;
-        let direct = "iomap/iomap_dio_rw_begin";
-        opened.open_points(direct, DIRECT, none, cpus, tracefs, guards, Role::Direct);
+        let (none, direct) = (PerfStack::No, "iomap/iomap_dio_rw_begin");
+        opened.open_points(direct, DIRECT, none, ground, Role::Direct);
         let register = "io_uring/io_uring_register";
-        opened.open_points(
-            register,
-            REGISTER,
-            none,
-            cpus,
-            tracefs,
-            guards,
-            Role::Register,
-        );
+        opened.open_points(register, REGISTER, none, ground, Role::Register);
         Ok(opened)
     }
 
@@ -283,11 +277,7 @@ impl Opened {
             self.samples_a_second = self.samples_a_second.min(got);
         }
         samples.write_into(&records)?;
-        let with_stack = Shape {
-            stack: true,
-            raw: false,
-        };
-        self.know(&samples, Role::Cpu, CPU, with_stack)?;
+        self.know(&samples, Role::Cpu, CPU, WITH_STACK)?;
         self.rings.push((ring, CPU));
         self.events.extend([records, samples]);
         Ok(())
@@ -306,17 +296,31 @@ impl Opened {
         Ok(())
     }
 
+    /// An event whose records go to the ring of its CPU's samples.
+    fn join(
+        &mut self,
+        event: PerfEvent,
+        role: Role,
+        source: usize,
+        shape: Shape,
+    ) -> Result<PerfEvent, SysError> {
+        let records = self.events.iter().find(|e| e.cpu() == event.cpu());
+        records.map_or(Ok(()), |records| event.write_into(records))?;
+        self.know(&event, role, source, shape)?;
+        Ok(event)
+    }
+
     /// Begins and ends of waits, in a ring of their own: when it is full, samples are not lost.
-    fn open_locks(&mut self, wanted: &Wanted, cpus: &[u32], tracefs: &Tracefs, guards: &Guards) {
-        let begin = tracefs.tracepoint("lock/contention_begin");
-        let end = tracefs.tracepoint("lock/contention_end");
+    fn open_locks(&mut self, wanted: &Wanted, ground: Ground<'_>) {
+        let begin = ground.tracefs.tracepoint("lock/contention_begin");
+        let end = ground.tracefs.tracepoint("lock/contention_end");
         let (Some(begin), Some(end)) = (begin.known(), end.known()) else {
             self.sources[LOCKS].state = absent(&begin, "lock:contention_begin (Linux 5.19)");
             return;
         };
-        for cpu in cpus {
+        for cpu in ground.cpus {
             if let Err(error) = self.open_locks_of(*cpu, wanted, begin, end) {
-                self.sources[LOCKS].state = state_of(&error, guards);
+                self.sources[LOCKS].state = state_of(&error, ground.guards);
                 return;
             }
         }
@@ -346,18 +350,15 @@ impl Opened {
     }
 
     /// A tracepoint on all CPUs, into the rings of the samples.
-    #[allow(clippy::too_many_arguments)] // what to open, where, and for what
     fn open_points(
         &mut self,
         name: &str,
         source: usize,
         stack: PerfStack,
-        cpus: &[u32],
-        tracefs: &Tracefs,
-        guards: &Guards,
+        ground: Ground<'_>,
         role: impl Fn(Tracepoint) -> Role,
     ) {
-        let found = tracefs.tracepoint(name);
+        let found = ground.tracefs.tracepoint(name);
         let Some(point) = found.known() else {
             // One of several that are missing is a smaller kernel, not a missing source.
             if !self.roles.values().any(|(_, of)| *of == source) {
@@ -369,17 +370,12 @@ impl Opened {
             stack: stack != PerfStack::No,
             raw: true,
         };
-        for cpu in cpus {
-            let opened = point.open(PerfRate::Each, stack, *cpu).and_then(|event| {
-                let records = self.events.iter().find(|e| e.cpu() == *cpu);
-                records.map_or(Ok(()), |records| event.write_into(records))?;
-                self.know(&event, role(point.clone()), source, shape)?;
-                Ok(event)
-            });
-            match opened {
+        for cpu in ground.cpus {
+            let opened = point.open(PerfRate::Each, stack, *cpu);
+            match opened.and_then(|event| self.join(event, role(point.clone()), source, shape)) {
                 Ok(event) => self.events.push(event),
                 Err(error) => {
-                    self.sources[source].state = state_of(&error, guards);
+                    self.sources[source].state = state_of(&error, ground.guards);
                     return;
                 }
             }
@@ -412,13 +408,7 @@ impl Opened {
             raw: false,
         };
         let event = PerfEvent::open(&setup, cpu)?;
-        let records = self.events.iter().find(|e| e.cpu() == cpu);
-        records.map_or(Ok(()), |records| event.write_into(records))?;
-        let with_stack = Shape {
-            stack: true,
-            raw: false,
-        };
-        self.know(&event, Role::Fault, FAULTS, with_stack)?;
+        let event = self.join(event, Role::Fault, FAULTS, WITH_STACK)?;
         event.enable()?;
         self.faults.push(event);
         Ok(())
@@ -454,22 +444,15 @@ fn map(event: &PerfEvent, room: Bytes, base: PageSize) -> Result<PerfRing, SysEr
 
 fn absent<T>(found: &Fact<T>, what: &str) -> SourceState {
     match found.error() {
-        Some(error) => SourceState::Refused {
-            reason: error.to_string(),
-            remedy: "run as root".to_owned(),
-        },
-        None => SourceState::NotHere {
-            reason: format!("this kernel has no tracepoint {what}"),
-        },
+        Some(error) => SourceState::refused(error.to_string(), "run as root"),
+        None => SourceState::not_here(format!("this kernel has no tracepoint {what}")),
     }
 }
 
 /// What a failure to open says of a source.
 pub fn state_of(error: &SysError, guards: &Guards) -> SourceState {
     if is_not_here(error.errno) {
-        return SourceState::NotHere {
-            reason: error.to_string(),
-        };
+        return SourceState::not_here(error.to_string());
     }
     let (reason, remedy) = refusal(error, guards);
     SourceState::Refused { reason, remedy }

@@ -1,6 +1,7 @@
 //! From what was counted to the model: numbers become names, tables are put in order and cut to
 //! what a reader can use.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ use super::statics::Statics;
 use super::symbols::{Named, name_all};
 use super::{Options, Session};
 use crate::model::{
-    Counter, Lock, LockCaller, LockEvent, LockThread, LockTotals, MemoryEvent, PageSizeKind, Pin,
-    SCHEMA, Sample, Source, SourceState, Stack, Trace, TracedHost,
+    Counter, Lock, LockCaller, LockEvent, LockKind, LockThread, LockTotals, MemoryEvent, Mode,
+    PageSizeKind, Pin, SCHEMA, Sample, Source, SourceState, Stack, Trace, TracedHost,
 };
 use crate::tables::measured::Collection;
 
@@ -80,9 +81,8 @@ impl Session {
                 Source { state, ..source }
             }));
         trace.sources.push(Source {
-            name: "intervals".to_owned(),
             events: trace.intervals.len() as u64,
-            ..Source::default()
+            ..Source::new("intervals", SourceState::Used)
         });
         trace.sources.extend(interval_sources);
         trace
@@ -110,11 +110,7 @@ fn source_of_counters(counters: &[Counter], off: bool) -> Source {
         false if states.clone().any(|state| state == SourceState::Used) => SourceState::Used,
         false => states.next().unwrap_or(SourceState::Off),
     };
-    Source {
-        name: Collection::Counters.name().to_owned(),
-        state,
-        ..Source::default()
-    }
+    Source::new(Collection::Counters.name(), state)
 }
 
 /// That fewer samples were allowed than were asked for.
@@ -132,14 +128,12 @@ fn note_of_rate(options: &Options, allowed: u64) -> Option<String> {
 fn threads_of(trace: &Trace) -> impl Iterator<Item = (u32, u32)> {
     let samples = trace.samples.iter().chain(&trace.faults);
     let locks = trace.locks.iter();
+    let samples = samples.map(|s| (s.process, s.tid));
+    let waits = locks.clone().flat_map(|l| &l.by_thread);
+    let events = locks.flat_map(|l| &l.events);
     samples
-        .map(|s| (s.process, s.tid))
-        .chain(
-            locks
-                .clone()
-                .flat_map(|l| l.by_thread.iter().map(|t| (t.process, t.tid))),
-        )
-        .chain(locks.flat_map(|l| l.events.iter().map(|e| (e.process, e.tid))))
+        .chain(waits.map(|t| (t.process, t.tid)))
+        .chain(events.map(|e| (e.process, e.tid)))
         .chain(trace.pins.iter().map(|p| (p.process, p.tid)))
         .collect::<Vec<_>>()
         .into_iter()
@@ -195,7 +189,7 @@ fn stacks(queue: &Queue, named: &Named) -> Vec<Stack> {
         .collect()
 }
 
-fn samples(counted: &HashMap<(u32, u32, u32, crate::model::Mode), u64>) -> Vec<Sample> {
+fn samples(counted: &HashMap<(u32, u32, u32, Mode), u64>) -> Vec<Sample> {
     let mut samples: Vec<Sample> = counted
         .iter()
         .map(|((process, tid, stack, mode), count)| Sample {
@@ -206,15 +200,7 @@ fn samples(counted: &HashMap<(u32, u32, u32, crate::model::Mode), u64>) -> Vec<S
             count: *count,
         })
         .collect();
-    samples.sort_by_key(|s| {
-        (
-            std::cmp::Reverse(s.count),
-            s.process,
-            s.tid,
-            s.stack,
-            s.mode,
-        )
-    });
+    samples.sort_by_key(|s| (Reverse(s.count), s.process, s.tid, s.stack, s.mode));
     samples
 }
 
@@ -257,7 +243,7 @@ fn memory_events(queue: &Queue) -> Vec<MemoryEvent> {
             },
         )
         .collect();
-    events.sort_by_key(|e| (e.name.clone(), std::cmp::Reverse(e.count), e.tid, e.stack));
+    events.sort_by_key(|e| (e.name.clone(), Reverse(e.count), e.tid, e.stack));
     events
 }
 
@@ -277,7 +263,7 @@ fn pins(queue: &Queue, window_pins: Vec<Pin>) -> Vec<Pin> {
         })
         .collect();
     pins.extend(window_pins);
-    pins.sort_by_key(|p| (std::cmp::Reverse(p.calls), p.process, p.tid, p.call.clone()));
+    pins.sort_by_key(|p| (Reverse(p.calls), p.process, p.tid, p.call.clone()));
     pins
 }
 
@@ -372,17 +358,14 @@ fn lock(
     }
 }
 
-fn longest_first(totals: &LockTotals) -> (std::cmp::Reverse<u64>, std::cmp::Reverse<u64>) {
-    (
-        std::cmp::Reverse(totals.waited_nanos),
-        std::cmp::Reverse(totals.contentions),
-    )
+fn longest_first(totals: &LockTotals) -> (Reverse<u64>, Reverse<u64>) {
+    (Reverse(totals.waited_nanos), Reverse(totals.contentions))
 }
 
 /// The function and the kind that were waited with longest.
-fn longest_taker(callers: &[LockCaller]) -> (Option<u32>, crate::model::LockKind) {
+fn longest_taker(callers: &[LockCaller]) -> (Option<u32>, LockKind) {
     let mut functions: HashMap<Option<u32>, u64> = HashMap::new();
-    let mut kinds: HashMap<crate::model::LockKind, u64> = HashMap::new();
+    let mut kinds: HashMap<LockKind, u64> = HashMap::new();
     for caller in callers {
         *functions.entry(caller.function).or_default() += caller.totals.waited_nanos;
         *kinds.entry(caller.kind).or_default() += caller.totals.waited_nanos;
@@ -406,67 +389,24 @@ fn taker(queue: &Queue, named: &Named, stack: u32) -> Option<u32> {
 
 /// Whether a function of the kernel is a lock's own code: what waits for it on behalf of others.
 pub fn is_lock_code(name: &str) -> bool {
-    const PARTS: [&str; 27] = [
-        "_raw_spin_",
-        "_raw_read_",
-        "_raw_write_",
-        "__raw_spin_",
-        "__raw_read_",
-        "__raw_write_",
-        "do_raw_",
-        "queued_spin_",
-        "native_queued_",
-        "__pv_queued_",
-        "pv_queued_",
-        "queued_read_",
-        "queued_write_",
-        "mutex_lock",
-        "__mutex_",
-        "mutex_spin_",
-        "ww_mutex_",
-        "__ww_mutex_",
-        "rwsem_",
-        "__rwsem_",
-        "rt_mutex_",
-        "__rt_mutex_",
-        "percpu_down_",
-        "__percpu_",
-        "osq_lock",
-        "lock_contention",
-        "__traceiter_contention_",
-    ];
-    const WHOLE: [&str; 14] = [
-        "down",
-        "down_read",
-        "down_write",
-        "down_interruptible",
-        "down_killable",
-        "down_timeout",
-        "down_read_killable",
-        "down_read_interruptible",
-        "down_write_killable",
-        "down_write_nested",
-        "down_read_nested",
-        "__down_common",
-        "rwbase_write_lock",
-        "__bpf_trace_contention_begin",
-    ];
-    const TRACING: [&str; 4] = [
-        "trace_contention_",
-        "perf_trace_contention_",
-        "perf_tp_event",
-        "__down_",
-    ];
+    const BEGINNINGS: &str = "_raw_spin_ _raw_read_ _raw_write_ __raw_spin_ __raw_read_ __raw_write_ do_raw_ \
+        queued_spin_ native_queued_ __pv_queued_ pv_queued_ queued_read_ queued_write_ \
+        mutex_lock __mutex_ mutex_spin_ ww_mutex_ __ww_mutex_ rwsem_ __rwsem_ rt_mutex_ \
+        __rt_mutex_ percpu_down_ __percpu_ osq_lock lock_contention \
+        __traceiter_contention_ trace_contention_ perf_trace_contention_ perf_tp_event \
+        __down_";
+    const WHOLE: &str = "down down_read down_write down_interruptible down_killable down_timeout \
+        down_read_killable down_read_interruptible down_write_killable \
+        down_write_nested down_read_nested __down_common rwbase_write_lock \
+        __bpf_trace_contention_begin";
     let name = name.split('.').next().unwrap_or(name);
-    WHOLE.contains(&name)
-        || PARTS.iter().any(|part| name.starts_with(part))
-        || TRACING.iter().any(|part| name.starts_with(part))
+    let mut beginnings = BEGINNINGS.split(' ');
+    WHOLE.split(' ').any(|whole| whole == name) || beginnings.any(|b| name.starts_with(b))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::LockKind;
 
     #[test]
     fn lock_code_is_told_from_its_users() {

@@ -25,6 +25,22 @@ pub struct Counts {
     pressure: BTreeMap<(&'static str, &'static str), u64>,
 }
 
+impl Counts {
+    /// What a counter of `/proc/vmstat` grew by.
+    fn grown(&self, last: &Counts, name: &str) -> u64 {
+        let of = |counts: &Counts| counts.vmstat.get(name).copied().unwrap_or(0);
+        of(self).saturating_sub(of(last))
+    }
+
+    /// What the counters of THP sizes grew by; one that was not there before not at all.
+    fn grown_by_size(&self, last: &Counts) -> impl Iterator<Item = (u64, &str, u64)> {
+        self.by_size.iter().map(|(key, value)| {
+            let before = last.by_size.get(key).unwrap_or(value);
+            (key.0, key.1.as_str(), value.saturating_sub(*before))
+        })
+    }
+}
+
 /// Reads intervals of a host.
 #[derive(Debug)]
 pub struct Intervals {
@@ -92,31 +108,23 @@ impl Intervals {
     /// Whether what intervals are made of could be read, in sources of their own: an interval has zeros where
     /// nothing was.
     pub fn sources(&self) -> Vec<Source> {
-        let state = |file: &str, was_read: bool| {
-            let reason = match self.root.read(file) {
-                Fact::Known(_) => format!("{file} says nothing of it"),
-                Fact::Absent => format!("there is no {file}"),
-                Fact::Unreadable(error) => error.to_string(),
+        let source = |what: Collection, file: &str, was_read: bool| {
+            let state = match (was_read, self.root.read(file)) {
+                (true, _) => SourceState::Used,
+                (_, Fact::Known(_)) => SourceState::not_here(format!("{file} says nothing of it")),
+                (_, Fact::Absent) => SourceState::not_here(format!("there is no {file}")),
+                (_, Fact::Unreadable(error)) => SourceState::not_here(error.to_string()),
             };
-            match was_read {
-                true => SourceState::Used,
-                false => SourceState::NotHere { reason },
-            }
+            Source::new(what.name(), state)
         };
-        [
-            (Collection::CpuTime, "proc/stat", !self.last.cpu.is_empty()),
-            (
+        vec![
+            source(Collection::CpuTime, "proc/stat", !self.last.cpu.is_empty()),
+            source(
                 Collection::Vmstat,
                 "proc/vmstat",
                 !self.last.vmstat.is_empty(),
             ),
         ]
-        .map(|(what, file, was_read)| Source {
-            name: what.name().to_owned(),
-            state: state(file, was_read),
-            ..Source::default()
-        })
-        .to_vec()
     }
 
     fn read(&self) -> Counts {
@@ -148,12 +156,8 @@ impl Intervals {
     /// Ends an interval and begins the next.
     pub fn next(&mut self, at_seconds: f64, seconds: f64, kernel: &dyn Kernel) -> Interval {
         let now = self.read();
-        let mut interval = between(&self.last, &now, self.base, self.pmd);
+        let mut interval = between(&self.last, &now, seconds, self.base, self.pmd);
         interval.at_seconds = at_seconds;
-        interval.seconds = seconds;
-        if let Some(pressure) = &mut interval.pressure {
-            scale(pressure, seconds);
-        }
         if let Ok(host) = read_memory_facts(&self.root, kernel) {
             interval.host_by_size = of_host(&host).iter().map(held).collect();
             interval.page_tables_bytes = host.memory.page_tables.get().map(|b| b.get());
@@ -170,10 +174,8 @@ impl Intervals {
             let before = self.last.vmstat.get(name).copied().unwrap_or(*value);
             grown.push((None, name.clone(), value.saturating_sub(before)));
         }
-        for ((size, name), value) in &now.by_size {
-            let before = self.last.by_size.get(&(*size, name.clone()));
-            let before = before.copied().unwrap_or(*value);
-            grown.push((Some(*size), name.clone(), value.saturating_sub(before)));
+        for (size, name, more) in now.grown_by_size(&self.last) {
+            grown.push((Some(size), name.to_owned(), more));
         }
         let first = self.counters.is_empty();
         for (at, (page_bytes, name, value)) in grown.into_iter().enumerate() {
@@ -209,7 +211,13 @@ pub fn held(held: &hugeleaf_host::Held) -> Held {
     }
 }
 
-fn between(last: &Counts, now: &Counts, base: PageSize, pmd: Option<PageSize>) -> Interval {
+fn between(
+    last: &Counts,
+    now: &Counts,
+    seconds: f64,
+    base: PageSize,
+    pmd: Option<PageSize>,
+) -> Interval {
     let ticks = |places: &[usize]| -> f64 {
         let sum: u64 = places
             .iter()
@@ -222,13 +230,11 @@ fn between(last: &Counts, now: &Counts, base: PageSize, pmd: Option<PageSize>) -
         let seconds = sum as f64 / ticks_per_second().max(1) as f64;
         seconds
     };
-    let grown = |name: &str| {
-        let of = |counts: &Counts| counts.vmstat.get(name).copied().unwrap_or(0);
-        of(now).saturating_sub(of(last))
-    };
+    let grown = |name: &str| now.grown(last, name);
     let other = |counts: &Counts, name: &str| counts.others.get(name).copied().unwrap_or(0);
     let faults_by_size = faults_by_size(last, now, base, pmd, grown("pgfault"));
     Interval {
+        seconds,
         user_seconds: ticks(&[0, 1]),
         system_seconds: ticks(&[2, 5, 6]),
         idle_seconds: ticks(&[3]),
@@ -246,7 +252,7 @@ fn between(last: &Counts, now: &Counts, base: PageSize, pmd: Option<PageSize>) -
         page_out_bytes: grown("pgpgout").saturating_mul(1024),
         swap_in_bytes: grown("pswpin").saturating_mul(base.bytes().get()),
         swap_out_bytes: grown("pswpout").saturating_mul(base.bytes().get()),
-        pressure: pressure(last, now),
+        pressure: pressure(last, now, seconds),
         ..Interval::default()
     }
 }
@@ -260,19 +266,14 @@ fn faults_by_size(
     all: u64,
 ) -> Vec<SizeCount> {
     let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
-    for ((size, name), value) in &now.by_size {
-        if name == "anon_fault_alloc" || name == "shmem_alloc" {
-            let before = last.by_size.get(&(*size, name.clone()));
-            let grown = value.saturating_sub(before.copied().unwrap_or(*value));
-            *sizes.entry(*size).or_default() += grown;
+    for (size, name, grown) in now.grown_by_size(last) {
+        if matches!(name, "anon_fault_alloc" | "shmem_alloc") {
+            *sizes.entry(size).or_default() += grown;
         }
     }
     // A kernel without counters a size has them for the full size only.
     if let (true, Some(pmd)) = (now.by_size.is_empty(), pmd) {
-        let grown = ["thp_fault_alloc", "thp_file_alloc"].map(|name| {
-            let of = |counts: &Counts| counts.vmstat.get(name).copied().unwrap_or(0);
-            of(now).saturating_sub(of(last))
-        });
+        let grown = ["thp_fault_alloc", "thp_file_alloc"].map(|name| now.grown(last, name));
         sizes.insert(pmd.bytes().get(), grown.iter().sum());
     }
     let large: u64 = sizes.values().sum();
@@ -283,37 +284,23 @@ fn faults_by_size(
         .collect()
 }
 
-/// Microseconds waited; [`scale`] makes shares of them.
-fn pressure(last: &Counts, now: &Counts) -> Option<Pressure> {
+fn pressure(last: &Counts, now: &Counts, seconds: f64) -> Option<Pressure> {
     if now.pressure.is_empty() {
         return None;
     }
-    let grown = |resource, key| {
+    let share = |resource, key| {
         let of = |counts: &Counts| counts.pressure.get(&(resource, key)).copied().unwrap_or(0);
         #[allow(clippy::cast_precision_loss)] // microseconds of an interval
         let micros = of(now).saturating_sub(of(last)) as f64;
-        micros
+        (micros / (seconds.max(1e-6) * 1e6)).clamp(0.0, 1.0)
     };
     Some(Pressure {
-        cpu_some: grown("cpu", "some"),
-        memory_some: grown("memory", "some"),
-        memory_full: grown("memory", "full"),
-        io_some: grown("io", "some"),
-        io_full: grown("io", "full"),
+        cpu_some: share("cpu", "some"),
+        memory_some: share("memory", "some"),
+        memory_full: share("memory", "full"),
+        io_some: share("io", "some"),
+        io_full: share("io", "full"),
     })
-}
-
-fn scale(pressure: &mut Pressure, seconds: f64) {
-    let of = seconds.max(1e-6) * 1e6;
-    for share in [
-        &mut pressure.cpu_some,
-        &mut pressure.memory_some,
-        &mut pressure.memory_full,
-        &mut pressure.io_some,
-        &mut pressure.io_full,
-    ] {
-        *share = (*share / of).clamp(0.0, 1.0);
-    }
 }
 
 /// `/proc/stat`: the line of all CPUs, and the single numbers.
@@ -391,7 +378,7 @@ mod tests {
             "pgfault 110\npgpgin 8\n",
             &[(65536, "anon_fault_alloc", 25)],
         );
-        let interval = between(&last, &now, base, None);
+        let interval = between(&last, &now, 1.0, base, None);
         let ticks = ticks_per_second() as f64;
         assert!((interval.user_seconds * ticks - 110.0).abs() < 1e-6);
         assert!((interval.system_seconds * ticks - 42.0).abs() < 1e-6);
@@ -415,7 +402,7 @@ mod tests {
         );
         let last = counts(&[], "pgfault 0\nthp_fault_alloc 3\n", &[]);
         let now = counts(&[], "pgfault 100\nthp_fault_alloc 13\n", &[]);
-        let faults = between(&last, &now, base, Some(pmd)).faults_by_size;
+        let faults = between(&last, &now, 1.0, base, Some(pmd)).faults_by_size;
         let sizes: Vec<_> = faults.iter().map(|s| s.count).collect();
         assert_eq!(sizes, [90, 10]);
     }

@@ -45,16 +45,12 @@ pub fn read(root: &Root, kernel: &dyn Kernel, target: Option<&[u32]>) -> Option<
 pub fn source(read: Option<&MemoryState>) -> Source {
     let state = match read {
         Some(_) => SourceState::Used,
-        None => SourceState::Refused {
-            reason: "the host's memory could not be read".to_owned(),
-            remedy: "hugeleaf status says which file".to_owned(),
-        },
+        None => SourceState::refused(
+            "the host's memory could not be read",
+            "hugeleaf status says which file",
+        ),
     };
-    Source {
-        name: Collection::Memory.name().to_owned(),
-        state,
-        ..Source::default()
-    }
+    Source::new(Collection::Memory.name(), state)
 }
 
 fn pools(host: &Host) -> Vec<PoolState> {

@@ -12,6 +12,7 @@ use hugeleaf_host::process::maps::read_maps;
 use hugeleaf_host::process::stat::parse_stat;
 use hugeleaf_units::Bytes;
 
+use super::record::ProcessRecord;
 use super::stacks::{Frame, Stacks, contexts};
 use crate::model::{Process, Thread};
 
@@ -146,12 +147,26 @@ impl ProcessTable {
         }
     }
 
+    /// Takes in what became of a process or thread.
+    pub fn record(&mut self, nanos: u64, record: ProcessRecord) {
+        match record {
+            ProcessRecord::Name {
+                pid,
+                tid,
+                name,
+                exec,
+            } => self.name(pid, tid, &name, exec),
+            ProcessRecord::Fork { pid, tid, parent } => self.fork(nanos, pid, tid, parent),
+            ProcessRecord::Exit { pid, tid } => self.exit(nanos, pid, tid),
+        }
+    }
+
     fn seconds(&self, nanos: u64) -> f64 {
         std::time::Duration::from_nanos(nanos.saturating_sub(self.start_nanos)).as_secs_f64()
     }
 
     /// A process or a thread was made.
-    pub fn fork(&mut self, nanos: u64, pid: u32, tid: u32, parent: u32) {
+    fn fork(&mut self, nanos: u64, pid: u32, tid: u32, parent: u32) {
         if pid == parent || pid != tid {
             // A thread: it begins with its maker's name, and says so itself if it changes.
             return;
@@ -175,7 +190,7 @@ impl ProcessTable {
     }
 
     /// A thread has another name; with `exec` its process is another program.
-    pub fn name(&mut self, pid: u32, tid: u32, name: &str, exec: bool) {
+    fn name(&mut self, pid: u32, tid: u32, name: &str, exec: bool) {
         let place = self.find(pid) as usize;
         // As `/proc/PID/stat` is read.
         let name = &name.replace('\n', "\\n");
@@ -207,7 +222,7 @@ impl ProcessTable {
     }
 
     /// A thread ended; a process ends with its first thread.
-    pub fn exit(&mut self, nanos: u64, pid: u32, tid: u32) {
+    fn exit(&mut self, nanos: u64, pid: u32, tid: u32) {
         if pid != tid {
             return;
         }

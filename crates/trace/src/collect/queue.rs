@@ -6,61 +6,47 @@ use std::collections::HashMap;
 use super::events::{MEMORY, Opened, Role};
 use super::locks::{Locks, Who};
 use super::processes::ProcessTable;
-use super::record::{Record, SampleHead, parse};
+use super::record::{ProcessRecord, Record, SampleHead, parse};
 use super::stacks::Stacks;
 use crate::model::{Mode, Source};
+
+/// Process, thread and CPU.
+type Ids = (u32, u32, u32);
 
 /// Something that happened.
 #[derive(Debug)]
 enum What {
-    Name {
-        pid: u32,
-        tid: u32,
-        name: Box<str>,
-        exec: bool,
-    },
-    Fork {
-        pid: u32,
-        tid: u32,
-        parent: u32,
-    },
-    Exit {
-        pid: u32,
-        tid: u32,
-    },
+    Process(ProcessRecord),
     Sample {
         head: Box<SampleHead>,
         stack: Box<[u64]>,
         fault: bool,
     },
-    LockBegin {
-        who: (u32, u32, u32),
+    Lock {
+        who: Ids,
         address: u64,
-        flags: u32,
-    },
-    LockStack {
-        who: (u32, u32, u32),
-        address: u64,
-        stack: u32,
-        stands_for: u64,
-    },
-    LockEnd {
-        who: (u32, u32, u32),
-        address: u64,
-        result: i32,
+        part: LockPart,
     },
     Memory {
         which: usize,
-        who: (u32, u32, u32),
+        who: Ids,
         result: Option<Box<str>>,
         stack: Option<u32>,
     },
     Pin {
         call: &'static str,
-        who: (u32, u32, u32),
+        who: Ids,
         bytes: Option<u64>,
         failed: Option<bool>,
     },
+}
+
+/// A part of a wait.
+#[derive(Debug)]
+enum LockPart {
+    Begin { flags: u32 },
+    Stack { stack: u32, stands_for: u64 },
+    End { result: i32 },
 }
 
 /// Calls of a thread, counted.
@@ -167,31 +153,7 @@ impl Queue {
                     None => return,
                 }
             }
-            Record::Name {
-                nanos,
-                pid,
-                tid,
-                name,
-                exec,
-            } => {
-                let name = name.into_boxed_str();
-                (
-                    nanos,
-                    What::Name {
-                        pid,
-                        tid,
-                        name,
-                        exec,
-                    },
-                )
-            }
-            Record::Fork {
-                nanos,
-                pid,
-                tid,
-                parent,
-            } => (nanos, What::Fork { pid, tid, parent }),
-            Record::Exit { nanos, pid, tid } => (nanos, What::Exit { pid, tid }),
+            Record::Process(nanos, what) => (nanos, What::Process(what)),
             Record::Lost { .. } | Record::Other => return,
         };
         self.waiting.push((nanos, what));
@@ -211,21 +173,21 @@ impl Queue {
                 stack: stack.into_boxed_slice(),
                 fault: matches!(role, Role::Fault),
             },
-            Role::LockBegin(point) => What::LockBegin {
+            Role::LockBegin(point) | Role::LockStack(point) | Role::LockEnd(point) => What::Lock {
                 who,
                 address: point.field("lock_addr", raw)?,
-                flags: u32::try_from(point.field("flags", raw)?).ok()?,
-            },
-            Role::LockStack(point) => What::LockStack {
-                who,
-                address: point.field("lock_addr", raw)?,
-                stack: self.stacks.kernel_stack(&stack),
-                stands_for: head.period,
-            },
-            Role::LockEnd(point) => What::LockEnd {
-                who,
-                address: point.field("lock_addr", raw)?,
-                result: point.signed("ret", raw)?,
+                part: match role {
+                    Role::LockStack(_) => LockPart::Stack {
+                        stack: self.stacks.kernel_stack(&stack),
+                        stands_for: head.period,
+                    },
+                    Role::LockEnd(_) => LockPart::End {
+                        result: point.signed("ret", raw)?,
+                    },
+                    _ => LockPart::Begin {
+                        flags: u32::try_from(point.field("flags", raw)?).ok()?,
+                    },
+                },
             },
             Role::Memory(which, point) => What::Memory {
                 which: *which,
@@ -274,39 +236,17 @@ impl Queue {
 
     fn happened(&mut self, nanos: u64, what: What) {
         match what {
-            What::Name {
-                pid,
-                tid,
-                name,
-                exec,
-            } => self.processes.name(pid, tid, &name, exec),
-            What::Fork { pid, tid, parent } => self.processes.fork(nanos, pid, tid, parent),
-            What::Exit { pid, tid } => self.processes.exit(nanos, pid, tid),
+            What::Process(record) => self.processes.record(nanos, record),
             What::Sample { head, stack, fault } => self.sample(&head, &stack, fault),
-            What::LockBegin {
-                who,
-                address,
-                flags,
-            } => {
+            What::Lock { who, address, part } => {
                 let who = self.who(nanos, who);
-                self.locks.begin(who, address, flags);
-            }
-            What::LockStack {
-                who,
-                address,
-                stack,
-                stands_for,
-            } => {
-                let who = self.who(nanos, who);
-                self.locks.look(who, address, stack, stands_for);
-            }
-            What::LockEnd {
-                who,
-                address,
-                result,
-            } => {
-                let who = self.who(nanos, who);
-                self.locks.end(who, address, result);
+                match part {
+                    LockPart::Begin { flags } => self.locks.begin(who, address, flags),
+                    LockPart::Stack { stack, stands_for } => {
+                        self.locks.look(who, address, stack, stands_for);
+                    }
+                    LockPart::End { result } => self.locks.end(who, address, result),
+                }
             }
             What::Memory {
                 which,
@@ -333,7 +273,7 @@ impl Queue {
         }
     }
 
-    fn who(&mut self, nanos: u64, (pid, tid, cpu): (u32, u32, u32)) -> Who {
+    fn who(&mut self, nanos: u64, (pid, tid, cpu): Ids) -> Who {
         Who {
             nanos,
             process: self.processes.find(pid),
@@ -365,7 +305,7 @@ impl Queue {
         &mut self,
         nanos: u64,
         which: usize,
-        who: (u32, u32, u32),
+        who: Ids,
         result: Option<Box<str>>,
         stack: Option<u32>,
     ) {

@@ -31,6 +31,22 @@ pub struct SampleHead {
     pub mode: u16,
 }
 
+/// What became of a process or thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProcessRecord {
+    /// It has another name; with `exec`, by execve(2): the process is another program now.
+    Name {
+        pid: u32,
+        tid: u32,
+        name: String,
+        exec: bool,
+    },
+    /// It was made by `parent`.
+    Fork { pid: u32, tid: u32, parent: u32 },
+    /// It ended.
+    Exit { pid: u32, tid: u32 },
+}
+
 /// A record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record<'a> {
@@ -43,39 +59,8 @@ pub enum Record<'a> {
         /// The tracepoint's fields.
         raw: &'a [u8],
     },
-    /// A thread has another name.
-    Name {
-        /// When.
-        nanos: u64,
-        /// The process.
-        pid: u32,
-        /// The thread.
-        tid: u32,
-        /// The name.
-        name: String,
-        /// By execve(2): the process is another program now.
-        exec: bool,
-    },
-    /// A process or thread was made.
-    Fork {
-        /// When.
-        nanos: u64,
-        /// The process.
-        pid: u32,
-        /// The thread.
-        tid: u32,
-        /// Who made it.
-        parent: u32,
-    },
-    /// A thread ended.
-    Exit {
-        /// When.
-        nanos: u64,
-        /// The process.
-        pid: u32,
-        /// The thread.
-        tid: u32,
-    },
+    /// Something became of a process or thread, at that time.
+    Process(u64, ProcessRecord),
     /// Events were dropped.
     Lost {
         /// The event's number.
@@ -130,27 +115,24 @@ pub fn parse<'a>(bytes: &'a [u8], shape: impl Fn(u64) -> Option<Shape>) -> Optio
         COMM => {
             let nanos = trailer_time(bytes)?;
             let (pid, tid) = (front.u32()?, front.u32()?);
-            Some(Record::Name {
-                nanos,
+            let (name, exec) = (text(front.0), misc & COMM_EXEC != 0);
+            let named = ProcessRecord::Name {
                 pid,
                 tid,
-                name: text(front.0),
-                exec: misc & COMM_EXEC != 0,
-            })
+                name,
+                exec,
+            };
+            Some(Record::Process(nanos, named))
         }
         FORK | EXIT => {
             let (pid, parent, tid) = (front.u32()?, front.u32()?, front.u32()?);
             front.u32()?;
             let nanos = front.u64()?;
-            Some(match kind {
-                FORK => Record::Fork {
-                    nanos,
-                    pid,
-                    tid,
-                    parent,
-                },
-                _ => Record::Exit { nanos, pid, tid },
-            })
+            let what = match kind {
+                FORK => ProcessRecord::Fork { pid, tid, parent },
+                _ => ProcessRecord::Exit { pid, tid },
+            };
+            Some(Record::Process(nanos, what))
         }
         _ => Some(Record::Other),
     }
@@ -278,17 +260,19 @@ mod tests {
         let bytes = record(3, 1 << 13, &body);
         let name = parse(&bytes, shape);
         assert!(
-            matches!(name, Some(Record::Name { nanos: 77, pid: 3, tid: 4, ref name, exec: true }) if name == "postgres")
+            matches!(name, Some(Record::Process(77, ProcessRecord::Name { pid: 3, tid: 4, ref name, exec: true })) if name == "postgres")
         );
         let fork = record(7, 0, &words(&[two(5, 3), two(5, 3), 66]));
         assert!(matches!(
             parse(&fork, shape),
-            Some(Record::Fork {
-                nanos: 66,
-                pid: 5,
-                tid: 5,
-                parent: 3
-            })
+            Some(Record::Process(
+                66,
+                ProcessRecord::Fork {
+                    pid: 5,
+                    tid: 5,
+                    parent: 3
+                }
+            ))
         ));
     }
 

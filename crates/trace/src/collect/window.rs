@@ -20,6 +20,7 @@ use super::record::{Record, SampleHead, Shape, parse};
 use super::refusal::Guards;
 use super::tracepoint::{Tracefs, Tracepoint};
 use crate::model::{MemoryEvent, Pin, Source, SourceState};
+use crate::tables::measured::Collection;
 
 /// How long it is on in each second.
 pub const OPEN: Duration = Duration::from_millis(100);
@@ -123,27 +124,22 @@ impl Windows {
             })
             .collect();
         let flush = tracefs.tracepoint("tlb/tlb_flush").known().cloned();
-        let state = |there: bool, what: &str| match (there, tracefs) {
-            (true, _) => SourceState::Used,
-            (false, Tracefs::Missing { reason, remedy }) => SourceState::Refused {
-                reason: reason.clone(),
-                remedy: remedy.clone(),
-            },
-            (false, _) => SourceState::NotHere {
-                reason: format!("this kernel has no tracepoint {what}"),
-            },
+        let source = |of: Collection, there: bool, what: &str| {
+            let state = match (there, tracefs) {
+                (true, _) => SourceState::Used,
+                (false, Tracefs::Missing { reason, remedy }) => {
+                    SourceState::refused(reason, remedy)
+                }
+                (false, _) => {
+                    SourceState::not_here(format!("this kernel has no tracepoint {what}"))
+                }
+            };
+            Source::new(of.name(), state)
         };
-        let source = |name: &str, state| Source {
-            name: name.to_owned(),
-            state,
-            ..Source::default()
-        };
+        let calls_at = "syscalls:sys_enter_mlock";
         let sources = [
-            source(
-                "memory locking calls",
-                state(!calls.is_empty(), "syscalls:sys_enter_mlock"),
-            ),
-            source("tlb flushes", state(flush.is_some(), "tlb:tlb_flush")),
+            source(Collection::LockingCalls, !calls.is_empty(), calls_at),
+            source(Collection::TlbFlushes, flush.is_some(), "tlb:tlb_flush"),
         ];
         Windows {
             cpus: cpus.to_vec(),

@@ -115,17 +115,12 @@ impl Work {
     pub fn source(&self, has_target: bool) -> Option<Source> {
         let state = match self.io.is_empty() {
             false => SourceState::Used,
-            true => SourceState::Refused {
-                reason: "what the target's threads read and wrote (task/TID/io) could not be read"
-                    .to_owned(),
-                remedy: "run as root: it takes the rights of a debugger".to_owned(),
-            },
+            true => SourceState::refused(
+                "what the target's threads read and wrote (task/TID/io) could not be read",
+                "run as root: it takes the rights of a debugger",
+            ),
         };
-        has_target.then(|| Source {
-            name: Collection::Io.name().to_owned(),
-            state,
-            ..Source::default()
-        })
+        has_target.then(|| Source::new(Collection::Io.name(), state))
     }
 
     /// Looks at the target; gives what it did since the last look, or nothing where nothing of it could be

@@ -66,8 +66,14 @@ fn a_file_that_is_cut_off() {
     let whole = packed(&trace());
     for length in 0..whole.len() {
         match read(&whole[..length]) {
-            Err(TraceFileError::Truncated { .. }) => assert!(length > MAGIC.len() / 2),
-            Err(TraceFileError::Foreign { .. }) => assert!(length <= MAGIC.len() + 2),
+            Err(TraceFileError {
+                problem: TraceProblem::Truncated(_),
+                ..
+            }) => assert!(length > MAGIC.len() / 2),
+            Err(TraceFileError {
+                problem: TraceProblem::Foreign,
+                ..
+            }) => assert!(length <= MAGIC.len() + 2),
             other => panic!("cut at {length} of {}: {other:?}", whole.len()),
         }
     }
@@ -81,13 +87,19 @@ fn a_foreign_file_a_newer_one_and_an_older_one() {
         b"hugeleaf trace x\n",
         b"{\"schema\": 1}\n",
     ] {
-        assert!(matches!(read(bytes), Err(TraceFileError::Foreign { .. })));
+        assert!(matches!(
+            read(bytes),
+            Err(TraceFileError {
+                problem: TraceProblem::Foreign,
+                ..
+            })
+        ));
     }
     let error = read(b"hugeleaf trace 99\nanything").unwrap_err();
-    assert!(matches!(error, TraceFileError::Newer { schema: 99, .. }));
+    assert!(matches!(error.problem, TraceProblem::Newer(99)));
     assert!(error.to_string().contains("99") && error.next().contains("later"));
     let error = read(b"hugeleaf trace 1\nanything").unwrap_err();
-    assert!(matches!(error, TraceFileError::Older { schema: 1, .. }));
+    assert!(matches!(error.problem, TraceProblem::Older(1)));
     assert!(error.next().contains("trace again"));
 }
 
@@ -99,7 +111,10 @@ fn a_flipped_bit_is_damage() {
     damaged[last] ^= 1;
     assert!(matches!(
         read(&damaged),
-        Err(TraceFileError::Damaged { .. } | TraceFileError::Truncated { .. })
+        Err(TraceFileError {
+            problem: TraceProblem::Damaged(_) | TraceProblem::Truncated(_),
+            ..
+        })
     ));
 }
 
@@ -115,7 +130,7 @@ fn references_lead_somewhere() {
         let mut spoiled = trace();
         spoil(&mut spoiled);
         let error = read(&packed(&spoiled)).unwrap_err();
-        assert!(matches!(error, TraceFileError::Damaged { .. }), "{error}");
+        assert!(matches!(error.problem, TraceProblem::Damaged(_)), "{error}");
     }
 }
 
@@ -128,7 +143,7 @@ fn nothing_is_left_of_a_write_that_failed() {
     std::fs::create_dir(&path).unwrap();
     std::fs::write(path.join("x"), "x").unwrap();
     let error = write_trace(&path, &trace()).unwrap_err();
-    assert!(matches!(error, TraceFileError::Io { .. }));
+    assert!(matches!(error.problem, TraceProblem::Io(_)));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     // A device that is always full.
     if Path::new("/dev/full").exists() {
@@ -139,7 +154,10 @@ fn nothing_is_left_of_a_write_that_failed() {
     let nowhere = dir.path().join("none/a.trace");
     assert!(matches!(
         write_trace(&nowhere, &trace()),
-        Err(TraceFileError::Io { .. })
+        Err(TraceFileError {
+            problem: TraceProblem::Io(_),
+            ..
+        })
     ));
 }
 
@@ -192,7 +210,10 @@ fn counts_that_no_host_counts() {
         let mut hostile = trace();
         spoil(&mut hostile);
         match read(&packed(&hostile)) {
-            Err(TraceFileError::Damaged { reason, .. }) => {
+            Err(TraceFileError {
+                problem: TraceProblem::Damaged(reason),
+                ..
+            }) => {
                 assert!(
                     reason.contains("beyond what any host counts"),
                     "{what}: {reason}"

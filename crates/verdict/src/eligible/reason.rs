@@ -3,29 +3,17 @@
 
 use serde::Serialize;
 
-/// What can be done about a reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Remedy {
-    /// `hugeleaf promote` takes it as it is.
-    Promote,
-    /// `hugeleaf promote --min-resident` takes it, and memory grows.
-    PromoteAndGrow,
-    /// Something must change first: a knob, the program, or what else uses the memory.
-    Change,
-    /// Nothing can be done from outside, or it is not worth doing.
-    Nothing,
-}
-
-impl Remedy {
-    /// Its name in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Remedy::Promote => "promote",
-            Remedy::PromoteAndGrow => "promote-and-grow",
-            Remedy::Change => "change",
-            Remedy::Nothing => "nothing",
-        }
+hugeleaf_units::named! {
+    /// What can be done about a reason.
+    pub enum Remedy {
+        /// `hugeleaf promote` takes it as it is.
+        Promote = "promote",
+        /// `hugeleaf promote --min-resident` takes it, and memory grows.
+        PromoteAndGrow = "promote-and-grow",
+        /// Something must change first: a knob, the program, or what else uses the memory.
+        Change = "change",
+        /// Nothing can be done from outside, or it is not worth doing.
+        Nothing = "nothing",
     }
 }
 

@@ -1,13 +1,12 @@
 //! cgroups that limit hugetlb pages.
 
-use hugeleaf_host::system::cgroups::name_of;
-use hugeleaf_host::{Cgroup, Fact, Host, HugetlbLimit};
+use hugeleaf_host::{Cgroup, Fact, Host, HugetlbLimit, Limited, Pool};
 use hugeleaf_units::Bytes;
 
-use super::{Finding, Severity, shell_word};
+use super::{Finding, shell_word};
 
 fn limits(host: &Host) -> impl Iterator<Item = (&Cgroup, &HugetlbLimit)> {
-    let cgroups = host.cgroups.known().into_iter().flatten();
+    let cgroups = host.cgroups.entries().iter();
     cgroups.flat_map(|cgroup| cgroup.hugetlb.iter().map(move |limit| (cgroup, limit)))
 }
 
@@ -24,7 +23,7 @@ fn names(cgroups: &[(&Cgroup, &HugetlbLimit)]) -> String {
 /// A limit on faults without one on reservations that is at least as low: mmap succeeds, and the
 /// first touch of a page past the limit kills with SIGBUS. Where there are no pages available, mmap
 /// fails by itself.
-pub fn faults_only(host: &Host) -> Vec<Finding> {
+pub fn faults_only(host: &Host) -> Option<Finding> {
     let is_open = |limit: &HugetlbLimit| {
         let Some(fault) = limit.fault_limit.get().flatten() else {
             return false;
@@ -35,62 +34,43 @@ pub fn faults_only(host: &Host) -> Vec<Finding> {
             Fact::Unreadable(_) => false,
         }
     };
-    let has_pages = |limit: &HugetlbLimit| {
-        host.pools
-            .iter()
-            .filter(|p| p.node.is_none() && p.size == limit.size)
-            .any(|p| {
-                let known =
-                    |fact: &Fact<hugeleaf_units::Pages>| fact.get().unwrap_or_default().get();
-                known(&p.total) + known(&p.overcommit) > 0
-            })
-    };
+    let has_pages = |limit: &HugetlbLimit| host.pool(limit.size).is_some_and(Pool::gives_any);
     let open: Vec<_> = limits(host)
         .filter(|(_, l)| is_open(l) && has_pages(l))
         .collect();
-    let Some((cgroup, limit)) = open.first() else {
-        return Vec::new();
-    };
+    let (cgroup, limit) = open.first()?;
     let allowed = limit.fault_limit.get().flatten().unwrap_or_default();
-    let text = format!(
-        "In {} hugetlb memory is limited where it is touched ({allowed} of {} pages) and less, \
-         or not at all, where it is reserved: mmap succeeds past the limit, and touching it kills with SIGBUS.",
-        names(&open),
-        limit.size
-    );
     let command = if limit.reservation_limit.is_absent() {
         // The kernel has no reservation limits (before Linux 5.7): only seeing it is left.
         format!("cat {}", file(cgroup, limit, "failcnt", "events"))
     } else {
-        let file = file(cgroup, limit, "rsvd.limit_in_bytes", "rsvd.max");
-        format!("echo {allowed:#} > {file}")
+        let file = cgroup.limit_file(limit.size, Limited::Reservations);
+        format!("echo {allowed:#} > {}", shell_word(&file))
     };
-    vec![Finding::new(
+    Some(Finding::problem(
         "cgroup-faults-only",
-        Severity::Problem,
-        text,
+        format!(
+            "In {} hugetlb memory is limited where it is touched ({allowed} of {} pages) and less, \
+             or not at all, where it is reserved: mmap succeeds past the limit, and touching it \
+             kills with SIGBUS.",
+            names(&open),
+            limit.size
+        ),
         command,
-    )]
+    ))
 }
 
 fn file(cgroup: &Cgroup, limit: &HugetlbLimit, v1: &str, v2: &str) -> String {
     let name = if cgroup.version == 1 { v1 } else { v2 };
-    shell_word(&format!(
-        "{}/hugetlb.{}.{name}",
-        cgroup.folder,
-        name_of(limit.size)
-    ))
+    shell_word(&cgroup.file(limit.size, name))
 }
 
 /// A cgroup that ran into its limit.
-pub fn limit_hit(host: &Host) -> Vec<Finding> {
+pub fn limit_hit(host: &Host) -> Option<Finding> {
     let hit: Vec<_> = limits(host)
         .filter(|(_, l)| l.hits.get().is_some_and(|n| n > 0))
         .collect();
-    let worst = hit.iter().max_by_key(|(_, limit)| limit.hits.get());
-    let Some((cgroup, limit)) = worst else {
-        return Vec::new();
-    };
+    let (cgroup, limit) = hit.iter().max_by_key(|(_, limit)| limit.hits.get())?;
     let allowed = |limit: &Fact<Option<Bytes>>| match limit.get().flatten() {
         Some(bytes) => bytes.to_string(),
         None => "unlimited".to_owned(),
@@ -99,9 +79,9 @@ pub fn limit_hit(host: &Host) -> Vec<Finding> {
         1 => String::new(),
         n => format!(" ({} more ran into theirs)", n - 1),
     };
-    vec![Finding::new(
+    let seen = file(cgroup, limit, "max_usage_in_bytes", "current");
+    Some(Finding::warning(
         "cgroup-limit-hit",
-        Severity::Warning,
         format!(
             "cgroup {} ran into its limit on pages of {} {} times (faults {}, reservations \
              {}){more}.",
@@ -111,11 +91,8 @@ pub fn limit_hit(host: &Host) -> Vec<Finding> {
             allowed(&limit.fault_limit),
             allowed(&limit.reservation_limit)
         ),
-        format!(
-            "cat {}",
-            file(cgroup, limit, "max_usage_in_bytes", "current")
-        ),
-    )]
+        format!("cat {seen}"),
+    ))
 }
 
 #[cfg(test)]
@@ -147,34 +124,34 @@ mod tests {
     fn a_fault_limit_alone_is_a_trap() {
         let mut host = healthy();
         host.cgroups = limited(Some(1 << 30), Fact::Known(Some(Bytes(1 << 30))), 0);
-        assert_eq!(faults_only(&host), []);
+        assert_eq!(faults_only(&host), None);
         host.cgroups = limited(Some(1 << 30), Fact::Known(Some(Bytes(2 << 30))), 0);
-        assert_eq!(ids(&faults_only(&host)), ["cgroup-faults-only"]);
+        assert_eq!(ids(faults_only(&host)), ["cgroup-faults-only"]);
         host.cgroups = limited(None, Fact::Known(Some(Bytes(1 << 30))), 0);
-        assert_eq!(faults_only(&host), []);
+        assert_eq!(faults_only(&host), None);
         host.cgroups = limited(Some(1 << 30), Fact::Known(None), 0);
         assert_eq!(
-            faults_only(&host)[0].command,
+            faults_only(&host).unwrap().command,
             "echo 1073741824 > /sys/fs/cgroup/db.slice/hugetlb.2MB.rsvd.max"
         );
         // Without a single page in the pool mmap fails by itself.
         host.pools[0] = pool("2M", None, 0);
-        assert_eq!(faults_only(&host), []);
+        assert_eq!(faults_only(&host), None);
     }
 
     #[test]
     fn an_old_kernel_cannot_limit_reservations() {
         let mut host = healthy();
         host.cgroups = limited(Some(0), Fact::Absent, 0);
-        assert!(faults_only(&host)[0].command.starts_with("cat "));
+        assert!(faults_only(&host).unwrap().command.starts_with("cat "));
     }
 
     #[test]
     fn hits() {
         let mut host = healthy();
         host.cgroups = limited(Some(1 << 30), Fact::Known(Some(Bytes(1 << 30))), 0);
-        assert_eq!(limit_hit(&host), []);
+        assert_eq!(limit_hit(&host), None);
         host.cgroups = limited(Some(1 << 30), Fact::Known(Some(Bytes(1 << 30))), 2);
-        assert_eq!(ids(&limit_hit(&host)), ["cgroup-limit-hit"]);
+        assert_eq!(ids(limit_hit(&host)), ["cgroup-limit-hit"]);
     }
 }

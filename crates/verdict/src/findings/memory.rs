@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_host::{Fact, Host, Owner};
+use hugeleaf_host::{Fact, Host, Owner, ThpUse};
 use hugeleaf_units::Bytes;
 
-use super::{Finding, Severity, is_on, shell_word, thp_file, thp_size_file};
+use super::{Finding, Severity, shell_word};
 
 /// Page tables above these parts of memory are a warning and a problem.
 const MUCH: f64 = 0.01;
@@ -20,36 +20,24 @@ fn percent(share: f64) -> String {
 }
 
 /// Page tables that take a good part of memory: shared memory on base pages, mapped by many.
-pub fn page_tables(host: &Host) -> Vec<Finding> {
-    let known = (host.memory.page_tables.get(), host.memory.total.get());
-    let (Some(tables), Some(total)) = known else {
-        return Vec::new();
-    };
-    let share = tables.share_of(total).unwrap_or_default();
-    if share < MUCH {
-        return Vec::new();
-    }
+pub fn page_tables(host: &Host) -> Option<Finding> {
+    let (tables, total) = (host.memory.page_tables.get()?, host.memory.total.get()?);
+    let share = tables.share_of(total).filter(|share| *share >= MUCH)?;
     let most = by_name(&host.owners).into_iter().next();
     let who = most.as_ref().map_or(String::new(), |most| {
-        let Holder {
-            name,
-            processes,
-            page_tables,
-            ..
-        } = most;
-        match processes {
-            1 => format!(", {page_tables} of it for {name}"),
-            n => format!(", {page_tables} of it for {n} processes named {name}"),
+        let (name, tables) = (&most.name, most.page_tables);
+        match most.processes {
+            1 => format!(", {tables} of it for {name}"),
+            n => format!(", {tables} of it for {n} processes named {name}"),
         }
     });
-    let severity = if share < TOO_MUCH {
-        Severity::Warning
-    } else {
-        Severity::Problem
+    let severity = match share < TOO_MUCH {
+        true => Severity::Warning,
+        false => Severity::Problem,
     };
-    vec![Finding::new(
-        "page-tables",
+    Some(Finding::new(
         severity,
+        "page-tables",
         format!(
             "Page tables take {tables}, {} of memory{who}. Shared memory on large pages needs \
              next to none.",
@@ -58,7 +46,7 @@ pub fn page_tables(host: &Host) -> Vec<Finding> {
         most.map_or("hugeleaf mem".to_owned(), |most| {
             format!("hugeleaf why {}", shell_word(&most.name))
         }),
-    )]
+    ))
 }
 
 /// All processes of one name.
@@ -97,95 +85,68 @@ pub fn by_name(owners: &[Owner]) -> Vec<Holder> {
 
 /// A part of memory that is worth a finding.
 fn is_worthwhile(part: Bytes, host: &Host) -> bool {
-    let share = host
-        .memory
-        .total
-        .get()
-        .and_then(|total| part.share_of(total));
+    let total = host.memory.total.get();
+    let share = total.and_then(|total| part.share_of(total));
     share.is_some_and(|share| share >= WORTHWHILE)
 }
 
 /// Much shared memory on base pages while shared memory gets no huge pages: what PostgreSQL's
 /// buffers look like on a stock kernel.
-pub fn shmem_on_base(host: &Host) -> Vec<Finding> {
-    let (Some(thp), Some(pmd)) = (host.thp.known(), host.pmd_page.get()) else {
-        return Vec::new();
-    };
-    let Some(order) = thp.orders.iter().find(|order| order.size == pmd) else {
-        return Vec::new();
-    };
-    let (Some(shmem), Some(setting)) = (host.memory.shmem.get(), order.shmem_in_force(thp)) else {
-        return Vec::new();
-    };
+pub fn shmem_on_base(host: &Host) -> Option<Finding> {
+    let (thp, order) = (host.thp.known()?, host.full_thp()?);
+    let (shmem, of) = (host.memory.shmem.get()?, ThpUse::Shared);
+    let setting = order.in_force(thp, of)?;
     // A kernel without the line has no huge pages of shared memory; a line that cannot be read is no 0.
     let huge = match &host.memory.shmem_huge {
         Fact::Known(huge) => *huge,
         Fact::Absent => Bytes::ZERO,
-        Fact::Unreadable(_) => return Vec::new(),
+        Fact::Unreadable(_) => return None,
     };
     let on_base = shmem - huge;
-    if is_on(Some(setting)) || !is_worthwhile(on_base, host) {
-        return Vec::new();
+    if order.is_on(thp, of) || !is_worthwhile(on_base, host) {
+        return None;
     }
-    let inherits = order.shmem.known().is_some_and(|own| own == "inherit");
-    let file = match inherits {
-        true => thp_file("shmem_enabled"),
-        false => thp_size_file(pmd, "shmem_enabled"),
-    };
-    vec![Finding::new(
+    Some(Finding::warning(
         "shmem-on-base",
-        Severity::Warning,
         format!(
-            "{on_base} of shared memory is on base pages, and shared memory gets no {pmd} pages \
+            "{on_base} of shared memory is on base pages, and shared memory gets no {} pages \
              (shmem {setting}). Set the knob, restart the server that holds it once, and its \
-             memory can be promoted live from then on."
+             memory can be promoted live from then on.",
+            order.size
         ),
-        format!("echo advise > {file}"),
-    )]
+        format!("echo advise > {}", order.file_in_force(of)),
+    ))
 }
 
 /// Much private memory on base pages.
-pub fn private_on_base(host: &Host) -> Vec<Finding> {
-    let (Some(pmd), Some(anon), Some(huge)) = (
-        host.pmd_page.get(),
-        host.memory.anon.get(),
-        host.memory.anon_huge.get(),
-    ) else {
-        return Vec::new();
-    };
-    if huge.share_of(anon).is_none_or(|share| share >= 0.5) || !is_worthwhile(anon - huge, host) {
-        return Vec::new();
+pub fn private_on_base(host: &Host) -> Option<Finding> {
+    let (pmd, anon) = (host.pmd_page.get()?, host.memory.anon.get()?);
+    let huge = host.memory.anon_huge.get()?;
+    if huge.share_of(anon)? >= 0.5 || !is_worthwhile(anon - huge, host) {
+        return None;
     }
-    vec![Finding::new(
+    Some(Finding::note(
         "private-on-base",
-        Severity::Note,
         format!(
             "{} of {anon} of private memory is not on {pmd} pages.",
             anon - huge
         ),
-        "hugeleaf mem".to_owned(),
-    )]
+        "hugeleaf mem",
+    ))
 }
 
 /// Free memory in blocks too small for a large page.
-pub fn fragmented(host: &Host) -> Vec<Finding> {
-    let (Some(pmd), Some(buddy), Some(free)) = (
-        host.pmd_page.get(),
-        host.buddy.known(),
-        host.memory.free.get(),
-    ) else {
-        return Vec::new();
-    };
-    let whole = buddy.free_for(pmd, host.base_page);
-    if whole.share_of(free).is_none_or(|share| share >= FRAGMENTED) || !is_worthwhile(free, host) {
-        return Vec::new();
+pub fn fragmented(host: &Host) -> Option<Finding> {
+    let (pmd, free) = (host.pmd_page.get()?, host.memory.free.get()?);
+    let whole = host.buddy.known()?.free_for(pmd, host.base_page);
+    if whole.share_of(free)? >= FRAGMENTED || !is_worthwhile(free, host) {
+        return None;
     }
-    vec![Finding::new(
+    Some(Finding::warning(
         "fragmented",
-        Severity::Warning,
         format!("Free memory is fragmented: of {free} only {whole} is in whole {pmd} blocks."),
-        "echo 1 > /proc/sys/vm/compact_memory".to_owned(),
-    )]
+        "echo 1 > /proc/sys/vm/compact_memory",
+    ))
 }
 
 #[cfg(test)]
@@ -208,46 +169,46 @@ mod tests {
     fn page_tables_from_one_percent_on() {
         let mut host = healthy();
         host.memory.page_tables = Fact::Known(Bytes(655 << 20));
-        assert_eq!(page_tables(&host), []);
+        assert_eq!(page_tables(&host), None);
         host.memory.page_tables = Fact::Known(Bytes(656 << 20));
-        assert_eq!(page_tables(&host)[0].severity, Severity::Warning);
+        assert_eq!(page_tables(&host).unwrap().severity, Severity::Warning);
         host.memory.page_tables = gib(8);
         host.owners = vec![
             owner(1, "java", 3),
             owner(2, "postgres", 2),
             owner(3, "postgres", 2),
         ];
-        let found = page_tables(&host);
-        assert_eq!(found[0].severity, Severity::Problem);
+        let found = page_tables(&host).unwrap();
+        assert_eq!(found.severity, Severity::Problem);
         assert!(
-            found[0]
+            found
                 .text
                 .contains("8G, 12.5 % of memory, 4G of it for 2 processes named")
         );
-        assert_eq!(found[0].command, "hugeleaf why postgres");
+        assert_eq!(found.command, "hugeleaf why postgres");
     }
 
     #[test]
     fn shared_memory_on_base_pages_by_the_knob() {
         let mut host = healthy();
         host.memory.shmem = gib(8);
-        assert_eq!(shmem_on_base(&host), []);
+        assert_eq!(shmem_on_base(&host), None);
         thp(&mut host).shmem_enabled = word("never");
-        let found = shmem_on_base(&host);
+        let found = shmem_on_base(&host).unwrap();
         assert!(
-            found[0]
+            found
                 .command
                 .ends_with("transparent_hugepage/shmem_enabled")
         );
         host.memory.shmem = gib(3);
-        assert_eq!(shmem_on_base(&host), []);
+        assert_eq!(shmem_on_base(&host), None);
         host.memory.shmem = gib(8);
         host.memory.shmem_huge = gib(7);
-        assert_eq!(shmem_on_base(&host), []);
+        assert_eq!(shmem_on_base(&host), None);
         host.memory.shmem_huge = gib(0);
         thp(&mut host).orders[1].shmem = word("never");
-        let found = shmem_on_base(&host);
-        assert!(found[0].command.ends_with("hugepages-2048kB/shmem_enabled"));
+        let found = shmem_on_base(&host).unwrap();
+        assert!(found.command.ends_with("hugepages-2048kB/shmem_enabled"));
     }
 
     #[test]
@@ -255,12 +216,12 @@ mod tests {
         let mut host = healthy();
         host.memory.anon = gib(16);
         host.memory.anon_huge = gib(8);
-        assert_eq!(private_on_base(&host), []);
+        assert_eq!(private_on_base(&host), None);
         host.memory.anon_huge = gib(7);
-        assert_eq!(ids(&private_on_base(&host)), ["private-on-base"]);
+        assert_eq!(ids(private_on_base(&host)), ["private-on-base"]);
         host.memory.anon = gib(2);
         host.memory.anon_huge = gib(0);
-        assert_eq!(private_on_base(&host), []);
+        assert_eq!(private_on_base(&host), None);
     }
 
     #[test]
@@ -274,15 +235,16 @@ mod tests {
         };
         // 10 GiB are free: 512 blocks of 2M are a tenth of that, 511 are not.
         counts(&mut host, 9, 512);
-        assert_eq!(fragmented(&host), []);
+        assert_eq!(fragmented(&host), None);
         counts(&mut host, 9, 511);
         assert!(
-            fragmented(&host)[0]
+            fragmented(&host)
+                .unwrap()
                 .text
                 .contains("of 10G only 1022M is in whole 2M blocks")
         );
         host.memory.free = gib(1);
         counts(&mut host, 0, 1);
-        assert_eq!(fragmented(&host), []);
+        assert_eq!(fragmented(&host), None);
     }
 }

@@ -2,170 +2,128 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_host::{Fact, Host, Pool};
+use hugeleaf_host::{Host, Pool, pool_file};
 use hugeleaf_units::{PageSize, Pages};
 
-use super::{Finding, Severity, node_pool_file, pool_file};
+use super::{Finding, Severity};
 
 /// An idle part of memory from which on it is a waste worth a warning.
 const MUCH_IDLE: f64 = 0.02;
 
-fn totals(host: &Host) -> impl Iterator<Item = &Pool> {
-    host.pools.iter().filter(|pool| pool.node.is_none())
-}
-
-fn count(fact: &Fact<Pages>) -> u64 {
-    fact.get().unwrap_or_default().get()
-}
-
-/// The pages that were set, without those that overcommit added (`nr_hugepages` counts both).
-fn persistent(pool: &Pool) -> u64 {
-    count(&pool.total).saturating_sub(count(&pool.surplus))
-}
-
 /// Pages in a pool that nobody holds and nobody has reserved.
-pub fn idle(host: &Host) -> Vec<Finding> {
-    let finding = |pool: &Pool| {
-        // A number that could not be read is not 0: pages of which nobody knows whether they are reserved are
-        // not called idle.
-        let all = [&pool.total, &pool.free, &pool.reserved, &pool.surplus];
-        if all.iter().any(|fact| fact.get().is_none()) {
-            return None;
-        }
-        let idle = count(&pool.free)
-            .saturating_sub(count(&pool.reserved))
-            .min(persistent(pool));
-        if idle == 0 {
-            return None;
-        }
-        let bytes = Pages(idle).of(pool.size);
-        let which = match count(&pool.total) {
-            total if total == idle => format!("All {idle}"),
-            total => format!("{idle} of {total}"),
-        };
-        let share = host
-            .memory
-            .total
-            .get()
-            .and_then(|total| bytes.share_of(total));
-        let is_much = share.is_some_and(|share| share >= MUCH_IDLE);
-        Some(Finding::new(
-            "pool-unused",
-            if is_much {
-                Severity::Warning
-            } else {
-                Severity::Note
-            },
-            format!(
-                "{which} pages of {} in the pool ({bytes}) are unused: nobody holds or has \
-                 reserved them, and nothing else can use that memory. Free them unless a \
-                 server that needs them is about to start.",
-                pool.size
-            ),
-            format!(
-                "echo {} > {}",
-                persistent(pool) - idle,
-                pool_file(pool.size, "nr_hugepages")
-            ),
-        ))
+pub fn idle(host: &Host, pool: &Pool) -> Option<Finding> {
+    // A number that could not be read is not 0: pages of which nobody knows whether they are reserved are
+    // not called idle.
+    for fact in [&pool.total, &pool.free, &pool.reserved, &pool.surplus] {
+        fact.get()?;
+    }
+    let idle = pool.available().min(pool.lasting());
+    if idle == Pages(0) {
+        return None;
+    }
+    let bytes = idle.of(pool.size);
+    let which = match pool.all() {
+        all if all == idle => format!("All {idle}"),
+        all => format!("{idle} of {all}"),
     };
-    totals(host).filter_map(finding).collect()
+    let total = host.memory.total.get();
+    let share = total.and_then(|total| bytes.share_of(total));
+    let severity = match share.is_some_and(|share| share >= MUCH_IDLE) {
+        true => Severity::Warning,
+        false => Severity::Note,
+    };
+    Some(Finding::new(
+        severity,
+        "pool-unused",
+        format!(
+            "{which} pages of {} in the pool ({bytes}) are unused: nobody holds or has reserved \
+             them, and nothing else can use that memory. Free them unless a server that needs them \
+             is about to start.",
+            pool.size
+        ),
+        format!("echo {} > {}", pool.lasting() - idle, file(pool)),
+    ))
+}
+
+/// The file that sets a pool.
+fn file(pool: &Pool) -> String {
+    pool_file(pool.size, pool.node, "nr_hugepages")
 }
 
 /// Pages beyond the pool: they leave it when they are freed, and may not be available again.
-pub fn surplus(host: &Host) -> Vec<Finding> {
-    let finding = |pool: &Pool| {
-        let surplus = count(&pool.surplus);
-        (surplus > 0).then(|| {
-            Finding::new(
-                "pool-surplus",
-                Severity::Note,
-                format!(
-                    "{surplus} pages of {} are surplus: they came from overcommit, return to \
-                     the kernel when freed, and may be unavailable after a restart of who holds them.",
-                    pool.size
-                ),
-                format!("echo {} > {}", count(&pool.total), pool_file(pool.size, "nr_hugepages")),
-            )
-        })
-    };
-    totals(host).filter_map(finding).collect()
+pub fn surplus(_host: &Host, pool: &Pool) -> Option<Finding> {
+    let surplus = pool.surplus.get().filter(|n| *n > Pages(0))?;
+    Some(Finding::note(
+        "pool-surplus",
+        format!(
+            "{surplus} pages of {} are surplus: they came from overcommit, return to the kernel \
+             when freed, and may be unavailable after a restart of who holds them.",
+            pool.size
+        ),
+        format!("echo {} > {}", pool.all(), file(pool)),
+    ))
 }
 
 /// A pool that lies on some nodes and not on others, or mostly on one.
-pub fn uneven(host: &Host) -> Vec<Finding> {
-    let finding = |pool: &Pool| {
-        let nodes: Vec<(u32, u64)> = host
-            .pools
-            .iter()
-            .filter(|p| p.size == pool.size)
-            .filter_map(|p| Some((p.node?, p.total.get()?.get())))
-            .collect();
-        let (most_node, most) = *nodes.iter().max_by_key(|(_, total)| *total)?;
-        let (least_node, least) = *nodes.iter().min_by_key(|(_, total)| *total)?;
-        (most > least.saturating_mul(2)).then(|| {
-            Finding::new(
-                "pool-uneven",
-                Severity::Note,
-                format!(
-                    "The pool of {} lies unevenly: {most} pages on node {most_node}, {least} on \
-                     node {least_node}. Programs on node {least_node} reach across for theirs, \
-                     or find none where they are bound to it.",
-                    pool.size
-                ),
-                format!(
-                    "echo {} > {}",
-                    nodes.iter().map(|(_, total)| total).sum::<u64>() / nodes.len() as u64,
-                    node_pool_file(pool.size, least_node, "nr_hugepages")
-                ),
-            )
-        })
-    };
-    totals(host).filter_map(finding).collect()
+pub fn uneven(host: &Host, pool: &Pool) -> Option<Finding> {
+    let of_size = host.pools.iter().filter(|p| p.size == pool.size);
+    let nodes: Vec<(&Pool, u32, u64)> = of_size
+        .filter_map(|p| Some((p, p.node?, p.total.get()?.get())))
+        .collect();
+    let (_, most_node, most) = nodes.iter().max_by_key(|(.., total)| *total)?;
+    let (least_pool, least_node, least) = nodes.iter().min_by_key(|(.., total)| *total)?;
+    let all: u64 = nodes.iter().map(|(.., total)| total).sum();
+    (*most > least.saturating_mul(2)).then(|| {
+        Finding::note(
+            "pool-uneven",
+            format!(
+                "The pool of {} lies unevenly: {most} pages on node {most_node}, {least} on node \
+                 {least_node}. Programs on node {least_node} reach across for theirs, or find none \
+                 where they are bound to it.",
+                pool.size
+            ),
+            format!("echo {} > {}", all / nodes.len() as u64, file(least_pool)),
+        )
+    })
 }
 
 /// A pool with fewer pages than the kernel's command line or /etc asks for.
-pub fn short(host: &Host) -> Vec<Finding> {
-    let asked = asked(host);
-    let finding = |pool: &Pool| {
-        let (asked, by) = asked.get(&pool.size)?;
-        let missing = asked.checked_sub(persistent(pool)).filter(|n| *n > 0)?;
-        pool.total.get()?;
-        Some(Finding::new(
+pub fn short(host: &Host, pool: &Pool) -> Option<Finding> {
+    let (asked, by) = asked(host).remove(&pool.size)?;
+    pool.total.get()?;
+    let (has, asked) = (pool.lasting(), Pages(asked));
+    let missing = asked - has;
+    (missing > Pages(0)).then(|| {
+        Finding::problem(
             "pool-short",
-            Severity::Problem,
             format!(
-                "{by} asks for {asked} pages of {}, the pool has {}: {missing} short ({}).",
+                "{by} asks for {asked} pages of {}, the pool has {has}: {missing} short ({}).",
                 pool.size,
-                persistent(pool),
-                Pages(missing).of(pool.size)
+                missing.of(pool.size)
             ),
             format!(
                 "echo 1 > /proc/sys/vm/compact_memory; echo {asked} > {}",
-                pool_file(pool.size, "nr_hugepages")
+                file(pool)
             ),
-        ))
-    };
-    totals(host).filter_map(finding).collect()
+        )
+    })
 }
 
 /// How many pages of each size are asked for, and by what. The boot parameters come first, so
 /// that a setting in /etc, applied later, takes their place.
 fn asked(host: &Host) -> BTreeMap<PageSize, (u64, String)> {
-    let mut asked = BTreeMap::new();
     let default = host.memory.default_hugetlb_page.get();
-    let boot = host.limits.boot.known().map_or("", String::as_str);
-    for (size, pages) in boot_pools(boot, default) {
-        asked.insert(size, (pages, "The kernel's command line".to_owned()));
-    }
-    for setting in host.limits.sysctl.known().into_iter().flatten() {
+    let boot = host.limits.boot.text().unwrap_or_default();
+    let mut asked: BTreeMap<_, _> = boot_pools(boot, default)
+        .into_iter()
+        .map(|(size, pages)| (size, (pages, "The kernel's command line".to_owned())))
+        .collect();
+    for setting in host.limits.sysctl.entries() {
         if setting.key == "vm.nr_hugepages"
             && let (Some(size), Ok(pages)) = (default, setting.value.parse())
         {
-            asked.insert(
-                size,
-                (pages, format!("vm.nr_hugepages in {}", setting.path)),
-            );
+            let by = format!("vm.nr_hugepages in {}", setting.path);
+            asked.insert(size, (pages, by));
         }
     }
     asked
@@ -191,39 +149,38 @@ pub(crate) fn boot_pools(boot: &str, default: Option<PageSize>) -> Vec<(PageSize
 }
 
 /// What the kernel's log says of huge pages that were unavailable.
-pub fn kernel_log(host: &Host) -> Vec<Finding> {
-    let lines = host
-        .kernel_log
-        .known()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
-    let count = match lines.len() {
-        0 => return Vec::new(),
+pub fn kernel_log(host: &Host) -> Option<Finding> {
+    let count = match host.kernel_log.entries().len() {
+        0 => return None,
         1 => "a line".to_owned(),
         n => format!("{n} lines"),
     };
-    vec![Finding::new(
+    Some(Finding::warning(
         "kernel-log",
-        Severity::Warning,
         format!("The kernel's log has {count} on large pages that were short or refused."),
-        "dmesg | grep -iE 'hugetlb|page allocation failure'".to_owned(),
-    )]
+        "dmesg | grep -iE 'hugetlb|page allocation failure'",
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::testing::{healthy, ids, pool, size, word};
     use super::*;
+    use hugeleaf_host::Fact;
     use hugeleaf_host::Sysctl;
+
+    fn all(rule: fn(&Host, &Pool) -> Option<Finding>, host: &Host) -> Vec<Finding> {
+        host.totals().filter_map(|pool| rule(host, pool)).collect()
+    }
 
     #[test]
     fn idle_pages_are_those_that_are_free_and_not_reserved() {
         let mut host = healthy();
         host.pools[0].free = Fact::Known(Pages(1000));
         host.pools[0].reserved = Fact::Known(Pages(1000));
-        assert_eq!(idle(&host), []);
+        assert_eq!(all(idle, &host), []);
         host.pools[0].reserved = Fact::Known(Pages(0));
-        let found = idle(&host);
+        let found = all(idle, &host);
         assert!(
             found[0]
                 .text
@@ -236,7 +193,7 @@ mod tests {
         );
         assert_eq!(found[0].severity, Severity::Warning);
         host.pools[0].reserved = Fact::Known(Pages(999));
-        assert_eq!(idle(&host)[0].severity, Severity::Note);
+        assert_eq!(all(idle, &host)[0].severity, Severity::Note);
     }
 
     #[test]
@@ -251,7 +208,7 @@ mod tests {
         ] {
             let mut host = host.clone();
             unknown(&mut host.pools[0]);
-            assert_eq!(idle(&host), []);
+            assert_eq!(all(idle, &host), []);
         }
     }
 
@@ -259,9 +216,9 @@ mod tests {
     fn surplus_pages() {
         let mut host = healthy();
         host.pools[0].overcommit = Fact::Known(Pages(100));
-        assert_eq!(surplus(&host), []);
+        assert_eq!(all(surplus, &host), []);
         host.pools[0].surplus = Fact::Known(Pages(3));
-        assert_eq!(ids(&surplus(&host)), ["pool-surplus"]);
+        assert_eq!(ids(all(surplus, &host)), ["pool-surplus"]);
     }
 
     #[test]
@@ -269,10 +226,10 @@ mod tests {
         let mut host = healthy();
         host.pools[1].total = Fact::Known(Pages(2730));
         host.pools[2].total = Fact::Known(Pages(1366));
-        assert_eq!(uneven(&host), []);
+        assert_eq!(all(uneven, &host), []);
         host.pools[1].total = Fact::Known(Pages(2733));
         host.pools[2].total = Fact::Known(Pages(1363));
-        let found = uneven(&host);
+        let found = all(uneven, &host);
         let file = "node1/hugepages/hugepages-2048kB/nr_hugepages";
         assert!(found[0].command.starts_with("echo 2048 > ") && found[0].command.ends_with(file));
     }
@@ -286,9 +243,9 @@ mod tests {
             value: value.to_owned(),
         };
         host.limits.sysctl = Fact::Known(vec![set("9999"), set("4096")]);
-        assert_eq!(short(&host), []);
+        assert_eq!(all(short, &host), []);
         host.limits.sysctl = Fact::Known(vec![set("4097")]);
-        let found = short(&host);
+        let found = all(short, &host);
         assert!(
             found[0].text.contains("has 4096: 1 short (2M)"),
             "{}",
@@ -297,18 +254,18 @@ mod tests {
         // Surplus pages come and go: they make up for nothing.
         host.limits.sysctl = Fact::Known(vec![set("4096")]);
         host.pools[0].surplus = Fact::Known(Pages(1));
-        assert_eq!(ids(&short(&host)), ["pool-short"]);
+        assert_eq!(ids(all(short, &host)), ["pool-short"]);
     }
 
     #[test]
     fn fewer_pages_than_the_command_line_asks_for() {
         let mut host = healthy();
         host.limits.boot = word("quiet hugepages=0:2048,1:2048 hugepagesz=1G hugepages=0");
-        assert_eq!(short(&host), []);
+        assert_eq!(all(short, &host), []);
         host.limits.boot = word("hugepagesz=1G hugepages=16");
         host.pools[3] = pool("1G", None, 11);
         assert!(
-            short(&host)[0]
+            all(short, &host)[0]
                 .text
                 .contains("asks for 16 pages of 1G, the pool has 11: 5 short")
         );
@@ -325,10 +282,11 @@ mod tests {
     #[test]
     fn lines_of_the_kernel_log() {
         let mut host = healthy();
-        assert_eq!(kernel_log(&host), []);
+        assert_eq!(kernel_log(&host), None);
         host.kernel_log = Fact::Known(vec!["first".to_owned(), "second".to_owned()]);
         assert!(
-            kernel_log(&host)[0]
+            kernel_log(&host)
+                .unwrap()
                 .text
                 .contains("has 2 lines on large pages")
         );

@@ -1,36 +1,51 @@
 //! All rules about a host, and their findings.
 
-use hugeleaf_host::Host;
+use hugeleaf_host::{self as host};
 
 use super::{Finding, cgroups, dead, memory, pools, thp, unreadable};
 
+/// A rule about a host, or about each pool of it over all nodes.
+enum Rule {
+    Host(fn(&host::Host) -> Option<Finding>),
+    Pool(fn(&host::Host, &host::Pool) -> Option<Finding>),
+}
+use Rule::{Host, Pool};
+
+const RULES: &[Rule] = &[
+    Host(cgroups::faults_only),
+    Host(cgroups::limit_hit),
+    Pool(pools::short),
+    Host(pools::kernel_log),
+    Host(memory::page_tables),
+    Host(memory::shmem_on_base),
+    Host(memory::fragmented),
+    Pool(pools::idle),
+    Pool(pools::uneven),
+    Pool(pools::surplus),
+    Host(dead::boot),
+    Host(dead::sysctl),
+    Host(dead::anon_top),
+    Host(dead::shmem_top),
+    Host(dead::inherit_private),
+    Host(dead::inherit_shared),
+    Host(dead::defrag),
+    Host(dead::khugepaged),
+    Host(dead::shm_group),
+    Host(memory::private_on_base),
+    Host(thp::off),
+    Host(thp::none),
+    Host(unreadable::facts),
+];
+
 /// All findings about a host, the worst first.
-pub fn findings(host: &Host) -> Vec<Finding> {
-    const RULES: &[fn(&Host) -> Vec<Finding>] = &[
-        cgroups::faults_only,
-        cgroups::limit_hit,
-        pools::short,
-        pools::kernel_log,
-        memory::page_tables,
-        memory::shmem_on_base,
-        memory::fragmented,
-        pools::idle,
-        pools::uneven,
-        pools::surplus,
-        dead::boot,
-        dead::sysctl,
-        dead::anon_top,
-        dead::shmem_top,
-        dead::inherit,
-        dead::defrag,
-        dead::khugepaged,
-        dead::shm_group,
-        memory::private_on_base,
-        thp::off,
-        thp::none,
-        unreadable::facts,
-    ];
-    let mut all: Vec<Finding> = RULES.iter().flat_map(|rule| rule(host)).collect();
+pub fn findings(host: &host::Host) -> Vec<Finding> {
+    let by = |rule: &Rule| -> Vec<Finding> {
+        match rule {
+            Host(rule) => rule(host).into_iter().collect(),
+            Pool(rule) => host.totals().filter_map(|pool| rule(host, pool)).collect(),
+        }
+    };
+    let mut all: Vec<Finding> = RULES.iter().flat_map(by).collect();
     all.sort_by_key(|finding| finding.severity);
     all
 }

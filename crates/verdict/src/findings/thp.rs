@@ -1,44 +1,39 @@
 //! Transparent huge pages as a whole: off, or not there.
 
-use hugeleaf_host::Host;
+use hugeleaf_host::{Host, ThpUse};
 
-use super::{Finding, Severity, is_on, thp_file};
+use super::Finding;
 
 /// Every size is `never` for private and for shared memory.
-pub fn off(host: &Host) -> Vec<Finding> {
-    let Some(thp) = host.thp.known() else {
-        return Vec::new();
-    };
+pub fn off(host: &Host) -> Option<Finding> {
+    let thp = host.thp.known()?;
+    let uses = [ThpUse::Private, ThpUse::Shared];
     let any = thp
         .orders
         .iter()
-        .any(|order| is_on(order.anon_in_force(thp)) || is_on(order.shmem_in_force(thp)));
+        .any(|order| uses.iter().any(|of| order.is_on(thp, *of)));
     // A knob that could not be read may be on.
     let unknown = thp.enabled.error().is_some() || thp.shmem_enabled.error().is_some();
     if any || unknown || thp.orders.is_empty() {
-        return Vec::new();
+        return None;
     }
-    vec![Finding::new(
+    Some(Finding::note(
         "thp-off",
-        Severity::Note,
         "THP is never for every size: programs that ask for it with madvise get base pages, in \
-         silence. Only hugetlb and hugeleaf promote give large pages."
-            .to_owned(),
-        format!("echo madvise > {}", thp_file("enabled")),
-    )]
+         silence. Only hugetlb and hugeleaf promote give large pages.",
+        format!("echo madvise > {}", ThpUse::Private.file()),
+    ))
 }
 
 /// A kernel with neither THP nor hugetlb.
-pub fn none(host: &Host) -> Vec<Finding> {
-    if !host.thp.is_absent() || !host.pools.is_empty() {
-        return Vec::new();
-    }
-    vec![Finding::new(
-        "no-large-pages",
-        Severity::Note,
-        "This kernel has no large pages at all: neither THP nor hugetlb.".to_owned(),
-        "grep -E 'CONFIG_(TRANSPARENT_HUGEPAGE|HUGETLBFS)' /boot/config-$(uname -r)".to_owned(),
-    )]
+pub fn none(host: &Host) -> Option<Finding> {
+    (host.thp.is_absent() && host.pools.is_empty()).then(|| {
+        Finding::note(
+            "no-large-pages",
+            "This kernel has no large pages at all: neither THP nor hugetlb.",
+            "grep -E 'CONFIG_(TRANSPARENT_HUGEPAGE|HUGETLBFS)' /boot/config-$(uname -r)",
+        )
+    })
 }
 
 #[cfg(test)]
@@ -51,19 +46,19 @@ mod tests {
     fn never_everywhere() {
         let mut host = healthy();
         thp(&mut host).enabled = word("never");
-        assert_eq!(off(&host), []);
+        assert_eq!(off(&host), None);
         thp(&mut host).shmem_enabled = word("never");
-        assert_eq!(ids(&off(&host)), ["thp-off"]);
+        assert_eq!(ids(off(&host)), ["thp-off"]);
         thp(&mut host).orders[0].anon = word("madvise");
-        assert_eq!(off(&host), []);
+        assert_eq!(off(&host), None);
     }
 
     #[test]
     fn neither_kind() {
         let mut host = healthy();
         host.thp = Fact::Absent;
-        assert_eq!(none(&host), []);
+        assert_eq!(none(&host), None);
         host.pools.clear();
-        assert_eq!(ids(&none(&host)), ["no-large-pages"]);
+        assert_eq!(ids(none(&host)), ["no-large-pages"]);
     }
 }

@@ -2,30 +2,26 @@
 
 use hugeleaf_host::{Fact, Host, HugetlbLimit, Limits, Memory, ReadError, Thp};
 
-use super::{Finding, Severity};
+use super::Finding;
 
 /// One finding for all that could not be read: nothing is known of it, which is not "none".
-pub fn facts(host: &Host) -> Vec<Finding> {
+pub fn facts(host: &Host) -> Option<Finding> {
     let mut errors: Vec<&ReadError> = errors(host);
     errors.dedup();
-    let Some(first) = errors.first() else {
-        return Vec::new();
-    };
+    let first = errors.first()?;
     let more = match errors.len() {
         1 => String::new(),
         n => format!(" (and {} more)", n - 1),
     };
-    let command = if errors.iter().any(|error| error.is_denied()) {
-        "sudo hugeleaf status".to_owned()
-    } else {
-        "hugeleaf status --json | grep _error".to_owned()
+    let command = match errors.iter().any(|error| error.is_denied()) {
+        true => "sudo hugeleaf status",
+        false => "hugeleaf status --json | grep _error",
     };
-    vec![Finding::new(
+    Some(Finding::note(
         "unreadable",
-        Severity::Note,
         format!("Not everything could be read: {first}{more}. Nothing is known of it."),
         command,
-    )]
+    ))
 }
 
 type Error<'a> = Option<&'a ReadError>;
@@ -55,12 +51,12 @@ fn errors(host: &Host) -> Vec<&ReadError> {
         host.cgroups.error(),
         host.kernel_log.error(),
     ]);
-    let cgroups = host.cgroups.known().into_iter().flatten();
-    errors.extend(
-        cgroups
-            .flat_map(|cgroup| &cgroup.hugetlb)
-            .flat_map(of_limit),
-    );
+    let limits = host
+        .cgroups
+        .entries()
+        .iter()
+        .flat_map(|cgroup| &cgroup.hugetlb);
+    errors.extend(limits.flat_map(of_limit));
     errors.extend(of_limits(&host.limits));
     errors.into_iter().flatten().collect()
 }
@@ -154,19 +150,19 @@ mod tests {
     fn absent_is_quiet_and_unreadable_is_not() {
         let mut host = healthy();
         host.kernel_log = Fact::Absent;
-        assert_eq!(facts(&host), []);
+        assert_eq!(facts(&host), None);
         let error = ReadError::Io {
             path: "kernel log".into(),
             reason: "Operation not permitted".to_owned(),
             denied: true,
         };
         host.kernel_log = Fact::Unreadable(error);
-        let found = facts(&host);
+        let found = facts(&host).unwrap();
         assert!(
-            found[0]
+            found
                 .text
                 .contains("kernel log: Operation not permitted. Nothing")
         );
-        assert_eq!(found[0].command, "sudo hugeleaf status");
+        assert_eq!(found.command, "sudo hugeleaf status");
     }
 }

@@ -8,17 +8,47 @@
 use std::path::{Component, Path};
 
 use super::files::{GRUB, LIMITS, SYSCTL, TMPFILES};
-use super::named::{is_user, is_variable};
+use super::named::{is, is_user, is_variable, need};
 
-const THP: &str = "/sys/kernel/mm/transparent_hugepage";
-const CGROUPS: &str = "/sys/fs/cgroup/";
+/// Settings that plans make, and what they take (Documentation/admin-guide/mm/transhuge.rst,
+/// cgroup-v2.rst and cgroup-v1/hugetlb.rst).
+const SETTINGS: [(&str, Takes); 7] = [
+    ("/proc/sys/kernel/shm(max|all)", Takes::Number),
+    (
+        r"/sys/fs/cgroup/(.*/)?hugetlb\.[0-9]+[KMG]B\.(rsvd\.)?(max|limit_in_bytes)",
+        Takes::Limit,
+    ),
+    (
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+        Takes::Words(&["always", "madvise", "never"]),
+    ),
+    (
+        "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+        Takes::Words(&["always", "within_size", "advise", "never", "deny", "force"]),
+    ),
+    (
+        "/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs",
+        Takes::Number,
+    ),
+    (
+        "/sys/kernel/mm/transparent_hugepage/hugepages-[0-9]+kB/enabled",
+        Takes::Words(&["always", "inherit", "madvise", "never"]),
+    ),
+    (
+        "/sys/kernel/mm/transparent_hugepage/hugepages-[0-9]+kB/shmem_enabled",
+        Takes::Words(&["always", "inherit", "within_size", "advise", "never"]),
+    ),
+];
 
-/// Values of `enabled` and `shmem_enabled`
-/// (Documentation/admin-guide/mm/transhuge.rst).
-const PRIVATE: &[&str] = &["always", "madvise", "never"];
-const PRIVATE_OF_SIZE: &[&str] = &["always", "inherit", "madvise", "never"];
-const SHARED: &[&str] = &["always", "within_size", "advise", "never", "deny", "force"];
-const SHARED_OF_SIZE: &[&str] = &["always", "inherit", "within_size", "advise", "never"];
+/// The file of a pool, for all nodes or for one.
+const POOL: &str =
+    "/sys/(kernel/mm|devices/system/node/node[0-9]+)/hugepages/hugepages-[0-9]+kB/nr_hugepages";
+
+/// A line of sysctl.d.
+const SYSCTL_LINE: &str = "[ \t]*(vm[./](nr_hugepages|hugetlb_shm_group)|kernel[./]shm(max|all))[ \t]*=[ \t]*[0-9]+[ \t]*";
+
+/// A line of the boot loader's drop-in: a shell reads it. Pages are a number, or one a node.
+const ARGUMENT_LINE: &str = r#"GRUB_CMDLINE_LINUX="\$GRUB_CMDLINE_LINUX hugepagesz=[0-9]+[KMG] hugepages=[0-9]+(:[0-9]+)?(,[0-9]+(:[0-9]+)?)*""#;
 
 /// What a setting takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,90 +83,19 @@ impl Takes {
 /// What a setting that plans make takes; nothing of any other.
 pub(super) fn setting(path: &Path) -> Option<Takes> {
     let path = path.to_str()?;
-    if matches!(path, "/proc/sys/kernel/shmmax" | "/proc/sys/kernel/shmall") {
-        return Some(Takes::Number);
-    }
-    if let Some(file) = path.strip_prefix(CGROUPS) {
-        return is_limit_of_cgroup(file).then_some(Takes::Limit);
-    }
-    match path.strip_prefix(THP)?.strip_prefix('/')? {
-        "enabled" => Some(Takes::Words(PRIVATE)),
-        "shmem_enabled" => Some(Takes::Words(SHARED)),
-        "khugepaged/scan_sleep_millisecs" => Some(Takes::Number),
-        of_size => {
-            let (folder, name) = of_size.split_once('/')?;
-            match name {
-                _ if !is_size_folder(folder) => None,
-                "enabled" => Some(Takes::Words(PRIVATE_OF_SIZE)),
-                "shmem_enabled" => Some(Takes::Words(SHARED_OF_SIZE)),
-                _ => None,
-            }
-        }
-    }
-}
-
-/// `hugetlb.2MB.max` and its like, in the folder of a cgroup.
-fn is_limit_of_cgroup(file: &str) -> bool {
-    let name = file.rsplit('/').next().unwrap_or_default();
-    let limit = name
-        .strip_prefix("hugetlb.")
-        .and_then(|n| n.split_once('.'));
-    limit.is_some_and(|(size, limit)| {
-        let size = size.strip_suffix('B').unwrap_or_default();
-        let of_size = size.strip_suffix(['K', 'M', 'G']).is_some_and(is_digits);
-        let limits = ["max", "rsvd.max", "limit_in_bytes", "rsvd.limit_in_bytes"];
-        of_size && limits.contains(&limit)
-    })
-}
-
-fn is_digits(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
-}
-
-/// `hugepages-2048kB`.
-fn is_size_folder(name: &str) -> bool {
-    let size = name.strip_prefix("hugepages-");
-    size.and_then(|s| s.strip_suffix("kB"))
-        .is_some_and(is_digits)
-}
-
-/// The file of a pool, for all nodes or for one.
-fn is_pool(path: &str) -> bool {
-    let of_node = path
-        .strip_prefix("/sys/devices/system/node/node")
-        .and_then(|rest| rest.split_once('/'))
-        .filter(|(node, _)| is_digits(node))
-        .map(|(_, rest)| rest);
-    let below = of_node.or_else(|| path.strip_prefix("/sys/kernel/mm/"));
-    let folder = below
-        .and_then(|rest| rest.strip_prefix("hugepages/"))
-        .and_then(|rest| rest.strip_suffix("/nr_hugepages"));
-    folder.is_some_and(is_size_folder)
+    let one = SETTINGS.iter().find(|(pattern, _)| is(path, pattern));
+    one.map(|(_, takes)| *takes)
 }
 
 /// Whether a line is one that plans put into this file of hugeleaf's.
 pub(super) fn is_line(path: &Path, line: &str) -> bool {
     match path.to_str() {
-        Some(SYSCTL) => is_sysctl(line),
+        Some(SYSCTL) => is(line, SYSCTL_LINE),
         Some(TMPFILES) => is_tmpfile(line),
         Some(LIMITS) => is_limit(line),
-        Some(GRUB) => is_argument(line),
+        Some(GRUB) => is(line, ARGUMENT_LINE),
         _ => is_of_unit(line),
     }
-}
-
-fn is_sysctl(line: &str) -> bool {
-    let Some((key, value)) = line.split_once('=') else {
-        return false;
-    };
-    let key = key.trim().replace('/', ".");
-    let known = [
-        "vm.nr_hugepages",
-        "vm.hugetlb_shm_group",
-        "kernel.shmmax",
-        "kernel.shmall",
-    ];
-    known.contains(&&*key) && is_digits(value.trim())
 }
 
 fn is_tmpfile(line: &str) -> bool {
@@ -144,7 +103,7 @@ fn is_tmpfile(line: &str) -> bool {
     let ["w", path, "-", "-", "-", "-", value] = words[..] else {
         return false;
     };
-    let takes = match is_pool(path) {
+    let takes = match is(path, POOL) {
         true => Some(Takes::Number),
         false => setting(Path::new(path)).filter(|_| is_plain(path)),
     };
@@ -160,24 +119,9 @@ fn is_plain(path: &str) -> bool {
 fn is_limit(line: &str) -> bool {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words[..] {
-        [user, "soft" | "hard", "memlock", kib] => is_user(user).is_ok() && is_digits(kib),
+        [user, "soft" | "hard", "memlock", kib] => is_user(user).is_ok() && is(kib, "[0-9]+"),
         _ => false,
     }
-}
-
-/// A line of the boot loader's drop-in: a shell reads it.
-fn is_argument(line: &str) -> bool {
-    let inside = line
-        .strip_prefix("GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX ")
-        .and_then(|rest| rest.strip_suffix('"'));
-    let size_and_count = inside.and_then(|i| i.split_once(' '));
-    size_and_count.is_some_and(|(size, count)| {
-        let size = size.strip_prefix("hugepagesz=").unwrap_or_default();
-        let size = size.strip_suffix(['K', 'M', 'G']);
-        let count = count.strip_prefix("hugepages=").unwrap_or_default();
-        let each = |one: &str| one.split(':').count() <= 2 && one.split(':').all(is_digits);
-        size.is_some_and(is_digits) && count.split(',').all(each)
-    })
 }
 
 fn is_of_unit(line: &str) -> bool {
@@ -187,7 +131,7 @@ fn is_of_unit(line: &str) -> bool {
     let memlock = line.strip_prefix("LimitMEMLOCK=");
     let command = line.strip_prefix("ExecStart=");
     matches!(line, "[Service]" | "ExecStart=")
-        || memlock.is_some_and(is_digits)
+        || memlock.is_some_and(|limit| is(limit, "[0-9]+"))
         || variable.is_some_and(|v| is_variable(v).is_ok())
         || command.is_some_and(|c| is_command(c).is_ok())
 }
@@ -202,13 +146,12 @@ pub(super) fn is_command(text: &str) -> Result<(), String> {
     // A word of its own that is a semicolon ends a command, and another one follows
     // (systemd.service(5)).
     let is_one = !text.split_whitespace().any(|word| word == ";") && !text.ends_with('\\');
-    match is_run && is_one {
-        true => Ok(()),
-        false => Err(format!(
+    need(is_run && is_one, || {
+        format!(
             "'{text}' is no command of a unit; expected its own with an absolute path to hugeleaf \
              and 'run --' before it"
-        )),
-    }
+        )
+    })
 }
 
 /// Folders that a mount must not hide, with all that is in them: a host without them does not work,

@@ -23,10 +23,7 @@ pub(super) enum Takes {
 impl Takes {
     /// The pages of one mapping, largest size first.
     pub fn pages(&self, piece: Bytes) -> Vec<PagesOf> {
-        let all = |page: PageSize| PagesOf {
-            page,
-            pages: page.pages_for(piece),
-        };
+        let all = |page: PageSize| PagesOf::new(page, page.pages_for(piece));
         match self {
             Takes::Only(size) => vec![all(*size)],
             Takes::OneOf(sizes) => {
@@ -41,9 +38,8 @@ impl Takes {
 
 /// Whether rounding a mapping up to pages of this size wastes at most 2 % of it.
 pub(super) fn wastes_little(piece: Bytes, size: PageSize) -> bool {
-    let pages = size.pages_for(piece);
-    let waste = pages.of(size) - piece;
-    waste.get().saturating_mul(WASTE) <= piece.get()
+    let waste = size.pages_for(piece).of(size) - piece;
+    waste * WASTE <= piece
 }
 
 fn mix(piece: Bytes, sizes: &[PageSize]) -> Vec<PagesOf> {
@@ -55,7 +51,7 @@ fn mix(piece: Bytes, sizes: &[PageSize]) -> Vec<PagesOf> {
         let pages = if is_last { size.pages_for(left) } else { whole };
         left = left - pages.of(*size);
         if pages.get() > 0 {
-            found.push(PagesOf { page: *size, pages });
+            found.push(PagesOf::new(*size, pages));
         }
     }
     found
@@ -67,7 +63,7 @@ pub(super) fn add(to: &mut Vec<PagesOf>, more: PagesOf) {
         return;
     }
     match to.iter_mut().find(|p| p.page == more.page) {
-        Some(entry) => entry.pages = Pages(entry.pages.get().saturating_add(more.pages.get())),
+        Some(entry) => entry.pages += more.pages,
         None => {
             to.push(more);
             to.sort_by_key(|p| std::cmp::Reverse(p.page));
@@ -76,44 +72,31 @@ pub(super) fn add(to: &mut Vec<PagesOf>, more: PagesOf) {
 }
 
 /// Pages by size over several lists, largest first.
-pub fn sum_pages<'a>(all: impl IntoIterator<Item = &'a PagesOf>) -> Vec<PagesOf> {
+pub fn sum_pages(all: impl IntoIterator<Item = PagesOf>) -> Vec<PagesOf> {
     let mut sum = Vec::new();
     for pages in all {
-        add(&mut sum, *pages);
+        add(&mut sum, pages);
     }
     sum
 }
 
 /// The pages of all mappings, each rounded up by itself.
 pub(super) fn pages_of_all(pieces: &[Piece], takes: &Takes) -> Vec<PagesOf> {
-    let mut sum = Vec::new();
-    for piece in pieces {
-        for one in takes.pages(piece.bytes) {
-            add(&mut sum, times(one, piece.count));
-        }
-    }
-    sum
-}
-
-/// So many times as many.
-pub(super) fn times(pages: PagesOf, count: u64) -> PagesOf {
-    PagesOf {
-        page: pages.page,
-        pages: Pages(pages.pages.get().saturating_mul(count)),
-    }
+    let each = pieces.iter().flat_map(|piece| {
+        let pages = takes.pages(piece.bytes).into_iter();
+        pages.map(|one| one.times(piece.count))
+    });
+    sum_pages(each)
 }
 
 /// What the mappings of a demand come to in bytes.
 pub fn bytes_of(pieces: &[Piece]) -> Bytes {
-    let each = pieces
-        .iter()
-        .map(|p| Bytes(p.bytes.get().saturating_mul(p.count)));
-    each.sum()
+    pieces.iter().map(|p| p.bytes * p.count).sum()
 }
 
 /// `4163 pages of 2M`, and the like.
 pub fn pages_text(pages: PagesOf) -> String {
-    let word = if pages.pages.get() == 1 {
+    let word = if pages.pages == Pages(1) {
         "page"
     } else {
         "pages"
@@ -158,10 +141,7 @@ pub fn demand(demand: &ForDemand) -> Vec<String> {
 fn line(piece: Piece, size: PageSize) -> String {
     let each = size.pages_for(piece.bytes);
     let bytes = piece.bytes;
-    let pages = pages_text(PagesOf {
-        page: size,
-        pages: Pages(each.get().saturating_mul(piece.count)),
-    });
+    let pages = pages_text(PagesOf::new(size, each).times(piece.count));
     match piece.count {
         1 => format!("1 mapping of {bytes:#} bytes ({bytes}) = {pages}"),
         n => format!("{n} mappings of {bytes:#} bytes ({bytes}), {each} each = {pages}"),
@@ -172,28 +152,19 @@ fn line(piece: Piece, size: PageSize) -> String {
 pub fn pool(plan: &Plan, pool: &ForPool) -> Vec<String> {
     let mut parts: Vec<String> = Vec::new();
     for name in &pool.services {
-        let demands = plan
-            .services
-            .iter()
-            .filter(|s| s.name == *name)
-            .flat_map(|s| &s.demands);
-        let pages: u64 = demands
-            .flat_map(|d| &d.pages)
-            .filter(|p| p.page == pool.page)
-            .map(|p| p.pages.get())
-            .sum();
+        let of_name = plan.services.iter().filter(|s| s.name == *name);
+        let pages: Pages = of_name.map(|s| s.pages_of(pool.page)).sum();
         parts.push(format!("{name} {pages}"));
     }
-    let of_size = || plan.pools.iter().filter(|p| p.page == pool.page);
-    let sum = |of: fn(&ForPool) -> Pages| -> u64 { of_size().map(|p| of(p).get()).sum() };
-    let beside = [
-        ("promised", sum(|p| p.promised)),
-        ("others", sum(|p| p.others)),
-        ("idle", sum(|p| p.idle)),
+    let of_size = || plan.of_size(pool.page);
+    let beside: [(&str, Pages); 3] = [
+        ("promised", of_size().map(|p| p.promised).sum()),
+        ("others", of_size().map(|p| p.others).sum()),
+        ("idle", of_size().map(|p| p.idle).sum()),
     ];
-    let beside = beside.iter().filter(|(_, pages)| *pages > 0);
+    let beside = beside.iter().filter(|(_, pages)| *pages > Pages(0));
     parts.extend(beside.map(|(what, pages)| format!("{what} {pages}")));
-    let total: u64 = of_size().map(|p| p.pages.get()).sum();
+    let total: Pages = of_size().map(|p| p.pages).sum();
     let nodes = match of_size().count() {
         0 | 1 => String::new(),
         n => format!(", over {n} nodes"),

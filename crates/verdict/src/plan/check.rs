@@ -9,6 +9,7 @@ use super::model::{ForPool, Plan};
 use super::promise::unknown_to;
 use super::room::Margin;
 use super::{Refusal, room};
+use crate::list;
 
 /// The running host, as far as a plan is held against it.
 #[derive(Debug, Clone, Copy)]
@@ -87,17 +88,11 @@ fn machine(plan: &Plan, host: &Host) -> Vec<Refusal> {
             refuse(format!("this kernel cannot reserve pages of {}", pool.page));
         }
     }
-    let gone: Vec<String> = plan
-        .pools
-        .iter()
-        .filter_map(|p| p.node)
-        .filter(|node| !host.nodes.contains(node))
-        .map(|node| node.to_string())
-        .collect();
+    let nodes = plan.pools.iter().filter_map(|p| p.node);
+    let gone = list(nodes.filter(|node| !host.nodes.contains(node)));
     if !gone.is_empty() {
         refuse(format!(
-            "the plan puts pages on node {}, and this host has memory on {} nodes only",
-            gone.join(", "),
+            "the plan puts pages on node {gone}, and this host has memory on {} nodes only",
             host.nodes.len()
         ));
     }
@@ -107,7 +102,7 @@ fn machine(plan: &Plan, host: &Host) -> Vec<Refusal> {
 fn pages_now(host: &Host, pool: &ForPool) -> Option<Pages> {
     let same = |p: &&hugeleaf_host::Pool| p.size == pool.page && p.node == pool.node;
     let pool = host.pools.iter().find(same)?;
-    pool.total.get().map(|_| super::layout::lasting(pool))
+    pool.total.get().map(|_| pool.lasting())
 }
 
 /// Values that are neither what they were nor on the way to what is planned: somebody else has
@@ -168,14 +163,13 @@ fn memory(plan: &Plan, host: &Host) -> Vec<Refusal> {
     };
     let mut in_pools = Bytes::ZERO;
     let mut grows = Bytes::ZERO;
-    for pool in host.pools.iter().filter(|p| p.node.is_none()) {
-        let now = pool.total.get().unwrap_or_default().of(pool.size);
-        let of_size = || plan.pools.iter().filter(|p| p.page == pool.size);
+    for pool in host.totals() {
+        let now = pool.all().of(pool.size);
+        let of_size = || plan.of_size(pool.size);
         let planned: Bytes = of_size().map(|p| p.pages.of(p.page)).sum();
-        in_pools += if of_size().next().is_none() {
-            now
-        } else {
-            planned
+        in_pools += match of_size().next() {
+            None => now,
+            Some(_) => planned,
         };
         grows += planned - now;
     }
@@ -216,17 +210,10 @@ fn warnings(plan: &Plan, host: &Host) -> Vec<String> {
         ));
     }
     for page in room::sizes(host) {
-        let of_size = || plan.pools.iter().filter(|p| p.page == page);
-        let wanted: u64 = plan
-            .services
-            .iter()
-            .flat_map(|s| &s.demands)
-            .flat_map(|d| &d.pages)
-            .filter(|p| p.page == page)
-            .map(|p| p.pages.get())
-            .chain(of_size().map(|p| p.others.get() + p.promised.get()))
-            .sum();
-        let planned: u64 = of_size().map(|p| p.pages.get()).sum();
+        let beside = plan.of_size(page).map(|p| p.others + p.promised);
+        let of_services = plan.services.iter().map(|s| s.pages_of(page));
+        let wanted: Pages = of_services.chain(beside).sum();
+        let planned: Pages = plan.of_size(page).map(|p| p.pages).sum();
         if planned < wanted {
             lines.push(format!(
                 "the pools of {page} have {planned} pages in the plan, and the services and others \

@@ -4,12 +4,14 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use hugeleaf_host::{pool_file, size_folder};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::arithmetic::pages_text;
 use super::files::{FSTAB, GRUB, LIMITS, OURS, SYSCTL, TMPFILES, UNIT_FILE, UNITS};
 use super::model::{ForPool, Mount, PagesOf, Plan};
 use super::step::{Needs, Step, What};
+use crate::{each_its_own, list};
 
 const SHM_GROUP: &str = "/proc/sys/vm/hugetlb_shm_group";
 
@@ -27,36 +29,18 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
     for mount in &plan.mounts {
         steps.extend(mount_steps(mount));
     }
-    steps.extend(plan.knobs.iter().map(|knob| Step {
-        id: format!("knob-{}", knob_name(&knob.path)),
-        what: What::Knob {
-            value: knob.now.clone(),
-        },
-        path: knob.path.clone(),
-        why: knob.why.clone(),
-        verify: format!("cat {}", knob.path.display()),
-        needs: restart(&knob.restart),
+    steps.extend(plan.knobs.iter().map(|knob| {
+        let id = format!("knob-{}", knob_name(&knob.path));
+        setting(id, &knob.path, &knob.now, &knob.why).needing(restart(&knob.restart))
     }));
     steps.extend(group(plan));
     let files = [sysctl(plan), tmpfiles(plan), limits(plan), grub(plan)];
     steps.extend(files.into_iter().flatten());
     steps.extend(plan.mounts.iter().map(fstab));
     steps.extend(units(plan));
-    each_its_own(&mut steps);
+    // Ids are made of the last part of a path, which two paths may share.
+    each_its_own(steps.iter_mut().map(|step| &mut step.id));
     steps
-}
-
-/// Ids are made of the last part of a path, which two paths may share.
-fn each_its_own(steps: &mut [Step]) {
-    let mut seen = std::collections::BTreeSet::new();
-    for step in steps {
-        let id = step.id.clone();
-        let mut n = 2_u32;
-        while !seen.insert(step.id.clone()) {
-            step.id = format!("{id}-{n}");
-            n += 1;
-        }
-    }
 }
 
 /// What two lines of a file of ours have in common when they set the same thing.
@@ -108,37 +92,26 @@ fn with_kept(plan: &Plan, path: &str, body: String) -> Option<String> {
     (kept.is_some() || !all.is_empty()).then_some(all)
 }
 
-fn file(id: &str, path: &str, body: &str, why: &str, verify: &str, needs: Needs) -> Step {
-    Step {
-        id: id.to_owned(),
-        what: What::File {
-            text: format!("{OURS}\n{body}"),
-            mode: READABLE,
-        },
-        path: PathBuf::from(path),
-        why: why.to_owned(),
-        verify: verify.to_owned(),
-        needs,
-    }
+/// A file of ours.
+fn file(id: &str, path: &str, body: &str, why: &str, verify: &str) -> Step {
+    let what = What::File {
+        text: format!("{OURS}\n{body}"),
+        mode: READABLE,
+    };
+    Step::new(id, what, path, why, verify)
 }
 
-/// The folder of one size below the place that pools are set at.
-fn size_folder(size: PageSize) -> String {
-    format!(
-        "hugepages-{}kB",
-        size.bytes().get() / Bytes::from_kib(1).get()
-    )
+/// A setting of the kernel.
+fn setting(id: impl Into<String>, path: &Path, value: &str, why: &str) -> Step {
+    let what = What::Knob {
+        value: value.to_owned(),
+    };
+    Step::new(id, what, path, why, format!("cat {}", path.display()))
 }
 
 /// The file that sets a pool.
 pub fn pool_path(pool: &ForPool) -> PathBuf {
-    let folder = size_folder(pool.page);
-    PathBuf::from(match pool.node {
-        Some(node) => {
-            format!("/sys/devices/system/node/node{node}/hugepages/{folder}/nr_hugepages")
-        }
-        None => format!("/sys/kernel/mm/hugepages/{folder}/nr_hugepages"),
-    })
+    pool_file(pool.page, pool.node, "nr_hugepages").into()
 }
 
 fn pool(plan: &Plan, pool: &ForPool) -> Step {
@@ -147,31 +120,25 @@ fn pool(plan: &Plan, pool: &ForPool) -> Step {
         .services
         .iter()
         .filter(|s| s.restart && pool.services.contains(&s.name))
-        .map(|s| s.unit.clone().unwrap_or_else(|| s.name.clone()))
+        .map(|s| s.known_as().to_owned())
         .collect();
     let node = pool.node.map_or(String::new(), |n| format!("-node{n}"));
     let whom = match pool.services.is_empty() {
         true => "the most that was in use".to_owned(),
         false => pool.services.join(", "),
     };
-    Step {
-        id: format!("pool-{}{node}", pool.page),
-        what: What::Pool {
-            size: pool.page,
-            node: pool.node.unwrap_or(0),
-            pages: pool.pages,
-        },
-        verify: format!("cat {}", path.display()),
-        path,
-        why: format!(
-            "{} for {whom}",
-            pages_text(PagesOf {
-                page: pool.page,
-                pages: pool.pages
-            })
-        ),
-        needs: restart(&waiting),
-    }
+    let what = What::Pool {
+        size: pool.page,
+        node: pool.node.unwrap_or(0),
+        pages: pool.pages,
+    };
+    let pages = pages_text(PagesOf::new(pool.page, pool.pages));
+    let (id, why) = (
+        format!("pool-{}{node}", pool.page),
+        format!("{pages} for {whom}"),
+    );
+    let verify = format!("cat {}", path.display());
+    Step::new(id, what, path, why, verify).needing(restart(&waiting))
 }
 
 /// The last parts of a knob's path, by which people know it.
@@ -193,22 +160,14 @@ fn knob_name(path: &Path) -> String {
 
 fn group(plan: &Plan) -> Option<Step> {
     let group = plan.group.as_ref()?;
-    Some(Step {
-        id: "group".to_owned(),
-        what: What::Knob {
-            value: group.gid.to_string(),
-        },
-        path: PathBuf::from(SHM_GROUP),
-        why: group.why.clone(),
-        verify: format!("cat {SHM_GROUP}"),
-        needs: Needs::Nothing,
-    })
+    let (path, gid) = (Path::new(SHM_GROUP), group.gid.to_string());
+    Some(setting("group", path, &gid, &group.why))
 }
 
 /// The pages of one size over all nodes after a boot, where a single number says it: the kernel spreads
 /// `vm.nr_hugepages` evenly, the first nodes getting what is left over.
 fn as_one_number(plan: &Plan, size: PageSize) -> Option<Pages> {
-    let pools: Vec<&ForPool> = plan.pools.iter().filter(|p| p.page == size).collect();
+    let pools: Vec<&ForPool> = plan.of_size(size).collect();
     let total: u64 = pools.iter().map(|p| p.lasting().get()).sum();
     let nodes = pools.len() as u64;
     let whole = pools.iter().all(|p| p.node.is_none()) || pools.len() == plan.host.nodes.len();
@@ -256,7 +215,7 @@ fn sysctl(plan: &Plan) -> Option<Step> {
     let body = with_kept(plan, SYSCTL, body)?;
     let why = "makes pools and settings last over a reboot";
     let verify = format!("sysctl -p {SYSCTL}");
-    Some(file("sysctl", SYSCTL, &body, why, &verify, Needs::Nothing))
+    Some(file("sysctl", SYSCTL, &body, why, &verify))
 }
 
 fn tmpfiles(plan: &Plan) -> Option<Step> {
@@ -276,14 +235,7 @@ fn tmpfiles(plan: &Plan) -> Option<Step> {
     let body = with_kept(plan, TMPFILES, body)?;
     let why = "makes settings below /sys last over a reboot";
     let verify = format!("systemd-tmpfiles --create {TMPFILES}");
-    Some(file(
-        "tmpfiles",
-        TMPFILES,
-        &body,
-        why,
-        &verify,
-        Needs::Nothing,
-    ))
+    Some(file("tmpfiles", TMPFILES, &body, why, &verify))
 }
 
 /// limits.conf(5) counts in units of 1024 bytes.
@@ -303,7 +255,7 @@ fn limits(plan: &Plan) -> Option<Step> {
     let user = plan.limits.first().map_or("USER", |first| &first.user);
     let why = "lets the users lock as much as their segments need";
     let verify = format!("su {user} -s /bin/sh -c 'ulimit -l'");
-    Some(file("limits", LIMITS, &body, why, &verify, Needs::Login))
+    Some(file("limits", LIMITS, &body, why, &verify).needing(Needs::Login))
 }
 
 /// Options of a mount as mount(8) has them.
@@ -332,51 +284,36 @@ fn mount_steps(mount: &Mount) -> [Step; 2] {
     const CLOSED: u32 = 0o755;
     let name = path_name(&mount.path);
     let verify = format!("findmnt {}", mount.path.display());
-    let why = format!(
-        "files on pages of {} for programs that ask for a path",
-        mount.page
-    );
-    let folder = Step {
-        id: format!("folder-{name}"),
-        what: What::Folder {
-            mode: CLOSED,
-            owner: None,
-        },
-        path: mount.path.clone(),
-        why: format!(
-            "the mount point of a hugetlbfs with pages of {}",
-            mount.page
-        ),
-        verify: verify.clone(),
-        needs: Needs::Nothing,
+    let (page, path) = (mount.page, &mount.path);
+    let folder = What::Folder {
+        mode: CLOSED,
+        owner: None,
     };
-    let mounted = Step {
-        id: format!("mount-{name}"),
-        what: What::Mount {
-            options: options(mount),
-        },
-        path: mount.path.clone(),
-        why,
-        verify,
-        needs: Needs::Nothing,
+    let mounted = What::Mount {
+        options: options(mount),
     };
-    [folder, mounted]
+    let why_folder = format!("the mount point of a hugetlbfs with pages of {page}");
+    let why = format!("files on pages of {page} for programs that ask for a path");
+    [
+        Step::new(format!("folder-{name}"), folder, path, why_folder, &verify),
+        Step::new(format!("mount-{name}"), mounted, path, why, &verify),
+    ]
 }
 
 /// A block for each mount, so that a later plan replaces its own and no other's.
 fn fstab(mount: &Mount) -> Step {
     // nofail: a host without the pages still starts.
     let (path, options) = (mount.path.display(), options(mount));
-    Step {
-        id: format!("fstab-{}", path_name(&mount.path)),
-        what: What::Block {
-            text: format!("hugetlbfs {path} hugetlbfs {options},nofail 0 0\n"),
-        },
-        path: PathBuf::from(FSTAB),
-        why: "mounts the hugetlbfs again after a reboot".to_owned(),
-        verify: "findmnt --verify --fstab".to_owned(),
-        needs: Needs::Nothing,
-    }
+    let id = format!("fstab-{}", path_name(&mount.path));
+    let text = format!("hugetlbfs {path} hugetlbfs {options},nofail 0 0\n");
+    let why = "mounts the hugetlbfs again after a reboot";
+    Step::new(
+        id,
+        What::Block { text },
+        FSTAB,
+        why,
+        "findmnt --verify --fstab",
+    )
 }
 
 /// What the kernel's command line needs for the sizes of [`super::Boot`], one text a size, node by
@@ -384,7 +321,7 @@ fn fstab(mount: &Mount) -> Step {
 pub fn boot_arguments(plan: &Plan) -> Vec<String> {
     let sizes = plan.boot.iter().flat_map(|boot| &boot.pages);
     let arguments = sizes.map(|size| {
-        let pools = plan.pools.iter().filter(|p| p.page == *size);
+        let pools = plan.of_size(*size);
         let by_node: Vec<String> = pools
             .filter_map(|p| Some(format!("{}:{}", p.node?, p.lasting())))
             .collect();
@@ -409,16 +346,12 @@ fn grub(plan: &Plan) -> Option<Step> {
         }
     }
     let body = with_kept(plan, GRUB, body)?;
-    let sizes = boot.iter().flat_map(|boot| &boot.pages);
-    let sizes: Vec<String> = sizes.map(PageSize::to_string).collect();
-    let why = format!(
-        "pages of {} are for certain only before memory is fragmented",
-        sizes.join(", ")
-    );
+    let sizes = list(boot.iter().flat_map(|boot| &boot.pages));
+    let why = format!("pages of {sizes} are for certain only before memory is fragmented");
     let needs = Needs::Reboot {
         first: "update-grub".to_owned(),
     };
-    Some(file("grub", GRUB, &body, &why, "cat /proc/cmdline", needs))
+    Some(file("grub", GRUB, &body, &why, "cat /proc/cmdline").needing(needs))
 }
 
 fn units(plan: &Plan) -> impl Iterator<Item = Step> + '_ {
@@ -439,6 +372,6 @@ fn units(plan: &Plan) -> impl Iterator<Item = Step> + '_ {
         let verify = format!("systemctl cat '{}'", unit.unit);
         let id = format!("unit-{}", unit.unit);
         let needs = Needs::Restart(vec![unit.unit.clone()]);
-        file(&id, &path, &body, &unit.why, &verify, needs)
+        file(&id, &path, &body, &unit.why, &verify).needing(needs)
     })
 }

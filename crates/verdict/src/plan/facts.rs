@@ -6,7 +6,7 @@ use hugeleaf_host::demand::{Demand, Service};
 use hugeleaf_host::{Host, Identity};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
 
-use super::arithmetic::{add, all_pages_text};
+use super::arithmetic::{all_pages_text, sum_pages};
 use super::model::*;
 use super::room::Margin;
 
@@ -51,12 +51,6 @@ pub struct Wishes {
     pub environment: Vec<String>,
 }
 
-/// Text of others' making on one line: names of programs and files may hold anything.
-pub(super) fn clean(text: &str) -> String {
-    let safe = |c: char| if c.is_control() { '?' } else { c };
-    text.chars().map(safe).collect()
-}
-
 /// Pages of each size that a service already has, those promised to it included.
 pub(super) fn held(service: &Service, size: PageSize) -> Bytes {
     service.demands.iter().map(|d| held_of(d, size)).sum()
@@ -90,10 +84,8 @@ pub(super) fn unit_entry<'a>(plan: &'a mut Plan, unit: &str, service: &str) -> &
 
 /// What a service lacks, in words: `1200 pages of 2M`.
 pub(super) fn lacks(service: &ForService) -> Option<String> {
-    let mut missing = Vec::new();
-    for pages in service.demands.iter().flat_map(|d| &d.missing) {
-        add(&mut missing, *pages);
-    }
+    let missing = service.demands.iter().flat_map(|d| &d.missing);
+    let missing = sum_pages(missing.copied());
     (!missing.is_empty()).then(|| all_pages_text(&missing))
 }
 

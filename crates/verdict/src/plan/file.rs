@@ -4,10 +4,11 @@
 use std::fmt;
 use std::ops::Range;
 
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
 use super::model::Plan;
-use super::sense::{At, Nonsense, sense};
+use super::read::check;
+use super::sense::{Nonsense, sense};
 
 /// Why a text is no plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +37,13 @@ impl std::error::Error for PlanError {}
 /// # Errors
 /// [`PlanError`] with the place in the text.
 pub fn parse(text: &str) -> Result<Plan, PlanError> {
-    let plan: Plan = toml::from_str(text).map_err(|e| at(text, e.span(), one_line(e.message())))?;
+    let read = |e: toml::de::Error| at(text, e.span(), one_line(e.message()));
+    let table = DeTable::parse(text).map_err(read)?;
+    let values = table.get_ref().iter();
+    for (key, value) in values {
+        check(key.get_ref(), value).map_err(|(span, what)| at(text, Some(span), what))?;
+    }
+    let plan: Plan = toml::from_str(text).map_err(read)?;
     match sense(&plan).into_iter().next() {
         None => Ok(plan),
         Some(Nonsense { at: path, what }) => Err(at(text, span(text, &path), what)),
@@ -67,30 +74,21 @@ fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
 }
 
 /// Where a value stands in a text; of one that is not there, the last that is on the way to it.
-fn span(text: &str, path: &[At]) -> Option<Range<usize>> {
+fn span(text: &str, path: &str) -> Option<Range<usize>> {
     let root = DeTable::parse(text).ok()?;
-    let mut at = 0..0;
-    let mut steps = path.iter();
-    let Some(At::Key(first)) = steps.next() else {
-        return Some(at);
+    let mut keys = path.split('.');
+    let Some(mut value) = root.get_ref().get(keys.next()?) else {
+        return Some(0..0);
     };
-    let Some(mut value) = root.get_ref().get(*first) else {
-        return Some(at);
-    };
-    loop {
-        at = value.span();
-        let next = match steps.next() {
-            Some(At::Key(key)) => value.get_ref().get(*key),
-            Some(At::Index(index)) => nth(value.get_ref(), *index),
-            None => None,
+    for key in keys {
+        let next = match key.parse::<usize>() {
+            Ok(index) => value.get_ref().get(index),
+            Err(_) => value.get_ref().get(key),
         };
         match next {
             Some(next) => value = next,
-            None => return Some(at),
+            None => break,
         }
     }
-}
-
-fn nth<'a, 'i>(value: &'a DeValue<'i>, index: usize) -> Option<&'a toml::Spanned<DeValue<'i>>> {
-    value.get(index)
+    Some(value.span())
 }

@@ -43,7 +43,7 @@ pub fn keep(plan: &mut Plan, read: impl Fn(&Path) -> Option<String>) -> Result<(
             continue;
         }
         if let Some(line) = kept.iter().find(|line| !is_line(&path, line)) {
-            let (path, line) = (path.display(), super::facts::clean(line));
+            let (path, line) = (path.display(), crate::clean(line));
             return Err(Refusal::new(
                 format!("{path}: '{line}' is no line of a plan, and the file is hugeleaf's"),
                 format!("move that line to a file of your own: $EDITOR {path}"),

@@ -4,15 +4,16 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::demand::{Place, Service, ServiceKind};
-use hugeleaf_host::{Fact, Host, Thp, ThpOrder};
-use hugeleaf_units::{Bytes, PageSize};
+use hugeleaf_host::{Host, Limited, Thp, ThpOrder, ThpUse, thp_file, thp_is_on};
+use hugeleaf_units::Bytes;
 
 use super::model::{ForService, Knob, Plan};
 use crate::ends::ends;
-use crate::findings::{thp_file, thp_size_file};
+use crate::list;
 
 const SHMMAX: &str = "/proc/sys/kernel/shmmax";
 const SHMALL: &str = "/proc/sys/kernel/shmall";
+const SCAN_SLEEP: &str = "khugepaged/scan_sleep_millisecs";
 
 /// What a knob that a plan may set has now; nothing of one that the model does not know.
 pub(super) fn knob_now(host: &Host, path: &Path) -> Option<String> {
@@ -26,35 +27,28 @@ pub(super) fn knob_now(host: &Host, path: &Path) -> Option<String> {
         return limit;
     }
     let thp = host.thp.known()?;
-    let scan_sleep = thp_file("khugepaged/scan_sleep_millisecs");
-    let top = [
-        (thp_file("enabled"), &thp.enabled),
-        (thp_file("shmem_enabled"), &thp.shmem_enabled),
-    ];
-    if path == scan_sleep {
+    if path == thp_file(SCAN_SLEEP) {
         return Some(thp.khugepaged.scan_sleep_millis.get()?.to_string());
     }
-    if let Some((_, fact)) = top.iter().find(|(file, _)| file == path) {
-        return fact.known().cloned();
-    }
-    thp.orders.iter().find_map(|order| {
-        let own = [("enabled", &order.anon), ("shmem_enabled", &order.shmem)];
-        let found = own
-            .iter()
-            .find(|(name, _)| thp_size_file(order.size, name) == path);
-        found.and_then(|(_, fact)| fact.known().cloned())
+    [ThpUse::Private, ThpUse::Shared].iter().find_map(|of| {
+        let mut orders = thp.orders.iter();
+        let fact = match path == of.file() {
+            true => thp.top(*of),
+            false => orders.find(|order| path == order.file(*of))?.own(*of),
+        };
+        fact.known().cloned()
     })
 }
 
 /// All settings of THP that a service gains from.
 pub(super) fn thp_knobs(host: &Host, plan: &Plan) -> Vec<Knob> {
-    let Fact::Known(thp) = &host.thp else {
+    let Some(thp) = host.thp.known() else {
         return Vec::new();
     };
     let services = plan.services.as_slice();
     let mut knobs = Vec::new();
-    knobs.extend(shmem(host, thp, services));
-    knobs.extend(anon(host, thp, services));
+    knobs.extend(shmem(host, services));
+    knobs.extend(anon(host, services));
     knobs.extend(stacks(host, thp, plan));
     knobs.extend(pace(host, thp, services));
     let for_ends = ends_of_mappings(host, services);
@@ -64,33 +58,9 @@ pub(super) fn thp_knobs(host: &Host, plan: &Plan) -> Vec<Knob> {
     knobs
 }
 
-fn full_size<'a>(host: &Host, thp: &'a Thp) -> Option<&'a ThpOrder> {
-    let pmd = host.pmd_page.get()?;
-    thp.orders.iter().find(|order| order.size == pmd)
-}
-
-fn is_off(setting: Option<&str>) -> bool {
-    matches!(setting, Some("never" | "deny"))
-}
-
-/// The knob in force of a full huge page and what it says: its own, or the one above it.
-fn in_force<'a>(
-    order: Option<&'a ThpOrder>,
-    own: impl Fn(&'a ThpOrder) -> &'a Fact<String>,
-    name: &str,
-    top: &'a Fact<String>,
-) -> Option<(String, &'a str)> {
-    match order.map(|order| (order.size, own(order).known())) {
-        Some((size, Some(word))) if word != "inherit" => {
-            Some((thp_size_file(size, name), word.as_str()))
-        }
-        _ => Some((thp_file(name), top.known()?.as_str())),
-    }
-}
-
 /// Shared memory that the pool does not hold can be promoted only where this was on when it was
 /// mapped: only then does the kernel align it.
-fn shmem(host: &Host, thp: &Thp, services: &[ForService]) -> Option<Knob> {
+fn shmem(host: &Host, services: &[ForService]) -> Option<Knob> {
     let is_shared = |kind| {
         use ServiceKind::{Container, Other, PostgreSql, SysV};
         matches!(kind, PostgreSql | SysV | Container | Other)
@@ -102,29 +72,21 @@ fn shmem(host: &Host, thp: &Thp, services: &[ForService]) -> Option<Knob> {
         };
         is_shared(service.kind) && service.demands.iter().any(left)
     };
-    let gain: Vec<String> = services
-        .iter()
-        .filter(on_base)
-        .map(|s| s.name.clone())
-        .collect();
-    let order = full_size(host, thp);
-    let (path, was) = in_force(order, |o| &o.shmem, "shmem_enabled", &thp.shmem_enabled)?;
-    if gain.is_empty() || !is_off(Some(was)) {
-        return None;
-    }
+    let gain: Vec<&ForService> = services.iter().filter(on_base).collect();
+    let (path, was) = off(host, ThpUse::Shared).filter(|_| !gain.is_empty())?;
     Some(Knob {
         path: PathBuf::from(path),
-        was: Some(was.to_owned()),
+        was: Some(was),
         now: "advise".to_owned(),
         why: format!(
             "shared memory of {} that the pool cannot hold is then aligned, and `hugeleaf promote` \
              can move it to large pages",
-            gain.join(", ")
+            names(&gain)
         ),
         risk: "programs that ask for huge pages in shared memory get them, and may hold more \
                memory than they touch"
             .to_owned(),
-        restart: running(&gain, services),
+        restart: running(&gain),
     })
 }
 
@@ -135,37 +97,37 @@ fn on_thp(services: &[ForService]) -> Vec<&ForService> {
 }
 
 /// Those of them that run now: what starts later finds the setting.
-fn running(names: &[String], services: &[ForService]) -> Vec<String> {
-    let running = services
-        .iter()
-        .filter(|s| s.runs && names.contains(&s.name));
-    let known_as = |s: &ForService| s.unit.clone().unwrap_or_else(|| s.name.clone());
-    running.map(known_as).collect()
+fn running(services: &[&ForService]) -> Vec<String> {
+    let running = services.iter().filter(|s| s.runs);
+    running.map(|s| s.known_as().to_owned()).collect()
 }
 
-fn names(services: &[&ForService]) -> Vec<String> {
-    services.iter().map(|s| s.name.clone()).collect()
+fn names(services: &[&ForService]) -> String {
+    list(services.iter().map(|s| &s.name))
 }
 
-fn anon(host: &Host, thp: &Thp, services: &[ForService]) -> Option<Knob> {
+/// The knob in force of a full huge page, where it is off, and what it says.
+fn off(host: &Host, of: ThpUse) -> Option<(String, String)> {
+    let (path, word) = host.thp_setting(of);
+    let word = word.filter(|word| !thp_is_on(Some(word)))?;
+    Some((path, word.to_owned()))
+}
+
+fn anon(host: &Host, services: &[ForService]) -> Option<Knob> {
     let gain = on_thp(services);
-    let order = full_size(host, thp);
-    let (path, was) = in_force(order, |o| &o.anon, "enabled", &thp.enabled)?;
-    if gain.is_empty() || !is_off(Some(was)) {
-        return None;
-    }
+    let (path, was) = off(host, ThpUse::Private).filter(|_| !gain.is_empty())?;
     Some(Knob {
         path: PathBuf::from(path),
-        was: Some(was.to_owned()),
+        was: Some(was),
         now: "madvise".to_owned(),
         why: format!(
             "private memory of {} can be on huge pages where the program or `hugeleaf run` asks",
-            names(&gain).join(", ")
+            names(&gain)
         ),
         risk: "other programs that ask with madvise get huge pages too, and may hold more memory \
                than they touch"
             .to_owned(),
-        restart: running(&names(&gain), services),
+        restart: running(&gain),
     })
 }
 
@@ -188,12 +150,12 @@ fn stacks(host: &Host, thp: &Thp, plan: &Plan) -> Option<Knob> {
         return None;
     }
     Some(Knob {
-        path: PathBuf::from(thp_size_file(order.size, "enabled")),
+        path: PathBuf::from(order.file(ThpUse::Private)),
         was: Some(was.clone()),
         now: "madvise".to_owned(),
         why: format!(
             "stacks of {} can be on pages of {} with `hugeleaf run --stack {}`",
-            names(&gain).join(", "),
+            names(&gain),
             order.size,
             order.size
         ),
@@ -202,7 +164,7 @@ fn stacks(host: &Host, thp: &Thp, plan: &Plan) -> Option<Knob> {
              fit: a little more memory for sparse ones",
             order.size
         ),
-        restart: running(&names(&gain), services),
+        restart: running(&gain),
     })
 }
 
@@ -223,13 +185,13 @@ fn ends_of_mappings(host: &Host, services: &[ForService]) -> Option<Knob> {
         why: format!(
             "up to {pmd} at each end of a mapping of {} cannot be on {pmd} pages; pages of {size} \
              serve them, which this processor translates as one",
-            names(&gain).join(", ")
+            names(&gain)
         ),
         risk: format!(
             "programs for which THP is on get pages of {size} where no full huge page fits, and may \
              hold more memory than they touch"
         ),
-        restart: running(&names(&gain), services),
+        restart: running(&gain),
     })
 }
 
@@ -259,12 +221,12 @@ fn pace(host: &Host, thp: &Thp, services: &[ForService]) -> Option<Knob> {
     }
     let hours = seconds / TOO_LONG_SECONDS;
     Some(Knob {
-        path: PathBuf::from(thp_file("khugepaged/scan_sleep_millisecs")),
+        path: PathBuf::from(thp_file(SCAN_SLEEP)),
         was: Some(sleep.to_string()),
         now: PACE_MILLIS.to_string(),
         why: format!(
             "khugepaged needs {hours:.0} hours for {wanted} of {} at {round} every {} s",
-            names(&gain).join(", "),
+            names(&gain),
             sleep / 1000
         ),
         risk: format!(
@@ -283,9 +245,7 @@ pub(super) fn shm_knobs(host: &Host, services: &[Service]) -> Vec<Knob> {
         sysv.flat_map(|s| &s.demands).flat_map(|d| &d.pieces)
     };
     let largest = pieces().map(|p| p.bytes).max().unwrap_or_default();
-    let together: Bytes = pieces()
-        .map(|p| Bytes(p.bytes.get().saturating_mul(p.count)))
-        .sum();
+    let together: Bytes = pieces().map(|p| p.bytes * p.count).sum();
     let knob = |path: &str, was: String, now: String, what: &str| Knob {
         path: PathBuf::from(path),
         was: Some(was),
@@ -312,31 +272,16 @@ pub(super) fn shm_knobs(host: &Host, services: &[Service]) -> Vec<Knob> {
     knobs
 }
 
-/// How cgroups call a page size in the names of their files: `2MB`.
-pub(super) fn cgroup_size(size: PageSize) -> String {
-    format!("{size}B")
-}
-
-/// The two files of a cgroup that limit pages of a size: on faults, and on reservations.
-fn limit_files(version: u8, folder: &str, size: PageSize) -> [String; 2] {
-    let size = cgroup_size(size);
-    let ends = match version {
-        1 => ["limit_in_bytes", "rsvd.limit_in_bytes"],
-        _ => ["max", "rsvd.max"],
-    };
-    ends.map(|end| format!("{folder}/hugetlb.{size}.{end}"))
-}
+const LIMITED: [Limited; 2] = [Limited::Faults, Limited::Reservations];
 
 /// What a cgroup's limit is now; the outer nothing where the path is none.
 fn limit_now(host: &Host, path: &str) -> Option<Option<String>> {
-    let groups = host.cgroups.known()?;
-    groups.iter().find_map(|group| {
+    host.cgroups.entries().iter().find_map(|group| {
         group.hugetlb.iter().find_map(|limit| {
-            let files = limit_files(group.version, &group.folder, limit.size);
-            let at = files.iter().position(|file| file == path)?;
-            let fact = [&limit.fault_limit, &limit.reservation_limit][at];
+            let mut both = LIMITED.into_iter();
+            let of = both.find(|of| group.limit_file(limit.size, *of) == path)?;
             let text = |most: Option<Bytes>| most.map_or("max".to_owned(), |b| b.get().to_string());
-            Some(fact.get().map(text))
+            Some(limit.limit(of).get().map(text))
         })
     })
 }
@@ -346,31 +291,18 @@ pub(super) fn cgroup_knobs(host: &Host, service: &Service, planned: &ForService)
     let Some(path) = &service.cgroup else {
         return Vec::new();
     };
-    let groups = host.cgroups.known().map(Vec::as_slice).unwrap_or_default();
-    let above = groups.iter().filter(|g| {
-        let inside = path.strip_prefix(g.path.trim_end_matches('/'));
-        inside.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    });
+    let groups = host.cgroups.entries().iter();
     let mut knobs = Vec::new();
-    for group in above {
+    for group in groups.filter(|group| group.holds(path)) {
         for limit in &group.hugetlb {
-            let needed: Bytes = planned
-                .demands
-                .iter()
-                .flat_map(|d| &d.pages)
-                .filter(|p| p.page == limit.size)
-                .map(|p| p.bytes())
-                .sum();
-            let files = limit_files(group.version, &group.folder, limit.size);
-            for (file, fact) in files
-                .into_iter()
-                .zip([&limit.fault_limit, &limit.reservation_limit])
-            {
-                let Some(most) = fact.get().flatten().filter(|most| *most < needed) else {
+            let needed = planned.pages_of(limit.size).of(limit.size);
+            for of in LIMITED {
+                let most = limit.limit(of).get().flatten();
+                let Some(most) = most.filter(|most| *most < needed) else {
                     continue;
                 };
                 knobs.push(Knob {
-                    path: PathBuf::from(file),
+                    path: group.limit_file(limit.size, of).into(),
                     was: Some(most.get().to_string()),
                     now: needed.get().to_string(),
                     why: format!(

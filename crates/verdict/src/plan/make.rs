@@ -7,13 +7,15 @@ use hugeleaf_host::{Fact, Host};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use super::arithmetic::{Takes, add, bytes_of, pages_of_all};
-use super::facts::{Facts, Wishes, clean, held_of, unit_entry};
-use super::kinds::SCHEMA;
-use super::model::{BasePages, Boot, ForDemand, ForHost, ForService, PagesOf, Plan};
-use super::pools::pools;
-use super::promise::{self, listed, promised, standing};
-use super::room::{Ledger, Margin, nodes_now, pools_now, sizes, used};
+use super::facts::{Facts, Wishes, held_of, unit_entry};
+use super::layout::{NodeNow, Wanted, by_node};
+use super::model::{
+    BasePages, Boot, ForDemand, ForHost, ForPool, ForService, PagesOf, Plan, SCHEMA,
+};
+use super::promise::{self, listed, standing};
+use super::room::{Book, Ledger, Margin, pools_now, sizes, used};
 use super::{Refusal, knobs, notes, rights, ways};
+use crate::{clean, free_name, list};
 
 /// Makes a plan for these services; the first are served first.
 ///
@@ -25,24 +27,25 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
     possible_sizes(services, wishes, &had)?;
     let (total, used) = used(host)?;
     let margin = wishes.margin.map_or(Margin::usual(total), |m| m.of(total));
+    let configured = configured(facts);
+    let books = pools_now(host)?.into_iter().map(|(size, now)| {
+        let book = Book {
+            now,
+            nodes: by_node(host, size).into_iter().map(NodeNow::of).collect(),
+            configured: configured.get(&size).copied().unwrap_or_default(),
+            ..Book::default()
+        };
+        (size, book)
+    });
     let mut ledger = Ledger {
         total,
         used,
         margin,
         moves: Bytes::ZERO,
-        now: pools_now(host)?,
-        nodes: nodes_now(host),
-        others: BTreeMap::new(),
-        promised: BTreeMap::new(),
-        configured: configured(facts),
-        planned: BTreeMap::new(),
-        bound: BTreeMap::new(),
-        held: BTreeMap::new(),
+        sizes: books.collect(),
         forced: wishes.force.is_some(),
     };
-    let in_force = facts.in_force.iter();
-    let in_force = in_force.filter_map(|one| Some((one.id, one.plan.as_ref().ok()?)));
-    let standing = standing(promised(in_force), services, facts.found);
+    let standing = standing(facts, services);
     promise::enter(&mut ledger, services, &standing, facts.in_force);
     let chooser = Chooser::new(host, &had, wishes);
     let taken = standing
@@ -52,34 +55,43 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
         .into_iter()
         .map(|(name, service)| self::service(&mut ledger, &chooser, name, service))
         .collect();
-    let mut plan = Plan {
-        schema: SCHEMA,
-        made: facts.made.map(str::to_owned),
-        force: wishes.force.as_deref().map(clean),
-        notes: Vec::new(),
-        host: for_host(facts, total, had),
-        base: BasePages {
-            used,
-            moves: ledger.moves,
-            other_pools: other_pools(&ledger),
-            margin,
-        },
-        services: planned,
-        pools: Vec::new(),
-        knobs: Vec::new(),
-        limits: Vec::new(),
-        group: None,
-        mounts: wishes.mounts.clone(),
-        units: Vec::new(),
-        boot: None,
-        promises: listed(&standing, facts.in_force),
-        kept: Vec::new(),
-    };
+    let mut plan = bare(facts, total, ledger.used, margin);
+    plan.base.moves = ledger.moves;
+    plan.base.other_pools = other_pools(&ledger);
+    plan.force = wishes.force.as_deref().map(clean);
+    plan.services = planned;
+    plan.mounts.clone_from(&wishes.mounts);
+    plan.promises = listed(&standing, facts.in_force);
     plan.pools = pools(host, &ledger, &plan);
     plan.boot = boot(facts, &plan);
     settings(&mut plan, facts, services, wishes);
     plan.notes = notes::notes(&plan, facts, services, &ledger, wishes);
     Ok(plan)
+}
+
+/// The pools that services of the plan take from, node by node.
+fn pools(host: &Host, ledger: &Ledger, plan: &Plan) -> Vec<ForPool> {
+    let mut found = Vec::new();
+    for (size, book) in ledger
+        .sizes
+        .iter()
+        .rev()
+        .filter(|(_, book)| book.planned > 0)
+    {
+        let takes = |s: &&ForService| s.pages().any(|p| p.page == *size);
+        let whom = plan.services.iter().filter(takes);
+        let wanted = Wanted {
+            size: *size,
+            others: book.others,
+            promised: book.promised,
+            whom: whom.map(|s| s.name.clone()).collect(),
+            wants: book.wants(),
+            configured: book.configured,
+            may_shrink: false,
+        };
+        found.extend(wanted.layout(host));
+    }
+    found
 }
 
 /// Whether this kernel has the sizes that were named and those that services insist on.
@@ -102,8 +114,7 @@ fn wrong_size(service: &Service, had: &[PageSize]) -> Option<Refusal> {
     let sizes = service.demands.iter().filter(|d| d.place == Place::Pool);
     let mut sizes = sizes.filter_map(|d| d.page);
     let size = sizes.find(|size| is_asked && !had.contains(size))?;
-    let names: Vec<String> = had.iter().map(ToString::to_string).collect();
-    let (name, names) = (clean(&service.name), names.join(", "));
+    let (name, names) = (clean(&service.name), list(had));
     let of = service.configured_by.as_ref();
     let of = of.map_or(String::new(), |path| {
         format!(" of {}", clean(&path.to_string_lossy()))
@@ -158,38 +169,60 @@ fn named<'s>(services: &'s [Service], others: &[&str]) -> Vec<(String, &'s Servi
             name if name.is_empty() => "service".to_owned(),
             name => name,
         };
-        let taken =
-            |name: &str| others.contains(&name) || found.iter().any(|(other, _)| other == name);
-        let free = (2..).map(|n| format!("{name}-{n}")).find(|n| !taken(n));
-        let own = match taken(&name) {
-            true => free.unwrap_or_else(|| name.clone()),
-            false => name,
-        };
+        let own = free_name(&name, |name| {
+            others.contains(&name) || found.iter().any(|(other, _)| other == name)
+        });
         found.push((own, service));
     }
     found
 }
 
-pub(super) fn for_host(facts: &Facts<'_>, total: Bytes, pages: Vec<PageSize>) -> ForHost {
-    let known = |fact: &Fact<String>| fact.known().map(|text| clean(text));
-    ForHost {
+/// A plan for the host, with nothing in it yet.
+pub(super) fn bare(facts: &Facts<'_>, memory: Bytes, used: Bytes, margin: Bytes) -> Plan {
+    let known = |fact: &Fact<String>| fact.text().map(clean);
+    let host = ForHost {
         name: known(&facts.identity.name),
         id: known(&facts.identity.id),
         kernel: known(&facts.host.kernel),
         arch: known(&facts.host.arch),
-        memory: total,
+        memory,
         base_page: facts.host.base_page,
         default_page: facts.host.memory.default_hugetlb_page.get(),
-        pages,
+        pages: sizes(facts.host),
         nodes: facts.host.nodes.clone(),
+    };
+    let base = BasePages {
+        used,
+        moves: Bytes::ZERO,
+        other_pools: Bytes::ZERO,
+        margin,
+    };
+    Plan {
+        schema: SCHEMA,
+        made: facts.made.map(str::to_owned),
+        force: None,
+        notes: Vec::new(),
+        host,
+        base,
+        services: Vec::new(),
+        pools: Vec::new(),
+        knobs: Vec::new(),
+        limits: Vec::new(),
+        group: None,
+        mounts: Vec::new(),
+        units: Vec::new(),
+        boot: None,
+        promises: Vec::new(),
+        kept: Vec::new(),
     }
 }
 
 /// What is in pools of sizes that nothing was planned for.
 fn other_pools(ledger: &Ledger) -> Bytes {
-    let is_planned = |size| ledger.planned.get(size).is_some_and(|n| *n > 0);
-    let others = ledger.now.iter().filter(|(size, _)| !is_planned(size));
-    others.map(|(size, now)| Pages(now.total).of(*size)).sum()
+    let others = ledger.sizes.iter().filter(|(_, book)| book.planned == 0);
+    others
+        .map(|(size, book)| Pages(book.now.total).of(*size))
+        .sum()
 }
 
 /// Pages of each size that files which are not ours ask for at boot. Of the kernel's command line
@@ -199,13 +232,13 @@ fn configured(facts: &Facts<'_>) -> BTreeMap<PageSize, u64> {
     const OURS: &str = "/60-hugeleaf.conf";
     let host = facts.host;
     let default = host.memory.default_hugetlb_page.get();
-    let boot = host.limits.boot.known().map_or("", String::as_str);
+    let boot = host.limits.boot.text().unwrap_or_default();
     let is_ours = |size: &PageSize| facts.grub_text.contains(&format!("hugepagesz={size} "));
     let mut found: BTreeMap<PageSize, u64> = crate::findings::boot_pools(boot, default)
         .into_iter()
         .filter(|(size, _)| !is_ours(size))
         .collect();
-    for setting in host.limits.sysctl.known().into_iter().flatten() {
+    for setting in host.limits.sysctl.entries() {
         let is_pool = setting.key == "vm.nr_hugepages" && !setting.path.ends_with(OURS);
         if let (true, Some(size), Ok(pages)) = (is_pool, default, setting.value.parse()) {
             found.insert(size, pages);
@@ -351,17 +384,10 @@ fn cut_by_pages(
         }
     };
     for all in pages_of_all(&planned.pieces, &takes) {
-        let one = PagesOf {
-            page: all.page,
-            pages: Pages(1),
-        };
+        let one = PagesOf::new(all.page, Pages(1));
         let got = ledger.take_most(one, node, all.pages.get());
-        let of = |pages| PagesOf {
-            page: all.page,
-            pages: Pages(pages),
-        };
-        add(&mut planned.pages, of(got));
-        add(&mut planned.missing, of(all.pages.get() - got));
+        add(&mut planned.pages, one.times(got));
+        add(&mut planned.missing, one.times(all.pages.get() - got));
     }
 }
 
@@ -375,9 +401,8 @@ fn cut_by_pieces(
         // One size a mapping: these take no mix.
         for one in takes.pages(piece.bytes) {
             let got = ledger.take_most(one, node, piece.count);
-            let times = |n| super::arithmetic::times(one, n);
-            add(&mut planned.pages, times(got));
-            add(&mut planned.missing, times(piece.count - got));
+            add(&mut planned.pages, one.times(got));
+            add(&mut planned.missing, one.times(piece.count - got));
         }
     }
 }
@@ -386,12 +411,11 @@ fn cut_by_pieces(
 /// at boot.
 pub(super) fn boot(facts: &Facts<'_>, plan: &Plan) -> Option<Boot> {
     let host = facts.host;
-    let asked = host.limits.boot.known().map_or("", String::as_str);
+    let asked = host.limits.boot.text().unwrap_or_default();
     let default = host.memory.default_hugetlb_page.get();
     let asked = crate::findings::boot_pools(asked, default);
     let wants = |size: &PageSize| {
-        let of_size = || plan.pools.iter().filter(|p| p.page == *size);
-        let pages: u64 = of_size().map(|p| p.lasting().get()).sum();
+        let pages: u64 = plan.of_size(*size).map(|p| p.lasting().get()).sum();
         let at_boot = asked.iter().rev().find(|(s, _)| s == size);
         let is_ours = facts.grub_text.contains(&format!("hugepagesz={size} "));
         let lasts = at_boot.is_some_and(|(_, had)| *had == pages) && !is_ours;
@@ -413,13 +437,7 @@ fn is_gigantic(host: &Host, size: PageSize) -> bool {
     let largest = match orders {
         Some(orders) if orders > 0 => {
             let shift = u32::try_from(orders - 1).unwrap_or(u32::MAX);
-            Bytes(
-                host.base_page
-                    .bytes()
-                    .get()
-                    .checked_shl(shift)
-                    .unwrap_or(u64::MAX),
-            )
+            host.base_page.bytes() * 1_u64.checked_shl(shift).unwrap_or(u64::MAX)
         }
         _ => host
             .pmd_page

@@ -10,24 +10,23 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::kinds::{kind_name, place_name};
 use super::read;
+
+/// The version of plan files that this program writes and reads.
+pub const SCHEMA: u64 = 1;
 
 /// What a host should come to, for whom, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// [`SCHEMA`](super::SCHEMA).
-    #[serde(deserialize_with = "read::schema")]
+    /// [`SCHEMA`].
     pub schema: u64,
     /// When it was made, as in `2026-11-21T17:20:00Z`.
-    #[serde(default, deserialize_with = "read::some_text")]
     pub made: Option<String>,
     /// Why less is left for base pages than the margin asks for: the reason that somebody gave.
-    #[serde(default, deserialize_with = "read::some_text")]
     pub force: Option<String>,
     /// What the person should know or do; no step follows from these.
-    #[serde(default, deserialize_with = "read::texts")]
+    #[serde(default)]
     pub notes: Vec<String>,
     /// The host that it is for.
     pub host: ForHost,
@@ -46,7 +45,6 @@ pub struct Plan {
     #[serde(default, rename = "limit")]
     pub limits: Vec<Limit>,
     /// The group that may use SysV segments on reserved pages.
-    #[serde(default)]
     pub group: Option<Group>,
     /// Mounts of hugetlbfs.
     #[serde(default, rename = "mount")]
@@ -55,7 +53,6 @@ pub struct Plan {
     #[serde(default, rename = "unit")]
     pub units: Vec<Unit>,
     /// Pages that are reserved on the kernel's command line.
-    #[serde(default)]
     pub boot: Option<Boot>,
     /// What plans that were in force when this one was made promise to services which are not in it.
     #[serde(default, rename = "promise")]
@@ -70,31 +67,24 @@ pub struct Plan {
 #[serde(deny_unknown_fields)]
 pub struct ForHost {
     /// Its name.
-    #[serde(default, deserialize_with = "read::some_text")]
     pub name: Option<String>,
     /// A hash of its machine id; where it has none the other fields have to distinguish it.
-    #[serde(default, deserialize_with = "read::some_text")]
     pub id: Option<String>,
     /// Release of the kernel.
-    #[serde(default, deserialize_with = "read::some_text")]
     pub kernel: Option<String>,
     /// Architecture.
-    #[serde(default, deserialize_with = "read::some_text")]
     pub arch: Option<String>,
     /// All memory.
-    #[serde(rename = "memory_bytes", deserialize_with = "read::bytes")]
+    #[serde(rename = "memory_bytes")]
     pub memory: Bytes,
     /// The smallest page.
-    #[serde(deserialize_with = "read::size")]
-    #[serde(skip_serializing)]
+    #[serde(deserialize_with = "read::size", skip_serializing)]
     pub base_page: PageSize,
     /// What a program gets that asks for a reserved page without naming a size.
-    #[serde(default, deserialize_with = "read::some_size")]
-    #[serde(skip_serializing)]
+    #[serde(default, deserialize_with = "read::some_size", skip_serializing)]
     pub default_page: Option<PageSize>,
     /// The sizes that can be reserved.
-    #[serde(deserialize_with = "read::sizes")]
-    #[serde(skip_serializing)]
+    #[serde(deserialize_with = "read::sizes", skip_serializing)]
     pub pages: Vec<PageSize>,
     /// Nodes with memory.
     pub nodes: Vec<u32>,
@@ -106,20 +96,16 @@ pub struct ForHost {
 pub struct BasePages {
     /// What the host has been using outside the pools: memory that is neither available nor in a
     /// pool.
-    #[serde(rename = "used_bytes", deserialize_with = "read::bytes")]
+    #[serde(rename = "used_bytes")]
     pub used: Bytes,
     /// The part of it that moves to the pools when the services restart.
-    #[serde(rename = "moves_bytes", deserialize_with = "read::bytes")]
+    #[serde(rename = "moves_bytes")]
     pub moves: Bytes,
     /// What is in pools of sizes that the plan leaves alone.
-    #[serde(
-        rename = "other_pools_bytes",
-        default,
-        deserialize_with = "read::bytes"
-    )]
+    #[serde(rename = "other_pools_bytes", default)]
     pub other_pools: Bytes,
     /// What has to stay free beyond that.
-    #[serde(rename = "margin_bytes", deserialize_with = "read::bytes")]
+    #[serde(rename = "margin_bytes")]
     pub margin: Bytes,
 }
 
@@ -128,39 +114,48 @@ pub struct BasePages {
 #[serde(deny_unknown_fields)]
 pub struct ForService {
     /// Its name, unique in a plan.
-    #[serde(deserialize_with = "read::text")]
     pub name: String,
     /// What it is.
-    #[serde(deserialize_with = "read::kind")]
-    #[serde(serialize_with = "kind")]
     pub kind: ServiceKind,
     /// Its systemd unit.
-    #[serde(default, deserialize_with = "read::some_unit")]
     pub unit: Option<String>,
     /// Whom it runs as.
-    #[serde(default, deserialize_with = "read::some_text")]
     pub user: Option<String>,
     /// The file or folder that configures it.
-    #[serde(default, deserialize_with = "read::some_path")]
     pub configured_by: Option<PathBuf>,
     /// The one node that it may take memory from.
-    #[serde(default)]
     #[serde(skip_serializing)]
     pub node: Option<u32>,
     /// Whether it ran when the plan was made.
-    #[serde(default)]
-    #[serde(skip_serializing)]
+    #[serde(default, skip_serializing)]
     pub runs: bool,
     /// Whether it has to be restarted before it uses what is planned for it.
     #[serde(default)]
     pub restart: bool,
     /// What a person does so that it uses them, a line each.
-    #[serde(default, deserialize_with = "read::texts")]
+    #[serde(default)]
     pub ways: Vec<String>,
     /// What it wants.
-    #[serde(default, rename = "demand")]
-    #[serde(skip_serializing)]
+    #[serde(default, rename = "demand", skip_serializing)]
     pub demands: Vec<ForDemand>,
+}
+
+impl ForService {
+    /// The pages that are planned for it.
+    pub fn pages(&self) -> impl Iterator<Item = PagesOf> {
+        self.demands.iter().flat_map(|d| &d.pages).copied()
+    }
+
+    /// Those of one size.
+    pub fn pages_of(&self, size: PageSize) -> Pages {
+        let of_size = self.pages().filter(|p| p.page == size);
+        of_size.map(|p| p.pages).sum()
+    }
+
+    /// What systemd, or else hugeleaf, knows it by.
+    pub fn known_as(&self) -> &str {
+        self.unit.as_deref().unwrap_or(&self.name)
+    }
 }
 
 /// A demand and the pages that are planned for it.
@@ -168,22 +163,15 @@ pub struct ForService {
 #[serde(deny_unknown_fields)]
 pub struct ForDemand {
     /// What it is in the service's own words.
-    #[serde(deserialize_with = "read::text")]
     pub what: String,
     /// Where the figure is from.
-    #[serde(deserialize_with = "read::text")]
     pub source: String,
     /// Where its memory comes from.
-    #[serde(deserialize_with = "read::place")]
-    #[serde(serialize_with = "place")]
     pub from: Place,
     /// The mappings, each of which is rounded up to whole pages by itself.
-    #[serde(deserialize_with = "read::pieces")]
-    #[serde(serialize_with = "pieces")]
     pub pieces: Vec<Piece>,
     /// The pages that are planned for it.
-    #[serde(default)]
-    #[serde(rename(serialize = "got"))]
+    #[serde(default, rename(serialize = "got"))]
     pub pages: Vec<PagesOf>,
     /// The pages that could not be planned for it, because base pages need the memory.
     #[serde(default)]
@@ -198,11 +186,21 @@ pub struct PagesOf {
     #[serde(deserialize_with = "read::size")]
     pub page: PageSize,
     /// How many.
-    #[serde(deserialize_with = "read::pages")]
     pub pages: Pages,
 }
 
 impl PagesOf {
+    /// So many pages of that size.
+    pub const fn new(page: PageSize, pages: Pages) -> PagesOf {
+        PagesOf { page, pages }
+    }
+
+    /// So many times as many.
+    #[must_use]
+    pub fn times(self, count: u64) -> PagesOf {
+        PagesOf::new(self.page, self.pages * count)
+    }
+
     /// What they come to.
     pub fn bytes(self) -> Bytes {
         self.pages.of(self.page)
@@ -226,37 +224,33 @@ impl Serialize for PagesOf {
 #[serde(deny_unknown_fields)]
 pub struct ForPool {
     /// The page size.
-    #[serde(deserialize_with = "read::size")]
-    #[serde(rename(serialize = "page_bytes"))]
+    #[serde(deserialize_with = "read::size", rename(serialize = "page_bytes"))]
     pub page: PageSize,
     /// The node; missing on a host that counts its pools for all nodes together only.
-    #[serde(default)]
     pub node: Option<u32>,
     /// Pages in it when the plan was made.
-    #[serde(default, deserialize_with = "read::some_pages")]
     pub was: Option<Pages>,
     /// Pages it should have.
-    #[serde(deserialize_with = "read::pages")]
     pub pages: Pages,
     /// The services that they are for.
-    #[serde(rename = "for", default, deserialize_with = "read::texts")]
+    #[serde(rename = "for", default)]
     pub services: Vec<String>,
     /// Pages of these that somebody else holds or has reserved.
-    #[serde(default, deserialize_with = "read::pages")]
+    #[serde(default)]
     pub others: Pages,
     /// Pages of these that plans in force promise to services which are not in this plan.
-    #[serde(default, deserialize_with = "read::pages")]
+    #[serde(default)]
     pub promised: Pages,
     /// Pages of these that were there when the plan was made and that nobody wanted: they stay, and
     /// are not asked for at the next boot.
-    #[serde(default, deserialize_with = "read::pages")]
+    #[serde(default)]
     pub idle: Pages,
 }
 
 impl ForPool {
     /// The pages that it has again after a boot.
     pub fn lasting(&self) -> Pages {
-        Pages(self.pages.get().saturating_sub(self.idle.get()))
+        self.pages - self.idle
     }
 }
 
@@ -268,7 +262,6 @@ pub struct Promise {
     /// The apply, by the number that `undo` knows it by.
     pub apply: u32,
     /// The service; missing where the plan of that apply cannot be read.
-    #[serde(default, deserialize_with = "read::some_text")]
     pub name: Option<String>,
     /// The pages.
     #[serde(default)]
@@ -280,23 +273,17 @@ pub struct Promise {
 #[serde(deny_unknown_fields)]
 pub struct Knob {
     /// Its file, below /proc/sys or /sys.
-    #[serde(deserialize_with = "read::knob_path")]
     pub path: PathBuf,
     /// What it was when the plan was made.
-    #[serde(default, deserialize_with = "read::some_value")]
     pub was: Option<String>,
     /// What it should be.
-    #[serde(deserialize_with = "read::value")]
     pub now: String,
     /// What it brings.
-    #[serde(deserialize_with = "read::text")]
     pub why: String,
     /// What it risks, in one sentence.
-    #[serde(deserialize_with = "read::text")]
     pub risk: String,
     /// Services that notice it only after a restart.
-    #[serde(default, deserialize_with = "read::texts")]
-    #[serde(skip_serializing)]
+    #[serde(default, skip_serializing)]
     pub restart: Vec<String>,
 }
 
@@ -305,16 +292,14 @@ pub struct Knob {
 #[serde(deny_unknown_fields)]
 pub struct Limit {
     /// The user.
-    #[serde(deserialize_with = "read::user")]
     pub user: String,
     /// The limit when the plan was made.
-    #[serde(rename = "was_bytes", default, deserialize_with = "read::some_bytes")]
+    #[serde(rename = "was_bytes")]
     pub was: Option<Bytes>,
     /// The limit that is needed.
-    #[serde(rename = "memlock_bytes", deserialize_with = "read::bytes")]
+    #[serde(rename = "memlock_bytes")]
     pub memlock: Bytes,
     /// What for.
-    #[serde(deserialize_with = "read::text")]
     pub why: String,
 }
 
@@ -325,10 +310,8 @@ pub struct Group {
     /// The group's number.
     pub gid: u32,
     /// What it was.
-    #[serde(default)]
     pub was: Option<u32>,
     /// What for.
-    #[serde(deserialize_with = "read::text")]
     pub why: String,
 }
 
@@ -337,22 +320,19 @@ pub struct Group {
 #[serde(deny_unknown_fields)]
 pub struct Mount {
     /// Where.
-    #[serde(deserialize_with = "read::path")]
     pub path: PathBuf,
     /// The size of its pages.
     #[serde(deserialize_with = "read::size")]
     pub page: PageSize,
     /// Its owner.
-    #[serde(default)]
     pub uid: Option<u32>,
     /// Its group.
-    #[serde(default)]
     pub gid: Option<u32>,
     /// Its permissions, as in `0770`.
     #[serde(deserialize_with = "read::mode")]
     pub mode: u32,
     /// The most that files on it may hold.
-    #[serde(rename = "size_bytes", default, deserialize_with = "read::some_bytes")]
+    #[serde(rename = "size_bytes")]
     pub size: Option<Bytes>,
 }
 
@@ -361,23 +341,16 @@ pub struct Mount {
 #[serde(deny_unknown_fields)]
 pub struct Unit {
     /// The unit, as in `postgresql@15-main.service`.
-    #[serde(deserialize_with = "read::unit")]
     pub unit: String,
     /// How much it may lock (`LimitMEMLOCK=`).
-    #[serde(
-        rename = "memlock_bytes",
-        default,
-        deserialize_with = "read::some_bytes"
-    )]
+    #[serde(rename = "memlock_bytes")]
     pub memlock: Option<Bytes>,
     /// Variables that it gets, as in `NAME=value`.
-    #[serde(default, deserialize_with = "read::variables")]
+    #[serde(default)]
     pub environment: Vec<String>,
     /// What it starts in place of the unit's own command.
-    #[serde(default, deserialize_with = "read::some_command")]
     pub exec_start: Option<String>,
     /// What for.
-    #[serde(deserialize_with = "read::text")]
     pub why: String,
 }
 
@@ -398,14 +371,17 @@ pub struct Boot {
 #[serde(deny_unknown_fields)]
 pub struct Kept {
     /// The file.
-    #[serde(deserialize_with = "read::our_file")]
     pub path: PathBuf,
     /// The lines.
-    #[serde(deserialize_with = "read::texts")]
     pub lines: Vec<String>,
 }
 
 impl Plan {
+    /// The pools of one size.
+    pub fn of_size(&self, size: PageSize) -> impl Iterator<Item = &ForPool> {
+        self.pools.iter().filter(move |pool| pool.page == size)
+    }
+
     /// What all pools come to, those that the plan leaves alone included.
     pub fn in_pools(&self) -> Bytes {
         let planned: Bytes = self.pools.iter().map(|p| p.pages.of(p.page)).sum();
@@ -437,25 +413,4 @@ impl Plan {
         });
         ways.chain(self.notes.iter().cloned()).collect()
     }
-}
-
-/// A kind of service in answers.
-pub(crate) fn kind<S: Serializer>(kind: &ServiceKind, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(kind_name(*kind))
-}
-
-fn place<S: Serializer>(place: &Place, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(place_name(*place))
-}
-
-fn pieces<S: Serializer>(pieces: &[Piece], serializer: S) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct Each {
-        count: u64,
-        each_bytes: Bytes,
-    }
-    serializer.collect_seq(pieces.iter().map(|piece| Each {
-        count: piece.count,
-        each_bytes: piece.bytes,
-    }))
 }

@@ -7,9 +7,10 @@ use hugeleaf_units::Pages;
 
 use super::arithmetic::{all_pages_text, wastes_little};
 use super::derive::boot_arguments;
-use super::facts::{Facts, Wishes, clean, lacks};
-use super::model::{ForService, PagesOf, Plan};
-use super::room::Ledger;
+use super::facts::{Facts, Wishes, lacks};
+use super::model::{ForPool, ForService, PagesOf, Plan};
+use super::room::{Book, Ledger};
+use crate::{clean, list};
 
 pub(super) fn notes(
     plan: &Plan,
@@ -46,10 +47,9 @@ pub(super) fn notes(
 /// What the person puts on the kernel's command line where no file of ours can.
 pub(super) fn command_line(plan: &Plan) -> Option<String> {
     let boot = plan.boot.as_ref().filter(|boot| !boot.grub_drop_in)?;
-    let sizes: Vec<String> = boot.pages.iter().map(ToString::to_string).collect();
     Some(format!(
         "pages of {} are for certain only at boot; put on the kernel's command line: {}",
-        sizes.join(", "),
+        list(&boot.pages),
         boot_arguments(plan).join(" ")
     ))
 }
@@ -81,16 +81,11 @@ fn stop_first(plan: &Plan, host: &Host, ledger: &Ledger) -> Option<String> {
     if grows <= available || plan.base.moves.is_zero() {
         return None;
     }
-    let running: Vec<&str> = plan
-        .services
-        .iter()
-        .filter(|s| s.restart)
-        .map(|s| s.unit.as_deref().unwrap_or(&s.name))
-        .collect();
+    let waiting = plan.services.iter().filter(|s| s.restart);
+    let running = list(waiting.map(ForService::known_as));
     Some(format!(
-        "the pools grow by {grows}, and {available} is available: stop {} before `hugeleaf apply`, \
-         since what it holds now is what its pages are to be made of",
-        running.join(", ")
+        "the pools grow by {grows}, and {available} is available: stop {running} before `hugeleaf apply`, \
+         since what it holds now is what its pages are to be made of"
     ))
 }
 
@@ -116,15 +111,10 @@ fn promised(plan: &Plan) -> impl Iterator<Item = String> {
 fn idle(plan: &Plan, ledger: &Ledger) -> Vec<String> {
     let mut lines = Vec::new();
     for size in &plan.host.pages {
-        let of_size = || plan.pools.iter().filter(|p| p.page == *size);
-        let until_boot: u64 = of_size().map(|p| p.idle.get()).sum();
-        let configured = ledger.idle(*size).saturating_sub(until_boot);
-        let text = |pages| {
-            all_pages_text(&[PagesOf {
-                page: *size,
-                pages: Pages(pages),
-            }])
-        };
+        let until_boot: u64 = plan.of_size(*size).map(|p| p.idle.get()).sum();
+        let idle = ledger.sizes.get(size).map_or(0, Book::idle);
+        let configured = idle.saturating_sub(until_boot);
+        let text = |pages| all_pages_text(&[PagesOf::new(*size, Pages(pages))]);
         // A pool that the plan leaves alone stays as it is.
         if until_boot > 0 {
             lines.push(format!(
@@ -135,7 +125,7 @@ fn idle(plan: &Plan, ledger: &Ledger) -> Vec<String> {
             ));
         }
         if configured > 0 {
-            let by = match of_size().next() {
+            let by = match plan.of_size(*size).next() {
                 Some(_) => "a file of this host asks for them at each boot, so they stay",
                 None => "they stay",
             };
@@ -154,21 +144,18 @@ pub(super) fn contradicted(plan: &Plan, host: &Host) -> Vec<String> {
     /// Ours is /etc/sysctl.d/60-hugeleaf.conf.
     const OURS: &str = "60-hugeleaf.conf";
     let default = plan.host.default_page;
-    let pages: u64 = plan
-        .pools
-        .iter()
-        .filter(|p| Some(p.page) == default)
-        .map(|p| p.lasting().get())
-        .sum();
+    let mut pools = default
+        .into_iter()
+        .flat_map(|page| plan.of_size(page))
+        .peekable();
     let mut wanted: Vec<(String, String)> = Vec::new();
-    if plan.pools.iter().any(|p| Some(p.page) == default) {
+    if pools.peek().is_some() {
+        let pages: Pages = pools.map(ForPool::lasting).sum();
         wanted.push(("vm.nr_hugepages".to_owned(), pages.to_string()));
     }
     if let Some(group) = &plan.group {
         wanted.push(("vm.hugetlb_shm_group".to_owned(), group.gid.to_string()));
     }
-    let settings = host.limits.sysctl.known().map(Vec::as_slice);
-    let settings = settings.unwrap_or_default();
     let later = |path: &str| {
         let name = path.rsplit('/').next().unwrap_or_default();
         path == "/etc/sysctl.conf" || name > OURS
@@ -190,7 +177,12 @@ pub(super) fn contradicted(plan: &Plan, host: &Host) -> Vec<String> {
             )
         })
     };
-    settings.iter().filter_map(line).collect()
+    host.limits
+        .sysctl
+        .entries()
+        .iter()
+        .filter_map(line)
+        .collect()
 }
 
 /// A size in the service's configuration that this kernel does not have.
@@ -229,14 +221,11 @@ fn takes_idle(asked: &Service, planned: &ForService, ledger: &Ledger) -> Option<
     if asked.kind != ServiceKind::MariaDb {
         return None;
     }
-    let pages = planned.demands.iter().flat_map(|d| &d.pages);
-    let largest = pages.map(|p| p.page).max()?;
+    let largest = planned.pages().map(|p| p.page).max()?;
     let pieces = asked.demands.iter().flat_map(|d| &d.pieces);
     let piece = pieces.map(|p| p.bytes).max()?;
-    let idle = ledger
-        .now
-        .iter()
-        .find(|(size, now)| **size > largest && size.bytes() <= piece && now.total > now.taken);
+    let mut larger = ledger.sizes.iter().filter(|(size, _)| **size > largest);
+    let idle = larger.find(|(size, book)| size.bytes() <= piece && book.now.total > book.now.taken);
     idle.map(|(size, _)| {
         format!(
             "{} tries idle pages of {size} first, and the pool has some: it may take them",

@@ -1,17 +1,18 @@
 //! What plans in force promise. A service that was planned for has its pages whether it runs or
 //! not: the pages that a stopped one left idle are not there for the next plan. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use hugeleaf_host::Pid;
 use hugeleaf_host::demand::{Place, Service, ServiceKind};
 use hugeleaf_units::PageSize;
 
-use super::arithmetic::add;
-use super::facts::{InForce, clean, held};
+use super::arithmetic::sum_pages;
+use super::facts::{Facts, InForce, held};
 use super::model::{ForService, PagesOf, Plan, Promise};
 use super::room::Ledger;
+use crate::clean;
 
 /// A service that a plan in force has pages for.
 #[derive(Debug, Clone)]
@@ -114,11 +115,7 @@ pub const fn can_be_found(kind: ServiceKind) -> bool {
 /// The pages of the pools that a plan has for a service.
 pub fn pages_of(planned: &ForService) -> Vec<PagesOf> {
     let from_pool = planned.demands.iter().filter(|d| d.from == Place::Pool);
-    let mut all = Vec::new();
-    for pages in from_pool.flat_map(|demand| &demand.pages) {
-        add(&mut all, *pages);
-    }
-    all
+    sum_pages(from_pool.flat_map(|demand| &demand.pages).copied())
 }
 
 /// A promise to a service that the new plan does not have, and the service where it was found.
@@ -155,18 +152,21 @@ impl Standing<'_> {
     }
 }
 
-/// The promises that stand in addition to a plan for the services `new`; `found` are all that were found on
-/// the host. Who is in the new plan is served by that.
-pub(super) fn standing<'a>(
-    promised: Vec<Promised<'a>>,
-    new: &[Service],
-    found: &'a [Service],
-) -> Vec<Standing<'a>> {
+/// The plans that are in force and can be read, by their applies.
+fn readable(in_force: &[InForce]) -> impl Iterator<Item = (u32, &Plan)> {
+    let plans = in_force.iter();
+    plans.filter_map(|one| Some((one.id, one.plan.as_ref().ok()?)))
+}
+
+/// The promises that stand in addition to a plan for the services `new`. Who is in the new plan is served
+/// by that.
+pub(super) fn standing<'a>(facts: &Facts<'a>, new: &[Service]) -> Vec<Standing<'a>> {
     let mut new: Vec<&Service> = new.iter().collect();
-    let mut others: Vec<&Service> = found.iter().filter(|s| !is_one_of(s, &new)).collect();
+    let others = facts.found.iter().filter(|s| !is_one_of(s, &new));
+    let mut others: Vec<&Service> = others.collect();
     let mut stand = Vec::new();
     let mut open = Vec::new();
-    for promised in promised {
+    for promised in promised(readable(facts.in_force)) {
         let is = |service: &&Service| is_same_place(service, promised.service);
         if let Some(at) = new.iter().position(is) {
             new.remove(at);
@@ -210,52 +210,44 @@ pub(super) fn enter(
     in_force: &[InForce],
 ) {
     let newest = in_force.iter().find_map(|one| one.plan.as_ref().ok());
-    let now: Vec<_> = ledger.now.iter().map(|(size, now)| (*size, *now)).collect();
-    for (size, now) in now {
-        let ours: u64 = new
-            .iter()
-            .map(|s| size.pages_for(held(s, size)).get())
-            .sum();
+    let ours = |service: &Service, size: PageSize| size.pages_for(held(service, size)).get();
+    for (size, book) in &mut ledger.sizes {
+        let size = *size;
+        let new_hold: u64 = new.iter().map(|s| ours(s, size)).sum();
         let theirs: u64 = standing.iter().map(|s| s.holds(size)).sum();
-        let unknown = now.taken.saturating_sub(ours).saturating_sub(theirs);
+        let unknown = book
+            .now
+            .taken
+            .saturating_sub(new_hold)
+            .saturating_sub(theirs);
         // Pages of which nobody knows who has them: those that were so when the newest plan was made
         // still are; of the rest some may be what was promised to services that nobody can tell.
-        let before: u64 = newest
-            .iter()
-            .flat_map(|plan| &plan.pools)
-            .filter(|pool| pool.page == size)
-            .map(|pool| pool.others.get())
-            .sum();
+        let before = newest.iter().flat_map(|plan| plan.of_size(size));
+        let before: u64 = before.map(|pool| pool.others.get()).sum();
         let unseen = standing
             .iter()
             .filter(|s| s.found.is_none() && !can_be_found(s.promised.service.kind));
         let unseen: u64 = unseen.map(|s| s.wants(size)).sum();
         let taken_up = unseen.min(unknown.saturating_sub(before));
-        ledger.others.insert(size, unknown - taken_up);
-        let mut promised: u64 = standing.iter().map(|s| s.wants(size)).sum();
+        book.others = unknown - taken_up;
+        book.promised = standing.iter().map(|s| s.wants(size)).sum();
         if in_force.iter().any(|one| one.plan.is_err()) {
             // What it promised is not known: all that stands idle may be that.
-            let known = unknown - taken_up + ours + promised;
-            promised += now.lasting.saturating_sub(known);
+            let known = book.others + new_hold + book.promised;
+            book.promised += book.now.lasting.saturating_sub(known);
         }
-        ledger.promised.insert(size, promised);
         for one in standing {
             if let Some(node) = one.promised.service.node {
-                ledger.bind(size, node, one.wants(size));
-                hold(&mut ledger.held, size, node, one.holds(size));
+                book.bind(node, one.wants(size));
+                *book.held.entry(node).or_default() += one.holds(size);
             }
         }
         for service in new {
             if let Some(node) = service.node {
-                let pages = size.pages_for(held(service, size)).get();
-                hold(&mut ledger.held, size, node, pages);
+                *book.held.entry(node).or_default() += ours(service, size);
             }
         }
     }
-}
-
-fn hold(held: &mut BTreeMap<PageSize, BTreeMap<u32, u64>>, size: PageSize, node: u32, pages: u64) {
-    *held.entry(size).or_default().entry(node).or_default() += pages;
 }
 
 /// The promises as the plan lists them.
@@ -278,11 +270,8 @@ pub(super) fn listed(standing: &[Standing<'_>], in_force: &[InForce]) -> Vec<Pro
 /// What plans in force promise, and the plan does not know of: a sentence each. It was made before
 /// they were applied, or with other eyes.
 pub(super) fn unknown_to(plan: &Plan, in_force: &[InForce]) -> Vec<String> {
-    let known = in_force
-        .iter()
-        .filter_map(|one| Some((one.id, one.plan.as_ref().ok()?)));
     let mut lines = Vec::new();
-    for promised in promised(known) {
+    for promised in promised(readable(in_force)) {
         let who = Who::of_plan(promised.service);
         if plan.services.iter().any(|s| Who::of_plan(s).is(&who)) {
             continue;

@@ -7,7 +7,7 @@ use hugeleaf_host::demand::{Service, ServiceKind, User};
 use hugeleaf_units::Bytes;
 
 use super::facts::unit_entry;
-use super::model::{ForService, Group, Limit, Plan};
+use super::model::{ForService, Group, Limit, PagesOf, Plan};
 
 /// Whether the service makes its shared memory with shmget and SHM_HUGETLB, as far as is known.
 fn makes_segments(service: &Service) -> bool {
@@ -45,12 +45,7 @@ fn has(user: &User, host: &Host, needed: Bytes) -> Has {
 /// Adds what the service's user lacks to the plan.
 pub(super) fn rights(plan: &mut Plan, host: &Host, service: &Service, index: usize) {
     let planned = &plan.services[index];
-    let needed: Bytes = planned
-        .demands
-        .iter()
-        .flat_map(|d| &d.pages)
-        .map(|p| p.bytes())
-        .sum();
+    let needed: Bytes = planned.pages().map(PagesOf::bytes).sum();
     let Some(user) = service.user.as_ref().filter(|_| makes_segments(service)) else {
         return;
     };
@@ -122,5 +117,5 @@ fn why(user: &User, host: &Host, has: &Has, service: &ForService, needed: Bytes)
         lacks.join(", "),
         service.name
     );
-    super::facts::clean(&whole)
+    crate::clean(&whole)
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use hugeleaf_host::{Host, Pool};
+use hugeleaf_host::{Fact, Host};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::Refusal;
-use super::layout::{NodeNow, Wants, by_node, place};
+use super::layout::{NodeNow, OnNode, Wants, place};
 use super::model::PagesOf;
 
 /// What stays free for base pages beyond what they use.
@@ -42,9 +42,7 @@ impl Margin {
     pub fn usual(total: Bytes) -> Bytes {
         Margin::Percent(PART).of(total).max(LEAST)
     }
-}
 
-impl Margin {
     /// What stays free whatever reason there is: a kernel without free pages ends programs.
     pub(super) fn even_forced(total: Bytes) -> Bytes {
         const FORCED_PART: f64 = 2.0;
@@ -102,13 +100,9 @@ pub(super) struct PoolNow {
 
 /// The sizes that can be reserved, largest first.
 pub(super) fn sizes(host: &Host) -> Vec<PageSize> {
-    let mut sizes: Vec<PageSize> = totals(host).map(|pool| pool.size).collect();
+    let mut sizes: Vec<PageSize> = host.totals().map(|pool| pool.size).collect();
     sizes.sort_unstable_by(|a, b| b.cmp(a));
     sizes
-}
-
-fn totals(host: &Host) -> impl Iterator<Item = &Pool> {
-    host.pools.iter().filter(|pool| pool.node.is_none())
 }
 
 /// The pools as they are.
@@ -117,37 +111,24 @@ fn totals(host: &Host) -> impl Iterator<Item = &Pool> {
 /// Where a count could not be read: what others hold would be guessed.
 pub(super) fn pools_now(host: &Host) -> Result<BTreeMap<PageSize, PoolNow>, Refusal> {
     let mut found = BTreeMap::new();
-    for pool in totals(host) {
-        let count = |fact: &hugeleaf_host::Fact<Pages>| match fact.error() {
-            Some(error) => Err(Refusal::new(
-                error.to_string(),
-                "run as root: hugeleaf plan must know who holds pages of the pool",
-            )),
-            None => Ok(fact.get().unwrap_or_default().get()),
+    for pool in host.totals() {
+        for fact in [&pool.total, &pool.free, &pool.reserved, &pool.surplus] {
+            if let Some(error) = fact.error() {
+                return Err(Refusal::new(
+                    error.to_string(),
+                    "run as root: hugeleaf plan must know who holds pages of the pool",
+                ));
+            }
+        }
+        let taken = pool.used() + pool.reserved.get().unwrap_or_default();
+        let now = PoolNow {
+            total: pool.all().get(),
+            lasting: pool.lasting().get(),
+            taken: taken.min(pool.all()).get(),
         };
-        let (total, free) = (count(&pool.total)?, count(&pool.free)?);
-        let surplus = count(&pool.surplus)?;
-        let promised = count(&pool.reserved)?;
-        let taken = total.saturating_sub(free).saturating_add(promised);
-        found.insert(
-            pool.size,
-            PoolNow {
-                total,
-                lasting: total.saturating_sub(surplus),
-                taken: taken.min(total),
-            },
-        );
+        found.insert(pool.size, now);
     }
     Ok(found)
-}
-
-/// The pools as they are, node by node.
-pub(super) fn nodes_now(host: &Host) -> BTreeMap<PageSize, Vec<NodeNow>> {
-    let of = |size| by_node(host, size).into_iter().map(NodeNow::of).collect();
-    sizes(host)
-        .into_iter()
-        .map(|size| (size, of(size)))
-        .collect()
 }
 
 /// Memory outside the pools that is in use: neither available nor in a pool. Page cache that could
@@ -157,27 +138,88 @@ pub(super) fn nodes_now(host: &Host) -> BTreeMap<PageSize, Vec<NodeNow>> {
 /// # Errors
 /// Where the host does not say how much memory it has or what is available.
 pub(super) fn used(host: &Host) -> Result<(Bytes, Bytes), Refusal> {
-    let missing = |name: &str, error: Option<String>| {
-        let why = error.unwrap_or_else(|| "no such line".to_owned());
-        Refusal::new(
-            format!("{name} in /proc/meminfo: {why}"),
-            "look at it: cat /proc/meminfo    # a plan rests on what base pages use",
-        )
+    let known = |name: &str, fact: &Fact<Bytes>| {
+        let why = || {
+            fact.error()
+                .map_or("no such line".to_owned(), ToString::to_string)
+        };
+        fact.get().ok_or_else(|| {
+            Refusal::new(
+                format!("{name} in /proc/meminfo: {}", why()),
+                "look at it: cat /proc/meminfo    # a plan rests on what base pages use",
+            )
+        })
     };
-    let memory = &host.memory;
-    let error = |fact: &hugeleaf_host::Fact<Bytes>| fact.error().map(ToString::to_string);
-    let total = memory
-        .total
-        .get()
-        .ok_or_else(|| missing("MemTotal", error(&memory.total)))?;
-    let available = memory
-        .available
-        .get()
-        .ok_or_else(|| missing("MemAvailable", error(&memory.available)))?;
-    let in_pools: Bytes = totals(host)
-        .map(|pool| pool.total.get().unwrap_or_default().of(pool.size))
-        .sum();
+    let total = known("MemTotal", &host.memory.total)?;
+    let available = known("MemAvailable", &host.memory.available)?;
+    let in_pools: Bytes = host.totals().map(|pool| pool.all().of(pool.size)).sum();
     Ok((total, total - available - in_pools))
+}
+
+/// What is known and planned of pages of one size.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Book {
+    pub now: PoolNow,
+    /// The same, node by node.
+    pub nodes: Vec<NodeNow>,
+    /// Pages that somebody else holds.
+    pub others: u64,
+    /// Pages that plans in force promise to services which are not in this plan.
+    pub promised: u64,
+    /// Pages that files which are not ours ask for at boot.
+    pub configured: u64,
+    pub planned: u64,
+    /// Those of the planned and the promised ones that are bound to a node, by node.
+    pub bound: BTreeMap<u32, u64>,
+    /// What services that are bound to a node hold now.
+    pub held: BTreeMap<u32, u64>,
+}
+
+impl Book {
+    /// Who wants pages: those that are planned, those of others, and those of services that earlier
+    /// plans promise some.
+    pub fn wants(&self) -> Wants {
+        let all = [self.others, self.promised, self.planned];
+        let all = all.into_iter().fold(0, u64::saturating_add);
+        Wants {
+            free: self
+                .bound
+                .values()
+                .fold(all, |left, n| left.saturating_sub(*n)),
+            held: self.held.clone(),
+            bound: self.bound.clone(),
+        }
+    }
+
+    /// The pages that a pool has to have for those, and never fewer than now: what stands idle may
+    /// be somebody's who starts later.
+    fn placed(&self) -> Vec<OnNode> {
+        place(&self.nodes, &self.wants(), false)
+    }
+
+    /// Those of them that nobody wants.
+    pub fn idle(&self) -> u64 {
+        self.placed().iter().map(|on| on.idle).sum()
+    }
+
+    /// What a pool comes to: one that nothing is planned for stays as it is.
+    fn comes_to(&self) -> u64 {
+        match self.planned {
+            0 => self.now.lasting.max(self.now.taken),
+            _ => {
+                let placed = self.placed();
+                placed
+                    .iter()
+                    .fold(0, |sum, on| sum.saturating_add(on.pages))
+            }
+        }
+    }
+
+    /// Notes that so many of the wanted pages must lie on this node.
+    pub fn bind(&mut self, node: u32, pages: u64) {
+        let bound = self.bound.entry(node).or_default();
+        *bound = bound.saturating_add(pages);
+    }
 }
 
 /// What has been planned so far, and whether more fits.
@@ -188,76 +230,16 @@ pub(super) struct Ledger {
     pub margin: Bytes,
     /// Base pages that the planned services give up.
     pub moves: Bytes,
-    pub now: BTreeMap<PageSize, PoolNow>,
-    /// The same, node by node.
-    pub nodes: BTreeMap<PageSize, Vec<NodeNow>>,
-    /// Pages that somebody else holds.
-    pub others: BTreeMap<PageSize, u64>,
-    /// Pages that plans in force promise to services which are not in this plan.
-    pub promised: BTreeMap<PageSize, u64>,
-    /// Pages that files which are not ours ask for at boot.
-    pub configured: BTreeMap<PageSize, u64>,
-    /// Pages that are planned.
-    pub planned: BTreeMap<PageSize, u64>,
-    /// Those of the planned and the promised ones that are bound to a node, by node.
-    pub bound: BTreeMap<PageSize, BTreeMap<u32, u64>>,
-    /// What services that are bound to a node hold now.
-    pub held: BTreeMap<PageSize, BTreeMap<u32, u64>>,
+    pub sizes: BTreeMap<PageSize, Book>,
     /// Whether the margin may be overstepped, down to [`Margin::even_forced`].
     pub forced: bool,
 }
 
 impl Ledger {
-    /// Who wants pages of a size: those that are planned, those of others, and those of services
-    /// that earlier plans promise some.
-    pub fn wants(&self, size: PageSize) -> Wants {
-        let of = |map: &BTreeMap<PageSize, u64>| map.get(&size).copied().unwrap_or_default();
-        let all = [&self.others, &self.promised, &self.planned];
-        let all = all
-            .into_iter()
-            .fold(0_u64, |sum, map| sum.saturating_add(of(map)));
-        let bound = self.bound.get(&size).cloned().unwrap_or_default();
-        Wants {
-            free: bound.values().fold(all, |left, n| left.saturating_sub(*n)),
-            held: self.held.get(&size).cloned().unwrap_or_default(),
-            bound,
-        }
-    }
-
-    /// The pages that a pool has to have for those, and never fewer than now: what stands idle may
-    /// be somebody's who starts later.
-    pub fn target(&self, size: PageSize) -> u64 {
-        let nodes = self.nodes.get(&size).map(Vec::as_slice).unwrap_or_default();
-        let placed = place(nodes, &self.wants(size), false);
-        placed
-            .iter()
-            .fold(0, |sum, on| sum.saturating_add(on.pages))
-    }
-
-    /// Those of them that nobody wants.
-    pub fn idle(&self, size: PageSize) -> u64 {
-        let nodes = self.nodes.get(&size).map(Vec::as_slice).unwrap_or_default();
-        let placed = place(nodes, &self.wants(size), false);
-        placed.iter().map(|on| on.idle).sum()
-    }
-
-    /// What a pool comes to: one that nothing is planned for stays as it is.
-    fn comes_to(&self, size: PageSize) -> u64 {
-        match self.planned.get(&size) {
-            Some(planned) if *planned > 0 => self.target(size),
-            _ => self
-                .now
-                .get(&size)
-                .map_or(0, |now| now.lasting.max(now.taken)),
-        }
-    }
-
     fn in_pools(&self) -> Bytes {
-        let sizes = self.now.keys().chain(self.planned.keys());
-        let sizes: std::collections::BTreeSet<PageSize> = sizes.copied().collect();
+        let sizes = self.sizes.iter();
         sizes
-            .into_iter()
-            .map(|size| Pages(self.comes_to(size)).of(size))
+            .map(|(size, book)| Pages(book.comes_to()).of(*size))
             .sum()
     }
 
@@ -275,36 +257,28 @@ impl Ledger {
 
     /// How much more the pools would hold than now.
     pub fn grows_by(&self) -> Bytes {
-        let now = self
-            .now
-            .iter()
-            .map(|(size, now)| Pages(now.total).of(*size));
+        let sizes = self.sizes.iter();
+        let now = sizes.map(|(size, book)| Pages(book.now.total).of(*size));
         self.in_pools() - now.sum()
     }
 
     /// Plans these pages where they fit, on `node` where their user may take them from there only;
     /// `moves` is what it gives up on base pages.
     pub fn take(&mut self, pages: &[PagesOf], node: Option<u32>, moves: Bytes) -> bool {
-        let before = (self.planned.clone(), self.bound.clone(), self.moves);
+        let before = self.clone();
         for more in pages {
-            let planned = self.planned.entry(more.page).or_default();
-            *planned = planned.saturating_add(more.pages.get());
+            let book = self.sizes.entry(more.page).or_default();
+            book.planned = book.planned.saturating_add(more.pages.get());
             if let Some(node) = node {
-                self.bind(more.page, node, more.pages.get());
+                book.bind(node, more.pages.get());
             }
         }
         self.moves = (self.moves + moves).min(self.used);
         let fits = self.fits();
         if !fits {
-            (self.planned, self.bound, self.moves) = before;
+            *self = before;
         }
         fits
-    }
-
-    /// Notes that so many of the wanted pages must lie on this node.
-    pub fn bind(&mut self, page: PageSize, node: u32, pages: u64) {
-        let bound = self.bound.entry(page).or_default().entry(node).or_default();
-        *bound = bound.saturating_add(pages);
     }
 
     /// The most of `most` times these pages that fit, and plans them.
@@ -312,16 +286,14 @@ impl Ledger {
         let (mut low, mut high) = (0, most);
         while low < high {
             let middle = high - (high - low) / 2;
-            let fits =
-                self.clone()
-                    .take(&[super::arithmetic::times(each, middle)], node, Bytes::ZERO);
+            let fits = self.clone().take(&[each.times(middle)], node, Bytes::ZERO);
             if fits {
                 low = middle;
             } else {
                 high = middle - 1;
             }
         }
-        self.take(&[super::arithmetic::times(each, low)], node, Bytes::ZERO);
+        self.take(&[each.times(low)], node, Bytes::ZERO);
         low
     }
 }

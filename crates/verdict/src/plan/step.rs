@@ -22,6 +22,30 @@ pub struct Step {
     pub needs: Needs,
 }
 
+impl Step {
+    /// One that needs nothing else.
+    pub(super) fn new(
+        id: impl Into<String>,
+        what: What,
+        path: impl Into<PathBuf>,
+        why: impl Into<String>,
+        verify: impl Into<String>,
+    ) -> Step {
+        Step {
+            id: id.into(),
+            what,
+            path: path.into(),
+            why: why.into(),
+            verify: verify.into(),
+            needs: Needs::Nothing,
+        }
+    }
+
+    pub(super) fn needing(self, needs: Needs) -> Step {
+        Step { needs, ..self }
+    }
+}
+
 /// What a step does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {

@@ -5,17 +5,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hugeleaf_host::Host;
-use hugeleaf_units::{Bytes, PageSize, Pages};
+use hugeleaf_units::{PageSize, Pages};
 
 use super::arithmetic::{all_pages_text, pages_text};
 use super::facts::Facts;
-use super::kinds::SCHEMA;
 use super::layout::{Wanted, Wants};
-use super::make::{boot, for_host};
-use super::model::{BasePages, PagesOf, Plan};
+use super::make::{bare, boot};
+use super::model::{PagesOf, Plan};
 use super::notes::{command_line, contradicted};
-use super::promise::{promised, standing};
-use super::room::{Margin, PoolNow, pools_now, sizes, used};
+use super::promise::standing;
+use super::room::{Margin, PoolNow, pools_now, used};
 use super::{Refusal, Wishes};
 
 /// What was in use or promised of each pool at one moment.
@@ -61,38 +60,14 @@ pub fn tighten(
         pools.extend(wanted.layout(host));
         notes.push(line(*size, pool.total, most, keep, samples.len(), watched));
         if waiting > 0 {
+            let pages = pages_text(PagesOf::new(*size, Pages(waiting)));
             notes.push(format!(
-                "{} of them are for services of earlier plans that do not run now",
-                pages_text(PagesOf {
-                    page: *size,
-                    pages: Pages(waiting),
-                })
+                "{pages} of them are for services of earlier plans that do not run now"
             ));
         }
     }
-    let mut plan = Plan {
-        schema: SCHEMA,
-        made: facts.made.map(str::to_owned),
-        force: None,
-        notes,
-        host: for_host(facts, total, sizes(host)),
-        base: BasePages {
-            used,
-            moves: Bytes::ZERO,
-            other_pools: Bytes::ZERO,
-            margin,
-        },
-        services: Vec::new(),
-        pools,
-        knobs: Vec::new(),
-        limits: Vec::new(),
-        group: None,
-        mounts: Vec::new(),
-        units: Vec::new(),
-        boot: None,
-        promises: Vec::new(),
-        kept: Vec::new(),
-    };
+    let mut plan = bare(facts, total, used, margin);
+    (plan.notes, plan.pools) = (notes, pools);
     plan.boot = boot(facts, &plan);
     let more = contradicted(&plan, host)
         .into_iter()
@@ -146,9 +121,7 @@ fn wanted(size: PageSize, pool: &PoolNow, most: u64, waiting: u64) -> Wanted {
 /// Pages that plans in force promise to services that do not run now: of what they will need no
 /// sample tells. Who is known only by bytes that somebody named may run, and counts as such.
 fn waiting(facts: &Facts<'_>, size: PageSize) -> u64 {
-    let plans = facts.in_force.iter();
-    let plans = plans.filter_map(|one| Some((one.id, one.plan.as_ref().ok()?)));
-    let standing = standing(promised(plans), &[], facts.found);
+    let standing = standing(facts, &[]);
     let stopped = standing.iter().filter(|one| !one.may_run());
     stopped.map(|one| one.wants(size)).sum()
 }
@@ -161,10 +134,7 @@ fn line(
     samples: usize,
     watched: Duration,
 ) -> String {
-    let of = |pages| PagesOf {
-        page,
-        pages: Pages(pages),
-    };
+    let of = |pages| PagesOf::new(page, Pages(pages));
     let seen = format!(
         "at most {most} of {} were in use in {samples} samples over {} s",
         pages_text(of(total)),

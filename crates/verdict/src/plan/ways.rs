@@ -5,8 +5,9 @@ use hugeleaf_host::demand::{Insists, Place, Service, ServiceKind};
 use hugeleaf_units::{Bytes, PageSize};
 
 use super::arithmetic::wastes_little;
-use super::facts::{Facts, clean};
+use super::facts::Facts;
 use super::model::{ForService, Plan};
+use crate::clean;
 
 /// The lines, the most important first.
 pub(super) fn ways(
@@ -31,8 +32,7 @@ pub(super) fn ways(
 
 /// The sizes of a service's pages, largest first.
 fn sizes(planned: &ForService) -> Vec<PageSize> {
-    let pages = planned.demands.iter().flat_map(|d| &d.pages);
-    let mut sizes: Vec<PageSize> = pages.map(|p| p.page).collect();
+    let mut sizes: Vec<PageSize> = planned.pages().map(|p| p.page).collect();
     sizes.sort_unstable_by(|a, b| b.cmp(a));
     sizes.dedup();
     sizes
@@ -106,8 +106,7 @@ fn private(plan: &Plan, planned: &ForService, saves: bool) -> Vec<String> {
     if units.any(|u| Some(&u.unit) == planned.unit.as_ref()) {
         return Vec::new();
     }
-    let target = planned.unit.as_deref().unwrap_or(&planned.name);
-    let target = crate::findings::shell_word(target);
+    let target = crate::findings::shell_word(planned.known_as());
     let why = match saves {
         true => "its memory is private and it forks to save: nothing is reserved for it; ",
         false => "",
@@ -133,39 +132,25 @@ fn sysv(service: &Service) -> Vec<String> {
     ]
 }
 
-/// How pods name a page size: `2Mi`.
-fn pod_size(size: PageSize) -> String {
-    format!("{size}i")
-}
-
 fn pod(planned: &ForService) -> Vec<String> {
     let mebibyte = Bytes::from_mib(1).get();
     sizes(planned)
         .into_iter()
         .map(|size| {
-            let bytes: Bytes = planned
-                .demands
-                .iter()
-                .flat_map(|d| &d.pages)
-                .filter(|p| p.page == size)
-                .map(|p| p.bytes())
-                .sum();
+            let bytes = planned.pages_of(size).of(size);
             let amount = match bytes.get() {
                 n if n % mebibyte == 0 => format!("{}Mi", n / mebibyte),
                 n => n.to_string(),
             };
-            let size = pod_size(size);
-            format!("pod, resources.limits and resources.requests: hugepages-{size}: {amount}")
+            format!("pod, resources.limits and resources.requests: hugepages-{size}i: {amount}")
         })
         .collect()
 }
 
 fn ladder(planned: &ForService) -> String {
-    let sizes: Vec<String> = sizes(planned)
-        .iter()
-        .map(|size| format!("hugetlb:{size}"))
-        .collect();
-    sizes.join(",")
+    let sizes = sizes(planned).into_iter();
+    let rungs: Vec<String> = sizes.map(|size| format!("hugetlb:{size}")).collect();
+    rungs.join(",")
 }
 
 fn mover(plan: &Plan, planned: &ForService) -> Vec<String> {

@@ -1,15 +1,17 @@
 //! Writes a plan as the file that a person edits: values in TOML, the arithmetic and what follows
 //! from the plan as comments next to them. Comments are not read again: they follow from the values.
 
+use std::fmt::Display;
 use std::path::Path;
 
-use hugeleaf_units::{Bytes, PageSize};
+use hugeleaf_host::demand::Piece;
+use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::arithmetic;
-use super::kinds::{kind_name, place_name};
 use super::model::{ForDemand, ForPool, ForService, Knob, Mount, PagesOf, Plan, Promise, Unit};
 use super::step::{Needs, Step, What};
 use super::steps;
+use crate::list;
 
 /// A file being written: each method adds a line.
 struct Out(String);
@@ -29,42 +31,39 @@ impl Out {
         self.line(head);
     }
 
-    fn raw(&mut self, key: &str, value: &str) {
+    fn raw(&mut self, key: &str, value: impl Display) {
         self.line(&format!("{key} = {value}"));
     }
 
-    fn text(&mut self, key: &str, value: &str) {
-        self.raw(key, &quoted(value));
-    }
-
-    fn some_text(&mut self, key: &str, value: Option<&str>) {
+    fn some(&mut self, key: &str, value: Option<impl Display>) {
         if let Some(value) = value {
-            self.text(key, value);
+            self.raw(key, value);
         }
     }
 
-    fn bytes(&mut self, key: &str, value: Bytes) {
-        self.line(&format!("{key} = {value:#} # {value}"));
+    fn text(&mut self, key: &str, value: &str) {
+        self.raw(key, quoted(value));
     }
 
-    fn some_bytes(&mut self, key: &str, value: Option<Bytes>) {
-        if let Some(value) = value {
-            self.bytes(key, value);
+    /// A list, one element a line where there are several.
+    fn list(&mut self, key: &str, items: impl IntoIterator<Item = String>) {
+        let items: Vec<String> = items.into_iter().collect();
+        match items.as_slice() {
+            [] | [_] => self.raw(key, format_args!("[{}]", items.concat())),
+            many => self.raw(key, format_args!("[\n    {},\n]", many.join(",\n    "))),
+        }
+    }
+
+    /// The same; nothing where the list is empty.
+    fn some_list(&mut self, key: &str, items: impl IntoIterator<Item = String>) {
+        let mut items = items.into_iter().peekable();
+        if items.peek().is_some() {
+            self.list(key, items);
         }
     }
 
     fn texts(&mut self, key: &str, values: &[String]) {
-        match values {
-            [] => {}
-            [one] => self.raw(key, &format!("[{}]", quoted(one))),
-            many => {
-                self.line(&format!("{key} = ["));
-                for value in many {
-                    self.line(&format!("    {},", quoted(value)));
-                }
-                self.line("]");
-            }
-        }
+        self.some_list(key, values.iter().map(|value| quoted(value)));
     }
 }
 
@@ -72,13 +71,21 @@ fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 
+fn bytes(bytes: Bytes) -> String {
+    format!("{bytes:#} # {bytes}")
+}
+
 fn size(size: PageSize) -> String {
     quoted(&size.to_string())
 }
 
 fn sizes(sizes: &[PageSize]) -> String {
-    let each: Vec<String> = sizes.iter().map(|s| size(*s)).collect();
-    format!("[{}]", each.join(", "))
+    format!("[{}]", list(sizes.iter().copied().map(size)))
+}
+
+fn pages(pages: &[PagesOf]) -> impl Iterator<Item = String> {
+    let pages = pages.iter();
+    pages.map(|p| format!("{{ page = {}, pages = {} }}", size(p.page), p.pages))
 }
 
 /// The plan as a file. `read` gives the text of a file that is there now, by its path: the end of
@@ -89,8 +96,8 @@ pub fn write(plan: &Plan, read: impl Fn(&Path) -> Option<String>) -> String {
     out.comment(
         "See what it comes to: hugeleaf apply --dry-run FILE. Make it so: hugeleaf apply FILE.",
     );
-    out.raw("schema", &plan.schema.to_string());
-    out.some_text("made", plan.made.as_deref());
+    out.raw("schema", plan.schema);
+    out.some("made", plan.made.as_deref().map(quoted));
     if let Some(reason) = &plan.force {
         out.comment("Less is left for base pages than the margin asks for, because:");
         out.text("force", reason);
@@ -116,8 +123,8 @@ pub fn write(plan: &Plan, read: impl Fn(&Path) -> Option<String>) -> String {
     if let Some(boot) = &plan.boot {
         out.head("[boot]");
         out.comment("Pages of these sizes are for certain only where the kernel's command line asks for them.");
-        out.raw("pages", &sizes(&boot.pages));
-        out.raw("grub_drop_in", &boot.grub_drop_in.to_string());
+        out.raw("pages", sizes(&boot.pages));
+        out.raw("grub_drop_in", boot.grub_drop_in);
     }
     for promise in &plan.promises {
         self::promise(&mut out, promise);
@@ -126,10 +133,7 @@ pub fn write(plan: &Plan, read: impl Fn(&Path) -> Option<String>) -> String {
         out.head("[[keep]]");
         out.comment("Lines that earlier plans put into this file.");
         out.text("path", &kept.path.to_string_lossy());
-        match kept.lines.is_empty() {
-            true => out.raw("lines", "[]"),
-            false => out.texts("lines", &kept.lines),
-        }
+        out.list("lines", kept.lines.iter().map(|line| quoted(line)));
     }
     follows(&mut out, plan, &read);
     out.0
@@ -138,46 +142,39 @@ pub fn write(plan: &Plan, read: impl Fn(&Path) -> Option<String>) -> String {
 fn host(out: &mut Out, plan: &Plan) {
     let host = &plan.host;
     out.head("[host]");
-    out.some_text("name", host.name.as_deref());
-    out.some_text("id", host.id.as_deref());
-    out.some_text("kernel", host.kernel.as_deref());
-    out.some_text("arch", host.arch.as_deref());
-    out.bytes("memory_bytes", host.memory);
-    out.raw("base_page", &size(host.base_page));
-    if let Some(page) = host.default_page {
-        out.raw("default_page", &size(page));
-    }
-    out.raw("pages", &sizes(&host.pages));
-    let nodes: Vec<String> = host.nodes.iter().map(u32::to_string).collect();
-    out.raw("nodes", &format!("[{}]", nodes.join(", ")));
+    out.some("name", host.name.as_deref().map(quoted));
+    out.some("id", host.id.as_deref().map(quoted));
+    out.some("kernel", host.kernel.as_deref().map(quoted));
+    out.some("arch", host.arch.as_deref().map(quoted));
+    out.raw("memory_bytes", bytes(host.memory));
+    out.raw("base_page", size(host.base_page));
+    out.some("default_page", host.default_page.map(size));
+    out.raw("pages", sizes(&host.pages));
+    out.raw("nodes", format_args!("[{}]", list(&host.nodes)));
 
     out.head("[base]");
     for line in arithmetic::base(plan) {
         out.comment(&line);
     }
-    out.bytes("used_bytes", plan.base.used);
-    out.bytes("moves_bytes", plan.base.moves);
-    out.bytes("other_pools_bytes", plan.base.other_pools);
-    out.bytes("margin_bytes", plan.base.margin);
+    out.raw("used_bytes", bytes(plan.base.used));
+    out.raw("moves_bytes", bytes(plan.base.moves));
+    out.raw("other_pools_bytes", bytes(plan.base.other_pools));
+    out.raw("margin_bytes", bytes(plan.base.margin));
 }
 
 fn service(out: &mut Out, service: &ForService) {
     out.head("[[service]]");
     out.text("name", &service.name);
-    out.text("kind", kind_name(service.kind));
-    out.some_text("unit", service.unit.as_deref());
-    out.some_text("user", service.user.as_deref());
+    out.text("kind", service.kind.name());
+    out.some("unit", service.unit.as_deref().map(quoted));
+    out.some("user", service.user.as_deref().map(quoted));
     let configured = service.configured_by.as_ref().map(|p| p.to_string_lossy());
-    out.some_text("configured_by", configured.as_deref());
-    if let Some(node) = service.node {
-        out.raw("node", &node.to_string());
-    }
-    if service.runs {
-        out.raw("runs", "true");
-    }
+    out.some("configured_by", configured.as_deref().map(quoted));
+    out.some("node", service.node);
+    out.some("runs", service.runs.then_some(true));
     if service.restart {
         out.comment("It runs, and uses what is planned for it only after a restart.");
-        out.raw("restart", "true");
+        out.raw("restart", true);
     }
     if !service.ways.is_empty() {
         out.comment("What you do so that it uses them:");
@@ -195,45 +192,19 @@ fn demand(out: &mut Out, demand: &ForDemand) {
     }
     out.text("what", &demand.what);
     out.text("source", &demand.source);
-    out.text("from", place_name(demand.from));
-    let pieces: Vec<String> = demand
-        .pieces
-        .iter()
-        .map(|p| format!("{{ count = {}, bytes = {:#} }}", p.count, p.bytes))
-        .collect();
-    out.raw("pieces", &in_lines(&pieces));
-    if !demand.pages.is_empty() {
-        out.raw("pages", &pages(&demand.pages));
-    }
-    if !demand.missing.is_empty() {
-        out.raw("missing", &pages(&demand.missing));
-    }
+    out.text("from", demand.from.name());
+    let piece = |p: &Piece| format!("{{ count = {}, bytes = {:#} }}", p.count, p.bytes);
+    out.list("pieces", demand.pieces.iter().map(piece));
+    out.some_list("pages", pages(&demand.pages));
+    out.some_list("missing", pages(&demand.missing));
 }
 
 fn promise(out: &mut Out, promise: &Promise) {
     out.head("[[promise]]");
     out.comment("An earlier plan, in force, for a service that is not in this one.");
-    out.raw("apply", &promise.apply.to_string());
-    out.some_text("name", promise.name.as_deref());
-    if !promise.pages.is_empty() {
-        out.raw("pages", &pages(&promise.pages));
-    }
-}
-
-fn pages(pages: &[PagesOf]) -> String {
-    let each = pages
-        .iter()
-        .map(|p| format!("{{ page = {}, pages = {} }}", size(p.page), p.pages));
-    in_lines(&each.collect::<Vec<_>>())
-}
-
-/// A list, one element a line where there are several.
-fn in_lines(items: &[String]) -> String {
-    match items {
-        [] => "[]".to_owned(),
-        [one] => format!("[{one}]"),
-        many => format!("[\n    {},\n]", many.join(",\n    ")),
-    }
+    out.raw("apply", promise.apply);
+    out.some("name", promise.name.as_deref().map(quoted));
+    out.some_list("pages", pages(&promise.pages));
 }
 
 fn pool(out: &mut Out, plan: &Plan, pool: &ForPool) {
@@ -241,33 +212,26 @@ fn pool(out: &mut Out, plan: &Plan, pool: &ForPool) {
     for line in arithmetic::pool(plan, pool) {
         out.comment(&line);
     }
-    out.raw("page", &size(pool.page));
-    if let Some(node) = pool.node {
-        out.raw("node", &node.to_string());
-    }
-    if let Some(was) = pool.was {
-        out.raw("was", &was.to_string());
-    }
-    out.raw("pages", &pool.pages.to_string());
+    let some = |pages: Pages| Some(pages).filter(|n| *n > Pages(0));
+    out.raw("page", size(pool.page));
+    out.some("node", pool.node);
+    out.some("was", pool.was);
+    out.raw("pages", pool.pages);
     out.texts("for", &pool.services);
-    if pool.others.get() > 0 {
-        out.raw("others", &pool.others.to_string());
-    }
-    if pool.promised.get() > 0 {
-        out.raw("promised", &pool.promised.to_string());
-    }
-    if pool.idle.get() > 0 {
+    out.some("others", some(pool.others));
+    out.some("promised", some(pool.promised));
+    if let Some(idle) = some(pool.idle) {
         out.comment(
             "Nobody wants these; they stay until the next boot, and no file asks for them.",
         );
-        out.raw("idle", &pool.idle.to_string());
+        out.raw("idle", idle);
     }
 }
 
 fn knob(out: &mut Out, knob: &Knob) {
     out.head("[[knob]]");
     out.text("path", &knob.path.to_string_lossy());
-    out.some_text("was", knob.was.as_deref());
+    out.some("was", knob.was.as_deref().map(quoted));
     out.text("now", &knob.now);
     out.text("why", &knob.why);
     out.text("risk", &knob.risk);
@@ -278,16 +242,14 @@ fn rights(out: &mut Out, plan: &Plan) {
     for limit in &plan.limits {
         out.head("[[limit]]");
         out.text("user", &limit.user);
-        out.some_bytes("was_bytes", limit.was);
-        out.bytes("memlock_bytes", limit.memlock);
+        out.some("was_bytes", limit.was.map(bytes));
+        out.raw("memlock_bytes", bytes(limit.memlock));
         out.text("why", &limit.why);
     }
     if let Some(group) = &plan.group {
         out.head("[group]");
-        out.raw("gid", &group.gid.to_string());
-        if let Some(was) = group.was {
-            out.raw("was", &was.to_string());
-        }
+        out.raw("gid", group.gid);
+        out.some("was", group.was);
         out.text("why", &group.why);
     }
 }
@@ -295,23 +257,19 @@ fn rights(out: &mut Out, plan: &Plan) {
 fn mount(out: &mut Out, mount: &Mount) {
     out.head("[[mount]]");
     out.text("path", &mount.path.to_string_lossy());
-    out.raw("page", &size(mount.page));
-    if let Some(uid) = mount.uid {
-        out.raw("uid", &uid.to_string());
-    }
-    if let Some(gid) = mount.gid {
-        out.raw("gid", &gid.to_string());
-    }
+    out.raw("page", size(mount.page));
+    out.some("uid", mount.uid);
+    out.some("gid", mount.gid);
     out.text("mode", &format!("{:04o}", mount.mode));
-    out.some_bytes("size_bytes", mount.size);
+    out.some("size_bytes", mount.size.map(bytes));
 }
 
 fn unit(out: &mut Out, unit: &Unit) {
     out.head("[[unit]]");
     out.text("unit", &unit.unit);
-    out.some_bytes("memlock_bytes", unit.memlock);
+    out.some("memlock_bytes", unit.memlock.map(bytes));
     out.texts("environment", &unit.environment);
-    out.some_text("exec_start", unit.exec_start.as_deref());
+    out.some("exec_start", unit.exec_start.as_deref().map(quoted));
     out.text("why", &unit.why);
 }
 
@@ -355,7 +313,7 @@ fn change(plan: &Plan, step: &Step, read: &dyn Fn(&Path) -> Option<String>) -> V
 fn lines(old: Option<&str>, new: &str) -> Vec<String> {
     let set = |text: &'_ str| -> Vec<String> {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
-        lines.map(super::facts::clean).collect()
+        lines.map(crate::clean).collect()
     };
     let before = old.map(set).unwrap_or_default();
     let after = set(new);
@@ -378,10 +336,7 @@ fn lines(old: Option<&str>, new: &str) -> Vec<String> {
 
 /// What a setting was when the plan was made.
 fn was(plan: &Plan, step: &Step) -> String {
-    let pool = plan.pools.iter().find(|p| match &step.what {
-        What::Pool { size, .. } => p.page == *size && super::pool_path(p) == step.path,
-        _ => false,
-    });
+    let pool = plan.pools.iter().find(|p| super::pool_path(p) == step.path);
     let knob = plan.knobs.iter().find(|k| k.path == step.path);
     let group = plan.group.as_ref().filter(|_| step.id == "group");
     pool.and_then(|p| Some(p.was?.to_string()))

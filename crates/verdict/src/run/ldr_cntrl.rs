@@ -4,10 +4,12 @@
 //! and `SHMPSIZE` name a page size, `LARGE_PAGE_DATA` asks for 16M pages for data (`Y`), demands
 //! them (`M`) or declines them (`N`). A size that a machine has not becomes the next smaller one.
 
-use hugeleaf_host::Host;
+use hugeleaf_host::{Host, RunRole};
 use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Rung};
 
-use super::{Refusal, RunRole, Want};
+use super::rung::thp_use;
+use super::{Refusal, Want};
+use crate::list;
 
 /// The keys that name a size, and the role that each is for.
 const SIZES: [(&str, RunRole); 4] = [
@@ -70,12 +72,11 @@ pub fn translate(text: &str, large: Option<&str>, host: &Host) -> Result<Vec<Map
 }
 
 fn unknown(key: &str) -> Refusal {
-    let known: Vec<&str> = SIZES.iter().map(|(key, _)| *key).collect();
     Refusal::new(
         format!("run: LDR_CNTRL: '{key}' is not known here"),
         format!(
             "write KEY=VALUE, joined by @, with these keys: {}, {LARGE_PAGE_DATA}",
-            known.join(", ")
+            list(SIZES.iter().map(|(key, _)| key))
         ),
     )
 }
@@ -88,17 +89,17 @@ fn map(key: &str, value: &str, host: &Host) -> Result<Mapped, Refusal> {
             "N" | "n" => Some(Want::Base),
             _ => None,
         };
-        let wrong = || {
+        let here = here.ok_or_else(|| {
             Refusal::new(
                 format!("run: {LARGE_PAGE_DATA}={value} means nothing"),
                 format!("write {LARGE_PAGE_DATA}=Y (if there are any), M (mandatory) or N (none)"),
             )
-        };
+        })?;
         return Ok(Mapped {
             key: LARGE_PAGE_DATA,
             value: value.to_owned(),
             role: RunRole::Data,
-            here: here.ok_or_else(wrong)?,
+            here,
         });
     }
     let (key, role) = SIZES
@@ -148,31 +149,25 @@ fn size_here(size: &str, role: RunRole, host: &Host, mandatory: bool) -> Option<
         .collect();
     sizes.sort_unstable_by(|a, b| b.cmp(a));
     sizes.dedup();
-    let is_pool = |size: &PageSize| host.pools.iter().any(|pool| pool.size == *size);
     let rungs: Vec<PageSize> = match role {
         // Every pool is a way; of the sizes of THP the largest.
         RunRole::Shm => {
             let largest_thp = sizes.iter().copied().find(|size| is_thp(host, *size));
-            let keep = |size: &PageSize| is_pool(size) || Some(*size) == largest_thp;
-            sizes.iter().copied().filter(keep).collect()
+            let is_pool = |size: &PageSize| host.pool(*size).is_some();
+            sizes.retain(|size| is_pool(size) || Some(*size) == largest_thp);
+            sizes
         }
         _ => sizes.into_iter().take(1).collect(),
     };
-    let words: Vec<String> = rungs.iter().map(PageSize::to_string).collect();
-    if words.is_empty() && !mandatory {
-        return Some(Want::Base);
-    }
-    if words.is_empty() {
+    let rungs = match rungs.is_empty() {
+        true if !mandatory => return Some(Want::Base),
         // Nothing of the sort here: ask for it all the same, so that it is refused by name.
-        let rung = Rung {
-            size: asked,
-            kind: None,
-        };
-        return Some(Want::Ladder(Ladder::of(rung, true)));
-    }
-    let mark = if mandatory { "!" } else { "" };
-    let text = format!("{}{mark}", words.join(","));
-    text.parse().ok().map(Want::Ladder)
+        true => vec![asked],
+        false => rungs,
+    };
+    let rung = |size| Rung { size, kind: None };
+    let rungs = rungs.into_iter().map(rung).collect();
+    Some(Want::Ladder(Ladder::of(rungs, mandatory)))
 }
 
 fn is_thp(host: &Host, size: PageSize) -> bool {
@@ -190,9 +185,6 @@ fn is_for(host: &Host, role: RunRole, size: PageSize) -> bool {
     if role == RunRole::Text {
         return host.pmd_page.get() == Some(size);
     }
-    let order = thp.orders.iter().find(|order| order.size == size);
-    order.is_none_or(|order| match role {
-        RunRole::Shm => !order.shmem.is_absent(),
-        _ => !order.anon.is_absent(),
-    })
+    let order = thp.order(size);
+    order.is_none_or(|order| !order.own(thp_use(role)).is_absent())
 }

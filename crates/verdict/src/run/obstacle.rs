@@ -22,35 +22,36 @@ pub struct Obstacle {
 /// [`std::env::consts::ARCH`]) into a program; `None` where nothing does, or nothing is known to.
 pub fn obstacle(program: &Program, arch: &str) -> Option<Obstacle> {
     let path = program.path.display();
-    let because = match (&program.privilege, &program.format) {
+    match (&program.privilege, &program.format) {
         (Some(privilege), _) => {
             let gains = match privilege {
                 Privilege::User(uid) => format!("runs as uid {uid} (setuid)"),
                 Privilege::Group(gid) => format!("runs as gid {gid} (setgid)"),
                 Privilege::Capabilities => "has capabilities of its own".to_owned(),
             };
-            format!("{path} {gains}, and nothing is loaded into such programs")
+            Some(Obstacle::movable(format!(
+                "{path} {gains}, and nothing is loaded into such programs"
+            )))
         }
-        (None, Format::Elf(elf)) => return of_elf(program, elf, arch),
+        (None, Format::Elf(elf)) => of_elf(program, elf, arch),
         // Nothing is known: the loader will say so if it does not fit.
-        (None, Format::Other | Format::Unknown(_)) => return None,
-    };
-    Some(Obstacle {
-        because,
-        can_promote: true,
-        may_pass_on: false,
-    })
+        (None, Format::Other | Format::Unknown(_)) => None,
+    }
+}
+
+impl Obstacle {
+    fn movable(because: String) -> Obstacle {
+        Obstacle {
+            because,
+            can_promote: true,
+            may_pass_on: false,
+        }
+    }
 }
 
 fn of_elf(program: &Program, elf: &Elf, arch: &str) -> Option<Obstacle> {
     let path = program.path.display();
-    let movable = |because: String| {
-        Some(Obstacle {
-            because,
-            can_promote: true,
-            may_pass_on: false,
-        })
-    };
+    let movable = |because: String| Some(Obstacle::movable(because));
     let own_bits = if cfg!(target_pointer_width = "64") {
         64
     } else {
@@ -70,48 +71,42 @@ fn of_elf(program: &Program, elf: &Elf, arch: &str) -> Option<Obstacle> {
         if is_glibc(&path.to_string()) && elf.needed.is_empty() {
             return None;
         }
+        let because = format!("{path} is linked statically, and no library can be loaded into it");
         return Some(Obstacle {
-            because: format!("{path} is linked statically, and no library can be loaded into it"),
-            can_promote: true,
             may_pass_on: true,
+            ..Obstacle::movable(because)
         });
     };
     if !is_glibc(loader) {
-        let whose = if base_name(loader).starts_with("ld-musl") {
-            "musl's "
-        } else {
-            ""
-        };
+        let is_musl = base_name(loader).starts_with("ld-musl");
+        let whose = if is_musl { "musl's " } else { "" };
         return movable(format!(
             "{path} is loaded by {whose}{loader}, and the library is for glibc"
         ));
     }
     let sanitizer = elf.needed.iter().find(|name| is_sanitizer(name))?;
+    let because =
+        format!("{path} is built with a sanitizer ({sanitizer}), which lays out memory itself");
     Some(Obstacle {
-        because: format!(
-            "{path} is built with a sanitizer ({sanitizer}), which lays out memory itself"
-        ),
         can_promote: false,
-        may_pass_on: false,
+        ..Obstacle::movable(because)
     })
 }
 
 /// `ld-linux-x86-64.so.2`, `ld-linux-aarch64.so.1`, `ld64.so.2`, `ld.so.1`.
 fn is_glibc(loader: &str) -> bool {
     let name = base_name(loader);
-    ["ld-linux", "ld64.so", "ld.so"]
-        .iter()
-        .any(|start| name.starts_with(start))
+    let mut known = ["ld-linux", "ld64.so", "ld.so"].iter();
+    known.any(|start| name.starts_with(start))
 }
 
 /// Runtimes that keep a map of all memory. That of undefined behaviour keeps none.
 fn is_sanitizer(library: &str) -> bool {
-    ["asan", "hwasan", "tsan", "msan", "lsan"]
-        .iter()
-        .any(|name| {
-            library.starts_with(&format!("lib{name}."))
-                || library.starts_with(&format!("libclang_rt.{name}"))
-        })
+    let mut known = ["asan", "hwasan", "tsan", "msan", "lsan"].iter();
+    known.any(|name| {
+        library.starts_with(&format!("lib{name}."))
+            || library.starts_with(&format!("libclang_rt.{name}"))
+    })
 }
 
 fn base_name(path: &str) -> &str {

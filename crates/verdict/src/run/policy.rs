@@ -3,43 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use hugeleaf_host::RunRole;
+use hugeleaf_host::system::parse_nodes;
 use hugeleaf_units::{Bytes, Ladder, ParseLadderError};
-use serde::Serialize;
-
-/// What a policy speaks of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RunRole {
-    /// Data, zero data, heap and other private anonymous memory.
-    Data,
-    /// Shared memory: SysV, POSIX, memfd, shared anonymous.
-    Shm,
-    /// The initial stack and those of threads.
-    Stack,
-    /// The program's code.
-    Text,
-}
-
-impl RunRole {
-    /// All of them, in the order in which they are shown.
-    pub const ALL: [RunRole; 4] = [RunRole::Data, RunRole::Shm, RunRole::Stack, RunRole::Text];
-
-    /// The name on screens, in settings and, after two dashes, of its flag.
-    pub const fn name(self) -> &'static str {
-        match self {
-            RunRole::Data => "data",
-            RunRole::Shm => "shm",
-            RunRole::Stack => "stack",
-            RunRole::Text => "text",
-        }
-    }
-}
-
-impl fmt::Display for RunRole {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
 
 /// What is asked for one role.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -107,18 +73,14 @@ impl Numa {
     }
 }
 
-/// Nodes as people write them: `0,2-3`.
-fn write_nodes(nodes: &[u32]) -> String {
-    let words: Vec<String> = nodes.iter().map(u32::to_string).collect();
-    words.join(",")
-}
-
 impl fmt::Display for Numa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes: Vec<String> = self.nodes().iter().map(u32::to_string).collect();
+        let nodes = nodes.join(",");
         match self {
-            Numa::Bind(nodes) => write!(f, "bind={}", write_nodes(nodes)),
-            Numa::Prefer(node) => write!(f, "prefer={node}"),
-            Numa::Interleave(nodes) => write!(f, "interleave={}", write_nodes(nodes)),
+            Numa::Bind(_) => write!(f, "bind={nodes}"),
+            Numa::Prefer(_) => write!(f, "prefer={nodes}"),
+            Numa::Interleave(_) => write!(f, "interleave={nodes}"),
             Numa::Local => f.write_str("local"),
         }
     }
@@ -138,32 +100,15 @@ impl FromStr for Numa {
             return Ok(Numa::Local);
         }
         let (word, list) = text.split_once('=').ok_or_else(error)?;
-        let nodes = read_nodes(list).ok_or_else(error)?;
+        let nodes = parse_nodes(list).map_err(|_| error())?;
         match (word, nodes.as_slice()) {
+            (_, []) => Err(error()),
             ("bind", _) => Ok(Numa::Bind(nodes)),
             ("interleave", _) => Ok(Numa::Interleave(nodes)),
             ("prefer", [node]) => Ok(Numa::Prefer(*node)),
             _ => Err(error()),
         }
     }
-}
-
-/// Reads `0,2-3` into ascending numbers, each once.
-fn read_nodes(text: &str) -> Option<Vec<u32>> {
-    /// No kernel is built for more nodes (CONFIG_NODES_SHIFT is 10 at most).
-    const MOST: u32 = 1 << 10;
-    let mut nodes = Vec::new();
-    for item in text.split(',') {
-        let (first, last) = item.split_once('-').unwrap_or((item, item));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        if first > last || last >= MOST {
-            return None;
-        }
-        nodes.extend(first..=last);
-    }
-    nodes.sort_unstable();
-    nodes.dedup();
-    Some(nodes)
 }
 
 /// Why a text is not what a flag takes.
@@ -187,14 +132,8 @@ impl From<ParseLadderError> for ParsePolicyError {
 /// What a person asked for a program.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
-    /// For data.
-    pub data: Want,
-    /// For shared memory.
-    pub shm: Want,
-    /// For stacks.
-    pub stack: Want,
-    /// For code.
-    pub text: Want,
+    /// What is asked for each role, in the order of [`RunRole::ALL`].
+    pub wants: [Want; 4],
     /// So much of data is taken at the start.
     pub reserve: Option<Bytes>,
     /// Where memory comes from.
@@ -206,22 +145,7 @@ pub struct Policy {
 impl Policy {
     /// What is asked for a role.
     pub const fn want(&self, role: RunRole) -> &Want {
-        match role {
-            RunRole::Data => &self.data,
-            RunRole::Shm => &self.shm,
-            RunRole::Stack => &self.stack,
-            RunRole::Text => &self.text,
-        }
-    }
-
-    /// The same, to be changed.
-    pub const fn want_mut(&mut self, role: RunRole) -> &mut Want {
-        match role {
-            RunRole::Data => &mut self.data,
-            RunRole::Shm => &mut self.shm,
-            RunRole::Stack => &mut self.stack,
-            RunRole::Text => &mut self.text,
-        }
+        &self.wants[role as usize]
     }
 
     /// The first role that must have what it asks for.

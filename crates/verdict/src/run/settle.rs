@@ -1,24 +1,27 @@
 //! A policy held against a host.
 
-use hugeleaf_host::Host;
-use hugeleaf_units::{Bytes, PageSize};
+use hugeleaf_host::{Host, RunAsked, RunRole, RunSettings, RunWay, ThpUse, thp_is_on};
+use hugeleaf_units::{Bytes, Ladder, PageSize};
 use serde::Serialize;
 
-use super::rung::{Judged, Lack, full_thp, judge, left_in_pool, pmd, pool, pool_short};
+use super::rung::{Judged, full_thp, judge, left_in_pool, pool_short};
 use super::rung::{private_setting, shared_setting};
-use super::settings::MOST_POOLS;
-use super::{Method, Policy, Refusal, RunRole, Rungs, Settings, Want};
-use crate::findings::{thp_file, thp_size_file};
+use super::{Policy, Refusal, Want};
+use crate::eligible::huge_page as pmd;
+use crate::list;
 
 /// Below so many full THPs, `auto` leaves private memory and stacks alone: a small program would
 /// hold more memory and gain nothing.
 const AUTO_AFTER: u64 = 16;
 
+/// The library keeps so many pool sizes a role; no kernel has more than it has levels of tables.
+const MOST_POOLS: usize = 4;
+
 /// What a policy comes to on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
     /// What the library is given.
-    pub settings: Settings,
+    pub settings: RunSettings,
     /// What was asked for by name and is known to be unavailable.
     pub missing: Vec<Missing>,
 }
@@ -35,12 +38,6 @@ pub struct Missing {
     pub command: String,
 }
 
-/// What a ladder comes to.
-struct Ladder {
-    rungs: Rungs,
-    missing: Vec<Missing>,
-}
-
 /// Holds a policy against a host. `room` is what a memory cgroup leaves this process, where one
 /// limits it.
 ///
@@ -49,84 +46,85 @@ struct Ladder {
 pub fn settle(policy: &Policy, host: &Host, room: Option<Bytes>) -> Result<Settled, Refusal> {
     check_nodes(policy, host)?;
     let mut missing = Vec::new();
-    let mut rungs: [Rungs; 4] = Default::default();
+    let mut rungs: [RunAsked; 4] = Default::default();
     for role in RunRole::ALL {
         let ladder = match policy.want(role) {
             Want::Auto => auto(host, role),
-            Want::Base => Rungs::default(),
+            Want::Base => RunAsked::default(),
             Want::Ladder(ladder) => {
-                let settled = climb(host, role, ladder)?;
-                missing.extend(settled.missing);
-                settled.rungs
+                let (rungs, lacks) = climb(host, role, ladder)?;
+                missing.extend(lacks);
+                rungs
             }
         };
-        rungs[role as usize] = ladder;
+        rungs[role as usize] = RunAsked {
+            typed: policy.want(role).to_string(),
+            ..ladder
+        };
     }
     if let Some(reserve) = policy.reserve {
         let data = &rungs[RunRole::Data as usize];
         missing.extend(check_reserve(host, room, reserve, data)?);
     }
     let after = |role: RunRole| after(host, policy.want(role), &rungs[role as usize], role);
-    let settings = Settings {
-        base: host.base_page,
+    let settings = RunSettings {
+        base: Some(host.base_page),
         pmd: pmd(host),
         data_after: after(RunRole::Data),
         shm_after: after(RunRole::Shm),
         stack_after: after(RunRole::Stack),
         touch: matches!(private_setting(host), Some("always" | "madvise")),
-        shmem_touch: shared_setting(host).is_some_and(|word| !matches!(word, "never" | "deny")),
-        asked: RunRole::ALL.map(|role| policy.want(role).to_string()),
+        shmem_touch: thp_is_on(shared_setting(host)),
         reserve: policy.reserve,
         only: policy.only.clone(),
         report: None,
-        rungs,
+        roles: rungs,
     };
     Ok(Settled { settings, missing })
 }
 
 /// What `auto` tries: THP for data and stacks, a pool and then THP for shared memory, nothing for
 /// code.
-fn auto(host: &Host, role: RunRole) -> Rungs {
+fn auto(host: &Host, role: RunRole) -> RunAsked {
     let mut ways = match role {
-        RunRole::Text => return Rungs::default(),
+        RunRole::Text => return RunAsked::default(),
         RunRole::Shm => pools_to_try(host),
         RunRole::Data | RunRole::Stack => Vec::new(),
     };
     ways.extend(full_thp(host, role).ok());
-    Rungs {
+    RunAsked {
         ways,
-        mandatory: false,
+        ..RunAsked::default()
     }
 }
 
 /// The pools that `auto` tries. That of the PMD's size comes first, also where it is empty now: it
 /// may be filled before the program makes its segment. Others only where they alone have pages.
-fn pools_to_try(host: &Host) -> Vec<Method> {
+fn pools_to_try(host: &Host) -> Vec<RunWay> {
     let has_free =
         |size: PageSize| left_in_pool(host, size).is_none_or(|had| had.bytes >= size.bytes());
     let usual = pmd(host).or(host.memory.default_hugetlb_page.get());
-    let usual = usual.filter(|size| pool(host, *size).is_some());
+    let usual = usual.filter(|size| host.pool(*size).is_some());
     let mut others: Vec<PageSize> = host
-        .pools
-        .iter()
-        .filter(|pool| pool.node.is_none() && Some(pool.size) != usual && has_free(pool.size))
+        .totals()
+        .filter(|pool| Some(pool.size) != usual && has_free(pool.size))
         .map(|pool| pool.size)
         .collect();
     others.sort_unstable_by(|a, b| b.cmp(a));
     match usual {
-        Some(size) if has_free(size) => vec![Method::Hugetlb(size)],
+        Some(size) if has_free(size) => vec![RunWay::Hugetlb(size)],
         usual => {
             let all = others.into_iter().chain(usual);
-            all.take(MOST_POOLS).map(Method::Hugetlb).collect()
+            all.take(MOST_POOLS).map(RunWay::Hugetlb).collect()
         }
     }
 }
 
-/// Holds a ladder against the host, rung by rung.
-fn climb(host: &Host, role: RunRole, ladder: &hugeleaf_units::Ladder) -> Result<Ladder, Refusal> {
+/// Holds a ladder against the host, rung by rung: what it comes to, and what of it is missing.
+fn climb(host: &Host, role: RunRole, ladder: &Ladder) -> Result<(RunAsked, Vec<Missing>), Refusal> {
     let mandatory = ladder.is_mandatory();
-    let mut ways: Vec<Method> = Vec::new();
-    let mut lacks: Vec<(PageSize, Lack)> = Vec::new();
+    let mut ways: Vec<RunWay> = Vec::new();
+    let mut lacks: Vec<(PageSize, Refusal)> = Vec::new();
     let mut had = false;
     for rung in ladder.rungs() {
         match judge(host, role, *rung) {
@@ -149,7 +147,7 @@ fn climb(host: &Host, role: RunRole, ladder: &hugeleaf_units::Ladder) -> Result<
             Judged::Not(lack) => lacks.push((rung.size, lack)),
         }
     }
-    let pools = ways.iter().filter(|way| **way != Method::Thp).count();
+    let pools = ways.iter().filter(|way| **way != RunWay::Thp).count();
     if pools > MOST_POOLS {
         return Err(Refusal::new(
             format!("run: --{role} {ladder} names {pools} pools; {MOST_POOLS} can be tried"),
@@ -158,70 +156,56 @@ fn climb(host: &Host, role: RunRole, ladder: &hugeleaf_units::Ladder) -> Result<
     }
     if mandatory
         && role != RunRole::Shm
-        && ways == [Method::Thp]
+        && ways == [RunWay::Thp]
         && let Some(lack) = first_touch(host)
     {
         had = false;
         lacks.push(lack);
     }
     if mandatory && !had {
-        let (_, lack) = lacks
-            .pop()
-            .unwrap_or((host.base_page, Lack::new("there is none", "")));
-        return Err(Refusal::new(
-            format!(
-                "run: --{role} {ladder} is required but unavailable: {}",
-                lack.because
-            ),
-            lack.command,
-        ));
+        let none = || (host.base_page, Refusal::new("there is none", ""));
+        let (_, lack) = lacks.pop().unwrap_or_else(none);
+        return Err(unavailable(&format!("--{role} {ladder}"), lack));
     }
-    let missing = lacks.into_iter().map(|(size, lack)| Missing {
-        asked: format!("--{role} {size}"),
-        because: lack.because,
-        command: lack.command,
-    });
-    Ok(Ladder {
-        missing: missing.collect(),
-        rungs: Rungs {
-            mandatory: mandatory && !ways.is_empty(),
-            ways,
-        },
-    })
+    let missing = |(size, lack)| missing_of(format!("--{role} {size}"), lack);
+    let rungs = RunAsked {
+        mandatory: mandatory && !ways.is_empty(),
+        ways,
+        ..RunAsked::default()
+    };
+    Ok((rungs, lacks.into_iter().map(missing).collect()))
 }
 
 /// Memory that must be large when it is touched cannot wait for a collapse.
-fn first_touch(host: &Host) -> Option<(PageSize, Lack)> {
+fn first_touch(host: &Host) -> Option<(PageSize, Refusal)> {
     let size = pmd(host)?;
     let word = private_setting(host).filter(|word| *word == "never")?;
-    let thp = host.thp.known()?;
-    let order = thp.orders.iter().find(|order| order.size == size);
-    let own = order.and_then(|order| order.anon.known());
-    let file = match own.map(String::as_str) {
-        Some("never") => thp_size_file(size, "enabled"),
-        _ => thp_file("enabled"),
-    };
+    let own = host
+        .full_thp()
+        .filter(|order| order.anon.text() == Some("never"));
+    let of = ThpUse::Private;
+    let file = own.map_or_else(|| of.file(), |order| order.file(of));
     Some((
         size,
-        Lack::new(
+        Refusal::new(
             format!("{file} is {word}, so memory is never large when it is first touched"),
             format!("echo madvise > {file}"),
         ),
     ))
 }
 
-fn cannot_be_sure(size: PageSize) -> Lack {
-    Lack::new(
+fn cannot_be_sure(size: PageSize) -> Refusal {
+    Refusal::new(
         format!("whether a page of {size} is given is up to the kernel, page by page"),
         "# leave the ! out",
     )
 }
 
 /// From which size on a role is looked at.
-fn after(host: &Host, want: &Want, rungs: &Rungs, role: RunRole) -> Option<Bytes> {
+fn after(host: &Host, want: &Want, rungs: &RunAsked, role: RunRole) -> Option<Bytes> {
     let smallest = rungs.ways.iter().map(|way| match way {
-        Method::Thp => pmd(host),
-        Method::Hugetlb(size) => Some(*size),
+        RunWay::Thp => pmd(host),
+        RunWay::Hugetlb(size) => Some(*size),
     });
     let unit = smallest.flatten().min()?.bytes();
     match (want, role) {
@@ -234,16 +218,20 @@ fn after(host: &Host, want: &Want, rungs: &Rungs, role: RunRole) -> Option<Bytes
 
 /// Nodes that this host does not have.
 fn check_nodes(policy: &Policy, host: &Host) -> Result<(), Refusal> {
-    let Some(numa) = &policy.numa else {
+    let numa = policy.numa.as_ref();
+    let lacks = numa.and_then(|numa| {
+        let node = numa
+            .nodes()
+            .iter()
+            .find(|node| !host.nodes.contains(node))?;
+        Some((numa, node))
+    });
+    let Some((numa, node)) = lacks else {
         return Ok(());
     };
-    let Some(node) = numa.nodes().iter().find(|node| !host.nodes.contains(node)) else {
-        return Ok(());
-    };
-    let has: Vec<String> = host.nodes.iter().map(u32::to_string).collect();
     Err(Refusal::new(
         format!("run: --numa {numa}: this host has no node {node} with memory"),
-        format!("name nodes that it has: {}", has.join(", ")),
+        format!("name nodes that it has: {}", list(&host.nodes)),
     ))
 }
 
@@ -253,30 +241,27 @@ fn check_reserve(
     host: &Host,
     room: Option<Bytes>,
     reserve: Bytes,
-    data: &Rungs,
+    data: &RunAsked,
 ) -> Result<Option<Missing>, Refusal> {
     let asked = format!("--reserve {reserve}");
     let mut lack = None;
     for way in &data.ways {
         match way {
-            Method::Hugetlb(size) => match left_in_pool(host, *size) {
+            RunWay::Hugetlb(size) => match left_in_pool(host, *size) {
                 Some(left) if left.bytes < reserve => {
                     lack = Some(pool_short(host, *size, Some(reserve)));
                 }
                 _ => return Ok(None),
             },
-            Method::Thp => {
+            RunWay::Thp => {
                 check_memory(host, room, reserve, &asked)?;
-                return Ok(lack.map(|lack| missing(asked, lack)));
+                return Ok(lack.map(|lack| missing_of(asked, lack)));
             }
         }
     }
     match lack {
-        Some(lack) if data.mandatory => Err(Refusal::new(
-            format!("run: {asked} is required but unavailable: {}", lack.because),
-            lack.command,
-        )),
-        Some(lack) => Ok(Some(missing(asked, lack))),
+        Some(lack) if data.mandatory => Err(unavailable(&asked, lack)),
+        Some(lack) => Ok(Some(missing_of(asked, lack))),
         None => Err(Refusal::new(
             format!("run: {asked} reserves large pages for data, and data is left on base pages"),
             "say which pages data is to have, as in --data 2M, or leave --reserve out",
@@ -284,11 +269,18 @@ fn check_reserve(
     }
 }
 
-fn missing(asked: String, lack: Lack) -> Missing {
+fn unavailable(asked: &str, lack: Refusal) -> Refusal {
+    Refusal::new(
+        format!("run: {asked} is required but unavailable: {}", lack.what),
+        lack.next,
+    )
+}
+
+fn missing_of(asked: String, lack: Refusal) -> Missing {
     Missing {
         asked,
-        because: lack.because,
-        command: lack.command,
+        because: lack.what,
+        command: lack.next,
     }
 }
 

@@ -57,7 +57,7 @@ fn policy(wants: &[(&str, &str)]) -> Policy {
             .into_iter()
             .find(|role| role.name() == *name)
             .unwrap();
-        *policy.want_mut(role) = want.parse().unwrap();
+        policy.wants[role as usize] = want.parse().unwrap();
     }
     policy
 }
@@ -69,7 +69,7 @@ fn settled(wants: &[(&str, &str)], host: &Host) -> Settled {
 /// What is tried for each role: data, shm, stack, text.
 fn tried(wants: &[(&str, &str)], host: &Host) -> [String; 4] {
     let settled = settled(wants, host);
-    RunRole::ALL.map(|role| settled.settings.rungs(role).to_string())
+    RunRole::ALL.map(|role| settled.settings.of(role).to_string())
 }
 
 /// What is missing, as `asked: because`.
@@ -415,7 +415,7 @@ fn ldr_cntrl_on_other_hosts() {
     // What is required is asked for by its name, and refused by it.
     let mapped = translate("LARGE_PAGE_DATA=M", None, &bare).unwrap();
     let mut policy = Policy::default();
-    *policy.want_mut(mapped[0].role) = mapped[0].here.clone();
+    policy.wants[mapped[0].role as usize] = mapped[0].here.clone();
     assert!(settle(&policy, &bare, None).is_err());
     let mut large_base = host(0, 0);
     large_base.base_page = size("64K");
@@ -566,7 +566,7 @@ proptest! {
         if let Ok(found) = settle(&policy(&[(role.name(), &text)]), &host(4, 0), None) {
             let printed = found.settings.to_string();
             prop_assert!(printed.split(';').all(|item| item.split('=').count() == 2), "{}", printed);
-            let base = found.settings.rungs(role).is_base();
+            let base = found.settings.of(role).ways.is_empty();
             prop_assert!(!mandatory || !base || text.contains(&"4096".to_owned()), "{}", text);
         }
     }

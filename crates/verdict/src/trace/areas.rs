@@ -3,37 +3,23 @@
 //! Names differ between kernels: lists hold those of many versions, and a name that is in none of them counts
 //! as "something else". So a share told here is a lower bound.
 
-/// A kind of work in the kernel that page sizes bear on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Area {
-    /// Finding, pinning, locking and releasing pages one by one: the unit of pinning.
-    Pin,
-    /// Making a request of segments of memory, and telling a device of each: contiguity.
-    Segments,
-    /// Page faults, zeroing of new pages among them: one entry at a time.
-    Fault,
-    /// Making and taking apart page tables at fork and exit.
-    PageTables,
-    /// Moving pages together so that larger ones are available.
-    Compaction,
-    /// Making huge pages of small ones in the background, and splitting them.
-    Collapse,
-    /// Telling other processors that a translation is gone.
-    Flush,
-}
-
-impl Area {
-    /// In words, after "time in".
-    pub const fn name(self) -> &'static str {
-        match self {
-            Area::Pin => "page pinning and locking",
-            Area::Segments => "segments of I/O requests",
-            Area::Fault => "page faults",
-            Area::PageTables => "making and freeing page tables",
-            Area::Compaction => "compaction",
-            Area::Collapse => "collapsing and splitting huge pages",
-            Area::Flush => "TLB flushes",
-        }
+hugeleaf_units::named! {
+    /// A kind of work in the kernel that page sizes bear on.
+    pub enum Area {
+        /// Finding, pinning, locking and releasing pages one by one: the unit of pinning.
+        Pin = "page pinning and locking",
+        /// Making a request of segments of memory, and telling a device of each: contiguity.
+        Segments = "segments of I/O requests",
+        /// Page faults, zeroing of new pages among them: one entry at a time.
+        Fault = "page faults",
+        /// Making and taking apart page tables at fork and exit.
+        PageTables = "making and freeing page tables",
+        /// Moving pages together so that larger ones are available.
+        Compaction = "compaction",
+        /// Making huge pages of small ones in the background, and splitting them.
+        Collapse = "collapsing and splitting huge pages",
+        /// Telling other processors that a translation is gone.
+        Flush = "TLB flushes",
     }
 }
 
@@ -200,40 +186,6 @@ pub fn area_of_stack<'a>(functions: impl IntoIterator<Item = &'a str>) -> Option
     functions.into_iter().find_map(area_of)
 }
 
-/// Whether a function is one that takes, waits for or releases a lock: time there is waiting, or work that was
-/// done with interrupts off and is seen only when they come back.
-pub fn is_lock(function: &str) -> bool {
-    const LOCKS: &[&str] = &[
-        "_raw_spin_",
-        "_raw_read_",
-        "_raw_write_",
-        "__raw_spin_",
-        "__raw_callee_save",
-        "native_queued_spin_lock_slowpath",
-        "queued_spin_lock_slowpath",
-        "queued_read_lock_slowpath",
-        "queued_write_lock_slowpath",
-        "__pv_queued_spin",
-        "pv_",
-        "mutex_lock",
-        "__mutex_lock",
-        "mutex_unlock",
-        "__mutex_unlock",
-        "mutex_spin_on_owner",
-        "rwsem_",
-        "down_read",
-        "down_write",
-        "up_read",
-        "up_write",
-        "osq_lock",
-        "rt_spin_",
-        "rt_mutex_",
-        "__percpu_down",
-        "percpu_down",
-    ];
-    LOCKS.iter().any(|name| function.starts_with(name))
-}
-
 /// Functions at whose end interrupts come on again. A sample by the clock cannot land while they are off: the time
 /// of what was done before is counted here.
 pub fn is_release(function: &str) -> bool {
@@ -283,11 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_and_releases_are_known_by_name() {
-        assert!(
-            is_lock("native_queued_spin_lock_slowpath") && is_lock("rwsem_down_write_slowpath")
-        );
-        assert!(!is_lock("mlock_pte_range"));
+    fn releases_are_known_by_name() {
         assert!(
             is_release("_raw_spin_unlock_irqrestore") && is_release("finish_task_switch.isra.0")
         );

@@ -131,9 +131,7 @@ pub(super) fn lock_area(seen: &Seen<'_>, lock: &Lock) -> Option<Area> {
         .by_caller
         .iter()
         .max_by_key(|c| c.totals.waited_nanos)?;
-    let frames = &seen.trace.stacks[caller.stack as usize].frames;
-    let symbols = frames.iter().map(|f| &seen.trace.symbols[*f as usize]);
-    area_of_stack(symbols.filter(|s| s.kernel).map(|s| s.name.as_str()))
+    area_of_stack(seen.kernel(caller.stack))
 }
 
 /// Threads that waited for locks at any time, on average.
@@ -309,12 +307,8 @@ pub fn page_walks(seen: &Seen<'_>) -> Option<TraceFinding> {
             seen.who()
         )
     }));
-    let misses = seen
-        .trace
-        .counters
-        .iter()
-        .find(|c| c.name == "dtlb_load_misses");
-    evidence.extend(misses.and_then(|c| c.value).map(|misses| {
+    let misses = seen.cpu_counter("dtlb_load_misses");
+    evidence.extend(misses.map(|misses| {
         format!(
             "{:.1} million misses of the data TLB a second",
             seen.a_second(misses) / 1e6

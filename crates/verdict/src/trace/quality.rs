@@ -101,7 +101,7 @@ pub fn few_samples(seen: &Seen<'_>) -> Option<TraceFinding> {
 pub fn skew(seen: &Seen<'_>) -> Option<TraceFinding> {
     let releases: u64 = seen.releases.values().sum();
     let (most, _) = seen.releases.iter().max_by_key(|(_, count)| **count)?;
-    let part = share(releases, seen.kernel).filter(|part| *part >= SKEWED)?;
+    let part = share(releases, seen.in_kernel).filter(|part| *part >= SKEWED)?;
     if seen.trace.sampled_by != "cpu-clock" {
         return None;
     }
@@ -117,7 +117,7 @@ pub fn skew(seen: &Seen<'_>) -> Option<TraceFinding> {
         ),
         evidence: vec![format!(
             "{} of {} samples in the kernel",
-            releases, seen.kernel
+            releases, seen.in_kernel
         )],
         command: format!("hugeleaf trace show FILE --callers {most}"),
     })

@@ -24,7 +24,7 @@ pub struct Seen<'a> {
     /// Samples of the target.
     pub samples: u64,
     /// Of those, in the kernel.
-    pub kernel: u64,
+    pub in_kernel: u64,
     /// Of those, in functions that switch interrupts on again, by name.
     pub releases: BTreeMap<&'a str, u64>,
     /// The target's samples by what the kernel did.
@@ -48,14 +48,15 @@ impl<'a> Seen<'a> {
             trace,
             cpu: intervals::target_cpu(trace),
             samples: 0,
-            kernel: 0,
+            in_kernel: 0,
             releases: BTreeMap::new(),
             areas: BTreeMap::new(),
             host_samples: 0,
             host_areas: BTreeMap::new(),
             held: newest(trace).and_then(|state| held(state, whose)),
         };
-        let by_stack: Vec<Option<Area>> = trace.stacks.iter().map(|s| seen.area(s)).collect();
+        let stacks = 0..u32::try_from(trace.stacks.len()).unwrap_or(u32::MAX);
+        let by_stack: Vec<_> = stacks.map(|s| area_of_stack(seen.kernel(s))).collect();
         for sample in busy(trace, Of::Host) {
             seen.host_samples += sample.count;
             if let Some(area) = by_stack[sample.stack as usize] {
@@ -68,7 +69,7 @@ impl<'a> Seen<'a> {
                 *seen.areas.entry(area).or_default() += sample.count;
             }
             if sample.mode == Mode::Kernel {
-                seen.kernel += sample.count;
+                seen.in_kernel += sample.count;
                 let leaf = trace.stacks[sample.stack as usize].frames.first();
                 let leaf = leaf.map(|f| &trace.symbols[*f as usize]);
                 if let Some(leaf) = leaf.filter(|s| s.kernel && is_release(&s.name)) {
@@ -79,13 +80,11 @@ impl<'a> Seen<'a> {
         seen
     }
 
-    fn area(&self, stack: &hugeleaf_trace::model::Stack) -> Option<Area> {
-        let symbols = stack
-            .frames
-            .iter()
-            .map(|f| &self.trace.symbols[*f as usize]);
-        // A program may have functions of any name.
-        area_of_stack(symbols.filter(|s| s.kernel).map(|s| s.name.as_str()))
+    /// The functions of the kernel in a stack, leaf first: a program may have functions of any name.
+    pub fn kernel(&self, stack: u32) -> impl Iterator<Item = &'a str> {
+        let frames = self.trace.stacks[stack as usize].frames.iter();
+        let symbols = frames.map(|f| &self.trace.symbols[*f as usize]);
+        symbols.filter(|s| s.kernel).map(|s| s.name.as_str())
     }
 
     /// The part of the target's samples that is in an area; `None` without samples.
@@ -139,17 +138,22 @@ impl<'a> Seen<'a> {
 
     /// The part of all cycles that went into walks of page tables; `None` where the host has no such counter.
     pub fn walks(&self) -> Option<f64> {
-        let value = |name: &str| {
-            let counter = self.trace.counters.iter().find(|c| c.name == name);
-            counter.and_then(|c| c.value)
-        };
-        share(value("page_walk_cycles")?, value("cycles")?)
+        share(
+            self.cpu_counter("page_walk_cycles")?,
+            self.cpu_counter("cycles")?,
+        )
+    }
+
+    /// A counter of the processors.
+    pub fn cpu_counter(&self, name: &str) -> Option<u64> {
+        self.trace.counters.iter().find(|c| c.name == name)?.value
     }
 
     /// What is known of the cost of walks, in words.
     pub fn walks_in_words(&self) -> String {
-        let of = |name: &str| self.trace.counters.iter().find(|c| c.name == name)?.value;
-        let walks = of("page_walks_data").map(|walks| self.a_second(walks) / 1e6);
+        let walks = self
+            .cpu_counter("page_walks_data")
+            .map(|walks| self.a_second(walks) / 1e6);
         match (self.walks(), walks) {
             (Some(part), _) => format!("walks of page tables take {} of all cycles", percent(part)),
             (None, Some(millions)) => format!(
@@ -186,13 +190,9 @@ impl<'a> Seen<'a> {
     pub fn hottest(&self, area: Area) -> Option<(&'a str, f64)> {
         let mut by_name: BTreeMap<&str, u64> = BTreeMap::new();
         for sample in busy(self.trace, Of::Target) {
-            let stack = &self.trace.stacks[sample.stack as usize];
-            let symbols = stack
-                .frames
-                .iter()
-                .map(|f| &self.trace.symbols[*f as usize]);
-            let mut kernel = symbols.filter(|s| s.kernel).map(|s| s.name.as_str());
-            let name = kernel.find(|name| area_of(name).is_some());
+            let name = self
+                .kernel(sample.stack)
+                .find(|name| area_of(name).is_some());
             if let Some(name) = name.filter(|name| area_of(name) == Some(area)) {
                 *by_name.entry(name).or_default() += sample.count;
             }

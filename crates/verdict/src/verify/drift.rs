@@ -1,7 +1,8 @@
 //! Files, kernel and the plans in force: where they are not of one mind.
 
+use hugeleaf_host::system::settings::BootLine;
 use hugeleaf_host::{Fact, Sysctl};
-use hugeleaf_units::Pages;
+use hugeleaf_units::{Bytes, Pages};
 
 use super::{Applied, Did, Facts, Place, Stands};
 use crate::findings::{Finding, Severity, boot_pools, findings, shell_word};
@@ -26,13 +27,7 @@ pub(super) fn pools(facts: &Facts<'_>) -> Vec<Finding> {
 /// Settings in sysctl.d that are not in force. Too few pages are the business of [`pools`], knobs
 /// that a plan set that of [`places`].
 pub(super) fn sysctl(facts: &Facts<'_>) -> Vec<Finding> {
-    let settings = facts
-        .host
-        .limits
-        .sysctl
-        .known()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
+    let settings = facts.host.limits.sysctl.entries();
     let planned = |key: &str| {
         let knob = format!("/proc/sys/{}", key.replace('.', "/"));
         in_force_places(facts).any(|p| p.what == Did::Knob && p.path.to_str() == Some(&knob))
@@ -57,15 +52,12 @@ pub(super) fn sysctl(facts: &Facts<'_>) -> Vec<Finding> {
             "vm.nr_hugepages" => ": after a reboot there will be fewer",
             _ => "",
         };
-        Some(Finding {
-            id: "sysctl-drift",
-            severity: Severity::Warning,
-            text: format!(
-                "{} is {now}, and {} says {wanted}{then}.",
-                setting.key, setting.path
-            ),
-            command: format!("sysctl -p {}", shell_word(&setting.path)),
-        })
+        let (key, path) = (&setting.key, &setting.path);
+        Some(Finding::warning(
+            "sysctl-drift",
+            format!("{key} is {now}, and {path} says {wanted}{then}."),
+            format!("sysctl -p {}", shell_word(path)),
+        ))
     };
     settings.iter().enumerate().filter_map(one).collect()
 }
@@ -74,12 +66,14 @@ pub(super) fn sysctl(facts: &Facts<'_>) -> Vec<Finding> {
 /// `after_boot` after the next boot.
 fn is_left_idle(facts: &Facts<'_>, now: u64, after_boot: u64) -> bool {
     let default = facts.host.memory.default_hugetlb_page.get();
-    let pools = plans(facts).map(|plan| plan.pools.iter().filter(|p| Some(p.page) == default));
-    let mut pools = pools.filter(|pools| pools.clone().next().is_some());
-    pools.next().is_some_and(|pools| {
-        let pages: u64 = pools.clone().map(|p| p.pages.get()).sum();
-        let lasting: u64 = pools.map(|p| p.lasting().get()).sum();
-        now <= pages && lasting == after_boot
+    let mut plans = plans(facts);
+    default.is_some_and(|page| {
+        let plan = plans.find(|plan| plan.of_size(page).next().is_some());
+        plan.is_some_and(|plan| {
+            let pages: Pages = plan.of_size(page).map(|p| p.pages).sum();
+            let lasting: Pages = plan.of_size(page).map(|p| p.lasting()).sum();
+            now <= pages.get() && lasting.get() == after_boot
+        })
     })
 }
 
@@ -104,18 +98,13 @@ fn lost_idle_only(facts: &Facts<'_>, place: &Place) -> bool {
 fn in_force(facts: &Facts<'_>, key: &str) -> Option<u64> {
     let limits = &facts.host.limits;
     let default = facts.host.memory.default_hugetlb_page.get();
-    let mut totals = facts.host.pools.iter().filter(|pool| pool.node.is_none());
-    let pool = totals.find(|pool| Some(pool.size) == default);
-    let count = |pages: &Fact<Pages>| pages.get().map(Pages::get);
+    let pool = || facts.host.pool(default?);
     match key {
-        "vm.nr_hugepages" => {
-            let surplus = count(&pool?.surplus).unwrap_or(0);
-            Some(count(&pool?.total)?.saturating_sub(surplus))
-        }
-        "vm.nr_overcommit_hugepages" => count(&pool?.overcommit),
+        "vm.nr_hugepages" => pool()?.total.get().and(Some(pool()?.lasting().get())),
+        "vm.nr_overcommit_hugepages" => pool()?.overcommit.get().map(Pages::get),
         "vm.hugetlb_shm_group" => limits.hugetlb_shm_group.get(),
-        "kernel.shmmax" => limits.shmmax.get().map(|bytes| bytes.get()),
-        "kernel.shmall" => count(&limits.shmall),
+        "kernel.shmmax" => limits.shmmax.get().map(Bytes::get),
+        "kernel.shmall" => limits.shmall.get().map(Pages::get),
         _ => None,
     }
 }
@@ -123,12 +112,7 @@ fn in_force(facts: &Facts<'_>, key: &str) -> Option<u64> {
 /// Knobs that say something else than tmpfiles.d writes into them at boot; those that a plan set
 /// are reported by [`places`].
 pub(super) fn tmpfiles(facts: &Facts<'_>) -> Vec<Finding> {
-    let lines = facts
-        .settings
-        .tmpfiles
-        .known()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
+    let lines = facts.settings.tmpfiles.entries();
     let planned = |knob: &str| {
         let mut places = in_force_places(facts);
         places.any(|place| place.path.to_str() == Some(knob))
@@ -145,18 +129,13 @@ pub(super) fn tmpfiles(facts: &Facts<'_>) -> Vec<Finding> {
                 Fact::Absent => "is not there".to_owned(),
                 Fact::Unreadable(error) => format!("could not be read ({error})"),
             };
-            Some(Finding {
-                id: "knob-reset",
-                severity: Severity::Warning,
-                text: format!(
-                    "{} {now}, and {} sets it to {}{}.",
-                    line.knob,
-                    line.path,
-                    line.value,
-                    by_whom(facts, &line.knob)
-                ),
-                command: format!("systemd-tmpfiles --create {}", shell_word(&line.path)),
-            })
+            let (knob, path, value) = (&line.knob, &line.path, &line.value);
+            let whom = by_whom(facts, knob);
+            Some(Finding::warning(
+                "knob-reset",
+                format!("{knob} {now}, and {path} sets it to {value}{whom}."),
+                format!("systemd-tmpfiles --create {}", shell_word(path)),
+            ))
         })
         .collect()
 }
@@ -210,12 +189,7 @@ fn place_finding(facts: &Facts<'_>, newest: Option<&Applied>, place: &Place) -> 
     let is = match &place.stands {
         Stands::AsApplied | Stands::NotApplicable => return None,
         Stands::Unread(why) => {
-            return Some(Finding {
-                id: "not-verified",
-                severity: Severity::Note,
-                text: format!("{path} could not be read: {why}."),
-                command: "sudo hugeleaf verify".to_owned(),
-            });
+            return Some(not_verified(format!("{path} could not be read: {why}.")));
         }
         Stands::Gone => "is gone".to_owned(),
         Stands::Changed => match &place.now {
@@ -240,14 +214,19 @@ fn place_finding(facts: &Facts<'_>, newest: Option<&Applied>, place: &Place) -> 
         Did::Pool if lost_idle_only(facts, place) => return None,
         Did::Pool => ("pool-changed", pool_severity(place), String::new()),
     };
-    Some(Finding {
-        id,
+    Some(Finding::new(
         severity,
-        text: format!("{path} {is}{wanted}{whom}."),
-        command: newest.map_or_else(String::new, |applied| {
+        id,
+        format!("{path} {is}{wanted}{whom}."),
+        newest.map_or_else(String::new, |applied| {
             format!("hugeleaf apply {}", plan_copy(applied))
         }),
-    })
+    ))
+}
+
+/// What could not be looked at.
+pub(super) fn not_verified(text: String) -> Finding {
+    Finding::note("not-verified", text, "sudo hugeleaf verify")
 }
 
 /// The text of a plan that the journal keeps.
@@ -271,36 +250,35 @@ fn pool_severity(place: &Place) -> Severity {
 
 /// Pages that the boot loader's files ask for and the running kernel was not started with.
 pub(super) fn boot(facts: &Facts<'_>) -> Vec<Finding> {
-    let Some(running) = facts.host.limits.boot.known() else {
+    let Some(running) = facts.host.limits.boot.text() else {
         return Vec::new();
     };
     let default = facts.host.memory.default_hugetlb_page.get();
-    let lines = facts
-        .settings
-        .boot
-        .known()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
     let has = boot_pools(running, default);
-    let one = |line: &hugeleaf_host::system::settings::BootLine| {
+    let one = |line: &BootLine| {
         let wanted = boot_pools(&line.arguments, default);
-        let missing: Vec<String> = wanted
-            .iter()
-            .filter(|pool| !has.contains(pool))
-            .map(|(size, pages)| super::pages_text(Pages(*pages), *size))
-            .collect();
-        (!missing.is_empty()).then(|| Finding {
-            id: "boot-drift",
-            severity: Severity::Warning,
-            text: format!(
-                "{} asks for {} at boot, and the running kernel was not started with that.",
-                line.path,
-                missing.join(" and ")
-            ),
-            command: "update-grub    # then reboot".to_owned(),
+        let missing = wanted.iter().filter(|pool| !has.contains(pool));
+        let missing = missing.map(|(size, pages)| super::pages_text(Pages(*pages), *size));
+        let missing = missing.collect::<Vec<String>>().join(" and ");
+        (!missing.is_empty()).then(|| {
+            Finding::warning(
+                "boot-drift",
+                format!(
+                    "{} asks for {missing} at boot, and the running kernel was not started with \
+                     that.",
+                    line.path
+                ),
+                "update-grub    # then reboot",
+            )
         })
     };
-    lines.iter().filter_map(one).collect()
+    facts
+        .settings
+        .boot
+        .entries()
+        .iter()
+        .filter_map(one)
+        .collect()
 }
 
 /// Applies that did not come to their end, and journals and plans that are damaged.
@@ -309,29 +287,19 @@ pub(super) fn journal(facts: &Facts<'_>) -> Vec<Finding> {
     for applied in facts.applied {
         let (id, undo) = (applied.id, format!("hugeleaf undo {}", applied.id));
         if !applied.is_complete {
-            found.push(Finding {
-                id: "apply-incomplete",
-                severity: Severity::Warning,
-                text: format!("Apply {id} of {} did not come to its end.", applied.time),
-                command: format!("hugeleaf apply {}    # or: {undo}", plan_copy(applied)),
-            });
+            found.push(Finding::warning(
+                "apply-incomplete",
+                format!("Apply {id} of {} did not come to its end.", applied.time),
+                format!("hugeleaf apply {}    # or: {undo}", plan_copy(applied)),
+            ));
         }
-        for damage in &applied.damage {
-            found.push(Finding {
-                id: "journal-damaged",
-                severity: Severity::Warning,
-                text: format!("The journal of apply {id} is damaged: {damage}."),
-                command: undo.clone(),
-            });
-        }
-        if let Err(why) = &applied.plan {
-            found.push(Finding {
-                id: "journal-damaged",
-                severity: Severity::Warning,
-                text: format!("The plan of apply {id} cannot be read: {why}."),
-                command: undo.clone(),
-            });
-        }
+        let journal = applied.damage.iter();
+        let journal =
+            journal.map(|damage| format!("The journal of apply {id} is damaged: {damage}."));
+        let plan = applied.plan.as_ref().err();
+        let plan = plan.map(|why| format!("The plan of apply {id} cannot be read: {why}."));
+        let damaged = journal.chain(plan);
+        found.extend(damaged.map(|text| Finding::warning("journal-damaged", text, &undo)));
     }
     found
 }
@@ -339,18 +307,12 @@ pub(super) fn journal(facts: &Facts<'_>) -> Vec<Finding> {
 /// What the kernel's log says of pools and allocations that fell short, since the time that
 /// matters.
 pub(super) fn kernel_log(facts: &Facts<'_>) -> Vec<Finding> {
-    let lines = facts
-        .host
-        .kernel_log
-        .known()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
     let since = facts.log_since.zip(facts.booted);
     let is_recent = |line: &&String| match (since, seconds_of(line)) {
         (Some((since, booted)), Some(at)) => booted.saturating_add(at) >= since,
         _ => true,
     };
-    let recent = lines.iter().filter(is_recent);
+    let recent = facts.host.kernel_log.entries().iter().filter(is_recent);
     let (obsolete, short): (Vec<&String>, Vec<&String>) =
         recent.partition(|line| is_obsolete(line));
     let finding = |lines: &[&String], severity, what: &str| {
@@ -359,12 +321,12 @@ pub(super) fn kernel_log(facts: &Facts<'_>) -> Vec<Finding> {
             1 => "a line".to_owned(),
             n => format!("{n} lines"),
         };
-        Some(Finding {
-            id: "kernel-log",
+        Some(Finding::new(
             severity,
-            text: format!("The kernel's log has {count} on {what}: {last}"),
-            command: "dmesg | grep -iE 'hugetlb|page allocation failure'".to_owned(),
-        })
+            "kernel-log",
+            format!("The kernel's log has {count} on {what}: {last}"),
+            "dmesg | grep -iE 'hugetlb|page allocation failure'",
+        ))
     };
     let of_short = "large pages that were short or refused, the last";
     let of_obsolete = "SysV segments that were let through on memlock alone, which the kernel is \

@@ -1,11 +1,12 @@
 //! What services asked for, what they have, and what the pools could give them.
 
 use hugeleaf_host::demand::{Demand, Insists, Place, Service, ServiceKind};
-use hugeleaf_host::{Fact, Held};
+use hugeleaf_host::{Fact, Held, Pool, pool_file};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
-use super::{Facts, PoolRow, Row, pages_text, rights};
-use crate::findings::{Finding, Severity};
+use super::{Facts, PLAN, PoolRow, Row, pages_text, rights};
+use crate::each_its_own;
+use crate::findings::Finding;
 use crate::plan::{ForService, PagesOf, can_be_found, is_same, is_same_place, pages_of, promised};
 
 /// A pool may be so many pages, or so large a part of it, more than what is in use: plans are made
@@ -36,21 +37,9 @@ pub(super) fn rows<'a>(facts: &Facts<'a>) -> Vec<Looked<'a>> {
     });
     let all = found.chain(not_found);
     let mut all: Vec<Looked<'a>> = all.filter(|l| !l.row.asked.is_empty()).collect();
-    each_its_own_name(&mut all);
+    // Several instances of a program may share a name, which in metrics has to distinguish them.
+    each_its_own(all.iter_mut().map(|looked| &mut looked.row.name));
     all
-}
-
-/// Several instances of a program may share a name, which in metrics has to distinguish them.
-fn each_its_own_name(all: &mut [Looked<'_>]) {
-    let mut seen = std::collections::BTreeSet::new();
-    for looked in all {
-        let name = looked.row.name.clone();
-        let mut n = 2_u32;
-        while !seen.insert(looked.row.name.clone()) {
-            looked.row.name = format!("{name}-{n}");
-            n += 1;
-        }
-    }
 }
 
 type Pair<'a> = (&'a Service, Option<&'a ForService>);
@@ -118,9 +107,7 @@ fn row(facts: &Facts<'_>, service: &Service, planned: Option<&ForService>) -> Ro
         _ => Pages(0),
     };
     let short = match asked.first() {
-        Some(first) if service.grows && !got.is_empty() => {
-            Pages(short.get().saturating_sub(available(facts, first.page)))
-        }
+        Some(first) if service.grows && !got.is_empty() => short - available(facts, first.page),
         _ => short,
     };
     // A figure is exact to so much: what is less is no shortfall.
@@ -145,7 +132,7 @@ fn add(all: &mut Vec<PagesOf>, pages: PagesOf) {
         return;
     }
     match all.iter_mut().find(|seen| seen.page == pages.page) {
-        Some(seen) => seen.pages = Pages(seen.pages.get().saturating_add(pages.pages.get())),
+        Some(seen) => seen.pages += pages.pages,
         None => all.push(pages),
     }
 }
@@ -173,37 +160,21 @@ fn asked_by_itself(facts: &Facts<'_>, service: &Service) -> Vec<PagesOf> {
     for demand in from_pool.filter(|_| asks) {
         let is_known = service.wish.how != Insists::Unknown || has_hugetlb(demand);
         if let Some(page) = demand.page.or(default).filter(|_| is_known) {
-            let pages = demand.pieces.iter().map(|piece| {
-                page.pages_for(piece.bytes)
-                    .get()
-                    .saturating_mul(piece.count)
-            });
-            add(
-                &mut all,
-                PagesOf {
-                    page,
-                    pages: Pages(pages.fold(0, u64::saturating_add)),
-                },
-            );
+            let pieces = demand.pieces.iter();
+            let pages = pieces.map(|piece| page.pages_for(piece.bytes) * piece.count);
+            add(&mut all, PagesOf::new(page, pages.sum()));
         }
     }
     all
 }
 
 /// Pages of a size that are free and promised to nobody.
-fn available(facts: &Facts<'_>, page: PageSize) -> u64 {
-    let mut totals = facts.host.pools.iter().filter(|pool| pool.node.is_none());
-    let count = |pages: &Fact<Pages>| pages.get().unwrap_or_default().get();
-    let pool = totals.find(|pool| pool.size == page);
-    pool.map_or(0, |pool| {
-        count(&pool.free).saturating_sub(count(&pool.reserved))
-    })
+fn available(facts: &Facts<'_>, page: PageSize) -> Pages {
+    facts.host.pool(page).map_or(Pages(0), Pool::available)
 }
 
 fn has_pool(facts: &Facts<'_>) -> bool {
-    let known = |pages: &Fact<Pages>| pages.get().is_some_and(|pages| pages.get() > 0);
-    let mut totals = facts.host.pools.iter().filter(|pool| pool.node.is_none());
-    totals.any(|pool| known(&pool.total))
+    facts.host.totals().any(|pool| pool.all() > Pages(0))
 }
 
 fn on_pool(demand: &Demand) -> impl Iterator<Item = &Held> {
@@ -220,10 +191,7 @@ fn got(service: &Service) -> Vec<PagesOf> {
     for held in service.demands.iter().flat_map(on_pool) {
         add(
             &mut all,
-            PagesOf {
-                page: held.size,
-                pages: held.size.pages_for(held.bytes),
-            },
+            PagesOf::new(held.size, held.size.pages_for(held.bytes)),
         );
     }
     all
@@ -231,35 +199,26 @@ fn got(service: &Service) -> Vec<PagesOf> {
 
 /// The pools of all sizes, with what no service asked for.
 pub(super) fn pools(facts: &Facts<'_>, rows: &[Looked<'_>]) -> Vec<PoolRow> {
-    let count = |pages: &Fact<Pages>| pages.get().unwrap_or_default();
-    let totals = facts.host.pools.iter().filter(|pool| pool.node.is_none());
-    totals
-        .filter_map(|pool| {
-            let mut row = PoolRow {
-                page: pool.size,
-                total: pool.total.get()?,
-                free: count(&pool.free),
-                reserved: count(&pool.reserved),
-                surplus: count(&pool.surplus),
-                unused: Pages(0),
-            };
-            let waiting: u64 = rows
-                .iter()
-                .map(|looked| {
-                    let of = |all: &[PagesOf]| count_of(all, pool.size);
-                    of(&looked.row.asked).saturating_sub(of(&looked.row.got))
-                })
-                .sum();
-            let unused = row.available().get().saturating_sub(waiting);
-            row.unused = Pages(unused.min(row.total.get().saturating_sub(row.surplus.get())));
-            Some(row)
-        })
-        .collect()
+    let of = |pool: &Pool| {
+        let mut row = PoolRow {
+            page: pool.size,
+            total: pool.total.get()?,
+            free: pool.free.get().unwrap_or_default(),
+            reserved: pool.reserved.get().unwrap_or_default(),
+            surplus: pool.surplus.get().unwrap_or_default(),
+            unused: Pages(0),
+        };
+        let of = |all: &[PagesOf]| count_of(all, pool.size);
+        let waiting = rows.iter().map(|l| of(&l.row.asked) - of(&l.row.got)).sum();
+        row.unused = (row.available() - waiting).min(row.total - row.surplus);
+        Some(row)
+    };
+    facts.host.totals().filter_map(of).collect()
 }
 
-fn count_of(all: &[PagesOf], page: PageSize) -> u64 {
+fn count_of(all: &[PagesOf], page: PageSize) -> Pages {
     let of_size = all.iter().filter(|pages| pages.page == page);
-    of_size.map(|pages| pages.pages.get()).sum()
+    of_size.map(|pages| pages.pages).sum()
 }
 
 fn pool_of(pools: &[PoolRow], page: PageSize) -> Option<&PoolRow> {
@@ -296,41 +255,38 @@ fn by_pool(service: &Service, row: &Row, page: PageSize, available: Pages) -> Fi
     let name = &row.name;
     let restart = restart_command(row);
     if service.wish.how.is_off() {
-        return Finding {
-            id: "service-off",
-            severity: Severity::Problem,
-            text: format!(
-                "{name} is planned to have {asked} on large pages and is {short} short: {}.",
-                match service.wish.said.as_str() {
-                    "" => "nothing in its configuration asks for them".to_owned(),
-                    said => format!("its configuration says {said}"),
-                }
-            ),
-            command: format!("hugeleaf plan    # names the setting; then {restart}"),
+        let said = match service.wish.said.as_str() {
+            "" => "nothing in its configuration asks for them".to_owned(),
+            said => format!("its configuration says {said}"),
         };
+        return Finding::problem(
+            "service-off",
+            format!(
+                "{name} is planned to have {asked} on large pages and is {short} short: {said}."
+            ),
+            format!("hugeleaf plan    # names the setting; then {restart}"),
+        );
     }
     if available >= row.short {
-        return Finding {
-            id: "started-before-pool",
-            severity: Severity::Problem,
-            text: format!(
+        return Finding::problem(
+            "started-before-pool",
+            format!(
                 "{name} asked for {asked} on large pages and is {short} short, though the pool has \
                  {available} free now: it was started before they were there, and fell back to base \
-                 pages without a word.",
+                 pages without a word."
             ),
-            command: restart,
-        };
+            restart,
+        );
     }
-    let missing = Pages(row.short.get().saturating_sub(available.get()));
-    Finding {
-        id: "service-short",
-        severity: Severity::Problem,
-        text: format!(
+    let missing = row.short - available;
+    Finding::problem(
+        "service-short",
+        format!(
             "{name} asked for {asked} on large pages and is {short} short; the pool has {available} \
-             free, so {missing} are missing.",
+             free, so {missing} are missing."
         ),
-        command: "hugeleaf plan --output plan.toml && hugeleaf apply plan.toml".to_owned(),
-    }
+        PLAN,
+    )
 }
 
 fn restart_command(row: &Row) -> String {
@@ -362,17 +318,14 @@ pub(super) fn restart(rows: &[Looked<'_>], pools: &[PoolRow], facts: &Facts<'_>)
         let lacking = row.asked.iter().find_map(|asked| {
             let held = count_of(&row.got, asked.page);
             let pool = pool_of(pools, asked.page);
-            let after_stop = pool.map_or(0, |pool| {
-                let freed = held.saturating_sub(pool.surplus.get());
-                pool.available().get() + freed
-            });
+            let after_stop = pool.map_or(Pages(0), |pool| pool.available() + (held - pool.surplus));
             // What it has now is what it will ask for, where the plan is only an estimate.
             let needed = match held {
-                0 => asked.pages.get(),
-                held => held.min(asked.pages.get()),
+                Pages(0) => asked.pages,
+                held => held.min(asked.pages),
             };
-            let missing = needed.checked_sub(after_stop).filter(|n| *n > 0)?;
-            Some((asked.page, Pages(missing), Pages(after_stop)))
+            let missing = needed - after_stop;
+            (missing > Pages(0)).then_some((asked.page, missing, after_stop))
         });
         let (page, missing, there) = lacking?;
         let insists = looked.service.map_or(Insists::Unknown, |s| s.wish.how);
@@ -383,60 +336,60 @@ pub(super) fn restart(rows: &[Looked<'_>], pools: &[PoolRow], facts: &Facts<'_>)
                 _ => "would fail",
             },
         );
-        let drained = match pool_of(pools, page).filter(|pool| pool.surplus.get() > 0) {
+        let drained = match pool_of(pools, page).filter(|pool| pool.surplus > Pages(0)) {
             Some(pool) => format!(
                 " ({} of the pool's pages are surplus: they go when they are freed)",
                 pool.surplus
             ),
             None => String::new(),
         };
-        Some(Finding {
-            id: "restart-would-fail",
-            severity: Severity::Problem,
-            text: format!(
-                "A {when} of {} {falls}: it asks for {}, and there would be {there}, {missing} too \
+        let asks = pages_text(count_of(&row.asked, page), page);
+        Some(Finding::problem(
+            "restart-would-fail",
+            format!(
+                "A {when} of {} {falls}: it asks for {asks}, and there would be {there}, {missing} too \
                  few{drained}.",
-                row.name,
-                pages_text(Pages(count_of(&row.asked, page)), page)
+                row.name
             ),
-            command: grow_command(facts, page, pools, missing),
-        })
+            grow_command(facts, page, pools, missing),
+        ))
     };
     rows.iter().filter_map(one).collect()
 }
 
 fn grow_command(facts: &Facts<'_>, page: PageSize, pools: &[PoolRow], missing: Pages) -> String {
     if !facts.applied.is_empty() {
-        return "hugeleaf plan --output plan.toml && hugeleaf apply plan.toml".to_owned();
+        return PLAN.to_owned();
     }
-    let total = pool_of(pools, page).map_or(0, |pool| pool.total.get());
-    let persistent = total + missing.get();
-    let file = crate::findings::pool_file(page, "nr_hugepages");
-    format!("echo {persistent} > {file}")
+    let total = pool_of(pools, page).map_or(Pages(0), |pool| pool.total);
+    let file = pool_file(page, None, "nr_hugepages");
+    format!("echo {} > {file}", total + missing)
 }
 
 /// Each service would get its pages alone, but not all of them together: after a reboot the last
 /// one to start goes without. Stopped ones count with what they will ask for.
 pub(super) fn together(facts: &Facts<'_>, rows: &[Looked<'_>], pools: &[PoolRow]) -> Vec<Finding> {
     let one = |pool: &PoolRow| {
-        let asks = |looked: &&Looked<'_>| count_of(&looked.row.asked, pool.page) > 0;
+        let asks = |looked: &&Looked<'_>| count_of(&looked.row.asked, pool.page) > Pages(0);
         let asking: Vec<&Looked<'_>> = rows.iter().filter(asks).collect();
         let needed = needed_together(facts, &asking, pool);
-        let there = pool.total.get().saturating_sub(pool.surplus.get());
-        let is_told = asking.iter().any(|looked| looked.row.short.get() > 0);
+        let there = pool.total - pool.surplus;
+        let is_told = asking.iter().any(|looked| looked.row.short > Pages(0));
         let alone = |looked: &&Looked<'_>| count_of(&looked.row.asked, pool.page) <= there;
-        let missing = needed.checked_sub(there).filter(|n| *n > 0)?;
-        (asking.len() > 1 && !is_told && asking.iter().all(alone)).then(|| Finding {
-            id: "pool-too-small",
-            severity: Severity::Warning,
-            text: format!(
-                "Together {} services ask for {}, and the pool has {there}: {missing} too few when \
-                 all of them run ({}).",
-                asking.len(),
-                pages_text(Pages(needed), pool.page),
-                names(&asking)
-            ),
-            command: "hugeleaf plan --output plan.toml && hugeleaf apply plan.toml".to_owned(),
+        let missing = needed - there;
+        let is_new = asking.len() > 1 && !is_told && asking.iter().all(alone);
+        (missing > Pages(0) && is_new).then(|| {
+            Finding::warning(
+                "pool-too-small",
+                format!(
+                    "Together {} services ask for {}, and the pool has {there}: {missing} too few \
+                     when all of them run ({}).",
+                    asking.len(),
+                    pages_text(needed, pool.page),
+                    names(&asking)
+                ),
+                PLAN,
+            )
         })
     };
     pools.iter().filter_map(one).collect()
@@ -452,23 +405,22 @@ fn names(asking: &[&Looked<'_>]) -> String {
 }
 
 /// The pages of a pool that all services need when all of them run.
-fn needed_together(facts: &Facts<'_>, asking: &[&Looked<'_>], pool: &PoolRow) -> u64 {
+fn needed_together(facts: &Facts<'_>, asking: &[&Looked<'_>], pool: &PoolRow) -> Pages {
     let of = |looked: &&Looked<'_>| match count_of(&looked.row.got, pool.page) {
-        0 => count_of(&looked.row.asked, pool.page),
+        Pages(0) => count_of(&looked.row.asked, pool.page),
         got => got,
     };
     // What runs in a container, and a program that takes bytes which somebody named, is there under
     // its own name, and counts once: what is in use by those that nothing was planned for may be
     // theirs, but for what was in other hands when that was planned.
     let is_unseen = |l: &&&Looked<'_>| !l.row.is_found && !can_be_found(l.row.kind);
-    let unseen: u64 = asking.iter().filter(is_unseen).map(of).sum();
+    let unseen: Pages = asking.iter().filter(is_unseen).map(of).sum();
     let seen = || asking.iter().filter(|l| !is_unseen(l));
-    let known: u64 = seen().filter(|l| l.is_planned).map(of).sum();
-    let unplanned: u64 = seen().filter(|l| !l.is_planned).map(of).sum();
+    let known: Pages = seen().filter(|l| l.is_planned).map(of).sum();
+    let unplanned: Pages = seen().filter(|l| !l.is_planned).map(of).sum();
     let newest = facts.applied.iter().find_map(|one| one.plan.as_ref().ok());
-    let others = newest.into_iter().flat_map(|plan| &plan.pools);
-    let others = others.filter(|p| p.page == pool.page);
-    let others: u64 = others.map(|p| p.others.get()).sum();
+    let others = newest.into_iter().flat_map(|plan| plan.of_size(pool.page));
+    let others: Pages = others.map(|p| p.others).sum();
     known + unplanned.max(unseen + unplanned.min(others))
 }
 
@@ -483,21 +435,20 @@ pub(super) fn unused(facts: &Facts<'_>, pools: &[PoolRow]) -> Vec<Finding> {
         let total = facts.host.memory.total.get()?;
         // A fiftieth of all memory: what `status` calls a waste, too.
         let is_much = bytes.get() >= total.get() / SLACK_PART;
-        Some(Finding {
-            id: "pool-unused",
-            severity: if is_much {
-                Severity::Warning
-            } else {
-                Severity::Note
-            },
-            text: format!(
+        let of = match is_much {
+            true => Finding::warning,
+            false => Finding::note,
+        };
+        Some(of(
+            "pool-unused",
+            format!(
                 "{} ({bytes}) of {} in the pool are used by nobody, promised to nobody and asked for \
                  by no service that was found; nothing else can use that memory.",
                 pages_text(pool.unused, pool.page),
                 pool.total
             ),
-            command: "hugeleaf plan --tighten".to_owned(),
-        })
+            "hugeleaf plan --tighten",
+        ))
     };
     pools.iter().filter_map(one).collect()
 }

@@ -2,11 +2,11 @@
 
 use hugeleaf_host::demand::{Service, ServiceKind, User};
 use hugeleaf_host::system::pam_limits::limits_of;
-use hugeleaf_host::{Fact, HugetlbLimit};
+use hugeleaf_host::{HugetlbLimit, Limited};
 use hugeleaf_units::Bytes;
 
-use super::{Facts, Row};
-use crate::findings::{Finding, Severity, shell_word};
+use super::{Facts, PLAN, Row};
+use crate::findings::{Finding, shell_word};
 
 /// The first thing that keeps a service from what it asked for.
 pub(super) fn of(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<Finding> {
@@ -16,83 +16,40 @@ pub(super) fn of(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<Find
 /// A limit of its cgroup, or of one above, that is below what it asked for.
 pub(super) fn cgroup(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<Finding> {
     let own = service.cgroup.as_deref()?;
-    let above = |path: &str| {
-        path == "/"
-            || own == path
-            || own
-                .strip_prefix(path)
-                .is_some_and(|rest| rest.starts_with('/'))
-    };
-    let cgroups = facts.host.cgroups.known()?;
-    let mut limits = cgroups
-        .iter()
-        .filter(|cgroup| above(&cgroup.path))
+    let above = facts.host.cgroups.entries().iter();
+    let mut limits = above
+        .filter(|cgroup| cgroup.holds(own))
         .flat_map(|cgroup| cgroup.hugetlb.iter().map(move |limit| (cgroup, limit)));
     limits.find_map(|(cgroup, limit)| {
-        let asked = row
-            .asked
-            .iter()
-            .find(|pages| pages.page == limit.size)?
-            .bytes();
-        let (file, allowed, then) = too_low(limit, asked)?;
-        let name = hugeleaf_host::system::cgroups::name_of(limit.size);
-        Some(Finding {
-            id: "cgroup-limit",
-            severity: Severity::Problem,
-            text: format!(
+        let asked = row.asked.iter().find(|pages| pages.page == limit.size)?;
+        let asked = asked.bytes();
+        let (of, allowed, then) = too_low(limit, asked)?;
+        let file = shell_word(&cgroup.limit_file(limit.size, of));
+        Some(Finding::problem(
+            "cgroup-limit",
+            format!(
                 "{} asks for {asked} on pages of {}, and its cgroup {} allows {allowed}: {then}.",
                 row.name, limit.size, cgroup.path
             ),
-            command: format!(
-                "echo {:#} > {}",
-                asked,
-                shell_word(&format!(
-                    "{}/hugetlb.{name}.{}",
-                    cgroup.folder,
-                    file_of(cgroup.version, file)
-                ))
-            ),
-        })
+            format!("echo {asked:#} > {file}"),
+        ))
     })
 }
 
 /// The limit that is below what is asked, and what comes of it.
 fn too_low(limit: &HugetlbLimit, asked: Bytes) -> Option<(Limited, Bytes, &'static str)> {
-    let below = |limit: &Fact<Option<Bytes>>| {
-        limit
-            .known()
-            .copied()
-            .flatten()
-            .filter(|limit| *limit < asked)
-    };
-    if let Some(allowed) = below(&limit.reservation_limit) {
-        return Some((
-            Limited::Reservations,
-            allowed,
-            "its start fails, or falls back",
-        ));
-    }
-    let allowed = below(&limit.fault_limit)?;
-    Some((
-        Limited::Faults,
-        allowed,
-        "it starts, and is killed (SIGBUS) when it touches more",
-    ))
-}
-
-#[derive(Clone, Copy)]
-enum Limited {
-    Faults,
-    Reservations,
-}
-
-const fn file_of(version: u8, limited: Limited) -> &'static str {
-    match (version, limited) {
-        (1, Limited::Faults) => "limit_in_bytes",
-        (1, Limited::Reservations) => "rsvd.limit_in_bytes",
-        (_, Limited::Faults) => "max",
-        (_, Limited::Reservations) => "rsvd.max",
-    }
+    let mut both = [
+        (Limited::Reservations, "its start fails, or falls back"),
+        (
+            Limited::Faults,
+            "it starts, and is killed (SIGBUS) when it touches more",
+        ),
+    ]
+    .into_iter();
+    both.find_map(|(of, then)| {
+        let allowed = limit.limit(of).get().flatten();
+        Some((of, allowed.filter(|allowed| *allowed < asked)?, then))
+    })
 }
 
 /// SysV segments on hugetlb pages are for CAP_IPC_LOCK, for the group `vm.hugetlb_shm_group`, and,
@@ -115,30 +72,28 @@ fn segments(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<Finding> 
         None => "has no memlock limit of its own".to_owned(),
     };
     if group != 0 {
-        return Some(Finding {
-            id: "group-missing",
-            severity: Severity::Problem,
-            text: format!(
+        return Some(Finding::problem(
+            "group-missing",
+            format!(
                 "{} asks for {needed} in SysV segments on large pages, and its user {name} is not in \
                  the group {group} that may have them (vm.hugetlb_shm_group), and {memlock}.",
                 row.name
             ),
-            command: format!(
+            format!(
                 "usermod -aG \"$(getent group {group} | cut -d: -f1)\" {}",
                 shell_word(&name)
             ),
-        });
+        ));
     }
-    Some(Finding {
-        id: "memlock-small",
-        severity: Severity::Problem,
-        text: format!(
+    Some(Finding::problem(
+        "memlock-small",
+        format!(
             "{} asks for {needed} in SysV segments on large pages, and its user {name} {memlock} and \
              is in no group that may have them (vm.hugetlb_shm_group is 0).",
             row.name
         ),
-        command: "hugeleaf plan --output plan.toml && hugeleaf apply plan.toml".to_owned(),
-    })
+        PLAN,
+    ))
 }
 
 fn name_of(user: &User) -> String {
@@ -147,40 +102,33 @@ fn name_of(user: &User) -> String {
 
 /// Limits that files give and that a running service does not have: it was started before.
 pub(super) fn limits_not_taken(facts: &Facts<'_>) -> Vec<Finding> {
-    facts
-        .services
-        .iter()
-        .filter(|service| service.is_running())
-        .filter_map(|service| {
-            let user = service.user.as_ref()?;
-            let has = user.memlock.get()?;
-            let (wanted, file) = limit_in_files(facts, service, user)?;
-            (has < wanted && !user.ipc_lock).then(|| Finding {
-                id: "limit-not-taken",
-                severity: Severity::Warning,
-                text: format!(
-                    "{} may lock {has}, and {file} gives it {}: it was started before that was \
+    let one = |service: &Service| {
+        let user = service.user.as_ref().filter(|_| service.is_running())?;
+        let has = user.memlock.get()?;
+        let (wanted, file) = limit_in_files(facts, service, user)?;
+        let gives = match wanted.get() {
+            u64::MAX => "no limit".to_owned(),
+            _ => wanted.to_string(),
+        };
+        (has < wanted && !user.ipc_lock).then(|| {
+            Finding::warning(
+                "limit-not-taken",
+                format!(
+                    "{} may lock {has}, and {file} gives it {gives}: it was started before that was \
                      written, or systemd has not read it.",
-                    service.name,
-                    words(wanted)
+                    service.name
                 ),
-                command: match &service.unit {
+                match &service.unit {
                     Some(unit) => format!(
                         "systemctl daemon-reload && systemctl restart {}",
                         shell_word(unit)
                     ),
                     None => format!("log in as {} anew, and start it again", name_of(user)),
                 },
-            })
+            )
         })
-        .collect()
-}
-
-fn words(limit: Bytes) -> String {
-    match limit.get() {
-        u64::MAX => "no limit".to_owned(),
-        _ => limit.to_string(),
-    }
+    };
+    facts.services.iter().filter_map(one).collect()
 }
 
 /// The soft limit that a service would start with, and the file that says so. A unit has its own;

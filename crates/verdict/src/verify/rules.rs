@@ -1,7 +1,8 @@
 //! All rules, in the order in which a row depends on the one before.
 
+use super::drift::not_verified;
 use super::{Facts, Newest, Report, drift, needs, rights};
-use crate::findings::{Finding, Severity};
+use crate::findings::Finding;
 
 /// Holds facts, files and plans against each other.
 pub fn verify(facts: &Facts<'_>) -> Report {
@@ -40,12 +41,7 @@ pub fn verify(facts: &Facts<'_>) -> Report {
 
 /// What could not be looked at was not verified.
 fn unread(facts: &Facts<'_>) -> Vec<Finding> {
-    let services = facts.unread.iter().map(|why| Finding {
-        id: "not-verified",
-        severity: Severity::Note,
-        text: why.clone(),
-        command: "sudo hugeleaf verify".to_owned(),
-    });
+    let services = facts.unread.iter().cloned().map(not_verified);
     let settings = facts.settings;
     let files = [
         settings.tmpfiles.error(),
@@ -53,11 +49,10 @@ fn unread(facts: &Facts<'_>) -> Vec<Finding> {
         settings.boot.error(),
         facts.host.limits.sysctl.error(),
     ];
-    let files = files.into_iter().flatten().map(|error| Finding {
-        id: "not-verified",
-        severity: Severity::Note,
-        text: format!("A file could not be read, and was not held against the kernel: {error}"),
-        command: "sudo hugeleaf verify".to_owned(),
+    let files = files.into_iter().flatten().map(|error| {
+        not_verified(format!(
+            "A file could not be read, and was not held against the kernel: {error}"
+        ))
     });
     services.chain(files).collect()
 }

@@ -1,7 +1,7 @@
 //! Why shared memory is not on pages of a pool that somebody filled.
 
-use hugeleaf_host::{Cgroup, HugetlbLimit, Pool, RunWay, Segment};
-use hugeleaf_units::{Bytes, PageSize, Pages};
+use hugeleaf_host::{Cgroup, HugetlbLimit, Limited, Pool, RunRole, RunWay, Segment};
+use hugeleaf_units::{PageSize, Pages};
 
 use crate::eligible::is_on_pool;
 
@@ -34,7 +34,7 @@ fn asks(case: &Case<'_>) -> bool {
         || process
             .run
             .known()
-            .is_some_and(|run| run.shm.ways.iter().any(told))
+            .is_some_and(|run| run.of(RunRole::Shm).ways.iter().any(told))
 }
 
 /// What stands between a segment and the pool, in the order in which the kernel would stop
@@ -45,20 +45,17 @@ pub fn reason(case: &Case<'_>, segment: &Segment) -> Option<Reason> {
     if let Some(reason) = no_right(case, segment) {
         return Some(reason);
     }
-    let limits = limits(case, pool.size);
-    if limits
-        .iter()
-        .any(|l| reservation_room(l).is_some_and(|r| r < segment.range.len()))
-    {
+    let short = |of: Limited| {
+        let room = tightest(case, pool.size, of).and_then(|(_, limit)| limit.room(of));
+        room.is_some_and(|room| room < segment.range.len())
+    };
+    if short(Limited::Reservations) {
         return Some(Reason::CgroupReservation);
     }
-    if short(pool, segment) > Pages(0) {
+    if self::short(pool, segment) > Pages(0) {
         return Some(Reason::PoolShort);
     }
-    if limits
-        .iter()
-        .any(|l| fault_room(l).is_some_and(|r| r < segment.range.len()))
-    {
+    if short(Limited::Faults) {
         return Some(Reason::CgroupFault);
     }
     Some(Reason::PoolUnused)
@@ -67,15 +64,8 @@ pub fn reason(case: &Case<'_>, segment: &Segment) -> Option<Reason> {
 /// The pool that the segment would be on: the default size where that has pages or may take some,
 /// else the largest size that fits.
 pub fn pool<'a>(case: &Case<'a>, segment: &Segment) -> Option<&'a Pool> {
-    let pages = |p: &Pool| {
-        p.total.get().unwrap_or_default().get() + p.overcommit.get().unwrap_or_default().get()
-    };
-    let filled = || {
-        case.host
-            .pools
-            .iter()
-            .filter(|p| p.node.is_none() && pages(p) > 0 && p.size.bytes() <= segment.range.len())
-    };
+    let fits = |p: &&Pool| p.gives_any() && p.size.bytes() <= segment.range.len();
+    let filled = || case.host.totals().filter(fits);
     let default = case.host.memory.default_hugetlb_page.get();
     filled()
         .find(|p| Some(p.size) == default)
@@ -84,16 +74,12 @@ pub fn pool<'a>(case: &Case<'a>, segment: &Segment) -> Option<&'a Pool> {
 
 /// How many pages of the pool nobody has or was promised, overcommit included.
 pub fn available(pool: &Pool) -> Pages {
-    let get = |fact: &hugeleaf_host::Fact<Pages>| fact.get().unwrap_or_default().get();
-    let free = get(&pool.free).saturating_sub(get(&pool.reserved));
-    let more = get(&pool.overcommit).saturating_sub(get(&pool.surplus));
-    Pages(free.saturating_add(more))
+    pool.available() + pool.may_add()
 }
 
 /// How many pages a segment needs beyond what the pool can give.
 pub fn short(pool: &Pool, segment: &Segment) -> Pages {
-    let need = pool.size.pages_for(segment.range.len());
-    Pages(need.get().saturating_sub(available(pool).get()))
+    pool.size.pages_for(segment.range.len()) - available(pool)
 }
 
 /// SysV segments with SHM_HUGETLB need CAP_IPC_LOCK, or the group, or, with a warning in the kernel
@@ -116,45 +102,17 @@ fn no_right(case: &Case<'_>, segment: &Segment) -> Option<Reason> {
     }
 }
 
-/// The limits of the process's cgroup and those above it on pages of a size.
-fn limits<'a>(case: &Case<'a>, size: PageSize) -> Vec<&'a HugetlbLimit> {
-    groups(case)
-        .flat_map(|g| &g.hugetlb)
-        .filter(|l| l.size == size)
-        .collect()
-}
-
-fn groups<'a>(case: &Case<'a>) -> impl Iterator<Item = &'a Cgroup> {
-    let own = case.process.cgroup.clone();
-    let groups = case.host.cgroups.known().map_or(&[][..], Vec::as_slice);
-    groups.iter().filter(move |g| {
-        own.as_deref().is_some_and(|own| {
-            let below = own.strip_prefix(g.path.trim_end_matches('/'));
-            below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        })
-    })
-}
-
-/// The cgroup that stops the segment, with its limit on pages of that size.
+/// The cgroup, the process's own or one above it, that leaves least of the pages of a size, with its limit.
 pub fn tightest<'a>(
     case: &Case<'a>,
     size: PageSize,
-    room: impl Fn(&HugetlbLimit) -> Option<Bytes>,
+    of: Limited,
 ) -> Option<(&'a Cgroup, &'a HugetlbLimit)> {
-    groups(case)
+    let own = case.process.cgroup.as_deref()?;
+    let groups = case.host.cgroups.entries().iter();
+    groups
+        .filter(|group| group.holds(own))
         .flat_map(|g| g.hugetlb.iter().map(move |l| (g, l)))
-        .filter(|(_, l)| l.size == size && room(l).is_some())
-        .min_by_key(|(_, l)| room(l))
-}
-
-/// What may still be reserved; `None` without a limit.
-pub fn reservation_room(limit: &HugetlbLimit) -> Option<Bytes> {
-    let most = limit.reservation_limit.get()??;
-    Some(most - limit.reservation_usage.get().unwrap_or_default())
-}
-
-/// What may still be touched; `None` without a limit.
-pub fn fault_room(limit: &HugetlbLimit) -> Option<Bytes> {
-    let most = limit.fault_limit.get()??;
-    Some(most - limit.fault_usage.get().unwrap_or_default())
+        .filter(|(_, l)| l.size == size && l.room(of).is_some())
+        .min_by_key(|(_, l)| l.room(of))
 }

@@ -382,15 +382,17 @@ pub fn place_pinned(case: &Case<'_>, found: &mut [Found]) {
 /// compact memory for each page. With some, it goes on: it frees base pages as it goes, and the
 /// kernel compacts those.
 pub fn check_free_blocks(case: &Case<'_>, found: &mut [Found]) {
-    let (Some(pmd), Some(buddy)) = (case.pmd, case.host.buddy.known()) else {
-        return;
-    };
-    if buddy.free_for(pmd, case.host.base_page) >= pmd.bytes() {
-        return;
+    if let (Some(pmd), Some(buddy)) = (case.pmd, case.host.buddy.known())
+        && buddy.free_for(pmd, case.host.base_page) < pmd.bytes()
+    {
+        none_promotable(found, Reason::NoContiguous);
     }
+}
+
+fn none_promotable(found: &mut [Found], reason: Reason) {
     let findings = found.iter_mut().flat_map(|f| &mut f.findings);
     for finding in findings.filter(|f| f.reason.remedy() == Remedy::Promote) {
-        finding.reason = Reason::NoContiguous;
+        finding.reason = reason;
     }
 }
 
@@ -398,15 +400,8 @@ pub fn check_free_blocks(case: &Case<'_>, found: &mut [Found]) {
 /// back: where not even one fits below the limit, promotion gets none (tried on cgroups of both
 /// versions, see docs/internals/kernel-notes.md).
 pub fn check_memory_limit(case: &Case<'_>, found: &mut [Found]) {
-    let (Some(room), Some(pmd)) = (room(case), case.pmd) else {
-        return;
-    };
-    if room.left >= pmd.bytes() {
-        return;
-    }
-    let findings = found.iter_mut().flat_map(|f| &mut f.findings);
-    for finding in findings.filter(|f| f.reason.remedy() == Remedy::Promote) {
-        finding.reason = Reason::CgroupMemory;
+    if room(case).is_some_and(|room| room.left < room.page) {
+        none_promotable(found, Reason::CgroupMemory);
     }
 }
 

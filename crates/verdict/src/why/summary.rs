@@ -5,8 +5,8 @@ use hugeleaf_host::{Process, Segment};
 use hugeleaf_units::Bytes;
 use serde::Serialize;
 
-use super::sums::{Sum, best_size, is_summed};
-use super::{Account, Figures, OffSize, Reason, Remedy, Room, Verdict};
+use super::sums::{Group, best_size, is_summed};
+use super::{Account, Figures, OffSize, Reason, Remedy, Verdict};
 
 /// Verdicts of one id that one command answers, of one process or several.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -157,17 +157,11 @@ pub fn summarise(judged: &[(&Process, &[Account])]) -> Summary {
         let sharing = judged.iter().filter(|(_, accounts)| shares(accounts));
         group.processes = sharing.map(|(process, _)| *process).collect();
     }
-    summary.lines = groups.iter().map(Group::line).collect();
+    summary.lines = groups.iter().map(line).collect();
     summary
         .lines
         .sort_by_key(|l| (std::cmp::Reverse(l.bytes), l.id));
     summary
-}
-
-/// Verdicts that one command answers, and whose they are.
-struct Group<'a> {
-    verdicts: Vec<&'a Verdict>,
-    processes: Vec<&'a Process>,
 }
 
 fn put<'a>(groups: &mut Vec<Group<'a>>, process: &'a Process, verdict: &'a Verdict) {
@@ -191,65 +185,53 @@ fn put<'a>(groups: &mut Vec<Group<'a>>, process: &'a Process, verdict: &'a Verdi
     }
 }
 
-impl Group<'_> {
-    fn line(&self) -> Line {
-        let first = self.verdicts[0];
-        let bytes = self.sum(|v| v.bytes);
-        let figures = self.figures();
-        let (text, command) = match self.verdicts.len().max(self.processes.len()) {
-            1 => (first.text.clone(), first.command.clone()),
-            _ => Sum {
-                verdicts: &self.verdicts,
-                processes: &self.processes,
-                bytes,
-                figures: &figures,
-            }
-            .words(),
-        };
-        let could_move = match first.id {
-            Reason::OrdersOff => best_size(&figures.off_sizes, bytes).map(|s| s.bytes),
-            _ => Some(bytes).filter(|_| figures.is_host_wide),
-        };
-        Line {
-            id: first.id,
-            bytes,
-            ranges: self.verdicts.len(),
-            text,
-            command,
-            adds: match first.id.remedy() {
-                Remedy::PromoteAndGrow => figures.missing + figures.swapped,
-                _ => Bytes::ZERO,
-            },
-            host_wide: could_move,
+fn line(group: &Group<'_>) -> Line {
+    let first = group.verdicts[0];
+    let bytes = sum(group, |v| v.bytes);
+    let figures = figures(group);
+    let (text, command) = group.words(bytes, &figures);
+    let could_move = match first.id {
+        Reason::OrdersOff => best_size(&figures.off_sizes, bytes).map(|s| s.bytes),
+        _ => Some(bytes).filter(|_| figures.is_host_wide),
+    };
+    Line {
+        id: first.id,
+        bytes,
+        ranges: group.verdicts.len(),
+        text,
+        command,
+        adds: match first.id.remedy() {
+            Remedy::PromoteAndGrow => figures.missing + figures.swapped,
+            _ => Bytes::ZERO,
+        },
+        host_wide: could_move,
+    }
+}
+
+fn sum(group: &Group<'_>, of: impl Fn(&Verdict) -> Bytes) -> Bytes {
+    group.verdicts.iter().map(|v| of(v)).sum()
+}
+
+fn figures(group: &Group<'_>) -> Figures {
+    let mut off_sizes: Vec<OffSize> = Vec::new();
+    for off in group.verdicts.iter().flat_map(|v| &v.figures.off_sizes) {
+        match off_sizes.iter_mut().find(|o| o.knob == off.knob) {
+            Some(known) => known.bytes += off.bytes,
+            None => off_sizes.push(off.clone()),
         }
     }
-
-    fn sum(&self, of: impl Fn(&Verdict) -> Bytes) -> Bytes {
-        self.verdicts.iter().map(|v| of(v)).sum()
-    }
-
-    fn figures(&self) -> Figures {
-        let mut off_sizes: Vec<OffSize> = Vec::new();
-        for off in self.verdicts.iter().flat_map(|v| &v.figures.off_sizes) {
-            match off_sizes.iter_mut().find(|o| o.knob == off.knob) {
-                Some(known) => known.bytes += off.bytes,
-                None => off_sizes.push(off.clone()),
-            }
-        }
-        let least = self.verdicts.iter().map(|v| v.figures.least_percent).min();
-        Figures {
-            missing: self.sum(|v| v.figures.missing),
-            swapped: self.sum(|v| v.figures.swapped),
-            least_percent: least.unwrap_or(0),
-            room: self.tightest(),
-            off_sizes,
-            ..self.verdicts[0].figures.clone()
-        }
-    }
-
-    /// The memory limit that leaves least to one of the processes.
-    fn tightest(&self) -> Option<Room> {
-        let rooms = self.verdicts.iter().filter_map(|v| v.figures.room.as_ref());
-        rooms.min_by_key(|room| room.left).cloned()
+    let least = group.verdicts.iter().map(|v| v.figures.least_percent).min();
+    let rooms = group
+        .verdicts
+        .iter()
+        .filter_map(|v| v.figures.room.as_ref());
+    Figures {
+        missing: sum(group, |v| v.figures.missing),
+        swapped: sum(group, |v| v.figures.swapped),
+        least_percent: least.unwrap_or(0),
+        // The memory limit that leaves least to one of the processes.
+        room: rooms.min_by_key(|room| room.left).cloned(),
+        off_sizes,
+        ..group.verdicts[0].figures.clone()
     }
 }

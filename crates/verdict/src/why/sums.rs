@@ -3,16 +3,15 @@
 use hugeleaf_host::Process;
 use hugeleaf_units::Bytes;
 
+use crate::clean;
 use crate::findings::shell_word;
 
 use super::{Figures, OffSize, Reason, Verdict};
 
-/// Verdicts of one id with their sums.
-pub struct Sum<'a> {
-    pub verdicts: &'a [&'a Verdict],
-    pub processes: &'a [&'a Process],
-    pub bytes: Bytes,
-    pub figures: &'a Figures,
+/// Verdicts that one command answers, and whose they are.
+pub struct Group<'a> {
+    pub verdicts: Vec<&'a Verdict>,
+    pub processes: Vec<&'a Process>,
 }
 
 /// Whether verdicts of the id are one line whatever their numbers: their texts speak of one range,
@@ -32,17 +31,18 @@ pub const fn is_summed(id: Reason) -> bool {
     )
 }
 
-impl Sum<'_> {
-    /// The sentence and the command.
-    pub fn words(&self) -> (String, String) {
+impl Group<'_> {
+    /// The sentence and the command, by the sums of their bytes and figures.
+    pub fn words(&self, bytes: Bytes, f: &Figures) -> (String, String) {
         let first = self.verdicts[0];
-        let (bytes, f) = (self.bytes, self.figures);
+        if self.verdicts.len().max(self.processes.len()) == 1 {
+            return (first.text.clone(), first.command.clone());
+        }
         let text = match first.id {
-            Reason::PartlyResident => partly_resident(bytes, f),
-            Reason::PartlyMapped => partly_mapped(bytes, f),
-            Reason::Sparse => sparse(bytes, f),
-            Reason::Swapped => swapped(bytes, f),
-            Reason::CopyOnWrite => self.copy_on_write(),
+            Reason::PartlyResident | Reason::PartlyMapped | Reason::Sparse | Reason::Swapped => {
+                partly(first.id, bytes, f)
+            }
+            Reason::CopyOnWrite => self.copy_on_write(bytes, f),
             Reason::Merged => first.id.says().to_owned(),
             Reason::OrdersOff => orders_off(bytes, f),
             Reason::PrivateFile => self.private_files(),
@@ -50,7 +50,7 @@ impl Sum<'_> {
         };
         let command = match first.id {
             Reason::PartlyResident | Reason::PartlyMapped | Reason::Swapped => {
-                self.command_for_all()
+                self.command_for_all(f)
             }
             Reason::CopyOnWrite if self.processes.len() > 1 => once_ended("the children have", f),
             Reason::OrdersOff => turn_size_on(bytes, f, &self.who()),
@@ -60,23 +60,22 @@ impl Sum<'_> {
     }
 
     /// The command that takes all of them: that of the range with the emptiest large page.
-    fn command_for_all(&self) -> String {
+    fn command_for_all(&self, f: &Figures) -> String {
         // What is all in swap has no command yet.
         let here = self.verdicts.iter().filter(|v| !v.bytes.is_zero());
         let least = here.min_by_key(|v| v.figures.least_percent);
         let Some(least) = least else {
             return self.verdicts[0].command.clone();
         };
-        let adds = self.figures.missing + self.figures.swapped;
-        promote_within(self.figures, adds, &least.figures.promote)
+        promote_within(f, f.missing + f.swapped, &least.figures.promote)
     }
 
-    fn copy_on_write(&self) -> String {
-        let who = match self.processes {
-            [_] => format!("with {}", self.figures.sharer),
+    fn copy_on_write(&self, bytes: Bytes, f: &Figures) -> String {
+        let who = match self.processes.as_slice() {
+            [_] => format!("with {}", f.sharer),
             many => format!("since fork by {} of the processes", many.len()),
         };
-        copy_on_write(&who, self.bytes)
+        copy_on_write(&who, bytes)
     }
 
     fn private_files(&self) -> String {
@@ -90,34 +89,40 @@ impl Sum<'_> {
     }
 
     fn who(&self) -> String {
-        match self.processes {
-            [one] => name_of(one),
+        match self.processes.as_slice() {
+            [one] => clean(&one.name),
             many => format!("the {} processes", many.len()),
         }
     }
 }
 
-/// The name of a process for a sentence or a comment: it may hold anything, a line feed that would
-/// end the comment included.
-pub fn name_of(process: &Process) -> String {
-    let safe = |c: char| if c.is_control() { '?' } else { c };
-    process.name.chars().map(safe).collect()
-}
-
-/// How much is in memory, in whole percent, rounded down.
-fn percent(bytes: Bytes, f: &Figures) -> u64 {
-    Bytes(100)
-        .scaled(bytes, bytes + f.missing + f.swapped)
-        .get()
-}
-
-pub fn partly_resident(bytes: Bytes, f: &Figures) -> String {
-    format!(
-        "{}% of these pages are in memory; large pages would fill up the rest, {} more{}",
-        percent(bytes, f),
-        f.missing,
-        without_room(f, f.missing)
-    )
+/// Memory that is in part not there.
+pub fn partly(id: Reason, bytes: Bytes, f: &Figures) -> String {
+    let whole = bytes + f.missing + f.swapped;
+    let (percent, missing) = (Bytes(100).scaled(bytes, whole).get(), f.missing);
+    match id {
+        Reason::PartlyResident => format!(
+            "{percent}% of these pages are in memory; large pages would fill up the rest, {missing} \
+             more{}",
+            without_room(f, missing)
+        ),
+        Reason::PartlyMapped => format!(
+            "shared memory of which this process has touched {percent}%; promotion goes by all \
+             processes it is given"
+        ),
+        Reason::Sparse => format!(
+            "only {percent}% of these pages are in memory; large pages would cost {missing} more"
+        ),
+        _ if bytes.is_zero() => format!(
+            "{} that is all in swap: it comes back on base pages as it is used",
+            f.swapped
+        ),
+        _ => format!(
+            "{} of it is in swap; promotion would bring that back into memory{}",
+            f.swapped,
+            without_room(f, missing + f.swapped)
+        ),
+    }
 }
 
 /// What a command that adds so much to resident memory meets in the process's cgroups.
@@ -152,36 +157,6 @@ pub fn promote_within(f: &Figures, adds: Bytes, promote: &str) -> String {
     let pages = need.get().div_ceil(room.page.get().max(1));
     let limit = pages.saturating_mul(room.page.get());
     format!("echo {limit} > {} && {promote}", shell_word(&room.file))
-}
-
-pub fn partly_mapped(bytes: Bytes, f: &Figures) -> String {
-    format!(
-        "shared memory of which this process has touched {}%; promotion goes by all processes it is \
-         given",
-        percent(bytes, f)
-    )
-}
-
-pub fn sparse(bytes: Bytes, f: &Figures) -> String {
-    format!(
-        "only {}% of these pages are in memory; large pages would cost {} more",
-        percent(bytes, f),
-        f.missing
-    )
-}
-
-pub fn swapped(bytes: Bytes, f: &Figures) -> String {
-    match bytes {
-        Bytes::ZERO => format!(
-            "{} that is all in swap: it comes back on base pages as it is used",
-            f.swapped
-        ),
-        _ => format!(
-            "{} of it is in swap; promotion would bring that back into memory{}",
-            f.swapped,
-            without_room(f, f.missing + f.swapped)
-        ),
-    }
 }
 
 pub fn copy_on_write(who: &str, bytes: Bytes) -> String {

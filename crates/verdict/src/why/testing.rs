@@ -3,7 +3,7 @@
 
 use hugeleaf_host::{
     Advised, Asked, Buddy, Fact, FreeBlocks, Held, Host, Khugepaged, Limits, Memory, Pool, Process,
-    ProcessKind, Role, Segment, Thp, ThpOrder, VmFlags,
+    Role, Segment, Thp, ThpOrder, VmFlags,
 };
 use hugeleaf_host::{PageMap, PageRun, PageState, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range};
@@ -129,34 +129,16 @@ pub fn process(segments: Vec<Segment>) -> Process {
         parent: Pid(1),
         name: "server".to_owned(),
         command_line: "/usr/bin/server".to_owned(),
-        kind: ProcessKind::User,
         uid: 999,
         start_ticks: 1,
-        image: [0; 4],
-        pid_namespaces_below: 0,
-        cgroup: None,
-        unit: None,
         threads: 1,
         thp_disabled: Fact::Known(false),
         resident,
         resident_anon: resident,
-        resident_file: Bytes(0),
-        resident_shmem: Bytes(0),
-        hugetlb: Bytes(0),
-        locked: Bytes(0),
-        registered: Fact::Absent,
-        pinned: Bytes(0),
-        swapped: Bytes(0),
-        page_tables: Bytes(0),
-        pss: Fact::Absent,
         memlock: Fact::Known(Bytes(8 * M)),
         groups: vec![999],
-        capabilities: 0,
-        by_page_size: Fact::Absent,
         segments,
-        children: Vec::new(),
-        run: Fact::Absent,
-        memory_limits: Vec::new(),
+        ..Process::default()
     }
 }
 

@@ -1,8 +1,8 @@
 //! Every verdict: one case that shows it and one that nearly does.
 
 use hugeleaf_host::{
-    Cgroup, Fact, HugetlbLimit, MemoryLimit, Process, ReadError, Role, RunAsked, RunSettings,
-    RunWay, Segment,
+    Cgroup, Fact, HugetlbLimit, MemoryLimit, Process, ReadError, Role, RunAsked, RunRole,
+    RunSettings, RunWay, Segment,
 };
 use hugeleaf_host::{PageState, Pid};
 use hugeleaf_units::{Bytes, PageKind, Pages, Range};
@@ -453,10 +453,9 @@ fn a_pool_is_nothing_to_a_program_that_does_not_ask() {
             ways: vec![RunWay::Hugetlb(size("2M"))],
             ..RunAsked::default()
         };
-        p.run = Fact::Known(RunSettings {
-            shm: asks,
-            ..RunSettings::default()
-        });
+        let mut settings = RunSettings::default();
+        settings.roles[RunRole::Shm as usize] = asks;
+        p.run = Fact::Known(settings);
         assert_ne!(only(&host, &p).id, Reason::Misaligned);
     }
 }

@@ -1,16 +1,50 @@
-//! Findings in words: a sentence with the values met, and the one thing to do next.
+//! Judging a process: each of its segments alone, then what holds for all of them together. What is found is
+//! put in words: a sentence with the values met, and the one thing to do next.
 
-use hugeleaf_host::system::cgroups;
-use hugeleaf_host::{Process, Segment};
+use hugeleaf_host::{Host, Limited, Process, Segment, ThpUse};
 use hugeleaf_units::{Bytes, PageSize};
 
+use crate::clean;
 use crate::eligible::{Kind, tmpfs_mount};
 use crate::findings::shell_word;
 
-use super::segment::{Finding, Found};
-use super::setting;
-use super::sums::name_of;
-use super::{Account, Case, Figures, Reason, Remedy, Verdict, hugetlb, sums};
+use super::segment::{self, Finding, Found};
+use super::{
+    Account, Case, Figures, Reason, Remedy, Verdict, hugetlb, setting, smallest_large_page, sums,
+};
+
+/// Judges every segment of a process that was read page by page; one account a segment, in the
+/// same order. `target` is how commands name the process, as in `1234` or `tree:1234`.
+pub fn account(host: &Host, process: &Process, target: &str) -> Vec<Account> {
+    let case = Case {
+        host,
+        process,
+        target,
+        pmd: host.pmd_page.get(),
+        smallest: smallest_large_page(host),
+    };
+    let mut found: Vec<segment::Found> = process
+        .segments
+        .iter()
+        .map(|s| segment::examine(&case, s))
+        .collect();
+    segment::place_pinned(&case, &mut found);
+    segment::check_free_blocks(&case, &mut found);
+    segment::check_memory_limit(&case, &mut found);
+    found
+        .into_iter()
+        .zip(&process.segments)
+        .map(|(found, segment)| put(&case, segment, found))
+        .collect()
+}
+
+/// The verdicts of a process, in order of address.
+pub fn judge(host: &Host, process: &Process) -> Vec<Verdict> {
+    account(host, process, &process.pid.to_string())
+        .into_iter()
+        .flat_map(|a| a.verdicts)
+        .collect()
+}
 
 /// Puts what was found of a segment in words.
 pub fn put(case: &Case<'_>, segment: &Segment, found: Found) -> Account {
@@ -19,16 +53,23 @@ pub fn put(case: &Case<'_>, segment: &Segment, found: Found) -> Account {
             case,
             segment,
             finding,
+            page: case
+                .pmd
+                .map_or("a large page".to_owned(), |p| p.to_string()),
+            name: clean(&case.process.name),
+            promote: format!("hugeleaf promote {}", case.target),
         };
+        let figures = words.figures();
+        let (text, command) = words.text_and_command(&figures);
         Verdict {
             id: finding.reason,
             role: segment.role,
             name: segment.name.clone(),
             range: finding.range,
             bytes: finding.bytes,
-            text: words.text(),
-            command: words.command(),
-            figures: words.figures(),
+            text,
+            command,
+            figures,
         }
     });
     Account {
@@ -44,7 +85,16 @@ struct Words<'a> {
     case: &'a Case<'a>,
     segment: &'a Segment,
     finding: &'a Finding,
+    /// The size of a large page, for sentences.
+    page: String,
+    /// The process.
+    name: String,
+    /// The promotion of all that can be promoted as it is.
+    promote: String,
 }
+
+/// A sentence, and what to do.
+type Both = (String, String);
 
 impl Words<'_> {
     fn figures(&self) -> Figures {
@@ -59,12 +109,12 @@ impl Words<'_> {
                 Reason::Memlock => self.group_for_pools().is_some(),
                 _ => false,
             },
-            promote: self.promote(),
+            promote: self.own_promotion(),
             sharer: match f.reason {
                 Reason::CopyOnWrite => self.sharer(),
                 _ => String::new(),
             },
-            room: super::segment::room(self.case),
+            room: segment::room(self.case),
             off_sizes: match f.reason {
                 Reason::OrdersOff => setting::off_sizes(self.case, self.segment, f.range, f.bytes),
                 _ => Vec::new(),
@@ -72,89 +122,62 @@ impl Words<'_> {
         }
     }
 
-    /// The size of a large page, for sentences.
-    fn page(&self) -> String {
-        self.case
-            .pmd
-            .map_or_else(|| "a large page".to_owned(), |p| p.to_string())
-    }
-
-    fn text(&self) -> String {
+    fn text_and_command(&self, f: &Figures) -> Both {
         use Reason::*;
-        let f = self.finding;
-        match f.reason {
-            ThpNever | NotAdvised | SmallSteps | ProcessDisabled | Unknown => {
-                self.text_of_setting()
-            }
-            ShmemNever | ShmemNotAdvised | Misaligned | ShmemDeny | ShmemSizeOff => {
-                self.text_of_shared()
-            }
+        let (reason, bytes) = (self.finding.reason, self.finding.bytes);
+        match reason {
+            ThpNever | NotAdvised | SmallSteps | ProcessDisabled | Unknown => self.setting(),
+            ShmemNever | ShmemNotAdvised | Misaligned | ShmemDeny | ShmemSizeOff => self.shared(),
             ShmGroup | Memlock | CgroupReservation | PoolShort | CgroupFault | PoolUnused => {
-                self.text_of_pool()
+                self.pool()
             }
-            PartlyResident => sums::partly_resident(f.bytes, &self.figures()),
-            PartlyMapped => sums::partly_mapped(f.bytes, &self.figures()),
-            Sparse => sums::sparse(f.bytes, &self.figures()),
-            Swapped => sums::swapped(f.bytes, &self.figures()),
-            CopyOnWrite => sums::copy_on_write(&format!("with {}", self.sharer()), f.bytes),
-            CgroupMemory => sums::cgroup_memory(&self.figures()),
-            Merged | Locked | Pinned | NoContiguous => self.text_of_pages(),
-            TooSmall => format!("no whole {} page fits here", self.page()),
-            OrdersOff | OrderAtFault => self.text_of_order(),
-            PrivateFile => sums::private_copies(match self.segment.name.as_str() {
-                "" => "a file",
-                name => name,
-            }),
-            TextUnsupported | FileNotCollapsed | NoLargeFolios | SmallFolios => {
-                f.reason.says().to_owned() + &self.on_file_system()
+            PartlyResident | PartlyMapped | Sparse | Swapped => {
+                let text = sums::partly(reason, bytes, f);
+                let command = match reason {
+                    Sparse => NOTHING.to_owned(),
+                    Swapped if bytes.is_zero() => {
+                        format!("# once it is back in memory: {}", self.promote)
+                    }
+                    _ => sums::promote_within(f, f.missing + f.swapped, &f.promote),
+                };
+                (text, command)
             }
-            FileMisaligned => format!(
-                "the file is mapped where its offset does not fit {} pages",
-                self.page()
+            CopyOnWrite => (
+                sums::copy_on_write(&format!("with {}", f.sharer), bytes),
+                sums::once_ended(&format!("{} has", f.sharer), f),
             ),
-            _ => f.reason.says().to_owned(),
+            CgroupMemory => (
+                sums::cgroup_memory(f),
+                sums::promote_within(f, Bytes::ZERO, &f.promote),
+            ),
+            OrdersOff | OrderAtFault => self.order(f),
+            Locked | Pinned | NoContiguous => self.pages(),
+            _ => self.other(),
         }
     }
 
-    fn command(&self) -> String {
-        use Reason::*;
-        let target = self.case.target;
-        match self.finding.reason {
-            ThpNever | NotAdvised | ProcessUnlessAdvised | SmallSteps | ShmemNever
-            | ShmemNotAdvised | TextNotCollapsed | FileNotCollapsed | Unknown => {
-                format!("hugeleaf promote {target}")
-            }
-            Swapped if self.finding.bytes.is_zero() => {
-                format!("# once it is back in memory: hugeleaf promote {target}")
-            }
-            PartlyResident | Swapped | PartlyMapped => self.promote_and_grow(),
-            ProcessDisabled => self.enable_thp(),
-            Misaligned => self.place_well(),
-            ShmemDeny => format!(
-                "echo never > {}/shmem_enabled && hugeleaf promote {target}",
-                setting::FOLDER
-            ),
-            ShmemSizeOff => {
-                let path = setting::shmem_knob(self.case).path;
-                format!("echo inherit > {path} && hugeleaf promote {target}")
-            }
-            ShmGroup | Memlock | CgroupReservation | PoolShort | CgroupFault | PoolUnused => {
-                self.command_of_pool()
-            }
-            CopyOnWrite => sums::once_ended(&format!("{} has", self.sharer()), &self.figures()),
-            NoContiguous => self.make_room(),
-            CgroupMemory => sums::promote_within(&self.figures(), Bytes::ZERO, &self.promote()),
-            _ => self.comment(),
+    /// Promotion of this memory alone.
+    fn own_promotion(&self) -> String {
+        if self.finding.reason.remedy() != Remedy::PromoteAndGrow {
+            return self.promote.clone();
         }
+        // Rounded down to tens: a figure to type, not one to measure by. Promotion goes by single
+        // pages, so the emptiest one decides.
+        let percent = (self.finding.least_percent / 10 * 10).max(10);
+        format!(
+            "hugeleaf promote --min-resident {percent}% {}",
+            self.case.target
+        )
     }
 }
 
+const NOTHING: &str = "# nothing to do";
+
 // Settings.
 impl Words<'_> {
-    fn text_of_setting(&self) -> String {
-        let knob = setting::private_knob(self.case);
-        let (path, page) = (knob.path, self.page());
-        match self.finding.reason {
+    fn setting(&self) -> Both {
+        let (path, _) = self.case.host.thp_setting(ThpUse::Private);
+        let text = match self.finding.reason {
             Reason::ThpNever => {
                 format!("THP is off on this host ({path} is never); promotion works all the same")
             }
@@ -163,27 +186,33 @@ impl Words<'_> {
                  advise this; promotion works all the same"
             ),
             Reason::SmallSteps => format!(
-                "THP is on, but this memory came in steps smaller than {page} or was split since, \
+                "THP is on, but this memory came in steps smaller than {} or was split since, \
                  and khugepaged has not been here: {}{}",
+                self.page,
                 self.khugepaged(),
                 self.at_growth()
             ),
-            Reason::ProcessDisabled => self.text_of_disabled(),
+            Reason::ProcessDisabled => return self.disabled(),
             _ => format!("the setting could not be read: {}", self.unread()),
-        }
+        };
+        (text, self.promote.clone())
     }
 
-    fn text_of_disabled(&self) -> String {
-        let name = name_of(self.case.process);
+    /// Only the process itself can take the call back, and is made to (see the notes on programs in
+    /// docs/internals/kernel-notes.md).
+    fn disabled(&self) -> Both {
+        let name = &self.name;
         let lasting = match name.starts_with("redis") || name.starts_with("valkey") {
             true => "'disable-thp no' in its configuration lasts past a restart",
             false => "it is for the program's settings to make that last past a restart",
         };
-        format!(
+        let text = format!(
             "the process switched THP off for itself with prctl(PR_SET_THP_DISABLE) (THP_enabled: \
              0 in its status), and promotion goes by that. The command makes {name} take it back \
              until it ends. {lasting}"
-        )
+        );
+        let target = self.case.target;
+        (text, format!("hugeleaf promote --switch-thp-on {target}"))
     }
 
     /// Why a setting of THP is not known.
@@ -213,11 +242,8 @@ impl Words<'_> {
             return "it is set to scan nothing".to_owned();
         }
         let huge = host.memory.anon_huge.get().unwrap_or_default();
-        let to_scan = host
-            .memory
-            .anon
-            .get()
-            .map_or(self.case.process.resident_anon, |anon| anon - huge);
+        let anon = host.memory.anon.get().map(|anon| anon - huge);
+        let to_scan = anon.unwrap_or(self.case.process.resident_anon);
         let rounds = to_scan.get().div_ceil(each.get()).max(1);
         let seconds = rounds.saturating_mul(sleep) / 1000;
         format!(
@@ -236,296 +262,229 @@ impl Words<'_> {
             false => "",
         }
     }
-
-    /// Only the process itself can take the call back, and is made to (see the notes on programs in
-    /// docs/internals/kernel-notes.md).
-    fn enable_thp(&self) -> String {
-        format!("hugeleaf promote --switch-thp-on {}", self.case.target)
-    }
 }
 
 // Shared memory.
 impl Words<'_> {
-    fn text_of_shared(&self) -> String {
-        let page = self.page();
-        let knob = format!("{}/shmem_enabled", setting::FOLDER);
-        let value = setting::shmem_top(self.case).unwrap_or("unknown");
+    fn shared(&self) -> Both {
+        let (knob, promote) = (ThpUse::Shared.file(), self.promote.clone());
+        let (path, own) = self.case.host.thp_setting(ThpUse::Shared);
+        let on = tmpfs_mount(self.segment);
         match self.finding.reason {
-            Reason::ShmemNever => match tmpfs_mount(self.segment) {
-                Some(folder) => format!(
-                    "the tmpfs on {folder} is mounted without huge=; the address fits, so \
-                     promotion can move it"
-                ),
-                None => format!(
-                    "large pages for shared memory are off ({} is never); the address fits, so \
-                     promotion can move it",
-                    setting::shmem_knob(self.case).path
-                ),
-            },
-            Reason::ShmemNotAdvised => format!(
-                "large pages for shared memory are for advised memory only ({}), and the \
-                 program did not advise this; the address fits, so promotion can move it",
-                match tmpfs_mount(self.segment) {
+            Reason::ShmemNever => {
+                let why = match on {
+                    Some(folder) => format!("the tmpfs on {folder} is mounted without huge="),
+                    None => {
+                        format!("large pages for shared memory are off ({path} is never)")
+                    }
+                };
+                let text = format!("{why}; the address fits, so promotion can move it");
+                (text, promote)
+            }
+            Reason::ShmemNotAdvised => {
+                let why = match on {
                     Some(folder) => format!("the tmpfs on {folder} is mounted with huge=advise"),
-                    None => format!("{} is advise", setting::shmem_knob(self.case).path),
-                }
+                    None => format!("{path} is advise"),
+                };
+                let text = format!(
+                    "large pages for shared memory are for advised memory only ({why}), and the \
+                     program did not advise this; the address fits, so promotion can move it"
+                );
+                (text, promote)
+            }
+            Reason::ShmemDeny => (
+                format!("{knob} is deny, which forbids large pages in shared memory altogether"),
+                format!("echo never > {knob} && {promote}"),
             ),
-            Reason::ShmemDeny => {
-                format!("{knob} is deny, which forbids large pages in shared memory altogether")
-            }
-            Reason::ShmemSizeOff => {
-                let own = setting::shmem_knob(self.case);
+            Reason::ShmemSizeOff => (
                 format!(
-                    "{} is {}, and promotion of shared memory goes by that one",
-                    own.path,
-                    own.value.unwrap_or_default()
-                )
-            }
-            _ => match tmpfs_mount(self.segment) {
-                Some(folder) if setting::shmem_places_well(self.case, self.segment) => format!(
-                    "mapped at an address that does not fit {page} pages, while the tmpfs on \
-                     {folder} was mounted without huge=; it has huge={} now. It cannot be \
-                     promoted before a restart",
-                    self.segment.mount_huge.as_deref().unwrap_or(value)
+                    "{path} is {}, and promotion of shared memory goes by that one",
+                    own.unwrap_or_default()
                 ),
-                Some(folder) => format!(
-                    "mapped at an address that does not fit {page} pages: the tmpfs on {folder} \
-                     was mounted without huge= then. It cannot be promoted before a restart"
-                ),
-                None if setting::shmem_places_well(self.case, self.segment) => format!(
-                    "mapped at an address that does not fit {page} pages, while {knob} was never; \
-                     it is {value} now. It cannot be promoted before a restart"
-                ),
-                None => format!(
-                    "mapped at an address that does not fit {page} pages, because {knob} is \
-                     {value}. It cannot be promoted before a restart"
-                ),
-            },
+                format!("echo inherit > {path} && {promote}"),
+            ),
+            _ => self.misaligned(&knob, on),
         }
     }
 
-    fn place_well(&self) -> String {
-        let process = self.case.process;
-        if setting::shmem_places_well(self.case, self.segment) {
-            return restart(None, process);
-        }
-        let knob = match tmpfs_mount(self.segment) {
-            Some(folder) => format!("mount -o remount,huge=advise {}", shell_word(folder)),
-            None => format!("echo advise > {}/shmem_enabled", setting::FOLDER),
+    fn misaligned(&self, knob: &str, on: Option<&str>) -> Both {
+        let value = setting::shmem_top(self.case).unwrap_or("unknown");
+        let places_well = setting::shmem_places_well(self.case, self.segment);
+        let why = match (on, places_well) {
+            (Some(folder), true) => format!(
+                ", while the tmpfs on {folder} was mounted without huge=; it has huge={} now",
+                self.segment.mount_huge.as_deref().unwrap_or(value)
+            ),
+            (Some(folder), false) => {
+                format!(": the tmpfs on {folder} was mounted without huge= then")
+            }
+            (None, true) => format!(", while {knob} was never; it is {value} now"),
+            (None, false) => format!(", because {knob} is {value}"),
         };
-        restart(Some(knob), process)
+        let text = format!(
+            "mapped at an address that does not fit {} pages{why}. It cannot be promoted before a \
+             restart",
+            self.page
+        );
+        let step = (!places_well).then(|| match on {
+            Some(folder) => format!("mount -o remount,huge=advise {}", shell_word(folder)),
+            None => format!("echo advise > {knob}"),
+        });
+        (text, restart(step, self.case.process))
     }
 }
 
 // Pools.
 impl Words<'_> {
-    fn text_of_pool(&self) -> String {
+    fn pool(&self) -> Both {
+        let (process, name) = (self.case.process, &self.name);
         let Some(pool) = hugetlb::pool(self.case, self.segment) else {
-            return "no pool".to_owned();
+            return ("no pool".to_owned(), NOTHING.to_owned());
         };
         let (size, len) = (pool.size, self.segment.range.len());
-        let need = size.pages_for(len);
-        let had = hugetlb::available(pool);
+        let (need, had) = (size.pages_for(len), hugetlb::available(pool));
+        let memlock = process.memlock.get().unwrap_or_default();
+        let group = self.case.host.limits.hugetlb_shm_group.get().unwrap_or(0);
         match self.finding.reason {
-            Reason::PoolShort => format!(
-                "the pool of {size} pages is {} pages short: this segment needs {need}, and {had} \
-                 are free and not promised",
-                hugetlb::short(pool, self.segment)
-            ),
-            Reason::CgroupReservation | Reason::CgroupFault => self.text_of_cgroup(size),
-            Reason::ShmGroup => format!(
-                "SysV memory on {size} pages is for group {} (vm.hugetlb_shm_group), which this \
-                 process is not in; its memlock limit of {} does not stand in for that",
-                self.case.host.limits.hugetlb_shm_group.get().unwrap_or(0),
-                self.memlock()
-            ),
-            Reason::Memlock => format!(
-                "SysV memory on {size} pages counts against the memlock limit, which is {} for \
-                 this process and must be {len}",
-                self.memlock()
-            ),
-            _ => format!(
-                "the pool has {had} free pages of {size}, enough for the {need} of this segment: \
-                 the program did not ask for them, or started before they were there"
-            ),
-        }
-    }
-
-    fn text_of_cgroup(&self, size: PageSize) -> String {
-        let len = self.segment.range.len();
-        let reserve = self.finding.reason == Reason::CgroupReservation;
-        let room = if reserve {
-            hugetlb::reservation_room
-        } else {
-            hugetlb::fault_room
-        };
-        let tightest = hugetlb::tightest(self.case, size, room);
-        let path = tightest.map_or("", |(g, _)| g.path.as_str());
-        let left = tightest.and_then(|(_, l)| room(l)).unwrap_or_default();
-        if reserve {
-            format!(
-                "cgroup {path} may reserve {left} more on {size} pages, and this segment needs \
-                 {len}: mapping it on them fails"
-            )
-        } else {
-            format!(
-                "cgroup {path} may touch {left} more on {size} pages, and this segment needs \
-                 {len}: mapping it on them succeeds, and touching it ends in SIGBUS"
-            )
-        }
-    }
-
-    fn memlock(&self) -> Bytes {
-        self.case.process.memlock.get().unwrap_or_default()
-    }
-
-    fn command_of_pool(&self) -> String {
-        let process = self.case.process;
-        let Some(pool) = hugetlb::pool(self.case, self.segment) else {
-            return self.comment();
-        };
-        let len = self.segment.range.len();
-        let step = match self.finding.reason {
             Reason::PoolShort => {
-                let pid = process.pid;
-                format!("hugeleaf plan {pid} --output pages.toml && hugeleaf apply pages.toml")
-            }
-            Reason::CgroupReservation | Reason::CgroupFault => {
-                return self.raise_limit(pool.size);
-            }
-            Reason::ShmGroup => {
-                let group = self.case.host.limits.hugetlb_shm_group.get().unwrap_or(0);
-                return format!(
-                    "usermod -aG $(getent group {group} | cut -d: -f1) $(id -nu {})    # then \
-                     restart {}",
-                    process.uid,
-                    name_of(process)
+                let text = format!(
+                    "the pool of {size} pages is {} pages short: this segment needs {need}, and \
+                     {had} are free and not promised",
+                    hugetlb::short(pool, self.segment)
                 );
+                let plan = format!(
+                    "hugeleaf plan {} --output pages.toml && hugeleaf apply pages.toml",
+                    process.pid
+                );
+                (text, restart(Some(plan), process))
             }
-            Reason::Memlock => match self.group_for_pools() {
-                Some(group) => format!("sysctl -w vm.hugetlb_shm_group={group}"),
-                None => {
-                    return format!(
-                        "# raise the memlock limit to {len} (systemd: LimitMEMLOCK={}), then \
-                             restart {}",
-                        len.get(),
-                        name_of(process)
-                    );
-                }
-            },
-            _ => return ask_for_them(process),
+            Reason::CgroupReservation => self.cgroup(size, Limited::Reservations),
+            Reason::CgroupFault => self.cgroup(size, Limited::Faults),
+            Reason::ShmGroup => (
+                format!(
+                    "SysV memory on {size} pages is for group {group} (vm.hugetlb_shm_group), which \
+                     this process is not in; its memlock limit of {memlock} does not stand in for \
+                     that"
+                ),
+                format!(
+                    "usermod -aG $(getent group {group} | cut -d: -f1) $(id -nu {})    # then \
+                     restart {name}",
+                    process.uid
+                ),
+            ),
+            Reason::Memlock => {
+                let text = format!(
+                    "SysV memory on {size} pages counts against the memlock limit, which is \
+                     {memlock} for this process and must be {len}"
+                );
+                let command = match self.group_for_pools() {
+                    Some(group) => {
+                        let step = format!("sysctl -w vm.hugetlb_shm_group={group}");
+                        restart(Some(step), process)
+                    }
+                    None => format!(
+                        "# raise the memlock limit to {len} (systemd: LimitMEMLOCK={len:#}), then \
+                         restart {name}"
+                    ),
+                };
+                (text, command)
+            }
+            _ => (
+                format!(
+                    "the pool has {had} free pages of {size}, enough for the {need} of this \
+                     segment: the program did not ask for them, or started before they were there"
+                ),
+                ask_for_them(process),
+            ),
+        }
+    }
+
+    /// A limit of a cgroup on pages of a pool.
+    fn cgroup(&self, size: PageSize, of: Limited) -> Both {
+        let Some((group, limit)) = hugetlb::tightest(self.case, size, of) else {
+            return (String::new(), NOTHING.to_owned());
         };
-        restart(Some(step), process)
+        let len = self.segment.range.len();
+        let (may, then) = match of {
+            Limited::Reservations => ("reserve", "fails"),
+            Limited::Faults => ("touch", "succeeds, and touching it ends in SIGBUS"),
+        };
+        let text = format!(
+            "cgroup {} may {may} {} more on {size} pages, and this segment needs {len}: mapping it \
+             on them {then}",
+            group.path,
+            limit.room(of).unwrap_or_default()
+        );
+        let most = size.pages_for(limit.usage(of) + len).of(size);
+        let step = format!(
+            "echo {most:#} > {}",
+            shell_word(&group.limit_file(size, of))
+        );
+        (text, restart(Some(step), self.case.process))
     }
 
     /// A group of the process that could be let at pools.
     fn group_for_pools(&self) -> Option<u64> {
         self.case.process.groups.iter().copied().find(|g| *g != 0)
     }
-
-    fn raise_limit(&self, size: PageSize) -> String {
-        let reserve = self.finding.reason == Reason::CgroupReservation;
-        let room = if reserve {
-            hugetlb::reservation_room
-        } else {
-            hugetlb::fault_room
-        };
-        let Some((group, limit)) = hugetlb::tightest(self.case, size, room) else {
-            return self.comment();
-        };
-        let usage = if reserve {
-            &limit.reservation_usage
-        } else {
-            &limit.fault_usage
-        };
-        let need = usage.get().unwrap_or_default() + self.segment.range.len();
-        let most = size.pages_for(need).of(size).get();
-        let name = cgroups::name_of(size);
-        let file = match (group.version, reserve) {
-            (2, true) => format!("hugetlb.{name}.rsvd.max"),
-            (2, false) => format!("hugetlb.{name}.max"),
-            (_, true) => format!("hugetlb.{name}.rsvd.limit_in_bytes"),
-            (_, false) => format!("hugetlb.{name}.limit_in_bytes"),
-        };
-        let step = format!(
-            "echo {most} > {}",
-            shell_word(&format!("{}/{file}", group.folder))
-        );
-        restart(Some(step), self.case.process)
-    }
 }
 
 // Pages.
 impl Words<'_> {
-    fn text_of_pages(&self) -> String {
-        let (page, f) = (self.page(), self.finding);
-        match f.reason {
-            Reason::Merged => match self.segment.merged {
-                Bytes::ZERO => f.reason.says().to_owned(),
-                merged => format!("KSM merged {merged} of it with equal pages to save memory"),
-            },
-            Reason::Locked => format!(
-                "mlock of a part cut the mapping here, in the middle of {page}: a large page \
-                 cannot lie in two mappings"
+    fn pages(&self) -> Both {
+        let (page, name, promote) = (&self.page, &self.name, &self.promote);
+        let process = self.case.process;
+        match self.finding.reason {
+            Reason::Locked => (
+                format!(
+                    "mlock of a part cut the mapping here, in the middle of {page}: a large page \
+                     cannot lie in two mappings"
+                ),
+                format!(
+                    "# {name} must lock whole {page} pages, or all of it: mlockall(MCL_CURRENT)"
+                ),
             ),
-            Reason::Pinned if super::segment::is_registered(self.case, f.range) => format!(
-                "an io_uring of this process has registered buffers here (/proc/{}/fdinfo). Pinned \
-                 pages cannot move",
-                self.case.process.pid
-            ),
-            Reason::Pinned => format!(
-                "{} of this process is pinned for device I/O (VmPin), most likely here: /proc does \
-                 not say where. Pinned pages cannot move",
-                self.case.process.pinned
-            ),
-            _ => self.text_of_blocks(),
+            Reason::Pinned => {
+                let range = self.finding.range;
+                let what = match segment::is_registered(self.case, range) {
+                    true => format!(
+                        "an io_uring of this process has registered buffers here (/proc/{}/fdinfo)",
+                        process.pid
+                    ),
+                    false => format!(
+                        "{} of this process is pinned for device I/O (VmPin), most likely here: \
+                         /proc does not say where",
+                        process.pinned
+                    ),
+                };
+                let command = format!(
+                    "# stop the I/O that holds the pages (io_uring registered buffers, RDMA, \
+                     vfio), then: {promote}"
+                );
+                (format!("{what}. Pinned pages cannot move"), command)
+            }
+            _ => self.blocks(),
         }
     }
 
-    fn text_of_blocks(&self) -> String {
-        let host = self.case.host;
-        let page = self.page();
+    /// No free block is as large as a large page.
+    fn blocks(&self) -> Both {
+        let (host, page, promote) = (self.case.host, &self.page, &self.promote);
         let free = host.memory.free.get().unwrap_or_default();
-        let kept = host.limits.min_free.get().unwrap_or_default();
-        format!(
+        let joined = free - host.limits.min_free.get().unwrap_or_default();
+        let text = format!(
             "no free block of {page} is left: {free} of memory are free, in smaller blocks. \
-             Compaction could join up to {} of that",
-            free - kept
-        )
-    }
-
-    fn make_room(&self) -> String {
-        let host = self.case.host;
-        let free = host.memory.free.get().unwrap_or_default();
-        let kept = host.limits.min_free.get().unwrap_or_default();
-        let page = self.case.pmd.map_or(Bytes::ZERO, |p| p.bytes());
-        let target = self.case.target;
-        if free - kept >= page {
-            format!("echo 1 > /proc/sys/vm/compact_memory && hugeleaf promote {target}")
-        } else {
-            format!(
+             Compaction could join up to {joined} of that"
+        );
+        let needed = self.case.pmd.map_or(Bytes::ZERO, |p| p.bytes());
+        let command = match joined >= needed {
+            true => format!("echo 1 > /proc/sys/vm/compact_memory && {promote}"),
+            false => format!(
                 "sync && echo 1 > /proc/sys/vm/drop_caches && echo 1 > \
-                 /proc/sys/vm/compact_memory    # then: hugeleaf promote {target}"
-            )
-        }
-    }
-
-    fn promote_and_grow(&self) -> String {
-        let figures = self.figures();
-        let adds = figures.missing + figures.swapped;
-        sums::promote_within(&figures, adds, &figures.promote)
-    }
-
-    /// The bare promotion of this memory.
-    fn promote(&self) -> String {
-        let target = self.case.target;
-        if self.finding.reason.remedy() != Remedy::PromoteAndGrow {
-            return format!("hugeleaf promote {target}");
-        }
-        // Rounded down to tens: a figure to type, not one to measure by. Promotion goes by single
-        // pages, so the emptiest one decides.
-        let percent = (self.finding.least_percent / 10 * 10).max(10);
-        format!("hugeleaf promote --min-resident {percent}% {target}")
+                 /proc/sys/vm/compact_memory    # then: {promote}"
+            ),
+        };
+        (text, command)
     }
 
     /// Who shares pages copy-on-write, as far as the family tells.
@@ -537,69 +496,80 @@ impl Words<'_> {
             [first, rest @ ..] => format!("its child {first} and {} more", rest.len()),
         }
     }
-}
 
-// Where nothing is to be done, or nothing that is a command.
-impl Words<'_> {
-    fn text_of_order(&self) -> String {
-        let page = self.page();
-        match self.order() {
+    /// Smaller THP sizes.
+    fn order(&self, f: &Figures) -> Both {
+        let (page, bytes, range) = (&self.page, self.finding.bytes, self.finding.range);
+        let thp = self.case.host.thp.known();
+        let fits = thp.and_then(|t| setting::largest_that_fits(self.case, t, self.segment, range));
+        let text = match fits {
             Some((size, true)) => format!(
                 "too small for {page}; {size} pages are on, and given at first touch only: /proc \
                  does not tell whether they were"
             ),
-            Some((_, false)) => sums::orders_off(self.finding.bytes, &self.figures()),
+            Some((_, false)) => sums::orders_off(bytes, f),
             None => format!("too small for {page}"),
-        }
+        };
+        let command = match self.finding.reason {
+            Reason::OrdersOff => sums::turn_size_on(bytes, f, &self.name),
+            _ => format!("hugeleaf mem --orders {}", self.case.target),
+        };
+        (text, command)
     }
+}
 
-    fn order(&self) -> Option<(PageSize, bool)> {
-        let thp = self.case.host.thp.known()?;
-        setting::largest_that_fits(self.case, thp, self.segment, self.finding.range)
-    }
-
-    fn on_file_system(&self) -> String {
-        let fs = self.segment.file_system.as_ref();
-        fs.map_or_else(String::new, |fs| format!(" ({fs})"))
-    }
-
-    /// What to do, where that is no command.
-    fn comment(&self) -> String {
-        let (page, process) = (self.page(), self.case.process);
-        let name = name_of(process);
-        match self.finding.reason {
+// Where the sentence is the same wherever it is met, or nothing is to be done.
+impl Words<'_> {
+    fn other(&self) -> Both {
+        let (reason, name, page) = (self.finding.reason, &self.name, &self.page);
+        let text = match reason {
+            Reason::Merged if !self.segment.merged.is_zero() => format!(
+                "KSM merged {} of it with equal pages to save memory",
+                self.segment.merged
+            ),
+            Reason::TooSmall => format!("no whole {page} page fits here"),
+            Reason::PrivateFile => sums::private_copies(match self.segment.name.as_str() {
+                "" => "a file",
+                name => name,
+            }),
+            Reason::TextUnsupported
+            | Reason::FileNotCollapsed
+            | Reason::NoLargeFolios
+            | Reason::SmallFolios => {
+                let fs = self.segment.file_system.as_ref();
+                let fs = fs.map_or_else(String::new, |fs| format!(" ({fs})"));
+                reason.says().to_owned() + &fs
+            }
+            Reason::FileMisaligned => {
+                format!("the file is mapped where its offset does not fit {page} pages")
+            }
+            _ => reason.says().to_owned(),
+        };
+        let command = match reason {
+            Reason::ProcessUnlessAdvised | Reason::TextNotCollapsed | Reason::FileNotCollapsed => {
+                self.promote.clone()
+            }
             Reason::NoHugeAdvised => format!(
                 "# {name} must not call madvise(MADV_NOHUGEPAGE): see its settings and its \
                  allocator's"
             ),
             Reason::Userfaultfd => {
                 format!(
-                    "# let {name} finish with userfaultfd, then: hugeleaf promote {}",
-                    self.case.target
+                    "# let {name} finish with userfaultfd, then: {}",
+                    self.promote
                 )
             }
-            Reason::Locked => {
-                format!(
-                    "# {name} must lock whole {page} pages, or all of it: mlockall(MCL_CURRENT)"
-                )
-            }
-            Reason::Pinned => format!(
-                "# stop the I/O that holds the pages (io_uring registered buffers, RDMA, vfio), \
-                 then: hugeleaf promote {}",
-                self.case.target
-            ),
-            Reason::OrdersOff => sums::turn_size_on(self.finding.bytes, &self.figures(), &name),
-            Reason::OrderAtFault => format!("hugeleaf mem --orders {}", self.case.target),
             Reason::FileMisaligned => format!(
                 "# nothing to do from outside; a program can be linked with -Wl,-z,max-page-size={}",
                 self.case.pmd.map_or(0, |p| p.bytes().get())
             ),
             Reason::SmallFolios => "# nothing to do from outside; the program can advise \
-                                      MADV_HUGEPAGE before its first read"
+                                    MADV_HUGEPAGE before its first read"
                 .to_owned(),
             Reason::NoThp => "# a kernel with CONFIG_TRANSPARENT_HUGEPAGE".to_owned(),
-            _ => "# nothing to do".to_owned(),
-        }
+            _ => NOTHING.to_owned(),
+        };
+        (text, command)
     }
 }
 
@@ -611,7 +581,7 @@ fn service(process: &Process) -> Option<String> {
 
 /// A step, and the one restart that it takes.
 pub fn restart(step: Option<String>, process: &Process) -> String {
-    let name = name_of(process);
+    let name = clean(&process.name);
     match (step, service(process)) {
         (Some(step), Some(unit)) => format!("{step} && systemctl restart {unit}"),
         (Some(step), None) => format!("{step}    # then restart {name} once"),
@@ -622,7 +592,7 @@ pub fn restart(step: Option<String>, process: &Process) -> String {
 
 /// The program must ask for pages of the pool, and start again.
 fn ask_for_them(process: &Process) -> String {
-    let name = name_of(process);
+    let name = clean(&process.name);
     let setting = hugetlb::ASKING.iter().find(|(n, _)| name.starts_with(n));
     let how = setting.map_or_else(String::new, |(_, setting)| format!(" ({setting})"));
     match service(process) {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use hugeleaf::{Ladder, MemoryError, Region, RegionOptions, Why};
-use hugeleaf_host::{Held, Host};
+use hugeleaf_host::{Held, Host, ThpUse};
 use hugeleaf_sys::{Advice, Memory, Space};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range, Rung};
 
@@ -101,7 +101,7 @@ impl PageArm {
             size: self.size,
             kind: Some(self.kind).filter(|kind| *kind != PageKind::Base),
         };
-        Ladder::of(rung, mandatory)
+        Ladder::of(vec![rung], mandatory)
     }
 }
 
@@ -127,6 +127,15 @@ enum Kept {
     Pieces(Space),
 }
 
+impl From<Space> for ChaseMemory {
+    /// Memory that is mapped and filled in already.
+    fn from(space: Space) -> ChaseMemory {
+        ChaseMemory {
+            kept: Kept::Pieces(space),
+        }
+    }
+}
+
 impl ChaseMemory {
     /// Takes at least `length` bytes, in whole pages of `arm`, and fills them in. Memory on
     /// transparent huge pages may come on fewer of them than asked for: read it back.
@@ -138,8 +147,7 @@ impl ChaseMemory {
         if arm.is_untold(host) {
             let space = pieces(arm, length, host)?;
             space.advise(space.range(), Advice::PopulateWrite)?;
-            let kept = Kept::Pieces(space);
-            return Ok(ChaseMemory { kept });
+            return Ok(space.into());
         }
         // A pool gives all or nothing; the kernel gives what huge pages it finds.
         let ladder = arm.ladder(arm.kind == PageKind::Hugetlb);
@@ -233,7 +241,11 @@ fn next_on(size: PageSize, host: &Host) -> Option<PageSize> {
     let thp = host.thp.known()?;
     let larger = thp.orders.iter().filter(|order| order.size > size);
     larger
-        .filter(|order| order.anon_in_force(thp).is_some_and(|v| v != "never"))
+        .filter(|order| {
+            order
+                .in_force(thp, ThpUse::Private)
+                .is_some_and(|v| v != "never")
+        })
         .map(|order| order.size)
         .min()
 }

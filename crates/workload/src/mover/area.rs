@@ -18,7 +18,7 @@ use hugeleaf_sys::{Errno, SysError};
 use hugeleaf_units::Bytes;
 
 use super::block::{Stamp, expect, fill};
-use super::error::MoverError;
+use super::error::{BlockProblem, MoverError};
 use super::memory::{IoMemory, IoPages};
 use crate::chase::PageArm;
 
@@ -129,33 +129,28 @@ impl Area {
         index: u64,
         moved: Result<usize, Errno>,
     ) -> Result<(), MoverError> {
-        let (device, offset) = (self.name.clone(), self.offset_of(index));
-        match moved {
-            Ok(moved) if moved as u64 == self.block.get() => Ok(()),
-            Ok(moved) => Err(MoverError::Short {
-                what,
-                device,
-                offset,
-                moved: Bytes(moved as u64),
-                block: self.block,
-            }),
-            Err(errno) => Err(MoverError::Io {
-                what,
-                device,
-                offset,
-                errno,
-            }),
+        let problem = match moved {
+            Ok(moved) if moved as u64 == self.block.get() => return Ok(()),
+            Ok(moved) => BlockProblem::Short(Bytes(moved as u64), self.block),
+            Err(errno) => BlockProblem::Io(errno),
+        };
+        Err(self.problem(what, index, problem))
+    }
+
+    fn problem(&self, what: &'static str, index: u64, problem: BlockProblem) -> MoverError {
+        MoverError::Block {
+            what,
+            device: self.name.clone(),
+            offset: self.offset_of(index),
+            problem,
         }
     }
 
     /// Makes sure that a block that was read is the one that should stand there.
     pub(super) fn check(&self, index: u64, block: &[u8]) -> Result<Stamp, MoverError> {
         let stamp = self.stamp(index);
-        expect(block, stamp).map_err(|wrong| MoverError::Wrong {
-            device: self.name.clone(),
-            offset: self.offset_of(index),
-            wrong,
-        })?;
+        let wrong = |wrong| self.problem("wrong data from", index, BlockProblem::Wrong(wrong));
+        expect(block, stamp).map_err(wrong)?;
         Ok(stamp)
     }
 
@@ -259,7 +254,7 @@ fn refuse_what_is_there(wanted: &Wanted) -> Result<(), MoverError> {
             return Err(SysError::new("open(O_DIRECT)", name, Errno::NOENT).into());
         }
         if !wanted.overwrite {
-            return Err(MoverError::There { path: name });
+            return Err(MoverError::There(name));
         }
     }
     Ok(())
@@ -295,6 +290,7 @@ impl Maker<'_> {
         };
         self.check_direct(&file, &name)?;
         let blocks = length.get() / self.wanted.block.get();
+        let count = usize::try_from(blocks).unwrap_or(usize::MAX);
         Ok(Area {
             name,
             file,
@@ -303,10 +299,7 @@ impl Maker<'_> {
             block: self.wanted.block,
             next: AtomicU64::new(0),
             unverified: AtomicU64::new(0),
-            stamps: Mutex::new(vec![
-                Stamp::default();
-                usize::try_from(blocks).unwrap_or(usize::MAX)
-            ]),
+            stamps: Mutex::new(vec![Stamp::default(); count]),
         })
     }
 
@@ -357,18 +350,14 @@ impl Maker<'_> {
                 least: wanted.block,
             });
         }
-        Ok((
-            path.display().to_string(),
-            file,
-            nth as u64 * each,
-            Bytes(each),
-        ))
+        let name = path.display().to_string();
+        Ok((name, file, nth as u64 * each, Bytes(each)))
     }
 
     fn check_direct(&self, file: &File, name: &str) -> Result<(), MoverError> {
         let path = name.to_owned();
         match direct_rules(file)? {
-            DirectRules::None => Err(MoverError::NotDirect { path }),
+            DirectRules::None => Err(MoverError::NotDirect(path)),
             DirectRules::Aligned { offset, .. }
                 if !self.wanted.block.get().is_multiple_of(offset.into()) =>
             {
@@ -390,8 +379,7 @@ fn open(path: &Path, how: Opening) -> Result<File, MoverError> {
             if how == Opening::New {
                 let _ = std::fs::remove_file(path);
             }
-            let path = path.display().to_string();
-            MoverError::NotDirect { path }
+            MoverError::NotDirect(path.display().to_string())
         }
         _ => MoverError::Sys(error),
     })

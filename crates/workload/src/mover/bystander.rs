@@ -10,21 +10,10 @@ use hdrhistogram::Histogram;
 use hugeleaf_sys::{Mapping, Sharing};
 use hugeleaf_units::PageSize;
 
+use crate::times::{record, times};
+
 /// Time between two of its wishes.
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// Times of a thread's operations, in nanoseconds.
-pub(crate) fn times() -> Histogram<u64> {
-    /// A minute; what takes longer is counted as one.
-    const LONGEST: u64 = 60_000_000_000;
-    Histogram::new_with_bounds(1, LONGEST, 3).expect("the bounds are in order")
-}
-
-/// Records a time; what is past the bounds counts as the bound.
-pub(crate) fn record(times: &mut Histogram<u64>, time: Duration) {
-    let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    times.saturating_record(nanos.max(1));
-}
 
 /// Goes on until `halt`; times are kept while `measuring`.
 pub(super) fn stand_by(

@@ -7,54 +7,24 @@ use super::block::Wrong;
 /// Why blocks could not be moved.
 #[derive(Debug, thiserror::Error)]
 pub enum MoverError {
-    /// A device answered with an error.
-    #[error("{what} {device} at {offset}: {errno}", offset = Bytes(*offset))]
-    Io {
-        /// `read` or `write`.
+    /// A device did not do with a block what it should.
+    #[error("{what} {device} at {offset}: {problem}", offset = Bytes(*offset))]
+    Block {
+        /// `read`, `write`, or what is wrong.
         what: &'static str,
         /// The device, or the file.
         device: String,
         /// Where in it.
         offset: u64,
-        /// Its answer.
-        errno: Errno,
-    },
-    /// A device moved less than a block.
-    #[error("{what} {device} at {offset}: {moved} of {block}", offset = Bytes(*offset))]
-    Short {
-        /// `read` or `write`.
-        what: &'static str,
-        /// The device, or the file.
-        device: String,
-        /// Where in it.
-        offset: u64,
-        /// What it moved.
-        moved: Bytes,
-        /// What it should have moved.
-        block: Bytes,
-    },
-    /// A block is not what was written there.
-    #[error("wrong data from {device} at {offset}: {wrong}", offset = Bytes(*offset))]
-    Wrong {
-        /// The device, or the file.
-        device: String,
-        /// Where in it.
-        offset: u64,
-        /// What is wrong with it.
-        wrong: Wrong,
+        /// What it did.
+        problem: BlockProblem,
     },
     /// It exists and was not made for this run.
-    #[error("{path} was there before, and would be overwritten")]
-    There {
-        /// The file or block device.
-        path: String,
-    },
+    #[error("{0} was there before, and would be overwritten")]
+    There(String),
     /// No direct I/O there.
-    #[error("{path}: no direct I/O on this file system")]
-    NotDirect {
-        /// A file on it, or the folder.
-        path: String,
-    },
+    #[error("{0}: no direct I/O on this file system")]
+    NotDirect(String),
     /// A device cannot move blocks of this size.
     #[error("{path} moves multiples of {step}, and a block of {block} is none")]
     Alignment {
@@ -113,30 +83,50 @@ pub enum MoverError {
     Stopped,
 }
 
+/// What a device did with a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BlockProblem {
+    /// It answered with an error.
+    #[error("{0}")]
+    Io(Errno),
+    /// It moved less than a block: how much of how much.
+    #[error("{0} of {1}")]
+    Short(Bytes, Bytes),
+    /// It is not what was written there.
+    #[error("{0}")]
+    Wrong(Wrong),
+}
+
+impl BlockProblem {
+    const fn next(self) -> &'static str {
+        match self {
+            BlockProblem::Io(Errno::NOSPC) => {
+                "make room on it, or name another place: --device DIR"
+            }
+            BlockProblem::Io(_) => {
+                "look for its trouble: dmesg | tail; or name another: --device DIR"
+            }
+            BlockProblem::Short(..) => {
+                "nobody else may shorten or use it meanwhile; run again, or name another: --device \
+                 DIR"
+            }
+            BlockProblem::Wrong(_) => {
+                "do not trust this device, its driver or this memory before the cause is known: \
+                 dmesg | tail; nobody else may write to it meanwhile"
+            }
+        }
+    }
+}
+
 impl MoverError {
     /// What to do next.
     pub fn next(&self) -> String {
         match self {
-            MoverError::Io { errno, .. } if *errno == Errno::NOSPC => {
-                "make room on it, or name another place: --device DIR".to_owned()
-            }
-            MoverError::Io { .. } => {
-                "look for its trouble: dmesg | tail; or name another: --device DIR".to_owned()
-            }
-            MoverError::Short { .. } => {
-                "nobody else may shorten or use it meanwhile; run again, or name another: --device \
-                 DIR"
-                .to_owned()
-            }
-            MoverError::Wrong { .. } => {
-                "do not trust this device, its driver or this memory before the cause is known: \
-                 dmesg | tail; nobody else may write to it meanwhile"
-                    .to_owned()
-            }
-            MoverError::There { .. } => {
+            MoverError::Block { problem, .. } => problem.next().to_owned(),
+            MoverError::There(_) => {
                 "name a folder; or, where all that it holds may go: --overwrite".to_owned()
             }
-            MoverError::NotDirect { .. } => {
+            MoverError::NotDirect(_) => {
                 "name a folder on a disk (ext4, xfs, btrfs), or: --device memory".to_owned()
             }
             MoverError::Alignment { step, .. } => format!("--block {}", block_for(*step)),

@@ -15,26 +15,18 @@ use crate::chase::{AskedPages, PageArm, is_on, pieces};
 
 /// How the pages of a data space lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum IoPages {
+pub enum IoPages<P = PageArm> {
     /// Base pages that were touched in random order: neighbours lie anywhere, as in a server that
     /// has run for long.
     Scattered,
     /// Huge pages that were split to base pages: mapped one by one, and still contiguous.
     Split,
     /// Pages of a size and kind; base pages touched in order.
-    Pages(PageArm),
+    Pages(P),
 }
 
 /// Pages of a flag, before they are held against a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AskedIoPages {
-    /// `scattered`.
-    Scattered,
-    /// `split`.
-    Split,
-    /// `base`, or a size.
-    Pages(AskedPages),
-}
+pub type AskedIoPages = IoPages<AskedPages>;
 
 /// A text that names no pages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -11,15 +11,16 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 
 use super::area::Area;
 use super::block::{Stamp, fill};
-use super::bystander::{record, stand_by, times};
+use super::bystander::stand_by;
 use super::error::MoverError;
 use super::memory::IoMemory;
 use super::path::{Carrier, Mode, Plain, Ringed};
+use crate::times::{joined, record, times};
 
 /// How often a thread that waits looks whether the run is over.
 const LOOK: Duration = Duration::from_millis(10);
 /// The most that one registered part may be (io_uring_register(2)).
-const PART: u64 = 1 << 30;
+const PART: Bytes = Bytes::from_mib(1024);
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy)]
@@ -188,40 +189,41 @@ pub fn run<'b>(
     std::thread::scope(|scope| {
         let (full, full_slots) = unbounded();
         let mut workers = Vec::new();
-        for area in load.sources {
-            let onward = match load.targets.is_empty() {
-                true => free.clone(),
-                false => full.clone(),
+        // With one side alone, slots go round between its threads.
+        let onward = if load.targets.is_empty() {
+            &free
+        } else {
+            &full
+        };
+        let filled = if load.sources.is_empty() {
+            &free_slots
+        } else {
+            &full_slots
+        };
+        let readers = load.sources.iter().enumerate();
+        let readers = readers.map(|(n, area)| (n, area, Direction::Read, &free_slots, onward));
+        let writers = load.targets.iter().enumerate();
+        let writers = writers.map(|(n, area)| (n, area, Direction::Write, filled, &free));
+        for (number, area, direction, from, onward) in readers.chain(writers) {
+            let task = Task {
+                area,
+                direction,
+                number,
+                from: from.clone(),
+                onward: onward.clone(),
             };
-            let from = free_slots.clone();
-            workers.push(scope.spawn(move || shared.worker(Task::reader(area, from, onward))));
-        }
-        for (at, area) in load.targets.iter().enumerate() {
-            let from = match load.sources.is_empty() {
-                true => free_slots.clone(),
-                false => full_slots.clone(),
-            };
-            let back = free.clone();
-            workers.push(scope.spawn(move || shared.worker(Task::writer(area, at, from, back))));
+            workers.push(scope.spawn(move || shared.worker(task)));
         }
         let bystander = scope.spawn(move || stand_by(load.base, &shared.halt, &shared.measuring));
         let ends = shared.watch(stop, edge);
         shared.halt.store(true, Ordering::Relaxed);
         drop((free, full, free_slots, full_slots));
-        let mut seen = Seen::new();
-        let mut failed = None;
-        for worker in workers {
-            match worker.join() {
-                Ok(Ok(one)) => seen.add(&one),
-                Ok(Err(error)) => failed = failed.or(Some(error)),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
+        let seen = joined(workers);
         let bystander = bystander.join().unwrap_or_else(|_| times());
-        match (failed, ends) {
-            (Some(error), _) => Err(error),
-            (None, Some([begin, end])) => Ok(shared.moved(&begin, &end, &seen, &bystander)),
-            (None, None) => Err(MoverError::Stopped),
+        match ends {
+            Some([begin, end]) => Ok(shared.moved(&begin, &end, &seen?, &bystander)),
+            // The reason, where one of them gave it.
+            None => seen.and(Err(MoverError::Stopped)),
         }
     })
 }
@@ -254,37 +256,10 @@ struct Reading {
 struct Task<'b> {
     area: &'b Area,
     direction: Direction,
-    /// Which target.
+    /// Which of the sources or targets.
     number: usize,
     from: Receiver<Item<'b>>,
     onward: Sender<Item<'b>>,
-}
-
-impl<'b> Task<'b> {
-    fn reader(area: &'b Area, from: Receiver<Item<'b>>, onward: Sender<Item<'b>>) -> Task<'b> {
-        Task {
-            area,
-            direction: Direction::Read,
-            number: 0,
-            from,
-            onward,
-        }
-    }
-
-    fn writer(
-        area: &'b Area,
-        number: usize,
-        from: Receiver<Item<'b>>,
-        onward: Sender<Item<'b>>,
-    ) -> Task<'b> {
-        Task {
-            area,
-            direction: Direction::Write,
-            number,
-            from,
-            onward,
-        }
-    }
 }
 
 impl<'b> Shared<'b> {
@@ -335,9 +310,11 @@ impl<'b> Shared<'b> {
         &self,
         begin: &Reading,
         end: &Reading,
-        seen: &Seen,
+        all: &[Seen],
         bystander: &Histogram<u64>,
     ) -> Moved {
+        let mut seen = Seen::new();
+        all.iter().for_each(|one| seen.add(one));
         let by_target: Vec<Bytes> = (begin.written.iter().zip(&end.written))
             .map(|(a, b)| Bytes(b - a))
             .collect();
@@ -375,7 +352,8 @@ impl<'b> Shared<'b> {
         let depth = u32::try_from(self.load.depth()).unwrap_or(1);
         with_ring(depth, |ring: &mut Ring<'b>| {
             if self.load.mode == Mode::UringRegistered {
-                ring.register(&parts(self.space))?;
+                let part = PageSize::new(PART).unwrap_or(self.load.base);
+                ring.register(&self.space.chunks(part).collect::<Vec<Range>>())?;
             }
             self.ready.fetch_add(1, Ordering::Relaxed);
             self.work(task, Ringed::new(ring, task.area, task.direction))
@@ -384,11 +362,8 @@ impl<'b> Shared<'b> {
 
     fn work(&self, task: &Task<'b>, mut carrier: impl Carrier<'b>) -> Result<Seen, MoverError> {
         let mut seen = Seen::new();
-        let mut pace = Pace::new(
-            self.load
-                .rate
-                .filter(|_| task.direction == Direction::Write),
-        );
+        let is_write = task.direction == Direction::Write;
+        let mut pace = Pace::new(self.load.rate.filter(|_| is_write));
         while !self.halt.load(Ordering::Relaxed) {
             let mut over = false;
             while carrier.flying() < self.load.depth() {
@@ -406,7 +381,7 @@ impl<'b> Shared<'b> {
                 };
                 pace.step(self.load.block);
                 let index = task.area.take_next();
-                if task.direction == Direction::Write {
+                if is_write {
                     task.area.note_write(index, item.stamp);
                 }
                 carrier.start(index, item.buffer)?;
@@ -499,24 +474,10 @@ impl Pace {
     }
 }
 
-/// A range in parts that can be registered.
-fn parts(range: Range) -> Vec<Range> {
-    let mut parts = Vec::new();
-    let mut at = range.start();
-    while at < range.end() {
-        let end = range.end().min(at + PART);
-        if let Ok(part) = Range::new(at, end) {
-            parts.push(part);
-        }
-        at = end;
-    }
-    parts
-}
-
 /// Reads back, through `memory`, what was written since the last time; how many blocks that were.
 ///
 /// # Errors
-/// [`MoverError::Wrong`] where one is not what was written there; those of reading.
+/// [`MoverError::Block`] where one is not what was written there; those of reading.
 pub fn verify(memory: &mut IoMemory, targets: &[Area], block: Bytes) -> Result<u64, MoverError> {
     let block = usize::try_from(block.get()).unwrap_or(usize::MAX);
     let mut slots: Vec<&mut [u8]> = memory.bytes().chunks_exact_mut(block).collect();
@@ -525,24 +486,16 @@ pub fn verify(memory: &mut IoMemory, targets: &[Area], block: Bytes) -> Result<u
     std::thread::scope(|scope| {
         let workers: Vec<_> = (targets.chunks(share).zip(slots.iter_mut()))
             .map(|(areas, slot)| {
-                let work = move || -> Result<u64, MoverError> {
-                    let mut count = 0;
-                    for area in areas {
-                        count += area.verify(slot)?;
-                    }
-                    Ok(count)
-                };
-                scope.spawn(work)
+                scope.spawn(move || {
+                    areas
+                        .iter()
+                        .map(|area| area.verify(slot))
+                        .sum::<Result<u64, _>>()
+                })
             })
             .collect();
-        let mut count = 0;
-        for worker in workers {
-            count += match worker.join() {
-                Ok(done) => done?,
-                Err(panic) => std::panic::resume_unwind(panic),
-            };
-        }
-        Ok(count)
+        let counts = joined(workers)?;
+        Ok(counts.into_iter().sum())
     })
 }
 
@@ -570,16 +523,9 @@ pub fn bare(
                 scope.spawn(move || bare_thread(area, direction, slot, at as u64, until, stop))
             })
             .collect();
-        let mut sum = Bytes::ZERO;
-        for worker in workers {
-            sum += match worker.join() {
-                Ok(moved) => moved?,
-                Err(panic) => std::panic::resume_unwind(panic),
-            };
-        }
-        Ok::<Bytes, MoverError>(sum)
+        joined(workers)
     })?;
-    Ok((done, began.elapsed()))
+    Ok((done.into_iter().sum(), began.elapsed()))
 }
 
 fn bare_thread<'b>(

@@ -1,6 +1,6 @@
 //! The other side: a process that waits for its turn, attaches a region, touches it, and stays.
 
-use std::io::{PipeReader, Read, Write};
+use std::io::{PipeReader, Read};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,14 @@ use hugeleaf::{Handle, Ladder, Region, RegionOptions};
 use hugeleaf_sys::{Kernel, Pid, RealKernel, own_pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Rung};
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::process::getppid;
+use serde::{Deserialize, Serialize};
 
 use super::touch::touch;
+use crate::child::{self, end_with_parent};
 
 /// What one process did at its turn.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
     /// The process.
     pub pid: Pid,
@@ -25,8 +27,9 @@ pub struct Turn {
     pub pages: Vec<(PageSize, PageKind, Bytes)>,
 }
 
-/// A line that a process says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What a process says, in a line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
     /// It waits for its turn.
     Ready,
@@ -41,72 +44,13 @@ pub(super) enum Answer {
     },
 }
 
-impl Answer {
-    fn text(&self) -> String {
-        match self {
-            Answer::Ready => "ready\n".to_owned(),
-            Answer::Failed { pid, reason } => {
-                format!("failed {pid} {}\n", reason.replace('\n', " "))
-            }
-            Answer::Done(turn) => {
-                let (attach, touch) = (turn.attach.as_nanos(), turn.first_touch.as_nanos());
-                let mut line = format!("done {} {attach} {touch}", turn.pid);
-                for (size, kind, bytes) in &turn.pages {
-                    let (size, bytes) = (size.bytes().get(), bytes.get());
-                    line.push_str(&format!(" {kind}:{size}:{bytes}"));
-                }
-                line.push('\n');
-                line
-            }
-        }
-    }
-
-    /// Reads what [`Answer::text`] writes, without the line's end.
-    pub(super) fn parse(line: &str) -> Option<Answer> {
-        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-        match word {
-            "ready" => rest.is_empty().then_some(Answer::Ready),
-            "failed" => {
-                let (pid, reason) = rest.split_once(' ')?;
-                Some(Answer::Failed {
-                    pid: Pid(pid.parse().ok()?),
-                    reason: reason.to_owned(),
-                })
-            }
-            "done" => {
-                let mut words = rest.split(' ');
-                let pid = Pid(words.next()?.parse().ok()?);
-                let mut time = || Some(Duration::from_nanos(words.next()?.parse().ok()?));
-                let (attach, first_touch) = (time()?, time()?);
-                let pages = words.map(pages_of).collect::<Option<_>>()?;
-                Some(Answer::Done(Turn {
-                    pid,
-                    attach,
-                    first_touch,
-                    pages,
-                }))
-            }
-            _ => None,
-        }
-    }
-}
-
-fn pages_of(word: &str) -> Option<(PageSize, PageKind, Bytes)> {
-    let (kind, rest) = word.split_once(':')?;
-    let (size, bytes) = rest.split_once(':')?;
-    let kinds = [PageKind::Base, PageKind::Thp, PageKind::Hugetlb];
-    let kind = kinds.into_iter().find(|known| known.name() == kind)?;
-    let size = PageSize::new(Bytes(size.parse().ok()?)).ok()?;
-    Some((size, kind, Bytes(bytes.parse().ok()?)))
-}
-
 /// Runs a process of [`super::Attachers`] until its parent closes the pipe on standard input or
 /// dies. `parent` and `handle` are the arguments that were added.
 ///
 /// # Errors
 /// What went wrong, in words; the parent was told, where it still reads.
 pub fn serve_attacher(parent: &str, handle: &str) -> Result<(), String> {
-    let served = set_parent_process_death_signal(Some(Signal::KILL))
+    let served = end_with_parent()
         .map_err(|e| format!("prctl(PR_SET_PDEATHSIG): {e}"))
         .and_then(|()| serve(parent, handle));
     if let Err(reason) = &served {
@@ -162,7 +106,7 @@ fn rehearse(page: PageSize) -> Result<(), hugeleaf::MemoryError> {
         size: page,
         kind: None,
     };
-    let ladder = Ladder::of(rung, false);
+    let ladder = Ladder::of(vec![rung], false);
     let region = Region::new(&RegionOptions::new(page.bytes(), ladder).shared())?;
     let attached = Region::attach(&region.handle()?)?;
     touch(&attached, page);
@@ -181,12 +125,8 @@ fn pages(region: &Region) -> Result<Vec<(PageSize, PageKind, Bytes)>, String> {
     Ok(table)
 }
 
-/// One line in one write: lines of many processes do not mix in a pipe.
 fn say(answer: &Answer) -> Result<(), String> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(answer.text().as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(|e| format!("standard output: {e}"))
+    child::say(&mut std::io::stdout().lock(), answer).map_err(|e| format!("standard output: {e}"))
 }
 
 /// Waits until nobody can write to the pipe any more; turns in it are for others and stay there.
@@ -222,29 +162,31 @@ mod tests {
         });
         let failed = Answer::Failed {
             pid: Pid(7),
-            reason: "no memory, here".to_owned(),
+            reason: "no memory,\nhere".to_owned(),
         };
         for answer in [Answer::Ready, done, failed] {
-            let text = answer.text();
-            assert!(text.ends_with('\n') && text.matches('\n').count() == 1);
-            assert_eq!(Answer::parse(text.trim_end()), Some(answer));
+            let line = child::line(&answer);
+            assert!(!line.contains('\n'), "{line}");
+            assert_eq!(child::parse::<Answer>(&line).unwrap(), answer);
         }
+        let no_size = r#"{"done":{"pid":7,"attach":{"secs":0,"nanos":1},"first_touch":{"secs":0,"nanos":1},"pages":[[3,"base",4]]}}"#;
+        assert!(child::parse::<Answer>(&no_size.replace("[3,", "[4,")).is_ok());
         for line in [
             "",
-            "done",
-            "done 7 1",
-            "done 7 1 2 base:3:4",
-            "failed x y",
-            "ready 1",
+            r#""done""#,
+            r#"{"done":{"pid":7}}"#,
+            no_size,
+            r#"{"failed":{"pid":"x","reason":"y"}}"#,
+            "ready",
         ] {
-            assert_eq!(Answer::parse(line), None, "{line}");
+            assert!(child::parse::<Answer>(line).is_err(), "{line}");
         }
     }
 
     proptest! {
         #[test]
         fn nothing_panics(line in ".{0,80}") {
-            let _ = Answer::parse(&line);
+            let _ = child::parse::<Answer>(&line);
         }
     }
 }

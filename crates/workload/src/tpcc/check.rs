@@ -9,7 +9,7 @@ use std::thread;
 
 use crossbeam_channel::Sender;
 
-use super::error::TpccError;
+use super::error::{TpccError, joined};
 use super::store::{Origin, Store};
 
 /// One of the twelve.
@@ -135,21 +135,9 @@ pub fn check(
         for (done, ()) in told.into_iter().enumerate() {
             progress(done + 1, of);
         }
-        let mut all = Ok(Vec::new());
-        for worker in workers {
-            let found = worker.join().unwrap_or(Err(TpccError::Thread));
-            all = match (all, found) {
-                (Ok(mut all), Ok(found)) => {
-                    all.extend(found);
-                    Ok(all)
-                }
-                // The reason, not those whom it stopped.
-                (Err(TpccError::Stopped), Err(error)) | (Ok(_), Err(error)) => Err(error),
-                (Err(error), _) => Err(error),
-            };
-        }
-        all
-    })?;
+        joined(workers)
+    })?
+    .concat();
     violations.sort_by_key(|v| v.condition);
     violations.dedup_by(|later, first| {
         let same = later.condition == first.condition;

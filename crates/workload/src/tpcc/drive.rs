@@ -10,11 +10,12 @@ use hdrhistogram::Histogram;
 use hugeleaf_sys::{Usage, process_usage};
 
 use super::counters::Counters;
-use super::error::TpccError;
+use super::error::{TpccError, joined};
 use super::input::{Input, Terminal};
 use super::random::{Constants, Random};
 use super::rules::Kind;
 use super::store::{Answer, Origin, Session, Store};
+use crate::times::{record, times};
 
 /// How long terminals wait between transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -208,22 +209,9 @@ pub fn drive(
         if watched.is_err() {
             drive.failed.store(true, Ordering::Relaxed);
         }
-        let mut tallies = Vec::new();
-        let mut reason = None;
-        for worker in workers {
-            match worker.join().unwrap_or(Err(TpccError::Thread)) {
-                Ok(tally) => tallies.push(tally),
-                // The reason, not those whom it stopped.
-                Err(error) if matches!(reason, None | Some(TpccError::Stopped)) => {
-                    reason = Some(error);
-                }
-                Err(_) => {}
-            }
-        }
-        match (reason, watched) {
-            (Some(TpccError::Stopped) | None, Err(error)) => Err(error),
-            (Some(reason), _) => Err(reason),
-            (None, Ok(interval)) => {
+        match (joined(workers), watched) {
+            (Err(TpccError::Stopped) | Ok(_), Err(error)) | (Err(error), _) => Err(error),
+            (Ok(tallies), Ok(interval)) => {
                 // Once all connections are closed: some servers count what each did when it ends.
                 let counters = (store.counters()? - interval.before)?;
                 summed(tallies, &interval, counters)
@@ -414,13 +402,7 @@ fn send(
     drive: &Drive<'_>,
 ) -> Result<(Answer, u64), TpccError> {
     for tries in 0..TRIES {
-        let answer = match input {
-            Input::NewOrder(input) => session.new_order(input),
-            Input::Payment(input) => session.payment(input),
-            Input::OrderStatus(input) => session.order_status(input),
-            Input::Delivery(input) => session.delivery(input),
-            Input::StockLevel(input) => session.stock_level(input),
-        }?;
+        let answer = session.run(input)?;
         if answer != Answer::Conflict {
             return Ok((answer, tries.into()));
         }
@@ -436,13 +418,8 @@ fn send(
 
 impl Tally {
     fn new() -> Tally {
-        // Nanoseconds to an hour, three digits.
-        let empty = || {
-            Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
-                .expect("the bounds are in order and the digits at most five")
-        };
         Tally {
-            latency: std::array::from_fn(|_| empty()),
+            latency: std::array::from_fn(|_| times()),
             committed: [0; 5],
             rolled_back: [0; 5],
             conflicts: [0; 5],
@@ -459,7 +436,7 @@ impl Tally {
             Answer::RolledBack => self.rolled_back[at] += 1,
             Answer::Conflict => {}
         }
-        self.latency[at].saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        record(&mut self.latency[at], took);
     }
 }
 
@@ -481,9 +458,7 @@ fn summed(
         }
     }
     if all.committed[Kind::NewOrder.index()] == 0 {
-        return Err(TpccError::Nothing {
-            seconds: interval.seconds,
-        });
+        return Err(TpccError::Nothing(interval.seconds));
     }
     let kinds = std::array::from_fn(|at| latency(&all, at));
     Ok(Outcome {

@@ -1,3 +1,5 @@
+use std::thread::ScopedJoinHandle;
+
 use hugeleaf_units::Bytes;
 
 use super::rules::Kind;
@@ -64,11 +66,8 @@ pub enum TpccError {
         pieces: usize,
     },
     /// There is nothing in it.
-    #[error("{place} is empty")]
-    Empty {
-        /// The file, or the server.
-        place: String,
-    },
+    #[error("{0} is empty")]
+    Empty(String),
     /// No server answers.
     #[error("{place}: {reason}")]
     Unreachable {
@@ -94,11 +93,8 @@ pub enum TpccError {
         reason: String,
     },
     /// PostgreSQL is not installed.
-    #[error("no PostgreSQL is installed: neither {looked}")]
-    NotInstalled {
-        /// Where it was looked for.
-        looked: String,
-    },
+    #[error("no PostgreSQL is installed: neither {0}")]
+    NotInstalled(String),
     /// A private server did not start.
     #[error("{what}: {reason}")]
     Start {
@@ -137,6 +133,9 @@ pub enum TpccError {
         /// What is not there.
         what: &'static str,
     },
+    /// A row of the database in memory did not hold what was written to it.
+    #[error("row {0} does not hold what was written to it")]
+    Damaged(u64),
     /// A transaction met others again and again.
     #[error("{kind} met other transactions {tries} times in a row")]
     Stuck {
@@ -146,11 +145,8 @@ pub enum TpccError {
         tries: u32,
     },
     /// The interval was too short for the load.
-    #[error("not one New-Order was committed in {seconds} s")]
-    Nothing {
-        /// How long was measured.
-        seconds: f64,
-    },
+    #[error("not one New-Order was committed in {0} s")]
+    Nothing(f64),
     /// The database's counters cannot be used.
     #[error(transparent)]
     Counters(#[from] super::counters::CounterError),
@@ -160,6 +156,21 @@ pub enum TpccError {
     /// The caller asked to stop.
     #[error("stopped on request")]
     Stopped,
+}
+
+/// What threads came to, once all have ended; or the first error: the reason, not those whom it stopped.
+pub(super) fn joined<T>(
+    workers: Vec<ScopedJoinHandle<'_, Result<T, TpccError>>>,
+) -> Result<Vec<T>, TpccError> {
+    let (mut all, mut reason) = (Vec::new(), None);
+    for worker in workers {
+        match worker.join().unwrap_or(Err(TpccError::Thread)) {
+            Ok(ended) => all.push(ended),
+            Err(error) if matches!(reason, None | Some(TpccError::Stopped)) => reason = Some(error),
+            Err(_) => {}
+        }
+    }
+    reason.map_or(Ok(all), Err)
 }
 
 impl TpccError {
@@ -176,7 +187,7 @@ impl TpccError {
             TpccError::Other { .. } => {
                 "ask for what it holds, name another place, or fill it anew: --refill"
             }
-            TpccError::Halfway { .. } | TpccError::Empty { .. } => {
+            TpccError::Halfway { .. } | TpccError::Empty(_) => {
                 "fill it: the same command without --no-load"
             }
             TpccError::Unreachable { .. } => {
@@ -188,16 +199,18 @@ impl TpccError {
             TpccError::Denied { .. } => {
                 "as its superuser: GRANT CREATE ON DATABASE db TO user; or --start postgres"
             }
-            TpccError::NotInstalled { .. } => "apt-get install postgresql, or --database sqlite:DIR",
+            TpccError::NotInstalled(_) => "apt-get install postgresql, or --database sqlite:DIR",
             TpccError::Start { .. } => "mend what it says, or start one yourself: --database postgres:DSN",
             TpccError::Memory(error) => return error.next(),
             TpccError::Locked { .. } => "as root, or allow more: ulimit -l unlimited",
             TpccError::Cache(_) => "report it, with the line above",
-            TpccError::Database { .. } | TpccError::Missing { .. } => {
+            TpccError::Database { .. }
+            | TpccError::Missing { .. }
+            | TpccError::Damaged(_) => {
                 "run it again; where it says the same, fill the database anew: --refill"
             }
             TpccError::Stuck { .. } => "ask for fewer connections: --connections N",
-            TpccError::Nothing { .. } => "measure longer: --for 60s",
+            TpccError::Nothing(_) => "measure longer: --for 60s",
             TpccError::Counters(_) => "run it again while nobody resets them",
             TpccError::Thread => "report it, with the lines above",
             TpccError::Stopped => "run it again",

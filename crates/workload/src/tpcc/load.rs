@@ -6,7 +6,7 @@ use std::thread;
 use crossbeam_channel::Sender;
 use hugeleaf_units::Bytes;
 
-use super::error::TpccError;
+use super::error::{TpccError, joined};
 use super::rules::Scale;
 use super::store::{Loader, Origin, Piece, Store};
 
@@ -126,9 +126,7 @@ fn agree(store: &dyn Store, wanted: &Origin, may_fill: bool) -> Result<Origin, T
     let Some(held) = store.loader(0)?.origin()? else {
         return match may_fill {
             true => Ok(*wanted),
-            false => Err(TpccError::Empty {
-                place: store.name(),
-            }),
+            false => Err(TpccError::Empty(store.name())),
         };
     };
     if (held.warehouses, held.scale) != (wanted.warehouses, wanted.scale) {
@@ -241,15 +239,7 @@ fn fill_all(
             let piece = Piece::name(piece);
             progress(LoadEvent::At { done, of, piece });
         }
-        let mut first = Ok(());
-        for worker in workers {
-            let ended = worker.join().unwrap_or(Err(TpccError::Thread));
-            // The reason, not those whom it stopped.
-            if matches!(first, Ok(()) | Err(TpccError::Stopped)) && ended.is_err() {
-                first = ended;
-            }
-        }
-        first
+        joined(workers).map(drop)
     })
 }
 

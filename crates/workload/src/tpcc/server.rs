@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use super::error::TpccError;
 use super::store::Durability;
+use crate::child;
 
 /// How to start it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -288,12 +289,8 @@ impl PostgresServer {
             if let Some(pid) = pid {
                 let _ = kill_process(pid, signal);
             }
-            let began = Instant::now();
-            while began.elapsed() < patience {
-                if !matches!(child.try_wait(), Ok(None)) {
-                    return;
-                }
-                thread::sleep(Duration::from_millis(20));
+            if child::wait(&mut child, patience).is_some() {
+                return;
             }
         }
     }
@@ -348,9 +345,8 @@ fn programs() -> Result<PathBuf, TpccError> {
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).find(complete);
-    found.ok_or_else(|| TpccError::NotInstalled {
-        looked: "in /usr/lib/postgresql/*/bin nor in /usr/pgsql-*/bin nor in PATH".to_owned(),
-    })
+    let looked = "in /usr/lib/postgresql/*/bin nor in /usr/pgsql-*/bin nor in PATH";
+    found.ok_or_else(|| TpccError::NotInstalled(looked.to_owned()))
 }
 
 /// `None` where we are an ordinary user and can run it ourselves.

@@ -19,6 +19,7 @@ use super::error::TpccError;
 use super::store::{Durability, Loader, Session, Store, free_bytes};
 use super::tables::TABLES;
 
+pub(crate) use cache::DATABASE_PAGE;
 pub use cache::SqliteCache;
 
 use explain::{explain, is_busy};

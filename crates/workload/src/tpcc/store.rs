@@ -6,8 +6,9 @@ use hugeleaf_units::Bytes;
 
 use super::counters::Counters;
 use super::error::TpccError;
-use super::input::{Delivery, NewOrder, OrderStatus, Payment, StockLevel};
+use super::input::Input;
 use super::rules::Scale;
+use super::tables::{TABLES, Table};
 
 /// When a committed transaction has to be on the disk. The same words for both databases, so that
 /// all arms of a comparison can get the same.
@@ -50,7 +51,53 @@ pub struct Origin {
     pub filled_at: i64,
 }
 
+/// The version of what this kit keeps in a database. Another one is refused.
+const VERSION: i64 = 1;
+
 impl Origin {
+    /// What makes the tables of an empty database, each as `definition` says, and writes down what it
+    /// is to be filled with.
+    pub(crate) fn creation(&self, definition: impl Fn(Table) -> String) -> String {
+        let Scale {
+            items,
+            customers,
+            undelivered,
+        } = self.scale;
+        let mut sql = format!(
+            "CREATE TABLE kit (version INTEGER, warehouses INTEGER, shards INTEGER, items INTEGER,
+                 customers INTEGER, undelivered INTEGER, seed BIGINT, filled_at BIGINT);
+             CREATE TABLE kit_filled (piece TEXT PRIMARY KEY);
+             INSERT INTO kit VALUES ({VERSION}, {}, {}, {items}, {customers}, {undelivered}, {}, {});",
+            self.warehouses,
+            self.shards,
+            self.seed.cast_signed(),
+            self.filled_at
+        );
+        for table in TABLES {
+            sql.push_str(&definition(table));
+            sql.push(';');
+        }
+        sql
+    }
+
+    /// What stands in the table of it, with its version.
+    fn of(row: &[Option<i64>]) -> Option<(i64, Origin)> {
+        let number = |at: usize| row.get(at).copied().flatten();
+        let small = |at| i32::try_from(number(at)?).ok();
+        let origin = Origin {
+            warehouses: small(1)?,
+            shards: small(2)?,
+            scale: Scale {
+                items: small(3)?,
+                customers: small(4)?,
+                undelivered: small(5)?,
+            },
+            seed: number(6)?.cast_unsigned(),
+            filled_at: number(7)?,
+        };
+        Some((number(0)?, origin))
+    }
+
     /// The warehouses of a database: the first, and the last.
     pub fn warehouses_of(&self, shard: i32) -> (i32, i32) {
         let before = |shard: i32| {
@@ -111,31 +158,11 @@ pub enum Answer {
 
 /// A connection, with its statements ready.
 pub trait Session {
-    /// Clause 2.4.
+    /// Runs a transaction (clauses 2.4 to 2.8).
     ///
     /// # Errors
-    /// Those of the database; then nothing of the transaction is left. So for all five.
-    fn new_order(&mut self, input: &NewOrder) -> Result<Answer, TpccError>;
-    /// Clause 2.5.
-    ///
-    /// # Errors
-    /// As above.
-    fn payment(&mut self, input: &Payment) -> Result<Answer, TpccError>;
-    /// Clause 2.6.
-    ///
-    /// # Errors
-    /// As above.
-    fn order_status(&mut self, input: &OrderStatus) -> Result<Answer, TpccError>;
-    /// Clause 2.7.
-    ///
-    /// # Errors
-    /// As above.
-    fn delivery(&mut self, input: &Delivery) -> Result<Answer, TpccError>;
-    /// Clause 2.8.
-    ///
-    /// # Errors
-    /// As above.
-    fn stock_level(&mut self, input: &StockLevel) -> Result<Answer, TpccError>;
+    /// Those of the database; then nothing of the transaction is left.
+    fn run(&mut self, input: &Input) -> Result<Answer, TpccError>;
     /// What this connection alone has caused; nothing where the database counts as a whole.
     ///
     /// # Errors
@@ -145,11 +172,35 @@ pub trait Session {
 
 /// Fills one database.
 pub trait Loader {
+    /// What a message calls the place of its tables, and what such a place is: a database, a schema.
+    fn place(&self) -> (String, &'static str);
+    /// Whether anything lies there, and whether that has the mark of this kit.
+    ///
+    /// # Errors
+    /// Those of the database.
+    fn marks(&mut self) -> Result<(bool, bool), TpccError>;
     /// What the database was filled with, as far as it came; `None` for an empty one.
     ///
     /// # Errors
     /// [`TpccError::Foreign`] where something else lies there; those of the database.
-    fn origin(&mut self) -> Result<Option<Origin>, TpccError>;
+    fn origin(&mut self) -> Result<Option<Origin>, TpccError> {
+        let (place, kind) = self.place();
+        let foreign = |what: String| Err(TpccError::Foreign { place, what });
+        match self.marks()? {
+            (false, _) => return Ok(None),
+            (true, false) => return foreign(format!("a {kind} without the mark of this kit")),
+            (true, true) => {}
+        }
+        let rows = self.ask(
+            "SELECT version, warehouses, shards, items, customers, undelivered, seed, filled_at \
+             FROM kit",
+        )?;
+        match rows.first().and_then(|row| Origin::of(row)) {
+            Some((VERSION, origin)) => Ok(Some(origin)),
+            Some((version, _)) => foreign(format!("a load of version {version}, not {VERSION}")),
+            None => foreign("a load that does not say what it is".to_owned()),
+        }
+    }
     /// Makes the tables of an empty database, and writes down what it is to be filled with.
     ///
     /// # Errors
@@ -159,7 +210,11 @@ pub trait Loader {
     ///
     /// # Errors
     /// Those of the database.
-    fn has(&mut self, piece: Piece) -> Result<bool, TpccError>;
+    fn has(&mut self, piece: Piece) -> Result<bool, TpccError> {
+        let piece = piece.name();
+        let sql = format!("SELECT count(*) FROM kit_filled WHERE piece = '{piece}'");
+        Ok(self.ask(&sql)? == [[Some(1)]])
+    }
     /// Fills in a piece, in one transaction.
     ///
     /// # Errors
@@ -215,13 +270,5 @@ pub trait Store: Sync {
 
 /// What is free on the disk of a folder; `None` where that cannot be determined.
 pub fn free_bytes(folder: &Path) -> Option<Bytes> {
-    let seen = rustix::fs::statvfs(folder).ok()?;
-    Some(Bytes(seen.f_bavail.saturating_mul(seen.f_frsize)))
-}
-
-/// Has this process end when the one that started it does, however that ends.
-pub fn end_with_parent() {
-    use rustix::process::{Signal, set_parent_process_death_signal};
-    // Where the kernel refuses, it ends when its run does.
-    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    hugeleaf_sys::free_space(folder).ok()
 }

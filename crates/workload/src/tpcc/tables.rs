@@ -36,155 +36,15 @@ pub const TABLES: [Table; 9] = [
     Table::OrderLine,
 ];
 
-/// What a column holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Type {
-    /// A number of four bytes.
-    Int,
-    /// A number of eight bytes: cents, or microseconds since 1970.
-    Big,
-    /// A text.
-    Text,
-}
-
 /// A column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Column {
     /// Its name in the standard.
     pub name: &'static str,
-    /// What it holds.
-    pub holds: Type,
+    /// What it holds: `INTEGER` of four bytes, `BIGINT` of eight (cents, or microseconds since
+    /// 1970), `TEXT`.
+    pub holds: &'static str,
 }
-
-const fn int(name: &'static str) -> Column {
-    let holds = Type::Int;
-    Column { name, holds }
-}
-
-const fn big(name: &'static str) -> Column {
-    let holds = Type::Big;
-    Column { name, holds }
-}
-
-const fn text(name: &'static str) -> Column {
-    let holds = Type::Text;
-    Column { name, holds }
-}
-
-const ITEM: &[Column] = &[
-    int("i_id"),
-    int("i_im_id"),
-    text("i_name"),
-    big("i_price"),
-    text("i_data"),
-];
-
-const WAREHOUSE: &[Column] = &[
-    int("w_id"),
-    text("w_name"),
-    text("w_street_1"),
-    text("w_street_2"),
-    text("w_city"),
-    text("w_state"),
-    text("w_zip"),
-    int("w_tax"),
-    big("w_ytd"),
-];
-
-const DISTRICT: &[Column] = &[
-    int("d_w_id"),
-    int("d_id"),
-    text("d_name"),
-    text("d_street_1"),
-    text("d_street_2"),
-    text("d_city"),
-    text("d_state"),
-    text("d_zip"),
-    int("d_tax"),
-    big("d_ytd"),
-    int("d_next_o_id"),
-];
-
-const STOCK: &[Column] = &[
-    int("s_w_id"),
-    int("s_i_id"),
-    int("s_quantity"),
-    int("s_ytd"),
-    int("s_order_cnt"),
-    int("s_remote_cnt"),
-    text("s_dist_01"),
-    text("s_dist_02"),
-    text("s_dist_03"),
-    text("s_dist_04"),
-    text("s_dist_05"),
-    text("s_dist_06"),
-    text("s_dist_07"),
-    text("s_dist_08"),
-    text("s_dist_09"),
-    text("s_dist_10"),
-    text("s_data"),
-];
-
-const CUSTOMER: &[Column] = &[
-    int("c_w_id"),
-    int("c_d_id"),
-    int("c_id"),
-    text("c_last"),
-    text("c_middle"),
-    text("c_first"),
-    text("c_street_1"),
-    text("c_street_2"),
-    text("c_city"),
-    text("c_state"),
-    text("c_zip"),
-    text("c_phone"),
-    big("c_since"),
-    text("c_credit"),
-    big("c_credit_lim"),
-    int("c_discount"),
-    big("c_balance"),
-    big("c_ytd_payment"),
-    int("c_payment_cnt"),
-    int("c_delivery_cnt"),
-    text("c_data"),
-];
-
-const HISTORY: &[Column] = &[
-    int("h_c_id"),
-    int("h_c_d_id"),
-    int("h_c_w_id"),
-    int("h_d_id"),
-    int("h_w_id"),
-    big("h_date"),
-    big("h_amount"),
-    text("h_data"),
-];
-
-const ORDERS: &[Column] = &[
-    int("o_w_id"),
-    int("o_d_id"),
-    int("o_id"),
-    int("o_c_id"),
-    big("o_entry_d"),
-    int("o_carrier_id"),
-    int("o_ol_cnt"),
-    int("o_all_local"),
-];
-
-const NEW_ORDER: &[Column] = &[int("no_w_id"), int("no_d_id"), int("no_o_id")];
-
-const ORDER_LINE: &[Column] = &[
-    int("ol_w_id"),
-    int("ol_d_id"),
-    int("ol_o_id"),
-    int("ol_number"),
-    int("ol_i_id"),
-    int("ol_supply_w_id"),
-    big("ol_delivery_d"),
-    int("ol_quantity"),
-    big("ol_amount"),
-    text("ol_dist_info"),
-];
 
 impl Table {
     /// Its name. `order` is a word of SQL, hence the plural.
@@ -202,19 +62,56 @@ impl Table {
         }
     }
 
-    /// Its columns. Those of the key stand first.
-    pub const fn columns(self) -> &'static [Column] {
+    /// Its columns in words that both databases know. Those of the key stand first.
+    const fn schema(self) -> &'static str {
         match self {
-            Table::Item => ITEM,
-            Table::Warehouse => WAREHOUSE,
-            Table::Stock => STOCK,
-            Table::District => DISTRICT,
-            Table::Customer => CUSTOMER,
-            Table::History => HISTORY,
-            Table::Orders => ORDERS,
-            Table::NewOrder => NEW_ORDER,
-            Table::OrderLine => ORDER_LINE,
+            Table::Item => {
+                "i_id INTEGER, i_im_id INTEGER, i_name TEXT, i_price BIGINT, i_data TEXT"
+            }
+            Table::Warehouse => {
+                "w_id INTEGER, w_name TEXT, w_street_1 TEXT, w_street_2 TEXT, w_city TEXT, \
+                 w_state TEXT, w_zip TEXT, w_tax INTEGER, w_ytd BIGINT"
+            }
+            Table::Stock => {
+                "s_w_id INTEGER, s_i_id INTEGER, s_quantity INTEGER, s_ytd INTEGER, \
+                 s_order_cnt INTEGER, s_remote_cnt INTEGER, s_dist_01 TEXT, s_dist_02 TEXT, \
+                 s_dist_03 TEXT, s_dist_04 TEXT, s_dist_05 TEXT, s_dist_06 TEXT, \
+                 s_dist_07 TEXT, s_dist_08 TEXT, s_dist_09 TEXT, s_dist_10 TEXT, s_data TEXT"
+            }
+            Table::District => {
+                "d_w_id INTEGER, d_id INTEGER, d_name TEXT, d_street_1 TEXT, d_street_2 TEXT, \
+                 d_city TEXT, d_state TEXT, d_zip TEXT, d_tax INTEGER, d_ytd BIGINT, \
+                 d_next_o_id INTEGER"
+            }
+            Table::Customer => {
+                "c_w_id INTEGER, c_d_id INTEGER, c_id INTEGER, c_last TEXT, c_middle TEXT, \
+                 c_first TEXT, c_street_1 TEXT, c_street_2 TEXT, c_city TEXT, c_state TEXT, \
+                 c_zip TEXT, c_phone TEXT, c_since BIGINT, c_credit TEXT, c_credit_lim BIGINT, \
+                 c_discount INTEGER, c_balance BIGINT, c_ytd_payment BIGINT, \
+                 c_payment_cnt INTEGER, c_delivery_cnt INTEGER, c_data TEXT"
+            }
+            Table::History => {
+                "h_c_id INTEGER, h_c_d_id INTEGER, h_c_w_id INTEGER, h_d_id INTEGER, \
+                 h_w_id INTEGER, h_date BIGINT, h_amount BIGINT, h_data TEXT"
+            }
+            Table::Orders => {
+                "o_w_id INTEGER, o_d_id INTEGER, o_id INTEGER, o_c_id INTEGER, \
+                 o_entry_d BIGINT, o_carrier_id INTEGER, o_ol_cnt INTEGER, \
+                 o_all_local INTEGER"
+            }
+            Table::NewOrder => "no_w_id INTEGER, no_d_id INTEGER, no_o_id INTEGER",
+            Table::OrderLine => {
+                "ol_w_id INTEGER, ol_d_id INTEGER, ol_o_id INTEGER, ol_number INTEGER, \
+                 ol_i_id INTEGER, ol_supply_w_id INTEGER, ol_delivery_d BIGINT, \
+                 ol_quantity INTEGER, ol_amount BIGINT, ol_dist_info TEXT"
+            }
         }
+    }
+
+    /// Its columns. Those of the key stand first.
+    pub fn columns(self) -> Vec<Column> {
+        let words = self.schema().split(", ").filter_map(|c| c.split_once(' '));
+        words.map(|(name, holds)| Column { name, holds }).collect()
     }
 
     /// How many columns its key has; history has none.
@@ -236,21 +133,20 @@ impl Table {
 
     /// All column names, separated by commas.
     pub(crate) fn column_names(self) -> String {
-        names(self.columns())
+        names(&self.columns())
     }
 
-    /// `name type, …` in words that both databases know. `NULL` is what an order without a carrier
-    /// and a line that is not delivered have.
+    /// `name type, …`. `NULL` is what an order without a carrier and a line that is not delivered
+    /// have.
     pub(crate) fn definition(self) -> String {
+        let may_be_null = |name| matches!(name, "o_carrier_id" | "ol_delivery_d");
         let one = |column: &Column| {
-            let holds = match column.holds {
-                Type::Int => "INTEGER",
-                Type::Big => "BIGINT",
-                Type::Text => "TEXT",
+            let not_null = if may_be_null(column.name) {
+                ""
+            } else {
+                " NOT NULL"
             };
-            let may_be_null = matches!(column.name, "o_carrier_id" | "ol_delivery_d");
-            let not_null = if may_be_null { "" } else { " NOT NULL" };
-            format!("{} {holds}{not_null}", column.name)
+            format!("{} {}{not_null}", column.name, column.holds)
         };
         let all: Vec<String> = self.columns().iter().map(one).collect();
         all.join(", ")

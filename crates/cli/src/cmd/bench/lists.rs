@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use hugeleaf_host::Host;
+use hugeleaf_host::{Host, ThpUse};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
 use hugeleaf_workload::{AskedPages, PageArm};
 
@@ -75,14 +75,20 @@ impl Sizes {
     }
 }
 
-/// The pages that were named, on this host, base pages first, each once.
-pub fn named(asked: &[AskedPages], host: &Host) -> Vec<PageArm> {
-    let mut arms: Vec<PageArm> = Vec::new();
-    for arm in asked.iter().map(|asked| PageArm::of(*asked, host)) {
-        if !arms.contains(&arm) {
-            arms.push(arm);
+/// Each once, in the order in which they first come.
+pub(super) fn once<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut seen = Vec::new();
+    for one in all {
+        if !seen.contains(&one) {
+            seen.push(one);
         }
     }
+    seen
+}
+
+/// The pages that were named, on this host, base pages first, each once.
+pub fn named(asked: &[AskedPages], host: &Host) -> Vec<PageArm> {
+    let mut arms = once(asked.iter().map(|asked| PageArm::of(*asked, host)));
     arms.sort_by_key(|arm| !arm.is_base());
     arms
 }
@@ -121,7 +127,7 @@ fn smaller_sizes(host: &Host) -> Vec<PageSize> {
     let on = |word: Option<&str>| word.is_some_and(|word| word != "never");
     let are_on: Vec<PageSize> = known
         .iter()
-        .filter(|order| on(order.anon_in_force(thp)))
+        .filter(|order| on(order.in_force(thp, ThpUse::Private)))
         .map(|order| order.size)
         .collect();
     match are_on.is_empty() {

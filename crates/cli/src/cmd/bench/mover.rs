@@ -8,7 +8,7 @@ use hugeleaf_proof::bench::mover::MoverSettings;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::mover::{AskedIoPages, IoPages, Mode, Place};
 
-use super::lists::{parse_count, parse_rounds, usual};
+use super::lists::{once, parse_count, parse_rounds, usual};
 use super::setup::{Output, Setup};
 use crate::context::{Failure, parse_time};
 
@@ -109,36 +109,31 @@ fn parse_depth(text: &str) -> Result<usize, String> {
 
 /// What is wrong whatever the host is.
 fn check(args: &Args) -> Result<(), Failure> {
+    let refuse = |what: String, with: String| {
+        let next = format!("hugeleaf bench mover {with}");
+        Err(Failure::usage(format!("bench mover: {what}"), next))
+    };
+    let (space, least, block) = (args.space(), args.least_space(), args.block);
     if args.readers + args.writers == 0 {
-        return Err(Failure::usage(
-            "bench mover: nobody reads and nobody writes",
-            "hugeleaf bench mover --readers 2 --writers 5",
-        ));
+        let next = "--readers 2 --writers 5".to_owned();
+        refuse("nobody reads and nobody writes".to_owned(), next)
+    } else if args.rate.is_some() && args.writers == 0 {
+        let what = "--rate is what writers get, and there are none".to_owned();
+        refuse(what, "--writers 1 --rate 30M".to_owned())
+    } else if args.rate.is_some_and(Bytes::is_zero) {
+        refuse("a rate of 0".to_owned(), "--rate 30M".to_owned())
+    } else if space < least {
+        let slots = space.get() / block.get().max(1);
+        let what = format!(
+            "a data space of {space} has {slots} slots of {block}: too few for all threads"
+        );
+        refuse(what, format!("--space {least}"))
+    } else if args.size < block {
+        let what = format!("a device of {} holds no block of {block}", args.size);
+        refuse(what, format!("--size {}", Bytes(block.get() * 16)))
+    } else {
+        Ok(())
     }
-    if args.rate.is_some() && args.writers == 0 {
-        return Err(Failure::usage(
-            "bench mover: --rate is what writers get, and there are none",
-            "hugeleaf bench mover --writers 1 --rate 30M",
-        ));
-    }
-    if args.rate.is_some_and(Bytes::is_zero) {
-        return Err(Failure::usage(
-            "bench mover: a rate of 0",
-            "hugeleaf bench mover --rate 30M",
-        ));
-    }
-    let (space, least) = (args.space(), args.least_space());
-    if space < least {
-        let slots = space.get() / args.block.get().max(1);
-        return Err(Failure::usage(
-            format!(
-                "bench mover: a data space of {space} has {slots} slots of {}: too few for all threads",
-                args.block
-            ),
-            format!("hugeleaf bench mover --space {least}"),
-        ));
-    }
-    Ok(())
 }
 
 impl Args {
@@ -167,31 +162,17 @@ impl Args {
             false => 2,
         }
     }
-}
 
-impl Args {
     pub(super) fn settings(&self, setup: &Setup) -> Result<MoverSettings, Failure> {
         check(self)?;
         let host = &setup.host;
         whole_pages("mover", "block", self.block, host)?;
         whole_pages("mover", "device", self.size, host)?;
-        if self.size < self.block {
-            return Err(Failure::usage(
-                format!(
-                    "bench mover: a device of {} holds no block of {}",
-                    self.size, self.block
-                ),
-                format!(
-                    "hugeleaf bench mover --size {}",
-                    Bytes(self.block.get() * 16)
-                ),
-            ));
-        }
         let pages = pages(&self.pages, setup);
         let samples = self.rounds * pages.len() * self.mode.len();
         let samples = u32::try_from(samples.max(1)).unwrap_or(u32::MAX);
         Ok(MoverSettings {
-            modes: once(&self.mode),
+            modes: once(self.mode.iter().copied()),
             pages,
             places: self.device.iter().map(|d| place(d)).collect(),
             readers: self.readers,
@@ -239,22 +220,11 @@ pub(super) fn place(path: &std::path::Path) -> Place {
     }
 }
 
-pub(super) fn once<T: PartialEq + Copy>(list: &[T]) -> Vec<T> {
-    let mut seen = Vec::new();
-    for item in list {
-        if !seen.contains(item) {
-            seen.push(*item);
-        }
-    }
-    seen
-}
-
 /// The pages that were named, or all kinds that this host knows.
 pub(super) fn pages(asked: &[AskedIoPages], setup: &Setup) -> Vec<IoPages> {
     let host = &setup.host;
     if !asked.is_empty() {
-        let named: Vec<IoPages> = asked.iter().map(|p| IoPages::of(*p, host)).collect();
-        return once(&named);
+        return once(asked.iter().map(|p| IoPages::of(*p, host)));
     }
     let mut pages = vec![IoPages::Scattered];
     if host.pmd_page.get().is_some() {
@@ -303,6 +273,6 @@ mod tests {
     fn numbers() {
         assert_eq!((parse_threads("0"), parse_threads("8")), (Ok(0), Ok(8)));
         assert!(parse_threads("-1").is_err() && parse_depth("0").is_err());
-        assert_eq!(once(&[1, 2, 1]), [1, 2]);
+        assert_eq!(once([1, 2, 1]), [1, 2]);
     }
 }

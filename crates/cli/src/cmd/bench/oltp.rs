@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use hugeleaf_proof::bench::oltp::{
-    COPIER, Database, Io, Order, Pages, Refusal, SERVERS, ServerKind, copy_until_ended,
+    COPIER, Database, Io, Order, Pages, SERVERS, ServerKind, copy_until_ended,
 };
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::Durability;
@@ -213,12 +213,6 @@ impl Args {
             count: self.count,
             seed: self.seed,
         }
-    }
-}
-
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Failure {
-        Failure::missing(refusal.what, refusal.next).with_status(refusal.status)
     }
 }
 

@@ -8,8 +8,8 @@ use hugeleaf_units::Bytes;
 use hugeleaf_workload::mover::AskedIoPages;
 use hugeleaf_workload::pin::Method;
 
-use super::lists::{parse_count, parse_rounds};
-use super::mover::{once, pages, place, whole_pages};
+use super::lists::{once, parse_count, parse_rounds};
+use super::mover::{pages, place, whole_pages};
 use super::setup::{Output, Setup};
 use crate::context::{Failure, parse_time};
 
@@ -90,7 +90,7 @@ impl Args {
                 format!("hugeleaf bench pin --space {least}"),
             ));
         }
-        let methods = once(&self.how);
+        let methods = once(self.how.iter().copied());
         let pages = pages(&self.pages, setup);
         let samples = self.rounds * pages.len() * methods.len() * threads.len();
         let samples = u32::try_from(samples.max(1)).unwrap_or(u32::MAX);

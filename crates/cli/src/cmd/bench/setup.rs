@@ -1,11 +1,11 @@
 //! What all workloads of `bench` take and need.
 
-use std::fs::OpenOptions;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use hugeleaf_host::Host;
-use hugeleaf_proof::bench::{Circumstances, room};
-use hugeleaf_proof::circumstances;
+use hugeleaf_proof::bench::room;
+use hugeleaf_proof::{Circumstances, circumstances};
+use hugeleaf_sys::{Draft, Existing};
 use hugeleaf_units::Bytes;
 
 use crate::context::{Context, Failure};
@@ -51,11 +51,17 @@ impl Setup {
                 ),
             });
         };
+        // Before minutes are spent on them.
         for path in [&output.output, &output.html].into_iter().flatten() {
-            check_writable(name, path)?;
+            Draft::begin(path, Existing::Replaced).map_err(|e| {
+                Failure::missing(
+                    format!("bench {name}: {}: {}", path.display(), e.reason()),
+                    "name a file where there is room and you may write: --output FILE, --html FILE",
+                )
+            })?;
         }
         let command: Vec<String> = std::env::args().collect();
-        let circumstances = circumstances(&context.root, &host, &command).into();
+        let circumstances = circumstances(&context.root, &host, &command);
         context.stop_on_signals()?;
         Ok(Setup {
             host,
@@ -63,23 +69,4 @@ impl Setup {
             most,
         })
     }
-}
-
-/// Makes sure that a file can be written before minutes are spent on it.
-fn check_writable(name: &str, path: &Path) -> Result<(), Failure> {
-    let is_new = !path.exists();
-    OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(path)
-        .map_err(|e| {
-            Failure::missing(
-                format!("bench {name}: {}: {e}", path.display()),
-                "name a file where there is room and you may write: --output FILE, --html FILE",
-            )
-        })?;
-    if is_new {
-        let _ = std::fs::remove_file(path);
-    }
-    Ok(())
 }

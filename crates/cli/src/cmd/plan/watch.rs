@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use hugeleaf_verdict::plan::{Sample, sample};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::context::{Context, Failure};
+use crate::progress::SECONDS;
 
 /// How often it looks whether it should stop.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -24,7 +24,8 @@ pub fn watch(
         return Ok((samples, Duration::ZERO));
     }
     context.stop_on_signals()?;
-    let bar = progress(period);
+    let bar = context.bar(SECONDS, period.as_secs());
+    bar.set_message("watching the pools");
     let begin = Instant::now();
     let mut next = every;
     while begin.elapsed() < period && !context.stop.load(Ordering::Relaxed) {
@@ -35,20 +36,5 @@ pub fn watch(
             next = begin.elapsed() + every;
         }
     }
-    bar.finish_and_clear();
     Ok((samples, begin.elapsed().min(period)))
-}
-
-fn progress(period: Duration) -> ProgressBar {
-    if !Context::draws_progress() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template(
-        "watching the pools {bar:30} {pos}/{len} s; Ctrl-C ends it early",
-    );
-    let bar = ProgressBar::new(period.as_secs());
-    match style {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }

@@ -1,12 +1,11 @@
 //! See `hugeleaf trace diff --help`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use hugeleaf_report::trace::{Compared, Shown, diff_json};
-use hugeleaf_trace::{Trace, read_trace};
+use hugeleaf_trace::read_trace;
 use hugeleaf_verdict::trace::findings;
 
-use super::failure::file_failure;
 use super::show::write_page;
 use crate::context::{Context, Failure, Status};
 
@@ -35,9 +34,7 @@ pub struct Args {
 
 /// Runs it. That two traces differ is no failure: it is what was asked for.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
-    let read =
-        |path: &Path| -> Result<Trace, Failure> { read_trace(path).map_err(|e| file_failure(&e)) };
-    let (before, after) = (read(&args.before)?, read(&args.after)?);
+    let (before, after) = (read_trace(&args.before)?, read_trace(&args.after)?);
     let (found_before, found_after) = (findings(&before), findings(&after));
     let names = [&args.before, &args.after].map(|path| path.display().to_string());
     let compared = Compared {
@@ -52,10 +49,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
             file: &names[1],
         },
     };
-    Context::print(&match context.json {
-        true => diff_json(&compared),
-        false => compared.page().text(Context::view(args.all)),
-    })?;
+    let view = Context::view(args.all);
+    context.answer(view, || diff_json(&compared), || compared.page())?;
     if let Some(path) = &args.html {
         let command: Vec<String> = std::env::args().collect();
         write_page(path, &compared.whole(&command).html())?;

@@ -4,15 +4,12 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_proof::write_whole;
 use hugeleaf_report::flame;
-use hugeleaf_report::page::Page;
-use hugeleaf_report::trace::{self as view, Section, Shown};
-use hugeleaf_trace::model::Lock;
+use hugeleaf_report::trace::{self as view, PARTS, Part, Shown};
+use hugeleaf_trace::read_trace;
 use hugeleaf_trace::tables::{Of, locks, profile};
-use hugeleaf_trace::{Trace, read_trace};
 use hugeleaf_verdict::findings::shell_word;
-use hugeleaf_verdict::trace::{TraceFinding, findings};
+use hugeleaf_verdict::trace::findings;
 
-use super::failure::file_failure;
 use crate::context::{Context, Failure, Status, tell};
 
 /// Flags.
@@ -37,7 +34,7 @@ pub struct Args {
     file: PathBuf,
     /// Only these parts of it, separated by commas
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = parse_section)]
-    section: Vec<Section>,
+    section: Vec<&'static Part>,
     /// Every part, and whole lists
     #[arg(long)]
     all: bool,
@@ -55,16 +52,16 @@ pub struct Args {
     flame_graph: Option<PathBuf>,
 }
 
-fn parse_section(name: &str) -> Result<Section, String> {
-    Section::parse(name).ok_or_else(|| {
-        let names: Vec<&str> = Section::all().map(Section::name).collect();
+fn parse_section(name: &str) -> Result<&'static Part, String> {
+    Part::parse(name).ok_or_else(|| {
+        let names = PARTS.each_ref().map(|part| part.name);
         format!("'{name}' is none of {}", names.join(", "))
     })
 }
 
 /// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
-    let trace = read_trace(&args.file).map_err(|e| file_failure(&e))?;
+    let trace = read_trace(&args.file)?;
     let file = args.file.display().to_string();
     let found = findings(&trace);
     let shown = Shown {
@@ -72,98 +69,56 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         findings: &found,
         file: &file,
     };
-    let text = match (&args.lock, &args.callers) {
-        (Some(lock), _) => one_lock(args, &shown, lock, context)?,
-        (_, Some(function)) => callers(args, &shown, function, context)?,
-        _ => whole(args, &shown, context),
-    };
-    Context::print(&text)?;
+    let screen = Context::view(args.all);
+    match (&args.lock, &args.callers) {
+        (Some(lock), _) => {
+            let found = locks::find(&trace, lock);
+            if found.is_empty() {
+                let what = format!("no lock '{lock}' was waited for");
+                return Err(not_there(&shown, &what, "locks --all"));
+            }
+            let page = || view::lock_page(&trace, &found, args.all);
+            context.answer(screen, || view::json(&shown, Some(&found)), page)?;
+        }
+        (_, Some(function)) => {
+            let found = profile::callers(&trace, Of::Host, function).ok_or_else(|| {
+                let what = format!("no sample has a function '{function}' on its stack");
+                not_there(&shown, &what, "functions --all")
+            })?;
+            let page = || view::callers_page(&trace, function, &found);
+            let json = || view::callers_json(&shown, function, &found);
+            context.answer(screen, json, page)?;
+        }
+        _ => {
+            let page = || match (&args.section[..], args.all) {
+                ([], false) => shown.screen(),
+                ([], true) => shown.sections(&PARTS),
+                (wanted, _) => shown.sections(wanted.iter().copied()),
+            };
+            context.answer(screen, || view::json(&shown, None), page)?;
+        }
+    }
     if let Some(path) = &args.html {
         write_page(path, &shown.whole().html())?;
     }
     if let Some(path) = &args.flame_graph {
-        write_flame_graph(path, &shown)?;
+        let drawn = flame::svg(&view::flames(&trace)).ok_or_else(|| {
+            let what = "no CPU samples of the target, so no flame graph";
+            not_there(&shown, what, "sources")
+        })?;
+        write(path, &drawn, "flame graph", "--flame-graph FILE")?;
     }
     Ok(Status::Good)
 }
 
-/// Lists are whole where all of them were asked for.
-fn text(page: &Page, args: &Args) -> String {
-    page.text(Context::view(args.all))
-}
-
-fn whole(args: &Args, shown: &Shown<'_>, context: &Context) -> String {
-    if context.json {
-        return view::json(shown, None);
-    }
-    let page = match (&args.section[..], args.all) {
-        ([], false) => shown.screen(),
-        ([], true) => shown.sections(&Section::all().collect::<Vec<_>>()),
-        (wanted, _) => shown.sections(wanted),
-    };
-    text(&page, args)
-}
-
-fn one_lock(
-    args: &Args,
-    shown: &Shown<'_>,
-    name: &str,
-    context: &Context,
-) -> Result<String, Failure> {
-    let found: Vec<&Lock> = locks::find(shown.trace, name);
-    if found.is_empty() {
-        return Err(Failure::no(
-            format!("{}: no lock '{name}' was waited for", shown.file),
-            format!(
-                "hugeleaf trace show {} --section locks --all",
-                shell_word(shown.file)
-            ),
-        ));
-    }
-    if context.json {
-        return Ok(view::json(shown, Some(&found)));
-    }
-    Ok(text(&view::lock_page(shown.trace, &found, args.all), args))
-}
-
-fn callers(
-    args: &Args,
-    shown: &Shown<'_>,
-    function: &str,
-    context: &Context,
-) -> Result<String, Failure> {
-    let Some(found) = profile::callers(shown.trace, Of::Host, function) else {
-        return Err(Failure::no(
-            format!(
-                "{}: no sample has a function '{function}' on its stack",
-                shown.file
-            ),
-            format!(
-                "hugeleaf trace show {} --section functions --all",
-                shell_word(shown.file)
-            ),
-        ));
-    };
-    Ok(match context.json {
-        true => view::callers_json(shown, function, &found),
-        false => text(&view::callers_page(shown.trace, function, &found), args),
-    })
-}
-
-fn write_flame_graph(path: &Path, shown: &Shown<'_>) -> Result<(), Failure> {
-    let Some(drawn) = flame::svg(&view::flames(shown.trace)) else {
-        return Err(Failure::no(
-            format!(
-                "{}: no CPU samples of the target, so no flame graph",
-                shown.file
-            ),
-            format!(
-                "hugeleaf trace show {} --section sources",
-                shell_word(shown.file)
-            ),
-        ));
-    };
-    write(path, &drawn, "flame graph", "--flame-graph FILE")
+/// What was asked for is not in the trace; the section says what is.
+fn not_there(shown: &Shown<'_>, what: &str, section: &str) -> Failure {
+    let file = shown.file;
+    let show = format!(
+        "hugeleaf trace show {} --section {section}",
+        shell_word(file)
+    );
+    Failure::no(format!("{file}: {what}"), show)
 }
 
 /// Writes a page, whole or not at all.
@@ -180,26 +135,4 @@ fn write(path: &Path, text: &str, what: &str, flag: &str) -> Result<(), Failure>
     })?;
     tell(&format!("{what}: {}", path.display()));
     Ok(())
-}
-
-/// The one screen of a trace, with what was found in it.
-pub(super) fn screen(trace: &Trace, file: &Path) -> String {
-    with_findings(trace, file, |shown| {
-        shown.screen().text(Context::view(false))
-    })
-}
-
-/// The same as JSON, whole.
-pub(super) fn screen_json(trace: &Trace, file: &Path) -> String {
-    with_findings(trace, file, |shown| view::json(shown, None))
-}
-
-fn with_findings(trace: &Trace, file: &Path, view: impl Fn(&Shown<'_>) -> String) -> String {
-    let found: Vec<TraceFinding> = findings(trace);
-    let file = file.display().to_string();
-    view(&Shown {
-        trace,
-        findings: &found,
-        file: &file,
-    })
 }

@@ -1,13 +1,15 @@
 use super::*;
-use crate::result::HostFingerprint;
-use crate::rows::{Quantity, Results, Row, Sample};
+use crate::Circumstances;
+use crate::rows::Row;
 use crate::stats::Method;
+use hugeleaf_host::Host;
 use hugeleaf_sys::RealKernel;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 fn row(samples: Vec<(usize, f64)>) -> Row {
-    let (rounds, values): (Vec<usize>, Vec<f64>) = samples.into_iter().unzip();
-    let samples = Sample::in_rounds(&rounds, &values);
+    let samples = samples.into_iter();
+    let samples = samples.map(|(round, ns)| Sample::of(round, ns)).collect();
     Row::new("base", Vec::new(), Quantity::time("read", "ns"), samples)
 }
 
@@ -24,15 +26,6 @@ fn arms_are_compared_round_by_round() {
     assert_eq!(row(arm).over(&base), None);
 }
 
-fn circumstances() -> Circumstances {
-    Circumstances {
-        host: HostFingerprint::default(),
-        knobs: Vec::new(),
-        command: vec!["hugeleaf".to_owned()],
-        started: String::new(),
-    }
-}
-
 fn settings(host: &Host, arms: Vec<PageArm>) -> ChaseSettings {
     let base = host.base_page.bytes().get();
     ChaseSettings {
@@ -46,53 +39,58 @@ fn settings(host: &Host, arms: Vec<PageArm>) -> ChaseSettings {
     }
 }
 
-fn run_it(settings: &ChaseSettings, stop: bool) -> Result<ChaseResult<'_>, BenchError> {
+fn run_it(settings: &ChaseSettings, stop: bool) -> Result<Results, BenchError> {
     let root = Root::live();
     let host = hugeleaf_host::read_memory_facts(&root, &RealKernel::new())?;
     let machine = Machine {
         root: &root,
         host: &host,
-        circumstances: &circumstances(),
+        circumstances: &Circumstances::default(),
         most: settings.most,
         stop: &Arc::new(AtomicBool::new(stop)),
     };
-    measured(settings, &machine, &mut |_| {})
+    measure(settings, &machine, &mut |_| {})
 }
 
 fn live() -> Host {
     hugeleaf_host::read_memory_facts(&Root::live(), &RealKernel::new()).unwrap()
 }
 
+/// The rows of a quantity of an arm that have samples.
+fn rows<'a>(results: &'a Results, arm: &str, what: &str) -> Vec<&'a Row> {
+    let is_it = |row: &&Row| row.arm == arm && row.quantity.name == what;
+    let rows = results.rows.iter().filter(is_it);
+    rows.filter(|row| !row.samples.is_empty()).collect()
+}
+
 #[test]
 fn every_point_has_its_samples_and_reads_back() {
     let host = live();
     let settings = settings(&host, vec![PageArm::base(&host)]);
-    let result = run_it(&settings, false).unwrap();
-    assert_eq!(result.experiment.ending, BenchEnding::Done);
-    let points = &result.arms[0].points;
+    let results = run_it(&settings, false).unwrap();
+    assert_eq!(results.experiment.ending, "done");
+    let points = rows(&results, "base", READ);
     assert_eq!(points.len(), 2);
     for (point, size) in points.iter().zip(&settings.sizes) {
-        assert_eq!(point.working_set_bytes, size.get());
+        assert_eq!(point.at, place(*size));
         assert_eq!(point.samples.len(), 6);
-        assert!(point.samples.iter().all(|s| *s > 0.0 && s.is_finite()));
-        assert!(point.verified, "{:?}", point.note);
-        let held: u64 = point.pages_after.iter().map(|h| h.bytes).sum();
-        assert_eq!(held, size.get());
+        assert!(point.values().iter().all(|s| *s > 0.0 && s.is_finite()));
+        assert!(!point.doubtful, "{:?}", point.note);
+        let mut layouts = results.layouts.iter().filter(|l| l.at == point.at);
+        let after = layouts.find(|layout| layout.when == "after").unwrap();
+        assert_eq!(Held::total(&after.pages), *size);
     }
-    let results = result.to_results();
     let back = Results::read(&results.to_json()).unwrap();
     assert_eq!(back, results);
-    let hops: Vec<f64> = points[1]
-        .hops
-        .iter()
-        .map(|n| f64::from(u32::try_from(*n).unwrap()))
-        .collect();
-    let row = back
-        .rows
-        .iter()
-        .rfind(|row| row.quantity.name == "reads")
-        .unwrap();
-    assert_eq!(row.values(), hops);
+    for reads in rows(&back, "base", "reads") {
+        assert_eq!(reads.samples.len(), 6);
+        assert!(
+            reads
+                .values()
+                .iter()
+                .all(|n| *n >= 2000.0 && n.fract() == 0.0)
+        );
+    }
     assert_eq!(back.settings["seed"], settings.seed);
     assert!(back.rows[0].spread().unwrap().low.is_some());
 }
@@ -102,14 +100,22 @@ fn what_cannot_be_had_is_told_and_does_not_end_the_rest() {
     let host = live();
     let odd = PageArm {
         size: "8M".parse().unwrap(),
-        kind: hugeleaf_units::PageKind::Thp,
+        kind: PageKind::Thp,
     };
     let both = settings(&host, vec![PageArm::base(&host), odd]);
-    let result = run_it(&both, false).unwrap();
-    assert_eq!(result.arms[0].points.len(), 2);
-    let shortage = result.arms[1].shortage.as_ref().unwrap();
-    assert_eq!(shortage.from_bytes, both.sizes[0].get());
-    assert!(shortage.reason.contains("8M") && !shortage.next.is_empty());
+    let results = run_it(&both, false).unwrap();
+    assert_eq!(rows(&results, "base", READ).len(), 2);
+    let [lacking] = &results.unavailable[..] else {
+        panic!("{:?}", results.unavailable);
+    };
+    assert_eq!(
+        (lacking.arm.as_str(), lacking.from_bytes),
+        ("thp:8M", both.sizes[0].get())
+    );
+    assert!(lacking.reason.contains("8M") && !lacking.next.is_empty());
+    // Its rows are there, and empty.
+    let mut empty = results.rows.iter().filter(|row| row.arm == "thp:8M");
+    assert!(empty.clone().count() > 0 && empty.all(|row| row.samples.is_empty()));
     // Nothing else asked for: then that is the answer.
     let alone = settings(&host, vec![odd]);
     let error = run_it(&alone, false).unwrap_err();
@@ -122,15 +128,17 @@ fn what_does_not_fit_together_is_taken_in_turn_and_too_much_is_refused() {
     let base = PageArm::base(&host);
     let mut tight = settings(&host, vec![base, base]);
     tight.most = tight.sizes[1];
-    let result = run_it(&tight, false).unwrap();
-    let in_turn: Vec<bool> = result.arms[0].points.iter().map(|p| p.in_turn).collect();
-    assert_eq!(in_turn, [false, true]);
-    assert!(
-        result.arms[0]
-            .points
-            .iter()
-            .all(|p| p.verified && p.samples.len() == 6)
-    );
+    let results = run_it(&tight, false).unwrap();
+    let in_turn = |size: Bytes| {
+        let of = results.layouts.iter().filter(|l| l.at == place(size));
+        of.map(|layout| layout.note.is_some()).collect::<Vec<_>>()
+    };
+    assert_eq!(in_turn(tight.sizes[0]), [false; 4]);
+    assert_eq!(in_turn(tight.sizes[1]), [true; 4]);
+    for point in rows(&results, "base", READ) {
+        // Of both arms of that name.
+        assert!(!point.doubtful && point.samples.len() == 12, "{point:?}");
+    }
     tight.most = tight.sizes[0];
     let error = run_it(&tight, false).unwrap_err();
     assert!(matches!(error, BenchError::TooLarge { .. }), "{error}");
@@ -142,4 +150,26 @@ fn a_stop_before_the_first_sample_is_no_result() {
     let settings = settings(&host, vec![PageArm::base(&host)]);
     let error = run_it(&settings, true).unwrap_err();
     assert!(matches!(error, BenchError::Stopped), "{error}");
+}
+
+#[test]
+fn memory_on_other_pages_or_not_there_is_told() {
+    let host = live();
+    let base = PageArm::base(&host);
+    let length = Bytes(host.base_page.bytes().get() * 4);
+    let memory = ChaseMemory::take(base, length, &host).unwrap();
+    let table = memory.pages(length).unwrap().unwrap();
+    assert_eq!(judge(table.clone(), base, length, &memory).note, None);
+    let large = PageArm {
+        size: "2M".parse().unwrap(),
+        kind: PageKind::Thp,
+    };
+    let seen = judge(table, large, length, &memory);
+    let expected = format!("{length} of {length} were not on thp:2M");
+    assert_eq!(seen.note, Some(expected));
+    // Half of it was swapped out: what is there is right, and it is not all.
+    let half = Bytes(length.get() / 2);
+    let there = memory.pages(half).unwrap().unwrap();
+    let seen = judge(there, base, length, &memory);
+    assert!(seen.note.unwrap().starts_with(&half.to_string()));
 }

@@ -1,84 +1,42 @@
-//! The result of `bench mover` as rows.
+//! The quantities of a run of `bench mover`, and what all of them say together.
 
-use super::layout::add_looks;
-use super::result::{MoverArm, MoverResult, MoverSample, PUBLISHED, Times};
-use crate::bench::{add_arm, without_samples};
-use crate::rows::{ArmAbout, Chart, Place, Quantity, Results, Row, Sample};
+use std::time::Duration;
+
 use hugeleaf_units::Bytes;
-use serde_json::json;
+use hugeleaf_workload::mover::{Mode, Moved};
+
+use crate::bench::processors::{DOING, Seconds};
+use crate::rows::{ArmAbout, Chart, Place, Quantity, Results};
 
 const MOVED: &str = "data moved";
 const CPU: &str = "CPU of the process a GiB";
+/// What was published for the case that this benchmark is made after: MiB a second of a backup server on 4K pages
+/// with 2 readers and 5 writers, on 16M pages with 2 and 7, and one over the other.
+const PUBLISHED: [f64; 3] = [139.0, 378.0, 2.72];
 
-impl MoverResult<'_> {
-    /// As it is kept.
-    pub fn to_results(&self) -> Results {
-        let s = self.measured.settings;
-        let sample = s.sample.as_secs_f64();
-        let mut results = self.measured.results(
-            format!(
-                "a backup server's data path: readers {}, writers {}, on {}; blocks of {}, each checked; read and written \
-                 together",
-                s.readers,
-                s.writers,
-                self.devices.join(", "),
-                s.block
-            ),
-            format!(
-                "buffers are slots of one data space of {}, taken in turn; each device has {}; {} rounds of {sample:.2} s, the \
-                 arms in a new order in each, drawn from seed {}; what was written is read back after each sample; through a \
-                 ring {} transfers under way a thread, else one",
-                s.space, s.each, s.rounds, s.seed, s.depth
-            ),
-            &json!({
-                "readers": s.readers, "writers": s.writers, "devices": self.devices, "device_bytes": s.each.get(),
-                "block_bytes": s.block.get(), "space_bytes": s.space.get(), "depth": s.depth, "rounds": s.rounds,
-                "sample_seconds": sample, "seed": s.seed,
-            }),
-        );
-        results.charts = vec![
-            Chart::bars(MOVED, "Moved, MiB a second"),
-            Chart::bars(CPU, "CPU of the process a GiB"),
-        ];
-        for arm in &self.measured.arms {
-            add(arm, &mut results);
-        }
-        let p = PUBLISHED;
-        results.remarks = vec![format!(
-            "published for a backup server (256K, 2 readers, 5 and 7 writers): {} to {} MiB/s, ×{}",
-            p.small_mib_per_second, p.large_mib_per_second, p.ratio
-        )];
-        for mode in modes(&results) {
-            results.remarks.extend(contiguity(&results, &mode));
-        }
-        let mut arms = self.measured.arms.iter();
-        let streams = arms.find_map(|arm| arm.streams.as_ref());
-        results.remarks.extend(streams.map(|streams| {
-            format!(
-                "writers that keep up: each at {} a second, to a device of its own; {} at most were tried",
-                Bytes(streams.rate_bytes),
-                streams.most_tried
-            )
-        }));
-        if !self.bare.is_empty() {
-            results.arms.push(ArmAbout::named(BARE));
-            let rate = Quantity::rate("devices alone", "MiB/s");
-            let samples = Sample::alone(self.bare.iter().copied());
-            results.rows.push(Row::new(BARE, Vec::new(), rate, samples));
-        }
-        results
-    }
+/// What it is made for.
+pub(super) fn main() -> Quantity {
+    Quantity::rate(MOVED, "MiB/s").main()
 }
 
-fn modes(results: &Results) -> Vec<String> {
-    let mut modes: Vec<String> = Vec::new();
-    for place in results.rows.iter().flat_map(|row| &row.at) {
-        let mode = place.value.to_string();
-        if !modes.contains(&mode) {
-            modes.push(mode);
-        }
-    }
-    modes
+/// What is drawn.
+pub(super) fn charts() -> Vec<Chart> {
+    vec![
+        Chart::bars(MOVED, "Moved, MiB a second"),
+        Chart::bars(CPU, "CPU of the process a GiB"),
+    ]
+}
+
+/// What the rows say together.
+pub(super) fn remarks(modes: &[Mode], results: &Results) -> Vec<String> {
+    let [small, large, ratio] = PUBLISHED;
+    let published = format!(
+        "published for a backup server (256K, 2 readers, 5 and 7 writers): {small} to {large} MiB/s, ×{ratio}"
+    );
+    let each = modes
+        .iter()
+        .filter_map(|mode| contiguity(results, mode.name()));
+    [published].into_iter().chain(each).collect()
 }
 
 /// How much of the gain is there already where huge pages are split: contiguity alone.
@@ -111,158 +69,104 @@ fn contiguity(results: &Results, mode: &str) -> Option<String> {
     ))
 }
 
-/// The devices without a data path.
-const BARE: &str = "devices alone";
-
-fn add(arm: &MoverArm, results: &mut Results) {
-    let at = vec![Place::text("mode", &arm.mode)];
-    let rate = Quantity::rate(MOVED, "MiB/s").main();
-    let about = ArmAbout::named(&arm.label);
-    add_arm(results, about, &at, arm.shortage.as_ref());
-    let looks = [("before", &arm.before), ("after", &arm.after)];
-    let wrong = add_looks(results, &arm.label, &at, looks);
-    if arm.raw.is_empty() {
-        results.rows.push(without_samples(&arm.label, at, rate));
-        return;
+/// Adds what the devices moved without a data path.
+pub(super) fn add_bare(results: &mut Results, rate: f64) {
+    const BARE: &str = "devices alone";
+    if results.arms.iter().all(|arm| arm.name != BARE) {
+        results.arms.push(ArmAbout::named(BARE));
     }
-    let row = |quantity, samples| Row {
-        doubtful: wrong.is_some(),
-        note: wrong.and_then(|seen| seen.note.clone()),
-        ..Row::new(&arm.label, at.clone(), quantity, samples)
+    results.add(BARE, &[], Quantity::rate(BARE, "MiB/s"), rate.into());
+}
+
+/// MiB a second.
+pub(super) fn rate(moved: Bytes, time: Duration) -> f64 {
+    mib(moved) / time.as_secs_f64().max(f64::EPSILON)
+}
+
+fn mib(bytes: Bytes) -> f64 {
+    bytes.as_f64() / Bytes::from_mib(1).as_f64()
+}
+
+/// How many writers at a rate come to what an arm wrote at most without one.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+pub(super) fn written_over(results: &Results, (arm, at): (&str, &[Place]), rate: Bytes) -> usize {
+    let of = |what| {
+        results
+            .row(arm, at, what)
+            .map_or_else(Vec::new, |row| row.values())
     };
-    for (quantity, of) in quantities(rate) {
-        let samples: Vec<Sample> = (arm.raw.iter())
-            .filter_map(|raw| {
-                Some(Sample {
-                    at_seconds: Some(raw.at_seconds),
-                    ..Sample::of(raw.round, of(raw)?)
-                })
-            })
-            .collect();
-        if !samples.is_empty() {
-            results.rows.push(row(quantity, samples));
-        }
-    }
-    if let Some(streams) = &arm.streams {
-        #[allow(clippy::cast_precision_loss)] // streams are few
-        let kept_up = streams.samples.iter().map(|n| *n as f64);
-        let quantity = Quantity {
-            kind: crate::rows::Kind::Amount,
-            ..Quantity::rate("writers that keep up", "")
-        };
-        results.rows.push(row(quantity, Sample::alone(kept_up)));
-        let tried = results
-            .settings
-            .entry("streams")
-            .or_insert_with(|| serde_json::Value::Array(Vec::new()));
-        if let serde_json::Value::Array(all) = tried {
-            all.push(serde_json::json!({
-                "arm": arm.label, "mode": arm.mode, "rate_bytes": streams.rate_bytes,
-                "most_tried": streams.most_tried, "steps": streams.steps,
-            }));
-        }
-    }
+    let runs = of("written").into_iter().zip(of("length"));
+    let shares = runs.map(|(bytes, seconds)| bytes / seconds / rate.as_f64().max(1.0));
+    shares.fold(1.0f64, f64::max) as usize
 }
 
-type Of = Box<dyn Fn(&MoverSample) -> Option<f64>>;
-
-/// All that was seen of a sample.
-#[allow(clippy::cast_precision_loss)] // counts and bytes of a sample are below 2^52
-fn quantities(rate: Quantity) -> Vec<(Quantity, Of)> {
-    let mut all: Vec<(Quantity, Of)> = vec![
-        (rate, Box::new(|raw| Some(raw.mib_per_second))),
-        (
-            Quantity::amount(CPU, "seconds"),
-            Box::new(MoverSample::processor_per_gib),
-        ),
-        (
-            Quantity::amount("CPU of the host a GiB", "seconds"),
-            Box::new(MoverSample::host_per_gib),
-        ),
-        (
-            Quantity::time("lock and unlock, mean", "seconds"),
-            Box::new(|raw| Some(raw.lock?.mean_seconds)),
-        ),
-        (
-            Quantity::plain("length", "seconds"),
-            Box::new(|raw| Some(raw.seconds)),
-        ),
-        (
-            Quantity::plain("read", "bytes"),
-            Box::new(|raw| Some(raw.read_bytes as f64)),
-        ),
-        (
-            Quantity::plain("written", "bytes"),
-            Box::new(|raw| Some(raw.written_bytes as f64)),
-        ),
-        (
-            Quantity::plain("user", "seconds"),
-            Box::new(|raw| Some(raw.user_seconds)),
-        ),
-        (
-            Quantity::plain("system", "seconds"),
-            Box::new(|raw| Some(raw.system_seconds)),
-        ),
-        (
-            Quantity::plain("share of time waited", ""),
-            Box::new(|raw| Some(raw.waiting_share)),
-        ),
-        (
-            Quantity::plain("waits", ""),
-            Box::new(|raw| Some(raw.waits as f64)),
-        ),
-        (
-            Quantity::plain("host user", "seconds"),
-            Box::new(|raw| Some(raw.host?.user_seconds)),
-        ),
-        (
-            Quantity::plain("host system", "seconds"),
-            Box::new(|raw| Some(raw.host?.system_seconds)),
-        ),
-        (
-            Quantity::plain("host idle", "seconds"),
-            Box::new(|raw| Some(raw.host?.idle_seconds)),
-        ),
-        (
-            Quantity::plain("host I/O wait", "seconds"),
-            Box::new(|raw| Some(raw.host?.wait_seconds)),
-        ),
-        (
-            Quantity::plain("host stolen", "seconds"),
-            Box::new(|raw| Some(raw.host?.steal_seconds)),
-        ),
-    ];
-    operations(&mut all);
-    all
-}
-
-/// Of each operation its times, but for what is there already.
+/// All that was seen of a run; what the host's processors did where that is known.
 #[allow(clippy::cast_precision_loss)] // counts of a sample are below 2^52
-fn operations(all: &mut Vec<(Quantity, Of)>) {
-    type OfTimes = fn(&MoverSample) -> Option<Times>;
-    let operations: [(&str, OfTimes); 3] = [
-        ("transfer", |raw| Some(raw.io)),
-        ("lock and unlock", |raw| raw.lock),
-        ("page fault of a bystander", |raw| Some(raw.bystander)),
-    ];
-    for (name, of) in operations {
-        type Get = fn(&Times) -> f64;
-        let each: [(&str, Get); 4] = [
-            ("mean", |t| t.mean_seconds),
-            ("p50", |t| t.median_seconds),
-            ("p99", |t| t.p99_seconds),
-            ("longest", |t| t.max_seconds),
-        ];
-        for (which, get) in each {
-            let name = format!("{name}, {which}");
-            if all.iter().all(|(known, _)| known.name != name) {
-                all.push((
-                    Quantity::time(&name, "seconds"),
-                    Box::new(move |raw| Some(get(&of(raw)?))),
-                ));
+pub(super) fn of_run(moved: &Moved, host: Option<Seconds>) -> Vec<(Quantity, f64)> {
+    let usage = &moved.usage;
+    let (length, worked) = (moved.time.as_secs_f64(), usage.processor().as_secs_f64());
+    let both = moved.read + moved.written;
+    let gib = Some(mib(both) / 1024.0).filter(|gib| *gib > 0.0);
+    let threads = u32::try_from(moved.threads).map_or(1.0, f64::from);
+    let all = (threads * length).max(f64::EPSILON);
+    let plain = Quantity::plain;
+    let mut seen = vec![(main(), rate(both, moved.time))];
+    let a_gib = |name, seconds: f64| Some((Quantity::amount(name, "seconds"), seconds / gib?));
+    seen.extend(a_gib(CPU, worked));
+    seen.extend(host.and_then(|[user, system, ..]| a_gib("CPU of the host a GiB", user + system)));
+    let lock = Some(moved.lock).filter(|lock| lock.count > 0);
+    let lock_mean = Quantity::time("lock and unlock, mean", "seconds");
+    seen.extend(lock.map(|lock| (lock_mean, lock.mean)));
+    seen.extend([
+        (plain("length", "seconds"), length),
+        (plain("read", "bytes"), moved.read.as_f64()),
+        (plain("written", "bytes"), moved.written.as_f64()),
+        (plain("user", "seconds"), usage.user.as_secs_f64()),
+        (plain("system", "seconds"), usage.system.as_secs_f64()),
+        (
+            plain("share of time waited", ""),
+            (1.0 - worked / all).clamp(0.0, 1.0),
+        ),
+        (plain("waits", ""), usage.waits as f64),
+    ]);
+    let of_host = host
+        .into_iter()
+        .flat_map(|host| DOING.into_iter().zip(host));
+    let of_host = of_host.map(|(doing, time)| (plain(&format!("host {doing}"), "seconds"), time));
+    seen.extend(of_host);
+    for (name, times) in [
+        ("transfer", Some(moved.io)),
+        ("lock and unlock", lock),
+        ("page fault of a bystander", Some(moved.bystander)),
+    ] {
+        let Some(times) = times else {
+            continue;
+        };
+        let named = |which| format!("{name}, {which}");
+        for (which, seconds) in [
+            ("mean", times.mean),
+            ("p50", times.median),
+            ("p99", times.p99),
+            ("longest", times.max),
+        ] {
+            let quantity = Quantity::time(&named(which), "seconds");
+            // The mean of a lock is there already.
+            if seen.iter().all(|(known, _)| known.name != quantity.name) {
+                seen.push((quantity, seconds));
             }
         }
-        let count = Quantity::plain(&format!("{name}, count"), "");
-        all.push((count, Box::new(move |raw| Some(of(raw)?.count as f64))));
+        seen.push((plain(&named("count"), ""), times.count as f64));
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_ratio_is_that_of_the_published_rates() {
+        let [small, large, ratio] = PUBLISHED;
+        assert!((large / small - ratio).abs() < 0.005);
     }
 }

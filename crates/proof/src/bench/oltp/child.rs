@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::order::Refusal;
+use crate::bench::BenchError;
 
 /// This very program.
-pub(super) fn program() -> Result<PathBuf, Refusal> {
+pub(super) fn program() -> Result<PathBuf, BenchError> {
     std::env::current_exe().map_err(|e| {
-        Refusal::missing(
+        BenchError::missing(
             format!("bench oltp: this very program: {e}"),
             "run it again",
         )

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use hugeleaf_host::Root;
 use hugeleaf_units::Bytes;
 
-use super::order::Refusal;
+use crate::bench::BenchError;
 
 /// What it is started with; nothing for a person to type.
 pub const COPIER: &str = "bench-copier";
@@ -23,13 +23,16 @@ pub(super) struct Copier(Child);
 
 impl Copier {
     /// Starts one, where a length is given, and waits until its first file is there.
-    pub(super) fn start(length: Option<Bytes>, folder: &Path) -> Result<Option<Copier>, Refusal> {
+    pub(super) fn start(
+        length: Option<Bytes>,
+        folder: &Path,
+    ) -> Result<Option<Copier>, BenchError> {
         let Some(length) = length else {
             return Ok(None);
         };
         check_room(length, folder)?;
         let lost = |what: String| {
-            Refusal::missing(
+            BenchError::missing(
                 format!(
                     "bench oltp: --copy-beside {length} in {}: {what}",
                     folder.display()
@@ -74,14 +77,14 @@ impl Drop for Copier {
 }
 
 /// Both files have to fit twice over: what is measured grows, too.
-fn check_room(length: Bytes, folder: &Path) -> Result<(), Refusal> {
+fn check_room(length: Bytes, folder: &Path) -> Result<(), BenchError> {
     let Some(free) = hugeleaf_workload::tpcc::free_bytes(folder) else {
         return Ok(());
     };
     if length.get().saturating_mul(4) <= free.get() {
         return Ok(());
     }
-    Err(Refusal::missing(
+    Err(BenchError::missing(
         format!(
             "bench oltp: --copy-beside {length}: {} has {free} free, and four times the file is \
              wanted",
@@ -97,7 +100,7 @@ fn check_room(length: Bytes, folder: &Path) -> Result<(), Refusal> {
 /// # Errors
 /// Those of the files.
 pub fn copy_until_ended(folder: &Path, length: u64) -> std::io::Result<std::convert::Infallible> {
-    hugeleaf_workload::tpcc::end_with_parent();
+    let _ = hugeleaf_workload::child::end_with_parent();
     copy(folder, length)
 }
 

@@ -2,11 +2,12 @@
 
 use hugeleaf_workload::tpcc::PostgresStore;
 
-use super::arms::Turn;
-use super::order::{Order, Progress, Refusal, Server, Setup, run_once};
+use super::order::{Order, Progress, Server, Setup};
 use super::pages::Pages;
+use super::run::run_once;
 use super::watch::{Processes, Watcher};
-use crate::bench::{Machine, Shortage};
+use crate::bench::{BenchError, Machine};
+use crate::rows::Results;
 
 pub(super) struct Elsewhere<'a> {
     store: PostgresStore,
@@ -19,7 +20,7 @@ impl<'a> Elsewhere<'a> {
         dsn: &str,
         order: &'a Order,
         machine: &'a Machine<'a>,
-    ) -> Result<Elsewhere<'a>, Refusal> {
+    ) -> Result<Elsewhere<'a>, BenchError> {
         Ok(Elsewhere {
             store: PostgresStore::new(dsn, order.durability)?,
             order,
@@ -29,22 +30,22 @@ impl<'a> Elsewhere<'a> {
 }
 
 impl Server for Elsewhere<'_> {
-    fn check(&self, _: Pages) -> Result<(), Refusal> {
-        Err(Refusal::usage(
+    fn check(&self, _: Pages) -> Result<(), BenchError> {
+        Err(BenchError::usage(
             "bench oltp: --pages: a server that runs has its pages already",
             "hugeleaf bench oltp --start postgres --pages …, or without --pages",
         ))
     }
 
-    fn fill(&mut self, _: Progress<'_>) -> Result<(), Refusal> {
+    fn fill(&mut self, _: Progress<'_>) -> Result<(), BenchError> {
         Ok(())
     }
 
-    fn start(&mut self, _: Option<Pages>, _: Setup) -> Result<Option<Shortage>, Refusal> {
+    fn start(&mut self, _: Option<Pages>, _: Setup) -> Result<(), BenchError> {
         if self.order.refill {
             self.store.remove()?;
         }
-        Ok(None)
+        Ok(())
     }
 
     fn drive(
@@ -52,10 +53,9 @@ impl Server for Elsewhere<'_> {
         _: Option<Pages>,
         setup: Setup,
         progress: Progress<'_>,
-    ) -> Result<Turn, Refusal> {
+    ) -> Result<Results, BenchError> {
         let mut watcher = Watcher::of(Processes::Elsewhere, self.machine.root);
         let (order, machine) = (self.order, self.machine);
-        let ran = run_once(&self.store, order, setup, machine, &mut watcher, progress)?;
-        Ok(Turn::Ran(Box::new(ran)))
+        run_once(&self.store, order, setup, machine, &mut watcher, progress)
     }
 }

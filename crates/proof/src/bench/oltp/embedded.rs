@@ -9,25 +9,26 @@ use std::sync::atomic::Ordering;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::{SqliteCache, SqliteSettings, SqliteStore, Store, TpccError};
 
-use super::arms::Turn;
 use super::child::{program, refusal, run_out};
 use super::copier::Copier;
-use super::order::{Order, Progress, Refusal, Server, Setup, fill, run_once};
+use super::order::{Io, Order, Progress, Server, Setup};
 use super::pages::Pages;
+use super::rows::AS_IT_IS;
+use super::run::{fill, run_once};
 use super::watch::{Processes, Watcher};
-use super::{Io, OltpResult};
-use crate::SizeHeld;
-use crate::bench::{Machine, Shortage, is_unavailable};
+use crate::bench::{BenchError, Machine, Refusal, Shortage, is_unavailable};
+use crate::rows::{Layout, Results};
 
 /// What stands in the first line of a run that has no such pages.
 const UNAVAILABLE: &str = "bench oltp: unavailable: ";
 
-/// What a run of its own says to the one that started it.
-pub(super) const RUN: &str = "run";
-
-/// Takes the cache of this process;/// Takes the cache of this process; `None` where it is to come from SQLite's own heap.
-fn take(arm: Pages, length: Bytes, machine: &Machine<'_>) -> Result<Option<SqliteCache>, Refusal> {
-    hugeleaf_workload::tpcc::end_with_parent();
+/// Takes the cache of this process; `None` where it is to come from SQLite's own heap.
+fn take(
+    arm: Pages,
+    length: Bytes,
+    machine: &Machine<'_>,
+) -> Result<Option<SqliteCache>, BenchError> {
+    let _ = hugeleaf_workload::child::end_with_parent();
     let locked = match arm {
         Pages::Run => return Ok(None),
         Pages::Locked => true,
@@ -39,26 +40,25 @@ fn take(arm: Pages, length: Bytes, machine: &Machine<'_>) -> Result<Option<Sqlit
     let taken = SqliteCache::install(pages, length, locked, machine.host);
     taken.map(Some).map_err(|error| match &error {
         TpccError::Memory(reason) if is_unavailable(reason) => {
-            Refusal::missing(format!("{UNAVAILABLE}{reason}"), error.next())
+            BenchError::missing(format!("{UNAVAILABLE}{reason}"), error.next())
         }
         _ => error.into(),
     })
 }
 
 /// Writes down what the cache lay on, at the end.
-fn read_back(result: &mut OltpResult, arm: Pages, cache: &SqliteCache, machine: &Machine<'_>) {
+fn read_back(run: &mut Results, arm: Pages, cache: &SqliteCache, machine: &Machine<'_>) {
     let (Some(asked), Ok(Some(held))) = (arm.arm(machine.host), cache.pages()) else {
         return;
     };
-    let pages = SizeHeld::all(&held);
     let on = |h: &&hugeleaf_host::Held| h.size == asked.size && h.kind == asked.kind;
     let seen: u64 = held.iter().filter(on).map(|h| h.bytes.get()).sum();
-    for run in &mut result.runs {
-        run.pages.clone_from(&pages);
-        run.verified = Some(seen == cache.length().get());
-    }
+    run.layouts = vec![Layout {
+        verified: Some(seen == cache.length().get()),
+        ..Layout::new(AS_IT_IS, &[], "end", held)
+    }];
     if cache.outside() > 0 {
-        result.caveats.push(format!(
+        run.caveats.push(format!(
             "{} pages of the database did not fit the cache and came from the heap",
             cache.outside()
         ));
@@ -99,7 +99,7 @@ impl<'a> Embedded<'a> {
     }
 
     /// One run, in this process.
-    fn here(&self, setup: Setup, progress: Progress<'_>) -> Result<Turn, Refusal> {
+    fn here(&self, setup: Setup, progress: Progress<'_>) -> Result<Results, BenchError> {
         let (order, machine) = (self.order, self.machine);
         let cache = match order.arm {
             Some(arm) => take(arm, setup.cache, machine)?.map(|cache| (arm, cache)),
@@ -127,17 +127,17 @@ impl<'a> Embedded<'a> {
         }
         let copied = || copier.as_ref()?.copied(machine.root);
         watcher = watcher.with_copier(&copied);
-        let mut result = run_once(&store, order, setup, machine, &mut watcher, progress)?;
+        let mut run = run_once(&store, order, setup, machine, &mut watcher, progress)?;
         if let Some((arm, cache)) = cache {
-            read_back(&mut result, arm, &cache, machine);
+            read_back(&mut run, arm, &cache, machine);
         }
-        Ok(Turn::Ran(Box::new(result)))
+        Ok(run)
     }
 
     /// One run, in a process of its own.
-    fn in_a_process(&self, label: &str, setup: Setup) -> Result<Turn, Refusal> {
+    fn in_a_process(&self, label: &str, setup: Setup) -> Result<Results, BenchError> {
         let lost = |e: std::io::Error| {
-            Refusal::missing(format!("bench oltp: a run of its own: {e}"), "run it again")
+            BenchError::missing(format!("bench oltp: a run of its own: {e}"), "run it again")
         };
         let program = program()?;
         let mut command = Command::new(&program);
@@ -189,9 +189,9 @@ impl<'a> Embedded<'a> {
 }
 
 impl Server for Embedded<'_> {
-    fn check(&self, pages: Pages) -> Result<(), Refusal> {
+    fn check(&self, pages: Pages) -> Result<(), BenchError> {
         match pages {
-            Pages::Promoted => Err(Refusal::usage(
+            Pages::Promoted => Err(BenchError::usage(
                 "bench oltp: --pages promoted is for a server: SQLite's cache is memory of this very program",
                 "hugeleaf bench oltp --start postgres --pages base,promoted, or --pages base,run",
             )),
@@ -199,7 +199,7 @@ impl Server for Embedded<'_> {
         }
     }
 
-    fn fill(&mut self, progress: Progress<'_>) -> Result<(), Refusal> {
+    fn fill(&mut self, progress: Progress<'_>) -> Result<(), BenchError> {
         let (order, machine) = (self.order, self.machine);
         let store = SqliteStore::open(SqliteSettings {
             cache: Bytes::from_mib(64),
@@ -208,18 +208,18 @@ impl Server for Embedded<'_> {
         if order.refill {
             store.remove()?;
         }
-        Ok(fill(&store, order, machine, progress)?)
+        fill(&store, order, machine, progress).map(drop)
     }
 
     /// What runs is a process of its own, or this one: it is started when it is driven.
-    fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<Option<Shortage>, Refusal> {
+    fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<(), BenchError> {
         if pages.is_none() && setup.io == Io::Direct {
-            return Err(Refusal::usage(
+            return Err(BenchError::usage(
                 "bench oltp: --io direct: SQLite reads through the page cache of the host",
                 "hugeleaf bench oltp --io buffered, or --start postgres --io direct (from version 16)",
             ));
         }
-        Ok(None)
+        Ok(())
     }
 
     fn drive(
@@ -227,7 +227,7 @@ impl Server for Embedded<'_> {
         pages: Option<Pages>,
         setup: Setup,
         progress: Progress<'_>,
-    ) -> Result<Turn, Refusal> {
+    ) -> Result<Results, BenchError> {
         match pages {
             Some(pages) => self.in_a_process(&pages.label(self.machine.host), setup),
             None => self.here(setup, progress),
@@ -235,39 +235,32 @@ impl Server for Embedded<'_> {
     }
 }
 
-fn read(output: &Output, machine: &Machine<'_>) -> Result<Turn, Refusal> {
+fn read(output: &Output, machine: &Machine<'_>) -> Result<Results, BenchError> {
     if output.status.success() {
         let answer = serde_json::from_slice(&output.stdout);
-        let run = answer.map(|mut answer: serde_json::Value| answer[RUN].take());
-        let result = run.and_then(serde_json::from_value);
-        return result.map(|r| Turn::Ran(Box::new(r))).map_err(|e| {
-            Refusal::missing(format!("bench oltp: the answer of a run: {e}"), "report it")
-        });
+        let what = |e| format!("bench oltp: the answer of a run: {e}");
+        return answer.map_err(|e: serde_json::Error| BenchError::missing(what(e), "report it"));
     }
     let (what, next) = refusal(output);
     let (what, next) = (what.unwrap_or_default(), next.unwrap_or_default());
     if let Some(reason) = what.strip_prefix(UNAVAILABLE) {
-        return Ok(Turn::Shortage(Shortage {
-            from_bytes: 0,
+        return Err(BenchError::Lacking(Shortage {
+            from: Bytes::ZERO,
             reason: reason.to_owned(),
             next,
         }));
     }
     if machine.stop.load(Ordering::Relaxed) {
-        return Ok(Turn::Stopped);
+        return Err(BenchError::Stopped);
     }
     let what = match what.is_empty() {
         true => format!("bench oltp: a run ended with {}", output.status),
         false => what,
     };
-    let status = status_of(output);
-    Err(Refusal { what, next, status })
-}
-
-fn status_of(output: &Output) -> u8 {
-    let code = output
+    let status = output
         .status
         .code()
         .and_then(|code| u8::try_from(code).ok());
-    code.unwrap_or(3)
+    let status = status.unwrap_or(3);
+    Err(BenchError::Refused(Refusal { what, next, status }))
 }

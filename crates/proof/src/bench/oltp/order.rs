@@ -6,15 +6,12 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use hugeleaf_units::Bytes;
-use hugeleaf_workload::tpcc::{
-    Durability, LoadEvent, Origin, Pace, Run, Scale, Store, TpccError, load,
-};
+use hugeleaf_workload::tpcc::{Durability, TpccError};
+use serde::Serialize;
 
-use super::arms::Turn;
 use super::pages::Pages;
-use super::watch::Watcher;
-use super::{Io, OltpEvent, OltpResult, OltpRunError, OltpSettings, run};
-use crate::bench::{BenchEvent, Machine, Shortage};
+use crate::bench::{BenchError, BenchEvent, Machine};
+use crate::rows::Results;
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -63,6 +60,18 @@ pub struct Order {
     pub count: bool,
     /// Seed of the rows and of what is asked for.
     pub seed: u64,
+}
+
+/// What a page that is not in the database's cache is read through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Io {
+    /// All of the data fit the cache.
+    Cached,
+    /// Through the page cache of the host.
+    Buffered,
+    /// Past it.
+    Direct,
 }
 
 /// Where the data are.
@@ -122,14 +131,16 @@ pub(super) struct Setup {
 /// A database whose memory can be put on the pages of an arm. It is stopped when dropped.
 pub(super) trait Server {
     /// Why it cannot be put on such pages, whatever the host has.
-    fn check(&self, pages: Pages) -> Result<(), Refusal>;
+    fn check(&self, pages: Pages) -> Result<(), BenchError>;
 
     /// Fills it before its first run: what fills it is not to be in a cache that is measured.
-    fn fill(&mut self, progress: Progress<'_>) -> Result<(), Refusal>;
+    fn fill(&mut self, progress: Progress<'_>) -> Result<(), BenchError>;
 
-    /// Starts it with a setup, on the pages of an arm or as it is, and warms it as an arm is warmed;
-    /// or says which pages the host lacks.
-    fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<Option<Shortage>, Refusal>;
+    /// Starts it with a setup, on the pages of an arm or as it is, and warms it as an arm is warmed.
+    ///
+    /// # Errors
+    /// [`BenchError::Lacking`] where the host lacks these pages, also of [`Server::drive`].
+    fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<(), BenchError>;
 
     /// One run with what was started: the load, its counters, and what its memory was on.
     fn drive(
@@ -137,7 +148,7 @@ pub(super) trait Server {
         pages: Option<Pages>,
         setup: Setup,
         progress: Progress<'_>,
-    ) -> Result<Turn, Refusal>;
+    ) -> Result<Results, BenchError>;
 
     /// What a reader has to know of all runs.
     fn caveats(&self) -> Vec<String> {
@@ -145,138 +156,11 @@ pub(super) trait Server {
     }
 }
 
-/// Why there is no result: what failed, what to do next, and the exit status.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// What failed.
-    pub what: String,
-    /// What to do next.
-    pub next: String,
-    /// 1: it was tried; 2: wrong usage; 3: a precondition is missing.
-    pub status: u8,
-}
-
-impl Refusal {
-    fn of(status: u8, what: impl Into<String>, next: impl Into<String>) -> Refusal {
-        Refusal {
-            what: what.into(),
-            next: next.into(),
-            status,
-        }
-    }
-
-    pub(super) fn no(what: impl Into<String>, next: impl Into<String>) -> Refusal {
-        Refusal::of(1, what, next)
-    }
-
-    pub(super) fn usage(what: impl Into<String>, next: impl Into<String>) -> Refusal {
-        Refusal::of(2, what, next)
-    }
-
-    pub(super) fn missing(what: impl Into<String>, next: impl Into<String>) -> Refusal {
-        Refusal::of(3, what, next)
-    }
-}
-
-impl From<OltpRunError> for Refusal {
-    fn from(error: OltpRunError) -> Refusal {
-        let what = format!("bench oltp: {error}");
+impl From<TpccError> for BenchError {
+    fn from(error: TpccError) -> BenchError {
         match error {
-            OltpRunError::Tpcc(TpccError::Stopped) => Refusal::no(what, "hugeleaf bench oltp"),
-            OltpRunError::Inconsistent(_) => Refusal::no(what, error.next()),
-            OltpRunError::Tpcc(_) => Refusal::missing(what, error.next()),
-        }
-    }
-}
-
-impl From<TpccError> for Refusal {
-    fn from(error: TpccError) -> Refusal {
-        OltpRunError::Tpcc(error).into()
-    }
-}
-
-/// Fills a database where need be, runs once, and checks.
-pub(super) fn run_once(
-    store: &dyn Store,
-    order: &Order,
-    setup: Setup,
-    machine: &Machine<'_>,
-    watcher: &mut Watcher<'_>,
-    progress: Progress<'_>,
-) -> Result<OltpResult, OltpRunError> {
-    let settings = OltpSettings {
-        origin: origin(store, order),
-        may_fill: order.may_fill,
-        run: Run {
-            connections: setup.connections,
-            ramp_up: order.ramp_up,
-            time: order.time,
-            pace: match order.think {
-                0.0 => Pace::Full,
-                factor => Pace::People(factor),
-            },
-            touched: setup.touch,
-            seed: order.seed,
-        },
-        durability: order.durability,
-        cache_bytes: setup.cache.get(),
-        io: setup.io,
-        copied_file_bytes: order.copy_beside.map(Bytes::get),
-    };
-    run(
-        store,
-        &settings,
-        machine.circumstances,
-        watcher,
-        &mut |event| progress(event.into()),
-        machine.stop,
-    )
-}
-
-/// Fills a database.
-pub(super) fn fill(
-    store: &dyn Store,
-    order: &Order,
-    machine: &Machine<'_>,
-    progress: Progress<'_>,
-) -> Result<(), TpccError> {
-    let mut shown = |event| progress(OltpEvent::Filling(event).into());
-    let origin = origin(store, order);
-    load(store, &origin, order.may_fill, &mut shown, machine.stop).map(drop)
-}
-
-/// What the database is to hold.
-fn origin(store: &dyn Store, order: &Order) -> Origin {
-    Origin {
-        warehouses: order.warehouses,
-        shards: store.shards(order.warehouses),
-        scale: Scale::shrunk(order.shrink),
-        seed: order.seed,
-        filled_at: FILLED_AT,
-    }
-}
-
-/// The moment that stands in all rows at the start, 2024-01-01: any will do, and the same one makes
-/// the same rows.
-const FILLED_AT: i64 = 1_704_067_200_000_000;
-
-impl From<OltpEvent> for BenchEvent {
-    fn from(event: OltpEvent) -> BenchEvent {
-        let step = |done: u64, of: u64, what: String| BenchEvent::At { done, of, what };
-        match event {
-            OltpEvent::Filling(LoadEvent::Continued { missing, of }) => BenchEvent::Note(format!(
-                "the database was filled halfway; {missing} of {of} pieces follow"
-            )),
-            OltpEvent::Filling(LoadEvent::At { done, of, piece }) => {
-                step(done as u64, of as u64, format!("filling: {piece}"))
-            }
-            OltpEvent::Running(done, of) => {
-                let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-                step(millis(done), millis(of), "running".to_owned())
-            }
-            OltpEvent::Checking(done, of) => {
-                step(done as u64, of as u64, "checking consistency".to_owned())
-            }
+            TpccError::Stopped => BenchError::Stopped,
+            error => BenchError::missing(format!("bench oltp: {error}"), error.next()),
         }
     }
 }

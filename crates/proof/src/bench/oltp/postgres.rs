@@ -8,17 +8,18 @@ use hugeleaf_host::{Held, Host, read_host};
 use hugeleaf_sys::RealKernel;
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::why::available;
-use hugeleaf_workload::tpcc::{PostgresServer, PostgresStore, ServerSettings, TpccError, Warmed};
+use hugeleaf_workload::tpcc::{PostgresServer, PostgresStore, ServerSettings, Warmed};
 
-use super::arms::Turn;
 use super::child::{program, refusal};
 use super::copier::Copier;
-use super::order::{Database, Order, Progress, Refusal, Server, ServerKind, Setup, fill, run_once};
+use super::order::{Database, Io, Order, Progress, Server, ServerKind, Setup};
 use super::pages::Pages;
-use super::usage::tree_usage;
+use super::run::{fill, run_once};
+use super::server::tree_usage;
 use super::watch::{Processes, Watcher};
-use super::{Io, OltpRunError};
-use crate::bench::{CONFIDENCE, Machine, Shortage, Spread};
+use crate::bench::{BenchError, Machine, Shortage};
+use crate::rows::Results;
+use crate::spread::Spread;
 
 /// `--start postgres`.
 pub(super) const KIND: ServerKind = ServerKind {
@@ -52,11 +53,11 @@ fn settings(order: &Order, setup: Setup) -> ServerSettings {
     }
 }
 
-fn start(order: &Order, setup: Setup) -> Result<PostgresServer, Refusal> {
+fn start(order: &Order, setup: Setup) -> Result<PostgresServer, BenchError> {
     if setup.io == Io::Direct {
         let version = PostgresServer::version()?;
         if version < DIRECT_FROM {
-            return Err(Refusal::missing(
+            return Err(BenchError::missing(
                 format!(
                     "bench oltp: --io direct: PostgreSQL {version} reads through the page cache; \
                      {DIRECT_FROM} can do otherwise"
@@ -72,7 +73,7 @@ fn store_of(
     server: &PostgresServer,
     order: &Order,
     machine: &Machine<'_>,
-) -> Result<PostgresStore, Refusal> {
+) -> Result<PostgresStore, BenchError> {
     let store = PostgresStore::new(&server.dsn(), order.durability)?;
     let store = store.in_folder(server.folder());
     Ok(match server.pid() {
@@ -113,36 +114,40 @@ impl<'a> Postgres<'a> {
     }
 
     /// It; started where it is not.
-    fn server(&mut self, setup: Setup) -> Result<&mut PostgresServer, Refusal> {
+    fn server(&mut self, setup: Setup) -> Result<&mut PostgresServer, BenchError> {
         Ok(match &mut self.server {
             Some(server) => server,
             none => none.insert(start(self.order, setup)?),
         })
     }
 
-    /// What is missing of the pool that the shared memory is to come from.
-    fn short_pool(
+    /// Refuses an arm whose pool has too little for the shared memory.
+    fn check_pool(
         &mut self,
         pages: Pages,
         setup: Setup,
         settings: &ServerSettings,
-    ) -> Result<Option<Shortage>, Refusal> {
+    ) -> Result<(), BenchError> {
         let arm = pages.arm(self.machine.host);
         let Some(arm) = arm.filter(|arm| arm.kind == PageKind::Hugetlb) else {
-            return Ok(None);
+            return Ok(());
         };
         // Before version 15 it does not say; its own tables are a small part of it.
         let needs = self.server(setup)?.shared_memory(settings)?;
         let needs =
             needs.unwrap_or(settings.shared_buffers + Bytes(settings.shared_buffers.get() / 16));
         let pages = needs.get().div_ceil(arm.size.bytes().get());
-        let host = read_host(self.machine.root, &RealKernel::new())
-            .map_err(|error| Refusal::missing(format!("bench oltp: {error}"), "hugeleaf status"))?;
+        let host = read_host(self.machine.root, &RealKernel::new()).map_err(|error| {
+            BenchError::missing(format!("bench oltp: {error}"), "hugeleaf status")
+        })?;
         let mut pools = host.pools.iter();
         let pool = pools.find(|pool| pool.size == arm.size && pool.node.is_none());
         let free = pool.map_or(0, |pool| available(pool).get());
-        Ok((free < pages).then(|| Shortage {
-            from_bytes: needs.get(),
+        if free >= pages {
+            return Ok(());
+        }
+        Err(BenchError::Lacking(Shortage {
+            from: needs,
             reason: format!(
                 "{needs} of shared memory take {pages} pages of {}, and {free} of the pool are free",
                 arm.size
@@ -155,14 +160,14 @@ impl<'a> Postgres<'a> {
         }))
     }
 
-    /// Moves the running server to large pages, as a person would. Answers why, where none of it
-    /// could be moved.
-    fn promote(&mut self) -> Result<Option<Shortage>, Refusal> {
+    /// Moves the running server to large pages, as a person would. Refuses
+    /// the arm where none of it could be moved.
+    fn promote(&mut self) -> Result<(), BenchError> {
         let lost = |e: std::io::Error| {
-            Refusal::missing(format!("bench oltp: hugeleaf promote: {e}"), "run it again")
+            BenchError::missing(format!("bench oltp: hugeleaf promote: {e}"), "run it again")
         };
         let Some(pid) = self.server.as_ref().and_then(PostgresServer::pid) else {
-            return Ok(None);
+            return Ok(());
         };
         let began = std::time::Instant::now();
         let output = Command::new(program()?)
@@ -173,14 +178,14 @@ impl<'a> Postgres<'a> {
             .map_err(lost)?;
         // Less than all of it is seen when the pages are read back.
         if matches!(output.status.code(), Some(0 | 1)) {
-            let none = moved_none(&output.stdout);
-            if none.is_none() {
-                self.promoted.push(began.elapsed().as_secs_f64());
+            if let Some(why) = moved_none(&output.stdout) {
+                return Err(BenchError::Lacking(why));
             }
-            return Ok(none);
+            self.promoted.push(began.elapsed().as_secs_f64());
+            return Ok(());
         }
         let (what, next) = refusal(&output);
-        Err(Refusal::missing(
+        Err(BenchError::missing(
             what.unwrap_or_else(|| format!("promote: {}", output.status)),
             next.unwrap_or_else(|| "hugeleaf status".to_owned()),
         ))
@@ -188,28 +193,38 @@ impl<'a> Postgres<'a> {
 }
 
 impl Server for Postgres<'_> {
-    fn check(&self, pages: Pages) -> Result<(), Refusal> {
-        refuse(pages, self.machine.host)
+    fn check(&self, pages: Pages) -> Result<(), BenchError> {
+        let host = self.machine.host;
+        let why = match (pages, pages.arm(host)) {
+            (Pages::Locked, _) => "a server's shared memory is not locked by a setting",
+            (Pages::Asked(_), Some(arm))
+                if arm.kind == PageKind::Thp && host.pmd_page.get() != Some(arm.size) =>
+            {
+                "shared memory is put on the full transparent huge page only"
+            }
+            _ => return Ok(()),
+        };
+        Err(BenchError::usage(
+            format!("bench oltp: --pages {}: {why}", pages.label(host)),
+            "hugeleaf bench oltp --start postgres --pages base,run,promoted,hugetlb:2M",
+        ))
     }
 
-    fn fill(&mut self, progress: Progress<'_>) -> Result<(), Refusal> {
+    fn fill(&mut self, progress: Progress<'_>) -> Result<(), BenchError> {
         let (order, machine) = (self.order, self.machine);
         let setup = Setup::of(order, machine)?;
         let store = store_of(self.server(setup)?, order, machine)?;
-        Ok(fill(&store, order, machine, progress)?)
+        fill(&store, order, machine, progress).map(drop)
     }
 
     /// An arm is restarted with the same data and other pages, and warmed.
-    fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<Option<Shortage>, Refusal> {
+    fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<(), BenchError> {
         let (order, machine) = (self.order, self.machine);
         let Some(pages) = pages else {
-            self.server(setup)?;
-            return Ok(None);
+            return self.server(setup).map(drop);
         };
         let settings = with_pages(settings(order, setup), pages, machine.host)?;
-        if let Some(short) = self.short_pool(pages, setup, &settings)? {
-            return Ok(Some(short));
-        }
+        self.check_pool(pages, setup, &settings)?;
         let server = self.server(setup)?;
         server.restart(&settings)?;
         let store = store_of(server, order, machine)?;
@@ -219,7 +234,7 @@ impl Server for Postgres<'_> {
             // While it is connected, as a server's own connections are: what nobody has in its page
             // tables is left alone.
             Pages::Promoted => self.promote(),
-            _ => Ok(None),
+            _ => Ok(()),
         }
     }
 
@@ -228,7 +243,7 @@ impl Server for Postgres<'_> {
         pages: Option<Pages>,
         setup: Setup,
         progress: Progress<'_>,
-    ) -> Result<Turn, Refusal> {
+    ) -> Result<Results, BenchError> {
         let (order, machine) = (self.order, self.machine);
         let server = self.server(setup)?;
         let store = store_of(server, order, machine)?;
@@ -239,24 +254,16 @@ impl Server for Postgres<'_> {
         if pages.is_some() && order.translation {
             watcher = watcher.counting();
         }
-        match run_once(&store, order, setup, machine, &mut watcher, progress) {
-            Ok(mut result) => {
-                let is_verified =
-                    |pages| watcher.pages().map(|held| is_on(held, pages, machine.host));
-                let verified = pages.and_then(is_verified);
-                for run in &mut result.runs {
-                    run.verified = run.verified.or(verified);
-                }
-                Ok(Turn::Ran(Box::new(result)))
-            }
-            Err(OltpRunError::Tpcc(TpccError::Stopped)) => Ok(Turn::Stopped),
-            Err(error) => Err(error.into()),
+        let mut run = run_once(&store, order, setup, machine, &mut watcher, progress)?;
+        for seen in &mut run.layouts {
+            seen.verified = pages.map(|pages| is_on(&seen.pages, pages, machine.host));
         }
+        Ok(run)
     }
 
     fn caveats(&self) -> Vec<String> {
         let mut caveats = Vec::new();
-        if let Some(seconds) = Spread::of(&self.promoted, CONFIDENCE) {
+        if let Some(seconds) = Spread::of(&self.promoted) {
             caveats.push(format!(
                 "promoting the running server took {:.1} s (median of {}), before the load",
                 seconds.median,
@@ -284,7 +291,7 @@ fn moved_none(answer: &[u8]) -> Option<Shortage> {
             .sum::<u64>()
     };
     (bytes("done_bytes") + bytes("already_bytes") == 0).then(|| Shortage {
-        from_bytes: 0,
+        from: Bytes::ZERO,
         reason:
             "nothing of the running server could be moved: its shared memory lies at an address \
                  that does not agree with its offset, or the kernel does not collapse it"
@@ -297,30 +304,13 @@ fn moved_none(answer: &[u8]) -> Option<Shortage> {
     })
 }
 
-/// What a server cannot be put on, in words.
-fn refuse(pages: Pages, host: &Host) -> Result<(), Refusal> {
-    let why = match (pages, pages.arm(host)) {
-        (Pages::Locked, _) => "a server's shared memory is not locked by a setting",
-        (Pages::Asked(_), Some(arm))
-            if arm.kind == PageKind::Thp && host.pmd_page.get() != Some(arm.size) =>
-        {
-            "shared memory is put on the full transparent huge page only"
-        }
-        _ => return Ok(()),
-    };
-    Err(Refusal::usage(
-        format!("bench oltp: --pages {}: {why}", pages.label(host)),
-        "hugeleaf bench oltp --start postgres --pages base,run,promoted,hugetlb:2M",
-    ))
-}
-
 /// Settings with which a server comes to be on the pages of an arm.
 fn with_pages(
     mut settings: ServerSettings,
     pages: Pages,
     host: &Host,
-) -> Result<ServerSettings, Refusal> {
-    let run = |flags: &[String]| -> Result<Vec<OsString>, Refusal> {
+) -> Result<ServerSettings, BenchError> {
+    let run = |flags: &[String]| -> Result<Vec<OsString>, BenchError> {
         let flags = flags.iter().map(OsString::from);
         Ok([program()?.into(), "run".into()]
             .into_iter()

@@ -4,9 +4,8 @@
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::{PostgresStore, Scale, SqliteStore, data_bytes, warehouses_in};
 
-use super::order::{Database, Order, Refusal, Setup};
-use super::{Io, Steps, StepsBy};
-use crate::bench::Machine;
+use super::order::{Database, Io, Order, Setup};
+use crate::bench::{BenchError, Machine};
 
 /// The cache where nothing says how large it is to be.
 const USUAL: Bytes = Bytes::from_mib(256);
@@ -19,7 +18,7 @@ const PART: u64 = 5;
 
 impl Setup {
     /// From the flags; of steps, the largest cache and the fewest connections.
-    pub(super) fn of(order: &Order, machine: &Machine<'_>) -> Result<Setup, Refusal> {
+    pub(super) fn of(order: &Order, machine: &Machine<'_>) -> Result<Setup, BenchError> {
         let data = touched_bytes(order);
         let cache = match (order.cache, order.by_cache.iter().max(), order.io) {
             (Some(cache), ..) | (None, Some(&cache), _) => cache,
@@ -74,21 +73,21 @@ impl Setup {
     }
 }
 
-/// The steps that the flags name.
-pub(super) fn steps(order: &Order) -> Option<Steps> {
-    let (by, mut values): (StepsBy, Vec<u64>) = match order.by_cache.is_empty() {
+/// The steps that the flags name, in rising order, and the place where they are.
+pub(super) fn steps(order: &Order) -> Option<(&'static str, Vec<u64>)> {
+    let (place, mut values): (_, Vec<u64>) = match order.by_cache.is_empty() {
         false => (
-            StepsBy::Cache,
+            "cache_bytes",
             order.by_cache.iter().map(|b| b.get()).collect(),
         ),
         true => (
-            StepsBy::Connections,
+            "connections",
             order.by_connections.iter().map(|n| *n as u64).collect(),
         ),
     };
     values.sort_unstable();
     values.dedup();
-    (!values.is_empty()).then_some(Steps { by, values })
+    (!values.is_empty()).then_some((place, values))
 }
 
 fn processors() -> usize {
@@ -112,9 +111,9 @@ fn touched_bytes(order: &Order) -> Bytes {
     data_bytes(each(order), touched, Scale::shrunk(order.shrink))
 }
 
-fn too_small(order: &Order, cache: Bytes, data: Bytes) -> Refusal {
+fn too_small(order: &Order, cache: Bytes, data: Bytes) -> BenchError {
     let fit = warehouses_in(cache, each(order), Scale::shrunk(order.shrink));
-    Refusal::missing(
+    BenchError::missing(
         format!("bench oltp: --io cached: a cache of {cache} is smaller than the data, {data}"),
         match fit {
             0 => format!("give it more: --cache {data}; or --io buffered"),
@@ -123,7 +122,7 @@ fn too_small(order: &Order, cache: Bytes, data: Bytes) -> Refusal {
     )
 }
 
-fn too_large(order: &Order, cache: Bytes, most: Bytes) -> Refusal {
+fn too_large(order: &Order, cache: Bytes, most: Bytes) -> BenchError {
     let fit = warehouses_in(most, each(order), Scale::shrunk(order.shrink));
     let next = match (order.cache, order.by_cache.is_empty(), fit) {
         (Some(_), ..) => format!("hugeleaf bench oltp --cache {most}"),
@@ -132,7 +131,7 @@ fn too_large(order: &Order, cache: Bytes, most: Bytes) -> Refusal {
         (None, true, 2..) => format!("what fits: --warehouses {}", fit - fit / 8 - 1),
         (None, true, _) => "free memory: hugeleaf mem".to_owned(),
     };
-    Refusal::missing(
+    BenchError::missing(
         format!(
             "bench oltp: a cache of {cache}: at most {most} may be taken (half of what is available)"
         ),

@@ -4,18 +4,18 @@
 use std::time::Instant;
 
 use hugeleaf_host::{Held, Host, Root};
+use hugeleaf_perf::processor::{CYCLES, INSTRUCTIONS};
 use hugeleaf_sys::{Pid, RealKernel};
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::Onlooker;
+use serde::{Deserialize, Serialize};
 
 use super::server::{page_tables, shared_pages, tree};
-use super::{CountedBy, OltpSample};
 use crate::metric::{MetricError, TranslationTotals, Translations};
-use crate::subject::SizeHeld;
 
 /// Which processes are the database.
 #[derive(Debug, Clone, Copy)]
-pub enum Processes<'a> {
+pub(super) enum Processes<'a> {
     /// Those of a server that we cannot see.
     Elsewhere,
     /// This one.
@@ -30,37 +30,72 @@ pub enum Processes<'a> {
 }
 
 /// Looks on. See [`Onlooker`].
-pub struct Watcher<'a> {
+pub(super) struct Watcher<'a> {
     root: &'a Root,
     processes: Processes<'a>,
     /// Whether the processor is to count.
     count: bool,
     /// What another process has written so far, where one copies at the same time.
     copied: Option<&'a dyn Fn() -> Option<u64>>,
-    counting: Option<Result<Counting, MetricError>>,
+    counting: Option<Result<Translations, MetricError>>,
     copied_before: Option<(Instant, u64)>,
     seen: Seen,
 }
 
 /// What was seen.
 #[derive(Debug, Clone, PartialEq, Default)]
-struct Seen {
-    page_tables: Option<Bytes>,
-    pages: Option<Vec<Held>>,
-    counted: Option<(TranslationTotals, CountedBy)>,
-    why_not_counted: Option<String>,
-    copied_per_second: Option<f64>,
+pub(super) struct Seen {
+    /// Page tables of all processes of the database, at the end.
+    pub(super) page_tables: Option<Bytes>,
+    /// What the shared memory of a server lay on at the end.
+    pub(super) pages: Option<Vec<Held>>,
+    pub(super) counted: Option<(TranslationTotals, CountedBy)>,
+    /// Why the processor did not count, where it was to.
+    pub(super) why_not_counted: Option<String>,
+    /// How much of a file a second was copied at the same time.
+    pub(super) copied_per_second: Option<f64>,
 }
 
-/// Counters that run, with what they said at first.
-struct Counting {
-    counters: Translations,
-    before: TranslationTotals,
+/// Which events of the processor counted, in user mode, in one group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct CountedBy {
+    /// Cycles.
+    cycles: String,
+    /// Instructions.
+    instructions: String,
+    /// Misses of the TLB for data; where the processor counts walks of page tables, those. Missing where
+    /// nothing of it is counted.
+    tlb_misses: Option<String>,
+    /// Why nothing of it is counted.
+    tlb_misses_error: Option<String>,
+    /// The part of the time in which they had registers, above 0 to 1; what was counted is scaled up by it.
+    share_of_time: Option<f64>,
+}
+
+impl CountedBy {
+    /// What was counted, by which events, and what was not.
+    pub(super) fn in_words(&self) -> String {
+        let share = self.share_of_time.filter(|share| *share < 0.995);
+        let share = share.map_or_else(String::new, |share| {
+            format!(", for {:.0} % of the time and scaled up", 100.0 * share)
+        });
+        let misses = match (&self.tlb_misses, &self.tlb_misses_error) {
+            (Some(event), _) => format!(", {event}"),
+            (None, error) => {
+                let why = error.as_deref().unwrap_or("no reason was given");
+                format!("; misses of the TLB and walks of page tables are not counted here: {why}")
+            }
+        };
+        format!(
+            "translation: counted by the processor while the load ran, by the events {}, {}{misses}{share}",
+            self.cycles, self.instructions
+        )
+    }
 }
 
 impl<'a> Watcher<'a> {
     /// One that looks at these processes.
-    pub fn of(processes: Processes<'a>, root: &'a Root) -> Watcher<'a> {
+    pub(super) fn of(processes: Processes<'a>, root: &'a Root) -> Watcher<'a> {
         Watcher {
             root,
             processes,
@@ -74,51 +109,21 @@ impl<'a> Watcher<'a> {
 
     /// Has the processor count cycles, instructions and misses of the TLB.
     #[must_use]
-    pub fn counting(mut self) -> Watcher<'a> {
+    pub(super) fn counting(mut self) -> Watcher<'a> {
         self.count = true;
         self
     }
 
     /// Looks at what another process has copied so far, too.
     #[must_use]
-    pub fn with_copier(mut self, copied: &'a dyn Fn() -> Option<u64>) -> Watcher<'a> {
+    pub(super) fn with_copier(mut self, copied: &'a dyn Fn() -> Option<u64>) -> Watcher<'a> {
         self.copied = Some(copied);
         self
     }
 
-    /// What the shared memory of a server lay on at the end.
-    pub fn pages(&self) -> Option<&[Held]> {
-        self.seen.pages.as_deref()
-    }
-
-    /// Writes down what was seen, with what the processor counted for each of so many transactions.
-    /// Returns why the processor did not count, where it was to.
-    pub(super) fn write(&self, sample: &mut OltpSample, transactions: u64) -> Option<String> {
-        sample.page_tables_bytes = self.seen.page_tables.map(Bytes::get);
-        if let Some((counted, by)) = &self.seen.counted {
-            sample.counted_by = Some(by.clone());
-            sample.cycles_an_instruction = over(counted.cycles, counted.instructions);
-            let misses = counted.misses.and_then(|m| over(m, counted.instructions));
-            let thousandths = misses.map(|each| 1000.0 * each);
-            let both = sample.cycles_an_instruction.zip(thousandths);
-            sample.counted = both.map(|(cycles, misses)| [cycles, misses]);
-            #[allow(clippy::cast_precision_loss)] // a run's transactions are far below 2^52
-            let each = |count: f64| over(count, transactions as f64);
-            let cost = &mut sample.per_transaction;
-            cost.cycles = each(counted.cycles);
-            cost.instructions = each(counted.instructions);
-            cost.tlb_misses = counted.misses.and_then(each);
-            let second = |count: f64| over(count, sample.seconds);
-            let cost = &mut sample.per_second;
-            cost.cycles = second(counted.cycles);
-            cost.instructions = second(counted.instructions);
-            cost.tlb_misses = counted.misses.and_then(second);
-        }
-        sample.copied_bytes_per_second = self.seen.copied_per_second;
-        if let Some(pages) = &self.seen.pages {
-            sample.pages = SizeHeld::all(pages);
-        }
-        self.seen.why_not_counted.clone()
+    /// What was seen.
+    pub(super) fn seen(&self) -> &Seen {
+        &self.seen
     }
 
     fn pids(&self) -> Vec<u32> {
@@ -134,7 +139,7 @@ impl Onlooker for Watcher<'_> {
     fn begins(&mut self) {
         if self.count {
             let pids: Vec<Pid> = self.pids().into_iter().map(Pid).collect();
-            self.counting = Some(Counting::start(&pids));
+            self.counting = Some(Translations::open(&pids));
         }
         let copied = self.copied.and_then(|copied| copied());
         self.copied_before = copied.map(|bytes| (Instant::now(), bytes));
@@ -149,8 +154,8 @@ impl Onlooker for Watcher<'_> {
             let bytes = bytes.saturating_sub(before) as f64;
             bytes / since.elapsed().as_secs_f64()
         });
-        let counted = self.counting.take();
-        match counted.map(|started| started.and_then(Counting::end)) {
+        let counting = self.counting.take();
+        match counting.map(|started| started.and_then(counted)) {
             Some(Ok(counted)) => self.seen.counted = Some(counted),
             Some(Err(error)) => self.seen.why_not_counted = Some(error.to_string()),
             None => {}
@@ -163,42 +168,39 @@ impl Onlooker for Watcher<'_> {
     }
 }
 
-/// A ratio of something that is not 0.
-fn over(above: f64, below: f64) -> Option<f64> {
-    (below > 0.0).then(|| above / below)
-}
-
-impl Counting {
-    fn start(pids: &[Pid]) -> Result<Counting, MetricError> {
-        let mut counters = Translations::open(pids)?;
-        let before = counters.totals()?;
-        Ok(Counting { counters, before })
-    }
-
-    /// What was counted since, and by which events.
-    fn end(mut self) -> Result<(TranslationTotals, CountedBy), MetricError> {
-        let now = self.counters.totals()?;
-        let (cycles, instructions, misses) = self.counters.events();
-        let by = CountedBy {
-            cycles: cycles.to_owned(),
-            instructions: instructions.to_owned(),
-            tlb_misses: misses.ok().map(str::to_owned),
-            tlb_misses_error: misses.err().map(str::to_owned),
-            share_of_time: now.counted_share,
-        };
-        let since = TranslationTotals {
-            cycles: now.cycles - self.before.cycles,
-            instructions: now.instructions - self.before.instructions,
-            misses: now.misses.zip(self.before.misses).map(|(a, b)| a - b),
-            counted_share: now.counted_share,
-        };
-        Ok((since, by))
-    }
+/// What was counted, and by which events.
+fn counted(mut counters: Translations) -> Result<(TranslationTotals, CountedBy), MetricError> {
+    let totals = counters.totals()?;
+    let misses = counters.misses.map(|event| event.name.to_owned());
+    let by = CountedBy {
+        cycles: CYCLES.name.to_owned(),
+        instructions: INSTRUCTIONS.name.to_owned(),
+        tlb_misses: misses.clone().ok(),
+        tlb_misses_error: misses.err(),
+        share_of_time: totals.counted_share,
+    };
+    Ok((totals, by))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::oltp::rows::of_run;
+    use hugeleaf_workload::tpcc::Outcome;
+
+    /// The value of a quantity of a run of 1000 transactions in 10 s.
+    fn value(seen: &Seen, name: &str) -> Option<f64> {
+        let outcome = Outcome {
+            seconds: 10.0,
+            kinds: Default::default(),
+            counters: Default::default(),
+            counted: 1000,
+            usage: Default::default(),
+        };
+        let mut all = of_run(&outcome, seen).into_iter();
+        all.find(|(quantity, _)| quantity.name == name)
+            .map(|(_, value)| value)
+    }
 
     #[test]
     fn what_is_not_looked_at_is_not_known() {
@@ -207,12 +209,12 @@ mod tests {
         let mut elsewhere = Watcher::of(Processes::Elsewhere, &root).with_copier(&copied);
         elsewhere.begins();
         elsewhere.ends();
-        let mut sample = OltpSample::default();
-        assert_eq!(elsewhere.write(&mut sample, 1), None);
-        assert_eq!(sample.page_tables_bytes, None);
+        let seen = elsewhere.seen();
+        assert_eq!(seen.why_not_counted, None);
+        assert_eq!(value(seen, "page tables"), None);
         // It has copied nothing meanwhile, which is not the same as nobody knows.
-        assert_eq!(sample.copied_bytes_per_second, Some(0.0));
-        assert!(sample.pages.is_empty() && sample.counted.is_none());
+        assert_eq!(value(seen, "copied beside, a second"), Some(0.0));
+        assert!(seen.pages.is_none() && seen.counted.is_none());
     }
 
     #[test]
@@ -223,25 +225,26 @@ mod tests {
         let work: u64 = (0..1_000_000u64).fold(0, |a, b| a ^ b.wrapping_mul(a | 1));
         assert!(work != 1);
         own.ends();
-        let mut sample = OltpSample::default();
-        let why = own.write(&mut sample, 10);
-        assert!(sample.page_tables_bytes.unwrap() > 0);
-        let counted = sample.cycles_an_instruction;
-        assert_ne!(counted.is_some(), why.is_some(), "{sample:?} {why:?}");
-        // What is not counted is not 0.
-        let by = sample.counted_by.clone();
-        assert_eq!(by.is_some(), counted.is_some());
-        let misses = by.and_then(|by| by.tlb_misses);
-        assert_eq!(
-            sample.per_transaction.tlb_misses.is_some(),
-            misses.is_some()
+        let seen = own.seen();
+        assert!(value(seen, "page tables").unwrap() > 0.0);
+        let counted = value(seen, "cycles an instruction");
+        assert_ne!(
+            counted.is_some(),
+            seen.why_not_counted.is_some(),
+            "{seen:?}"
         );
+        // What is not counted is not 0.
+        assert_eq!(seen.counted.is_some(), counted.is_some());
+        let misses = seen
+            .counted
+            .as_ref()
+            .and_then(|(_, by)| by.tlb_misses.as_ref());
+        let of_misses = value(seen, "TLB misses a transaction");
+        assert_eq!(of_misses.is_some(), misses.is_some());
     }
 
     #[test]
     fn what_was_counted_is_for_each_transaction_and_second() {
-        let root = Root::live();
-        let mut watcher = Watcher::of(Processes::Own, &root);
         let counted = |misses: Option<f64>| {
             let totals = TranslationTotals {
                 cycles: 3e9,
@@ -253,28 +256,28 @@ mod tests {
                 cycles: "cycles".to_owned(),
                 instructions: "instructions".to_owned(),
                 tlb_misses: misses.map(|_| "DTLB_WALK".to_owned()),
-                tlb_misses_error: misses.is_none().then(|| "no".to_owned()),
+                tlb_misses_error: misses.is_none().then(|| "it stays at 0".to_owned()),
                 share_of_time: Some(0.5),
             };
-            Some((totals, by))
+            Seen {
+                counted: Some((totals, by)),
+                ..Seen::default()
+            }
         };
-        watcher.seen.counted = counted(Some(4e6));
-        let mut sample = OltpSample {
-            seconds: 10.0,
-            ..OltpSample::default()
-        };
-        watcher.write(&mut sample, 1000);
-        assert_eq!(sample.counted, Some([1.5, 2.0]));
-        assert_eq!(sample.per_transaction.cycles, Some(3e6));
-        assert_eq!(sample.per_transaction.tlb_misses, Some(4e3));
-        assert_eq!(sample.per_second.tlb_misses, Some(4e5));
-        watcher.seen.counted = counted(None);
-        let mut sample = OltpSample::default();
-        watcher.write(&mut sample, 1000);
-        assert_eq!(
-            (sample.counted, sample.cycles_an_instruction),
-            (None, Some(1.5))
-        );
-        assert_eq!(sample.per_transaction.tlb_misses, None);
+        let seen = counted(Some(4e6));
+        assert_eq!(value(&seen, "cycles an instruction"), Some(1.5));
+        assert_eq!(value(&seen, "TLB misses in 1000 instructions"), Some(2.0));
+        assert_eq!(value(&seen, "cycles a transaction"), Some(3e6));
+        assert_eq!(value(&seen, "TLB misses a transaction"), Some(4e3));
+        assert_eq!(value(&seen, "TLB misses a second"), Some(4e5));
+        let said = seen.counted.unwrap().1.in_words();
+        assert!(said.contains("DTLB_WALK, for 50 % of the time"), "{said}");
+        // A host that counts cycles and no misses shows no zeros for them.
+        let seen = counted(None);
+        assert_eq!(value(&seen, "cycles an instruction"), Some(1.5));
+        assert_eq!(value(&seen, "TLB misses in 1000 instructions"), None);
+        assert_eq!(value(&seen, "TLB misses a transaction"), None);
+        let said = seen.counted.unwrap().1.in_words();
+        assert!(said.contains("not counted here: it stays at 0"), "{said}");
     }
 }

@@ -1,7 +1,9 @@
 use super::*;
-use crate::result::HostFingerprint;
+use crate::Circumstances;
+use hugeleaf_host::Root;
 use hugeleaf_sys::RealKernel;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 fn turn(pages: &[(&str, PageKind, u64)]) -> Turn {
@@ -28,20 +30,21 @@ fn growth_is_that_of_the_same_processes() {
     let good = turn(&[("2M", PageKind::Hugetlb, 4 << 20)]);
     let before = [Bytes(1000), Bytes(2000)];
     let after = [Bytes(1500), Bytes(1900)];
-    let point = point_of(
-        Bytes(4 << 20),
-        arm(),
-        &before,
-        &after,
-        &[good.clone(), good],
-    );
-    assert_eq!(point.samples, [500, -100]);
-    assert_eq!(
-        (point.growth_bytes, point.before_bytes, point.after_bytes),
-        (400, 3000, 3400)
-    );
-    assert!(point.verified && point.note.is_none());
-    assert!((point.attach.iter().sum::<f64>() - 0.006).abs() < 1e-12);
+    let turns = [good.clone(), good];
+    let host = Some((Bytes(9), Bytes(5)));
+    let all = quantities(&before, &after, &turns, Bytes(7), host);
+    let of = |name: &str| {
+        let mut all = all.iter();
+        let found = all.find(|(quantity, _)| quantity.name == name);
+        found.unwrap_or_else(|| panic!("no {name}")).1.clone()
+    };
+    assert_eq!(of("page tables of a process"), [500.0, -100.0]);
+    assert_eq!(of(GROWTH), [400.0]);
+    assert_eq!(of("page tables before"), [3000.0]);
+    assert_eq!(of("page tables after"), [3400.0]);
+    assert_eq!(of("page tables of the host"), [-4.0]);
+    assert_eq!(astray(Bytes(4 << 20), arm(), &turns), None);
+    assert!((of("attach, all")[0] - 0.006).abs() < 1e-12);
 }
 
 #[test]
@@ -51,10 +54,8 @@ fn a_process_on_other_pages_is_told() {
         ("2M", PageKind::Hugetlb, 2 << 20),
         ("4K", PageKind::Base, 2 << 20),
     ]);
-    let bytes = [Bytes(0); 2];
-    let point = point_of(Bytes(4 << 20), arm(), &bytes, &bytes, &[good, mixed]);
-    assert!(!point.verified);
-    assert!(point.note.unwrap().starts_with("1 of 2 processes"));
+    let note = astray(Bytes(4 << 20), arm(), &[good, mixed]);
+    assert!(note.unwrap().starts_with("1 of 2 processes"));
 }
 
 #[test]
@@ -71,12 +72,7 @@ fn more_than_may_be_taken_is_refused_before_anything_is_started() {
             arguments: Vec::new(),
         },
     };
-    let circumstances = Circumstances {
-        host: HostFingerprint::default(),
-        knobs: Vec::new(),
-        command: Vec::new(),
-        started: String::new(),
-    };
+    let circumstances = Circumstances::default();
     let root = Root::live();
     let stop = Arc::new(AtomicBool::new(false));
     let machine = Machine {

@@ -2,14 +2,15 @@
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{Lock, LockTotals};
-use hugeleaf_trace::tables::measured::{Collection, not_measured};
+use hugeleaf_trace::tables::measured::Collection;
 use hugeleaf_trace::tables::profile;
 use hugeleaf_trace::tables::{Of, intervals, locks, share, work};
 use hugeleaf_units::Bytes;
 
 use super::super::charts;
 use super::super::words::{
-    bytes, count, missing_or, module, nanos, part, part_of, rate, side, table, who, without,
+    bytes, count, drawn_table, is_measured, missing_or, module, nanos, part, part_of, rate, side,
+    table, who, without,
 };
 use crate::page::{Block, Cell, Narrow, Section, Table, TableOf};
 
@@ -25,16 +26,12 @@ fn total(trace: &Trace, of: Of) -> u64 {
 }
 
 /// How many samples there were, where any were taken.
-fn of_busy(trace: &Trace) -> Vec<String> {
-    if not_measured(trace, Collection::CpuSamples).is_some() {
-        return Vec::new();
-    }
+fn of_busy(trace: &Trace) -> Option<String> {
     let counted = profile::counted(trace);
-    vec![format!(
-        "Shares are of the {} samples that found a CPU busy; {} found one idle.",
-        count(counted.busy),
-        count(counted.idle)
-    )]
+    let (busy, idle) = (count(counted.busy), count(counted.idle));
+    let text =
+        format!("Shares are of the {busy} samples that found a CPU busy; {idle} found one idle.");
+    is_measured(trace, Collection::CpuSamples).then_some(text)
 }
 
 /// As tprof shows it: kernel, user and other by process.
@@ -51,7 +48,7 @@ pub(super) fn processes(trace: &Trace) -> Section {
         .left("", |row| if row.in_target { "target" } else { "" });
     let drawn = vec![charts::processes(trace).into()];
     let title = "CPU profile by process";
-    table(title, drawn, rows, no_samples(trace), of_busy(trace))
+    drawn_table(title, drawn, rows, no_samples(trace)).noted(of_busy(trace))
 }
 
 pub(super) fn threads(trace: &Trace) -> Section {
@@ -63,8 +60,7 @@ pub(super) fn threads(trace: &Trace) -> Section {
         .right("KERNEL", |row| part_of(row.modes.kernel, all))
         .right("USER", |row| part_of(row.modes.user, all))
         .left("NAME", |row| row.name.clone());
-    let title = "CPU profile by thread";
-    table(title, Vec::new(), rows, no_samples(trace), Vec::new())
+    table("CPU profile by thread", rows, no_samples(trace))
 }
 
 /// Functions in which samples were taken.
@@ -82,8 +78,7 @@ fn by_function(trace: &Trace, of: Of) -> TableOf<profile::SymbolRow> {
 
 pub(super) fn functions(trace: &Trace) -> Section {
     let rows = by_function(trace, Of::Host);
-    let title = "CPU profile by function";
-    table(title, Vec::new(), rows, no_samples(trace), of_busy(trace))
+    table("CPU profile by function", rows, no_samples(trace)).noted(of_busy(trace))
 }
 
 pub(super) fn target_functions(trace: &Trace) -> Section {
@@ -96,13 +91,7 @@ pub(super) fn target_functions(trace: &Trace) -> Section {
         charts::flames(trace).into(),
     ];
     let none = missing_or(trace, Collection::CpuSamples, "no samples of it");
-    table(
-        title,
-        drawn,
-        by_function(trace, Of::Target),
-        none,
-        Vec::new(),
-    )
+    drawn_table(title, drawn, by_function(trace, Of::Target), none)
 }
 
 fn no_locks(trace: &Trace) -> String {
@@ -147,7 +136,7 @@ pub(super) fn locks(trace: &Trace) -> Section {
         notes.push(format!("At the first: {}", turns_line(lock)));
     }
     let drawn = vec![charts::lock_waits(trace).into()];
-    table("Lock contention", drawn, rows, no_locks(trace), notes)
+    drawn_table("Lock contention", drawn, rows, no_locks(trace)).noted(notes)
 }
 
 /// What the list shows, in a sentence.
@@ -177,8 +166,7 @@ pub(crate) fn lock_threads(trace: &Trace, only: Option<&Lock>) -> Section {
     let rows = waits(rows, |row| row.totals)
         .right("SHARE", |row| part(row.share))
         .left("NAME", |row| row.name.clone());
-    let title = "Lock contention by thread";
-    table(title, Vec::new(), rows, no_locks(trace), Vec::new())
+    table("Lock contention by thread", rows, no_locks(trace))
 }
 
 /// Of one lock, or of all.
@@ -196,16 +184,12 @@ pub(crate) fn lock_callers(trace: &Trace, only: Option<&Lock>) -> Section {
             }
         });
     let mut chosen = locks::chosen(trace, only).into_iter();
-    let notes = match chosen.any(|lock| lock.callers_estimated) {
-        true => vec![
-            "The callers of some waits were looked at and stand for those of all; all waits were \
-             counted and timed."
-                .to_owned(),
-        ],
-        false => Vec::new(),
-    };
-    let title = "Lock contention by caller";
-    table(title, Vec::new(), rows, no_locks(trace), notes)
+    let estimated = chosen.any(|lock| lock.callers_estimated).then(|| {
+        "The callers of some waits were looked at and stand for those of all; all waits were counted \
+         and timed."
+            .to_owned()
+    });
+    table("Lock contention by caller", rows, no_locks(trace)).noted(estimated)
 }
 
 pub(super) fn pins(trace: &Trace) -> Section {
@@ -248,11 +232,5 @@ pub(super) fn pins(trace: &Trace) -> Section {
             Bytes(large)
         ));
     }
-    table(
-        "Calls that pin or lock memory",
-        Vec::new(),
-        rows,
-        none,
-        notes,
-    )
+    table("Calls that pin or lock memory", rows, none).noted(notes)
 }

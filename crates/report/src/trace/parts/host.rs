@@ -1,7 +1,7 @@
 //! Intervals, I/O, counters, and where numbers come from.
 
 use hugeleaf_trace::Trace;
-use hugeleaf_trace::model::{Interval, Pressure, Source, SourceState};
+use hugeleaf_trace::model::{Interval, Pressure, Source, SourceState, TargetInterval};
 use hugeleaf_trace::tables::intervals::{self, CpuTime};
 use hugeleaf_trace::tables::measured::{Collection, not_measured};
 use hugeleaf_trace::tables::{memory, work};
@@ -9,7 +9,8 @@ use hugeleaf_units::Bytes;
 
 use super::super::charts;
 use super::super::words::{
-    bytes, count, float, flow, missing_or, part, rate, table, who, whole_part,
+    bytes, count, drawn_table, float, flow, is_measured, missing_or, part, rate, table, who,
+    whole_part,
 };
 use crate::page::{Block, Cell, Section, Table, short};
 
@@ -42,14 +43,13 @@ pub(crate) fn cpu(trace: &Trace) -> Section {
             Cell::decimal(Some(cpu.user + cpu.system), 1)
         });
     let none = missing_or(trace, Collection::CpuTime, "no intervals");
-    table("CPU time", Vec::new(), rows, none, Vec::new())
+    table("CPU time", rows, none)
 }
 
 /// As vmstat shows them, one a second.
 pub(super) fn intervals(trace: &Trace) -> Section {
-    let [stat, vmstat] =
-        [Collection::CpuTime, Collection::Vmstat].map(|what| not_measured(trace, what));
-    let (has_stat, has_vmstat) = (stat.is_none(), vmstat.is_none());
+    let sources = [Collection::CpuTime, Collection::Vmstat];
+    let [has_stat, has_vmstat] = sources.map(|what| is_measured(trace, what));
     let has_target = trace.target.is_some();
     let share = |i: &Interval, time: f64| whole_part(CpuTime::of(i).share(time));
     let known = |seen: bool, n: u64| seen.then_some(n);
@@ -81,21 +81,11 @@ pub(super) fn intervals(trace: &Trace) -> Section {
         .right("WA", |i| share(i, i.wait_seconds))
         .some("ST", |i| share(i, i.steal_seconds))
         .when(has_target, |rows| {
-            let of = |i: &&Interval, user: bool| {
-                let own = i.target.as_ref();
-                own.map(|t| {
-                    share(
-                        i,
-                        if user {
-                            t.user_seconds
-                        } else {
-                            t.system_seconds
-                        },
-                    )
-                })
+            let of = |i: &&Interval, time: fn(&TargetInterval) -> f64| {
+                i.target.as_ref().map(|target| share(i, time(target)))
             };
-            rows.right("TARGET US", |i| of(i, true))
-                .right("SY", |i| of(i, false))
+            rows.right("TARGET US", |i| of(i, |target| target.user_seconds))
+                .right("SY", |i| of(i, |target| target.system_seconds))
         })
         .some("P-CPU", |i| psi(i, |p| p.cpu_some))
         .some("P-MEM", |i| psi(i, |p| p.memory_some))
@@ -108,10 +98,11 @@ pub(super) fn intervals(trace: &Trace) -> Section {
             .to_owned(),
     ];
     // What `-` means here.
-    for (what, why) in [(Collection::CpuTime, stat), (Collection::Vmstat, vmstat)] {
+    for what in sources {
+        let why = not_measured(trace, what);
         notes.extend(why.map(|why| format!("{}: not measured: {why}.", what.name())));
     }
-    table("Intervals", over_time(trace), rows, "no intervals", notes)
+    drawn_table("Intervals", over_time(trace), rows, "no intervals").noted(notes)
 }
 
 fn over_time(trace: &Trace) -> Vec<Block> {
@@ -142,14 +133,8 @@ pub(super) fn io(trace: &Trace) -> Section {
         .left("NAME", |row| row.name.clone());
     let none = "the target's threads read and wrote nothing";
     let none = missing_or(trace, Collection::Io, none);
-    let notes = work::work(trace).map(|work| work_line(trace, &work));
-    table(
-        "I/O by thread",
-        Vec::new(),
-        rows,
-        none,
-        Vec::from_iter(notes),
-    )
+    let work = work::work(trace).map(|work| work_line(trace, &work));
+    table("I/O by thread", rows, none).noted(work)
 }
 
 /// What the target moved and what that cost, in a sentence.
@@ -213,7 +198,7 @@ pub(super) fn counters(trace: &Trace) -> Section {
         ));
     }
     let none = missing_or(trace, Collection::Counters, "none on this host");
-    table("Counters of the CPU", Vec::new(), rows, none, notes)
+    table("Counters of the CPU", rows, none).noted(notes)
 }
 
 pub(super) fn sources(trace: &Trace) -> Section {
@@ -229,11 +214,5 @@ pub(super) fn sources(trace: &Trace) -> Section {
         })
         .left("STATE", |source| state(&source.state, "used"));
     let notes = trace.clock_note.iter().chain(&trace.notes).cloned();
-    table(
-        "Where the numbers come from",
-        Vec::new(),
-        rows,
-        "not recorded",
-        notes.collect(),
-    )
+    table("Where the numbers come from", rows, "not recorded").noted(notes)
 }

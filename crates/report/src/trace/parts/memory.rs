@@ -12,7 +12,7 @@ use hugeleaf_units::Bytes;
 
 use super::super::charts;
 use super::super::words::{
-    bytes, count, missing_or, module, nanos, page, part_of, rate, table, who, without,
+    bytes, count, drawn_table, missing_or, module, nanos, page, part_of, rate, table, who, without,
 };
 use crate::page::{Block, Narrow, Section, Table};
 
@@ -31,7 +31,7 @@ pub(super) fn faults(trace: &Trace) -> Vec<Section> {
         "Faults on hugetlb pages are counted nowhere by the kernel, and stand under the base page.";
     let none = missing_or(trace, Collection::Vmstat, "no page faults");
     let title = "Page faults by size";
-    let by_size = table(title, Vec::new(), rows, none, vec![note.to_owned()]);
+    let by_size = table(title, rows, none).noted([note.to_owned()]);
     let process = |fault: &Sample| trace.processes[fault.process as usize].name.clone();
     // The first function of the program: where it touched the page.
     let function = |fault: &Sample| {
@@ -60,11 +60,10 @@ fn faults_by(trace: &Trace, what: &str, name: impl Fn(&Sample) -> String) -> Sec
         .right("SHARE", |(_, n)| part_of(*n, all))
         .left(what.to_uppercase(), |(name, _)| name.clone());
     let none = missing_or(trace, Collection::FaultSamples, "none were sampled");
-    let title = format!("Page faults by {what}");
-    table(title, Vec::new(), rows, none, Vec::new())
+    table(format!("Page faults by {what}"), rows, none)
 }
 
-fn by_size(title: String, drawn: Vec<Block>, rows: Vec<SizeRow>, notes: Vec<String>) -> Section {
+fn by_size(title: String, drawn: Vec<Block>, rows: Vec<SizeRow>) -> Section {
     let sum = |of: fn(&SizeRow) -> Option<u64>| -> u64 { rows.iter().filter_map(of).sum() };
     let (before, after) = (sum(|r| r.before), sum(|r| r.after));
     let rows = Table::of(rows)
@@ -73,20 +72,17 @@ fn by_size(title: String, drawn: Vec<Block>, rows: Vec<SizeRow>, notes: Vec<Stri
         .right("SHARE", |row| row.before.map(|n| part_of(n, before)))
         .right("AFTER", |row| bytes(row.after))
         .right("SHARE", |row| row.after.map(|n| part_of(n, after)));
-    table(title, drawn, rows, "not read", notes)
+    drawn_table(title, drawn, rows, "not read")
 }
 
-pub(super) fn pages(trace: &Trace) -> Vec<Section> {
+pub(crate) fn pages(trace: &Trace) -> Vec<Section> {
     let mut drawn = vec![charts::own_sizes(trace).into()];
     let mut sections = Vec::new();
     if trace.target.is_some() {
-        let note = "Memory that its processes share counts once a process.";
-        sections.push(by_size(
-            format!("Memory of {} by page size", who(trace)),
-            std::mem::take(&mut drawn),
-            sizes(trace, Whose::Target),
-            vec![note.to_owned()],
-        ));
+        let title = format!("Memory of {} by page size", who(trace));
+        let drawn = std::mem::take(&mut drawn);
+        let note = "Memory that its processes share counts once a process.".to_owned();
+        sections.push(by_size(title, drawn, sizes(trace, Whose::Target)).noted([note]));
     }
     let tables = |state: &Option<MemoryState>| state.as_ref().and_then(|m| m.page_tables_bytes);
     let (before, after) = (tables(&trace.memory_before), tables(&trace.memory_after));
@@ -94,12 +90,8 @@ pub(super) fn pages(trace: &Trace) -> Vec<Section> {
         let (before, after) = (bytes(before), bytes(after));
         format!("Page tables: {before} before, {after} after.")
     });
-    sections.push(by_size(
-        "Memory of the host by page size".to_owned(),
-        drawn,
-        sizes(trace, Whose::Host),
-        Vec::from_iter(note),
-    ));
+    let title = "Memory of the host by page size".to_owned();
+    sections.push(by_size(title, drawn, sizes(trace, Whose::Host)).noted(note));
     sections
 }
 
@@ -129,8 +121,7 @@ pub(super) fn segments(trace: &Trace) -> Section {
         (Some(_), None) => "not read: segments are read of a target's processes".to_owned(),
         (Some(_), Some(_)) => "no segment of the target could be read".to_owned(),
     };
-    let title = "Segments by page size";
-    table(title, Vec::new(), rows, none, Vec::new())
+    table("Segments by page size", rows, none)
 }
 
 /// How often, how many base pages, how many nanoseconds.
@@ -148,8 +139,7 @@ pub(super) fn events(trace: &Trace) -> Vec<Section> {
         .right("IN ALL", |counter| count(counter.total))
         .right("A SECOND", |counter| rate(counter.total, trace.seconds));
     let none = missing_or(trace, Collection::Vmstat, "none of its counters moved");
-    let title = "What the memory management did";
-    let counters = table(title, Vec::new(), rows, none, Vec::new());
+    let counters = table("What the memory management did", rows, none);
 
     // What happened, how it ended, and the process that made it happen.
     let mut rows: BTreeMap<[&str; 3], Sums> = BTreeMap::new();
@@ -173,6 +163,6 @@ pub(super) fn events(trace: &Trace) -> Vec<Section> {
         .left("BY", |([.., by], _)| (*by).to_owned());
     let sources = [Collection::MemoryEvents, Collection::TlbFlushes];
     let (none, notes) = without(trace, &sources, "none were seen");
-    let title = "Events of the memory management";
-    vec![counters, table(title, Vec::new(), rows, none, notes)]
+    let events = table("Events of the memory management", rows, none).noted(notes);
+    vec![counters, events]
 }

@@ -417,7 +417,7 @@ fn empty_pools_cannot_be_tightened() {
 }
 
 fn any_kind() -> impl Strategy<Value = ServiceKind> {
-    prop::sample::select(super::super::kinds::KINDS.to_vec())
+    prop::sample::select(ServiceKind::ALL.to_vec())
 }
 
 prop_compose! {

@@ -10,7 +10,6 @@ use super::explain::{SCHEMA, explain};
 use super::session::FUNCTIONS;
 use crate::tpcc::error::TpccError;
 use crate::tpcc::population::{Field, Population};
-use crate::tpcc::rules::Scale;
 use crate::tpcc::store::{Loader, Origin, Piece};
 use crate::tpcc::tables::{MORE_INDEXES, TABLES, Table};
 
@@ -19,9 +18,6 @@ pub(super) struct PostgresLoader<'s> {
     client: Client,
     place: &'s str,
 }
-
-/// The version of what this kit keeps in a database. Another one is refused.
-const VERSION: i32 = 1;
 
 /// What is sent at once.
 const CHUNK: usize = 256 * 1024;
@@ -32,55 +28,13 @@ impl<'s> PostgresLoader<'s> {
     }
 
     fn try_create(&mut self, origin: &Origin) -> Result<(), Error> {
+        let table =
+            |table: Table| format!("CREATE TABLE {} ({})", table.name(), table.definition());
         let mut transaction = self.client.transaction()?;
-        transaction.batch_execute(&format!(
-            "CREATE SCHEMA {SCHEMA};
-             CREATE TABLE kit (version INTEGER, warehouses INTEGER, shards INTEGER, items INTEGER,
-                 customers INTEGER, undelivered INTEGER, seed BIGINT, filled_at BIGINT);
-             CREATE TABLE kit_filled (piece TEXT PRIMARY KEY);"
-        ))?;
-        transaction.execute(
-            "INSERT INTO kit VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-            &[
-                &VERSION,
-                &origin.warehouses,
-                &origin.shards,
-                &origin.scale.items,
-                &origin.scale.customers,
-                &origin.scale.undelivered,
-                &origin.seed.cast_signed(),
-                &origin.filled_at,
-            ],
-        )?;
-        for table in TABLES {
-            let (name, columns) = (table.name(), table.definition());
-            transaction.batch_execute(&format!("CREATE TABLE {name} ({columns})"))?;
-        }
+        transaction.batch_execute(&format!("CREATE SCHEMA {SCHEMA}"))?;
+        transaction.batch_execute(&origin.creation(table))?;
         transaction.batch_execute(FUNCTIONS)?;
         transaction.commit()
-    }
-
-    fn try_origin(&mut self) -> Result<Option<(i32, Origin)>, Error> {
-        let row = self.client.query_opt(
-            "SELECT version, warehouses, shards, items, customers, undelivered, seed, filled_at \
-             FROM kit",
-            &[],
-        )?;
-        row.map(|row| {
-            let origin = Origin {
-                warehouses: row.try_get(1)?,
-                shards: row.try_get(2)?,
-                scale: Scale {
-                    items: row.try_get(3)?,
-                    customers: row.try_get(4)?,
-                    undelivered: row.try_get(5)?,
-                },
-                seed: row.try_get::<_, i64>(6)?.cast_unsigned(),
-                filled_at: row.try_get(7)?,
-            };
-            Ok((row.try_get(0)?, origin))
-        })
-        .transpose()
     }
 
     fn try_fill(&mut self, piece: Piece, origin: &Origin) -> Result<(), Fault> {
@@ -215,46 +169,20 @@ fn copy(
 }
 
 impl Loader for PostgresLoader<'_> {
-    fn origin(&mut self) -> Result<Option<Origin>, TpccError> {
-        let place = self.place;
-        let foreign = |what: String| TpccError::Foreign {
-            place: format!("{place}, schema {SCHEMA}"),
-            what,
-        };
-        let seen = self
-            .client
-            .query_one(
-                "SELECT to_regnamespace($1::text) IS NOT NULL, \
-                 to_regclass($1::text || '.kit') IS NOT NULL",
-                &[&SCHEMA],
-            )
-            .map_err(|e| explain(place, &e))?;
-        let has = |at| -> bool { seen.get(at) };
-        match (has(0), has(1)) {
-            (false, _) => return Ok(None),
-            (true, false) => {
-                return Err(foreign("a schema without the mark of this kit".to_owned()));
-            }
-            (true, true) => {}
-        }
-        match self.try_origin() {
-            Ok(Some((VERSION, origin))) => Ok(Some(origin)),
-            Ok(Some((version, _))) => Err(foreign(format!(
-                "a load of version {version}, not {VERSION}"
-            ))),
-            Ok(None) => Err(foreign("a load that does not say what it is".to_owned())),
-            Err(error) => Err(explain(place, &error)),
-        }
+    fn place(&self) -> (String, &'static str) {
+        (format!("{}, schema {SCHEMA}", self.place), "schema")
+    }
+
+    fn marks(&mut self) -> Result<(bool, bool), TpccError> {
+        let sql = "SELECT to_regnamespace($1::text) IS NOT NULL, \
+                   to_regclass($1::text || '.kit') IS NOT NULL";
+        let seen = self.client.query_one(sql, &[&SCHEMA]);
+        let seen = seen.map_err(|e| explain(self.place, &e))?;
+        Ok((seen.get(0), seen.get(1)))
     }
 
     fn create(&mut self, origin: &Origin) -> Result<(), TpccError> {
         self.try_create(origin).map_err(|e| explain(self.place, &e))
-    }
-
-    fn has(&mut self, piece: Piece) -> Result<bool, TpccError> {
-        let sql = "SELECT count(*) > 0 FROM kit_filled WHERE piece = $1";
-        let row = self.client.query_one(sql, &[&piece.name()]);
-        Ok(row.map_err(|e| explain(self.place, &e))?.get(0))
     }
 
     fn fill(&mut self, piece: Piece, origin: &Origin) -> Result<(), TpccError> {

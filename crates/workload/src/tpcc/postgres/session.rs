@@ -8,7 +8,7 @@ use ::postgres::{Client, Error, Statement};
 use super::explain::explain;
 use crate::tpcc::counters::Counters;
 use crate::tpcc::error::TpccError;
-use crate::tpcc::input::{Customer, Delivery, NewOrder, OrderStatus, Payment, StockLevel};
+use crate::tpcc::input::{Customer, Input};
 use crate::tpcc::random::last_name;
 use crate::tpcc::store::{Answer, Session};
 
@@ -79,57 +79,65 @@ fn who(customer: Customer) -> (Option<i32>, Option<&'static str>) {
 }
 
 impl Session for PostgresSession<'_> {
-    fn new_order(&mut self, input: &NewOrder) -> Result<Answer, TpccError> {
-        self.items.clear();
-        self.supplies.clear();
-        self.quantities.clear();
-        for line in &input.lines {
-            self.items.push(line.item);
-            self.supplies.push(line.supply);
-            self.quantities.push(line.quantity);
+    fn run(&mut self, input: &Input) -> Result<Answer, TpccError> {
+        let (client, place) = (&mut self.client, self.place);
+        let mut send =
+            |statement, values: &[&(dyn ToSql + Sync)]| send(client, place, statement, values);
+        match input {
+            Input::NewOrder(i) => {
+                let (items, supplies, quantities) =
+                    (&mut self.items, &mut self.supplies, &mut self.quantities);
+                items.clear();
+                supplies.clear();
+                quantities.clear();
+                for line in &i.lines {
+                    items.push(line.item);
+                    supplies.push(line.supply);
+                    quantities.push(line.quantity);
+                }
+                send(
+                    &self.new_order,
+                    &[
+                        &i.warehouse,
+                        &i.district,
+                        &i.customer,
+                        &i.at,
+                        items,
+                        supplies,
+                        quantities,
+                    ],
+                )
+            }
+            Input::Payment(i) => {
+                let (number, name) = who(i.customer);
+                let (c_w, c_d) = (&i.customer_warehouse, &i.customer_district);
+                send(
+                    &self.payment,
+                    &[
+                        &i.warehouse,
+                        &i.district,
+                        c_w,
+                        c_d,
+                        &number,
+                        &name,
+                        &i.amount,
+                        &i.at,
+                    ],
+                )
+            }
+            Input::OrderStatus(i) => {
+                let (number, name) = who(i.customer);
+                send(
+                    &self.order_status,
+                    &[&i.warehouse, &i.district, &number, &name],
+                )
+            }
+            Input::Delivery(i) => send(&self.delivery, &[&i.warehouse, &i.carrier, &i.at]),
+            Input::StockLevel(i) => send(
+                &self.stock_level,
+                &[&i.warehouse, &i.district, &i.threshold],
+            ),
         }
-        let values: [&(dyn ToSql + Sync); 7] = [
-            &input.warehouse,
-            &input.district,
-            &input.customer,
-            &input.at,
-            &self.items,
-            &self.supplies,
-            &self.quantities,
-        ];
-        send(&mut self.client, self.place, &self.new_order, &values)
-    }
-
-    fn payment(&mut self, input: &Payment) -> Result<Answer, TpccError> {
-        let (number, name) = who(input.customer);
-        let values: [&(dyn ToSql + Sync); 8] = [
-            &input.warehouse,
-            &input.district,
-            &input.customer_warehouse,
-            &input.customer_district,
-            &number,
-            &name,
-            &input.amount,
-            &input.at,
-        ];
-        send(&mut self.client, self.place, &self.payment, &values)
-    }
-
-    fn order_status(&mut self, input: &OrderStatus) -> Result<Answer, TpccError> {
-        let (number, name) = who(input.customer);
-        let values: [&(dyn ToSql + Sync); 4] = [&input.warehouse, &input.district, &number, &name];
-        send(&mut self.client, self.place, &self.order_status, &values)
-    }
-
-    fn delivery(&mut self, input: &Delivery) -> Result<Answer, TpccError> {
-        let values: [&(dyn ToSql + Sync); 3] = [&input.warehouse, &input.carrier, &input.at];
-        send(&mut self.client, self.place, &self.delivery, &values)
-    }
-
-    fn stock_level(&mut self, input: &StockLevel) -> Result<Answer, TpccError> {
-        let values: [&(dyn ToSql + Sync); 3] =
-            [&input.warehouse, &input.district, &input.threshold];
-        send(&mut self.client, self.place, &self.stock_level, &values)
     }
 
     /// PostgreSQL counts for the database as a whole, and what a connection did up to a second later:

@@ -1,5 +1,6 @@
-//! SQLite's page cache in memory of ours: every page of every database file of this process, and
-//! what SQLite keeps for each, lies on pages of the size that was asked for.
+//! SQLite's page cache in memory of ours: every page of every database of this process, and what
+//! SQLite keeps for each, lies on pages of the size that was asked for, or in one mapping that is
+//! moved from base to large pages and back meanwhile.
 //!
 //! SQLite's own cache can be given a buffer, too, but then all connections share one lock that they
 //! take at every page. Here each connection has its own pages, taken from the buffer for good, and
@@ -16,24 +17,35 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::{addr_of_mut, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use hugeleaf::MemoryError;
 use hugeleaf_host::{Held, Host};
-use hugeleaf_units::Bytes;
+use hugeleaf_sys::{Advice, Memory, Space, name_own};
+use hugeleaf_units::{Bytes, PageSize, Range};
 use rusqlite::ffi;
 
 use crate::chase::{ChaseMemory, PageArm};
 use crate::tpcc::error::TpccError;
 
 /// A database's page; SQLite's usual one, and not a page size of the host.
-const DATABASE_PAGE: usize = 4096; // not a page size
+pub(crate) const DATABASE_PAGE: usize = 4096; // not a page size
+
+/// Whose pages lie in the cache. Those of other databases come from the heap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Of {
+    /// Databases in files: a page can be read again, so one that nobody uses may go.
+    Files,
+    /// Databases in memory: a page is all there is of its content.
+    Memory,
+}
 
 /// The memory that caches take their pages from.
+#[derive(Debug)]
 struct Pool {
     memory: ChaseMemory,
+    of: Of,
     start: usize,
-    length: Bytes,
     /// What SQLite wants in addition to a page, at most.
     extra: usize,
     /// Pages that nobody has.
@@ -43,6 +55,7 @@ struct Pool {
 }
 
 /// Pages that nobody has: those never used, and those returned.
+#[derive(Debug)]
 struct Free {
     next: usize,
     slots: usize,
@@ -53,12 +66,12 @@ static POOL: OnceLock<Pool> = OnceLock::new();
 
 /// The cache of this process, once it is installed.
 #[derive(Debug, Clone, Copy)]
-pub struct SqliteCache(());
+pub struct SqliteCache(&'static Pool);
 
 impl SqliteCache {
-    /// Takes memory on pages of `arm` for `cache` bytes of database pages and for what SQLite wants
-    /// in addition (a thirteenth), locks it where `locked` says so, and gives it to SQLite for the
-    /// rest of this process's life. Works once, and only before SQLite is first used.
+    /// Takes memory on pages of `arm` for `cache` bytes of pages of databases in files and for what
+    /// SQLite wants in addition (a thirteenth), locks it where `locked` says so, and gives it to
+    /// SQLite for the rest of this process's life. Works once, and only before SQLite is first used.
     ///
     /// # Errors
     /// [`TpccError::Memory`]; [`TpccError::Cache`] where SQLite is in use already.
@@ -68,44 +81,41 @@ impl SqliteCache {
         locked: bool,
         host: &Host,
     ) -> Result<SqliteCache, TpccError> {
-        let extra = extra()?;
         let pages = cache.get() / DATABASE_PAGE as u64;
-        let each = (DATABASE_PAGE + node_bytes(extra)) as u64;
+        let each = slot_bytes(extra()?);
         let memory = ChaseMemory::take(arm, Bytes(pages.saturating_mul(each)), host)?;
         if locked {
             lock(&memory)?;
         }
-        let slots = memory.range().len().get() / each;
-        let slots = usize::try_from(slots).map_err(|_| TpccError::Cache(ffi::SQLITE_TOOBIG))?;
-        let pool = Pool {
-            start: usize::try_from(memory.range().start())
-                .map_err(|_| TpccError::Cache(ffi::SQLITE_TOOBIG))?,
-            length: memory.range().len(),
-            memory,
-            extra,
-            free: Mutex::new(Free {
-                next: 0,
-                slots,
-                back: Vec::new(),
-            }),
-            outside: AtomicU64::new(0),
-        };
-        if POOL.set(pool).is_err() {
-            return Err(TpccError::Cache(ffi::SQLITE_MISUSE));
-        }
-        // Threads have connections of their own; nobody reads SQLite's statistics of its heap.
-        // SAFETY: this option takes nothing.
-        check(unsafe { ffi::sqlite3_config(ffi::SQLITE_CONFIG_MULTITHREAD) })?;
-        // SAFETY: this option takes an int.
-        check(unsafe { ffi::sqlite3_config(ffi::SQLITE_CONFIG_MEMSTATUS, 0 as c_int) })?;
-        // SAFETY: this option takes a pointer to methods, which SQLite copies.
-        check(unsafe {
-            ffi::sqlite3_config(
-                ffi::SQLITE_CONFIG_PCACHE2,
-                std::ptr::from_ref(&METHODS.0).cast_mut(),
-            )
-        })?;
-        Ok(SqliteCache(()))
+        give(memory, Of::Files)
+    }
+
+    /// The same with `size` bytes of one private anonymous mapping, rounded down to whole pages of
+    /// `align`, for databases in memory. All of it is filled in on base pages, also where the host
+    /// would give huge ones: an experiment begins with what an untuned server has. `progress` is
+    /// told how many bytes are there.
+    ///
+    /// # Errors
+    /// As [`SqliteCache::install`].
+    pub fn install_movable(
+        size: Bytes,
+        align: PageSize,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<SqliteCache, TpccError> {
+        let space = movable(Bytes(align.round_down(size.get())), align, progress)?;
+        give(space.into(), Of::Memory)
+    }
+
+    /// Where it lies.
+    pub const fn range(&self) -> Range {
+        self.0.memory.range()
+    }
+
+    /// The pages that it has room for, and those in use now.
+    pub fn slots(&self) -> (u64, u64) {
+        let free = self.0.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = free.next - free.back.len();
+        (free.slots as u64, used as u64)
     }
 
     /// All of it by the pages that it is on, read back now. `None` where this process cannot tell.
@@ -113,22 +123,78 @@ impl SqliteCache {
     /// # Errors
     /// Those of reading the page map.
     pub fn pages(&self) -> Result<Option<Vec<Held>>, MemoryError> {
-        match POOL.get() {
-            Some(pool) => pool.memory.pages(pool.length),
-            None => Ok(None),
-        }
+        self.0.memory.pages(self.length())
     }
 
     /// How large it is.
     pub fn length(&self) -> Bytes {
-        POOL.get().map_or(Bytes::ZERO, |pool| pool.length)
+        self.range().len()
     }
 
     /// Pages that did not fit and came from the heap instead.
     pub fn outside(&self) -> u64 {
-        POOL.get()
-            .map_or(0, |pool| pool.outside.load(Ordering::Relaxed))
+        self.0.outside.load(Ordering::Relaxed)
     }
+}
+
+/// Memory of this process, aligned for pages of `align` and filled in on base pages.
+fn movable(
+    size: Bytes,
+    align: PageSize,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Space, MemoryError> {
+    /// How much is filled in between two words on progress.
+    const STEP: Bytes = Bytes::from_mib(16);
+    let space = Memory::new().set_aside(size, align)?;
+    let range = space.range();
+    space.map_private(range)?;
+    // Optional: few kernels are built with it.
+    let _ = name_own(range, c"hugeleaf oltp page cache");
+    // Where the kernel has no transparent huge pages there is nothing to switch off.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
+    let step = PageSize::new(STEP).unwrap_or(align);
+    let filled = range.chunks(step).try_for_each(|part| {
+        space.advise(part, Advice::PopulateWrite)?;
+        progress(part.end() - range.start());
+        Ok(())
+    });
+    // Off, not "as before": the flag would also forbid the promotion this memory is here for.
+    let _ = rustix::thread::disable_transparent_huge_pages(false);
+    filled.map(|()| space)
+}
+
+/// Hands memory to SQLite.
+fn give(memory: ChaseMemory, of: Of) -> Result<SqliteCache, TpccError> {
+    let too_big = |_| TpccError::Cache(ffi::SQLITE_TOOBIG);
+    let (extra, range) = (extra()?, memory.range());
+    let slots = range.len().get() / slot_bytes(extra);
+    let pool = Pool {
+        start: usize::try_from(range.start()).map_err(too_big)?,
+        memory,
+        of,
+        extra,
+        free: Mutex::new(Free {
+            next: 0,
+            slots: usize::try_from(slots).map_err(too_big)?,
+            back: Vec::new(),
+        }),
+        outside: AtomicU64::new(0),
+    };
+    let taken = |_| TpccError::Cache(ffi::SQLITE_MISUSE);
+    POOL.set(pool).map_err(taken)?;
+    // Threads have connections of their own; nobody reads SQLite's statistics of its heap.
+    // SAFETY: this option takes nothing.
+    check(unsafe { ffi::sqlite3_config(ffi::SQLITE_CONFIG_MULTITHREAD) })?;
+    // SAFETY: this option takes an int.
+    check(unsafe { ffi::sqlite3_config(ffi::SQLITE_CONFIG_MEMSTATUS, 0 as c_int) })?;
+    // SAFETY: this option takes a pointer to methods, which SQLite copies.
+    check(unsafe {
+        ffi::sqlite3_config(
+            ffi::SQLITE_CONFIG_PCACHE2,
+            std::ptr::from_ref(&METHODS.0).cast_mut(),
+        )
+    })?;
+    Ok(SqliteCache(POOL.wait()))
 }
 
 /// Keeps it in memory, whatever else wants the pages.
@@ -180,6 +246,11 @@ struct Node {
 /// A node with what follows it, in whole cache lines.
 const fn node_bytes(extra: usize) -> usize {
     (size_of::<Node>() + extra).next_multiple_of(64)
+}
+
+/// A page with its node.
+const fn slot_bytes(extra: usize) -> u64 {
+    (DATABASE_PAGE + node_bytes(extra)) as u64
 }
 
 /// The pages of one database of one connection.
@@ -253,7 +324,7 @@ impl Cache {
             return node;
         }
         let fits = self.fits_pool();
-        match (fits, self.oldest.is_null(), create) {
+        match (fits && self.purgeable, self.oldest.is_null(), create) {
             // The memory is used up: make do with what is here, and take none from the heap but
             // where SQLite cannot go on without.
             (true, false, _) => self.reuse(),
@@ -272,7 +343,8 @@ impl Cache {
 
     fn fits_pool(&self) -> bool {
         POOL.get().is_some_and(|pool| {
-            self.purgeable && self.page == DATABASE_PAGE && self.extra <= pool.extra
+            let is_for_it = self.purgeable == (pool.of == Of::Files);
+            is_for_it && self.page == DATABASE_PAGE && self.extra <= pool.extra
         })
     }
 

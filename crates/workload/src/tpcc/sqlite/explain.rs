@@ -33,3 +33,10 @@ pub(super) fn explain(place: &str, error: rusqlite::Error) -> TpccError {
         _ => TpccError::Database { place, reason },
     }
 }
+
+/// Of a database without a place: the one in memory.
+impl From<rusqlite::Error> for TpccError {
+    fn from(error: rusqlite::Error) -> TpccError {
+        explain("sqlite", error)
+    }
+}

@@ -1,14 +1,10 @@
 //! Filling one database file.
 
-use rusqlite::{
-    Connection, OptionalExtension, ToSql, Transaction, TransactionBehavior, params,
-    types::ToSqlOutput,
-};
+use rusqlite::{Connection, Row, ToSql, Transaction, TransactionBehavior, types::ToSqlOutput};
 
-use super::explain::{explain, is_busy};
+use super::explain::explain;
 use crate::tpcc::error::TpccError;
 use crate::tpcc::population::{Field, Population};
-use crate::tpcc::rules::Scale;
 use crate::tpcc::store::{Loader, Origin, Piece};
 use crate::tpcc::tables::{MORE_INDEXES, TABLES, Table};
 
@@ -18,41 +14,9 @@ pub(super) struct SqliteLoader {
     place: String,
 }
 
-/// The version of what this kit keeps in a database. Another one is refused.
-const VERSION: i64 = 1;
-
 impl SqliteLoader {
     pub(super) fn new(connection: Connection, place: String) -> SqliteLoader {
         SqliteLoader { connection, place }
-    }
-
-    fn try_origin(&self) -> rusqlite::Result<Option<(i64, Origin)>> {
-        let columns = "version, warehouses, shards, items, customers, undelivered, seed, filled_at";
-        self.connection
-            .query_row(&format!("SELECT {columns} FROM kit"), [], |row| {
-                let origin = Origin {
-                    warehouses: row.get(1)?,
-                    shards: row.get(2)?,
-                    scale: Scale {
-                        items: row.get(3)?,
-                        customers: row.get(4)?,
-                        undelivered: row.get(5)?,
-                    },
-                    seed: row.get::<_, i64>(6)?.cast_unsigned(),
-                    filled_at: row.get(7)?,
-                };
-                Ok((row.get(0)?, origin))
-            })
-            .optional()
-    }
-
-    /// Whether there is a table of this name, and whether there is any at all.
-    fn tables(&self) -> rusqlite::Result<(bool, bool)> {
-        self.connection.query_row(
-            "SELECT count(*) FILTER (WHERE name = 'kit') > 0, count(*) > 0 FROM sqlite_schema",
-            [],
-            |row| Ok((row.get(0)?, row.get(1)?)),
-        )
     }
 
     /// Begins as a writer: of two that begin as readers one would have to give way.
@@ -63,27 +27,7 @@ impl SqliteLoader {
 
     fn try_create(&mut self, origin: &Origin) -> rusqlite::Result<()> {
         let transaction = self.begin()?;
-        transaction.execute_batch(
-            "CREATE TABLE kit (version INTEGER, warehouses INTEGER, shards INTEGER, items INTEGER,
-                 customers INTEGER, undelivered INTEGER, seed INTEGER, filled_at INTEGER);
-             CREATE TABLE kit_filled (piece TEXT PRIMARY KEY);",
-        )?;
-        transaction.execute(
-            "INSERT INTO kit VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            params![
-                VERSION,
-                origin.warehouses,
-                origin.shards,
-                origin.scale.items,
-                origin.scale.customers,
-                origin.scale.undelivered,
-                origin.seed.cast_signed(),
-                origin.filled_at,
-            ],
-        )?;
-        for table in TABLES {
-            transaction.execute(&definition(table), [])?;
-        }
+        transaction.execute_batch(&origin.creation(definition))?;
         transaction.commit()
     }
 
@@ -165,36 +109,21 @@ impl ToSql for Field<'_> {
 }
 
 impl Loader for SqliteLoader {
-    fn origin(&mut self) -> Result<Option<Origin>, TpccError> {
-        let fail = |e| explain(&self.place, e);
-        let foreign = |what: &str| TpccError::Foreign {
-            place: self.place.clone(),
-            what: what.to_owned(),
-        };
-        match self.tables().map_err(fail)? {
-            (false, false) => Ok(None),
-            (false, true) => Err(foreign("a database without the mark of this kit")),
-            (true, _) => match self.try_origin() {
-                Ok(Some((VERSION, origin))) => Ok(Some(origin)),
-                Ok(Some((version, _))) => Err(foreign(&format!(
-                    "a load of version {version}, not {VERSION}"
-                ))),
-                Ok(None) => Err(foreign("a load that does not say what it is")),
-                Err(error) if is_busy(&error) => Err(fail(error)),
-                Err(error) => Err(foreign(&error.to_string())),
-            },
-        }
+    fn place(&self) -> (String, &'static str) {
+        (self.place.clone(), "database")
+    }
+
+    fn marks(&mut self) -> Result<(bool, bool), TpccError> {
+        let sql = "SELECT count(*) > 0, (SELECT count(*) FROM pragma_table_info('kit') WHERE name IN \
+             ('version', 'warehouses', 'shards', 'items', 'customers', 'undelivered', 'seed', \
+             'filled_at')) = 8 FROM sqlite_schema";
+        let marks = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let marks = self.connection.query_row(sql, [], marks);
+        marks.map_err(|e| explain(&self.place, e))
     }
 
     fn create(&mut self, origin: &Origin) -> Result<(), TpccError> {
         self.try_create(origin).map_err(|e| explain(&self.place, e))
-    }
-
-    fn has(&mut self, piece: Piece) -> Result<bool, TpccError> {
-        let sql = "SELECT count(*) FROM kit_filled WHERE piece = ?";
-        self.connection
-            .query_row(sql, [piece.name()], |row| row.get(0))
-            .map_err(|e| explain(&self.place, e))
     }
 
     fn fill(&mut self, piece: Piece, origin: &Origin) -> Result<(), TpccError> {

@@ -8,7 +8,9 @@ use super::explain::{explain, is_busy};
 use super::status;
 use crate::tpcc::counters::Counters;
 use crate::tpcc::error::TpccError;
-use crate::tpcc::input::{Customer, Delivery, Line, NewOrder, OrderStatus, Payment, StockLevel};
+use crate::tpcc::input::{
+    Customer, Delivery, Input, Line, NewOrder, OrderStatus, Payment, StockLevel,
+};
 use crate::tpcc::random::{ORIGINAL, last_name};
 use crate::tpcc::rules::{DISTRICTS, Kind};
 use crate::tpcc::store::{Answer, Session};
@@ -89,43 +91,19 @@ impl<'c> SqliteSession<'c> {
 }
 
 impl Session for SqliteSession<'_> {
-    fn new_order(&mut self, input: &NewOrder) -> Result<Answer, TpccError> {
-        let begun = self.begin.execute([]);
-        let done = begun
-            .map_err(Fault::from)
-            .and_then(|_| self.new_order.run(input));
-        self.end(done)
-    }
-
-    fn payment(&mut self, input: &Payment) -> Result<Answer, TpccError> {
-        let begun = self.begin.execute([]);
-        let done = begun
-            .map_err(Fault::from)
-            .and_then(|_| self.payment.run(input, &mut self.customers));
-        self.end(done)
-    }
-
-    fn order_status(&mut self, input: &OrderStatus) -> Result<Answer, TpccError> {
-        let begun = self.begin_to_read.execute([]);
-        let done = begun
-            .map_err(Fault::from)
-            .and_then(|_| self.order_status.run(input, &mut self.customers));
-        self.end(done)
-    }
-
-    fn delivery(&mut self, input: &Delivery) -> Result<Answer, TpccError> {
-        let begun = self.begin.execute([]);
-        let done = begun
-            .map_err(Fault::from)
-            .and_then(|_| self.delivery.run(input));
-        self.end(done)
-    }
-
-    fn stock_level(&mut self, input: &StockLevel) -> Result<Answer, TpccError> {
-        let begun = self.begin_to_read.execute([]);
-        let done = begun
-            .map_err(Fault::from)
-            .and_then(|_| self.stock_level.run(input));
+    fn run(&mut self, input: &Input) -> Result<Answer, TpccError> {
+        let begin = match input {
+            Input::OrderStatus(_) | Input::StockLevel(_) => &mut self.begin_to_read,
+            Input::NewOrder(_) | Input::Payment(_) | Input::Delivery(_) => &mut self.begin,
+        };
+        let begun = begin.execute([]).map_err(Fault::from);
+        let done = begun.and_then(|_| match input {
+            Input::NewOrder(input) => self.new_order.run(input),
+            Input::Payment(input) => self.payment.run(input, &mut self.customers),
+            Input::OrderStatus(input) => self.order_status.run(input, &mut self.customers),
+            Input::Delivery(input) => self.delivery.run(input),
+            Input::StockLevel(input) => self.stock_level.run(input),
+        });
         self.end(done)
     }
 

@@ -1,0 +1,97 @@
+//! What to do where nothing was changed.
+
+use std::path::Path;
+
+use hugeleaf_sys::{Errno, PathError, effective_uid};
+use hugeleaf_verdict::findings::shell_word;
+
+use super::{HostError, Obstacle};
+
+impl HostError {
+    /// The next thing to do; `command` is `apply` or `undo`, and `plan` the file as it was typed.
+    pub fn next(&self, command: &str, plan: &str) -> String {
+        match self {
+            HostError::Refused(obstacles, _) => way_out(obstacles.first(), command, plan),
+            HostError::SameId(_) => format!("$EDITOR {plan}"),
+            HostError::Locked { pid: Some(pid), .. } => {
+                format!("wait until process {pid} has ended: ps {pid}")
+            }
+            HostError::Locked { pid: None, path } => {
+                format!("wait until it has ended: fuser {}", path.display())
+            }
+            HostError::State(error) => mend(error.errno, "/var/lib/hugeleaf"),
+            HostError::Journal(error) if error.is_denied() => "run as root".into(),
+            HostError::Journal(_) => "ls -la /var/lib/hugeleaf/journal".into(),
+            HostError::Others(error) => keep_others_out(error),
+            HostError::Newer { .. } => "use the newer hugeleaf for it".into(),
+            HostError::Overtaken(_) => {
+                format!("run it again, so that the plan is held against it: hugeleaf apply {plan}")
+            }
+            HostError::NoSuch(_) => "hugeleaf undo --list".into(),
+            HostError::BuiltUpon { by, .. } => {
+                format!("hugeleaf undo {by}    # first; or hugeleaf undo --all")
+            }
+        }
+    }
+}
+
+fn way_out(obstacle: Option<&Obstacle>, command: &str, plan: &str) -> String {
+    match obstacle {
+        Some(Obstacle::Foreign(path)) => {
+            let path = path.display();
+            format!("mv {path} {path}.before; hugeleaf {command} {plan}")
+        }
+        Some(Obstacle::Special(path)) => format!("ls -l {}", path.display()),
+        Some(Obstacle::Others(error)) => keep_others_out(error),
+        Some(Obstacle::NotEmpty(_) | Obstacle::NoMountPoint { .. }) => {
+            format!("name an empty folder of its own in {plan}, as in /mnt/huge")
+        }
+        Some(Obstacle::Denied(error)) => mend(error.errno, &error.subject),
+        Some(Obstacle::MayNotMount(_)) => {
+            "run as root on the host itself, outside containers".into()
+        }
+        Some(Obstacle::Broken { path, .. }) => {
+            format!("mend that line: $EDITOR {}", path.display())
+        }
+        Some(Obstacle::OtherMount { path, .. }) => {
+            format!("umount {}; or another path in {plan}", path.display())
+        }
+        Some(Obstacle::Missing(_) | Obstacle::NoChoice { .. }) => {
+            "make a plan for this host: hugeleaf plan --output FILE".into()
+        }
+        _ => format!("hugeleaf apply --dry-run {plan}"),
+    }
+}
+
+/// What helps where others could change what root is to write.
+fn keep_others_out(error: &PathError) -> String {
+    match error {
+        PathError::Others { path, uid: 0, .. } => {
+            format!("chmod go-w {}", shell_word(&path.to_string_lossy()))
+        }
+        PathError::Others { path, .. } | PathError::Link { path, .. } => {
+            let word = shell_word(&path.to_string_lossy());
+            format!("see who owns it, and make it root's: ls -ld {word}")
+        }
+        _ => "ls -la /var/lib/hugeleaf".to_owned(),
+    }
+}
+
+/// What helps against an errno at a path.
+fn mend(errno: Errno, path: &str) -> String {
+    let of_kernel = ["proc", "sys"]
+        .iter()
+        .any(|name| Path::new(path).starts_with(Path::new("/").join(name)));
+    match errno {
+        Errno::ACCESS | Errno::PERM if effective_uid() != 0 => "run as root".into(),
+        Errno::ROFS | Errno::ACCESS | Errno::PERM if of_kernel => {
+            "run it on the host itself: a container may not set this".into()
+        }
+        Errno::ROFS => {
+            format!("make it writable: mount -o remount,rw $(findmnt -nT {path} -o TARGET)")
+        }
+        Errno::NOSPC | Errno::DQUOT => format!("make room: df {path}"),
+        Errno::PERM => format!("see whether it is immutable: lsattr -d {path}"),
+        _ => format!("ls -ld {path}"),
+    }
+}

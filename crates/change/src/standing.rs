@@ -1,0 +1,124 @@
+//! What was applied and is not undone: the plans, as the journal keeps them, and how the host stands by them now.
+
+use std::path::Path;
+
+use hugeleaf_host::{Fact, Root};
+use hugeleaf_verdict::plan::{InForce, Plan, Step, parse, steps};
+use hugeleaf_verdict::verify::{self, Did, Stands};
+
+use crate::host::{Applied, AppliedStep, JOURNAL, Looked, Obstacle, Place, State, applied, look};
+
+/// The plan of an apply, or why its copy next to the journal cannot be read.
+fn plan_of(one: &Applied) -> Result<Plan, String> {
+    if one.is_newer {
+        return Err("a newer program applied it".to_owned());
+    }
+    match &one.plan {
+        Fact::Known(text) => parse(text).map_err(|error| error.to_string()),
+        Fact::Absent => Err("it is not there".to_owned()),
+        Fact::Unreadable(error) => Err(error.to_string()),
+    }
+}
+
+/// All that is in force, the newest first. A journal that cannot be read counts as one apply of
+/// which nothing is known.
+pub fn in_force(root: &Root) -> Vec<InForce> {
+    match applied(root) {
+        Fact::Known(all) => {
+            let in_force = all.iter().filter(|one| !one.undone);
+            in_force
+                .map(|one| InForce {
+                    id: one.head.id,
+                    plan: plan_of(one),
+                })
+                .collect()
+        }
+        Fact::Absent => Vec::new(),
+        Fact::Unreadable(error) => vec![InForce {
+            id: 0,
+            plan: Err(error.to_string()),
+        }],
+    }
+}
+
+/// All that is in force, the newest first, each step held against the host as it is now.
+pub fn standing(root: &Root) -> Fact<Vec<verify::Applied>> {
+    applied(root).map(|all| {
+        let in_force = all.iter().filter(|one| !one.undone);
+        in_force.map(|one| held_against(root, one)).collect()
+    })
+}
+
+fn held_against(root: &Root, one: &Applied) -> verify::Applied {
+    let plan = plan_of(one);
+    let planned = plan.as_ref().map(steps).unwrap_or_default();
+    let places = one
+        .steps
+        .iter()
+        .filter(|step| is_in_force(step.listed.state))
+        .filter_map(|step| {
+            let planned = planned
+                .iter()
+                .find(|planned| planned.id == step.listed.id)?;
+            Some(place_of(root, planned, step))
+        });
+    verify::Applied {
+        id: one.head.id,
+        time: one.head.time.clone(),
+        plan_copy: Path::new("/")
+            .join(JOURNAL)
+            .join(format!("{:04}.toml", one.head.id)),
+        places: places.collect(),
+        plan,
+        is_complete: one.complete == Some(true),
+        damage: one.damage.clone(),
+    }
+}
+
+/// Whether a step was made, or was so already.
+const fn is_in_force(state: State) -> bool {
+    matches!(
+        state,
+        State::Already | State::Done | State::Short | State::InUse | State::Differs
+    )
+}
+
+fn place_of(root: &Root, planned: &Step, step: &AppliedStep) -> verify::Place {
+    let (looked, obstacles) = look(root, std::slice::from_ref(planned));
+    let (now, stands) = match (looked.first(), obstacles.first()) {
+        (Some(looked), _) => (words(&looked.before), stands(looked)),
+        (None, Some(Obstacle::Missing(_))) => (None, Stands::Gone),
+        (None, Some(Obstacle::Denied(error))) => (None, Stands::Unread(error.to_string())),
+        (None, Some(other)) => (Some(other.to_string()), Stands::Changed),
+        (None, None) => (None, Stands::Gone),
+    };
+    verify::Place {
+        id: step.listed.id.clone(),
+        what: Did::of_step(&step.listed.what),
+        path: step.listed.path.clone(),
+        before: step.begun.as_ref().and_then(|begun| words(&begun.before)),
+        wanted: step.begun.as_ref().and_then(|begun| words(&begun.wanted)),
+        now,
+        stands,
+    }
+}
+
+fn stands(looked: &Looked) -> Stands {
+    match (looked.state, &looked.before) {
+        (State::Already, _) => Stands::AsApplied,
+        (State::NotApplicable, _) => Stands::NotApplicable,
+        (_, Place::Absent | Place::NoMount) => Stands::Gone,
+        _ => Stands::Changed,
+    }
+}
+
+/// A place in a word; of files, which have many, nothing.
+fn words(place: &Place) -> Option<String> {
+    match place {
+        Place::Value { value } => Some(value.clone()),
+        Place::Pool { pages, .. } => Some(pages.to_string()),
+        Place::Mount { options } => Some(options.clone()),
+        Place::OtherMount { kind } => Some(kind.clone()),
+        _ => None,
+    }
+}

@@ -1,0 +1,123 @@
+//! The variables that a program is started with. It must not read the host.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use hugeleaf_host::RunSettings;
+use hugeleaf_verdict::run::{Refusal, SANITIZER_OPTION, Settled};
+
+use super::library::NAME;
+
+const PRELOAD: &str = "LD_PRELOAD";
+const SANITIZER: &str = "ASAN_OPTIONS";
+
+/// The variables to set for a program into which `library` is loaded; `None` where its loader is not to hear of it.
+///
+/// # Errors
+/// Where the library's path cannot be written into the variable.
+pub fn variables(
+    settled: &Settled,
+    library: Option<PathBuf>,
+) -> Result<Vec<(&'static str, OsString)>, Refusal> {
+    let before = |name| std::env::var_os(name).unwrap_or_default();
+    let mut all = Vec::new();
+    if let Some(library) = library {
+        check_path(&library)?;
+        all.push((PRELOAD, preload(&library, &before(PRELOAD))));
+    }
+    all.push((RunSettings::VARIABLE, settled.settings.to_string().into()));
+    // For its children too: a program built with the address sanitizer ends at once where
+    // another library is loaded before the sanitizer's.
+    all.push((SANITIZER, sanitizer(&before(SANITIZER))));
+    Ok(all)
+}
+
+/// ld.so(8): the list is separated by blanks and colons, and nothing can be quoted.
+fn check_path(library: &Path) -> Result<(), Refusal> {
+    let bytes = library.as_os_str().as_bytes();
+    let separates = |b: &u8| *b == b':' || b.is_ascii_whitespace();
+    if !bytes.iter().any(separates) {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        format!(
+            "run: {}: LD_PRELOAD cannot name a path with a blank or a colon",
+            library.display()
+        ),
+        "set XDG_CACHE_HOME to a folder without them, or HUGELEAF_RUN_LIBRARY to a copy",
+    ))
+}
+
+/// Our library first, then what was there. Where `run` was started under `run`, the inner one
+/// holds: the library of the outer one is taken out.
+fn preload(library: &Path, before: &OsStr) -> OsString {
+    let mut list = library.as_os_str().as_bytes().to_vec();
+    let others = before
+        .as_bytes()
+        .split(|b| *b == b':' || b.is_ascii_whitespace())
+        .filter(|path| !path.is_empty() && !is_ours(path));
+    for other in others {
+        list.push(b':');
+        list.extend(other);
+    }
+    OsString::from_vec(list)
+}
+
+fn is_ours(path: &[u8]) -> bool {
+    let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
+    name.starts_with(NAME.as_bytes()) && name.ends_with(b".so")
+}
+
+/// The sanitizer's options with the one that lets it live together with another library; whoever set
+/// that one knows better.
+fn sanitizer(before: &OsStr) -> OsString {
+    let key = SANITIZER_OPTION.split('=').next().unwrap_or_default();
+    let bytes = before.as_bytes();
+    let is_set = bytes
+        .split(|b| matches!(b, b':' | b',' | b' '))
+        .any(|option| option.starts_with(key.as_bytes()));
+    let mut options = before.to_owned();
+    if !is_set {
+        if !options.is_empty() {
+            options.push(":");
+        }
+        options.push(SANITIZER_OPTION);
+    }
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_preloaded_stays_and_an_outer_run_goes() {
+        let ours = Path::new("/var/cache/hugeleaf/libhugeleaf_run-1.so");
+        let list = |before: &str| preload(ours, OsStr::new(before)).into_string().unwrap();
+        assert_eq!(list(""), ours.display().to_string());
+        assert_eq!(
+            list("/lib/a.so /lib/b.so:libhugeleaf_run.so:/x/libhugeleaf_run-2.so"),
+            format!("{}:/lib/a.so:/lib/b.so", ours.display())
+        );
+    }
+
+    #[test]
+    fn sanitizer_options_are_added_to() {
+        let options = |before: &str| sanitizer(OsStr::new(before)).into_string().unwrap();
+        assert_eq!(options(""), "verify_asan_link_order=0");
+        assert_eq!(options("log_path=x"), "log_path=x:verify_asan_link_order=0");
+        assert_eq!(
+            options("a=1:verify_asan_link_order=1"),
+            "a=1:verify_asan_link_order=1"
+        );
+    }
+
+    #[test]
+    fn paths_that_ld_preload_cannot_name() {
+        assert!(check_path(Path::new("/a/b.so")).is_ok());
+        for path in ["/a b/c.so", "/a:b/c.so", "/a\tb/c.so"] {
+            assert!(check_path(Path::new(path)).is_err(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Where the library that is loaded into programs lies. It travels inside this program and is
+//! written to a file that only its owner can change: whoever could change it would run code in
+//! every program that is started.
+
+use std::fs::{self, DirBuilder, Metadata, Permissions};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use hugeleaf_sys::{Existing, effective_uid, is_mounted_noexec, write_whole};
+use hugeleaf_verdict::run::Refusal;
+
+/// How the names of its files begin.
+pub(super) const NAME: &str = "libhugeleaf_run";
+/// Names a file to take instead.
+const VARIABLE: &str = "HUGELEAF_RUN_LIBRARY";
+/// Where root's copy lies; others may use it.
+const SYSTEM: &str = "/var/cache/hugeleaf";
+const FOLDER: &str = "hugeleaf";
+
+/// Write permission of the group and of others.
+const FOREIGN_WRITE: u32 = 0o022;
+
+/// The path of the library, written if need be; empty bytes are of no library, where none was built for this
+/// architecture.
+///
+/// # Errors
+/// Where there is no place that only this user, or root, can change.
+pub fn place(library: &[u8]) -> Result<PathBuf, Refusal> {
+    let path = match existing(library)? {
+        Some(path) => path,
+        None => write_to(&own_folder()?, library)?,
+    };
+    if is_mounted_noexec(&path).unwrap_or(false) {
+        return Err(Refusal::new(
+            format!(
+                "run: {}: its file system is mounted noexec, so no program can load it",
+                path.display()
+            ),
+            elsewhere(),
+        ));
+    }
+    Ok(path)
+}
+
+/// The same without writing anything.
+///
+/// # Errors
+/// Where [`place`] would see no folder at all.
+pub fn where_it_would_be(library: &[u8]) -> Result<PathBuf, Refusal> {
+    match existing(library)? {
+        Some(path) => Ok(path),
+        None => Ok(own_folder()?.join(file_name(library))),
+    }
+}
+
+/// A file that is there already: the one that is named, the one installed next to this program,
+/// or root's copy.
+fn existing(library: &[u8]) -> Result<Option<PathBuf>, Refusal> {
+    if let Some(named) = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()) {
+        return check_named(PathBuf::from(named)).map(Some);
+    }
+    if library.is_empty() {
+        return Err(Refusal::new(
+            "run: this hugeleaf was built without the library that it loads",
+            "build it for Linux on glibc, or set HUGELEAF_RUN_LIBRARY to the library",
+        ));
+    }
+    let installed = std::env::current_exe().ok().and_then(|exe| {
+        let prefix = exe.parent()?.parent()?;
+        Some(prefix.join("lib").join(FOLDER).join(format!("{NAME}.so")))
+    });
+    let system = Path::new(SYSTEM).join(file_name(library));
+    let mut known = installed.into_iter().chain([system]);
+    Ok(known.find(|path| is_sound(path, library)))
+}
+
+fn check_named(path: PathBuf) -> Result<PathBuf, Refusal> {
+    let wrong = |reason: String| {
+        Refusal::new(
+            format!("run: {VARIABLE}={}: {reason}", path.display()),
+            format!("name the library with its whole path, or unset {VARIABLE}"),
+        )
+    };
+    if !path.is_absolute() {
+        return Err(wrong("is not a whole path".to_owned()));
+    }
+    match fs::metadata(&path) {
+        Err(error) => Err(wrong(error.to_string())),
+        Ok(facts) if !facts.is_file() => Err(wrong("is not a file".to_owned())),
+        Ok(_) => Ok(path),
+    }
+}
+
+/// Whether a file holds the library and only root or this user can change it.
+fn is_sound(path: &Path, library: &[u8]) -> bool {
+    let trusted = |path: &Path| fs::metadata(path).is_ok_and(|facts| is_ours(&facts));
+    trusted(path) && path.parent().is_some_and(trusted) && holds(path, library)
+}
+
+fn holds(path: &Path, library: &[u8]) -> bool {
+    fs::read(path).is_ok_and(|bytes| bytes == library)
+}
+
+fn is_ours(facts: &Metadata) -> bool {
+    let owner = facts.uid();
+    (owner == 0 || owner == effective_uid()) && facts.mode() & FOREIGN_WRITE == 0
+}
+
+/// Named by what it holds: several versions can be in use at a time, and a file never changes
+/// under a running program. (FNV-1a; files are compared whole, so this is a name and no proof.)
+fn file_name(library: &[u8]) -> String {
+    let hash = library
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+    format!("{NAME}-{hash:016x}.so")
+}
+
+/// This user's folder for it.
+fn own_folder() -> Result<PathBuf, Refusal> {
+    if effective_uid() == 0 {
+        return Ok(PathBuf::from(SYSTEM));
+    }
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    // The base directory specification: a value that is no whole path is to be ignored.
+    let variable = |name| variable(name).filter(|path| path.is_absolute());
+    let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+    cache.map(|path| path.join(FOLDER)).ok_or_else(|| {
+        Refusal::new(
+            "run: no folder for the library: neither XDG_CACHE_HOME nor HOME is set",
+            elsewhere(),
+        )
+    })
+}
+
+fn elsewhere() -> String {
+    format!(
+        "set {VARIABLE} to a copy that only you can change, or XDG_CACHE_HOME to another folder"
+    )
+}
+
+/// Writes the library into a folder, made if need be; gives its path.
+fn write_to(folder: &Path, library: &[u8]) -> Result<PathBuf, Refusal> {
+    let fail = |path: &Path, error: &std::io::Error| {
+        Refusal::new(format!("run: {}: {error}", path.display()), elsewhere())
+    };
+    make(folder).map_err(|error| fail(folder, &error))?;
+    let folder = fs::canonicalize(folder).map_err(|error| fail(folder, &error))?;
+    check_folder(&folder)?;
+    let path = folder.join(file_name(library));
+    match fs::symlink_metadata(&path) {
+        Ok(facts) if !facts.is_file() || !is_ours(&facts) => return Err(foreign(&path, &facts)),
+        Ok(_) if holds(&path, library) => return Ok(path),
+        _ => {}
+    }
+    // Whole or not at all: another launcher may be at it at the same time. The mask does not count here either.
+    write_whole(&path, library, Existing::Replaced)
+        .map_err(|error| fail(&path, &std::io::Error::other(error.reason())))?;
+    fs::set_permissions(&path, Permissions::from_mode(0o644)).map_err(|e| fail(&path, &e))?;
+    Ok(path)
+}
+
+fn make(folder: &Path) -> std::io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let mode = if effective_uid() == 0 { 0o755 } else { 0o700 };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(folder)?;
+    // The mask may have taken away what others need to read root's copy.
+    fs::set_permissions(folder, Permissions::from_mode(mode))
+}
+
+/// A folder that others can change, or replace, is no place for it.
+fn check_folder(folder: &Path) -> Result<(), Refusal> {
+    const WORLD_WRITE: u32 = 0o002;
+    for (depth, path) in folder.ancestors().enumerate() {
+        let facts = fs::metadata(path).map_err(|error| {
+            Refusal::new(format!("run: {}: {error}", path.display()), elsewhere())
+        })?;
+        let owner = facts.uid();
+        let mask = if depth == 0 {
+            FOREIGN_WRITE
+        } else {
+            WORLD_WRITE
+        };
+        let owned = owner == 0 || owner == effective_uid();
+        if !owned || facts.mode() & mask != 0 {
+            return Err(foreign(path, &facts));
+        }
+    }
+    Ok(())
+}
+
+fn foreign(path: &Path, facts: &Metadata) -> Refusal {
+    Refusal::new(
+        format!(
+            "run: {}: others could change what is loaded from there (owner {}, mode {:o})",
+            path.display(),
+            facts.uid(),
+            facts.mode() & 0o7777
+        ),
+        elsewhere(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder that has no world-writable one above it: temporary ones of the system do.
+    fn folder() -> Option<tempfile::TempDir> {
+        let above = std::env::current_exe().ok()?.parent()?.to_owned();
+        let dir = tempfile::tempdir_in(above).ok()?;
+        match check_folder(&fs::canonicalize(dir.path()).ok()?) {
+            Ok(()) => Some(dir),
+            Err(failure) => {
+                println!("not run: library: no folder that others cannot change: {failure:?}");
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn written_once_and_whole() {
+        let Some(dir) = folder() else { return };
+        let folder = dir.path().join("a/hugeleaf");
+        let path = write_to(&folder, b"library").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"library");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o644);
+        let inode = fs::metadata(&path).unwrap().ino();
+        assert_eq!(write_to(&folder, b"library").unwrap(), path);
+        assert_eq!(fs::metadata(&path).unwrap().ino(), inode, "written again");
+        // Another version goes next to it; a damaged file is replaced, not changed.
+        assert_ne!(write_to(&folder, b"newer").unwrap(), path);
+        fs::write(&path, b"damaged").unwrap();
+        assert_eq!(write_to(&folder, b"library").unwrap(), path);
+        assert_eq!(fs::read(&path).unwrap(), b"library");
+        assert_ne!(fs::metadata(&path).unwrap().ino(), inode);
+        let names = fs::read_dir(&folder).unwrap().count();
+        assert_eq!(names, 2, "parts are left behind");
+    }
+
+    #[test]
+    fn what_others_could_change_is_refused() {
+        let Some(dir) = folder() else { return };
+        let folder = dir.path().join("hugeleaf");
+        let path = write_to(&folder, b"library").unwrap();
+        let refused = |what: &Path| {
+            let failure = write_to(&folder, b"library").unwrap_err();
+            let text = format!("{failure:?}");
+            assert!(text.contains(&what.display().to_string()), "{text}");
+        };
+        for (what, mode) in [
+            (&path, 0o666),
+            (&path, 0o664),
+            (&folder, 0o775),
+            (&folder, 0o777),
+        ] {
+            let before = fs::metadata(what).unwrap().mode();
+            fs::set_permissions(what, Permissions::from_mode(mode)).unwrap();
+            refused(&fs::canonicalize(what).unwrap());
+            fs::set_permissions(what, Permissions::from_mode(before)).unwrap();
+        }
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
+        refused(&fs::canonicalize(dir.path()).unwrap());
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", &path).unwrap();
+        refused(
+            &fs::canonicalize(&folder)
+                .unwrap()
+                .join(path.file_name().unwrap()),
+        );
+    }
+
+    #[test]
+    fn temporary_folders_of_everybody_are_refused() {
+        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        let failure = write_to(&dir.path().join("x"), b"library").unwrap_err();
+        assert!(
+            format!("{failure:?}").contains("others could change"),
+            "{failure:?}"
+        );
+    }
+}

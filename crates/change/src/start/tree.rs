@@ -1,0 +1,275 @@
+//! A program and all that it started, each as it was when it held most.
+//!
+//! Who belongs to it is told by the settings in its environment: the socket that they name is
+//! this launcher's alone. So daemons that left their parents are found too, and programs that were
+//! started with a clean environment are not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use hugeleaf_host::process::{identity, read_run_settings, stat};
+use hugeleaf_host::{
+    Fact, Host, Looking, Process, Root, RunSettings, read_memory_facts, read_process,
+};
+use hugeleaf_sys::{Pid, RealKernel};
+use hugeleaf_units::Bytes;
+use hugeleaf_verdict::roles::{RoleState, Roles, judge_roles, sum_of};
+use hugeleaf_verdict::why::account;
+
+use super::{Found, Seen};
+
+/// How many processes a report lists.
+const LISTED: usize = 200;
+
+/// A living process.
+struct Member {
+    /// Start time and image: another image is another program.
+    identity: (u64, [u64; 4]),
+    resident: Bytes,
+    /// The most that was ever resident, as the kernel has it.
+    peak: Bytes,
+    best: Option<(Seen, Roles)>,
+}
+
+pub struct Tree {
+    root: Root,
+    kernel: RealKernel,
+    host: Host,
+    settings: RunSettings,
+    socket: String,
+    started: Instant,
+    /// Ids that were there at the last look, members or not.
+    known: BTreeSet<Pid>,
+    members: BTreeMap<Pid, Member>,
+    ended: Vec<Seen>,
+    left_out: usize,
+    peak: Bytes,
+    roles: Vec<RoleState>,
+}
+
+impl Tree {
+    /// Of the program with this id. `before` are the processes that were there before it.
+    pub fn new(
+        program: Pid,
+        before: BTreeSet<Pid>,
+        settings: RunSettings,
+        socket: String,
+        host: Host,
+    ) -> Tree {
+        let mut tree = Tree {
+            root: Root::live(),
+            kernel: RealKernel::new(),
+            host,
+            settings,
+            socket,
+            started: Instant::now(),
+            known: before,
+            members: BTreeMap::new(),
+            ended: Vec::new(),
+            left_out: 0,
+            peak: Bytes::ZERO,
+            roles: Vec::new(),
+        };
+        tree.admit(program);
+        tree
+    }
+
+    /// Looks at who is there, and closely at those that hold more than ever.
+    pub fn survey(&mut self) {
+        self.find_new();
+        for pid in self.members.keys().copied().collect::<Vec<_>>() {
+            self.update(pid, false);
+        }
+        self.sum_up();
+    }
+
+    /// A process is about to end, and waits.
+    pub fn ends(&mut self, pid: Pid) {
+        if !self.members.contains_key(&pid) && self.belongs(pid) {
+            self.admit(pid);
+        }
+        self.update(pid, true);
+        self.sum_up();
+    }
+
+    /// What came out.
+    pub fn found(mut self) -> Found {
+        for pid in self.members.keys().copied().collect::<Vec<_>>() {
+            self.drop_member(pid);
+        }
+        self.keep_largest();
+        Found {
+            processes: self.ended,
+            left_out: self.left_out,
+            peak: self.peak,
+            roles: self.roles,
+        }
+    }
+
+    fn find_new(&mut self) {
+        let all = ids(&self.root);
+        for pid in all.difference(&self.known.clone()) {
+            if !self.members.contains_key(pid) && self.belongs(*pid) {
+                self.admit(*pid);
+            }
+        }
+        self.known = all;
+    }
+
+    fn belongs(&self, pid: Pid) -> bool {
+        match read_run_settings(&self.root, pid) {
+            Fact::Known(settings) => settings.report.as_deref() == Some(self.socket.as_str()),
+            Fact::Absent => false,
+            // It wrote over its environment: then its parent tells.
+            Fact::Unreadable(_) => self
+                .root
+                .parse(format!("proc/{pid}/stat"), stat::parse_stat)
+                .known()
+                .is_some_and(|stat| self.members.contains_key(&Pid(stat.parent))),
+        }
+    }
+
+    fn admit(&mut self, pid: Pid) {
+        if let Ok(identity) = identity(&self.root, pid) {
+            let member = Member {
+                identity,
+                resident: Bytes::ZERO,
+                peak: Bytes::ZERO,
+                best: None,
+            };
+            self.members.insert(pid, member);
+        }
+    }
+
+    /// The look that costs little: has it grown beyond what was seen?
+    fn update(&mut self, pid: Pid, at_exit: bool) {
+        let Some(member) = self.members.get_mut(&pid) else {
+            return;
+        };
+        let Some((resident, peak)) = resident(&self.root, pid) else {
+            self.drop_member(pid);
+            return;
+        };
+        // Another program in the same process begins anew: the peak that was seen before stays.
+        member.resident = resident;
+        member.peak = member.peak.max(peak);
+        let is_more = |(seen, _): &(Seen, Roles)| match at_exit {
+            // The later of two looks at as much is the better one: growth may have been made good.
+            true => resident >= less_a_little(seen.resident),
+            false => less_a_little(resident) > seen.resident,
+        };
+        if member.best.as_ref().is_none_or(is_more) {
+            self.look(pid, at_exit);
+        }
+    }
+
+    /// The close look.
+    fn look(&mut self, pid: Pid, at_exit: bool) {
+        // Pools and knobs as they are now: reasons speak of them.
+        if let Ok(host) = read_memory_facts(&self.root, &self.kernel) {
+            self.host = host;
+        }
+        let read = read_process(&self.root, &self.kernel, &self.host, pid, Looking::Pages);
+        let Ok(process) = read else {
+            return; // Gone: what was seen before stays.
+        };
+        let identity = (process.start_ticks, process.image);
+        if self
+            .members
+            .get(&pid)
+            .is_some_and(|m| m.identity != identity)
+        {
+            // It became another program.
+            self.drop_member(pid);
+        }
+        let roles = self.judge(&process);
+        let seen = Seen {
+            pid,
+            name: process.name,
+            seconds: self.started.elapsed().as_secs_f64(),
+            resident: process.resident,
+            peak: process.resident,
+            at_exit,
+            roles: Vec::new(),
+        };
+        let known = self.members.get(&pid).map(|m| m.peak);
+        let member = Member {
+            identity,
+            resident: process.resident,
+            peak: known.unwrap_or_default().max(process.resident),
+            best: Some((seen, roles)),
+        };
+        self.members.insert(pid, member);
+    }
+
+    fn judge(&self, process: &Process) -> Roles {
+        let accounts = account(&self.host, process, &process.pid.to_string());
+        let mut roles = judge_roles(&self.host, process, &self.settings, &accounts);
+        for state in &mut roles.states {
+            // Whoever reads the report cannot do anything to the process any more.
+            let of_the_living =
+                |c: &String| c.contains("hugeleaf promote") || c.contains("--orders");
+            state.command = state.command.take().filter(|c| !of_the_living(c));
+        }
+        roles
+    }
+
+    /// A process that is gone: what was seen of it is kept.
+    fn drop_member(&mut self, pid: Pid) {
+        let member = self.members.remove(&pid);
+        let best = member.and_then(|member| Some((member.peak, member.best?)));
+        if let Some((peak, (mut seen, roles))) = best {
+            seen.peak = seen.peak.max(peak);
+            self.peak = self.peak.max(peak);
+            seen.roles = roles.states;
+            self.ended.push(seen);
+        }
+        if self.ended.len() > 4 * LISTED {
+            self.keep_largest();
+        }
+    }
+
+    fn keep_largest(&mut self) {
+        self.ended
+            .sort_by_key(|seen| (std::cmp::Reverse(seen.peak), seen.pid));
+        self.left_out += self.ended.len().saturating_sub(LISTED);
+        self.ended.truncate(LISTED);
+    }
+
+    /// Sums up all that live, where they hold more together than ever.
+    fn sum_up(&mut self) {
+        let total: Bytes = self.members.values().map(|m| m.resident).sum();
+        if total >= less_a_little(self.peak) && !total.is_zero() {
+            self.peak = self.peak.max(total);
+            let best = self.members.values().filter_map(|m| m.best.as_ref());
+            let roles: Vec<&Roles> = best.map(|(_, roles)| roles).collect();
+            self.roles = sum_of(&roles);
+        }
+    }
+}
+
+/// The ids of all processes.
+pub fn ids(root: &Root) -> BTreeSet<Pid> {
+    let names = root.list("proc");
+    let names = names.known().into_iter().flatten();
+    names
+        .filter_map(|name| name.parse().ok().map(Pid))
+        .collect()
+}
+
+/// Resident now and at most, hugetlb pages included (of which the kernel keeps no maximum); `None`
+/// of a process that is gone or a zombie.
+fn resident(root: &Root, pid: Pid) -> Option<(Bytes, Bytes)> {
+    let status = root.parse(format!("proc/{pid}/status"), stat::parse_status);
+    let status = status.known()?;
+    let (now, pools) = (status.resident?, status.hugetlb.unwrap_or_default());
+    Some((
+        now + pools,
+        status.peak.unwrap_or_default().max(now) + pools,
+    ))
+}
+
+/// Two percent less: growth below that is not worth a close look.
+fn less_a_little(bytes: Bytes) -> Bytes {
+    bytes - Bytes(bytes.get() / 50)
+}

@@ -1,0 +1,185 @@
+//! Looks at a program for `run --report FILE`.
+//!
+//! A thread of the launcher looks at the program and all that it starts: first after 10 ms, then
+//! less and less often, at last once a second. A process is looked at closely only where it holds
+//! more than ever before. The library in it says when it ends, and waits for a last look.
+
+use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use hugeleaf_host::process::parse_run_settings;
+use hugeleaf_host::{Host, Root};
+use hugeleaf_sys::Pid;
+use hugeleaf_verdict::run::Refusal;
+use tempfile::{Builder, TempDir};
+
+use super::Found;
+use super::tree::{Tree, ids};
+
+/// The first look, and the longest pause between two.
+const FIRST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// Ready to watch a program that is not started yet.
+#[derive(Debug)]
+pub struct Watcher {
+    folder: TempDir,
+    socket: PathBuf,
+    listener: UnixListener,
+    host: Host,
+    before: BTreeSet<Pid>,
+}
+
+/// Watching.
+#[derive(Debug)]
+pub struct Watch {
+    thread: JoinHandle<Found>,
+    events: Sender<Event>,
+    started: Instant,
+    _folder: TempDir,
+}
+
+/// What the watching thread is told.
+#[derive(Debug)]
+enum Event {
+    /// A process ends, and waits until this is answered.
+    Ends(Pid, UnixStream),
+    /// The program has ended.
+    Over,
+}
+
+fn no_socket(path: &Path, error: &std::io::Error) -> Refusal {
+    Refusal::new(
+        format!("run: --report: {}: {error}", path.display()),
+        "set TMPDIR to a folder that this user may write to and whose name is short",
+    )
+}
+
+/// A new folder below the one for temporary files, which only this user can enter; gone with its content when
+/// dropped. Its name separates no settings.
+fn private_folder() -> Result<TempDir, Refusal> {
+    let above = std::env::temp_dir();
+    let below = |path: &Path| path.to_str().is_some_and(|p| !p.contains(';'));
+    let above = Some(above).filter(|above| below(above));
+    let above = above.unwrap_or_else(|| PathBuf::from("/tmp"));
+    let mut folder = Builder::new();
+    folder
+        .prefix("hugeleaf-run-")
+        .permissions(Permissions::from_mode(0o700));
+    folder
+        .tempdir_in(&above)
+        .map_err(|error| no_socket(&above, &error))
+}
+
+impl Watcher {
+    /// Makes what must be there before the program starts.
+    ///
+    /// # Errors
+    /// Where there is no place for the socket.
+    pub fn new(root: &Root, host: Host) -> Result<Watcher, Refusal> {
+        let folder = private_folder()?;
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).map_err(|error| no_socket(&socket, &error))?;
+        Ok(Watcher {
+            folder,
+            socket,
+            listener,
+            host,
+            before: ids(root),
+        })
+    }
+
+    /// Where the library says that a program ends.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Begins to watch the program, which was started with these settings.
+    pub fn begin(self, pid: Pid, settings: &str) -> Watch {
+        let (events, queue) = channel();
+        let to_thread = events.clone();
+        let listener = self.listener;
+        std::thread::spawn(move || listen(&listener, &to_thread));
+        // What the launcher itself wrote reads back.
+        let settings = parse_run_settings(settings).unwrap_or_default();
+        let socket = self.socket.display().to_string();
+        let tree = Tree::new(pid, self.before, settings, socket, self.host);
+        let thread = std::thread::spawn(move || watch(tree, &queue));
+        Watch {
+            thread,
+            events,
+            started: Instant::now(),
+            _folder: self.folder,
+        }
+    }
+}
+
+/// Passes on what ending processes say. Ends with this program.
+fn listen(listener: &UnixListener, events: &Sender<Event>) {
+    for stream in listener.incoming().flatten() {
+        // Who connects and says nothing must not keep the others waiting for long.
+        let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
+        let mut line = String::new();
+        let told = BufReader::new((&stream).take(32))
+            .read_line(&mut line)
+            .is_ok();
+        let said = line.trim_end().strip_prefix("exit ");
+        let said = said.filter(|_| told).and_then(|pid| pid.parse().ok());
+        // In a PID namespace of its own a process knows itself by another id than it has here.
+        if let Some(said) = said
+            && let pid = hugeleaf_sys::peer_pid(&stream).unwrap_or(Pid(said))
+            && events.send(Event::Ends(pid, stream)).is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// Looks, until the program is over.
+fn watch(mut tree: Tree, events: &Receiver<Event>) -> Found {
+    let mut pause = FIRST;
+    let mut next = Instant::now() + pause;
+    loop {
+        match events.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            Ok(Event::Ends(pid, mut stream)) => {
+                tree.ends(pid);
+                // It may have waited long enough, and be gone.
+                let _ = stream.write_all(b"\n");
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                tree.survey();
+                pause = (pause * 2).min(LONGEST);
+                next = Instant::now() + pause;
+            }
+            Ok(Event::Over) | Err(RecvTimeoutError::Disconnected) => {
+                tree.survey();
+                return tree.found();
+            }
+        }
+    }
+}
+
+impl Watch {
+    /// How long the program ran, in seconds, and what came out.
+    ///
+    /// # Errors
+    /// Where the thread that looked has failed.
+    pub fn finish(self) -> Result<(f64, Found), Refusal> {
+        let seconds = self.started.elapsed().as_secs_f64();
+        let _ = self.events.send(Event::Over);
+        let found = self.thread.join().map_err(|_| {
+            Refusal::new(
+                "run: --report: looking at the program failed",
+                "hugeleaf mem PID    # while it runs",
+            )
+        })?;
+        Ok((seconds, found))
+    }
+}

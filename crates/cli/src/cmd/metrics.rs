@@ -1,0 +1,45 @@
+//! See `hugeleaf metrics --help`.
+
+use std::path::PathBuf;
+
+use hugeleaf_guard::client::ask_status;
+use hugeleaf_guard::{Places, once};
+use hugeleaf_proof::write_whole;
+use hugeleaf_report::guard::metrics;
+use hugeleaf_report::metrics::text;
+
+use crate::context::{Context, Failure, Status};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  hugeleaf metrics
+  hugeleaf metrics --textfile /var/lib/prometheus/node-exporter/hugeleaf.prom
+
+Where a guard runs they are its own, as it serves them: http://localhost:9646/metrics. Elsewhere this host is looked
+at once, and there is nothing of moves and tests. docs/reference/guard.md lists them.")]
+pub struct Args {
+    /// Write them into a file that node_exporter's textfile collector reads, whole or not at all
+    #[arg(long, value_name = "FILE")]
+    textfile: Option<PathBuf>,
+}
+
+/// Runs it.
+pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    let asked = || ask_status(&Places::default().socket()).ok();
+    let status = match context.root.is_live().then(asked).flatten() {
+        Some(status) => status,
+        None => once::look_once(&context.root, &context.kernel, &context.host()?)?,
+    };
+    let text = text(metrics(&status, status.series));
+    match &args.textfile {
+        None => Context::print(&text)?,
+        Some(path) => write_whole(path, &text).map_err(|e| {
+            Failure::missing(
+                e.to_string(),
+                "name a file in a folder that is there and may be written to",
+            )
+        })?,
+    }
+    Ok(Status::Good)
+}

@@ -1,0 +1,321 @@
+//! A guard in a place of its own, and programs for it to watch.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hugeleaf_sys::{Kernel, RealKernel};
+use serde_json::Value;
+
+use crate::cli_support::{self, Running, hugeleaf, is_root, not_run, wait_until};
+use crate::host::HostGuard;
+
+/// The host, locked, where memory of others can be moved.
+pub fn can_run(test: &str) -> Option<HostGuard> {
+    let why = match (is_root(), RealKernel::new().knows_collapse()) {
+        (false, _) => "needs root",
+        (_, false) => "needs MADV_COLLAPSE, Linux 6.1",
+        _ => {
+            let host = HostGuard::lock();
+            host.choose("enabled", "madvise");
+            return Some(host);
+        }
+    };
+    not_run(test, why);
+    None
+}
+
+/// Rules that move a program of this name as soon as it is seen.
+pub fn rule(name: &str, more: &str) -> String {
+    format!(
+        "schema = 1\nevery = '1s'\nlisten = 'off'\ncpu = '50%'\npause_cpu = '1000%'\npause_memory = '100%'\n[[rule]]\nname = '{name}'\naction = 'promote'\n\
+         min_bytes = '32M'\nlooks = 1\nbudget = '100%'\n{more}\n"
+    )
+}
+
+/// A port that nobody listens on.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+/// promtool, where it is installed.
+pub fn promtool() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|folder| folder.join("promtool"))
+        .find(|file| file.is_file())
+}
+
+/// Folders of a guard's own.
+pub struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::Builder::new()
+            .prefix("hugeleaf-guard-")
+            .permissions(std::fs::Permissions::from_mode(0o755))
+            .tempdir()
+            .unwrap();
+        for folder in ["run", "state", "log"] {
+            std::fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        Place { dir }
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).display().to_string()
+    }
+
+    /// Writes a file; gives its path.
+    pub fn write(&self, name: &str, text: &str) -> String {
+        std::fs::write(self.dir.path().join(name), text).unwrap();
+        self.path(name)
+    }
+
+    /// The program with this place for its files.
+    pub fn hugeleaf(&self, args: &[&str]) -> Command {
+        let mut command = hugeleaf(args);
+        command
+            .env("RUNTIME_DIRECTORY", self.path("run"))
+            .env("STATE_DIRECTORY", self.path("state"))
+            .env("LOGS_DIRECTORY", self.path("log"))
+            .env_remove("NOTIFY_SOCKET")
+            .env_remove("JOURNAL_STREAM");
+        command
+    }
+
+    /// A file system of 64K on one of the folders, until it is dropped.
+    pub fn small_disk(&self, folder: &str) -> Option<Mounted> {
+        let path = self.path(folder);
+        cli_support::works("mount", &["-t", "tmpfs", "-o", "size=64k", "none", &path])
+            .then_some(Mounted(path))
+    }
+}
+
+/// A mount that ends with the test.
+pub struct Mounted(String);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["-l", &self.0]).status();
+    }
+}
+
+/// A program that the guard may watch.
+pub struct Worker {
+    child: Running,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    /// Starts it under a name of its own.
+    pub fn start(place: &Place, name: &str, counter: &str, ratio: f64) -> Worker {
+        let program = PathBuf::from(place.path(name));
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guard/worker.c");
+        let compiled = Command::new("cc")
+            .args(["-O1", "-pthread", "-o"])
+            .args([program.as_path(), source.as_path()])
+            .status()
+            .unwrap();
+        assert!(compiled.success());
+        let mut child = Command::new(&program)
+            .args([counter, &ratio.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut worker = Worker {
+            child: Running(child),
+            input,
+            output: BufReader::new(output),
+        };
+        worker.hear();
+        worker
+    }
+
+    fn hear(&mut self) {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        assert_eq!(line, "ok\n");
+    }
+
+    /// Tells it something and waits until it is done; it also looks whether all that it wrote is there still.
+    pub fn tell(&mut self, what: &str) {
+        writeln!(self.input, "{what}").unwrap();
+        self.input.flush().unwrap();
+        self.hear();
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.0.id()
+    }
+
+    fn rollup(&self, name: &str) -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid())).unwrap();
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+            << 10
+    }
+
+    /// Its memory on huge pages.
+    pub fn huge(&self) -> u64 {
+        self.rollup("AnonHugePages:")
+    }
+
+    pub fn resident(&self) -> u64 {
+        self.rollup("Rss:")
+    }
+
+    pub fn is_stopped_or_traced(&self) -> bool {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let field = |name: &str| {
+            text.lines()
+                .find_map(|l| l.strip_prefix(name))
+                .unwrap()
+                .trim()
+                .to_owned()
+        };
+        field("State:").starts_with(['T', 't']) || field("TracerPid:") != "0"
+    }
+}
+
+/// A guard that runs.
+pub struct Guarding<'a> {
+    place: &'a Place,
+    child: Running,
+}
+
+impl<'a> Guarding<'a> {
+    /// Starts one and waits until it answers.
+    pub fn start(place: &'a Place, rules: &str) -> Guarding<'a> {
+        let guard = Guarding::start_without_socket(place, rules);
+        let socket = place.path("run/guard.sock");
+        wait_until("the guard answers", || {
+            std::os::unix::net::UnixStream::connect(&socket).is_ok()
+                && guard.try_status().is_some_and(|s| s["schema"] == 1)
+        });
+        guard
+    }
+
+    /// The same where no socket is expected.
+    pub fn start_without_socket(place: &'a Place, rules: &str) -> Guarding<'a> {
+        let config = place.write("guard.toml", rules);
+        let child: Child = place
+            .hugeleaf(&["guard", "--config", &config])
+            .stdout(Stdio::null())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        Guarding {
+            place,
+            child: Running(child),
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.0.id()
+    }
+
+    /// Asks it by a command.
+    pub fn ask(&self, what: &[&str]) -> Command {
+        self.place.hugeleaf(&[&["guard"], what].concat())
+    }
+
+    fn try_status(&self) -> Option<Value> {
+        let output = self.ask(&["status", "--json"]).output().ok()?;
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
+    pub fn status(&self) -> Value {
+        self.try_status().expect("the guard answers")
+    }
+
+    /// A program's part of a status.
+    pub fn program<'s>(&self, status: &'s Value, pid: u32) -> Option<&'s Value> {
+        status["programs"]
+            .as_array()?
+            .iter()
+            .find(|p| p["pid"] == pid)
+    }
+
+    /// Waits until something holds of its status.
+    #[track_caller]
+    pub fn wait_for(&self, what: &str, holds: impl Fn(&Value) -> bool) {
+        self.wait(what, Duration::from_secs(90), holds);
+    }
+
+    /// The same for what takes a test of its own.
+    #[track_caller]
+    pub fn wait_long_for(&self, what: &str, holds: impl Fn(&Value) -> bool) {
+        self.wait(what, Duration::from_secs(400), holds);
+    }
+
+    #[track_caller]
+    fn wait(&self, what: &str, time: Duration, holds: impl Fn(&Value) -> bool) {
+        let start = Instant::now();
+        loop {
+            let status = self.try_status();
+            if status.as_ref().is_some_and(&holds) {
+                return;
+            }
+            let said = status.map_or_else(|| "no answer".to_owned(), |s| format!("{s:#}"));
+            assert!(start.elapsed() < time, "never: {what}; {said}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// What its log file holds.
+    pub fn log(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.place.path("log/guard.jsonl")).unwrap();
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    /// What it serves.
+    pub fn page(&self, address: &str, path: &str) -> String {
+        let mut stream = None;
+        wait_until("it listens", || {
+            stream = TcpStream::connect(address).ok();
+            stream.is_some()
+        });
+        let mut stream = stream.unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    pub fn signal(&self, name: &str) {
+        let pid = self.pid().to_string();
+        assert!(cli_support::works("kill", &["-s", name, &pid]));
+    }
+
+    /// Ends it as the system would, and waits.
+    pub fn end(mut self) {
+        self.signal("TERM");
+        let status = self.child.0.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+
+    /// kill -9.
+    pub fn kill(mut self) {
+        self.child.0.kill().unwrap();
+        self.child.0.wait().unwrap();
+    }
+}

@@ -1,0 +1,167 @@
+//! Real servers that grow while a guard watches them: they are covered again by themselves (tier 3).
+//!
+//! Each is kept busy by clients that check every answer. What the guard did is read from `/proc` by the test.
+// A panic is how a test fails, in its helpers too.
+#![allow(clippy::unwrap_used, dead_code)]
+
+mod cli_support;
+#[path = "guard/kit.rs"]
+mod kit;
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use cli_support::{Running, not_run};
+use kit::{Guarding, Place, rule};
+use support::mariadb::{self, MariaDb};
+use support::postgresql::{self, PostgreSql};
+use support::redis_server::{self, Redis};
+use support::server::wait_until;
+use support::{facts, find_program, host};
+
+/// Whether all of what could be moved is on huge pages, but for a twentieth.
+fn is_covered(pid: u32) -> bool {
+    let movable = facts::movable_kb(pid);
+    movable > 100 << 10 && facts::private_memory(pid, 8 << 10).huge_kb >= movable / 20 * 19
+}
+
+fn covered_in_time(what: &str, guard: &Guarding<'_>, pid: u32) {
+    guard.wait_for(what, |_| is_covered(pid));
+}
+
+#[test]
+fn mariadb_is_resized_and_stays_large() {
+    let test = "mariadb_is_resized_and_stays_large";
+    let Some(_host) = kit::can_run(test) else {
+        return;
+    };
+    let Some(programs) = mariadb::programs() else {
+        return not_run(test, "mariadb-server is not installed");
+    };
+    let place = Place::new();
+    let mut mariadb = MariaDb::start(&programs);
+    let pid = mariadb.server.pid();
+    let guard = Guarding::start(&place, &rule("mariadbd", "override = true"));
+    let load = mariadb.load();
+    covered_in_time("256M", &guard, pid);
+    for size in ["384M", "192M", "448M"] {
+        mariadb.resize(size);
+        mariadb.read_all();
+        covered_in_time(size, &guard, pid);
+        load.assert_healthy();
+    }
+    assert!(load.end() > 0);
+    mariadb.server.assert_no_complaint(&mariadb::COMPLAINTS);
+    let status = guard.status();
+    assert_eq!(status["counts"]["grown_bytes"], 0, "{status}");
+    assert!(
+        status["counts"]["promotions"].as_u64() >= Some(3),
+        "{status}"
+    );
+}
+
+#[test]
+fn redis_loads_and_saves_and_stays_large() {
+    let test = "redis_loads_and_saves_and_stays_large";
+    let Some(_host) = kit::can_run(test) else {
+        return;
+    };
+    let Some(program) = redis_server::program() else {
+        return not_run(test, "redis-server is not installed");
+    };
+    let place = Place::new();
+    let mut redis = Redis::start_empty(&program);
+    let pid = redis.server.pid();
+    let guard = Guarding::start(&place, &rule("redis-server", ""));
+    redis.fill();
+    covered_in_time("the data set", &guard, pid);
+    let load = redis.load(true);
+    // It saves by a fork and goes on writing: what it shares with the child is left alone, and is large again
+    // once the child has ended.
+    redis.send(&["CONFIG", "SET", "rdb-key-save-delay", "10"]);
+    redis.send(&["BGSAVE"]);
+    guard.wait_for("the save is seen", |s| {
+        let program = guard.program(s, pid);
+        program.is_some_and(|p| p["reason"] == "saving") || facts::children(pid).is_empty()
+    });
+    for child in facts::children(pid) {
+        redis.server.signal_child(child);
+    }
+    wait_until("the save ends", Duration::from_secs(60), || {
+        facts::children(pid).is_empty()
+    });
+    covered_in_time("after the save", &guard, pid);
+    load.assert_healthy();
+    assert!(load.end() > 0);
+    redis.server.assert_no_complaint(&redis_server::COMPLAINTS);
+    assert_eq!(guard.status()["counts"]["grown_bytes"], 0);
+}
+
+#[test]
+fn backends_that_come_and_go_stay_large() {
+    let test = "backends_that_come_and_go_stay_large";
+    let Some(host) = kit::can_run(test) else {
+        return;
+    };
+    let Some(programs) = postgresql::programs() else {
+        return not_run(test, "postgresql is not installed");
+    };
+    host.choose("shmem_enabled", "advise");
+    let place = Place::new();
+    let mut postgres = PostgreSql::start(&programs);
+    let pid = postgres.server.pid();
+    let guard = Guarding::start(&place, &rule("postgres", ""));
+    let load = postgres.load();
+    let filler = postgres.backend_that_touched_all();
+    let huge = |pid: u32| facts::largest_shared(pid).kb("ShmemPmdMapped");
+    let enough = postgresql::SHARED_BUFFERS_KB / 20 * 19;
+    guard.wait_for("the buffers are large", |_| huge(filler) >= enough);
+    // One program, however many backends: and it is called by its postmaster.
+    let status = guard.status();
+    let program = guard.program(&status, pid).unwrap();
+    assert!(program["processes"].as_u64() > Some(3), "{program}");
+    // A backend that starts now maps them large by itself, for they are.
+    assert!(postgres.huge_kb_of_a_new_backend() >= enough);
+    load.assert_healthy();
+    assert!(load.end() > 0);
+    postgres.server.assert_no_complaint(&postgresql::COMPLAINTS);
+    assert_eq!(guard.status()["counts"]["grown_bytes"], 0);
+}
+
+#[test]
+fn a_heap_that_expands_stays_large() {
+    let test = "a_heap_that_expands_stays_large";
+    let Some(_host) = kit::can_run(test) else {
+        return;
+    };
+    let Some(java) = find_program(&["java"]) else {
+        return not_run(test, "no JDK is installed");
+    };
+    let place = Place::new();
+    let guard = Guarding::start(&place, &rule("java", ""));
+    let source = cli_support::repository().join("crates/cli/benches/must_reach/run/Objects.java");
+    let mut child = Command::new(java)
+        .args(["-XX:+UseSerialGC", "-Xms64m", "-Xmx700m"])
+        .arg(source)
+        .args(["300000000", "5000000"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let java = Running(child);
+    let pid = java.0.id();
+    let mut lines = BufReader::new(output).lines().map(Result::unwrap);
+    let ready = lines.by_ref().any(|line| line == "ready");
+    assert!(ready, "it filled its heap");
+    covered_in_time("the heap", &guard, pid);
+    writeln!(input).unwrap();
+    assert!(
+        lines.any(|line| line.starts_with("check ")),
+        "it found all of its objects"
+    );
+    assert_eq!(guard.status()["counts"]["grown_bytes"], 0);
+}

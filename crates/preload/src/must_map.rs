@@ -1,0 +1,349 @@
+//! Calls of `mmap` and `mremap` where larger pages are mandatory (`must`).
+//!
+//! What is asked for at an address of the program's own is made elsewhere and moved there whole,
+//! so that a refusal leaves what the program has there.
+//!
+//! # Safety
+//!
+//! Replaces and returns only what the program's own call replaces, or what was made for it and
+//! not handed out.
+
+#![allow(unsafe_code)]
+
+use crate::calls::{self, Advice, flag};
+use crate::must::{Kind, Role, committed, is_private_memory, refused, settle, small, stays};
+use crate::room::{collapse, move_over, put, reserve_as};
+use crate::shared::{self, Answer};
+use crate::state::{down, settings, up};
+use crate::{pieces, private};
+
+const AT_ADDRESS: usize = flag::FIXED | flag::FIXED_NOREPLACE;
+/// What is done once when memory is mapped, and is done here by other calls.
+const AT_ONCE: usize = flag::POPULATE | flag::LOCKED | flag::NONBLOCK;
+
+/// A call of `mmap`, as the program made it.
+#[derive(Clone, Copy)]
+pub struct Call {
+    /// Where: asked for, wished for, or zero.
+    pub address: usize,
+    /// In bytes.
+    pub length: usize,
+    /// `PROT_…`.
+    pub protection: usize,
+    /// `MAP_…`.
+    pub flags: usize,
+    /// A descriptor, or what stands for none.
+    pub file: usize,
+    /// In bytes, in the file.
+    pub offset: usize,
+}
+
+/// The answer to a call of `mmap` where larger pages are mandatory for what it asks for; `None`: it
+/// is as any other.
+#[inline(always)]
+pub fn mapped(call: &Call) -> Option<isize> {
+    let settings = settings();
+    if !settings.data.mandatory && !settings.shm.mandatory || call.flags & flag::HUGETLB != 0 {
+        return None;
+    }
+    mapped_for(call)
+}
+
+#[cold]
+fn mapped_for(call: &Call) -> Option<isize> {
+    let settings = settings();
+    let private = call.flags & flag::TYPE == flag::PRIVATE;
+    let anonymous = call.flags & flag::ANONYMOUS != 0 || calls::is_zero_device(call.file);
+    match (private, anonymous) {
+        (true, true) if settings.data.mandatory => private_kind(call),
+        (false, true) if settings.shm.mandatory => shared_kind(call),
+        (false, false) if settings.shm.mandatory && calls::is_tmpfs(call.file) => file_kind(call),
+        _ => None,
+    }
+}
+
+impl Call {
+    /// The program's own call, less what is done here.
+    fn own(&self, without: usize) -> isize {
+        let Call {
+            address,
+            length,
+            protection,
+            flags,
+            file,
+            offset,
+        } = *self;
+        // SAFETY: the program's own call.
+        unsafe { calls::mmap_file(address, length, protection, flags & !without, file, offset) }
+    }
+
+    /// Whether at least one huge page lies wholly inside.
+    fn holds_a_page(&self) -> bool {
+        let pmd = settings().pmd;
+        let start = match self.flags & AT_ADDRESS {
+            0 => 0,
+            _ => self.address,
+        };
+        let end = start.saturating_add(self.length);
+        let first_ends = up(start, pmd).and_then(|first| first.checked_add(pmd));
+        pmd != 0 && first_ends.is_some_and(|to| to <= end)
+    }
+}
+
+/// Private memory that is writable at once, of whatever kind.
+fn private_kind(call: &Call) -> Option<isize> {
+    let settings = settings();
+    if call.flags & flag::STACK != 0 || call.protection & flag::WRITE == 0 {
+        return None;
+    }
+    if call.flags & flag::GROWSDOWN != 0 {
+        stays(Kind::GrowsDown);
+        return None;
+    }
+    if !settings.data.thp {
+        if call.length >= settings.data.pools[0] / 2 {
+            return Some(refused(Role::Data));
+        }
+        small(call.length);
+        return None;
+    }
+    if call.holds_a_page() {
+        return Some(private_pages(call));
+    }
+    // A part of what the program reserved: it may complete a page.
+    let at = call.own(0);
+    if calls::failed(at) || committed(at as usize, call.length) {
+        return Some(at);
+    }
+    // Its place was the program's and stays so: no other may get it.
+    // SAFETY: mapped above, not handed out.
+    unsafe { calls::mprotect(at as usize, call.length, 0) };
+    Some(refused(Role::Data))
+}
+
+/// Private memory on huge pages: the whole ones inside it.
+fn private_pages(call: &Call) -> isize {
+    let hint = call.flags & AT_ADDRESS == 0 && call.address != 0;
+    if hint || call.flags & flag::FIXED_NOREPLACE != 0 {
+        let at = call.own(AT_ONCE);
+        if calls::failed(at) || !hint || at as usize == call.address {
+            return if calls::failed(at) {
+                at
+            } else {
+                settled(at as usize, call)
+            };
+        }
+        // Not where it was wished for: then where huge pages fit.
+        // SAFETY: mapped above, not handed out.
+        unsafe { calls::munmap(at as usize, call.length) };
+    }
+    let fixed = call.flags & flag::FIXED != 0;
+    if fixed && call.address & (settings().base - 1) != 0 {
+        return calls::EINVAL;
+    }
+    let at = fresh(call, if fixed { call.address } else { 0 });
+    match fixed && !calls::failed(at) {
+        true => move_over(at as usize, call.length, call.address),
+        false => at,
+    }
+}
+
+/// A new mapping of private memory on huge pages, congruent to an address.
+fn fresh(call: &Call, wish: usize) -> isize {
+    let more = call.flags & (flag::NORESERVE | flag::LOW);
+    let Some(room) = reserve_as(call.length, wish, settings().pmd, 0, more) else {
+        return refused(Role::Data);
+    };
+    match room.open(call.length, call.protection) {
+        Ok(at) => settled(at, call),
+        Err(error) => error,
+    }
+}
+
+/// A mapping of a new call's, not handed out: it is settled on huge pages, and locked where that was
+/// asked for, or it goes.
+fn settled(at: usize, call: &Call) -> isize {
+    let error = match settle(at, call.length) {
+        false => refused(Role::Data),
+        true if call.flags & flag::LOCKED != 0 => lock(at, call.length),
+        true => 0,
+    };
+    if error == 0 {
+        return at as isize;
+    }
+    // SAFETY: the caller's new mapping, not handed out.
+    unsafe { calls::munmap(at, call.length) };
+    error
+}
+
+/// 0, or what `mmap` with `MAP_LOCKED` answers where the limit is too low.
+fn lock(at: usize, length: usize) -> isize {
+    const EPERM: isize = -1;
+    const EAGAIN: isize = -11;
+    match calls::mlock(at, length) {
+        0 => 0,
+        EPERM => EPERM,
+        _ => EAGAIN,
+    }
+}
+
+/// `mremap` that makes private memory longer: a new mapping on larger pages, with the content of the
+/// old one. `None`: it is not private memory, or the call is another one.
+pub fn grow(
+    old: usize,
+    old_length: usize,
+    length: usize,
+    flags: usize,
+    to: usize,
+) -> Option<isize> {
+    let (how, base) = (flag::MAYMOVE | flag::MREMAP_FIXED, settings().base);
+    let (old_length, length) = (up(old_length, base)?, up(length, base)?);
+    let end = old.checked_add(old_length)?;
+    if old_length == 0 || flags & !how != 0 || !is_private_memory(old, end) {
+        return None;
+    }
+    if flags & flag::MAYMOVE == 0 {
+        return Some(refused(Role::Data));
+    }
+    let fixed = flags & flag::MREMAP_FIXED != 0;
+    let at = match fixed {
+        false => private::map(length, || calls::ENOMEM),
+        true => {
+            let call = Call {
+                address: 0,
+                length,
+                protection: flag::MEMORY,
+                flags: flag::PRIVATE | flag::ANONYMOUS,
+                file: usize::MAX,
+                offset: 0,
+            };
+            fresh(&call, to)
+        }
+    };
+    if calls::failed(at) {
+        return Some(at);
+    }
+    let at = at as usize;
+    // SAFETY: readable, as was seen above, and gone to by the program's own call; the new mapping is
+    // at least as long and nobody knows of it.
+    unsafe { core::ptr::copy_nonoverlapping(old as *const u8, at as *mut u8, old_length) };
+    let at = if fixed {
+        move_over(at, length, to)
+    } else {
+        at as isize
+    };
+    if !calls::failed(at) {
+        // SAFETY: what the program gives up.
+        unsafe { calls::munmap(old, old_length) };
+    }
+    Some(at)
+}
+
+/// Shared anonymous memory in a way that is not the usual one.
+fn shared_kind(call: &Call) -> Option<isize> {
+    let plain = flag::SHARED | flag::ANONYMOUS;
+    let usual = call.flags & !flag::NORESERVE == plain && call.protection == flag::MEMORY;
+    if call.length < settings().shm_after || usual && call.address == 0 {
+        return None;
+    }
+    let made = match call.address {
+        0 => match shared::anonymous(call.length) {
+            Answer::At(at) => Some(at),
+            Answer::Pass | Answer::Fail(_) => None,
+        },
+        address => shared::anonymous_for(call.length, address),
+    };
+    let Some(at) = made else {
+        return Some(refused(Role::Shm));
+    };
+    Some(placed(at, pieces::mapped(at).unwrap_or(call.length), call))
+}
+
+/// A file in memory: a memfd, a file in `/dev/shm`.
+fn file_kind(call: &Call) -> Option<isize> {
+    let settings = settings();
+    if settings.pmd == 0 || call.length < settings.pmd {
+        return None;
+    }
+    let congruent = call.address.wrapping_sub(call.offset) & (settings.pmd - 1) == 0;
+    let at_address = call.flags & AT_ADDRESS != 0;
+    if !settings.shm.thp || at_address && !congruent {
+        return Some(refused(Role::Shm));
+    }
+    let call = &Call {
+        // A wish that huge pages do not fit is not followed.
+        address: if congruent { call.address } else { 0 },
+        ..*call
+    };
+    Some(file_pages(call))
+}
+
+fn file_pages(call: &Call) -> isize {
+    let flags = call.flags & !(AT_ONCE | AT_ADDRESS);
+    let from = (call.file, call.offset);
+    let at = put(call.length, call.offset, call.protection, flags, from);
+    if calls::failed(at) {
+        return at;
+    }
+    let at = at as usize;
+    let size = calls::file_size(call.file).unwrap_or(0);
+    let inside = size.saturating_sub(call.offset).min(call.length);
+    if inside < call.length {
+        stays(Kind::ShortFile);
+    }
+    if settle_file(at, inside, call.protection) {
+        return placed(at, call.length, call);
+    }
+    // SAFETY: mapped above, not handed out.
+    unsafe { calls::munmap(at, call.length) };
+    refused(Role::Shm)
+}
+
+fn settle_file(at: usize, length: usize, protection: usize) -> bool {
+    if protection & flag::WRITE != 0 {
+        return settle(at, length);
+    }
+    // Without the right to write: what is there already, or is a hole.
+    let (base, pmd) = (settings().base, settings().pmd);
+    let (Some(mut block), end) = (up(at, pmd), down(at + length, pmd)) else {
+        return false;
+    };
+    while block < end {
+        calls::advise(block, base, Advice::PopulateRead);
+        if protection & flag::READ != 0 && calls::failed(collapse(block, pmd)) {
+            return false;
+        }
+        block += pmd;
+    }
+    true
+}
+
+/// Shared memory that was made for a call: its rights, its lock, and its address.
+fn placed(at: usize, length: usize, call: &Call) -> isize {
+    let mut error = 0;
+    if call.protection != flag::MEMORY && call.flags & flag::ANONYMOUS != 0 {
+        // SAFETY: made for this call, not handed out.
+        error = unsafe { calls::mprotect(at, length, call.protection) };
+    }
+    if error == 0 && call.flags & flag::LOCKED != 0 {
+        error = lock(at, length);
+    }
+    if error == 0 && call.address != 0 && call.flags & flag::FIXED == 0 {
+        let flags = flag::PRIVATE | flag::ANONYMOUS | flag::NORESERVE | flag::FIXED_NOREPLACE;
+        // SAFETY: replaces nothing.
+        let place = unsafe { calls::mmap(call.address, length, 0, flags) };
+        if calls::failed(place) && call.flags & flag::FIXED_NOREPLACE == 0 {
+            return at as isize; // It was a wish.
+        }
+        error = if calls::failed(place) { place } else { 0 };
+    }
+    if calls::failed(error) {
+        // SAFETY: as above.
+        unsafe { calls::munmap(at, length) };
+        return error;
+    }
+    match call.address {
+        0 => at as isize,
+        address => move_over(at, length, address),
+    }
+}

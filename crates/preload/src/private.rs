@@ -1,0 +1,59 @@
+//! Private memory as allocators ask for it: from reserved pages, from a window, or as a mapping of its
+//! own that is advised where its kind is used as a whole.
+
+use crate::calls::{self, Advice, failed};
+use crate::state::{growing, settings, stood_aside, up};
+use crate::{growth, judge, must, pool, window};
+
+/// Private memory as allocators ask for it.
+#[inline(always)]
+pub fn map(length: usize, own: impl Fn() -> isize) -> isize {
+    growth::note(length);
+    let settings = settings();
+    if !growing() {
+        return if growth::watching(length) && !stood_aside() {
+            judged(own(), judge::kind_of(length), length)
+        } else {
+            own()
+        };
+    }
+    let Some(length) = up(length, settings.base).filter(|length| *length != 0) else {
+        return own();
+    };
+    if let Some(at) = pool::cut(length) {
+        return at as isize;
+    }
+    let kind = judge::kind_of(length);
+    if growth::windows() && settings.data.thp {
+        let large = growth::large(kind, length);
+        if let Some(at) = window::cut(kind, large, length) {
+            judge::record(kind, at, length, large);
+            return at as isize;
+        }
+        if settings.data.mandatory {
+            return must::plain(length);
+        }
+    }
+    // Only reserved pages will do, and those are the heap's. Malloc's way round a heap that
+    // cannot grow are mappings of 1M.
+    if settings.data.mandatory && !settings.data.thp {
+        if length >= settings.data.pools[0] / 2 {
+            return must::refused(must::Role::Data);
+        }
+        must::small(length);
+    }
+    judged(own(), kind, length)
+}
+
+/// Advises what was mapped where its kind is used as a whole, and remembers it.
+pub fn judged(at: isize, kind: usize, length: usize) -> isize {
+    if failed(at) {
+        return at;
+    }
+    let large = length >= settings().pmd && growth::large(kind, length);
+    judge::record(kind, at as usize, length, large);
+    if large && settings().touch {
+        calls::advise(at as usize, length, Advice::HugePage);
+    }
+    at
+}

@@ -1,0 +1,253 @@
+//! A benchmark under way: where it runs, what it has measured so far, and what all of them do alike.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use fastrand::Rng;
+use hugeleaf::MemoryError;
+use hugeleaf_units::Bytes;
+use hugeleaf_workload::{ChildError, PageArm, mover::MoverError};
+use serde_json::{Value as Json, json};
+
+use super::{BenchError, BenchEvent, Machine, Shortage, is_unavailable};
+use crate::rows::{self, ArmAbout, Place, Quantity, Results, Row, Unavailable};
+use crate::spread::CONFIDENCE;
+
+/// A benchmark under way.
+pub(super) struct Measuring<'a> {
+    pub(super) machine: &'a Machine<'a>,
+    pub(super) random: Rng,
+    pub(super) results: Results,
+    pub(super) progress: &'a mut dyn FnMut(BenchEvent),
+    began: Instant,
+    /// Each arm at each place, in the order in which they are to be shown.
+    cells: Vec<(String, Vec<Place>)>,
+    done: u64,
+    of: u64,
+}
+
+impl<'a> Measuring<'a> {
+    /// It begins; orders are drawn from `seed`, `settings` are those of this workload.
+    pub(super) fn new(
+        name: &str,
+        (seed, settings): (u64, Json),
+        machine: &'a Machine<'a>,
+        progress: &'a mut dyn FnMut(BenchEvent),
+    ) -> Measuring<'a> {
+        let about = machine.circumstances;
+        let mut results = Results::empty(name, &about.started);
+        results.host = rows::fields(&about.host);
+        results.settings = rows::fields(&settings);
+        results.settings.extend(rows::fields(&json!({
+            "seed": seed, "confidence": CONFIDENCE, "knobs": about.knobs,
+            "version": env!("CARGO_PKG_VERSION"),
+        })));
+        results.command.clone_from(&about.command);
+        Measuring {
+            machine,
+            random: Rng::with_seed(seed),
+            results,
+            progress,
+            began: Instant::now(),
+            cells: Vec::new(),
+            done: 0,
+            of: 0,
+        }
+    }
+
+    /// There is to be this arm at this place, with so many samples.
+    pub(super) fn expect(&mut self, arm: ArmAbout, at: Vec<Place>, samples: usize) {
+        self.cells.push((arm.name.clone(), at));
+        self.of += samples as u64;
+        if self.results.arms.iter().all(|known| known.name != arm.name) {
+            self.results.arms.push(arm);
+        }
+    }
+
+    /// Since it began.
+    pub(super) fn seconds(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    /// Ends what is under way where that was asked for.
+    pub(super) fn go_on(&self) -> Result<(), BenchError> {
+        match self.machine.stop.load(Ordering::Relaxed) {
+            true => Err(BenchError::Stopped),
+            false => Ok(()),
+        }
+    }
+
+    /// Memory is being taken for something.
+    pub(super) fn taking(&mut self, what: impl ToString) {
+        (self.progress)(BenchEvent::Taking(what.to_string()));
+    }
+
+    /// A sample comes next.
+    pub(super) fn step(&mut self, what: String) {
+        let (done, of) = (self.done, self.of);
+        (self.progress)(BenchEvent::At { done, of, what });
+        self.done += 1;
+    }
+
+    /// So many samples will not be taken.
+    pub(super) fn skip(&mut self, samples: usize) {
+        self.done += samples as u64;
+    }
+
+    /// Has all take their turns, in each round in an order drawn anew, so that what drifts hits all of
+    /// them alike.
+    pub(super) fn rounds<T: Copy>(
+        &mut self,
+        rounds: usize,
+        all: &[T],
+        mut turn: impl FnMut(&mut Self, usize, T) -> Result<(), BenchError>,
+    ) -> Result<(), BenchError> {
+        for round in 0..rounds {
+            let mut order = all.to_vec();
+            self.random.shuffle(&mut order);
+            for one in order {
+                self.go_on()?;
+                turn(self, round, one)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what was counted once.
+    pub(super) fn count(&mut self, arm: &str, at: &[Place], quantity: Quantity, value: f64) {
+        let quantity = quantity.counted();
+        self.results.add(arm, at, quantity, value.into());
+    }
+
+    /// An arm is unavailable, at a place or from some length on. Of several lengths the smallest is kept,
+    /// with the reason and the remedy of the largest.
+    pub(super) fn lacks(&mut self, arm: &str, at: &[Place], why: &Shortage) {
+        let unavailable = &mut self.results.unavailable;
+        if unavailable.iter().all(|known| known.arm != arm) {
+            (self.progress)(BenchEvent::Unavailable {
+                arm: arm.to_owned(),
+                reason: why.reason.clone(),
+            });
+        }
+        let known = unavailable.iter().position(|u| u.arm == arm && u.at == at);
+        let known = known.map(|known| unavailable.remove(known).from_bytes);
+        unavailable.push(Unavailable {
+            arm: arm.to_owned(),
+            at: at.to_vec(),
+            from_bytes: known.unwrap_or(u64::MAX).min(why.from.get()),
+            reason: why.reason.clone(),
+            next: why.next.clone(),
+        });
+    }
+
+    /// Says that rows at a place (and further places in it) were not seen to be on their pages.
+    pub(super) fn doubt(&mut self, arm: &str, at: &[Place], note: Option<&String>) {
+        for row in &mut self.results.rows {
+            if row.arm == arm && row.at.starts_with(at) {
+                row.doubtful = true;
+                row.note = note.cloned();
+            }
+        }
+    }
+
+    /// What a point is that was not seen to be on its pages.
+    pub(super) fn explain_doubts(&mut self) {
+        if self.results.rows.iter().any(|row| row.doubtful) {
+            let caveat = "Points marked ? were not seen to be on the pages of their arm.";
+            self.results.caveats.push(caveat.to_owned());
+        }
+    }
+
+    /// What a virtual machine makes of the figures.
+    pub(super) fn on_a_virtual_machine(&mut self, caveat: &str) {
+        if self.machine.circumstances.host.is_virtual == Some(true) {
+            let caveats = &mut self.results.caveats;
+            caveats.push(format!("This is a virtual machine: {caveat}"));
+        }
+    }
+
+    /// How measuring ended: of what was stopped that is kept which there is.
+    ///
+    /// # Errors
+    /// Why it was not measured to its end, where that is not that it was stopped.
+    pub(super) fn ended(&mut self, went: Result<(), BenchError>) -> Result<(), BenchError> {
+        let Err(error) = went else {
+            return Ok(());
+        };
+        let is_stop = match &error {
+            BenchError::Stopped
+            | BenchError::Mover(MoverError::Stopped)
+            | BenchError::Attach(ChildError::Stopped) => true,
+            // A Ctrl-C on a terminal goes to all processes at once.
+            BenchError::Attach(_) | BenchError::Unreadable(_) => self.go_on().is_err(),
+            _ => false,
+        };
+        if !is_stop {
+            return Err(error);
+        }
+        "interrupted".clone_into(&mut self.results.experiment.ending);
+        Ok(())
+    }
+
+    /// The result. Each arm and place of which there is nothing gets a row of `main` that says so.
+    pub(super) fn finish(self, main: &Quantity) -> Result<Results, BenchError> {
+        let mut results = self.results;
+        let lacking = results.unavailable.first();
+        match lacking.filter(|_| !results.experiment.is_interrupted()) {
+            _ if results.rows.iter().any(|row| !row.samples.is_empty()) => {}
+            Some(first) => {
+                return Err(BenchError::NothingHad {
+                    arm: first.arm.clone(),
+                    reason: first.reason.clone(),
+                    next: first.next.clone(),
+                });
+            }
+            None => return Err(BenchError::Stopped),
+        }
+        for (arm, at) in &self.cells {
+            let mut rows = results.rows.iter();
+            if !rows.any(|row| row.arm == *arm && row.at == *at) {
+                let row = Row::new(arm, at.clone(), main.clone(), Vec::new());
+                results.rows.push(row);
+            }
+        }
+        let order = |arm: &String, at: &[Place]| {
+            let mut cells = self.cells.iter();
+            let position = cells.position(|cell| cell.0 == *arm && cell.1.starts_with(at));
+            position.unwrap_or(usize::MAX)
+        };
+        results.rows.sort_by_key(|row| order(&row.arm, &row.at));
+        let layouts = &mut results.layouts;
+        layouts.sort_by_key(|layout| (order(&layout.arm, &layout.at), layout.round));
+        results.experiment.duration_seconds = Some(self.began.elapsed().as_secs_f64());
+        Ok(results)
+    }
+}
+
+impl ArmAbout {
+    /// Pages of one size and kind.
+    pub(super) fn of(arm: PageArm) -> ArmAbout {
+        ArmAbout {
+            name: arm.to_string(),
+            page_bytes: Some(arm.size),
+            kind: Some(arm.kind),
+        }
+    }
+}
+
+impl Shortage {
+    /// Why there is no memory of some length.
+    ///
+    /// # Errors
+    /// The reason, where it is not that there are no such pages: that ends the run.
+    pub(super) fn of(length: Bytes, error: MemoryError) -> Result<Shortage, MemoryError> {
+        match is_unavailable(&error) {
+            true => Ok(Shortage {
+                from: length,
+                reason: error.to_string(),
+                next: error.next(),
+            }),
+            false => Err(error),
+        }
+    }
+}

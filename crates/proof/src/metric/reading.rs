@@ -1,0 +1,432 @@
+//! What a metric says at one time, and the sample that two readings make.
+
+use std::time::Duration;
+
+use super::prometheus;
+use crate::stats::Better;
+
+/// A server that takes longer to answer is not waited for.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How readings become a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A count that only rises: the sample is its rise per second.
+    Counter,
+    /// A value at a time: the sample is the mean of several readings in the interval.
+    Gauge,
+    /// Counts by size: the sample is a quantile of what was added in the interval.
+    Quantile,
+    /// Two counts that only rise: the sample is the rise of one over that of the other.
+    Ratio,
+}
+
+/// What a metric says at one time.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reading {
+    /// A count so far.
+    Counter(f64),
+    /// A value now.
+    Gauge(f64),
+    /// Counts so far, by upper bound, each including those below; the last bound is infinite.
+    Buckets {
+        /// Which quantile is asked for, above 0 and below 1.
+        quantile: f64,
+        /// (upper bound, count), bounds rising.
+        counts: Vec<(f64, f64)>,
+    },
+    /// Two counts so far, of which `above / below` is asked for.
+    Ratio {
+        /// What is counted.
+        above: f64,
+        /// Per what.
+        below: f64,
+    },
+}
+
+/// A number that can be read again and again.
+pub trait Metric: Send {
+    /// Its name on screens, without passwords.
+    fn name(&self) -> String;
+    /// Its unit, as in `transactions/s`.
+    fn unit(&self) -> String;
+    /// Which way it gets better.
+    fn better(&self) -> Better;
+    /// How its readings become a sample.
+    fn kind(&self) -> Kind;
+    /// The shortest interval over which it is meaningful.
+    fn least_interval(&self) -> Duration {
+        Duration::ZERO
+    }
+    /// How long what happened may take to show in it: discarded after every change.
+    fn lag(&self) -> Duration {
+        Duration::ZERO
+    }
+    /// Of a quantile read from buckets: the metric that says more, the mean of the same
+    /// observations, as `--metric` takes it.
+    fn instead_of_quantile(&self) -> Option<String> {
+        None
+    }
+    /// Reads it.
+    ///
+    /// # Errors
+    /// See [`MetricError`].
+    fn read(&mut self) -> Result<Reading, MetricError>;
+}
+
+/// A metric of which all but its readings is known once it is open.
+pub(super) struct Opened {
+    pub(super) name: String,
+    pub(super) unit: String,
+    pub(super) better: Better,
+    pub(super) kind: Kind,
+    pub(super) least_interval: Duration,
+    pub(super) lag: Duration,
+    pub(super) instead_of_quantile: Option<String>,
+    pub(super) read: Box<dyn FnMut() -> Result<Reading, MetricError> + Send>,
+}
+
+impl Opened {
+    /// A count of which more is better.
+    pub(super) fn counter(
+        name: String,
+        unit: &str,
+        read: impl FnMut() -> Result<Reading, MetricError> + Send + 'static,
+    ) -> Opened {
+        Opened {
+            name,
+            unit: unit.to_owned(),
+            better: Better::Higher,
+            kind: Kind::Counter,
+            least_interval: Duration::ZERO,
+            lag: Duration::ZERO,
+            instead_of_quantile: None,
+            read: Box::new(read),
+        }
+    }
+}
+
+impl Metric for Opened {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+    fn unit(&self) -> String {
+        self.unit.clone()
+    }
+    fn better(&self) -> Better {
+        self.better
+    }
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+    fn least_interval(&self) -> Duration {
+        self.least_interval
+    }
+    fn lag(&self) -> Duration {
+        self.lag
+    }
+    fn instead_of_quantile(&self) -> Option<String> {
+        self.instead_of_quantile.clone()
+    }
+    fn read(&mut self) -> Result<Reading, MetricError> {
+        (self.read)()
+    }
+}
+
+/// Why a metric gives no sample.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum MetricError {
+    /// Nobody answers, or refuses.
+    #[error("{metric}: cannot be read: {reason}")]
+    Unreachable {
+        /// Its name.
+        metric: String,
+        /// What was answered.
+        reason: String,
+        /// What to do.
+        next: String,
+    },
+    /// What was answered is not what the metric should be.
+    #[error("{metric}: {what}")]
+    Garbage {
+        /// Its name.
+        metric: String,
+        /// What was wrong with which text.
+        what: String,
+        /// What to do.
+        next: String,
+    },
+    /// A counter that must only rise fell.
+    #[error("{metric}: fell from {from} to {to}")]
+    Fell {
+        /// Its name.
+        metric: String,
+        /// Before.
+        from: f64,
+        /// After.
+        to: f64,
+    },
+    /// Nothing was counted in an interval.
+    #[error("{metric}: stood still for {seconds:.1} s")]
+    StoodStill {
+        /// Its name.
+        metric: String,
+        /// How long.
+        seconds: f64,
+    },
+    /// A value of which no ratio can be made.
+    #[error("{metric}: is {value}; a ratio needs values above 0")]
+    NotPositive {
+        /// Its name.
+        metric: String,
+        /// The value.
+        value: f64,
+    },
+    /// This machine or this user has no such hardware counter.
+    #[error("{metric}: no such hardware counter here: {reason}")]
+    NoCounter {
+        /// Its name.
+        metric: String,
+        /// The kernel's answer.
+        reason: String,
+        /// What to do.
+        next: String,
+    },
+}
+
+impl MetricError {
+    pub(super) fn unreachable(
+        metric: &str,
+        reason: impl Into<String>,
+        next: impl Into<String>,
+    ) -> MetricError {
+        MetricError::Unreachable {
+            metric: metric.to_owned(),
+            reason: reason.into().replace('\n', " "),
+            next: next.into(),
+        }
+    }
+
+    pub(super) fn garbage(
+        metric: &str,
+        what: impl Into<String>,
+        next: impl Into<String>,
+    ) -> MetricError {
+        MetricError::Garbage {
+            metric: metric.to_owned(),
+            what: what.into(),
+            next: next.into(),
+        }
+    }
+
+    /// What to do about it.
+    pub fn next(&self) -> String {
+        match self {
+            MetricError::Unreachable { next, .. }
+            | MetricError::Garbage { next, .. }
+            | MetricError::NoCounter { next, .. } => next.clone(),
+            MetricError::Fell { .. } => {
+                "a counter must only rise: if the server was restarted run again; \
+                 for a value that goes up and down write --metric gauge:lower:… or gauge:higher:…"
+                    .into()
+            }
+            MetricError::StoodStill { .. } => {
+                "put load on the server first, or choose a metric that its load moves, \
+                 or a longer --interval"
+                    .into()
+            }
+            MetricError::NotPositive { .. } => {
+                "choose a metric that is above 0 under load, such as a rate or a latency".into()
+            }
+        }
+    }
+}
+
+/// What two readings make.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measured {
+    /// The sample; above 0.
+    pub value: f64,
+    /// Of a quantile: the edges of the bucket that holds it. `value` is interpolated between them,
+    /// and the truth may lie anywhere there.
+    pub bucket: Option<[f64; 2]>,
+}
+
+/// The sample that two readings make, `elapsed` apart: [`measured`]'s value.
+///
+/// # Errors
+/// Those of [`measured`].
+pub fn between(
+    name: &str,
+    before: &Reading,
+    after: &Reading,
+    elapsed: Duration,
+) -> Result<f64, MetricError> {
+    measured(name, before, after, elapsed).map(|measured| measured.value)
+}
+
+/// The sample that two readings make, `elapsed` apart.
+///
+/// # Errors
+/// [`MetricError::Fell`], [`MetricError::StoodStill`], [`MetricError::NotPositive`], and
+/// [`MetricError::Garbage`] where the readings do not fit each other.
+pub fn measured(
+    name: &str,
+    before: &Reading,
+    after: &Reading,
+    elapsed: Duration,
+) -> Result<Measured, MetricError> {
+    let mut bucket = None;
+    let seconds = elapsed.as_secs_f64();
+    let rise = |from: f64, to: f64| {
+        if to < from {
+            let metric = name.to_owned();
+            return Err(MetricError::Fell { metric, from, to });
+        }
+        Ok(to - from)
+    };
+    let still = || MetricError::StoodStill {
+        metric: name.to_owned(),
+        seconds,
+    };
+    let value = match (before, after) {
+        (Reading::Counter(from), Reading::Counter(to)) => {
+            let rise = rise(*from, *to)?;
+            if rise == 0.0 || seconds <= 0.0 {
+                return Err(still());
+            }
+            rise / seconds
+        }
+        (_, Reading::Gauge(value)) => *value,
+        (Reading::Ratio { above: a, below: b }, Reading::Ratio { above, below }) => {
+            let (above, below) = (rise(*a, *above)?, rise(*b, *below)?);
+            if below == 0.0 {
+                return Err(still());
+            }
+            above / below
+        }
+        (Reading::Buckets { counts: old, .. }, Reading::Buckets { quantile, counts }) => {
+            let mut added = Vec::with_capacity(counts.len());
+            for (bound, count) in counts {
+                // A bucket that was not there before was empty.
+                let from = old.iter().find(|(b, _)| b == bound).map_or(0.0, |o| o.1);
+                added.push((*bound, rise(from, *count)?));
+            }
+            let found = prometheus::locate(*quantile, &added).ok_or_else(still)?;
+            bucket = Some([found.low, found.high]);
+            found.value
+        }
+        _ => {
+            let what = "changed its kind between two readings";
+            let next = "run again when the server has settled";
+            return Err(MetricError::garbage(name, what, next));
+        }
+    };
+    if value.is_finite() && value > 0.0 {
+        Ok(Measured { value, bucket })
+    } else {
+        let metric = name.to_owned();
+        Err(MetricError::NotPositive { metric, value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TWO: Duration = Duration::from_secs(2);
+
+    #[test]
+    fn samples_from_readings() {
+        let between = |a: Reading, b: Reading| between("m", &a, &b, TWO);
+        let c = Reading::Counter;
+        assert_eq!(between(c(10.0), c(30.0)), Ok(10.0));
+        assert!(matches!(
+            between(c(30.0), c(10.0)),
+            Err(MetricError::Fell {
+                from: 30.0,
+                to: 10.0,
+                ..
+            })
+        ));
+        assert!(matches!(
+            between(c(30.0), c(30.0)),
+            Err(MetricError::StoodStill { .. })
+        ));
+        assert_eq!(between(Reading::Gauge(1.0), Reading::Gauge(3.0)), Ok(3.0));
+        assert!(matches!(
+            between(Reading::Gauge(1.0), Reading::Gauge(-3.0)),
+            Err(MetricError::NotPositive { .. })
+        ));
+        let r = |above, below| Reading::Ratio { above, below };
+        assert_eq!(between(r(10.0, 10.0), r(40.0, 30.0)), Ok(1.5));
+        assert!(matches!(
+            between(r(1.0, 1.0), r(2.0, 1.0)),
+            Err(MetricError::StoodStill { .. })
+        ));
+        assert!(matches!(
+            between(c(1.0), r(2.0, 1.0)),
+            Err(MetricError::Garbage { .. })
+        ));
+    }
+
+    #[test]
+    fn quantiles_are_of_what_was_added() {
+        let buckets = |a, b, c| Reading::Buckets {
+            quantile: 0.5,
+            counts: vec![(1.0, a), (2.0, b), (f64::INFINITY, c)],
+        };
+        // 100 old observations below 1, 10 new ones between 1 and 2: their median is 1.5.
+        let v = between(
+            "m",
+            &buckets(100.0, 100.0, 100.0),
+            &buckets(100.0, 110.0, 110.0),
+            TWO,
+        );
+        assert_eq!(v, Ok(1.5));
+        let whole = measured(
+            "m",
+            &buckets(100.0, 100.0, 100.0),
+            &buckets(100.0, 110.0, 110.0),
+            TWO,
+        );
+        assert_eq!(whole.unwrap().bucket, Some([1.0, 2.0]));
+        let v = between("m", &buckets(1.0, 1.0, 1.0), &buckets(1.0, 1.0, 1.0), TWO);
+        assert!(matches!(v, Err(MetricError::StoodStill { .. })));
+        let v = between("m", &buckets(2.0, 2.0, 2.0), &buckets(1.0, 3.0, 3.0), TWO);
+        assert!(matches!(v, Err(MetricError::Fell { .. })));
+    }
+
+    #[test]
+    fn every_error_says_what_to_do() {
+        let metric = || "m".to_owned();
+        for e in [
+            MetricError::Fell {
+                metric: metric(),
+                from: 1.0,
+                to: 0.0,
+            },
+            MetricError::StoodStill {
+                metric: metric(),
+                seconds: 1.0,
+            },
+            MetricError::NotPositive {
+                metric: metric(),
+                value: 0.0,
+            },
+        ] {
+            assert!(!e.next().is_empty());
+            assert!(!e.to_string().contains('\n') && !e.next().contains('\n'));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_sample_is_positive_or_an_error(a in prop::num::f64::ANY, b in prop::num::f64::ANY) {
+            if let Ok(v) = between("m", &Reading::Counter(a), &Reading::Counter(b), TWO) {
+                prop_assert!(v.is_finite() && v > 0.0);
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Processes of a workload: what they are started with, how lines go to and fro, and what can go
+//! wrong with them.
+//!
+//! A line is one value as JSON, written at once, so that lines of many processes do not mix in a
+//! pipe. Reading takes any text.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+use hugeleaf_sys::Pid;
+use hugeleaf_units::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The program that becomes a process of a workload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// What to execute.
+    pub path: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+}
+
+/// Why a process of a workload could not be started, or did not do its part.
+#[derive(Debug, thiserror::Error)]
+pub enum ChildError {
+    /// The page cache asked for is too small to hold a database worth measuring.
+    #[error("a page cache of {cache} is too small: the workload needs at least {least}")]
+    TooSmall {
+        /// What was asked for.
+        cache: Bytes,
+        /// The least that works.
+        least: Bytes,
+    },
+    /// It could not be started.
+    #[error("start {what}: {source}")]
+    Start {
+        /// The program, or which of several processes.
+        what: String,
+        /// How many were started before.
+        before: usize,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// It has ended before its time.
+    #[error("the workload process {pid} has ended{}", .reason.as_deref().map(|r| format!(": {r}")).unwrap_or_default())]
+    Ended {
+        /// Its process id.
+        pid: Pid,
+        /// What it said or how it ended, where that is known.
+        reason: Option<String>,
+    },
+    /// It gave an answer that makes no sense here.
+    #[error("the workload process answered {0:?}")]
+    Answer(String),
+    /// It gave no answer in time.
+    #[error("the workload process gave no answer within {0} s")]
+    Silent(u64),
+    /// What leads to it and back could not be made, read or written.
+    #[error("the workload's control socket or pipe: {0}")]
+    Pipe(#[from] std::io::Error),
+    /// The caller asked to stop.
+    #[error("stopped on request")]
+    Stopped,
+}
+
+impl ChildError {
+    /// What to do next about processes of `bench pagetables`.
+    pub fn next(&self) -> String {
+        match self {
+            ChildError::Start { before, .. } => format!(
+                "raise the limits on processes (ulimit -u, pids.max of the cgroup), or: \
+                 hugeleaf bench pagetables --processes {}",
+                (*before).max(1)
+            ),
+            ChildError::Ended {
+                reason: Some(_), ..
+            } => "hugeleaf bench pagetables --processes 1    # fewer, or a smaller --region".into(),
+            _ => "hugeleaf bench pagetables    # once more".into(),
+        }
+    }
+}
+
+/// A value as a line, without the line's end.
+pub fn line(said: &impl Serialize) -> String {
+    // It cannot fail: all keys are texts.
+    serde_json::to_string(said).unwrap_or_default()
+}
+
+/// Reads what [`line()`] writes.
+///
+/// # Errors
+/// [`ChildError::Answer`] with the beginning of what is no such value.
+pub fn parse<T: DeserializeOwned>(line: &str) -> Result<T, ChildError> {
+    const SHOWN: usize = 80;
+    serde_json::from_str(line).map_err(|_| ChildError::Answer(line.chars().take(SHOWN).collect()))
+}
+
+/// Writes a line.
+pub(crate) fn say(out: &mut impl Write, said: &impl Serialize) -> std::io::Result<()> {
+    out.write_all(format!("{}\n", line(said)).as_bytes())?;
+    out.flush()
+}
+
+/// Waits for a process that is about to end: how it did, or `None` where it has not within `patience`.
+/// Where nobody can tell it is gone as well, with no status.
+pub(crate) fn wait(child: &mut Child, patience: Duration) -> Option<Option<ExitStatus>> {
+    const LOOK: Duration = Duration::from_millis(5);
+    let began = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(None) if began.elapsed() < patience => std::thread::sleep(LOOK),
+            Ok(None) => return None,
+            Ok(status) => return Some(status),
+            Err(_) => return Some(None),
+        }
+    }
+}
+
+/// Has this process end when the one that started it does, however that ends.
+///
+/// # Errors
+/// Those of prctl(2); then it ends when its work does.
+pub fn end_with_parent() -> std::io::Result<()> {
+    use rustix::process::{Signal, set_parent_process_death_signal};
+    Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
+}
