@@ -758,14 +758,14 @@ pub fn learn(
         } => {
             let all_got = done == asked;
             state.counts.promotions += 1;
-            state.counts.promoted = state.counts.promoted + *done;
-            state.counts.grown = state.counts.grown + *grown;
+            state.counts.promoted += *done;
+            state.counts.grown += *grown;
             state.counts.stalled += *stalled;
             state.counts.short += u64::from(!all_got);
             let moved = track.moved.get_or_insert_with(Moved::default);
             moved.at = now.since_boot;
-            moved.bytes = moved.bytes + *done;
-            moved.grown = moved.grown + *grown;
+            moved.bytes += *done;
+            moved.grown += *grown;
             // What came onto small pages while it was moved is not left over: the next look finds it.
             moved.left = Some(track.closer.small - *done);
             for (pid, ranges) in ranges {

@@ -100,7 +100,7 @@ pub enum Mode {
     /// A text to filter by is typed; what it was before.
     Filter(String),
     /// A pane lies over the table.
-    Pane(Pane),
+    Pane(Box<Pane>),
 }
 
 /// A recording that is played.
@@ -668,12 +668,12 @@ impl App {
     }
 
     fn open(&mut self, about: Option<Program>, body: Body) {
-        self.mode = Mode::Pane(Pane {
+        self.mode = Mode::Pane(Box::new(Pane {
             ticket: self.tickets,
             about,
             body,
             scroll: 0,
-        });
+        }));
     }
 
     fn ask_why(&mut self) -> Vec<Effect> {
@@ -765,12 +765,11 @@ impl App {
 
     /// Fills the pane that waits for it; where the reader went elsewhere, nothing.
     fn fill(&mut self, ticket: u64, body: Body) {
-        if let Mode::Pane(pane) = &mut self.mode {
-            if pane.ticket == ticket && matches!(pane.body, Body::Waiting(_)) {
+        if let Mode::Pane(pane) = &mut self.mode
+            && pane.ticket == ticket && matches!(pane.body, Body::Waiting(_)) {
                 pane.body = body;
                 pane.scroll = 0;
             }
-        }
     }
 
     fn mouse(&mut self, mouse: MouseEvent) -> Vec<Effect> {

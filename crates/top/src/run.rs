@@ -290,12 +290,11 @@ impl View {
                 Input::FocusGained | Input::FocusLost => return Ok(Flow::GoOn),
             },
         };
-        if let Event::Answer(_, Answer::Changed(_, asked, _)) = &event {
-            if !asked.dry_run {
+        if let Event::Answer(_, Answer::Changed(_, asked, _)) = &event
+            && !asked.dry_run {
                 self.mover = None;
                 *lock(&self.moving) = None;
             }
-        }
         for effect in self.app.on(event) {
             match self.carry_out(effect)? {
                 Flow::GoOn => {}
