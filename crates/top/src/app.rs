@@ -766,10 +766,12 @@ impl App {
     /// Fills the pane that waits for it; where the reader went elsewhere, nothing.
     fn fill(&mut self, ticket: u64, body: Body) {
         if let Mode::Pane(pane) = &mut self.mode
-            && pane.ticket == ticket && matches!(pane.body, Body::Waiting(_)) {
-                pane.body = body;
-                pane.scroll = 0;
-            }
+            && pane.ticket == ticket
+            && matches!(pane.body, Body::Waiting(_))
+        {
+            pane.body = body;
+            pane.scroll = 0;
+        }
     }
 
     fn mouse(&mut self, mouse: MouseEvent) -> Vec<Effect> {

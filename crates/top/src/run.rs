@@ -291,10 +291,11 @@ impl View {
             },
         };
         if let Event::Answer(_, Answer::Changed(_, asked, _)) = &event
-            && !asked.dry_run {
-                self.mover = None;
-                *lock(&self.moving) = None;
-            }
+            && !asked.dry_run
+        {
+            self.mover = None;
+            *lock(&self.moving) = None;
+        }
         for effect in self.app.on(event) {
             match self.carry_out(effect)? {
                 Flow::GoOn => {}

@@ -152,11 +152,12 @@ pub fn moving() -> Move {
 /// What a dry run of a promotion of the largest says.
 pub fn outcome() -> Outcome {
     let bytes = Bytes::from_mib(3072);
-    let mut totals = hugeleaf_change::Totals::default();
-    totals.asked = bytes;
     Outcome {
         processes: Vec::new(),
-        totals,
+        totals: hugeleaf_change::Totals {
+            asked: bytes,
+            ..hugeleaf_change::Totals::default()
+        },
         skipped: Vec::new(),
         interrupted: false,
         stopped_by: None,
