@@ -8,10 +8,17 @@
 //! ```
 //!
 //! Names: `latency`, `shared`, `servers`, `region`, `run-coverage`, `run-always`, `run-rates`,
-//! `run-pool`, `trace`, `oltp-profile`, `top`; none means all. `--smoke` takes small sizes and one round: it shows that everything still runs, and its figures
-//! mean nothing. The six of them from `run-coverage` on also take `--rounds N`, `--only PART,…` (programs or calls by name), and
+//! `run-pool`, `trace`, `oltp-profile`, `top`, `guard-cost`, `guard-proofs`, `guard-kills`, `guard-growth`,
+//! `guard-soak`; none means all but the last, which takes two hours. `--smoke` takes small sizes and one round: it shows that everything still runs, and its figures
+//! mean nothing. Those from `run-coverage` on but `top` and `guard-cost` also take `--rounds N`, `--only PART,…` (programs or calls by name), and
 //! `--more`, which adds to the samples that FOLDER has: hours of them need not be taken in one go.
 
+#[path = "../../tests/cli_support/mod.rs"]
+#[allow(clippy::unwrap_used)] // shared with the tests
+mod cli_support;
+#[path = "../../tests/guard/kit.rs"]
+#[allow(dead_code, clippy::unwrap_used)] // shared with the tests, which use the rest
+mod kit;
 #[path = "../../tests/support/mod.rs"]
 #[allow(dead_code, clippy::unwrap_used)] // shared with the tests, which use the rest
 mod support;
@@ -20,6 +27,7 @@ mod support;
 mod terminal;
 
 mod clients;
+mod guard;
 mod holders;
 mod latency;
 mod oltp;
@@ -34,7 +42,7 @@ mod trace;
 
 use std::path::PathBuf;
 
-use support::HUGELEAF;
+use support::{HUGELEAF, host};
 
 type Failed = Box<dyn std::error::Error>;
 
@@ -45,7 +53,7 @@ enum Mode {
     Smoke,
 }
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 16] = [
     "latency",
     "shared",
     "servers",
@@ -57,7 +65,15 @@ const NAMES: [&str; 11] = [
     "trace",
     "oltp-profile",
     "top",
+    "guard-cost",
+    "guard-proofs",
+    "guard-kills",
+    "guard-growth",
+    SOAK,
 ];
+
+/// Only where it is named: it takes hours.
+const SOAK: &str = "guard-soak";
 
 /// What a benchmark was asked for.
 struct Asked {
@@ -115,7 +131,11 @@ fn main() -> Result<(), Failed> {
     }
     let (mode, out) = (asked.mode, &asked.out);
     for name in NAMES {
-        if !names.is_empty() && !names.iter().any(|n| n == name) {
+        let is_wanted = match names.is_empty() {
+            true => name != SOAK,
+            false => names.iter().any(|n| n == name),
+        };
+        if !is_wanted {
             continue;
         }
         println!("{name}");
@@ -130,6 +150,11 @@ fn main() -> Result<(), Failed> {
             "trace" => trace::run(&asked)?,
             "oltp-profile" => oltp::run(&asked)?,
             "top" => top::run(mode, out)?,
+            "guard-cost" => guard::cost(mode, out)?,
+            "guard-proofs" => guard::proofs(&asked)?,
+            "guard-kills" => guard::kills(&asked)?,
+            "guard-growth" => guard::growth(&asked)?,
+            SOAK => guard::soak(&asked)?,
             _ => servers::run(mode, out)?,
         }
     }

@@ -741,7 +741,7 @@ proptest! {
                 0 => program.small += size,
                 1 => program.large = program.large - size,
                 2 => program.saving = !program.saving,
-                3 => program.ratio = [None, Some(0.9), Some(1.1), Some(1.0)][size.get() as usize >> 20 & 3],
+                3 => program.ratio = [None, Some(0.9), Some(1.1), Some(1.0)][(size.get() >> 20 & 3) as usize],
                 4 => program.seen.id.start_ticks += 1,
                 5 => program.seen.cpu = None,
                 6 => program.seen.cpu = Some(size.get() as f64 / 1e9),

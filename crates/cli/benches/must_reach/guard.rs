@@ -1,0 +1,97 @@
+//! `guard`: what it costs, whether it stays as it began over hours, whether its tests are right, and how soon servers
+//! that grow are on large pages again.
+
+mod cost;
+mod growth;
+mod kills;
+mod proofs;
+mod soak;
+
+pub use cost::run as cost;
+pub use growth::run as growth;
+pub use kills::run as kills;
+pub use proofs::run as proofs;
+pub use soak::run as soak;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use hugeleaf_host::process::stat::parse_stat;
+use hugeleaf_sys::ticks_per_second;
+
+use crate::Failed;
+
+/// What the tests watch too: memory that grows when told, and a counter whose speed follows its pages.
+fn compile_worker(folder: &Path) -> Result<PathBuf, Failed> {
+    let program = folder.join("worker");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guard/worker.c");
+    let compiled = Command::new("cc")
+        .args(["-O1", "-pthread", "-o"])
+        .args([program.as_path(), source.as_path()])
+        .status()?;
+    match compiled.success() {
+        true => Ok(program),
+        false => Err("cc: the worker was not compiled".into()),
+    }
+}
+
+/// The same program under another name: a link.
+fn named(program: &Path, name: &str) -> Result<PathBuf, Failed> {
+    let link = program.with_file_name(name);
+    std::fs::hard_link(program, &link)?;
+    Ok(link)
+}
+
+/// A program that holds memory, ended when dropped.
+struct Holder(Child);
+
+impl Holder {
+    fn start(program: &Path, mib: u64) -> Result<Holder, Failed> {
+        let mut child = Command::new(program)
+            .args(["-", "1"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (Some(input), Some(output)) = (child.stdin.as_mut(), child.stdout.take()) else {
+            return Err("no pipes".into());
+        };
+        writeln!(input, "grow {mib}")?;
+        input.flush()?;
+        let holder = Holder(child);
+        let mut output = BufReader::new(output);
+        for _ in 0..2 {
+            let mut line = String::new();
+            output.read_line(&mut line)?;
+            if line != "ok\n" {
+                return Err(format!("{}: {line:?}", program.display()).into());
+            }
+        }
+        Ok(holder)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Processor time of a process so far, in seconds.
+#[allow(clippy::cast_precision_loss)]
+fn used(pid: u32) -> Result<f64, Failed> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let stat = parse_stat(&text)?;
+    Ok((stat.user_ticks + stat.system_ticks) as f64 / ticks_per_second() as f64)
+}
+
+/// A line of its status in MiB, as `VmRSS`.
+#[allow(clippy::cast_precision_loss)]
+fn mib(pid: u32, name: &str) -> Result<f64, Failed> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let line = line.and_then(|line| line.trim_start_matches(':').split_whitespace().next());
+    let kib: u64 = line.ok_or_else(|| format!("no {name}"))?.parse()?;
+    Ok(kib as f64 / 1024.0)
+}

@@ -1,0 +1,538 @@
+//! Servers that grow by a gigabyte: how soon all that can be is on large pages again, and what that takes from them,
+//! next to what there is without a guard.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use mysql::prelude::Queryable;
+use rustix::process::Signal;
+
+use crate::clients::{Clients, Operation};
+use crate::kit::{self, Guarding, Place};
+use crate::record::{Record, median};
+use crate::support::host::HostGuard;
+use crate::support::server::{Account, Server, as_account, folder_for, prepare};
+use crate::support::{facts, find_program};
+use crate::{Asked, Failed, HUGELEAF, Mode};
+
+/// What keeps a server on large pages, or does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arm {
+    /// Base pages, and nobody who changes that.
+    Nothing,
+    /// This guard, with the budget that it usually has.
+    Guard,
+    /// khugepaged alone, as a kernel starts it: `always` is set when the memory is there.
+    Khugepaged,
+    /// The same without its pauses.
+    Aggressive,
+    /// `always` from the start.
+    Always,
+    /// `hugeleaf run`.
+    Run,
+}
+
+const ARMS: [(Arm, &str); 6] = [
+    (Arm::Nothing, "nothing"),
+    (Arm::Guard, "guard"),
+    (Arm::Khugepaged, "khugepaged"),
+    (Arm::Aggressive, "khugepaged, aggressive"),
+    (Arm::Always, "always"),
+    (Arm::Run, "run"),
+];
+
+/// How much of it has to be on large pages.
+const ENOUGH: f64 = 0.95;
+
+/// Sizes and times.
+struct Scale {
+    grow_mib: u64,
+    watch: Duration,
+    settle: Duration,
+}
+
+/// Runs it.
+pub fn run(asked: &Asked) -> Result<(), Failed> {
+    let Some(host) = kit::can_run("guard-growth") else {
+        return Ok(());
+    };
+    let (scale, rounds) = match asked.mode {
+        Mode::Full => (
+            Scale {
+                grow_mib: 1024,
+                watch: Duration::from_secs(60),
+                settle: Duration::from_secs(10),
+            },
+            asked.rounds(3),
+        ),
+        Mode::Smoke => (
+            Scale {
+                grow_mib: 64,
+                watch: Duration::from_secs(2),
+                settle: Duration::from_secs(1),
+            },
+            1,
+        ),
+    };
+    let mut random = fastrand::Rng::with_seed(1);
+    for subject in ["mariadb", "redis", "java"] {
+        if !asked.wants(subject) {
+            continue;
+        }
+        let mut record = Record::new(format!("guard-growth-{subject}"), "make bench");
+        let mut figures: Vec<Vec<Seen>> = ARMS.iter().map(|_| Vec::new()).collect();
+        for round in 0..rounds {
+            let mut order: Vec<usize> = (0..ARMS.len()).collect();
+            random.shuffle(&mut order);
+            for at in order {
+                let (arm, name) = ARMS[at];
+                let Some(seen) = measure(subject, arm, &scale, &host)? else {
+                    println!("not run: {subject}: it is not installed");
+                    return Ok(());
+                };
+                println!("  {subject}, {name}, round {round}: {seen:.3?}");
+                figures[at].push(seen);
+            }
+        }
+        let mut loss: Vec<f64> = Vec::new();
+        for ((_, name), seen) in ARMS.iter().zip(&figures) {
+            let of = |value: fn(&Seen) -> f64| -> Vec<f64> { seen.iter().map(value).collect() };
+            let (seconds, coverage) = (of(|s| s.seconds), of(|s| s.coverage));
+            let (worst, steady) = (of(|s| s.worst), of(|s| s.steady));
+            record.figure(
+                format!("{name}: seconds to 95 %, median; coverage at the end; worst 3 s over the seconds before"),
+                serde_json::json!([median(&seconds), median(&coverage), median(&worst)]),
+            );
+            loss.push(median(&worst));
+            record.arm(format!("{name}: seconds to 95 %"), "s", &seconds);
+            record.arm(format!("{name}: coverage"), "", &coverage);
+            record.arm(format!("{name}: worst 3 s"), "", &worst);
+            record.arm(format!("{name}: steady"), "operations/s", &steady);
+        }
+        record.figure(
+            "worst 3 s with the guard over that with nothing",
+            loss[1] / loss[0],
+        );
+        record.write(&asked.out)?;
+    }
+    Ok(())
+}
+
+/// What one sample showed.
+#[derive(Debug)]
+struct Seen {
+    /// From the end of growth; infinite where it never was.
+    seconds: f64,
+    /// At the end.
+    coverage: f64,
+    /// The worst 3 s after growth over the worst of as many seconds at the end.
+    worst: f64,
+    /// Operations a second at the end.
+    steady: f64,
+}
+
+fn measure(
+    subject: &str,
+    arm: Arm,
+    scale: &Scale,
+    host: &HostGuard,
+) -> Result<Option<Seen>, Failed> {
+    host.choose(
+        "enabled",
+        if arm == Arm::Always {
+            "always"
+        } else {
+            "madvise"
+        },
+    );
+    let place = Place::new();
+    let Some(mut server) = open(subject, arm, scale)? else {
+        return Ok(None);
+    };
+    let rules = format!(
+        "schema = 1\nevery = '5s'\nlisten = 'off'\npause_cpu = '1000%'\n[[rule]]\nname = '{}'\naction = 'promote'\noverride = true\n",
+        server.name()
+    );
+    let guard = (arm == Arm::Guard).then(|| Guarding::start(&place, &rules));
+    let pid = server.pid();
+    let clients = server.clients();
+    std::thread::sleep(scale.settle);
+    server.grow(scale.grow_mib)?;
+    let _khugepaged = match arm {
+        Arm::Khugepaged => Some(Khugepaged::as_started(host)),
+        Arm::Aggressive => Some(Khugepaged::without_pauses(host)),
+        _ => None,
+    };
+    let (began, at) = (Instant::now(), clients.now());
+    let mut seconds = f64::INFINITY;
+    while began.elapsed() < scale.watch {
+        if seconds.is_infinite() && coverage(pid) >= ENOUGH {
+            seconds = began.elapsed().as_secs_f64();
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let covered = coverage(pid);
+    let end = clients.now();
+    let log = clients.end()?;
+    let half = at + (end - at) / 2.0;
+    let (first, last) = (log.stretch(at, half), log.stretch(half, end));
+    let mean = |rates: &[f64]| {
+        rates.iter().sum::<f64>() / f64::from(u32::try_from(rates.len()).unwrap_or(u32::MAX))
+    };
+    let steady = mean(&last.rates);
+    if let Some(guard) = guard {
+        guard.end();
+    }
+    Ok(Some(Seen {
+        seconds,
+        coverage: covered,
+        worst: first.worst(3.0) / steady,
+        steady,
+    }))
+}
+
+/// The part of what could be on large pages that is.
+#[allow(clippy::cast_precision_loss)]
+fn coverage(pid: u32) -> f64 {
+    let movable = facts::movable_kb(pid);
+    facts::private_memory(pid, 8 << 10).huge_kb.min(movable) as f64 / movable.max(1) as f64
+}
+
+/// Settings of khugepaged, put back when dropped.
+struct Khugepaged(Vec<(PathBuf, String)>);
+
+impl Khugepaged {
+    fn set(host: &HostGuard, values: &[(&str, &str)]) -> Khugepaged {
+        let folder = Path::new("/sys/kernel/mm/transparent_hugepage/khugepaged");
+        let mut before = Vec::new();
+        for (name, value) in values {
+            let file = folder.join(name);
+            before.push((
+                file.clone(),
+                std::fs::read_to_string(&file).unwrap_or_default(),
+            ));
+            let _ = std::fs::write(&file, value);
+        }
+        host.choose("enabled", "always");
+        Khugepaged(before)
+    }
+
+    fn as_started(host: &HostGuard) -> Khugepaged {
+        Khugepaged::set(host, &[])
+    }
+
+    fn without_pauses(host: &HostGuard) -> Khugepaged {
+        Khugepaged::set(
+            host,
+            &[
+                ("scan_sleep_millisecs", "0"),
+                ("alloc_sleep_millisecs", "0"),
+                ("pages_to_scan", "65536"),
+            ],
+        )
+    }
+}
+
+impl Drop for Khugepaged {
+    fn drop(&mut self) {
+        for (file, value) in &self.0 {
+            let _ = std::fs::write(file, value.trim());
+        }
+    }
+}
+
+/// A server of one of the three kinds.
+enum Subject {
+    MariaDb {
+        server: Server,
+        socket: PathBuf,
+    },
+    Redis {
+        server: Server,
+        socket: PathBuf,
+    },
+    Java {
+        child: Child,
+        input: ChildStdin,
+        lines: Arc<Mutex<dyn Iterator<Item = u32> + Send>>,
+    },
+}
+
+/// As it is before it grows.
+const FIRST_MIB: u64 = 256;
+const VALUE: usize = 1000;
+/// What a key takes in all, roughly.
+const KEY: u64 = 1100;
+
+impl Subject {
+    fn name(&self) -> &'static str {
+        match self {
+            Subject::MariaDb { .. } => "mariadbd",
+            Subject::Redis { .. } => "redis-server",
+            Subject::Java { .. } => "java",
+        }
+    }
+
+    fn pid(&self) -> u32 {
+        match self {
+            Subject::MariaDb { server, .. } | Subject::Redis { server, .. } => server.pid(),
+            Subject::Java { child, .. } => child.id(),
+        }
+    }
+
+    fn clients(&self) -> Clients {
+        match self {
+            Subject::MariaDb { socket, .. } => {
+                let socket = socket.clone();
+                Clients::start(2, move |seed| mariadb_client(&socket, seed))
+            }
+            Subject::Redis { socket, .. } => {
+                let socket = socket.clone();
+                Clients::start(1, move |seed| redis_client(&socket, seed))
+            }
+            Subject::Java { lines, .. } => {
+                let lines = Arc::clone(lines);
+                Clients::start(1, move |_| {
+                    let lines = Arc::clone(&lines);
+                    let operation: Operation = Box::new(move || {
+                        let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+                        lines.next().ok_or_else(|| "java has ended".to_owned())
+                    });
+                    Ok(operation)
+                })
+            }
+        }
+    }
+
+    fn grow(&mut self, mib: u64) -> Result<(), Failed> {
+        match self {
+            Subject::MariaDb { socket, .. } => {
+                let mut connection = open_mariadb(socket)?;
+                let bytes = (FIRST_MIB + mib) << 20;
+                connection.query_drop(format!("SET GLOBAL innodb_buffer_pool_size = {bytes}"))?;
+                // Read again and again, until the pool is full of rows.
+                for _ in 0..2 {
+                    connection.query_drop("SELECT SUM(LENGTH(text)) FROM t.rows")?;
+                }
+            }
+            Subject::Redis { socket, .. } => {
+                let first = (FIRST_MIB << 20) / KEY;
+                fill_redis(socket, first, first + (mib << 20) / KEY)?;
+            }
+            Subject::Java { child, input, .. } => {
+                let before = facts::status_kb(child.id(), "VmRSS");
+                writeln!(input, "{mib}")?;
+                input.flush()?;
+                let began = Instant::now();
+                while facts::status_kb(child.id(), "VmRSS") < before + mib * 1000 {
+                    if began.elapsed() > Duration::from_secs(60) {
+                        return Err("java did not grow".into());
+                    }
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Subject {
+    fn drop(&mut self) {
+        if let Subject::Java { child, .. } = self {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A program as an account of its own, under `hugeleaf run` in that arm.
+fn command(arm: Arm, account: Account, program: &Path, folder: &Path) -> Command {
+    if arm != Arm::Run {
+        return as_account(account, program, folder);
+    }
+    let mut command = as_account(account, Path::new(HUGELEAF), folder);
+    command.args(["run", "--"]).arg(program);
+    command
+}
+
+fn open(subject: &str, arm: Arm, scale: &Scale) -> Result<Option<Subject>, Failed> {
+    match subject {
+        "mariadb" => open_mariadb_server(arm, scale),
+        "redis" => open_redis_server(arm),
+        _ => open_java(arm),
+    }
+}
+
+fn open_mariadb_server(arm: Arm, scale: &Scale) -> Result<Option<Subject>, Failed> {
+    let (Some(program), Some(install)) = (
+        find_program(&["mariadbd"]),
+        find_program(&["mariadb-install-db"]),
+    ) else {
+        return Ok(None);
+    };
+    let account = Account::first_of(&["mysql", "nobody"]);
+    let folder = folder_for(account);
+    let data = format!("--datadir={}", folder.path().join("data").display());
+    prepare(as_account(account, &install, folder.path()).args([
+        "--no-defaults",
+        &data,
+        "--auth-root-authentication-method=normal",
+        "--skip-test-db",
+    ]));
+    let socket = folder.path().join("mariadb.sock");
+    let mut command = command(arm, account, &program, folder.path());
+    command
+        .args(["--no-defaults", &data])
+        .arg(format!("--socket={}", socket.display()))
+        .arg(format!("--innodb-buffer-pool-size={}", FIRST_MIB << 20))
+        .args([
+            "--skip-networking",
+            "--skip-log-bin",
+            "--performance-schema=OFF",
+        ])
+        .args([
+            "--innodb-flush-log-at-trx-commit=0",
+            "--innodb-doublewrite=OFF",
+        ])
+        .args(["--innodb-log-file-size=256M", "--innodb-flush-method=fsync"]);
+    let server = Server::start(&mut command, folder, Signal::TERM, || {
+        open_mariadb(&socket).is_ok()
+    });
+    let mut connection = open_mariadb(&socket)?;
+    let rows = rows(scale);
+    for statement in [
+        "CREATE DATABASE t".to_owned(),
+        "CREATE TABLE t.rows (id INT PRIMARY KEY, changes INT, text VARCHAR(700) CHARACTER SET latin1) ENGINE=InnoDB"
+            .to_owned(),
+        "USE t".to_owned(),
+        format!("INSERT INTO t.rows SELECT seq, 0, REPEAT('.', 700) FROM seq_1_to_{rows}"),
+    ] {
+        connection.query_drop(&statement)?;
+    }
+    Ok(Some(Subject::MariaDb { server, socket }))
+}
+
+/// So many that they fill the pool when it has grown.
+fn rows(scale: &Scale) -> u64 {
+    ((FIRST_MIB + scale.grow_mib) << 20) / 740
+}
+
+fn open_mariadb(socket: &Path) -> Result<mysql::Conn, mysql::Error> {
+    let options = mysql::OptsBuilder::new()
+        .user(Some("root"))
+        .socket(Some(socket.display().to_string()));
+    mysql::Conn::new(options)
+}
+
+/// Reads a random row of those that are in the pool from the start.
+fn mariadb_client(socket: &Path, seed: u64) -> Result<Operation, String> {
+    let mut connection = open_mariadb(socket).map_err(|e| e.to_string())?;
+    let mut random = fastrand::Rng::with_seed(seed);
+    let rows = (FIRST_MIB << 20) / 1500;
+    Ok(Box::new(move || {
+        let id = random.u64(1..=rows);
+        let statement = format!("SELECT changes, text FROM t.rows WHERE id = {id}");
+        connection
+            .query_drop(&statement)
+            .map_err(|e| e.to_string())?;
+        Ok(1)
+    }))
+}
+
+fn open_redis_server(arm: Arm) -> Result<Option<Subject>, Failed> {
+    let Some(program) = find_program(&["redis-server"]) else {
+        return Ok(None);
+    };
+    let account = Account::first_of(&["redis", "nobody"]);
+    let folder = folder_for(account);
+    let socket = folder.path().join("redis.sock");
+    let mut command = command(arm, account, &program, folder.path());
+    command
+        .args(["--port", "0", "--unixsocketperm", "777", "--unixsocket"])
+        .arg(&socket)
+        .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+        // Redis itself asks the kernel for base pages unless told not to.
+        .args(["--disable-thp", "no", "--dir"])
+        .arg(folder.path());
+    let server = Server::start(&mut command, folder, Signal::TERM, || {
+        open_redis(&socket).is_ok()
+    });
+    fill_redis(&socket, 0, (FIRST_MIB << 20) / KEY)?;
+    Ok(Some(Subject::Redis { server, socket }))
+}
+
+fn fill_redis(socket: &Path, from: u64, to: u64) -> Result<(), Failed> {
+    let mut connection = open_redis(socket)?;
+    let value = ".".repeat(VALUE);
+    for first in (from..to).step_by(1000) {
+        let mut batch = redis::pipe();
+        for key in first..first + 1000 {
+            batch.cmd("SET").arg(key).arg(&value).ignore();
+        }
+        batch.query::<()>(&mut connection)?;
+    }
+    Ok(())
+}
+
+fn open_redis(socket: &Path) -> redis::RedisResult<redis::Connection> {
+    redis::Client::open(format!("redis+unix://{}", socket.display()))?.get_connection()
+}
+
+/// Sixteen reads of random keys at a time.
+fn redis_client(socket: &Path, seed: u64) -> Result<Operation, String> {
+    const AT_A_TIME: u32 = 16;
+    let mut connection = open_redis(socket).map_err(|e| e.to_string())?;
+    let mut random = fastrand::Rng::with_seed(seed);
+    Ok(Box::new(move || {
+        let mut batch = redis::pipe();
+        for _ in 0..AT_A_TIME {
+            let key = random.u64(0..(FIRST_MIB << 20) / KEY);
+            batch.cmd("GET").arg(key).ignore();
+        }
+        batch
+            .query::<()>(&mut connection)
+            .map_err(|e| e.to_string())?;
+        Ok(AT_A_TIME)
+    }))
+}
+
+fn open_java(arm: Arm) -> Result<Option<Subject>, Failed> {
+    let Some(program) = find_program(&["java"]) else {
+        return Ok(None);
+    };
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/must_reach/guard/Grow.java");
+    let mut command = match arm {
+        Arm::Run => {
+            let mut command = Command::new(HUGELEAF);
+            command.args(["run", "--"]).arg(&program);
+            command
+        }
+        _ => Command::new(&program),
+    };
+    let mut child = command
+        .args(["-XX:+UseSerialGC", "-Xms64m", "-Xmx3g"])
+        .arg(source)
+        .arg(FIRST_MIB.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+        return Err("no pipes".into());
+    };
+    let mut lines = BufReader::new(output)
+        .lines()
+        .map_while(Result::ok)
+        .filter_map(|line| line.parse().ok());
+    if lines.next().is_none() {
+        return Err("java did not start".into());
+    }
+    Ok(Some(Subject::Java {
+        child,
+        input,
+        lines: Arc::new(Mutex::new(lines)),
+    }))
+}
