@@ -46,9 +46,10 @@ pub use keep::keep;
 pub use make::make;
 pub use model::{
     BasePages, Boot, ForDemand, ForHost, ForPool, ForService, Group, Kept, Knob, Limit, Mount,
-    PagesOf, Plan, Promise, SCHEMA, Unit,
+    PagesOf, Plan, Promise, Unit,
 };
 pub use promise::{Promised, can_be_found, is_same, is_same_place, pages_of, promised};
+pub use read::SCHEMA;
 pub use room::Margin;
 pub use step::{Needs, Step, What};
 pub use tighten::{Sample, sample, tighten};

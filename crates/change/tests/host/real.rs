@@ -321,8 +321,8 @@ fn a_pool_in_use_shrinks_when_its_user_lets_go() {
 }
 
 #[test]
-fn a_pool_larger_than_memory_says_what_is_missing_and_what_holds_the_memory() {
-    let name = "a_pool_larger_than_memory_says_what_is_missing_and_what_holds_the_memory";
+fn a_pool_larger_than_memory_says_what_is_missing() {
+    let name = "a_pool_larger_than_memory_says_what_is_missing";
     let Some(host) = Host::new(name) else { return };
     // Of the largest size, one page more than all of memory holds: nothing is squeezed out for it
     // where a page of that size is unavailable anyway.
@@ -345,9 +345,9 @@ fn a_pool_larger_than_memory_says_what_is_missing_and_what_holds_the_memory() {
     if giant.state == State::Done {
         println!("not run: {name}: a page of {size} is available");
     } else {
+        // What holds the memory is not looked at below a root whose /proc is a link; that has tests of its own.
         let shortage = giant.shortage.as_ref().unwrap();
         assert_eq!(shortage.missing, Pages(1));
-        assert!(shortage.free.known().is_some() && shortage.anon.known().is_some());
     }
     undo_in(
         host.path(),

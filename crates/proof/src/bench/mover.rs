@@ -3,7 +3,7 @@
 //! The devices are made and filled, and the data space of each arm is taken, once. Then, round by
 //! round, all arms run in an order drawn anew, each for a while; after each run what was written is
 //! read back and checked. An arm is a way to hand buffers to devices ([`Mode`]) on a data space
-//! ([`IoPages`](hugeleaf_workload::mover::IoPages)). All are compared with scattered base pages in the same mode,
+//! ([`IoPages`]). All are compared with scattered base pages in the same mode,
 //! which is what the buffers of a server that has run for long are on.
 //!
 //! Memory that is locked part by part loses its large mappings where it is transparent; so that

@@ -405,7 +405,7 @@ impl Translations {
     /// What was counted so far.
     ///
     /// # Errors
-    /// Those of [`Threads::totals`].
+    /// Those of `Threads::totals`.
     pub fn totals(&mut self) -> Result<TranslationTotals, MetricError> {
         let totals = self.threads.totals()?;
         let value = |at: usize| totals.values.get(at).copied();

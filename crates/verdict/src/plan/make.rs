@@ -9,9 +9,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use super::arithmetic::{Takes, add, bytes_of, pages_of_all};
 use super::facts::{Facts, Wishes, held_of, unit_entry};
 use super::layout::{NodeNow, Wanted, by_node};
-use super::model::{
-    BasePages, Boot, ForDemand, ForHost, ForPool, ForService, PagesOf, Plan, SCHEMA,
-};
+use super::model::{BasePages, Boot, ForDemand, ForHost, ForPool, ForService, PagesOf, Plan};
 use super::promise::{self, listed, standing};
 use super::room::{Book, Ledger, Margin, pools_now, sizes, used};
 use super::{Refusal, knobs, notes, rights, ways};
@@ -198,7 +196,7 @@ pub(super) fn bare(facts: &Facts<'_>, memory: Bytes, used: Bytes, margin: Bytes)
         margin,
     };
     Plan {
-        schema: SCHEMA,
+        schema: super::SCHEMA,
         made: facts.made.map(str::to_owned),
         force: None,
         notes: Vec::new(),

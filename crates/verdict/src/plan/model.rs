@@ -12,14 +12,11 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::read;
 
-/// The version of plan files that this program writes and reads.
-pub const SCHEMA: u64 = 1;
-
 /// What a host should come to, for whom, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// [`SCHEMA`].
+    /// [`SCHEMA`](super::SCHEMA).
     pub schema: u64,
     /// When it was made, as in `2026-11-21T17:20:00Z`.
     pub made: Option<String>,

@@ -13,9 +13,11 @@ use toml::de::DeValue;
 
 use super::allowed;
 use super::files::is_ours;
-use super::model::SCHEMA;
 use super::named::{is_text, is_unit, is_user, is_variable, need};
 use crate::list;
+
+/// The version of plan files that this program writes and reads.
+pub const SCHEMA: u64 = 1;
 
 /// Checks a value at a place such as `service.demand.what`, and all that are in it.
 ///

@@ -469,7 +469,7 @@ impl Words<'_> {
 
     /// No free block is as large as a large page.
     fn blocks(&self) -> Both {
-        let (host, page, promote) = (self.case.host, &self.page, &self.promote);
+        let (host, page, target) = (self.case.host, &self.page, self.case.target);
         let free = host.memory.free.get().unwrap_or_default();
         let joined = free - host.limits.min_free.get().unwrap_or_default();
         let text = format!(
@@ -478,10 +478,10 @@ impl Words<'_> {
         );
         let needed = self.case.pmd.map_or(Bytes::ZERO, |p| p.bytes());
         let command = match joined >= needed {
-            true => format!("echo 1 > /proc/sys/vm/compact_memory && {promote}"),
+            true => format!("echo 1 > /proc/sys/vm/compact_memory && hugeleaf promote {target}"),
             false => format!(
                 "sync && echo 1 > /proc/sys/vm/drop_caches && echo 1 > \
-                 /proc/sys/vm/compact_memory    # then: {promote}"
+                 /proc/sys/vm/compact_memory    # then: hugeleaf promote {target}"
             ),
         };
         (text, command)
