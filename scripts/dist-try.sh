@@ -88,12 +88,14 @@ deb() { # FILE
     rm "$root/hugeleaf.deb"
     use "$root" "$architecture" /usr/bin/hugeleaf
     in_root "$root" "$architecture" /usr/bin/hugeleaf run --help >/dev/null || fail "run --help"
-    for command in '' -status -mem -why -promote -prove -plan -apply -run -trace-show -bench-oltp; do
+    for command in '' -status -mem -why -promote -prove -plan -apply -run -top -guard -metrics -trace-show -bench-oltp; do
         gzip -t "$root/usr/share/man/man1/hugeleaf$command.1.gz" || fail "no manual page hugeleaf$command"
     done
     bash -n "$root/usr/share/bash-completion/completions/hugeleaf"
     [ -s "$root/usr/share/zsh/vendor-completions/_hugeleaf" ] || fail "no completions of zsh"
     [ -s "$root/usr/share/fish/vendor_completions.d/hugeleaf.fish" ] || fail "no completions of fish"
+    [ -s "$root/usr/lib/systemd/system/hugeleaf-guard.service" ] || fail "no unit of the guard"
+    in_root "$root" "$architecture" /usr/bin/hugeleaf guard --check >/dev/null || fail "guard --check"
     [ "$(stat -c %a "$root/var/lib/hugeleaf")" = 700 ] || fail "/var/lib/hugeleaf is not root's alone"
     local size left
     size=$(stat -c %s "$root/usr/bin/hugeleaf")

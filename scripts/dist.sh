@@ -106,7 +106,11 @@ deb() { # DEBIAN-ARCHITECTURE TARGET TOOL-PREFIX
     common "$root/usr"
     # What `apply` writes outside of /etc: the journal, by which `undo` goes. Root's alone.
     install -d -m 700 "$root/var/lib/hugeleaf"
-    install -d "$root/usr/lib/systemd/system"
+    # The guard does nothing until somebody enables it. Rules for alarms and a dashboard are documents here.
+    install -D -m 644 contrib/systemd/hugeleaf-guard.service "$root/usr/lib/systemd/system/hugeleaf-guard.service"
+    install -D -m 644 contrib/sysusers.d/hugeleaf.conf "$root/usr/lib/sysusers.d/hugeleaf.conf"
+    install -D -m 644 contrib/prometheus/hugeleaf.rules.yml "$root/usr/share/doc/hugeleaf/prometheus/hugeleaf.rules.yml"
+    install -D -m 644 contrib/grafana/hugeleaf.json "$root/usr/share/doc/hugeleaf/grafana/hugeleaf.json"
     cat >"$root/DEBIAN/control" <<END
 Package: hugeleaf
 Version: $version
@@ -121,11 +125,12 @@ Description: larger memory pages for the servers that run already
  memory of running servers to huge pages, plans and reserves pools, starts
  programs on huge pages, and measures what that brings.
 END
-    # `run` keeps the library that it loads there. The journal stays as long as there is something to undo.
+    # `run` keeps the library that it loads there. The journal stays as long as there is something to undo; what the
+    # guard knows and its log do not.
     cat >"$root/DEBIAN/postrm" <<'END'
 #!/bin/sh
 set -e
-[ "$1" != purge ] || rm -rf /var/cache/hugeleaf
+[ "$1" != purge ] || rm -rf /var/cache/hugeleaf /var/log/hugeleaf /var/lib/hugeleaf/guard.json
 END
     chmod 755 "$root/DEBIAN/postrm"
     (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$root/DEBIAN/md5sums"

@@ -17,6 +17,9 @@ have() {
     libhugetlbfs-bin) command -v hugectl >/dev/null 2>&1 ;;
     # hugectl preloads its library by the name that only this package has.
     libhugetlbfs-dev) ls /usr/lib/*/libhugetlbfs.so >/dev/null 2>&1 ;;
+    chromium-driver) command -v chromedriver >/dev/null 2>&1 ;;
+    # Of it promtool alone, which checks metrics and rules.
+    prometheus) command -v promtool >/dev/null 2>&1 ;;
     libjemalloc2) ls /usr/lib/*/libjemalloc.so.2 >/dev/null 2>&1 ;;
     libmimalloc2.0) ls /usr/lib/*/libmimalloc.so.2 >/dev/null 2>&1 ;;
     qemu-system-x86) command -v qemu-system-x86_64 >/dev/null 2>&1 ;;
@@ -31,7 +34,7 @@ have() {
 
 missing() {
     for package in postgresql redis-server mariadb-server smem sqlite3 python3 g++ default-jdk-headless \
-        libhugetlbfs-bin libhugetlbfs-dev libjemalloc2 libmimalloc2.0 \
+        libhugetlbfs-bin libhugetlbfs-dev libjemalloc2 libmimalloc2.0 chromium-driver prometheus \
         qemu-system-x86 qemu-system-arm mmdebstrap cpio xz-utils e2fsprogs \
         gcc-aarch64-linux-gnu libc6-dev-arm64-cross; do
         have "$package" || printf '%s ' "$package"

@@ -23,6 +23,8 @@ const COMMANDS: [&str; 17] = [
     "undo",
     "verify",
     "prove",
+    "guard",
+    "metrics",
     "top",
     "trace",
     "bench",

@@ -8,7 +8,7 @@ use crate::kit::{self, Guarding, Place};
 use crate::record::{Record, median};
 use crate::{Asked, Failed, Mode};
 
-/// So many programs come and go in two hours.
+/// So many programs come and go.
 const PROGRAMS: u32 = 10_000;
 const MINUTES: usize = 120;
 /// Of all that come, one in so many grows until it is worth moving.
@@ -21,7 +21,8 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
         Mode::Full => (asked.rounds(MINUTES), Duration::from_secs(60)),
         Mode::Smoke => (2, Duration::from_secs(2)),
     };
-    let pause = Duration::from_secs(60 * MINUTES as u64) / PROGRAMS;
+    // All of them come in the time there is.
+    let pause = minute * u32::try_from(minutes)? / PROGRAMS;
     // Without the host's lock, which others need meanwhile: it changes no setting, and only its own programs' pages.
     if hugeleaf_sys::effective_uid() != 0 {
         println!("not run: guard-soak: needs root");
@@ -49,7 +50,7 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
         |name: &str| std::fs::metadata(place.path(name)).map_or(0.0, |m| m.len() as f64 / 1024.0);
     let mut alive: std::collections::VecDeque<(Instant, Holder)> =
         std::collections::VecDeque::new();
-    let mut started = 0u32;
+    let (start, mut started) = (Instant::now(), 0u32);
     for _ in 0..minutes {
         let (before, began) = (used(pid)?, Instant::now());
         while began.elapsed() < minute {
@@ -65,7 +66,8 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
             alive.push_back((Instant::now(), Holder::start(&link, size)?));
             std::fs::remove_file(link)?;
             started += 1;
-            std::thread::sleep(pause);
+            let due = start + pause * started;
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
         }
         let processor = (used(pid)? - before) / began.elapsed().as_secs_f64() * 100.0;
         let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd"))?.count() as f64;
