@@ -194,7 +194,7 @@ typedef struct hl_handle hl_handle;
 // use it, several at a time; only `hl_region_free` needs it alone.
 typedef struct hl_region hl_region;
 
-// Is told how much is populated: `done_bytes` of `total_bytes`, some twenty times a second and at
+// Called with how much is populated: `done_bytes` of `total_bytes`, some twenty times a second and at
 // the end, by the thread that called the library. `data` is the options' `progress_data`. It must
 // return: no longjmp(3), no C++ exception, no call with the object that is being made.
 typedef void (*hl_progress)(uint64_t done_bytes, uint64_t total_bytes, void *data);
@@ -223,7 +223,7 @@ typedef struct hl_region_options {
     const uint32_t *nodes;
     // How many nodes; 0 for `HL_NODES_INHERIT` and `HL_NODES_LOCAL`.
     size_t node_count;
-    // Is told how far it is; NULL for nobody.
+    // Called with how far it is; NULL for none.
     hl_progress progress;
     // Goes to `progress` as it is.
     void *progress_data;
@@ -456,7 +456,7 @@ hl_status hl_elastic_new(const struct hl_elastic_options *options,
                          struct hl_elastic **elastic,
                          struct hl_error *error);
 
-// Gives back what this process took, and its addresses. Other processes keep what they took. NULL
+// Returns what this process took, and its addresses. Other processes keep what they took. NULL
 // is nothing to do. No other thread may be using the elastic.
 void hl_elastic_free(struct hl_elastic *elastic);
 
@@ -532,7 +532,7 @@ hl_status hl_elastic_transfer(const struct hl_elastic *elastic,
                               size_t count,
                               struct hl_error *error);
 
-// Where a granule lies in this process, in `*address`: valid for `hl_elastic_granule` bytes until it
+// Where a granule is in this process, in `*address`: valid for `hl_elastic_granule` bytes until it
 // is returned or this elastic is freed. Other processes have it elsewhere. Any thread.
 //
 // Errors: `HL_NOT_HELD`, `HL_INVALID`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`.
@@ -562,7 +562,7 @@ hl_status hl_elastic_info(const struct hl_elastic *elastic,
                           size_t *count,
                           struct hl_error *error);
 
-// Gives back what processes held that have ended, however they did; what came back in `*recovered`
+// Frees what processes held that have ended, however they did; what came back in `*recovered`
 // (may be NULL). Call it when a worker has died, or when memory is short. Any thread.
 //
 // Errors: `HL_NOT_YET_BACK`, `HL_FORKED`, `HL_STUCK`, `HL_DAMAGED`.

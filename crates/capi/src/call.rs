@@ -366,7 +366,7 @@ pub(super) unsafe trait Options: Sized + Copy {}
 /// `pointer` is NULL, or points to a `usize`, and that number of bytes in all can be read from
 /// there.
 pub(super) unsafe fn options_of<T: Options>(pointer: *const T) -> Result<T, Failure> {
-    // SAFETY: by this function's contract; a first field of its size lies at the start.
+    // SAFETY: by this function's contract; a first field of its size is at the start.
     let size = *given(unsafe { pointer.cast::<usize>().as_ref() }, "options")?;
     let known = size_of::<T>();
     let least = size_of::<usize>();

@@ -266,7 +266,7 @@ unsafe fn read_options(options: *const hl_elastic_options) -> Result<ElasticOpti
     Ok(read)
 }
 
-/// Gives back what this process took, and its addresses. Other processes keep what they took. NULL
+/// Returns what this process took, and its addresses. Other processes keep what they took. NULL
 /// is nothing to do. No other thread may be using the elastic.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_elastic_free(elastic: Option<Box<hl_elastic>>) {
@@ -438,7 +438,7 @@ pub unsafe extern "C" fn hl_elastic_transfer(
     })
 }
 
-/// Where a granule lies in this process, in `*address`: valid for `hl_elastic_granule` bytes until it
+/// Where a granule is in this process, in `*address`: valid for `hl_elastic_granule` bytes until it
 /// is returned or this elastic is freed. Other processes have it elsewhere. Any thread.
 ///
 /// Errors: `HL_NOT_HELD`, `HL_INVALID`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`.
@@ -500,7 +500,7 @@ pub unsafe extern "C" fn hl_elastic_info(
     })
 }
 
-/// Gives back what processes held that have ended, however they did; what came back in `*recovered`
+/// Frees what processes held that have ended, however they did; what came back in `*recovered`
 /// (may be NULL). Call it when a worker has died, or when memory is short. Any thread.
 ///
 /// Errors: `HL_NOT_YET_BACK`, `HL_FORKED`, `HL_STUCK`, `HL_DAMAGED`.

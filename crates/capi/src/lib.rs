@@ -166,7 +166,7 @@ impl From<&Extent> for hl_extent {
     }
 }
 
-/// Is told how much is populated: `done_bytes` of `total_bytes`, some twenty times a second and at
+/// Called with how much is populated: `done_bytes` of `total_bytes`, some twenty times a second and at
 /// the end, by the thread that called the library. `data` is the options' `progress_data`. It must
 /// return: no longjmp(3), no C++ exception, no call with the object that is being made.
 pub type hl_progress =

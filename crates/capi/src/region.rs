@@ -60,7 +60,7 @@ pub struct hl_region_options {
     pub nodes: *const u32,
     /// How many nodes; 0 for `HL_NODES_INHERIT` and `HL_NODES_LOCAL`.
     pub node_count: usize,
-    /// Is told how far it is; NULL for nobody.
+    /// Called with how far it is; NULL for none.
     pub progress: hl_progress,
     /// Goes to `progress` as it is.
     pub progress_data: *mut c_void,
@@ -107,9 +107,9 @@ pub unsafe extern "C" fn hl_region_new(
         // SAFETY: the caller's, as the header says.
         let (options, given) = unsafe { read_options(options) }?;
         let made = Region::with_progress(&options, &mut |done, total| {
-            if let Some(told) = given.progress {
+            if let Some(progress) = given.progress {
                 // SAFETY: the caller's function with the caller's data, in the caller's thread.
-                unsafe { told(done.get(), total.get(), given.progress_data) };
+                unsafe { progress(done.get(), total.get(), given.progress_data) };
             }
         })?;
         Ok(Box::new(hl_region(made)))

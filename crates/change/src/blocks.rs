@@ -35,7 +35,7 @@ pub struct Block {
     pub kind: Kind,
     /// What it is a part of; (0, 0, 0, false) of private anonymous memory.
     pub object: ObjectId,
-    /// Where it lies in that, in bytes.
+    /// Where it is in that, in bytes.
     pub offset: u64,
     /// Whether another process of the plan moves it, so that it only has to be mapped here.
     pub attach: bool,
@@ -46,7 +46,7 @@ pub struct Block {
     pub restores: Bytes,
     /// Whether its segment is locked in memory.
     pub locked: bool,
-    /// Whether no other process maps any of it, as far as the page map tells.
+    /// Whether no other process maps any of it, as far as the page map shows.
     pub exclusive: bool,
     /// Whether faults in it may be answered by a program (userfaultfd).
     pub watched: bool,
@@ -54,11 +54,11 @@ pub struct Block {
     pub share: Bytes,
 }
 
-/// What tells a block of shared memory or a file wherever it is mapped.
+/// What distinguishes a block of shared memory or a file wherever it is mapped.
 pub type BlockKey = (ObjectId, u64);
 
 impl Block {
-    /// What tells it in every process, and at every address of one that maps it several times; `None`
+    /// What distinguishes it in every process, and at every address of one that maps it several times; `None`
     /// of private memory.
     pub fn key(&self) -> Option<BlockKey> {
         (self.kind != Kind::Private).then_some((self.object, self.offset))
@@ -150,13 +150,13 @@ pub struct Torn {
     pub own: u64,
 }
 
-/// The fewest pages that can tell what a block was: by chance one page lies where a huge page would
-/// have it once in as many times as a huge page has pages.
+/// The fewest pages that can tell what a block was: by chance one page is where a huge page would
+/// have it, once in as many times as a huge page has pages.
 const WITNESSES: u64 = 8;
 
 impl Torn {
     /// Whether it was one huge page, by the frames of its base pages: splitting moves nothing, so those
-    /// that are left lie where they lay, and all the others are the one zero page.
+    /// that are left are where they were, and all the others are the one zero page.
     pub fn was_one_page(&self, frames: &[Option<u64>]) -> bool {
         let pages = frames.len() as u64;
         let place = |(n, frame): (u64, &Option<u64>)| {
@@ -170,8 +170,8 @@ impl Torn {
         let Some((base, count)) = bases.into_iter().max_by_key(|(_, count)| *count) else {
             return false;
         };
-        let lies_there = |(n, frame): &(u64, &Option<u64>)| **frame == Some(base + n);
-        let mut others = (0..pages).zip(frames).filter(|page| !lies_there(page));
+        let is_there = |(n, frame): &(u64, &Option<u64>)| **frame == Some(base + n);
+        let mut others = (0..pages).zip(frames).filter(|page| !is_there(page));
         let zero = others.next().and_then(|(_, frame)| *frame);
         count == self.own
             && count >= WITNESSES
@@ -613,7 +613,7 @@ fn object_of(segment: &Segment) -> ObjectId {
     (major, minor, inode, segment.name.starts_with("/SYSV"))
 }
 
-/// Where a block of a segment lies in the object.
+/// Where a block of a segment is in the object.
 fn offset_of(segment: &Segment, block: Range) -> u64 {
     segment
         .offset

@@ -21,7 +21,7 @@ pub enum ChangeError {
     /// This kernel has no pidfd_open(2) (Linux 5.3).
     #[error("this kernel has no pidfd_open(2)")]
     NoPidfd,
-    /// This kernel has no transparent huge pages, or does not tell their size.
+    /// This kernel has no transparent huge pages, or does not report their size.
     #[error("this kernel has no transparent huge pages")]
     NoThp,
     /// The size of a transparent huge page could not be read.

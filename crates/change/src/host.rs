@@ -49,7 +49,7 @@ pub struct ChangeContext<'a> {
     pub sink: &'a mut dyn HostSink,
     /// Becomes true when the person wants it to end: it ends between two steps.
     pub stop: &'a AtomicBool,
-    /// Told the id of each step as it begins.
+    /// Called with the id of each step as it begins.
     pub progress: &'a mut dyn FnMut(&str),
 }
 

@@ -69,7 +69,7 @@ pub struct PromoteOptions {
     /// Stop when the host's available memory would fall below this; `None` for a floor derived from
     /// the host ([`crate::pressure::floor_of`]).
     pub keep_available: Option<Bytes>,
-    /// Only blocks that lie inside these ranges; `None` for all that is eligible.
+    /// Only blocks that are inside these ranges; `None` for all that is eligible.
     pub only: Option<Vec<(Pid, Vec<Range>)>>,
     /// Where a process has switched THP off for itself, take that back first
     /// ([`hugeleaf_sys::Kernel::switch_thp_on`]).
@@ -98,7 +98,7 @@ impl Default for PromoteOptions {
 pub struct DemoteOptions {
     /// The part of the victim's time that calls may take: 100% never pauses.
     pub budget: Percent,
-    /// Only huge pages that lie inside these ranges, as in [`crate::ProcessOutcome::moved`] of a
+    /// Only huge pages that are inside these ranges, as in [`crate::ProcessOutcome::moved`] of a
     /// promotion that is to be taken back; `None` for all of them.
     pub only: Option<Vec<(Pid, Vec<Range>)>>,
     /// Plan, and touch nothing.

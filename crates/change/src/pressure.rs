@@ -10,7 +10,7 @@ use hugeleaf_units::{Bytes, PageSize};
 /// The part of a time span that tasks of others may stall for memory before the work holds back.
 const STALL_SHARE: f64 = 0.1;
 
-/// What was read at one time. `None`: this host does not tell.
+/// What was read at one time. `None`: this host does not report it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sample {
     /// When.
@@ -50,7 +50,7 @@ pub fn sample(root: &Root, at: Duration, own: Duration) -> Sample {
     }
 }
 
-/// `MemAvailable`; `None` where this host does not tell.
+/// `MemAvailable`; `None` where this host does not report it.
 pub fn available(root: &Root) -> Option<Bytes> {
     let text = root.read("proc/meminfo").known().cloned()?;
     number_after(&text, "MemAvailable:").map(Bytes::from_kib)

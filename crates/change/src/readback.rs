@@ -54,7 +54,7 @@ fn huge_runs(
     Ok(map.huge_known.then_some(map.runs))
 }
 
-/// How many blocks from the first on lie one after the other without a gap.
+/// How many blocks from the first on are one after the other without a gap.
 fn neighbours(blocks: &[Block]) -> usize {
     let pairs = blocks.windows(2);
     1 + pairs
@@ -281,7 +281,7 @@ fn tell_totals(
     outcome.by_role.retain(|role| !role.asked.is_zero());
     outcome.asked = outcome.by_role.iter().map(|r| r.asked).sum();
     outcome.done = outcome.by_role.iter().map(|r| r.done).sum();
-    let mut told = outcome.done;
+    let mut counted = outcome.done;
     let each = work.plan.blocks.iter().zip(&work.states).zip(&work.methods);
     for ((block, state), method) in each {
         let passed_over = !to_huge && is_passed_over(block, *method);
@@ -292,11 +292,15 @@ fn tell_totals(
         if let Some((_, rest)) = rest.iter_mut().find(|(role, _)| *role == block.role) {
             let part = block.range.len().min(*rest);
             *rest = *rest - part;
-            told += part;
+            counted += part;
             Part::add(&mut outcome.failed, reason, part);
         }
     }
-    Part::add(&mut outcome.failed, Reason::NotSeen, outcome.asked - told);
+    Part::add(
+        &mut outcome.failed,
+        Reason::NotSeen,
+        outcome.asked - counted,
+    );
     if outcome.done == outcome.asked && !outcome.done.is_zero() {
         let ranges = work.plan.blocks.iter().map(|b| b.range);
         ranges.for_each(|range| push_joined(&mut outcome.moved, range));

@@ -242,13 +242,13 @@ impl Splitter {
     }
 }
 
-/// What tells a block of shared memory in all processes; `None` of private memory.
+/// What distinguishes a block of shared memory in all processes; `None` of private memory.
 fn key(work: &Work, block: usize) -> Option<(ObjectId, u64)> {
     let block = &work.plan.blocks[block];
     (block.kind == Kind::Shared).then_some((block.object, block.offset))
 }
 
-/// How many of `todo` lie one after the other, at most `most`.
+/// How many of `todo` are one after the other, at most `most`.
 fn neighbours(work: &Work, todo: &[usize], most: usize) -> usize {
     let range = |i: usize| work.plan.blocks[i].range;
     let pairs = todo[..todo.len().min(most)].windows(2);

@@ -41,15 +41,15 @@ pub fn in_force(root: &Root) -> Vec<InForce> {
     }
 }
 
-/// All that is in force, the newest first, each step held against the host as it is now.
+/// All that is in force, the newest first, each step compared with the host as it is now.
 pub fn standing(root: &Root) -> Fact<Vec<verify::Applied>> {
     applied(root).map(|all| {
         let in_force = all.iter().filter(|one| !one.undone);
-        in_force.map(|one| held_against(root, one)).collect()
+        in_force.map(|one| compared_with_host(root, one)).collect()
     })
 }
 
-fn held_against(root: &Root, one: &Applied) -> verify::Applied {
+fn compared_with_host(root: &Root, one: &Applied) -> verify::Applied {
     let plan = plan_of(one);
     let planned = plan.as_ref().map(steps).unwrap_or_default();
     let places = one

@@ -134,7 +134,7 @@ impl Totals {
         }
     }
 
-    /// Where the page map does not tell which blocks are huge (Linux before 6.7), a process has sums
+    /// Where the page map does not report which blocks are huge (Linux before 6.7), a process has sums
     /// by role, and of each the part counts that no process before it maps.
     fn add_unknown(
         &mut self,
@@ -181,7 +181,7 @@ impl Totals {
     }
 }
 
-/// The length of ranges of objects, what lies in several of them once.
+/// The length of ranges of objects, what is in several of them once.
 fn once(mut ranges: Vec<(ObjectId, Range)>) -> Bytes {
     ranges.sort_unstable_by_key(|(object, range)| (*object, range.start()));
     let mut sum = Bytes::ZERO;

@@ -3,7 +3,7 @@
 //!
 //! The kernel offers this of a whole process only (`clear_refs`, proc(5); `Referenced` of `smaps_rollup`): two walks of
 //! its page tables, about 20 ms a gigabyte on base pages, measured with each sample. Idle page tracking could take a
-//! part, but is in few kernels, and PAGEMAP_SCAN does not tell accessed pages. What it costs the process is a TLB flush
+//! part, but is in few kernels, and PAGEMAP_SCAN does not report accessed pages. What it costs the process is a TLB flush
 //! and the bits being set again, which a machine without nested paging notices (kernel-notes.md). So it is for rare
 //! questions: which of several programs to move first.
 

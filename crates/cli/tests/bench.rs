@@ -193,7 +193,7 @@ fn transparent_huge_pages_are_read_back() {
         of_arm(&result, "layouts", &label)[0]["pages"][0]["kind"],
         "thp"
     );
-    // In the same rounds as base pages, so that it can be held against them.
+    // In the same rounds as base pages, so that it can be compared with them.
     let read: Results = serde_json::from_value(result.clone()).unwrap();
     let of = |arm: &str| {
         read.rows
@@ -205,7 +205,7 @@ fn transparent_huge_pages_are_read_back() {
     assert!(effect.ratio > 0.0 && effect.confidence == 0.95);
 }
 
-/// A size below the full one, switched on for the test: root is told which pages it got.
+/// A size below the full one, switched on for the test: the report to root says which pages it got.
 #[test]
 fn smaller_transparent_pages_are_had_where_they_are_on_and_told_where_not() {
     const NAME: &str = "smaller_transparent_pages";

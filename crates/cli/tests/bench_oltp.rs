@@ -414,8 +414,8 @@ fn what_a_server_cannot_be_put_on_is_told_before_it_is_started() {
     let direct = say(&["--io", "direct", "--no-load"]);
     let text = stderr(&direct);
     // From version 16 on it is empty, before it cannot, and somewhere there is none.
-    let told = ["is empty", "--io buffered", "apt-get install postgresql"];
-    assert!(told.iter().any(|word| text.contains(word)), "{text}");
+    let expected = ["is empty", "--io buffered", "apt-get install postgresql"];
+    assert!(expected.iter().any(|word| text.contains(word)), "{text}");
     assert_eq!(direct.status.code(), Some(3), "{text}");
     assert_eq!(std::fs::read_dir(below.path()).unwrap().count(), 0);
 }
@@ -484,7 +484,7 @@ fn interrupted_it_ends_the_run_that_is_under_way() {
     assert!(!Path::new("/proc").join(runs[0].to_string()).exists());
 }
 
-/// The process id of the server whose folder lies below this one.
+/// The process id of the server whose folder is below this one.
 fn server_below(folder: &Path) -> Option<String> {
     let entry = std::fs::read_dir(folder).ok()?.next()?.ok()?;
     let text = std::fs::read_to_string(entry.path().join("data/postmaster.pid")).ok()?;

@@ -127,7 +127,7 @@ fn the_version_is_that_of_the_package() {
     );
 }
 
-/// Titles and words are held against each other, not amounts: how much memory is free changes between two calls.
+/// Titles and words are compared with each other, not amounts: how much memory is free changes between two calls.
 #[test]
 fn without_a_command_it_is_status() {
     let words = |text: String| {

@@ -11,7 +11,7 @@ use cli_support::{good, refused, repository, run};
 use hugeleaf_proof::rows::{ArmAbout, Quantity, Results, Sample, fields};
 use serde_json::{Value, json};
 
-/// A committed run, the first of its name: new runs of a benchmark lie in a new folder.
+/// A committed run, the first of its name: new runs of a benchmark are in a new folder.
 fn committed(name: &str) -> String {
     let folders = std::fs::read_dir(repository().join("bench/runs")).unwrap();
     let paths = folders.map(|folder| folder.unwrap().path().join(name));

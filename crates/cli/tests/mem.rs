@@ -67,7 +67,7 @@ fn orders_tells_64k_pages_from_base_pages() {
     let large = Mapping::anonymous(size, Sharing::Private).unwrap();
     large.touch(page).unwrap();
     let after = on_64k();
-    // A few may be short of contiguous memory, or lie at the ends.
+    // A few may be short of contiguous memory, or be at the ends.
     assert!(after - before >= size.get() / 4 * 3, "{before} {after}");
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use cli_support::{
     files_below, good, hugeleaf, is_root, not_run, refused, repository, run, stderr, stdout,
 };
-use hugeleaf_host::demand::{Demand, Piece, Place, Service, ServiceKind};
+use hugeleaf_host::demand::{Demand, Mappings, Place, Service, ServiceKind};
 use hugeleaf_host::{Root, identity, read_host};
 use hugeleaf_sys::{RealKernel, lock_host};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
@@ -65,7 +65,7 @@ const CASES: [(&str, &str, &[&str], i32); 13] = [
     ),
 ];
 
-/// Runs it in the repository, so that answers do not depend on where that lies.
+/// Runs it in the repository, so that answers do not depend on where that is.
 fn plan(arguments: &[&str]) -> Output {
     let mut all = vec!["plan"];
     all.extend(arguments);
@@ -388,7 +388,7 @@ fn service(kind: ServiceKind) -> Service {
     let mut service = Service::new("a", kind);
     service.demands = vec![Demand {
         what: "memory".to_owned(),
-        pieces: vec![Piece::one(Bytes::from_mib(100))],
+        mappings: vec![Mappings::one(Bytes::from_mib(100))],
         place: Place::Pool,
         page: None,
         source: "a test".to_owned(),

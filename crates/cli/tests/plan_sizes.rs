@@ -1,5 +1,5 @@
 //! The pages that `hugeleaf plan` writes into its file for a program are enough for it, and at most
-//! 2 % or two pages too many: each program is told to use large pages and started on exactly the
+//! 2 % or two pages too many: each program is configured to use large pages and started on exactly the
 //! pages of the plan. It then runs and has them, and with that much fewer it fails or falls back.
 //!
 //! Needs root, the programs, and memory to reserve; says "not run" by name otherwise.

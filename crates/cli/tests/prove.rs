@@ -570,7 +570,7 @@ fn a_quantile_of_one_bucket_is_refused() {
     let worker = Worker::start();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // On every page a hundred more, of which p99 lies between 0.02 and 0.05; the mean is 0.03.
+    // On every page a hundred more, of which p99 is between 0.02 and 0.05; the mean is 0.03.
     std::thread::spawn(move || {
         for (n, stream) in listener.incoming().enumerate() {
             let Ok(mut stream) = stream else { return };
@@ -604,7 +604,7 @@ fn a_quantile_of_one_bucket_is_refused() {
     let (out, err) = said(&output);
     assert_eq!(output.status.code(), Some(1), "{err}");
     assert!(out.starts_with("unclear  between ×0.40 and ×2.50"), "{out}");
-    assert!(out.contains("lie in one bucket"), "{out}");
+    assert!(out.contains("are in one bucket"), "{out}");
     assert!(out.contains("#mean(lat)"), "{out}");
     assert_eq!(result["verdict"], "unclear");
     assert_eq!(result["buckets"]["shared"], serde_json::json!([0.02, 0.05]));

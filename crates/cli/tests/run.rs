@@ -494,7 +494,7 @@ fn a_program_of_another_libc() {
     assert!(shown.contains("HUGELEAF_RUN=v=1"), "{shown}");
 }
 
-/// Where the loader of the shell lies.
+/// Where the loader of the shell is.
 fn own_loader() -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let paths = maps

@@ -542,7 +542,7 @@ struct Holder {
 impl Holder {
     fn start(account: Account) -> Holder {
         let folder = folder_for(account);
-        // The test's own program may lie where other accounts cannot reach it.
+        // The test's own program may be where other accounts cannot reach it.
         let program = folder.path().join("holder");
         copy_program(&std::env::current_exe().unwrap(), &program);
         let mut child = as_account(account, &program, folder.path())

@@ -39,7 +39,7 @@ const HOSTS: [&str; 11] = [
 
 fn hugeleaf(arguments: &[&str]) -> Output {
     let mut command = Command::cargo_bin("hugeleaf").unwrap();
-    // Relative paths, so that answers do not depend on where the repository lies.
+    // Relative paths, so that answers do not depend on where the repository is.
     command
         .current_dir(repository())
         .args(arguments)

@@ -173,7 +173,7 @@ impl FromStr for Share {
     }
 }
 
-/// A part of the day: from a minute up to another, which may lie past midnight.
+/// A part of the day: from a minute up to another, which may be past midnight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hours {
     from: u16,

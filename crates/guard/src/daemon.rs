@@ -92,12 +92,12 @@ pub enum GuardError {
     Read(#[from] hugeleaf_host::ReadError),
 }
 
-/// What the guard is told while it runs.
+/// Requests to the guard while it runs.
 #[derive(Debug)]
 pub enum Order {
     /// Read the rules again (SIGHUP).
     Reload,
-    /// Move nothing until told otherwise.
+    /// Move nothing until asked to go on.
     Pause,
     /// Go on.
     Resume,
@@ -249,7 +249,7 @@ impl<'a> Guard<'a> {
     /// Where `/proc` cannot be read any more.
     pub fn run(mut self, views: &dyn Views) -> Result<(), GuardError> {
         self.say("started", "", self.rules_in_words());
-        // Who asks before the first look is over is told so much.
+        // Who asks before the first look is over gets an answer that says so.
         self.publish(views);
         std::thread::scope(|scope| {
             let outcome = loop {

@@ -222,7 +222,7 @@ impl<'a> Observer<'a> {
             processors: stalled_in(&text("proc/pressure/cpu")),
             scanned: scanned_in(&text("proc/vmstat")),
         };
-        // An order makes for two looks in a row: what happened between them is too short to be told.
+        // An order makes for two looks in a row: what happened between them is too short to be known.
         if self
             .before
             .is_none_or(|before| now.at >= before.at + LEAST_SPAN)

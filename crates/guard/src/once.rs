@@ -18,7 +18,7 @@ use crate::status::{ProgramStatus, SCHEMA, Status, programs};
 use crate::why::Stand;
 use crate::work::{Tools, work};
 
-/// How long the two looks lie apart that tell what a program uses of the processors.
+/// The time between the two looks that show what a program uses of the processors.
 const APART: Duration = Duration::from_secs(1);
 
 /// What one pass found.

@@ -20,7 +20,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// A look took `cost` of a processor, or more work went on beside it, and then its cost is not known;
+    /// A look took `cost` of a processor, or other work went on at the same time, and then its cost is not known;
     /// `changed` where something came of it. How long to wait: `every`, longer while nothing changes, and so long
     /// that looking keeps within `budget`.
     pub fn next(

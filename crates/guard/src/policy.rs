@@ -388,7 +388,7 @@ fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now)
         return no(WhyNot::Slower { verdict, ratio });
     }
     let unfit = if track.closer.small < min_bytes {
-        // What is small beside what is large has been dealt with by somebody.
+        // What is small next to what is large has been dealt with by somebody.
         if track.closer.large > track.closer.small {
             track.looks = 0;
             return Judged::Stands(large(track, rule));

@@ -6,7 +6,7 @@ use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// What tells a program that runs from all others, those that get its process id later included.
+/// What distinguishes a program that runs from all others, those that get its process id later included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProgramId {
     /// Its first process.
@@ -89,7 +89,7 @@ pub struct FileId {
     pub changed: i64,
 }
 
-/// What a look says of the host itself. `None` of what this host does not tell.
+/// What a look says of the host itself. `None` of what this host does not report.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct HostSeen {
     /// The part of the time since the last look in which some task stalled for memory (PSI).

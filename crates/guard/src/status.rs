@@ -82,7 +82,7 @@ pub struct HostStatus {
     pub kernel: String,
     /// The size of a huge page.
     pub huge_page_bytes: Bytes,
-    /// The part of the time in which tasks stall for memory; missing where the kernel does not tell.
+    /// The part of the time in which tasks stall for memory; missing where the kernel does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled: Option<f64>,
     /// The part of the time in which tasks wait for a processor.

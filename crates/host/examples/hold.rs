@@ -1,4 +1,4 @@
-//! Holds memory as told and waits for its standard input to close: what tests and benchmarks of
+//! Holds memory as its arguments say and waits for its standard input to close: what tests and benchmarks of
 //! the readers look at.
 //!
 //! `hold FILE SIZE SKEW` attaches the first SIZE bytes of a shared file at SKEW bytes past a

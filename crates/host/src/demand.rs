@@ -62,7 +62,7 @@ pub struct Service {
     pub grows: bool,
     /// The one node that it may take memory from, where it is bound to one of several.
     pub node: Option<u32>,
-    /// What it is told to do about large pages.
+    /// What its configuration says about large pages.
     pub wish: Wish,
     /// What it wants, in mappings that are rounded to pages one by one.
     pub demands: Vec<Demand>,
@@ -95,7 +95,7 @@ impl Service {
     }
 }
 
-/// What a service is told to do about large pages from the pool, by its own configuration.
+/// What a service's own configuration says about large pages from the pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wish {
     /// How much it insists.
@@ -184,7 +184,7 @@ pub struct Demand {
     /// What it is in the service's own words, as in `shared_buffers and what goes with it`.
     pub what: String,
     /// Its mappings, made one by one: each is rounded up to whole pages by itself.
-    pub pieces: Vec<Piece>,
+    pub mappings: Vec<Mappings>,
     /// Shared memory may come from the pool; private memory goes on THP unless the program itself
     /// takes it from the pool (a JVM, MariaDB).
     pub place: Place,
@@ -201,13 +201,13 @@ impl Demand {
     /// One of no size of page in particular, of a service that does not run.
     fn new(
         what: impl Into<String>,
-        pieces: Vec<Piece>,
+        mappings: Vec<Mappings>,
         place: Place,
         source: impl Into<String>,
     ) -> Demand {
         Demand {
             what: what.into(),
-            pieces,
+            mappings,
             place,
             page: None,
             source: source.into(),
@@ -217,14 +217,14 @@ impl Demand {
 
     /// All of it, unrounded.
     pub fn bytes(&self) -> Bytes {
-        self.pieces.iter().map(|p| p.bytes * p.count).sum()
+        self.mappings.iter().map(|p| p.bytes * p.count).sum()
     }
 }
 
 /// So many equal mappings of so many bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Piece {
+pub struct Mappings {
     /// How many.
     pub count: u64,
     /// Bytes of each.
@@ -232,10 +232,10 @@ pub struct Piece {
     pub bytes: Bytes,
 }
 
-impl Piece {
+impl Mappings {
     /// One mapping.
-    pub const fn one(bytes: Bytes) -> Piece {
-        Piece { bytes, count: 1 }
+    pub const fn one(bytes: Bytes) -> Mappings {
+        Mappings { bytes, count: 1 }
     }
 }
 

@@ -473,7 +473,7 @@ pub struct FreeBlocks {
 }
 
 impl Buddy {
-    /// How many free bytes lie in blocks that hold a page of `size`.
+    /// How many free bytes are in blocks that hold a page of `size`.
     pub fn free_for(&self, size: PageSize, base: PageSize) -> Bytes {
         let order = size.holds(base).max(1).trailing_zeros() as usize;
         self.zones
@@ -617,7 +617,7 @@ impl HugetlbLimit {
 }
 
 impl Cgroup {
-    /// Whether a cgroup of this path is this one or lies below it.
+    /// Whether a cgroup of this path is this one or is below it.
     pub fn holds(&self, path: &str) -> bool {
         let below = path.strip_prefix(self.path.trim_end_matches('/'));
         below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -742,7 +742,7 @@ impl Held {
     }
 }
 
-/// What sort of process.
+/// What kind of process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ProcessKind {
     /// One with memory of its own.
@@ -772,7 +772,7 @@ pub struct Process {
     /// When it started, in clock ticks since boot (`stat`, field 22). With `pid` it names one
     /// process for good.
     pub start_ticks: u64,
-    /// Where the code, the stack and the environment of the current program lie (`stat`, fields
+    /// Where the code, the stack and the environment of the current program are (`stat`, fields
     /// 26 to 28 and 48): these change on execve, the start time does not. Zeroes where not
     /// readable.
     pub image: [u64; 4],

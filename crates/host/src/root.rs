@@ -62,7 +62,7 @@ impl Root {
         self.dir == Path::new("/")
     }
 
-    /// Where a file of this host lies, given relative to its root.
+    /// Where a file of this host is, given relative to its root.
     pub fn path(&self, relative: impl AsRef<Path>) -> PathBuf {
         self.dir.join(relative)
     }

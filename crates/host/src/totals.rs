@@ -6,7 +6,7 @@ use hugeleaf_units::{Bytes, PageKind};
 
 use crate::model::{Held, Host, Process, Segment};
 
-/// What a host's processes hold in all, by page size, each page once: told by the kernel's own
+/// What a host's processes hold in all, by page size, each page once: by the kernel's own
 /// counters (`/proc/meminfo` and the pools), not by adding up processes.
 pub fn of_host(host: &Host) -> Vec<Held> {
     let m = &host.memory;

@@ -39,7 +39,7 @@ pub enum DirectRules {
     },
     /// The file system has none, whatever open(2) says: it copies.
     None,
-    /// The kernel does not tell.
+    /// The kernel does not report it.
     Untold,
 }
 
@@ -94,7 +94,7 @@ pub fn direct_rules(file: &File) -> Result<DirectRules, SysError> {
     })
 }
 
-/// Whether a file lies on a file system that is memory: it takes O_DIRECT (tmpfs since Linux 6.6),
+/// Whether a file is on a file system that is memory: it takes O_DIRECT (tmpfs since Linux 6.6),
 /// copies all the same, and tells no rules.
 fn is_in_memory(file: &File) -> Result<bool, SysError> {
     // linux/magic.h

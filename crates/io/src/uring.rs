@@ -119,7 +119,7 @@ impl<'b> Ring<'b> {
         self.flying.len()
     }
 
-    /// Starts to move a buffer's bytes. Where the buffer lies in registered memory, no page of it
+    /// Starts to move a buffer's bytes. Where the buffer is in registered memory, no page of it
     /// has to be pinned.
     ///
     /// # Errors

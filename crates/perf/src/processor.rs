@@ -285,7 +285,7 @@ impl Processor {
         [&ZEN[..], walks, code].concat()
     }
 
-    /// What tells misses of the TLB for data that cost a walk: the best first, for where it is refused or
+    /// The events that count misses of the TLB for data that cost a walk: the best first, for where it is refused or
     /// counts nothing the next may do.
     pub fn data_misses(&self) -> Vec<ProcessorEvent> {
         let all = self.events();

@@ -25,7 +25,7 @@ pub struct PerfRing {
     /// Where the records begin, and how much room they have (a power of two).
     data: usize,
     room: usize,
-    /// A record that lies across the ring's end is put together here.
+    /// A record that crosses the ring's end is put together here.
     record: Vec<u8>,
 }
 
@@ -109,7 +109,7 @@ impl PerfRing {
         #[allow(clippy::cast_possible_truncation)]
         let at = (from & (self.room as u64 - 1)) as usize;
         let first = to.len().min(self.room - at);
-        // SAFETY: `at + first` and `to.len() - first` lie within the room of the records; the
+        // SAFETY: `at + first` and `to.len() - first` are within the room of the records; the
         // kernel does not write between tail and head; `to` is memory of this process elsewhere.
         unsafe {
             let data = self.start.as_ptr().add(self.data);

@@ -79,7 +79,7 @@ fn begin() {
     }
 }
 
-/// After `[start, start + length)` was made readable and writable by libc: whether it lies in such a
+/// After `[start, start + length)` was made readable and writable by libc: whether it is in such a
 /// heap.
 pub fn grew(start: usize, length: usize) -> bool {
     let settings = settings();

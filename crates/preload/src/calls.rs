@@ -291,7 +291,7 @@ pub unsafe fn brk(to: usize) -> usize {
     unsafe { call(number::BRK, [to, 0, 0, 0, 0, 0]) as usize }
 }
 
-/// Advises, populates or collapses (`madvise(2)`): changes which pages lie under a range, never its
+/// Advises, populates or collapses (`madvise(2)`): changes which pages are under a range, never its
 /// content. The kernel rounds a program's own length up to whole pages, as it did for the mapping.
 pub fn advise(address: usize, length: usize, advice: Advice) -> isize {
     let arguments = [address, length, advice as usize, 0, 0, 0];

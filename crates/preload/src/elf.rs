@@ -76,7 +76,7 @@ pub struct Object {
     pub text: (usize, usize),
     /// Where that begins in its file.
     pub text_offset: usize,
-    /// The path that it was loaded from, where the loader tells.
+    /// The path that it was loaded from, where the loader gives it.
     pub file: Option<&'static CStr>,
 }
 
@@ -216,7 +216,7 @@ fn ranges(information: &Information, process: &mut Process) {
 }
 
 impl Object {
-    /// The name of its file; empty where the loader does not tell.
+    /// The name of its file; empty where the loader does not report it.
     fn name(&self) -> &'static [u8] {
         self.file.map_or(b"", |path| file_name(path.to_bytes()))
     }

@@ -108,7 +108,7 @@ fn say_not_left() {
     say::once(&[b"fork: no memory to move private memory to from reserved pages; use --data thp"]);
 }
 
-/// Moves what lies on reserved pages to transparent ones. Whether none is left there.
+/// Moves what is on reserved pages to transparent ones. Whether none is left there.
 fn leave_pools() -> bool {
     // SAFETY: one thread, as the callers made sure of.
     pool::leave() && unsafe { heap::leave_pools() }

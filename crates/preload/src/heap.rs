@@ -31,12 +31,12 @@ static KEPT: AtomicUsize = AtomicUsize::new(0);
 static OWN_START: AtomicUsize = AtomicUsize::new(0);
 static OWN_END: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether this process left its reserved pages, to fork; from here on the heap may lie on them:
+/// Whether this process left its reserved pages, to fork; from here on the heap may be on them:
 /// below it was moved then.
 static LEFT: AtomicBool = AtomicBool::new(false);
 static POOL_FROM: AtomicUsize = AtomicUsize::new(0);
 
-/// From here on the heap lies, or what was there before it.
+/// The start of the heap, or of what was there before it.
 static FIRST: AtomicUsize = AtomicUsize::new(0);
 /// Whether the program changed mappings inside its heap: then nothing of it is kept back.
 static STRICT: AtomicBool = AtomicBool::new(false);
@@ -226,7 +226,7 @@ pub fn may_use_pools() -> bool {
     OWN_START.load(Relaxed) != 0 && (!LEFT.load(Relaxed) || settings().data.only_pools())
 }
 
-/// Before a fork: moves what lies on reserved pages to transparent ones. Whether none is left there.
+/// Before a fork: moves what is on reserved pages to transparent ones. Whether none is left there.
 ///
 /// # Safety
 ///

@@ -16,7 +16,7 @@ use crate::private::{self, judged};
 use crate::room::{populate, reserve_as};
 use crate::shared::{self, Answer};
 use crate::state::{growing, libc_text, settings, stood_aside, up};
-use crate::{arena, elf, fork, growth, heap, judge, must, must_map, pieces, pool, stack, window};
+use crate::{arena, elf, fork, growth, heap, judge, must, must_map, pool, segments, stack, window};
 
 unsafe extern "C" {
     fn __errno_location() -> *mut i32;
@@ -69,7 +69,7 @@ fn map(
     }
     if flags & flag::FIXED != 0 {
         heap::changed(address, length);
-        pieces::changed(address, length);
+        segments::changed(address, length);
     }
     if stood_aside() {
         return own();
@@ -232,11 +232,11 @@ pub extern "C" fn munmap(address: usize, length: usize) -> usize {
         pool::unmap(address, length);
         return 0;
     }
-    let length = pieces::unmap_length(address, length);
+    let length = segments::unmap_length(address, length);
     // SAFETY: the program's own call; reserved pages are unmapped whole.
     let result = unsafe { calls::munmap(address, length) };
     if result == calls::EINVAL
-        && let Some((start, length)) = pieces::whole_pages(address, length)
+        && let Some((start, length)) = segments::whole_pages(address, length)
     {
         if length != 0 {
             // SAFETY: inside what the program gives up.

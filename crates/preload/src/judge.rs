@@ -477,7 +477,7 @@ fn with_files(work: impl FnOnce(&Files, &mut Scratch)) {
     files.close();
 }
 
-/// Gives back what a large mapping does not use, and lets what it touches from now on be small.
+/// Returns to the kernel what a large mapping does not use, and lets what it touches from now on be small.
 ///
 /// The kernel splits a huge page to age a part of it, and of what it splits it keeps no page that
 /// is all zero (since Linux 6.12). Nobody can lose a write by it, as by `MADV_DONTNEED`.

@@ -4,7 +4,7 @@
 //! `munmap`, `mprotect`, `mremap` and `brk` come here first, also those that libc makes for
 //! itself (`patch`). Private memory stays on base pages until the process has grown
 //! (`growth`); then it is cut from aligned windows whose first touch is a huge page
-//! (`window`, `heap`, `arena`), and what lies behind is moved there, block by block (`sweep`).
+//! (`window`, `heap`, `arena`), and what is behind is moved there, block by block (`sweep`).
 //! Shared memory comes from a pool or from a file on a private tmpfs (`shared`). Where larger pages
 //! are mandatory, every other kind of memory is looked after as well (`must`, `must_map`). What comes to an
 //! address that is in use leaves no gap there when it fails (`room`).
@@ -40,7 +40,6 @@ pub mod maps;
 pub mod must;
 pub mod must_map;
 pub mod patch;
-pub mod pieces;
 pub mod pool;
 pub mod private;
 pub mod report;
@@ -48,6 +47,7 @@ pub mod reserve;
 pub mod room;
 pub mod sample;
 pub mod say;
+pub mod segments;
 pub mod settings;
 pub mod shared;
 pub mod stack;

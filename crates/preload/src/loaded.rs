@@ -21,7 +21,7 @@ mod maps;
 mod must;
 mod must_map;
 mod patch;
-mod pieces;
+mod segments;
 mod pool;
 mod report;
 mod private;

@@ -24,7 +24,7 @@ pub fn movable(line: &[u8]) -> Option<Mapping> {
     (start < end).then_some(Mapping { start, end, shared })
 }
 
-/// Where the mapping of a line lies, if it is private anonymous memory that can be read and written.
+/// Where the mapping of a line is, if it is private anonymous memory that can be read and written.
 pub fn private_memory(line: &[u8]) -> Option<(usize, usize)> {
     let line = Line::parse(line)?;
     let usable = line.rights.starts_with(b"rw") && line.rights.get(3) == Some(&b'p');

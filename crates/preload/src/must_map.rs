@@ -15,7 +15,7 @@ use crate::must::{Kind, Role, committed, is_private_memory, refused, settle, sma
 use crate::room::{collapse, move_over, put, reserve_as};
 use crate::shared::{self, Answer};
 use crate::state::{down, settings, up};
-use crate::{pieces, private};
+use crate::{private, segments};
 
 const AT_ADDRESS: usize = flag::FIXED | flag::FIXED_NOREPLACE;
 /// What is done once when memory is mapped, and is done here by other calls.
@@ -77,7 +77,7 @@ impl Call {
         unsafe { calls::mmap_file(address, length, protection, flags & !without, file, offset) }
     }
 
-    /// Whether at least one huge page lies wholly inside.
+    /// Whether at least one huge page is wholly inside.
     fn holds_a_page(&self) -> bool {
         let pmd = settings().pmd;
         let start = match self.flags & AT_ADDRESS {
@@ -256,7 +256,11 @@ fn shared_kind(call: &Call) -> Option<isize> {
     let Some(at) = made else {
         return Some(refused(Role::Shm));
     };
-    Some(placed(at, pieces::mapped(at).unwrap_or(call.length), call))
+    Some(placed(
+        at,
+        segments::mapped(at).unwrap_or(call.length),
+        call,
+    ))
 }
 
 /// A file in memory: a memfd, a file in `/dev/shm`.

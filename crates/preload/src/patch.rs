@@ -9,7 +9,7 @@
 //! and no way of writing it can help that. So code is changed only while nobody else runs in this
 //! memory: [`crate::start`] counts first.
 //!
-//! The pages are written where they lie: made writable and not executable, then executable and not
+//! The pages are written where they are: made writable and not executable, then executable and not
 //! writable again. That costs least, and tools go on finding libc's names there. Where
 //! code may not become executable again (`MemoryDenyWriteExecute=`, a policy), changed copies of
 //! the pages are put together in a sealed file in memory, which is mapped over libc's own. Where
@@ -89,7 +89,7 @@ struct Jump {
     to: usize,
 }
 
-/// The pages that jumps lie in: start and end of each run of neighbours, in order; empty ones last.
+/// The pages that jumps are in: start and end of each run of neighbours, in order; empty ones last.
 /// A run is as short as can be: tools find no names for code in it.
 fn runs_of(jumps: &[Jump; 5], base: usize) -> Option<[(usize, usize); 5]> {
     let mut sorted = *jumps;
@@ -123,7 +123,7 @@ fn span_of(libc: &Object, jumps: &[Jump; 5]) -> Option<(usize, usize)> {
     (from <= start && end <= state::up(to, base)?).then_some((start, end))
 }
 
-/// Writes the jumps where libc's code lies; `None` where that is not allowed, and then nothing is
+/// Writes the jumps where libc's code is; `None` where that is not allowed, and then nothing is
 /// changed.
 ///
 /// Nothing of libc may be called in between, `memcpy` included: its pages cannot be executed.
@@ -171,7 +171,7 @@ changed\n  next: start the program without hugeleaf run\n";
 ///
 /// # Safety
 ///
-/// The range lies in libc's text and can be read; nobody runs there.
+/// The range is in libc's text and can be read; nobody runs there.
 unsafe fn load_again(libc: &Object, start: usize, end: usize) -> Option<()> {
     let length = end - start;
     let file = calls::open(libc.file?.to_bytes_with_nul(), 0)?;

@@ -154,7 +154,7 @@ fn has_any(at: usize, page: usize) -> bool {
         .is_some_and(|words| words.iter().any(|word| word.load(Relaxed) != 0))
 }
 
-/// Whether a range lies in what was handed out here, and that is on reserved pages still.
+/// Whether a range is in what was handed out here, and that is on reserved pages still.
 #[inline(always)]
 pub fn holds(start: usize, length: usize) -> bool {
     let end = END.load(Relaxed);

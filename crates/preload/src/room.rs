@@ -111,7 +111,7 @@ impl Room {
         Ok(self.at)
     }
 
-    /// Gives back what is left of the room around the `size` bytes that were put there.
+    /// Unmaps what is left of the room around the `size` bytes that were put there.
     pub fn trim(&self, size: usize) {
         let Some(used) = up(self.at + size, settings().base) else {
             return;
@@ -126,13 +126,13 @@ impl Room {
         }
     }
 
-    /// Gives all of it back, where nothing was moved into it.
+    /// Unmaps all of it, where nothing was moved into it.
     pub fn drop_all(&self) {
         // SAFETY: reserved above, nothing was put there.
         unsafe { calls::munmap(self.start, self.end - self.start) };
     }
 
-    /// Gives back what is ours for sure, after a move of `size` bytes that failed: whether the
+    /// Unmaps what is ours for sure, after a move of `size` bytes that failed: whether the
     /// kernel unmapped the place first differs between kernels and errors, and where it did, it
     /// may be another thread's by now. Only what is free can be taken, so what can is no one's.
     pub fn leave(&self, size: usize) {

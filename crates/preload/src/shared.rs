@@ -17,7 +17,7 @@ use crate::room::{self, move_over, populate, reserve, reserve_for, reserved_page
 use crate::say::{self, decimal};
 use crate::settings::number;
 use crate::state::{down, settings, up};
-use crate::{must, pieces, tmpfs};
+use crate::{must, segments, tmpfs};
 
 /// What to do with a request for shared memory.
 pub enum Answer {
@@ -47,7 +47,7 @@ fn from_pool(length: usize, size: usize) -> Option<usize> {
         return None;
     }
     let at = reserved_pages(whole, size, flag::SHARED)?;
-    if pieces::remember(at, length, whole, size) {
+    if segments::remember(at, length, whole, size) {
         return Some(at);
     }
     // SAFETY: mapped above.

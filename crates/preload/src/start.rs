@@ -64,7 +64,7 @@ unsafe fn from_environment(environment: *const *const c_char) -> Option<Settings
     settings
 }
 
-/// The texts of the environment, each with the place where it lies.
+/// The texts of the environment, each with the place where it is.
 ///
 /// # Safety
 ///

@@ -72,14 +72,14 @@ pub unsafe fn keep(text: &[u8], skip: usize) -> Option<&'static [u8]> {
 /// Libc's code: from, to; and where its break is (`__curbrk`). Zero: it was not found.
 static LIBC: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
 
-/// Tells where libc's code lies, and its variable `__curbrk`.
+/// Tells where libc's code is, and its variable `__curbrk`.
 pub fn set_libc((start, end): (usize, usize), curbrk: usize) {
     for (known, value) in LIBC.iter().zip([start, end, curbrk]) {
         known.store(value, Ordering::Relaxed);
     }
 }
 
-/// Where libc's code lies.
+/// Where libc's code is.
 pub fn libc_text() -> Range<usize> {
     LIBC[0].load(Ordering::Relaxed)..LIBC[1].load(Ordering::Relaxed)
 }
@@ -142,7 +142,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// The lock of the windows, arenas and pieces.
+/// The lock of the windows, arenas and segments.
 pub static LOCK: Lock = Lock::new();
 
 /// Whether private memory is handed out on large pages now.

@@ -4,7 +4,7 @@
 //! # Safety
 //!
 //! Replaces code by a copy of itself in one step, in the constructor: the program's text does
-//! not run yet, and this library's does not lie in it.
+//! not run yet, and this library's is not in it.
 
 #![allow(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! A file for shared memory whose pages are huge from the first touch, whatever the host's knob
 //! for shared memory says.
 //!
-//! `shmem_enabled` rules the kernel's own tmpfs, which anonymous shared memory lies on; it is
+//! `shmem_enabled` rules the kernel's own tmpfs, which anonymous shared memory is on; it is
 //! `never` on a stock host. A tmpfs mount says for itself (`huge=`). So: a mount that is attached
 //! nowhere, one file on it, unlinked. An ordinary user gets one in a user namespace of its own,
 //! made in a child that shares the table of descriptors and ends at once.

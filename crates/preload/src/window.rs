@@ -40,7 +40,7 @@ impl Window {
     }
 }
 
-/// Of each kind one on small pages and one on huge ones: what is used alike lies together.
+/// Of each kind one on small pages and one on huge ones: mappings that are used alike are next to each other.
 static WINDOWS: [[Window; 2]; KINDS] = [const { [Window::new(), Window::new()] }; KINDS];
 
 /// A new private mapping of that many bytes (a multiple of the base page), of a kind, on huge pages

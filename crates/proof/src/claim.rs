@@ -5,7 +5,7 @@
 //! not exclude each other, so nobody can be shut out by holding one; whose mark counts is decided
 //! by the kernel's word on who the holder is: root, and the user who asks. What others hold (the
 //! owner of a process that root experiments on) is reported, and stops nobody. A mark ends with its
-//! holder, however that ends; nothing lies in a folder that somebody could fill beforehand.
+//! holder, however that ends; nothing is in a folder that somebody could fill beforehand.
 //!
 //! Two that begin at the same moment may see each other, and then both refuse; never do both go
 //! on. Experiments in other containers mark another `/proc`, and are not seen.

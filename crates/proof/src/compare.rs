@@ -1,4 +1,4 @@
-//! Two results held against each other, row by row. Pure: texts of files in, a comparison out.
+//! Two results compared with each other, row by row. Pure: texts of files in, a comparison out.
 //!
 //! [`files`] compares rows of two files that have the same name; [`arms`] two arms, of one file by the rounds that both have, of two files
 //! by rank. What makes two results differ otherwise (host, kernel, settings) is listed, and each
@@ -16,7 +16,7 @@ use crate::stats::{
     Better, Effect, LogInterval, Method, Verdict, judge, log_ratio, rank_sum_interval,
 };
 
-/// Two results, or two arms, held against each other.
+/// Two results, or two arms, compared with each other.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compared {
     /// The two arms, where arms are compared.

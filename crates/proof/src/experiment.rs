@@ -240,7 +240,7 @@ impl ProveError {
     }
 }
 
-/// Runs an experiment. `stop` (Ctrl-C) ends it early with what there is; `progress` is told what
+/// Runs an experiment. `stop` (Ctrl-C) ends it early with what there is; `progress` is called with what
 /// happens. The subject is left as it was found, unless `settings.keep` says otherwise.
 ///
 /// # Errors
@@ -359,7 +359,7 @@ struct Judged {
 }
 
 impl Judged {
-    /// Whether both arms lie in one bucket, so that nothing may be claimed.
+    /// Whether both arms are in one bucket, so that nothing may be claimed.
     fn is_refused(&self) -> bool {
         self.buckets.as_ref().is_some_and(|b| b.shared.is_some())
     }
@@ -1317,14 +1317,14 @@ fn bucket_caveat(buckets: &Buckets) -> String {
     let edge = |edge: Option<f64>, open: &str| edge.map_or(open.to_owned(), |e| e.to_string());
     match buckets.shared {
         Some([low, high]) => format!(
-            "The quantile of both arms lies in one bucket, from {} to {}: where in it the \
+            "The quantile of both arms is in one bucket, from {} to {}: where in it the \
              histogram does not say, so nothing is claimed. Measure {instead}, or give the \
              histogram finer buckets there.",
             edge(low, "below all edges"),
             edge(high, "no upper edge")
         ),
         None => format!(
-            "A histogram tells in which bucket a quantile lies, not where in it: the interval is \
+            "A histogram tells in which bucket a quantile is, not where in it: the interval is \
              as wide as the buckets' edges allow. {}, or finer buckets, say more.",
             capital(&instead)
         ),

@@ -33,7 +33,7 @@ pub enum Ending {
     Pairs,
     /// Time is over.
     Time,
-    /// Every quantile of both arms lies in one bucket: no number of pairs would tell more.
+    /// Every quantile of both arms is in one bucket: no number of pairs would tell more.
     OneBucket,
     /// Ctrl-C.
     Interrupted,
@@ -132,7 +132,7 @@ pub struct Pair {
 /// Two one-sided tests of the margin of equality (see [`crate::stats::judge`]).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Equivalence {
-    /// What counts as equal: the ratio is to lie within `1 / (1 + margin)` and `1 + margin`.
+    /// What counts as equal: the ratio is to be within `1 / (1 + margin)` and `1 + margin`.
     pub margin: f64,
     /// The level of each test: half of what the confidence leaves.
     pub alpha: f64,
@@ -149,7 +149,7 @@ pub struct PairsLookedAt {
     pub lag_one_correlation: f64,
     /// By how much the interval was stretched for it; 1 where it was not.
     pub stretched: f64,
-    /// How much further the second half of an interval lies towards its arm than the first, as a
+    /// How much further the second half of an interval is towards its arm than the first, as a
     /// ratio, where that is more than chance: then the interval holds what the second halves alone
     /// say as well.
     pub carried_over: Option<f64>,
@@ -184,7 +184,7 @@ pub struct Buckets {
     /// The bucket that holds the quantile of both arms: lower and upper edge, `null` where open.
     /// Then there is no verdict but `unclear`.
     pub shared: Option<[Option<f64>; 2]>,
-    /// The ratio if the observations lay in their buckets as interpolated; no bound.
+    /// The ratio if the observations were in their buckets as interpolated; no bound.
     pub interpolated: Option<f64>,
     /// What says more: the mean of the same observations, as `--metric` takes it.
     pub instead: Option<String>,

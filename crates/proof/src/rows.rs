@@ -28,7 +28,7 @@ pub struct Results {
     pub schema: u64,
     /// What was measured.
     pub experiment: Experiment,
-    /// What was compared; others are held against the first.
+    /// What was compared; others are compared with the first.
     pub arms: Vec<ArmAbout>,
     /// What was measured, in the order in which it is to be shown.
     pub rows: Vec<Row>,

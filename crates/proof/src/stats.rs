@@ -120,7 +120,7 @@ impl LogInterval {
         (self.high - self.low) / 2.0
     }
 
-    /// Whether `value` lies in it, ends included.
+    /// Whether `value` is in it, ends included.
     pub fn covers(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
@@ -209,7 +209,7 @@ fn both_tails(shares: &[f64], alpha: f64) -> Option<usize> {
     held.count().checked_sub(1)
 }
 
-/// The rank-sum interval for what lies between two runs of samples, `b - a`: its ends are order
+/// The rank-sum interval for the difference of two runs of samples, `b - a`: its ends are order
 /// statistics of all differences of one value of each, the estimate is their median. Exact for
 /// values that are independent; a drift between the two runs it cannot see. `None` where there are
 /// too few for this confidence (fewer than 4 each for 0.95), or one that is no number.
@@ -236,7 +236,7 @@ pub fn rank_sum_interval(a: &[f64], b: &[f64], confidence: f64) -> Option<LogInt
 
 /// The n-th smallest, from 0, of all differences `b - a` of two sorted runs of finite values. The
 /// differences are not made: two runs of an hour have millions. Halves the line of all numbers until
-/// one is left, and counts what lies at or below it.
+/// one is left, and counts what is at or below it.
 fn nth_difference(a: &[f64], b: &[f64], n: usize) -> f64 {
     let at_most = |limit: f64| -> usize {
         // From the smallest of `b` up, ever more of `a` are too small.

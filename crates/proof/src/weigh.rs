@@ -6,7 +6,7 @@
 //!
 //! - **Pairs that resemble the one before** (lag-1 correlation `r` beyond what chance allows):
 //!   the interval is stretched by `sqrt((1 + r) / (1 - r))`.
-//! - **Carry-over**: after a move, does the second half of an interval lie further towards its arm
+//! - **Carry-over**: after a move, is the second half of an interval further towards its arm
 //!   than the first half? Then the former pages still show. The second halves alone are taken as
 //!   well, and the interval holds what both say.
 //!
@@ -30,7 +30,7 @@ pub struct PairLogs {
     pub whole: f64,
     /// Of their second halves; `None` where the metric gives none.
     pub late: Option<f64>,
-    /// By how much the second half of an interval that followed a move lies further towards its
+    /// By how much the second half of an interval that followed a move is further towards its
     /// arm than the first half; of each of the two intervals.
     pub carried: [Option<f64>; 2],
     /// What the buckets of a quantile allow: the least and the largest; may be infinite.
@@ -92,7 +92,7 @@ pub struct Weighed {
     pub correlation: f64,
     /// By how much the interval was stretched for it; 1 where it was not.
     pub stretched: f64,
-    /// By how much the second halves lie further towards their arm, where that is more than
+    /// By how much the second halves are further towards their arm, where that is more than
     /// chance: a log ratio.
     pub carried: Option<f64>,
 }
@@ -111,7 +111,7 @@ pub fn weigh(rule: &Rule, pairs: &[PairLogs]) -> Option<Weighed> {
             interval.high = interval.high.max(late.high);
         }
     }
-    let (correlation, stretched) = stretch(&whole);
+    let (correlation, stretched) = widening(&whole);
     let LogInterval { center, .. } = interval;
     interval.low = center - (center - interval.low) * stretched;
     interval.high = center + (interval.high - center) * stretched;
@@ -123,7 +123,7 @@ pub fn weigh(rule: &Rule, pairs: &[PairLogs]) -> Option<Weighed> {
     })
 }
 
-fn stretch(logs: &[f64]) -> (f64, f64) {
+fn widening(logs: &[f64]) -> (f64, f64) {
     let r = stats::lag_one(logs);
     #[allow(clippy::cast_precision_loss)] // thousands
     let chance = SUSPICIOUS / (logs.len() as f64).sqrt();
@@ -138,7 +138,7 @@ fn stretch(logs: &[f64]) -> (f64, f64) {
 }
 
 /// The interval of quantiles that are known to their buckets only. Whatever the observations
-/// inside a bucket were, the interval that their true quantiles would have given lies in this one:
+/// inside a bucket were, the interval that their true quantiles would have given is in this one:
 /// both ends of a signed-rank interval rise with every value it is made of. An end may be infinite.
 /// `None` where a pair has no buckets.
 pub fn bounded(rule: &Rule, pairs: &[PairLogs], weighed: &Weighed) -> Option<LogInterval> {
@@ -268,7 +268,7 @@ mod tests {
     }
 
     proptest! {
-        /// Observations anywhere in their buckets: the interval of their true quantiles lies in the
+        /// Observations anywhere in their buckets: the interval of their true quantiles is in the
         /// bounded one.
         #[test]
         fn the_truth_lies_in_the_bounded_interval(
@@ -277,7 +277,7 @@ mod tests {
             let edges = [0.001, 0.002, 0.005, 0.01, 0.02];
             let rule = Rule::default();
             let at = |b: usize, x: f64| edges[b] + (edges[b + 1] - edges[b]) * x;
-            let mut told = Vec::new();
+            let mut logs = Vec::new();
             let mut truth = Vec::new();
             for (base, large, x, y, u, v) in pairs {
                 let part = |b: usize, x| Part {
@@ -285,11 +285,11 @@ mod tests {
                     bucket: Some([edges[b], edges[b + 1]]),
                     ..Part::default()
                 };
-                told.extend(pair(&part(base, x), &part(large, y)));
+                logs.extend(pair(&part(base, x), &part(large, y)));
                 truth.push((at(large, v) / at(base, u)).ln());
             }
-            let weighed = weigh(&rule, &told).unwrap();
-            let bounded = bounded(&rule, &told, &weighed).unwrap();
+            let weighed = weigh(&rule, &logs).unwrap();
+            let bounded = bounded(&rule, &logs, &weighed).unwrap();
             let truth = rule.interval(&truth).unwrap();
             prop_assert!(bounded.low <= truth.low + 1e-12 && truth.high <= bounded.high + 1e-12);
             prop_assert!(bounded.low <= bounded.center && bounded.center <= bounded.high);

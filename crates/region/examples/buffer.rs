@@ -23,7 +23,7 @@ fn main() -> ExitCode {
 }
 
 /// Every failure says what failed and what to do next.
-fn told(error: MemoryError) -> String {
+fn in_words(error: MemoryError) -> String {
     format!("{error}\n        try: {}", error.next())
 }
 
@@ -45,7 +45,7 @@ fn run() -> Result<(), String> {
         seen = done;
         eprint!("\rpopulated {:3} %", done.get() * 100 / total.get());
     })
-    .map_err(told)?;
+    .map_err(in_words)?;
     eprintln!();
 
     // Every byte is there now: no touch can fail, and none waits for the kernel.
@@ -54,7 +54,7 @@ fn run() -> Result<(), String> {
     unsafe { region.as_ptr().write_bytes(0x5a, length) };
 
     println!("length: {:#} of {seen:#} populated", region.len());
-    for extent in region.extents().map_err(told)? {
+    for extent in region.extents().map_err(in_words)? {
         let kind = match extent.kind {
             PageKind::Hugetlb => "reserved pages",
             PageKind::Thp => "transparent huge pages",
@@ -67,6 +67,6 @@ fn run() -> Result<(), String> {
             println!("   why: {why}\n  next: {}", why.next());
         }
     }
-    println!("coverage: {:.3}", region.coverage().map_err(told)?);
+    println!("coverage: {:.3}", region.coverage().map_err(in_words)?);
     Ok(())
 }

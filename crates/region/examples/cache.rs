@@ -85,7 +85,7 @@ struct Cache {
 }
 
 /// Every failure says what failed and what to do next.
-fn told(error: ElasticError) -> String {
+fn in_words(error: ElasticError) -> String {
     format!("{error}\n       try: {}", error.next())
 }
 
@@ -346,7 +346,7 @@ fn run() -> Result<u64, String> {
     if arguments.next().as_deref() == Some("shared") {
         options = options.shared();
     }
-    let cache = Cache::open(&options).map_err(told)?;
+    let cache = Cache::open(&options).map_err(in_words)?;
     let look_ups = 4 * (cache.most_blocks * cache.slots_a_block) as u64;
 
     std::thread::scope(|scope| {
@@ -364,9 +364,9 @@ fn run() -> Result<u64, String> {
             let outcome = reader.join();
             outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
-        ended.fold(outcome, Result::and).map_err(told)
+        ended.fold(outcome, Result::and).map_err(in_words)
     })?;
-    cache.show().map_err(told)?;
+    cache.show().map_err(in_words)?;
     Ok(cache.wrong.load(Relaxed))
 }
 

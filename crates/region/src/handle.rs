@@ -11,15 +11,15 @@ use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Range};
 
 use crate::error::{MemoryError, again};
 use crate::populate;
-use crate::region::{Piece, Region};
+use crate::region::{Allocation, Region};
 use crate::steps::Step;
 
 /// Changes whenever the text does.
 const VERSION: u32 = 1;
 /// No handle is longer.
 pub(crate) const LONGEST: usize = 16 * 1024;
-/// More pieces than any ladder makes.
-const MOST_PIECES: usize = 64;
+/// More allocations than any ladder makes.
+const MOST_ALLOCATIONS: usize = 64;
 
 /// Shared memory on its way to another process.
 #[derive(Debug)]
@@ -33,8 +33,8 @@ pub struct Handle {
 pub(crate) struct Description {
     pub(crate) ladder: Ladder,
     pub(crate) align: PageSize,
-    /// Length, page size and kind of each piece, in order of address.
-    pub(crate) pieces: Vec<(Bytes, PageSize, PageKind)>,
+    /// Length, page size and kind of each allocation, in order of address.
+    pub(crate) allocations: Vec<(Bytes, PageSize, PageKind)>,
 }
 
 pub(crate) fn bad(what: impl Into<String>) -> MemoryError {
@@ -77,7 +77,7 @@ impl Description {
             self.ladder,
             self.align.bytes().get()
         );
-        for (length, page, kind) in &self.pieces {
+        for (length, page, kind) in &self.allocations {
             let (length, page) = (length.get(), page.bytes().get());
             text.push_str(&format!("piece {kind} {page} {length}\n"));
         }
@@ -91,28 +91,28 @@ impl Description {
         let ladder = lines.word("ladder ")?.parse();
         let ladder = ladder.map_err(|e| bad(format!("{e}")))?;
         let align = size_of(lines.word("align ")?)?;
-        let mut pieces = Vec::new();
+        let mut allocations = Vec::new();
         for line in lines.0 {
             if line == "end" {
-                return match pieces.is_empty() {
+                return match allocations.is_empty() {
                     false => Ok(Description {
                         ladder,
                         align,
-                        pieces,
+                        allocations,
                     }),
                     true => Err(bad("it has no pieces")),
                 };
             }
-            if pieces.len() == MOST_PIECES {
-                return Err(bad(format!("more than {MOST_PIECES} pieces")));
+            if allocations.len() == MOST_ALLOCATIONS {
+                return Err(bad(format!("more than {MOST_ALLOCATIONS} pieces")));
             }
-            // Pages that grow would not lie at multiples of their size.
-            let most = pieces.last().map_or(align, |(_, page, _)| *page);
-            let piece = piece_of(line, most)?;
-            if pieces.is_empty() && piece.1 != align {
+            // Pages that grow would not be at multiples of their size.
+            let most = allocations.last().map_or(align, |(_, page, _)| *page);
+            let allocation = allocation_of(line, most)?;
+            if allocations.is_empty() && allocation.1 != align {
                 return Err(bad("it is aligned for other pages than it has"));
             }
-            pieces.push(piece);
+            allocations.push(allocation);
         }
         Err(bad("it is cut short"))
     }
@@ -125,8 +125,8 @@ fn size_of(word: &str) -> Result<PageSize, MemoryError> {
     PageSize::new(Bytes(bytes)).map_err(|e| bad(e.to_string()))
 }
 
-/// A piece on pages of at most `most`.
-fn piece_of(line: &str, most: PageSize) -> Result<(Bytes, PageSize, PageKind), MemoryError> {
+/// An allocation on pages of at most `most`.
+fn allocation_of(line: &str, most: PageSize) -> Result<(Bytes, PageSize, PageKind), MemoryError> {
     let words: Vec<&str> = line.split(' ').collect();
     let ["piece", kind, page, length] = words.as_slice() else {
         return Err(bad(format!("'{line}' is no piece")));
@@ -232,15 +232,15 @@ impl Region {
         }
         let memory = self.space.memory();
         let mut files = Vec::new();
-        for piece in &self.pieces {
-            let file = piece.file.as_ref().ok_or(MemoryError::NotShared)?;
+        for allocation in &self.allocations {
+            let file = allocation.file.as_ref().ok_or(MemoryError::NotShared)?;
             files.push(memory.duplicate(file)?);
         }
-        let pieces = self.pieces.iter();
+        let allocations = self.allocations.iter();
         let description = Description {
             ladder: self.ladder.clone(),
             align: self.alignment(),
-            pieces: pieces
+            allocations: allocations
                 .map(|p| (p.range.len(), p.step.size, p.step.kind))
                 .collect(),
         };
@@ -251,7 +251,10 @@ impl Region {
     }
 
     fn alignment(&self) -> PageSize {
-        let sizes = self.pieces.iter().map(|piece| piece.step.size);
+        let sizes = self
+            .allocations
+            .iter()
+            .map(|allocation| allocation.step.size);
         sizes.max().unwrap_or(self.base)
     }
 
@@ -271,36 +274,36 @@ impl Region {
     /// As [`Region::attach`].
     pub(crate) fn attach_with(handle: &Handle, memory: &Memory) -> Result<Region, MemoryError> {
         let description = Description::parse(&handle.text)?;
-        if description.pieces.len() != handle.files.len() {
+        if description.allocations.len() != handle.files.len() {
             return Err(bad(format!(
                 "{} pieces and {} descriptors",
-                description.pieces.len(),
+                description.allocations.len(),
                 handle.files.len()
             )));
         }
         let host =
             hugeleaf_host::read_memory_facts(&hugeleaf_host::Root::live(), &RealKernel::new())?;
-        let each = description.pieces.iter().zip(&handle.files);
+        let each = description.allocations.iter().zip(&handle.files);
         let mut length = 0u64;
-        for (piece, file) in each.clone() {
-            check(memory, file, piece, host.base_page)?;
+        for (allocation, file) in each.clone() {
+            check(memory, file, allocation, host.base_page)?;
             length = length
-                .checked_add(piece.0.get())
+                .checked_add(allocation.0.get())
                 .ok_or_else(|| bad("it is too long"))?;
         }
         let space = memory.set_aside(Bytes(length), description.align)?;
-        let mut pieces = Vec::new();
+        let mut allocations = Vec::new();
         let mut at = 0;
-        for (piece, file) in each {
+        for (allocation, file) in each {
             let range = space
-                .part(at, piece.0)
+                .part(at, allocation.0)
                 .ok_or_else(|| bad("it is too long"))?;
-            at += piece.0.get();
-            pieces.push(map_piece(&space, range, piece, file)?);
+            at += allocation.0.get();
+            allocations.push(map_allocation(&space, range, allocation, file)?);
         }
         Ok(Region {
             space,
-            pieces,
+            allocations,
             asked: description.ladder.rungs()[0],
             ladder: description.ladder,
             sharing: Sharing::Shared,
@@ -310,13 +313,13 @@ impl Region {
     }
 }
 
-/// Maps one piece of somebody else's region, and fills in the page tables of this process.
-fn map_piece(
+/// Maps one allocation of somebody else's region, and fills in the page tables of this process.
+fn map_allocation(
     space: &Space,
     range: Range,
     (_, page, kind): &(Bytes, PageSize, PageKind),
     file: &MemoryFile,
-) -> Result<Piece, MemoryError> {
+) -> Result<Allocation, MemoryError> {
     let file = space.memory().duplicate(file)?;
     space
         .map_file(range, &file, 0, Reserve::None)
@@ -335,7 +338,7 @@ fn map_piece(
         kind: *kind,
         named: true,
     };
-    Ok(Piece {
+    Ok(Allocation {
         range,
         step,
         file: Some(file),
@@ -390,7 +393,7 @@ mod tests {
         Description {
             ladder: "1G,2M".parse().unwrap(),
             align: "1G".parse().unwrap(),
-            pieces: vec![
+            allocations: vec![
                 (Bytes(2 << 30), "1G".parse().unwrap(), PageKind::Hugetlb),
                 (Bytes(12 << 20), "2M".parse().unwrap(), PageKind::Thp),
                 (Bytes(4096), "4K".parse().unwrap(), PageKind::Base),

@@ -60,18 +60,18 @@ pub(crate) fn take(
         }
         Err(e) => return Err(e.into()),
     };
-    let piece = Piece { asked, file: &file };
-    let mut pages = piece.reserve(wanted)?;
+    let pool_file = PoolFile { asked, file: &file };
+    let mut pages = pool_file.reserve(wanted)?;
     let mut short_at_fault = false;
     while pages.get() > 0 {
-        let part = piece.part(pages)?;
+        let part = pool_file.part(pages)?;
         space.bind(part, nodes)?;
         match filler.fill(space, part, size, Method::FromPool) {
             Ok(()) => break,
             // All of them are reserved: what refuses them is a limit on faults, or the policy.
             Err(Stopped::NoPage(_)) => {
                 short_at_fault = true;
-                pages = piece.shrink(pages)?;
+                pages = pool_file.shrink(pages)?;
             }
             Err(other) => return Err(other.into()),
         }
@@ -112,12 +112,12 @@ fn limit_of(asked: &Wanted<'_>, room: &Room, short_at_fault: bool) -> String {
     }
 }
 
-struct Piece<'a> {
+struct PoolFile<'a> {
     asked: &'a Wanted<'a>,
     file: &'a MemoryFile,
 }
 
-impl Piece<'_> {
+impl PoolFile<'_> {
     fn part(&self, pages: Pages) -> Result<Range, MemoryError> {
         let Wanted {
             space,
@@ -170,7 +170,7 @@ impl Piece<'_> {
         Ok(())
     }
 
-    /// After a page was unavailable: keeps as many as there are, at the start of the piece.
+    /// After a page was unavailable: keeps as many as there are, at the start of the file.
     fn shrink(&self, pages: Pages) -> Result<Pages, MemoryError> {
         let part = self.part(pages)?;
         let memory = self.asked.space.memory();

@@ -19,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How often EAGAIN and EINTR are taken for "try again".
 const TRIES: u32 = 16;
 
-/// Who is told how far it is: bytes done, bytes in all.
+/// Called with how far it is: bytes done, bytes in all.
 pub(crate) type Progress<'a> = &'a mut dyn FnMut(Bytes, Bytes);
 
 /// How memory is filled in.
@@ -28,8 +28,8 @@ pub(crate) struct Filler<'a> {
     progress: Progress<'a>,
     /// Filled by the parts before.
     done: Bytes,
-    /// The most that progress was told: what is filled a second time is no progress.
-    told: Bytes,
+    /// The most that was reported: what is filled a second time is no progress.
+    reported: Bytes,
     total: Bytes,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Filler<'a> {
             threads: threads.unwrap_or_else(all).max(1),
             progress,
             done: Bytes::ZERO,
-            told: Bytes::ZERO,
+            reported: Bytes::ZERO,
             total,
         }
     }
@@ -113,7 +113,7 @@ impl<'a> Filler<'a> {
             1 => self.alone(&work, &mut watch),
             _ => self.together(threads, &work, &mut watch),
         };
-        self.tell(work.filled());
+        self.report(work.filled());
         if outcome.is_ok() {
             self.done += part.len();
         }
@@ -127,16 +127,16 @@ impl<'a> Filler<'a> {
         PageSize::new(Bytes(each)).map_or(page, |each| each.max(page))
     }
 
-    fn tell(&mut self, filled: Bytes) {
-        self.told = self.told.max(self.done + filled);
-        (self.progress)(self.told, self.total);
+    fn report(&mut self, filled: Bytes) {
+        self.reported = self.reported.max(self.done + filled);
+        (self.progress)(self.reported, self.total);
     }
 
     /// On this thread.
     fn alone(&mut self, work: &Work<'_>, watch: &mut Watch) -> Result<(), Stopped> {
         while work.one()? {
             if watch.is_due() {
-                self.tell(work.filled());
+                self.report(work.filled());
                 watch.look(work).map_err(Stopped::NoRoom)?;
             }
         }
@@ -153,12 +153,12 @@ impl<'a> Filler<'a> {
         std::thread::scope(|scope| {
             // Should progress panic, the helpers end soon.
             let _stop = StopAtEnd(&work.stop);
-            let (tell, told) = mpsc::channel();
+            let (sender, receiver) = mpsc::channel();
             let mut helpers = Vec::new();
             for _ in 0..threads {
-                let tell = tell.clone();
+                let sender = sender.clone();
                 let helper = move || {
-                    let _ = tell.send(work.all());
+                    let _ = sender.send(work.all());
                 };
                 let named = std::thread::Builder::new().name("hugeleaf-fill".to_owned());
                 match named.spawn_scoped(scope, helper) {
@@ -166,11 +166,11 @@ impl<'a> Filler<'a> {
                     Err(_) => break,
                 }
             }
-            drop(tell);
+            drop(sender);
             if helpers.is_empty() {
                 return self.alone(work, watch);
             }
-            let outcome = self.wait(&told, work, watch);
+            let outcome = self.wait(&receiver, work, watch);
             for helper in helpers {
                 // The scope waits for what they do, this for the threads themselves.
                 if let Err(panic) = helper.join() {
@@ -184,19 +184,19 @@ impl<'a> Filler<'a> {
     /// Waits for the helpers, tells how far they are, and stops them where the host runs out.
     fn wait(
         &mut self,
-        told: &mpsc::Receiver<Result<(), Stopped>>,
+        receiver: &mpsc::Receiver<Result<(), Stopped>>,
         work: &Work<'_>,
         watch: &mut Watch,
     ) -> Result<(), Stopped> {
         let mut outcome = Ok(());
         loop {
-            match told.recv_timeout(LOOK_EVERY) {
+            match receiver.recv_timeout(LOOK_EVERY) {
                 Ok(ended) => outcome = outcome.and(ended),
                 Err(mpsc::RecvTimeoutError::Disconnected) => return outcome,
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
             }
             if outcome.is_ok() && watch.is_due() {
-                self.tell(work.filled());
+                self.report(work.filled());
                 outcome = watch.look(work).map_err(Stopped::NoRoom);
                 if outcome.is_err() {
                     work.stop.store(true, Ordering::Relaxed);
@@ -340,15 +340,15 @@ mod tests {
 
     #[test]
     fn what_is_filled_again_is_no_progress() {
-        let mut told = Vec::new();
-        let mut progress = |done, of| told.push((done, of));
+        let mut reported = Vec::new();
+        let mut progress = |done, of| reported.push((done, of));
         let total = Bytes::from_mib(9);
         let mut filler = Filler::new(Some(0), total, &mut progress);
         for filled in [5, 2, 4, 9] {
-            filler.tell(Bytes::from_mib(filled));
+            filler.report(Bytes::from_mib(filled));
         }
         let expected = [5, 5, 5, 9].map(|filled| (Bytes::from_mib(filled), total));
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
     }
 
     #[test]

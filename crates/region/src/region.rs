@@ -13,7 +13,7 @@ use crate::{hugetlb, populate, thp};
 
 /// A range of a region that was taken in one go.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub(crate) struct Allocation {
     pub(crate) range: Range,
     pub(crate) step: Step,
     /// What other processes map; `None` of private memory outside the pools.
@@ -37,7 +37,7 @@ pub(crate) struct Piece {
 /// touch of it is a SIGSEGV in the child and nothing in the parent. A copy of reserved pages
 /// would have to come from the pool, and a child that finds it short is killed at some later
 /// write; so there is none. The child must not use its copy of the region: whatever it maps
-/// itself may come to lie in the gap. [`Region::extents`] refuses there
+/// itself may be placed in the gap. [`Region::extents`] refuses there
 /// ([`MemoryError::Elsewhere`]), and dropping it does nothing.
 ///
 /// # Trust
@@ -48,7 +48,7 @@ pub(crate) struct Piece {
 #[derive(Debug)]
 pub struct Region {
     pub(crate) space: Space,
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) allocations: Vec<Allocation>,
     pub(crate) asked: Rung,
     pub(crate) ladder: Ladder,
     pub(crate) sharing: Sharing,
@@ -65,7 +65,7 @@ impl Region {
         Region::with_progress(options, &mut |_, _| {})
     }
 
-    /// The same; `progress` is told how many bytes are populated, and of how many, some twenty
+    /// The same; `progress` is called with how many bytes are populated, and of how many, some twenty
     /// times a second and at the end.
     ///
     /// # Errors
@@ -85,15 +85,15 @@ impl Region {
             room: &room,
             filler,
             space: &space,
-            pieces: Vec::new(),
+            allocations: Vec::new(),
             at: 0,
             why: steps.dropped.first().cloned(),
         };
         builder.all(&steps)?;
-        let pieces = builder.pieces;
+        let allocations = builder.allocations;
         let region = Region {
             space,
-            pieces,
+            allocations,
             asked: options.ladder.rungs()[0],
             ladder: options.ladder.clone(),
             sharing: options.sharing,
@@ -152,17 +152,17 @@ impl Region {
             return Err(MemoryError::Elsewhere);
         }
         let mut extents = Vec::new();
-        for piece in &self.pieces {
-            match piece.step.kind {
+        for allocation in &self.allocations {
+            match allocation.step.kind {
                 PageKind::Hugetlb => extents.push(Extent {
-                    range: piece.range,
+                    range: allocation.range,
                     asked: self.asked,
-                    page: piece.step.size,
+                    page: allocation.step.size,
                     kind: PageKind::Hugetlb,
-                    resident: self.held(piece)?,
-                    why: self.why_of(piece, piece.step.size, PageKind::Hugetlb),
+                    resident: self.held(allocation)?,
+                    why: self.why_of(allocation, allocation.step.size, PageKind::Hugetlb),
                 }),
-                _ => self.look_at(piece, &mut extents)?,
+                _ => self.look_at(allocation, &mut extents)?,
             }
         }
         Ok(extents)
@@ -179,39 +179,43 @@ impl Region {
         Ok(large.share_of(self.len()).unwrap_or(0.0))
     }
 
-    /// How much of a piece has memory: less than all only where somebody who shares it has punched
+    /// How much of an allocation has memory: less than all only where somebody who shares it has punched
     /// a hole.
-    fn held(&self, piece: &Piece) -> Result<Bytes, MemoryError> {
-        let length = piece.range.len();
-        match &piece.file {
+    fn held(&self, allocation: &Allocation) -> Result<Bytes, MemoryError> {
+        let length = allocation.range.len();
+        match &allocation.file {
             Some(file) => Ok(self.space.memory().look(file)?.held.min(length)),
             None => Ok(length),
         }
     }
 
-    /// The pages of a piece of ordinary memory.
-    fn pages_of(&self, piece: &Piece) -> Result<PageMap, MemoryError> {
-        let map = thp::look(piece.range)?;
-        let length = piece.range.len();
-        if piece.file.is_none() || present(&map) >= length || self.held(piece)? < length {
+    /// The pages of an allocation of ordinary memory.
+    fn pages_of(&self, allocation: &Allocation) -> Result<PageMap, MemoryError> {
+        let map = thp::look(allocation.range)?;
+        let length = allocation.range.len();
+        if allocation.file.is_none() || present(&map) >= length || self.held(allocation)? < length {
             return Ok(map);
         }
-        // What cannot be mapped is told as not resident.
-        let _ = populate::fill_here(&self.space, piece.range, piece.step.size);
-        Ok(thp::look(piece.range)?)
+        // What cannot be mapped is reported as not resident.
+        let _ = populate::fill_here(&self.space, allocation.range, allocation.step.size);
+        Ok(thp::look(allocation.range)?)
     }
 
-    /// Extents of a piece of ordinary memory, by whether a huge page maps them.
-    fn look_at(&self, piece: &Piece, extents: &mut Vec<Extent>) -> Result<(), MemoryError> {
-        let map = self.pages_of(piece)?;
-        let found = thp::by_page(&map, piece.range, self.base, self.huge);
+    /// Extents of an allocation of ordinary memory, by whether a huge page maps them.
+    fn look_at(
+        &self,
+        allocation: &Allocation,
+        extents: &mut Vec<Extent>,
+    ) -> Result<(), MemoryError> {
+        let map = self.pages_of(allocation)?;
+        let found = thp::by_page(&map, allocation.range, self.base, self.huge);
         extents.extend(found.into_iter().map(|found| Extent {
             range: found.range,
             asked: self.asked,
             page: found.page,
             kind: found.kind,
             resident: found.resident,
-            why: match self.why_of(piece, found.page, found.kind) {
+            why: match self.why_of(allocation, found.page, found.kind) {
                 Some(Why::Split { size }) if !map.huge_known => Some(Why::NotTold { size }),
                 why => why,
             },
@@ -219,8 +223,8 @@ impl Region {
         Ok(())
     }
 
-    /// Why a piece is on pages of `page` and not on what was asked for.
-    fn why_of(&self, piece: &Piece, page: PageSize, kind: PageKind) -> Option<Why> {
+    /// Why an allocation is on pages of `page` and not on what was asked for.
+    fn why_of(&self, allocation: &Allocation, page: PageSize, kind: PageKind) -> Option<Why> {
         // The kernel takes the largest pages that are on, and so may give more than was asked for.
         if page >= self.asked.size && self.asked.kind.is_none_or(|asked| asked == kind) {
             return None;
@@ -228,11 +232,11 @@ impl Region {
         if self.asked.size == self.base {
             return None;
         }
-        if let Some(why) = &piece.why {
+        if let Some(why) = &allocation.why {
             return Some(why.clone());
         }
-        // All of the piece was on its own pages when it was made.
-        let size = piece.step.size;
+        // All of the allocation was on its own pages when it was made.
+        let size = allocation.step.size;
         Some(if page < size {
             Why::Split { size }
         } else {
@@ -241,14 +245,14 @@ impl Region {
     }
 
     fn lock(&self) -> Result<(), MemoryError> {
-        let ordinary = |piece: &&Piece| piece.step.kind != PageKind::Hugetlb;
-        for piece in self.pieces.iter().filter(ordinary) {
-            self.space.lock(piece.range).map_err(|error| {
+        let ordinary = |allocation: &&Allocation| allocation.step.kind != PageKind::Hugetlb;
+        for allocation in self.allocations.iter().filter(ordinary) {
+            self.space.lock(allocation.range).map_err(|error| {
                 let limited = matches!(error.errno, Errno::NOMEM | Errno::PERM | Errno::AGAIN);
                 // What is locked already counts too: only mlock(2) itself knows.
                 match may_lock().filter(|_| limited) {
                     Some(limit) => MemoryError::MemlockLimit {
-                        asked: piece.range.len(),
+                        asked: allocation.range.len(),
                         limit,
                     },
                     None => error.into(),
@@ -306,13 +310,13 @@ fn check(options: &RegionOptions, steps: &Steps, room: &Room) -> Result<(), Memo
     }
 }
 
-/// Takes piece after piece.
+/// Takes allocation after allocation.
 struct Builder<'a> {
     options: &'a RegionOptions,
     room: &'a Room,
     filler: Filler<'a>,
     space: &'a Space,
-    pieces: Vec<Piece>,
+    allocations: Vec<Allocation>,
     /// How far it is.
     at: u64,
     /// Why it is not on the rung before.
@@ -407,7 +411,7 @@ impl Builder<'_> {
 
     fn add(&mut self, range: Range, step: Step, file: Option<MemoryFile>, why: Option<Why>) {
         self.at += range.len().get();
-        self.pieces.push(Piece {
+        self.allocations.push(Allocation {
             range,
             step,
             file,
@@ -418,11 +422,16 @@ impl Builder<'_> {
     /// What of a mandatory region is on base pages after all.
     fn split_of_mandatory(&mut self, steps: &Steps) -> Result<Bytes, MemoryError> {
         let mut small = Bytes::ZERO;
-        let thp = |piece: &&Piece| piece.step.kind == PageKind::Thp;
-        for piece in self.pieces.iter().filter(thp).filter(|_| steps.mandatory) {
-            let map = thp::look(piece.range)?;
-            small += piece.range.len() - thp::huge_in(&map, piece.range);
-            self.why = self.why.take().or_else(|| piece.why.clone());
+        let thp = |allocation: &&Allocation| allocation.step.kind == PageKind::Thp;
+        for allocation in self
+            .allocations
+            .iter()
+            .filter(thp)
+            .filter(|_| steps.mandatory)
+        {
+            let map = thp::look(allocation.range)?;
+            small += allocation.range.len() - thp::huge_in(&map, allocation.range);
+            self.why = self.why.take().or_else(|| allocation.why.clone());
         }
         Ok(small)
     }

@@ -159,7 +159,7 @@ fn itself(status: &Status) -> Vec<(String, Cell)> {
         share * 100.0
     );
     let pressure = match (status.host.stalled, status.host.waiting) {
-        (None, None) => Cell::from("not told by this kernel"),
+        (None, None) => Cell::from("not reported by this kernel"),
         (stalled, waiting) => Cell::from(format!(
             "tasks stall for memory {}, wait for a processor {} of the time",
             Cell::percent(stalled),

@@ -416,7 +416,7 @@ fn asked(s: &Segment) -> String {
     }
 }
 
-/// What `hugeleaf run` told its library in a process, and whether that is there.
+/// The settings that `hugeleaf run` gave its library in a process, and whether that is there.
 fn run_answer(p: &Process, settings: &RunSettings) -> Json {
     let only = &settings.only;
     json!({
@@ -568,7 +568,7 @@ pub fn global_page(host: &Host) -> Page {
         .right("FREE", |row| row.free);
     page.add(table)
         .add(
-            "THP is made of base memory as needed: its FREE is the part of free memory that lies in \
+            "THP is made of base memory as needed: its FREE is the part of free memory in \
              blocks large enough.",
         )
         .add("hugetlb pages are never reclaimed: all of a pool is pinned.");

@@ -14,7 +14,7 @@ use crate::page::{
     Block, Cell, Command, Mark, Note, Page, Section, Table, TableOf, counted, listed,
 };
 
-/// A plan, and its steps held against the host.
+/// A plan, and its steps compared with the host.
 #[derive(Debug, Clone, Copy)]
 pub struct Planned<'a> {
     /// The plan.

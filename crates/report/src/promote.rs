@@ -56,7 +56,7 @@ pub struct Request<'a> {
     pub targets: &'a str,
     /// The budget as it was typed, as in `10%`.
     pub budget: &'a str,
-    /// Where the program lies, for lines that something else will run.
+    /// Where the program is, for lines that something else will run.
     pub program: &'a str,
     /// What starts programs here.
     pub scheduler: Scheduler,
@@ -202,7 +202,7 @@ fn split_for_others(outcome: &Outcome) -> Option<String> {
     })
 }
 
-/// What splitting took away besides, and what became of it.
+/// What else splitting took away, and what became of it.
 fn zeros(outcome: &Outcome, request: &Request<'_>) -> [(&'static str, Option<String>); 3] {
     let back = sum(outcome, |p| p.zeros_brought_back);
     let gone = sum(outcome, |p| p.zeros_given_back);

@@ -130,7 +130,7 @@ fn meaning(result: &ResultFile) -> String {
         (Verdict::Slower, _) => "larger pages make it worse".to_owned(),
         (Verdict::Same, _) => format!("any difference is within ±{equal} %"),
         (Verdict::Unclear, _) if shared_bucket(result).is_some() => {
-            "both arms lie in one bucket of the histogram, which says nothing of the difference"
+            "both arms are in one bucket of the histogram, which says nothing of the difference"
                 .to_owned()
         }
         (Verdict::Unclear, Some(_)) => "the interval is too wide to say".to_owned(),
@@ -308,7 +308,7 @@ fn how(result: &ResultFile) -> String {
         ),
         Ending::Pairs => "ended with the pairs asked for".to_owned(),
         Ending::Time => format!("ended after {}", time(e.duration_seconds)),
-        Ending::OneBucket => "ended because both arms lie in one bucket".to_owned(),
+        Ending::OneBucket => "ended because both arms are in one bucket".to_owned(),
         Ending::Interrupted => "interrupted".to_owned(),
     };
     let estimate = match result.effect.as_ref().and_then(|e| e.estimator) {

@@ -68,7 +68,7 @@ pub fn missing_line(missing: &[Missing]) -> Option<String> {
     Some(format!("hugeleaf: run: {}\n", items.join(" | ")))
 }
 
-/// What each item of LDR_CNTRL is on this host; `beaten` are the flags that were typed beside it.
+/// What each item of LDR_CNTRL is on this host; `beaten` are the flags that were typed with it.
 pub fn mapping(mapped: &[Mapped], beaten: &[(RunRole, Want)]) -> Page {
     let here = |item: &&Mapped| match beaten.iter().find(|(role, _)| *role == item.role) {
         Some((role, want)) => format!("--{role} {want} (the flag)"),

@@ -252,7 +252,7 @@ impl Row<'_> {
 }
 
 /// The verdicts as rows, in order of address. Grouped, a segment has one row an id, and neighbours
-/// that say the same of the same sort of memory share one.
+/// that say the same of the same kind of memory share one.
 fn rows<'a>(accounts: &[&'a Account], all: bool) -> Vec<Row<'a>> {
     let mut rows: Vec<Row<'a>> = Vec::new();
     for account in accounts {

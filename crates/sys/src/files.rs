@@ -245,8 +245,8 @@ pub fn probe_folder(path: &Path) -> Result<(), SysError> {
         .map_err(|e| fail("access", path, e))
 }
 
-/// Mounts a hugetlbfs. `options` as mount(8) has them: words that mount(2) takes as flags are told
-/// from those that the file system reads.
+/// Mounts a hugetlbfs. `options` as mount(8) has them: words that mount(2) takes as flags are
+/// separated from those that the file system reads.
 ///
 /// # Errors
 /// EINVAL: an option or a page size that this kernel does not know; the others of mount(2).

@@ -1,4 +1,4 @@
-//! Which page frames memory of a process lies in: whether neighbours are neighbours there too.
+//! Which page frames memory of a process is in: whether neighbours are neighbours there too.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -55,13 +55,13 @@ pub fn extents_a_block(frames: &[Option<u64>], block: Bytes, base: PageSize) -> 
     let pages = usize::try_from(base.pages_for(block).get()).ok()?.max(1);
     let blocks = frames.chunks(pages);
     let count = u32::try_from(blocks.len()).ok().filter(|n| *n > 0)?;
-    let stretches = |block: &[Option<u64>]| {
+    let extents = |block: &[Option<u64>]| {
         let breaks = block
             .windows(2)
             .filter(|pair| !matches!(pair, [Some(a), Some(b)] if a + 1 == *b));
         breaks.count() + 1
     };
-    let sum: usize = blocks.map(stretches).sum();
+    let sum: usize = blocks.map(extents).sum();
     Some(f64::from(u32::try_from(sum).ok()?) / f64::from(count))
 }
 
@@ -71,7 +71,7 @@ mod tests {
     use crate::{Kernel, Mapping, RealKernel, Sharing};
 
     #[test]
-    fn stretches() {
+    fn extents() {
         let base: PageSize = "4K".parse().unwrap();
         let block = Bytes::from_kib(16);
         let of = |frames: &[u64]| {

@@ -54,7 +54,7 @@ impl Mapping {
     /// Advises on a part of it (madvise(2)).
     ///
     /// # Errors
-    /// EINVAL where `part` does not lie inside, or the kernel refuses the advice; EAGAIN, EBUSY,
+    /// EINVAL where `part` is not inside, or the kernel refuses the advice; EAGAIN, EBUSY,
     /// ENOMEM as in madvise(2).
     pub fn advise(&self, part: Range, advice: Advice) -> Result<(), SysError> {
         match part.intersect(self.range) == Some(part) {

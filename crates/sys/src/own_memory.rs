@@ -69,7 +69,7 @@ impl OwnMemory {
     /// Advises on a part. No advice changes what memory holds.
     ///
     /// # Errors
-    /// EINVAL where `part` lies outside or the kernel refuses the advice.
+    /// EINVAL where `part` is outside or the kernel refuses the advice.
     pub fn advise(&self, part: Range, advice: Advice) -> Result<(), SysError> {
         if part.intersect(self.range()) != Some(part) {
             let subject = part.to_string();

@@ -1,4 +1,4 @@
-//! What each page of a range is, told by the kernel's page map.
+//! What each page of a range is, according to the kernel's page map.
 #![allow(unsafe_code)]
 //! # Safety
 //! ioctl(PAGEMAP_SCAN) writes page regions into a vector whose length it is given. Everything else
@@ -241,7 +241,7 @@ fn entries(
             .read_at(&mut buffer[..wanted * 8], at / page * 8)
             .map_err(|e| SysError::new("read", "pagemap", errno_of(&e)))?;
         if got < 8 {
-            break; // The process is gone, or the range lies past its address space.
+            break; // The process is gone, or the range is past its address space.
         }
         for entry in buffer[..got - got % 8].chunks_exact(8) {
             let bits = u64::from_ne_bytes(entry.try_into().expect("chunks of eight"));
@@ -448,7 +448,7 @@ mod tests {
         let written = Range::new(start, start + 4 * page.get()).unwrap();
         mapping.advise(written, Advice::PopulateWrite).unwrap();
         let read = Range::new(written.end(), written.end() + page.get()).unwrap();
-        // SAFETY: the address lies inside `mapping`, which is readable and lives on.
+        // SAFETY: the address is inside `mapping`, which is readable and lives on.
         let byte = unsafe { std::ptr::read_volatile(read.start() as *const u8) };
         assert_eq!(byte, 0);
         let file = File::open("/proc/self/pagemap").unwrap();

@@ -20,7 +20,7 @@ use crate::space::{NO_ACCESS, mmap};
 use crate::{Errno, Pid, PidFd, SysError, last_errno};
 
 /// Pages that one call takes hold of: as many as it takes in one go with base pages of 4K (two pages
-/// of pointers, mm/process_vm_access.c). What lies behind them would wait for the first to be copied.
+/// of pointers, mm/process_vm_access.c). What is behind them would wait for the first to be copied.
 const PAGES_A_CALL: u64 = 512;
 
 /// Where nobody can read.

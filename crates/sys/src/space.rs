@@ -4,7 +4,7 @@
 //! # Safety
 //! A [`Space`] owns its addresses from mmap(2) until it is dropped. Only parts of it are replaced,
 //! which is checked at each call; and no part is unmapped before what replaces it is certain, so
-//! that no other thread's mapping can come to lie there and be replaced. What the
+//! that no other thread's mapping can be placed there and be replaced. What the
 //! pages hold can change under raw pointers from [`Space::as_ptr`] by `discard`, `clear` and
 //! `map_*`; whoever reads through them says so in its own safety rules.
 
@@ -132,7 +132,7 @@ impl Space {
         &self.memory
     }
 
-    /// The addresses of `length` bytes from `offset` on; `None` where they do not lie inside.
+    /// The addresses of `length` bytes from `offset` on; `None` where they are not inside.
     pub fn part(&self, offset: u64, length: Bytes) -> Option<Range> {
         let start = self.range.start().checked_add(offset)?;
         let part = Range::new(start, start.checked_add(length.get())?).ok()?;
@@ -151,7 +151,7 @@ impl Space {
     /// Maps private anonymous memory into a part, in place of what was there.
     ///
     /// # Errors
-    /// EINVAL where `part` lies outside or is not made of whole base pages; ENOMEM past a limit. What
+    /// EINVAL where `part` is outside or is not made of whole base pages; ENOMEM past a limit. What
     /// was there is there still. For a moment the new mapping has addresses of its own: a limit on
     /// them (RLIMIT_AS) must leave as many as `part` has.
     pub fn map_private(&self, part: Range) -> Result<(), SysError> {
@@ -224,7 +224,7 @@ impl Space {
     /// Advises on a part (madvise(2)).
     ///
     /// # Errors
-    /// EINVAL where `part` lies outside or the kernel refuses the advice; EFAULT where a page
+    /// EINVAL where `part` is outside or the kernel refuses the advice; EFAULT where a page
     /// was unavailable (a pool or a limit is short); ENOMEM, EAGAIN, EBUSY as in madvise(2).
     pub fn advise(&self, part: Range, advice: Advice) -> Result<(), SysError> {
         self.check(MemoryCall::Advise(advice), advice.call_name(), part)?;
@@ -237,7 +237,7 @@ impl Space {
     /// process's own from now on, and a child that drops its copy of this unmaps nothing.
     ///
     /// # Errors
-    /// EINVAL where `part` lies outside.
+    /// EINVAL where `part` is outside.
     pub fn keep_from_children(&self, part: Range) -> Result<(), SysError> {
         const NAME: &str = "madvise(MADV_DONTFORK)";
         self.check(MemoryCall::KeepFromChildren, NAME, part)?;
@@ -249,7 +249,7 @@ impl Space {
     /// (MADV_DONTNEED). Of shared memory only this process's page-table entries go.
     ///
     /// # Errors
-    /// EINVAL where `part` lies outside or is locked.
+    /// EINVAL where `part` is outside or is locked.
     pub fn discard(&self, part: Range) -> Result<(), SysError> {
         const NAME: &str = "madvise(MADV_DONTNEED)";
         self.check(MemoryCall::Discard, NAME, part)?;

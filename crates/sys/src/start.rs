@@ -97,7 +97,7 @@ pub fn set_task_policy(policy: &TaskPolicy) -> Result<(), SysError> {
         _ => (mask.as_ptr(), mask.len() * libc::c_ulong::BITS as usize + 1),
     };
     // SAFETY: the mask outlives the call and its length in bits goes with it; the kernel reads one
-    // bit less than it is told (mm/mempolicy.c, get_nodes).
+    // bit less than the length says (mm/mempolicy.c, get_nodes).
     let done = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, mask, bits) };
     match done {
         0 => Ok(()),
@@ -114,7 +114,7 @@ pub fn real_ids() -> (u32, u32) {
 }
 
 /// Whether a file gives capabilities to whoever runs it (capabilities(7)). Where that cannot be
-/// told, it gives none that this user could know of.
+/// read, it gives none that this user could know of.
 pub fn has_file_capabilities(path: &Path) -> bool {
     let mut none: [u8; 0] = [];
     rustix::fs::getxattr(path, "security.capability", &mut none).is_ok_and(|length| length > 0)

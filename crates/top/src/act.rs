@@ -40,7 +40,7 @@ pub struct Tools {
 /// What pages of moves speak of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wording {
-    /// Where this program lies.
+    /// Where this program is.
     pub program: String,
     /// What starts programs on this host.
     pub scheduler: Scheduler,

@@ -99,7 +99,7 @@ pub enum Mode {
     List,
     /// A text to filter by is typed; what it was before.
     Filter(String),
-    /// A pane lies over the table.
+    /// A pane covers the table.
     Pane(Box<Pane>),
 }
 
@@ -565,7 +565,7 @@ impl App {
         }
     }
 
-    /// The lines of a pane, its title and what lies around it left out.
+    /// The lines of a pane, its title and what is around it left out.
     pub fn pane_lines(&self, pane: &Pane) -> Vec<PaintedLine> {
         let view = View::plain(usize::from(self.size.0).saturating_sub(2));
         match (&pane.body, &pane.about) {

@@ -230,7 +230,7 @@ pub struct Move {
 }
 
 impl Move {
-    /// How long it goes on, from how fast it was; `None` where that cannot be told yet.
+    /// How long it goes on, from how fast it was; `None` where that is not known yet.
     pub fn left_seconds(&self) -> Option<f64> {
         let rest = self.total_bytes - self.done_bytes.min(self.total_bytes);
         let rest = rest.share_of(self.done_bytes)?;

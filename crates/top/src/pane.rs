@@ -1,4 +1,4 @@
-//! What lies over the table of programs: why, a question, what came of a move, help. Data; [`crate::draw`] shows it.
+//! What covers the table of programs: why, a question, what came of a move, help. Data; [`crate::draw`] shows it.
 
 use hugeleaf_change::{Outcome, Percent};
 use hugeleaf_report::page::{Block, Cell, Command, Note, Page};

@@ -1,6 +1,6 @@
-//! The terminal: taken, and given back whatever happens.
+//! The terminal: taken over, and restored whatever happens.
 //!
-//! It is given back when the program ends, at every signal that ends it, before a panic is printed and while the
+//! It is restored when the program ends, at every signal that ends it, before a panic is printed and while the
 //! program is suspended. What nobody can catch (SIGKILL) leaves it as it was: `reset` helps then.
 
 use std::fmt;

@@ -454,7 +454,7 @@ pub struct Sample {
     pub count: u64,
 }
 
-/// What sort of lock, by the flags of the tracepoint.
+/// What kind of lock, by the flags of the tracepoint.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -541,7 +541,7 @@ impl LockTotals {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Lock {
-    /// Where it lies in the kernel.
+    /// Where it is in the kernel.
     pub address: u64,
     /// What sort; where it was taken in several ways, the one that was waited for longest.
     pub kind: LockKind,
@@ -675,7 +675,7 @@ pub struct Pin {
     pub call: String,
     /// How many.
     pub calls: u64,
-    /// Of how many bytes; `None` where the call does not tell (mlockall).
+    /// Of how many bytes; `None` where the call does not report it (mlockall).
     pub bytes: Option<u64>,
     /// How many failed; `None` where the result was not seen.
     pub failed: Option<u64>,
@@ -704,7 +704,7 @@ pub struct Counter {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryState {
-    /// When; may lie before the start.
+    /// When; may be before the start.
     pub at_seconds: f64,
     /// The host's memory by page size and kind; a shared page once.
     pub by_page_size: Vec<Held>,

@@ -67,7 +67,7 @@ impl Range {
         false
     }
 
-    /// Whether the address lies inside.
+    /// Whether the address is inside.
     pub const fn contains(self, address: u64) -> bool {
         self.start <= address && address < self.end
     }
@@ -88,9 +88,9 @@ impl Range {
         let mut at = self.start;
         std::iter::from_fn(move || {
             let next = step.round_down(at).saturating_add(step.bytes().get());
-            let piece = Range::new(at, next.min(self.end)).ok()?;
-            at = piece.end;
-            Some(piece)
+            let chunk = Range::new(at, next.min(self.end)).ok()?;
+            at = chunk.end;
+            Some(chunk)
         })
     }
 }
@@ -122,11 +122,11 @@ mod tests {
             let range = Range::new(start, start + len).unwrap();
             let step = PageSize::new(Bytes(1 << shift)).unwrap();
             let mut at = range.start();
-            for piece in range.chunks(step) {
-                prop_assert_eq!(piece.start(), at);
-                prop_assert!(piece.len() <= step.bytes());
-                prop_assert!(piece.end() == range.end() || step.divides(piece.end()));
-                at = piece.end();
+            for chunk in range.chunks(step) {
+                prop_assert_eq!(chunk.start(), at);
+                prop_assert!(chunk.len() <= step.bytes());
+                prop_assert!(chunk.end() == range.end() || step.divides(chunk.end()));
+                at = chunk.end();
             }
             prop_assert_eq!(at, range.end());
         }

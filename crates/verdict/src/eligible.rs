@@ -48,7 +48,7 @@ fn is_on_tmpfs(segment: &Segment) -> bool {
 /// Whether `MADV_COLLAPSE` may move blocks of a mapping, and as what; the checks are in the order in
 /// which the kernel makes them, but for size: where no huge page fits nothing else matters.
 ///
-/// A file that is only read is said to be eligible where it lies right: whether this kernel collapses
+/// A file that is only read is said to be eligible where it is aligned: whether this kernel collapses
 /// it depends on how it was built, and only the call tells.
 ///
 /// # Errors
@@ -112,7 +112,7 @@ fn is_special(segment: &Segment) -> bool {
             .any(|f| segment.flags.has(f))
 }
 
-/// Whether a huge page could lie in it, here or at an address that fits its offset.
+/// Whether a huge page could be in it, here or at an address that fits its offset.
 fn may_fit(segment: &Segment, huge: PageSize) -> bool {
     let fits = segment.range.aligned_inside(huge).is_some();
     segment.range.len() >= huge.bytes() && (fits || !segment.is_aligned_to(huge))
@@ -141,7 +141,7 @@ fn left_alone(segment: &Segment, kind: Kind) -> Result<(), Reason> {
     }
 }
 
-/// `deny` is for all shared memory. A size's own knob is for what lies on the kernel's own mount, SysV
+/// `deny` is for all shared memory. A size's own knob is for what is on the kernel's own mount, SysV
 /// segments excepted, and `advise` there asks for the program's advice even in a collapse.
 fn shmem_allows(host: &Host, segment: &Segment) -> Result<(), Reason> {
     let thp = host.thp.known();
@@ -159,7 +159,7 @@ fn shmem_allows(host: &Host, segment: &Segment) -> Result<(), Reason> {
 }
 
 /// For a file on a mounted tmpfs (POSIX shared memory): the folder it is mounted on, as far as
-/// the name tells. memfd, SysV and shared anonymous memory lie on a mount of the kernel's own.
+/// the name tells. memfd, SysV and shared anonymous memory are on a mount of the kernel's own.
 pub fn tmpfs_mount(segment: &Segment) -> Option<&str> {
     let name = segment.name.as_str();
     let own = name.starts_with("/SYSV")

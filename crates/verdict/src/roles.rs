@@ -44,12 +44,12 @@ pub struct RoleState {
 pub struct Roles {
     /// One entry a role, in the order of [`RunRole::ALL`].
     pub states: Vec<RoleState>,
-    pieces: Vec<Piece>,
+    contributions: Vec<Contribution>,
 }
 
 /// What one segment adds to its role.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Piece {
+struct Contribution {
     role: RunRole,
     /// The object of shared memory, and the place in it; `None` of memory of the process's own.
     object: Option<((u32, u32, u64), u64)>,
@@ -73,7 +73,7 @@ pub fn role_of(process: &Process, segment: &Segment) -> Option<RunRole> {
     }
 }
 
-/// The file of the program: its mappings lie below those of all libraries.
+/// The file of the program: its mappings are below those of all libraries.
 fn program(process: &Process) -> Option<&str> {
     let mut names = process.segments.iter().map(|s| s.name.as_str());
     names.find(|name| name.starts_with('/'))
@@ -94,27 +94,32 @@ pub fn judge_roles(
         accounts,
     };
     let segments = process.segments.iter().zip(accounts);
-    let pieces: Vec<Piece> = segments.filter_map(|(s, a)| case.piece(s, a)).collect();
+    let contributions: Vec<Contribution> = segments
+        .filter_map(|(s, a)| case.contribution(s, a))
+        .collect();
     let states = RunRole::ALL
         .into_iter()
-        .map(|role| case.state(role, &pieces))
+        .map(|role| case.state(role, &contributions))
         .collect();
-    Roles { states, pieces }
+    Roles {
+        states,
+        contributions,
+    }
 }
 
 /// Several processes together: an object that several of them map counts once, as the one that
 /// holds most of it has it. The reason is that of the process with most missing.
 pub fn sum_of(processes: &[&Roles]) -> Vec<RoleState> {
-    let mut largest: BTreeMap<_, &Piece> = BTreeMap::new();
-    let mut counted: Vec<&Piece> = Vec::new();
-    for piece in processes.iter().flat_map(|roles| &roles.pieces) {
-        let Some(object) = piece.object else {
-            counted.push(piece);
+    let mut largest: BTreeMap<_, &Contribution> = BTreeMap::new();
+    let mut counted: Vec<&Contribution> = Vec::new();
+    for contribution in processes.iter().flat_map(|roles| &roles.contributions) {
+        let Some(object) = contribution.object else {
+            counted.push(contribution);
             continue;
         };
-        let best = largest.entry(object).or_insert(piece);
-        if sum(&piece.held) > sum(&best.held) {
-            *best = piece;
+        let best = largest.entry(object).or_insert(contribution);
+        if sum(&contribution.held) > sum(&best.held) {
+            *best = contribution;
         }
     }
     counted.extend(largest.into_values());
@@ -124,7 +129,10 @@ pub fn sum_of(processes: &[&Roles]) -> Vec<RoleState> {
             let of_role = processes.iter().flat_map(|roles| &roles.states);
             let of_role = of_role.filter(|state| state.role == role);
             let mut state = of_role.max_by_key(|state| state.missing)?.clone();
-            let own = counted.iter().copied().filter(|piece| piece.role == role);
+            let own = counted
+                .iter()
+                .copied()
+                .filter(|contribution| contribution.role == role);
             total(&mut state, own);
             Some(state)
         })
@@ -132,14 +140,14 @@ pub fn sum_of(processes: &[&Roles]) -> Vec<RoleState> {
 }
 
 /// Puts what some ranges come to into a state.
-fn total<'a>(state: &mut RoleState, pieces: impl Iterator<Item = &'a Piece>) {
+fn total<'a>(state: &mut RoleState, contributions: impl Iterator<Item = &'a Contribution>) {
     (state.got, state.missing, state.small) = (Vec::new(), Bytes::ZERO, Bytes::ZERO);
-    for piece in pieces {
-        for held in &piece.held {
+    for contribution in contributions {
+        for held in &contribution.held {
             Held::add(&mut state.got, held.size, held.kind, held.bytes);
         }
-        state.missing += piece.missing;
-        state.small += piece.small;
+        state.missing += contribution.missing;
+        state.small += contribution.small;
     }
 }
 
@@ -200,7 +208,7 @@ struct Case<'a> {
 type Reason = (String, Option<String>);
 
 impl Case<'_> {
-    fn piece(&self, segment: &Segment, account: &Account) -> Option<Piece> {
+    fn contribution(&self, segment: &Segment, account: &Account) -> Option<Contribution> {
         let role = role_of(self.process, segment)?;
         let held = segment.by_page_size.clone();
         let (mut missing, mut small) = (Bytes::ZERO, Bytes::ZERO);
@@ -213,7 +221,7 @@ impl Case<'_> {
             small = self.without_room(&wanted, segment, account).min(off);
             missing = off - small;
         }
-        Some(Piece {
+        Some(Contribution {
             role,
             object: segment.shared.then_some((segment.object, segment.offset)),
             held,
@@ -222,7 +230,7 @@ impl Case<'_> {
         })
     }
 
-    /// What of a segment lies where no page that was asked for would fit.
+    /// The bytes of a segment where no page that was asked for would fit.
     fn without_room(&self, wanted: &Wanted, segment: &Segment, account: &Account) -> Bytes {
         let Some(smallest) = wanted.smallest() else {
             return Bytes::ZERO;
@@ -235,7 +243,7 @@ impl Case<'_> {
         segment.range.len() - inside.map_or(Bytes::ZERO, |range| range.len())
     }
 
-    fn state(&self, role: RunRole, pieces: &[Piece]) -> RoleState {
+    fn state(&self, role: RunRole, contributions: &[Contribution]) -> RoleState {
         let mut state = RoleState {
             role,
             asked: self.settings.of(role).text(),
@@ -245,7 +253,7 @@ impl Case<'_> {
             reason: None,
             command: None,
         };
-        total(&mut state, pieces.iter().filter(|p| p.role == role));
+        total(&mut state, contributions.iter().filter(|p| p.role == role));
         if state.missing.is_zero() {
             state.reason = self.left_alone(role);
             return state;

@@ -28,7 +28,7 @@ hugeleaf_units::named! {
     pub enum Effect {
         /// One entry of a page table or TLB maps more: fewer faults, walks, page tables.
         Translation = "translation",
-        /// Memory lies together: fewer segments for a request or a device.
+        /// Memory is contiguous: fewer segments for a request or a device.
         Contiguity = "contiguity",
         /// What is counted, locked and pinned at a time is larger.
         Unit = "unit of pinning",
@@ -40,7 +40,7 @@ impl Effect {
     pub const fn meaning(self) -> &'static str {
         match self {
             Effect::Translation => "how much one entry of a page table or TLB maps",
-            Effect::Contiguity => "memory that lies together, whatever maps it",
+            Effect::Contiguity => "contiguous memory, whatever maps it",
             Effect::Unit => "how much is counted, locked and pinned at a time",
         }
     }

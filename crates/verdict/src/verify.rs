@@ -27,7 +27,7 @@ pub use rules::verify;
 /// Plans again, and makes it so.
 const PLAN: &str = "hugeleaf plan --output plan.toml && hugeleaf apply plan.toml";
 
-/// What is held against each other.
+/// What is compared.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
     /// The host.
@@ -61,7 +61,7 @@ pub struct Applied {
     pub is_complete: bool,
     /// What of its journal is damaged.
     pub damage: Vec<String>,
-    /// Its steps, held against the host as it is now.
+    /// Its steps, compared with the host as it is now.
     pub places: Vec<Place>,
 }
 

@@ -44,7 +44,7 @@ pub struct Verdict {
     pub role: Role,
     /// Name of the mapping as in `maps`; empty for plain anonymous memory.
     pub name: String,
-    /// Where. Ranges of one process do not overlap, with one exception: where pinned pages lie
+    /// Where. Ranges of one process do not overlap, with one exception: where pinned pages are
     /// cannot be read, so [`Reason::Pinned`] names the range that most likely holds them.
     #[serde(flatten)]
     pub range: Range,
@@ -105,7 +105,7 @@ pub struct OffSize {
     pub knob: String,
     /// Whether it is the size that this host's processor translates as one.
     pub is_translated_as_one: bool,
-    /// Resident bytes that lie in whole pages of the size.
+    /// Resident bytes that are in whole pages of the size.
     pub bytes: Bytes,
 }
 

@@ -116,7 +116,7 @@ impl Guest {
         Ok(to)
     }
 
-    /// Where a path of the repository lies until it is on the disk.
+    /// Where a path of the repository is until it is on the disk.
     fn of_repository(&self, path: &Path) -> anyhow::Result<PathBuf> {
         let inside = path
             .strip_prefix(&self.repository)

@@ -102,7 +102,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
         .nth(2)
-        .context("the crate lies in the repository")?
+        .context("the crate is in the repository")?
         .to_owned();
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -263,7 +263,7 @@ fn test_one(
         Ok(programs) => workshop.tests(host, programs),
         Err(error) => return only_missing(host, error),
     };
-    match ran.and_then(|(result, ended)| told(workshop, &result, &ended, record)) {
+    match ran.and_then(|(result, ended)| print_result(workshop, &result, &ended, record)) {
         Ok(good) => good,
         Err(error) => only_missing(host, &error),
     }
@@ -277,8 +277,8 @@ fn only_missing(host: &HostFile, error: &anyhow::Error) -> bool {
     missing
 }
 
-/// Says what a run came to; whether it is good.
-fn told(
+/// Prints the result of a run; whether it is good.
+fn print_result(
     workshop: &Workshop,
     result: &HostResult,
     ended: &Ended,

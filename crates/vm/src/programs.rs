@@ -247,7 +247,7 @@ impl Programs {
     }
 }
 
-/// The folder in which a test program may leave files, as cargo told it when it was compiled
+/// The folder in which a test program may leave files, as cargo set it when it was compiled
 /// (CARGO_TARGET_TMPDIR): `target/tmp` of `target/debug/deps/PROGRAM`.
 pub fn scratch(program: &Path) -> PathBuf {
     let target = program.ancestors().nth(3).unwrap_or(program);

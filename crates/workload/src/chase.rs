@@ -2,7 +2,7 @@
 //! its time: the latency of memory, one access after the other.
 //!
 //! The path is one cycle through every cache line of the working set, one read a line, in an order
-//! that no prefetcher follows (see [`Cycle`]). It lies in memory on pages of one size
+//! that no prefetcher follows (see [`Cycle`]). It is in memory on pages of one size
 //! ([`ChaseMemory::take`]); where the kernel gave other pages, the caller reads it back
 //! ([`ChaseMemory::pages`]) and says so.
 
@@ -12,5 +12,5 @@ mod walk;
 
 pub use cycle::Cycle;
 pub use memory::{AskedPages, ChaseMemory, PageArm, ParsePageArmError};
-pub(crate) use memory::{is_on, pieces};
+pub(crate) use memory::{is_on, small_mappings};
 pub use walk::Walk;

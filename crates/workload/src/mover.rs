@@ -2,7 +2,7 @@
 //! others, one thread a device; all buffers are slots of one data space, and every block is checked
 //! from end to end, so that a byte that is wrong ends the run.
 //!
-//! What differs from run to run is the pages that the data space lies on ([`IoPages`]) and how
+//! What differs from run to run is the pages that the data space is on ([`IoPages`]) and how
 //! buffers are handed to devices ([`Mode`]). The data space is taken once ([`IoMemory::take`]) and
 //! used by many runs ([`run`]), so that arms can take turns.
 //!

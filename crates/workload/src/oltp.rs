@@ -45,8 +45,8 @@ pub struct Oltp {
 }
 
 impl Oltp {
-    /// Starts the workload and waits until it is filled, warm and at work. `progress` is told how
-    /// far it is, several times a second, and may break off.
+    /// Starts the workload and waits until it is filled, warm and at work. `progress` is called with
+    /// how far it is, several times a second, and may break off.
     ///
     /// The process gets its own process group, so that a Ctrl-C at the terminal reaches only the
     /// parent, which can then put things in order before it ends the workload.
@@ -129,7 +129,7 @@ impl Oltp {
 
 impl Drop for Oltp {
     fn drop(&mut self) {
-        // Where it cannot be told it is gone or stuck, and what follows deals with both.
+        // Where the request does not reach it, it is gone or stuck, and what follows deals with both.
         let _ = self.client.tell(&Request::Quit);
         if child::wait(&mut self.child, Duration::from_secs(5)).is_some() {
             return;

@@ -40,7 +40,7 @@ struct Shared {
 
 /// Runs the workload in this process, steered over standard input, which has to be a stream
 /// socket; returns only where it was not asked to begin. The process ends with status 0 when the
-/// other end closes or says `quit`, and with status 1, its reason told, when the load fails.
+/// other end closes or says `quit`, and with status 1, its reason reported, when the load fails.
 ///
 /// Call it before anything else in the process has used SQLite.
 ///

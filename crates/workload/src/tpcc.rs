@@ -49,5 +49,5 @@ pub use server::{PostgresServer, ServerSettings};
 pub(crate) use sqlite::DATABASE_PAGE;
 pub use sqlite::{SqliteCache, SqliteSettings, SqliteStore};
 pub use store::free_bytes;
-pub use store::{Answer, Durability, Loader, Origin, Piece, Session, Store};
+pub use store::{Answer, Durability, Loader, Origin, Part, Session, Store};
 pub use tables::{Column, TABLES, Table};

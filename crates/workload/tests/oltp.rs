@@ -88,7 +88,7 @@ fn start_watched(
     Oltp::spawn(settings, &program, progress)
 }
 
-/// Adds up a line of smaps over the mappings that lie in `range`.
+/// Adds up a line of smaps over the mappings that are in `range`.
 fn smaps(pid: u32, range: Range, line: &str) -> Bytes {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
     let mut inside = false;

@@ -507,15 +507,15 @@ fn a_server_that_goes_away_leaves_no_result() {
         time: Duration::from_secs(60),
         ..run(2)
     };
-    let mut told = false;
+    let mut killed = false;
     let ended = drive(
         &store,
         &origin,
         long,
         &mut (),
         &mut |at, _| {
-            if at > Duration::from_millis(300) && !told {
-                told = true;
+            if at > Duration::from_millis(300) && !killed {
+                killed = true;
                 rustix::process::kill_process(pid.unwrap(), rustix::process::Signal::QUIT).unwrap();
             }
         },
@@ -579,12 +579,12 @@ fn a_statement_that_is_under_way_ends_when_it_is_to_stop() {
     assert!(matches!(asked, Err(TpccError::Stopped)), "{asked:?}");
 }
 
-/// Fills until so many pieces are there, and then asks to stop.
-fn fill_partly(store: &dyn Store, origin: &Origin, pieces: usize) {
+/// Fills until so many parts are there, and then asks to stop.
+fn fill_partly(store: &dyn Store, origin: &Origin, parts: usize) {
     let stop = never();
     let mut watch = |event: LoadEvent| {
         if let LoadEvent::At { done, .. } = event {
-            stop.store(done >= pieces, Ordering::Relaxed);
+            stop.store(done >= parts, Ordering::Relaxed);
         }
     };
     let stopped = load(store, origin, true, &mut watch, &stop).unwrap_err();

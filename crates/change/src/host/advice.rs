@@ -25,7 +25,7 @@ impl HostError {
             HostError::Others(error) => keep_others_out(error),
             HostError::Newer { .. } => "use the newer hugeleaf for it".into(),
             HostError::Overtaken(_) => {
-                format!("run it again, so that the plan is held against it: hugeleaf apply {plan}")
+                format!("run it again, so that the plan is compared with it: hugeleaf apply {plan}")
             }
             HostError::NoSuch(_) => "hugeleaf undo --list".into(),
             HostError::BuiltUpon { by, .. } => {

@@ -35,7 +35,7 @@ pub struct Request<'a> {
     /// Names of the services that it is for. One that changes nothing and is for the same as the
     /// newest is undone together with that.
     pub serves: &'a [&'a str],
-    /// The applies that were in force when the plan was held against them; `None` where it was not.
+    /// The applies that were in force when the plan was compared with them; `None` where it was not.
     pub in_force: Option<&'a [u32]>,
 }
 
@@ -115,7 +115,7 @@ pub fn apply(
     Ok(outcome)
 }
 
-/// Whether this program can read all that is in force, and whether it was held against that.
+/// Whether this program can read all that is in force, and whether it was compared with that.
 fn known(history: &[Applied], request: &Request<'_>) -> Result<(), HostError> {
     let mut in_force = history.iter().filter(|one| !one.undone);
     if let Some(newer) = in_force.clone().find(|one| one.is_newer) {

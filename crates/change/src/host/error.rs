@@ -13,8 +13,8 @@ pub enum Obstacle {
     /// A path that is not absolute, or goes up.
     #[error("{}: not a path from the root of the host", .0.display())]
     BadPath(PathBuf),
-    /// A knob or pool that lies elsewhere than knobs do.
-    #[error("{}: no knob: those lie below /proc/sys and /sys", .0.display())]
+    /// A knob or pool outside the folders where the kernel has them.
+    #[error("{}: no knob: those are below /proc/sys and /sys", .0.display())]
     NoKnob(PathBuf),
     /// A knob or pool that this host does not have.
     #[error("{}: this host has no such knob", .0.display())]
@@ -129,7 +129,7 @@ pub enum HostError {
         program: String,
     },
     /// Another apply came in between.
-    #[error("apply {0} came in between, which the plan was not held against")]
+    #[error("apply {0} came in between, which the plan was not compared with")]
     Overtaken(u32),
     /// No apply of that number.
     #[error("no apply has the number {0}")]

@@ -16,10 +16,10 @@ use super::place::{Place, fresh, missing_folders};
 use super::record::{Begin, Damage, Header, Listed, Record, SCHEMA, line, parse_records};
 use super::sink::HostSink;
 
-/// Where journals lie, below the root of the host.
+/// Where journals are, below the root of the host.
 pub const JOURNAL: &str = "var/lib/hugeleaf/journal";
 
-/// One apply, as its journal tells it.
+/// One apply, as its journal has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
     /// What its journal begins with, but for the steps; where that is damaged, its number alone.
@@ -38,7 +38,7 @@ pub struct Applied {
     pub damage: Vec<String>,
 }
 
-/// A step of an apply, as the journal tells it.
+/// A step of an apply, as the journal has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedStep {
     /// As it was listed, but for its state, which is how it stood last.

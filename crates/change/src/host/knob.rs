@@ -20,7 +20,7 @@ pub fn choices(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Whether two values are the same, however many blanks lie between their parts.
+/// Whether two values are the same, however many blanks are between their parts.
 pub fn same(a: &str, b: &str) -> bool {
     a.split_ascii_whitespace().eq(b.split_ascii_whitespace())
 }

@@ -14,7 +14,7 @@ use super::outcome::State;
 use super::place::{self, Content, Place, below, fresh, missing_folders};
 use super::{OWNED, block, knob};
 
-/// A step held against the host.
+/// A step compared with the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Looked {
     /// The step.
@@ -29,7 +29,7 @@ pub struct Looked {
     pub makes: Vec<PathBuf>,
 }
 
-/// What the steps would change, in order: each is held against the host as the ones before it
+/// What the steps would change, in order: each is compared with the host as the ones before it
 /// would leave it. Steps that cannot be made are left out and listed.
 pub fn look(root: &Root, steps: &[Step]) -> (Vec<Looked>, Vec<Obstacle>) {
     let (mut all, mut obstacles) = (Vec::new(), Vec::new());
@@ -256,7 +256,7 @@ pub fn mount_point(root: &Root, path: &Path) -> Result<(), Obstacle> {
     let real = below(root, path);
     let there = real.ancestors().find(|at| at.symlink_metadata().is_ok());
     let there = there.unwrap_or(Path::new("/"));
-    // Of a captured host only what lies below its own root is its own.
+    // Of a captured host only what is below its own root is its own.
     let above = root.path("").canonicalize();
     let is_itself = match (there.canonicalize(), above) {
         (Ok(found), Ok(above)) => {

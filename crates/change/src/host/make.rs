@@ -138,7 +138,7 @@ pub fn read_again(
     }
 }
 
-/// Replaces a file in one step, or makes it: its new content lies next to it, under a random name,
+/// Replaces a file in one step, or makes it: its new content is next to it, under a random name,
 /// until it is whole.
 fn replace(
     context: &mut ChangeContext<'_>,

@@ -204,7 +204,7 @@ pub(super) fn as_value<S: Serializer>(place: &Option<Place>, to: S) -> Result<S:
     }
 }
 
-/// Where a path of the host lies below its root.
+/// Where a path of the host is below its root.
 pub fn below(root: &Root, path: &Path) -> PathBuf {
     root.path(path.strip_prefix("/").unwrap_or(path))
 }

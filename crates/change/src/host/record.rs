@@ -211,7 +211,7 @@ pub fn line(number: u64, record: &Record) -> String {
 /// The records of a journal that are whole, the number of the last one, and what is not whole.
 pub fn parse_records(bytes: &[u8]) -> (Vec<Record>, u64, Vec<Damage>) {
     let (mut records, mut damage) = (Vec::new(), Vec::new());
-    // Numbers that were seen or may lie in damaged lines.
+    // Numbers that were seen or may be in damaged lines.
     let (mut last, mut unknown) = (0, 0);
     for (at, raw) in bytes.split_inclusive(|b| *b == b'\n').enumerate() {
         let line = at + 1;

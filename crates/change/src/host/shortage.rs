@@ -51,7 +51,7 @@ pub struct Shortage {
     /// Locked in memory.
     #[serde(rename = "locked_bytes")]
     pub locked: Fact<Bytes>,
-    /// Blocks, a huge page or so each, that unmovable pages lie in (`/proc/pagetypeinfo`).
+    /// Blocks, a huge page or so each, that unmovable pages are in (`/proc/pagetypeinfo`).
     pub unmovable_blocks: Fact<u64>,
 }
 

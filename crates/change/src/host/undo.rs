@@ -1,6 +1,6 @@
 //! Taking an apply back, by what its journal says alone.
 //!
-//! Each step is held against what stands there now. As it was before: nothing is done. As the apply
+//! Each step is compared with what is there now. As it was before: nothing is done. As the apply
 //! left it: it is put back. Anything else was done by somebody else meanwhile, and is left alone
 //! unless the person insists. So undoing again, after a crash too, does no harm.
 
@@ -72,7 +72,7 @@ pub fn undo(
     let (mut outcomes, mut left) = (Vec::new(), Left::new());
     for one in chosen {
         let outcome = undo_one(context, one, options, &mut left);
-        // What lies below one that could not be undone must wait: it may be built upon.
+        // What is below one that could not be undone must wait: it may be built upon.
         let goes_on = outcome.finished;
         outcomes.push(outcome);
         if !goes_on {
@@ -206,7 +206,7 @@ impl<'s> Run<'_, '_, 's> {
 
     fn step(&mut self, step: &'s AppliedStep) {
         let mut result = outcome_of(step);
-        // What lies below a step that could not be undone must wait for it: the block that was put
+        // What is below a step that could not be undone must wait for it: the block that was put
         // into the file before, the folder that a mount is on.
         let waits = self.blocked.contains(&&*step.listed.path);
         if !self.journaled || waits || self.context.stop.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! Where the library that is loaded into programs lies. It travels inside this program and is
+//! Where the library that is loaded into programs is. It travels inside this program and is
 //! written to a file that only its owner can change: whoever could change it would run code in
 //! every program that is started.
 
@@ -13,7 +13,7 @@ use hugeleaf_verdict::run::Refusal;
 pub(super) const NAME: &str = "libhugeleaf_run";
 /// Names a file to take instead.
 const VARIABLE: &str = "HUGELEAF_RUN_LIBRARY";
-/// Where root's copy lies; others may use it.
+/// Where root's copy is; others may use it.
 const SYSTEM: &str = "/var/cache/hugeleaf";
 const FOLDER: &str = "hugeleaf";
 

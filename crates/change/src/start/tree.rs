@@ -1,6 +1,6 @@
 //! A program and all that it started, each as it was when it held most.
 //!
-//! Who belongs to it is told by the settings in its environment: the socket that they name is
+//! Which processes belong to it is known by the settings in its environment: the socket that they name is
 //! this launcher's alone. So daemons that left their parents are found too, and programs that were
 //! started with a clean environment are not.
 

@@ -46,7 +46,7 @@ pub struct Watch {
     _folder: TempDir,
 }
 
-/// What the watching thread is told.
+/// Messages to the watching thread.
 #[derive(Debug)]
 enum Event {
     /// A process ends, and waits until this is answered.
@@ -127,11 +127,11 @@ fn listen(listener: &UnixListener, events: &Sender<Event>) {
         // Who connects and says nothing must not keep the others waiting for long.
         let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
         let mut line = String::new();
-        let told = BufReader::new((&stream).take(32))
+        let is_read = BufReader::new((&stream).take(32))
             .read_line(&mut line)
             .is_ok();
         let said = line.trim_end().strip_prefix("exit ");
-        let said = said.filter(|_| told).and_then(|pid| pid.parse().ok());
+        let said = said.filter(|_| is_read).and_then(|pid| pid.parse().ok());
         // In a PID namespace of its own a process knows itself by another id than it has here.
         if let Some(said) = said
             && let pid = hugeleaf_sys::peer_pid(&stream).unwrap_or(Pid(said))

@@ -54,7 +54,7 @@ fn fails_at(at: usize, fate: Fate) {
         Err(other) => panic!("{when}: {other}"),
         Ok(outcome) => {
             let Some(StopReason::Failed { step, error, .. }) = &outcome.stopped else {
-                panic!("{when}: not told: {outcome:#?}");
+                panic!("{when}: not reported: {outcome:#?}");
             };
             assert!(!error.is_empty(), "{when}");
             // What comes after the failed step was not begun.
@@ -84,7 +84,7 @@ fn an_undo_that_fails_at_any_call_says_so_and_can_be_run_again() {
             let undone = undo_newest(tree.path(), &mut sink);
             let when = format!("{fate:?} at call {at}, {}", sink.calls[at - 1]);
             let undone = undone.unwrap_or_else(|e| panic!("{when}: {e}"));
-            assert!(!undone[0].is_good(), "{when}: not told: {undone:#?}");
+            assert!(!undone[0].is_good(), "{when}: not reported: {undone:#?}");
             undo_newest(tree.path(), &mut RealHost).unwrap();
             assert_same(&before, &tree.snapshot(), &format!("{when}, undone again"));
         }
@@ -99,12 +99,12 @@ fn a_file_system_that_turns_read_only_midway_stays_so_and_is_told() {
         let before = tree.snapshot();
         let mut sink = FaultyHost::from(at, Fate::Fail(Errno::ROFS));
         let result = apply_to(tree.path(), &mut sink, &steps(), &options());
-        let told = match &result {
+        let reported = match &result {
             Err(HostError::State(_)) => true,
             Ok(outcome) => outcome.stopped.is_some(),
             Err(_) => false,
         };
-        assert!(told, "call {at}: {result:#?}");
+        assert!(reported, "call {at}: {result:#?}");
         undo_newest(tree.path(), &mut RealHost).unwrap();
         assert_same(
             &before,

@@ -28,8 +28,8 @@ fn cut_off_anywhere_what_was_begun_before_is_undone_and_the_cut_is_told() {
             steps.len() == begun || steps.len() + 1 == begun,
             "cut at {end}"
         );
-        let told = !undone[0].damage.is_empty() || whole[..end].ends_with('\n');
-        assert!(told, "cut at {end}");
+        let reported = !undone[0].damage.is_empty() || whole[..end].ends_with('\n');
+        assert!(reported, "cut at {end}");
         for step in steps {
             assert_eq!(step.state, State::Restored, "cut at {end}: {}", step.id);
         }

@@ -55,7 +55,7 @@ fn apply_to(
     apply_as(root, sink, (steps, options), &[], None)
 }
 
-/// The same for a plan of these services that was held against these applies.
+/// The same for a plan of these services that was compared with these applies.
 fn apply_as(
     root: &Path,
     sink: &mut dyn HostSink,

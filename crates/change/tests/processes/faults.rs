@@ -320,15 +320,15 @@ fn a_call_that_stops_halfway_is_gone_on_with() {
         let outcome = bench
             .promote_with(&kernel, &[victim.pid()], &fast(), &mut |_| {})
             .unwrap();
-        // A part that was reported done, and was not, is told as such.
+        // A part that was reported done, and was not, is reported as such.
         let p = &outcome.processes[0];
-        let lied = if halfway == Ok(huge) {
+        let misreported = if halfway == Ok(huge) {
             huge
         } else {
             Bytes::ZERO
         };
-        assert_eq!(bytes_of(&p.failed, Reason::NotSeen), lied, "{p:#?}");
-        assert_eq!(p.done, bench.pages(4) - lied);
+        assert_eq!(bytes_of(&p.failed, Reason::NotSeen), misreported, "{p:#?}");
+        assert_eq!(p.done, bench.pages(4) - misreported);
         bench.demote(&[victim.pid()], &fast_demote());
     }
 }
@@ -433,7 +433,7 @@ fn kernels_that_tell_no_huge_pages_are_read_by_smaps() {
     }
 }
 
-/// A page map that tells no sizes cannot be read past its limit, and is not.
+/// A page map that reports no sizes cannot be read past its limit, and is not.
 #[test]
 fn what_is_too_long_to_be_read_page_by_page_is_left_out_by_name() {
     let Some(bench) = Bench::new("what_is_too_long_to_be_read_page_by_page_is_left_out_by_name")

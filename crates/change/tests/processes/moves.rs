@@ -103,7 +103,7 @@ fn pages_of_zeros_that_stay_given_back_are_said() {
         assert_eq!(p.no_zeros, Some(why));
         let lost = p.resident_before - p.resident_after.unwrap();
         assert!(lost >= Bytes(three_quarters.get() / 4 * 3), "{p:#?}");
-        // What is left lies where the huge pages were: they are taken again, up to what they were.
+        // What is left is where the huge pages were: they are taken again, up to what they were.
         let there = bench.promote(&[victim.pid()], &fast());
         assert!(there.is_complete(), "{there:#?}");
         let p = &there.processes[0];
@@ -223,9 +223,9 @@ fn a_file_that_the_kernel_refuses_is_not_asked_for() {
     let mut file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
     // In small writes: what is written at once is on large folios at once on some file systems.
     let base = bench.kernel.base_page();
-    let piece = vec![1; usize::try_from(base.bytes().get()).unwrap()];
+    let block = vec![1; usize::try_from(base.bytes().get()).unwrap()];
     for _ in 0..bench.huge.holds(base) * 2 {
-        file.write_all(&piece).unwrap();
+        file.write_all(&block).unwrap();
     }
     let (mut victim, _) = bench.private_victim(2);
     let (path, huge) = (file.path().display(), bench.huge.bytes());
@@ -400,7 +400,11 @@ fn growth_is_asked_for_and_told() {
     let grown = p.resident_after.unwrap() - p.resident_before;
     assert!(!p.grown.is_zero());
     let apart = Bytes(grown.get().abs_diff(p.grown.get()));
-    assert!(apart < Bytes::from_mib(1), "told {}, grew {grown}", p.grown);
+    assert!(
+        apart < Bytes::from_mib(1),
+        "reported {}, grew {grown}",
+        p.grown
+    );
 }
 
 #[test]

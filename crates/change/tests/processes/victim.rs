@@ -1,5 +1,5 @@
 //! A process whose memory the tests move: this test program started again, which does as it is
-//! told over its standard input.
+//! asked over its standard input.
 #![allow(unsafe_code)]
 //! # Safety
 //! fork(2) has no safe wrapper. The child calls only prctl(2) and pause(2), which are safe after a
@@ -341,7 +341,7 @@ fn crumble(mapping: &Space) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Backwards, so that the pages do not happen to lie as those of a huge page.
+/// Backwards, so that the frames do not happen to be in the order of a huge page.
 fn read_half(mapping: &Space) -> Result<(), Failed> {
     let page = RealKernel::new().base_page().bytes().get();
     let pages = mapping.range().len().get() / page;

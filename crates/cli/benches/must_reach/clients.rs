@@ -94,7 +94,7 @@ impl Drop for Clients {
     }
 }
 
-/// Length of a bucket of [`Stretch::rates`].
+/// Length of a bucket of [`Interval::rates`].
 pub const BUCKET_SECONDS: f64 = 0.1;
 
 /// All answers of all clients.
@@ -103,7 +103,7 @@ pub struct Log {
 }
 
 /// What happened in one interval.
-pub struct Stretch {
+pub struct Interval {
     /// Operations a second, bucket by bucket.
     pub rates: Vec<f64>,
     /// 99th percentile of the time that a client waited for an answer.
@@ -114,7 +114,7 @@ pub struct Stretch {
 
 impl Log {
     /// From one time to another, in seconds since the clients started; whole buckets only.
-    pub fn stretch(&self, from: f64, to: f64) -> Stretch {
+    pub fn interval(&self, from: f64, to: f64) -> Interval {
         let count = ((to - from) / BUCKET_SECONDS).floor().max(1.0);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // small and positive
         let mut rates = vec![0.0; count as usize];
@@ -130,7 +130,7 @@ impl Log {
         }
         waits.sort_by(f64::total_cmp);
         let at = |part: usize| waits.get(waits.len() * part / 1000).copied();
-        Stretch {
+        Interval {
             rates,
             p99_seconds: at(990).unwrap_or(f64::NAN),
             longest_seconds: waits.last().copied().unwrap_or(f64::NAN),
@@ -138,7 +138,7 @@ impl Log {
     }
 }
 
-impl Stretch {
+impl Interval {
     /// Mean rate over the worst `seconds` in a row.
     pub fn worst(&self, seconds: f64) -> f64 {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // small and positive

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 //! # Safety
 //! A path is laid through memory that this program has just populated and owns until the samples
-//! are taken; every address in it lies inside.
+//! are taken; every address in it is inside.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -274,7 +274,7 @@ impl Bare {
         std::thread::scope(|scope| {
             let workers: Vec<_> = shares
                 .filter_map(|start| Range::new(start, start + share).ok())
-                .map(|part| scope.spawn(move || pieces(space, part)))
+                .map(|part| scope.spawn(move || populate_chunks(space, part)))
                 .collect();
             for worker in workers {
                 worker.join().map_err(|_| "a thread ended early")??;
@@ -286,12 +286,12 @@ impl Bare {
 }
 
 /// How much one call of the bare loop populates.
-const PIECE: Bytes = Bytes::from_mib(32);
+const CHUNK: Bytes = Bytes::from_mib(32);
 
-fn pieces(space: &Space, part: Range) -> Result<(), hugeleaf_sys::SysError> {
-    let piece = PageSize::new(PIECE).expect("a power of two");
-    for piece in part.chunks(piece) {
-        space.advise(piece, Advice::PopulateWrite)?;
+fn populate_chunks(space: &Space, part: Range) -> Result<(), hugeleaf_sys::SysError> {
+    let chunk = PageSize::new(CHUNK).expect("a power of two");
+    for chunk in part.chunks(chunk) {
+        space.advise(chunk, Advice::PopulateWrite)?;
     }
     Ok(())
 }
@@ -326,7 +326,7 @@ fn walk(start: u64, offset: &mut u64, hops: u64) -> f64 {
 }
 
 /// The pages of a region, mapped once more by mmap(2) and nothing else. The same pages, because
-/// where two sets of pages lie in memory can make a difference of its own.
+/// where two sets of pages are in memory can make a difference of its own.
 fn plain(region: &Region, align: PageSize) -> Result<Space, Failed> {
     let memory = Memory::new();
     let space = memory.set_aside(region.len(), align)?;

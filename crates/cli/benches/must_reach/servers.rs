@@ -13,7 +13,7 @@ use mysql::prelude::Queryable;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::clients::{Clients, Operation, Stretch};
+use crate::clients::{Clients, Interval, Operation};
 use crate::record::{Record, median, version};
 use crate::support::find_program;
 use crate::support::server::{Account, Server, as_account, folder_for, prepare};
@@ -79,20 +79,20 @@ fn measure(subject: &Subject, mode: Mode, out: &Path) -> Result<(), Failed> {
         let after = clients.now();
         length = after - before;
         let log = clients.end()?;
-        let from = |stretches: f64| (before - stretches * length).max(settle);
-        let stretches = [
-            ("still, first", log.stretch(from(2.0), from(1.0))),
-            ("still, second", log.stretch(from(1.0), before)),
-            ("promoting", log.stretch(before, after)),
+        let from = |intervals: f64| (before - intervals * length).max(settle);
+        let intervals = [
+            ("still, first", log.interval(from(2.0), from(1.0))),
+            ("still, second", log.interval(from(1.0), before)),
+            ("promoting", log.interval(before, after)),
         ];
-        for (label, stretch) in &stretches {
+        for (label, interval) in &intervals {
             record.arm(
                 format!("{label}, round {round}"),
                 "operations/s",
-                &stretch.rates,
+                &interval.rates,
             );
         }
-        figures.add(&stretches.map(|(_, stretch)| stretch), promoted);
+        figures.add(&intervals.map(|(_, interval)| interval), promoted);
     }
     figures.record(&mut record);
     record.write(out)?;
@@ -110,11 +110,11 @@ struct Figures {
 }
 
 impl Figures {
-    fn add(&mut self, stretches: &[Stretch; 3], promoted: Promoted) {
-        for (i, stretch) in stretches.iter().enumerate() {
-            self.worst[i].push(stretch.worst(3.0));
-            self.p99[i].push(stretch.p99_seconds);
-            self.longest[i].push(stretch.longest_seconds);
+    fn add(&mut self, intervals: &[Interval; 3], promoted: Promoted) {
+        for (i, interval) in intervals.iter().enumerate() {
+            self.worst[i].push(interval.worst(3.0));
+            self.p99[i].push(interval.p99_seconds);
+            self.longest[i].push(interval.longest_seconds);
         }
         self.seconds.push(promoted.seconds);
         self.done.push(promoted.done_bytes);

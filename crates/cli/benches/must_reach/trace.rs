@@ -3,7 +3,7 @@
 //!
 //! Cost: one run of the load, of which intervals with and without a trace over them take turns in
 //! random order; ratios within rounds. That a trace begins and ends, which a server feels for a
-//! moment, lies outside of them. Agreement: `perf record`,
+//! moment, is outside of them. Agreement: `perf record`,
 //! `perf lock record` and `hugeleaf trace` at once over one load.
 
 mod agreement;
@@ -39,14 +39,14 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
         println!("not run: trace: no C compiler");
         return Ok(());
     };
-    let stretch = match asked.mode {
+    let interval = match asked.mode {
         Mode::Full => 4,
         Mode::Smoke => 1,
     };
     let folder = workshop.path();
     let cost = Cost {
         rounds: asked.rounds(24),
-        stretch,
+        interval,
         folder,
     };
     // A file a part: a part can be taken anew by itself.
@@ -95,7 +95,7 @@ fn end(mut child: Child, what: &str) -> Result<(), Failed> {
 struct Cost<'a> {
     rounds: usize,
     /// Seconds of an interval.
-    stretch: u64,
+    interval: u64,
     folder: &'a Path,
 }
 
@@ -111,7 +111,7 @@ impl Cost<'_> {
         let mut arms = [Vec::new(), Vec::new()];
         let (mut events, mut lost) = (Vec::new(), 0);
         // One that does not count: it warms memory that the guest has never touched.
-        load.rate(self.stretch)?;
+        load.rate(self.interval)?;
         for _ in 0..self.rounds {
             let mut order = [false, true];
             fastrand::shuffle(&mut order);
@@ -133,7 +133,7 @@ impl Cost<'_> {
             format!("{name}, traced over not: low, median, high"),
             paired(ratios.collect()).to_vec(),
         );
-        record.figure(format!("{name}, seconds of a stretch"), self.stretch);
+        record.figure(format!("{name}, seconds of an interval"), self.interval);
         record.figure(format!("{name}, events of a trace, by round"), events);
         record.figure(format!("{name}, events lost, all rounds"), lost);
         for (label, samples) in ["not traced", "traced"].iter().zip(&arms) {
@@ -146,13 +146,13 @@ impl Cost<'_> {
     /// An interval, after a while in which what was before has come to rest, or a trace has begun.
     fn rate(&self, load: &mut impl Load) -> Result<f64, Failed> {
         std::thread::sleep(SETTLE);
-        load.rate(self.stretch)
+        load.rate(self.interval)
     }
 
     fn traced(&self, name: &str, load: &mut impl Load) -> Result<(f64, Trace), Failed> {
         let file = self.folder.join(format!("{name}.trace"));
         // Up to a second passes before a load that reports each second begins to count.
-        let mut trace = start_trace(SETTLE.as_secs() + self.stretch + 2, &file)?;
+        let mut trace = start_trace(SETTLE.as_secs() + self.interval + 2, &file)?;
         let rate = self.rate(load);
         let over = trace.try_wait()?.is_some();
         end(trace, "hugeleaf trace")?;

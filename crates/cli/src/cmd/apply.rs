@@ -65,7 +65,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
             format!("mend that line: $EDITOR {}", args.plan.display()),
         )
     })?;
-    let (warnings, in_force) = held_against(&plan, context)?;
+    let (warnings, in_force) = compared_with_host(&plan, context)?;
     let steps = steps(&plan);
     let (shown, by_hand) = (args.plan.display().to_string(), plan.by_hand());
     let asked = Asked {
@@ -172,7 +172,7 @@ fn check_programs(plan: &Plan) -> Result<(), Failure> {
 
 /// Holds the plan against the host and the applies in force; what is only worth knowing comes back,
 /// and the numbers of those.
-fn held_against(plan: &Plan, context: &Context) -> Result<(Vec<String>, Vec<u32>), Failure> {
+fn compared_with_host(plan: &Plan, context: &Context) -> Result<(Vec<String>, Vec<u32>), Failure> {
     let in_force = in_force(&context.root);
     let host = context.host()?;
     let identity = hugeleaf_host::identity(&context.root);

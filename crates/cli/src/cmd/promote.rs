@@ -136,7 +136,7 @@ fn run(
     Ok((outcome.is_complete() || outcome.dry_run).into())
 }
 
-/// Where this program lies; its name where that cannot be told.
+/// Where this program is; its name where that is not known.
 pub fn own_path() -> String {
     std::env::current_exe().map_or_else(|_| "hugeleaf".into(), |path| path.display().to_string())
 }

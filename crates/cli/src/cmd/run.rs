@@ -264,7 +264,7 @@ fn start_and_watch(
     obstacle: Option<&Obstacle>,
 ) -> Result<ExitCode, Failure> {
     let file = args.report.as_deref().unwrap_or(Path::new("-"));
-    // Hours may lie between this and the end.
+    // Hours may pass between this and the end.
     if file != Path::new("-") {
         let draft = Draft::begin(file, Existing::Replaced);
         draft.map_err(|e| cannot_write(&format!("{}: {}", file.display(), e.reason())))?;
@@ -304,7 +304,7 @@ fn start_and_watch(
         found,
     };
     let report = watch.finish().map(report).map_err(Failure::from);
-    // The program is what was asked for, and its end is told whatever became of the report.
+    // The program is what was asked for, and its exit status is reported whatever became of the report.
     if let Err(failure) = report.and_then(|report| write(file, &report)) {
         failure.report();
     }

@@ -14,7 +14,7 @@ use crate::progress::SPINNER;
 /// Flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without ID: the newest apply that is in force. Each step is held against what stands there now: what
+Without ID: the newest apply that is in force. Each step is compared with what is there now: what
 is as the apply left it is put back exactly, and what somebody else has changed meanwhile is left
 alone and said. Running it again does no harm, also after a crash.
 

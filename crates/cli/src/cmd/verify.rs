@@ -16,7 +16,7 @@ use crate::context::{Context, Failure, Status, parse_time};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Services that run or are started at boot are asked what they want; plans that were applied say what
-they should have; files below /etc are held against the kernel. Where all is as it should be the
+they should have; files below /etc are compared with the kernel. Where all is as it should be the
 answer is one line.
 
 Exit status: 0 all as it should be; 1 something fell short or drifted; 2 wrong usage; 3 the host

@@ -159,7 +159,7 @@ fn a_pool_gets_the_pages_that_were_said() {
         host.shell(&command);
         assert_eq!(chosen(&pool.file), "24", "{command}");
     }
-    // A program that must have large pages is told of an empty pool.
+    // A program that must have large pages gets a warning of an empty pool.
     std::fs::write(&pool.file, "0").unwrap();
     let flag = format!("hugetlb:{}!", pool.page);
     let run = ["run", "--shm", &flag, "--", "true"];

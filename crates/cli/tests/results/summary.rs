@@ -4,7 +4,7 @@ use hugeleaf_proof::compare::{ComparedRow, Side};
 
 use crate::runs::{Run, Runs, Table, interval, over, ratio};
 
-/// What a figure is held against.
+/// What a figure is compared with.
 #[derive(Clone, Copy)]
 enum Wanted {
     AtLeast(f64),

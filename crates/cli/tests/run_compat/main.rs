@@ -1,5 +1,5 @@
 //! What must not break: real programs under `hugeleaf run` with every role on, and once as it is
-//! without flags, held against the same program started bare: exit status, output, and where a test
+//! without flags, compared with the same program started bare: exit status, output, and where a test
 //! says so also memory. `c/` has the programs that are compiled for it.
 //!
 //! A program that finds no huge pages under it where it should ends with an error (COMPAT_LARGE, see

@@ -1,4 +1,4 @@
-//! Calls on memory, held against a model and against what the kernel promises.
+//! Calls on memory, compared with a model and with what the kernel promises.
 
 use std::process::Output;
 

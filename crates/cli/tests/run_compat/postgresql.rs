@@ -153,13 +153,13 @@ impl<'a> Bench<'a> {
 fn a_full_bench(public: &Public, way: Mode, bin: &Path) {
     let mut bench = Bench::start(public, way, bin);
     bench.client("pgbench", &["-i", "-s", "5", "-q", "postgres"]);
-    let told = bench.client(
+    let output = bench.client(
         "pgbench",
         &["-n", "-c", "6", "-j", "2", "-T", "4", "postgres"],
     );
     assert!(
-        told.contains("number of failed transactions: 0"),
-        "{way:?}: {told}"
+        output.contains("number of failed transactions: 0"),
+        "{way:?}: {output}"
     );
     bench.is_consistent();
     // A sort in a backend's own memory, and workers that share.

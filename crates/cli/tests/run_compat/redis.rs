@@ -135,10 +135,10 @@ fn save_while_writing(public: &Public, way: Mode, program: &Path) -> (u64, Serve
         wait_until("the save ends", Duration::from_secs(120), || {
             !redis.is_saving()
         });
-        let told = redis.ask(&["INFO", "persistence"]);
+        let answer = redis.ask(&["INFO", "persistence"]);
         assert!(
-            told.contains("rdb_last_bgsave_status:ok"),
-            "{way:?}: {told}"
+            answer.contains("rdb_last_bgsave_status:ok"),
+            "{way:?}: {answer}"
         );
     }
     redis.ask(&["CONFIG", "SET", "rdb-key-save-delay", "0"]);

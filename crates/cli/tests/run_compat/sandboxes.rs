@@ -124,7 +124,7 @@ fn the_strict_mode() {
     shut_in(test, ["strict", "prctl"]);
 }
 
-/// Root there has every capability, and is refused all the same: the filter is what it is told of.
+/// Root there has every capability, and is refused all the same: the filter is the reason that is reported.
 #[test]
 fn tracing_behind_a_containers_filter() {
     let test = "tracing_behind_a_containers_filter";

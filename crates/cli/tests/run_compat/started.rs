@@ -113,7 +113,7 @@ fn a_change_that_stops_halfway() {
         let under = behind("half-new-code", way, false);
         same(&bare, &under, Line::Allowed, &format!("{way:?}"));
         let said = stderr(&under);
-        // Where all of it lies in one page there is no half.
+        // Where all of it is in one page there is no half.
         let whole = said.is_empty();
         assert!(whole || said.contains("stands aside"), "{way:?}: {said}");
     }

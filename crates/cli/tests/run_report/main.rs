@@ -104,7 +104,7 @@ fn settings_that_cannot_be_read_are_said_to_be_so() {
     assert!(without.get("run").is_none() && without.get("roles").is_none());
 }
 
-/// The program that grows as told, where there is a compiler.
+/// The program that grows on request, where there is a compiler.
 struct Grower {
     folder: TempDir,
     path: PathBuf,

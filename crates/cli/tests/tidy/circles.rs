@@ -142,7 +142,7 @@ fn absolute(module: &Place, path: &Place, files: &BTreeMap<Place, &str>) -> Opti
     Some([base, rest].concat())
 }
 
-/// The file that has what lies at a place; what a file only passes on is followed.
+/// The file that has what is at a place; what a file only passes on is followed.
 fn file_of<'a>(place: &Place, imports: &BTreeMap<&'a Place, Vec<Import>>) -> Option<&'a Place> {
     let mut place = place.clone();
     for _ in 0..8 {

@@ -23,7 +23,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(repository().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// Where `/proc` and `/sys` lie is a value that goes from `--root` to the last reader.
+/// The place of `/proc` and `/sys` is a value that goes from `--root` to the last reader.
 #[test]
 fn no_absolute_system_paths() {
     // Rooms and files that name such a path without opening it.

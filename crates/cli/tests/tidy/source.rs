@@ -7,7 +7,7 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
         .nth(2)
-        .expect("crates/cli lies two folders below the root")
+        .expect("crates/cli is two folders below the root")
         .to_owned()
 }
 

@@ -146,7 +146,7 @@ fn a_server_without_its_pages_restarted_and_robbed_of_them() {
     drop(server);
 }
 
-/// A JVM starts without its pages, whatever it was told.
+/// A JVM starts without its pages, whatever its flags say.
 #[test]
 fn a_jvm_without_its_pages() {
     let test = "a_jvm_without_its_pages";

@@ -174,11 +174,11 @@ impl Victim {
             let (start, end) = (v["start"].as_u64().unwrap(), v["end"].as_u64().unwrap());
             start < self.start + self.len && self.start < end
         };
-        let told = verdicts.iter().filter(inside).map(|v| {
+        let reported = verdicts.iter().filter(inside).map(|v| {
             let word = |name: &str| v[name].as_str().unwrap().to_owned();
             (word("id"), v["bytes"].as_u64().unwrap(), word("text"))
         });
-        (told.collect(), output.status.code())
+        (reported.collect(), output.status.code())
     }
 }
 
@@ -221,9 +221,10 @@ fn promotable(advised: bool) -> &'static str {
 }
 
 /// Bytes that verdicts of one id speak of.
-fn bytes_of(told: &[(String, u64, String)], id: &str) -> u64 {
-    told.iter()
-        .filter(|(told, ..)| told == id)
+fn bytes_of(reported: &[(String, u64, String)], id: &str) -> u64 {
+    reported
+        .iter()
+        .filter(|(reported, ..)| reported == id)
         .map(|(_, bytes, _)| bytes)
         .sum()
 }
@@ -254,19 +255,22 @@ fn each_obstacle_is_told_on_a_running_program() {
         // Advised memory is khugepaged's to take at any time: it wakes every 10 s, so one of a few
         // victims started one after the other is looked at before it comes.
         let mut tries = 0;
-        let (victim, told, status) = loop {
+        let (victim, reported, status) = loop {
             let victim = Victim::start(&program, huge, why);
-            let (told, status) = victim.verdicts();
+            let (reported, status) = victim.verdicts();
             tries += 1;
-            if (least..=most).contains(&bytes_of(&told, id)) || tries == 5 {
-                break (victim, told, status);
+            if (least..=most).contains(&bytes_of(&reported, id)) || tries == 5 {
+                break (victim, reported, status);
             }
         };
-        let Some((_, _, text)) = told.iter().find(|(told, ..)| told == id) else {
-            panic!("{why}: no verdict {id}: {told:?}");
+        let Some((_, _, text)) = reported.iter().find(|(reported, ..)| reported == id) else {
+            panic!("{why}: no verdict {id}: {reported:?}");
         };
-        let bytes = bytes_of(&told, id);
-        assert!((least..=most).contains(&bytes), "{why}: {bytes}: {told:?}");
+        let bytes = bytes_of(&reported, id);
+        assert!(
+            (least..=most).contains(&bytes),
+            "{why}: {bytes}: {reported:?}"
+        );
         // What would have to grow is no reason for a no; other memory of the program may be.
         if !["sparse", "partly-resident"].contains(&id) {
             assert_eq!(status, Some(1), "{why}");
@@ -285,8 +289,8 @@ fn a_memfd_at_an_address_that_does_not_fit() {
         return;
     };
     let victim = Victim::start(&program, huge, "memfd");
-    let (told, status) = victim.verdicts();
-    assert_eq!((told.len(), status), (1, Some(1)), "{told:?}");
+    let (reported, status) = victim.verdicts();
+    assert_eq!((reported.len(), status), (1, Some(1)), "{reported:?}");
     // Where somebody filled a pool meanwhile, that is the shorter way.
     let ids = [
         "misaligned",
@@ -295,8 +299,8 @@ fn a_memfd_at_an_address_that_does_not_fit() {
         "cgroup-reservation",
         "cgroup-fault",
     ];
-    assert!(ids.contains(&told[0].0.as_str()), "{told:?}");
-    assert_eq!(told[0].1, 8 * huge);
+    assert!(ids.contains(&reported[0].0.as_str()), "{reported:?}");
+    assert_eq!(reported[0].1, 8 * huge);
 }
 
 #[test]
@@ -307,7 +311,7 @@ fn a_thread_stack() {
         return;
     };
     let victim = Victim::start(&program, huge, "thread");
-    let (told, _) = victim.verdicts();
+    let (reported, _) = victim.verdicts();
     let smaps = std::fs::read_to_string(format!("/proc/{}/smaps", victim.child.id())).unwrap();
     let excluded = smaps
         .lines()
@@ -316,9 +320,9 @@ fn a_thread_stack() {
         println!("not run: a_thread_stack: needs a kernel that excludes them (6.7)");
         return;
     }
-    let ids: Vec<&str> = told.iter().map(|(id, ..)| id.as_str()).collect();
-    assert_eq!(ids, ["thread-stack"], "{told:?}");
-    assert!(told[0].1 >= 1 << 20, "{told:?}");
+    let ids: Vec<&str> = reported.iter().map(|(id, ..)| id.as_str()).collect();
+    assert_eq!(ids, ["thread-stack"], "{reported:?}");
+    assert!(reported[0].1 >= 1 << 20, "{reported:?}");
 }
 
 /// What `why` calls promotable is what `promote` gets; afterwards nothing of it is left.

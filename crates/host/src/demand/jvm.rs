@@ -13,7 +13,7 @@ use hugeleaf_units::{Bytes, PageSize};
 use super::ask::ask;
 use super::kind::{Given, Program, SourceKind};
 use super::running::{Look, arguments_of, held_on_pool, measured_pool, or_measured};
-use super::{Demand, DemandError, Insists, Piece, Place, Service, ServiceKind, Wish};
+use super::{Demand, DemandError, Insists, Mappings, Place, Service, ServiceKind, Wish};
 use crate::model::Process;
 use crate::process::find_variable;
 
@@ -236,16 +236,16 @@ fn region_of(text: &str) -> Option<Region> {
 }
 
 /// What would be on large pages, mapping by mapping.
-fn pieces_of(sizes: &Sizes, page: PageSize) -> Vec<Piece> {
+fn mappings_of(sizes: &Sizes, page: PageSize) -> Vec<Mappings> {
     let at_least = |bytes: Bytes, pages: u64| bytes.get() / page.bytes().get() >= pages;
     let is_code =
         |region: &&Region| region.name.starts_with("CodeHeap") || region.name == "CodeCache";
     let code: Vec<&Region> = sizes.regions.iter().filter(is_code).collect();
     let code_bytes: Bytes = code.iter().map(|region| region.bytes).sum();
-    let mut pieces = Vec::new();
-    // A cache in segments lies in one mapping and has to come to eight pages.
+    let mut mappings = Vec::new();
+    // A cache in segments is in one mapping and has to come to eight pages.
     if at_least(code_bytes, if code.len() > 1 { 8 } else { 1 }) {
-        pieces.push(Piece::one(code_bytes));
+        mappings.push(Mappings::one(code_bytes));
     }
     for region in sizes.regions.iter().filter(|region| !is_code(region)) {
         let needed = match region.name.as_str() {
@@ -256,14 +256,14 @@ fn pieces_of(sizes: &Sizes, page: PageSize) -> Vec<Piece> {
             _ => continue,
         };
         if at_least(region.bytes, needed) {
-            pieces.push(Piece::one(region.bytes));
+            mappings.push(Mappings::one(region.bytes));
         }
     }
     if !sizes.regions.iter().any(|region| region.name == "Heap") {
-        pieces.extend(unlogged(sizes));
+        mappings.extend(unlogged(sizes));
     }
-    pieces.extend(start_table(sizes, page));
-    pieces
+    mappings.extend(start_table(sizes, page));
+    mappings
 }
 
 /// Whether a table of the parallel collector comes to whole pages: it is on large ones only then. On
@@ -286,7 +286,7 @@ fn is_whole(sizes: &Sizes, region: &Region, page: PageSize) -> bool {
 /// The table of where objects begin in the old generation, which the parallel and the serial
 /// collector do not log: a byte a card. What is less than a page at its end stays on base pages.
 /// On large pages generations are of whole ones, so the old one gets what the young one cannot use.
-fn start_table(sizes: &Sizes, page: PageSize) -> Option<Piece> {
+fn start_table(sizes: &Sizes, page: PageSize) -> Option<Mappings> {
     const CARD: u64 = 512;
     if !sizes.is_on("UseParallelGC") && !sizes.is_on("UseSerialGC") {
         return None;
@@ -298,22 +298,22 @@ fn start_table(sizes: &Sizes, page: PageSize) -> Option<Piece> {
     let card = sizes.number("GCCardSizeInBytes").filter(|n| *n > 0);
     let card = card.unwrap_or(CARD);
     let whole = old.get() / card / unit;
-    (whole > 0).then(|| Piece::one(Bytes(whole * unit)))
+    (whole > 0).then(|| Mappings::one(Bytes(whole * unit)))
 }
 
 /// Heap and tables of collectors that log none of them.
-fn unlogged(sizes: &Sizes) -> Vec<Piece> {
+fn unlogged(sizes: &Sizes) -> Vec<Mappings> {
     let heap = sizes.number("MaxHeapSize").unwrap_or(0);
-    let mut pieces = vec![Piece::one(Bytes(heap))];
+    let mut mappings = vec![Mappings::one(Bytes(heap))];
     if sizes.is_on("UseShenandoahGC") {
         // Two bitmaps of two bits a word, and the regions' own table, which takes a page.
-        pieces.push(Piece {
+        mappings.push(Mappings {
             bytes: Bytes(heap / 32),
             count: 2,
         });
-        pieces.push(Piece::one(Bytes(1)));
+        mappings.push(Mappings::one(Bytes(1)));
     }
-    pieces
+    mappings
 }
 
 fn demand_of(sizes: &Sizes, flags: &[String], look: &Look<'_>, program: &Path) -> Demand {
@@ -328,7 +328,7 @@ fn demand_of(sizes: &Sizes, flags: &[String], look: &Look<'_>, program: &Path) -
     let source = format!("{} -Xlog:pagesize -XX:+PrintFlagsFinal", program.display());
     Demand {
         page: asked,
-        ..Demand::new(what, pieces_of(sizes, page), place, source)
+        ..Demand::new(what, mappings_of(sizes, page), place, source)
     }
 }
 
@@ -386,9 +386,9 @@ mod tests {
     }
 
     fn pages(text: &str) -> u64 {
-        let pieces = pieces_of(&parse_sizes(text), two_mib());
-        let of = |p: &Piece| two_mib().pages_for(p.bytes).get() * p.count;
-        pieces.iter().map(of).sum()
+        let mappings = mappings_of(&parse_sizes(text), two_mib());
+        let of = |p: &Mappings| two_mib().pages_for(p.bytes).get() * p.count;
+        mappings.iter().map(of).sum()
     }
 
     #[test]
@@ -468,7 +468,7 @@ mod tests {
         fn nothing_panics(text in "(?s).*", line in "[A-Za-z' :=0-9KMGB]*", flag in "[-+A-Za-z:=0-9]*") {
             let _ = parse_sizes(&text);
             let sizes = parse_sizes(&format!("[pagesize] {line}\n{G1}"));
-            let _ = pieces_of(&sizes, two_mib());
+            let _ = mappings_of(&sizes, two_mib());
             let flags = [flag];
             let _ = (safe_flags(&flags), wish_of(&flags), asked_page(&flags));
         }

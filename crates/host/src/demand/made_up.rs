@@ -5,7 +5,7 @@ use std::str::FromStr;
 use hugeleaf_units::Bytes;
 
 use super::kind::{Given, SourceKind};
-use super::{Demand, DemandError, Piece, Place, Service, ServiceKind};
+use super::{Demand, DemandError, Mappings, Place, Service, ServiceKind};
 
 /// `--bytes`.
 pub(super) const BYTES: SourceKind = SourceKind {
@@ -21,8 +21,8 @@ pub(super) const BYTES: SourceKind = SourceKind {
             let what = "--bytes 0: nothing to plan";
             return Err(DemandError::usage(what, "as in --bytes 8G"));
         }
-        let pieces = vec![Piece::one(bytes)];
-        let demand = Demand::new("memory", pieces, Place::Pool, "--bytes");
+        let mappings = vec![Mappings::one(bytes)];
+        let demand = Demand::new("memory", mappings, Place::Pool, "--bytes");
         Ok(vec![service("bytes", ServiceKind::Other, demand)])
     },
 };
@@ -66,7 +66,7 @@ fn rule(segments: u64) -> Demand {
     const RULE_PAGE: Bytes = Bytes::from_mib(16);
     const PAGES_A_SEGMENT: u64 = 16;
     const MORE: u64 = 32;
-    let segment = Piece {
+    let segment = Mappings {
         bytes: RULE_PAGE * PAGES_A_SEGMENT,
         count: segments,
     };
@@ -75,7 +75,7 @@ fn rule(segments: u64) -> Demand {
         .saturating_add(MORE);
     Demand::new(
         "data segments, and 32 pages more",
-        vec![segment, Piece::one(RULE_PAGE * MORE)],
+        vec![segment, Mappings::one(RULE_PAGE * MORE)],
         Place::Pool,
         format!(
             "the published rule: {segments} × {PAGES_A_SEGMENT} + {MORE} = {in_rule} \

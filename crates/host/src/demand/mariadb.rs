@@ -16,7 +16,7 @@ use hugeleaf_units::Bytes;
 use super::ask::ask;
 use super::kind::{Given, Program, SourceKind};
 use super::running::{Look, arguments_of, or_measured};
-use super::{Demand, DemandError, Insists, Piece, Place, Service, ServiceKind, Wish, account};
+use super::{Demand, DemandError, Insists, Mappings, Place, Service, ServiceKind, Wish, account};
 use crate::model::Process;
 
 /// `--mariadb`.
@@ -183,19 +183,19 @@ fn wish_of(options: &BTreeMap<String, String>) -> Wish {
 }
 
 fn demand_of(options: &BTreeMap<String, String>, program: &Path) -> Demand {
-    let mut pieces = pieces_of(options);
-    pieces.retain(|piece| !piece.bytes.is_zero());
+    let mut mappings = mappings_of(options);
+    mappings.retain(|mapping| !mapping.bytes.is_zero());
     let source = format!("{} --verbose --help", program.display());
     Demand::new(
         "buffer pool, caches and log buffer",
-        pieces,
+        mappings,
         Place::Pool,
         source,
     )
 }
 
 /// What the server maps with `large_pages`.
-fn pieces_of(options: &BTreeMap<String, String>) -> Vec<Piece> {
+fn mappings_of(options: &BTreeMap<String, String>) -> Vec<Mappings> {
     let number = |name: &str| options.get(name).and_then(|n| n.parse::<u64>().ok());
     let bytes = |name: &str| number(name).unwrap_or(0);
     let segments = bytes("key-cache-segments").max(1);
@@ -203,22 +203,22 @@ fn pieces_of(options: &BTreeMap<String, String>) -> Vec<Piece> {
     let key_size = bytes("key-buffer-size") / segments;
     let aria_block = number("aria-block-size").unwrap_or(ARIA_BLOCK).max(1);
     let aria_size = bytes("aria-pagecache-buffer-size");
-    let mut pieces = vec![
-        Piece {
+    let mut mappings = vec![
+        Mappings {
             bytes: blocks_in(key_size, key_block, KEY_DESCRIPTORS),
             count: segments,
         },
-        Piece::one(blocks_in(aria_size, aria_block, ARIA_DESCRIPTORS)),
+        Mappings::one(blocks_in(aria_size, aria_block, ARIA_DESCRIPTORS)),
     ];
-    pieces.extend(buffer_pool(
+    mappings.extend(buffer_pool(
         bytes(BUFFER_POOL),
         bytes("innodb-buffer-pool-chunk-size"),
     ));
-    pieces.push(Piece {
+    mappings.push(Mappings {
         bytes: Bytes(bytes("innodb-log-buffer-size")),
         count: 2,
     });
-    pieces
+    mappings
 }
 
 /// Defaults of options that older versions do not list.
@@ -246,14 +246,14 @@ fn blocks_in(size: u64, block: u64, descriptors: u64) -> Bytes {
 /// InnoDB's buffer pool: one mapping since 10.11.12, where the option for chunks has no more effect
 /// and reads 0; before that, and in MySQL, chunks that each have the descriptors of their pages
 /// with them. Those are estimated at a 32nd: no such version was tried.
-fn buffer_pool(size: u64, chunk: u64) -> Vec<Piece> {
+fn buffer_pool(size: u64, chunk: u64) -> Vec<Mappings> {
     const EXTENT: u64 = 8 << 20; // not a page size: what the pool is rounded up to
     if chunk == 0 {
-        return vec![Piece::one(Bytes(
+        return vec![Mappings::one(Bytes(
             size.checked_next_multiple_of(EXTENT).unwrap_or(size),
         ))];
     }
-    vec![Piece {
+    vec![Mappings {
         bytes: Bytes(chunk.saturating_add(chunk / 32)),
         count: size.div_ceil(chunk),
     }]
@@ -322,7 +322,7 @@ mod tests {
             let _ = parse_options(&format!("-----\n{text}"));
             let mut options = parse_options(&format!("-----\nkey-buffer-size {n}\n"));
             options.insert(BUFFER_POOL.to_owned(), (n >> 4).to_string());
-            let _ = pieces_of(&options);
+            let _ = mappings_of(&options);
         }
     }
 }

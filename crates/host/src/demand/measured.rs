@@ -4,7 +4,7 @@ use hugeleaf_units::Bytes;
 
 use super::kind::Program;
 use super::running::{Look, held_of, measured_pool, private_segments, shared_objects, sum};
-use super::{Demand, DemandError, Piece, Place, Service, ServiceKind};
+use super::{Demand, DemandError, Mappings, Place, Service, ServiceKind};
 use crate::model::{Held, Process};
 
 /// Redis and its kin: everything is private, and saved by a forked child. A child that touches a
@@ -61,11 +61,11 @@ fn demands(look: &Look<'_>, processes: &[Process]) -> Vec<Demand> {
             if is_new && segment.asked.hugetlb.is_none() && segment.range.len() >= least {
                 seen.push(segment.object);
                 let what = format!("shared memory {}", segment.name);
-                let pieces = vec![Piece::one(segment.range.len())];
+                let mappings = vec![Mappings::one(segment.range.len())];
                 let source = "the length of the mapping";
                 demands.push(Demand {
                     held: Some(held_of(segment)),
-                    ..Demand::new(what.trim_end(), pieces, Place::Pool, source)
+                    ..Demand::new(what.trim_end(), mappings, Place::Pool, source)
                 });
             }
         }
@@ -87,7 +87,7 @@ fn private(process: &Process) -> Option<Demand> {
         held: Some(held),
         ..Demand::new(
             what,
-            vec![Piece::one(bytes)],
+            vec![Mappings::one(bytes)],
             Place::Thp,
             "what is resident",
         )

@@ -1,4 +1,4 @@
-//! PostgreSQL: one shared mapping, taken whole at the start, from the pool where it is told to.
+//! PostgreSQL: one shared mapping, taken whole at the start, from the pool where it is configured to.
 //!
 //! A stopped cluster is asked through its own program (`postgres -C shared_memory_size`, since
 //! version 15). Of a running one the mapping itself is measured, and where a person names it, it is
@@ -13,7 +13,7 @@ use super::ask::ask;
 use super::kind::{Given, Program, SourceKind};
 use super::postgres_files::setting_in_files;
 use super::running::{Look, arguments_of, held_of, shared_objects};
-use super::{Demand, DemandError, Insists, Piece, Place, Service, ServiceKind, Wish, account};
+use super::{Demand, DemandError, Insists, Mappings, Place, Service, ServiceKind, Wish, account};
 use crate::model::{Process, Segment};
 use crate::root::Theirs;
 
@@ -136,7 +136,7 @@ fn ask_running(look: &Look<'_>, service: &mut Service) {
         return;
     };
     if let Some(demand) = service.demands.first_mut() {
-        demand.source = told_by(&answer, &demand.source);
+        demand.source = source_of(&answer, &demand.source);
     }
 }
 
@@ -170,7 +170,7 @@ fn socket_in(text: &str) -> Option<(u16, &str)> {
 }
 
 /// What is known of a running server's size, in words: what it says and what was measured.
-fn told_by(answer: &str, measured: &str) -> String {
+fn source_of(answer: &str, measured: &str) -> String {
     let (size, waits) = answer.split_once('|').unwrap_or((answer, ""));
     let said = match size {
         "" => measured.to_owned(),
@@ -188,12 +188,12 @@ fn largest_shared(process: &Process) -> Option<&Segment> {
 }
 
 fn measured(segment: &Segment) -> Demand {
-    let pieces = vec![Piece::one(segment.range.len())];
+    let mappings = vec![Mappings::one(segment.range.len())];
     Demand {
         held: Some(held_of(segment)),
         ..Demand::new(
             WHAT,
-            pieces,
+            mappings,
             Place::Pool,
             "the length of its shared mapping",
         )
@@ -252,8 +252,8 @@ impl Configured {
     }
 }
 
-/// The configuration file of a running postmaster: the one that it was told, else the one in the
-/// folder that it was told, which on some hosts is not that of the data.
+/// The configuration file of a running postmaster: the one that its command line names, else the one in the
+/// folder that it names, which on some hosts is not that of the data.
 fn config_of_running(theirs: &Theirs, arguments: &[String], data: &Path) -> PathBuf {
     const NAME: &str = "postgresql.conf";
     if let Some(named) = setting_in_arguments(arguments, "config_file") {
@@ -267,8 +267,9 @@ fn config_of_running(theirs: &Theirs, arguments: &[String], data: &Path) -> Path
             .find_map(|argument| argument.strip_prefix("-D"))
     };
     let folder = after.map(String::as_str).or_else(together);
-    let told = folder.map(|folder| data.join(folder).join(NAME));
-    told.filter(|file| theirs.owner(file).is_some())
+    let named = folder.map(|folder| data.join(folder).join(NAME));
+    named
+        .filter(|file| theirs.owner(file).is_some())
         .unwrap_or_else(|| data.join(NAME))
 }
 
@@ -387,7 +388,7 @@ impl Cluster {
         })
     }
 
-    /// One setting, as its own program tells it.
+    /// One setting, as its own program prints it.
     fn ask(&self, look: &Look<'_>, setting: &str) -> Result<String, DemandError> {
         let arguments = [
             "-D".to_owned(),
@@ -419,24 +420,24 @@ impl Cluster {
     }
 
     /// Its demand. The figure is in whole MB, rounded up: rounding that up again to pages of a
-    /// MB or more comes to the same as rounding the bytes, which it does not tell.
+    /// MB or more comes to the same as rounding the bytes, which it does not report.
     fn demand(&self, look: &Look<'_>) -> Result<Demand, DemandError> {
         const SETTING: &str = "shared_memory_size";
-        let told = self.ask(look, SETTING)?;
-        let mib: u64 = told.parse().map_err(|_| {
+        let answer = self.ask(look, SETTING)?;
+        let mib: u64 = answer.parse().map_err(|_| {
             DemandError::missing(
                 format!(
-                    "{} -C {SETTING}: '{told}' is no number",
+                    "{} -C {SETTING}: '{answer}' is no number",
                     self.program.display()
                 ),
                 "start the cluster and run this again: a running one is measured",
             )
         })?;
-        let pieces = vec![Piece::one(Bytes::from_mib(mib))];
+        let mappings = vec![Mappings::one(Bytes::from_mib(mib))];
         let source = format!("{} -C {SETTING}", self.program.display());
         Ok(Demand {
             page: page_of(&self.ask(look, "huge_page_size")?),
-            ..Demand::new(WHAT, pieces, Place::Pool, source)
+            ..Demand::new(WHAT, mappings, Place::Pool, source)
         })
     }
 }
@@ -521,15 +522,15 @@ mod tests {
     fn what_a_running_server_says() {
         let measured = "the length of its shared mapping";
         assert_eq!(
-            told_by("537MB|", measured),
+            source_of("537MB|", measured),
             "it says shared_memory_size = 537MB; the length of its shared mapping"
         );
         assert_eq!(
-            told_by("|shared_buffers, wal_buffers", measured),
+            source_of("|shared_buffers, wal_buffers", measured),
             "the length of its shared mapping; shared_buffers, wal_buffers waits for a restart: \
              plan again after it"
         );
-        assert_eq!(told_by("", measured), measured);
+        assert_eq!(source_of("", measured), measured);
         let file = "41\n/data\n1790000000\n5433\n/run/postgresql\n\n  12  0\nready   \n";
         assert_eq!(socket_in(file), Some((5433, "/run/postgresql")));
         assert_eq!(socket_in("41\n/data\n1790000000\n5433\n\n*\n"), None);
@@ -541,7 +542,7 @@ mod tests {
         #[test]
         fn nothing_panics(text in "(?s).*", words in proptest::collection::vec("[-a-z=_]*", 0..6)) {
             let _ = page_of(&text);
-            let _ = (socket_in(&text), told_by(&text, ""));
+            let _ = (socket_in(&text), source_of(&text, ""));
             let _ = setting_in_arguments(&words, "huge_pages");
         }
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use hugeleaf_sys::{Kernel, Pid, Rights};
 use hugeleaf_units::{Bytes, PageKind};
 
-use super::{Demand, DemandError, Piece, Place, Service, ServiceKind, account};
+use super::{Demand, DemandError, Mappings, Place, Service, ServiceKind, account};
 use crate::fact::Fact;
 use crate::model::{Held, Host, Process, Role, Segment};
 use crate::process::{Looking, ProcessError, read_process};
@@ -26,7 +26,7 @@ pub(super) struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// Where an absolute path of the host lies.
+    /// Where an absolute path of the host is.
     pub fn path(&self, path: &Path) -> PathBuf {
         self.root.path(path.strip_prefix("/").unwrap_or(path))
     }
@@ -72,7 +72,7 @@ impl Look<'_> {
     /// The program of a process, to be run again and asked.
     ///
     /// # Errors
-    /// Where it sees other files than this process does (a container): what lies at that path here
+    /// Where it sees other files than this process does (a container): what is at that path here
     /// is not that program.
     pub fn own_program(&self, pid: Pid) -> Result<PathBuf, DemandError> {
         let own = std::fs::read_link(self.root.path("proc/self/ns/mnt")).ok();
@@ -248,12 +248,12 @@ pub(super) fn private_segments(process: &Process) -> impl Iterator<Item = &Segme
 pub(super) fn measured_pool(process: &Process) -> Vec<Demand> {
     let mut by_page: Vec<Demand> = Vec::new();
     for segment in on_pool(process) {
-        let piece = Piece::one(segment.range.len());
+        let mapping = Mappings::one(segment.range.len());
         let held = held_of(segment).remove(0);
         let mut known = by_page.iter_mut();
         match known.find(|demand| demand.page == Some(held.size)) {
             Some(demand) => {
-                demand.pieces.push(piece);
+                demand.mappings.push(mapping);
                 let table = demand.held.get_or_insert_default();
                 Held::add(table, held.size, held.kind, held.bytes);
             }
@@ -262,7 +262,7 @@ pub(super) fn measured_pool(process: &Process) -> Vec<Demand> {
                 held: Some(vec![held]),
                 ..Demand::new(
                     "what it has of the pool",
-                    vec![piece],
+                    vec![mapping],
                     Place::Pool,
                     "the lengths of its mappings",
                 )

@@ -9,7 +9,7 @@ use hugeleaf_units::Bytes;
 use super::kind::{Asked, Given, Program, SourceKind};
 use super::running::{Look, held_of, shared_objects};
 use super::{
-    Demand, DemandError, Piece, Place, Service, ServiceKind, account, jvm, made_up, mariadb,
+    Demand, DemandError, Mappings, Place, Service, ServiceKind, account, jvm, made_up, mariadb,
     measured, postgres, sysv,
 };
 use crate::fact::Fact;
@@ -17,8 +17,8 @@ use crate::model::{Host, Process};
 use crate::root::Root;
 use crate::system::unit_files::{self, UnitFile};
 
-/// Programs whose demand is known by rules of their own, the first that fits first; all others are told
-/// by what they hold.
+/// Programs whose demand is known by rules of their own, the first that fits first; that of all
+/// others is known by what they hold.
 static PROGRAMS: &[Program] = &[
     postgres::PROGRAM,
     mariadb::PROGRAM,
@@ -288,11 +288,11 @@ fn sysv_demand(segment: &sysv::Segment, attached: Option<&Process>) -> Demand {
         objects.find(|s| s.object.2 == segment.id && s.name.starts_with("/SYSV"))
     });
     let what = format!("SysV segment {}", segment.id);
-    let pieces = vec![Piece::one(segment.bytes)];
+    let mappings = vec![Mappings::one(segment.bytes)];
     Demand {
         page: mapping.and_then(|mapping| mapping.asked.hugetlb),
         held: mapping.map(held_of),
-        ..Demand::new(what, pieces, Place::Pool, "ipcs -m")
+        ..Demand::new(what, mappings, Place::Pool, "ipcs -m")
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Walking the page tables of each process (`smaps`, `smaps_rollup`) costs time in proportion to
 //! what is mapped, times the processes that map it. Here an object of shared memory is walked in
-//! one process only, and every other one is held against its own page-table size: a page mapped
+//! one process only, and every other one is compared with its own page-table size: a page mapped
 //! by a base entry needs that entry, so page tables that are too small for "all on base pages", or
 //! too large for "all on large ones", give a process away that differs, and only that one is
 //! walked too. A process that attached at an address that does not fit is known from its map alone.
@@ -34,7 +34,7 @@ struct Seen {
     /// Its mappings of shared objects, by object; of several of one only the first has the name. All others
     /// would be kept of all processes at once, and a program has as many as it likes.
     maps: Vec<MapLine>,
-    /// What lies between those.
+    /// What is between those.
     private: Vec<Range>,
     pagemap: Option<File>,
     /// In place of a page map, of a captured host.
@@ -262,7 +262,7 @@ impl Walker<'_> {
         }
     }
 
-    /// What a process holds of an object. Only `smaps` tells the size of hugetlb pages, and on
+    /// What a process holds of an object. Only `smaps` reports the size of hugetlb pages, and on
     /// kernels before PAGEMAP_SCAN it is the only one to tell large pages at all.
     fn table_of_object(&self, s: &Seen, id: ObjectId) -> Vec<Held> {
         if s.smaps.is_empty()
@@ -309,7 +309,7 @@ impl Walker<'_> {
         if s.process.by_page_size.error().is_some() {
             return s.process.by_page_size.clone();
         }
-        // Only smaps tells the size of hugetlb pages; walking those costs little.
+        // Only smaps reports the size of hugetlb pages; walking those costs little.
         let huge = if s.process.hugetlb.is_zero() {
             self.huge_bytes(s, shared)
         } else {

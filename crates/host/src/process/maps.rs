@@ -72,7 +72,7 @@ pub fn parse_map_line(line: usize, text: &str) -> Result<MapLine, ParseError> {
 /// that is read in several calls is no snapshot. A heap that has grown between two calls is listed again,
 /// from its start, with its new end (`m_start` in fs/proc/task_mmu.c looks for the mapping at the address
 /// where the last call ended). Of two that overlap the later one was seen later: it stays whole, and of
-/// the earlier one stays what lies below it (`cut`). So the ranges that are kept are in order of address
+/// the earlier one stays what is below it (`cut`). So the ranges that are kept are in order of address
 /// and no byte is in two of them.
 fn list<T>(listed: &mut Vec<T>, new: T, range: impl Fn(&T) -> Range, cut: impl Fn(&mut T, Range)) {
     let start = range(&new).start();
@@ -219,7 +219,7 @@ pub struct SmapsCounts {
 
 impl SmapsCounts {
     /// What a part of `len` bytes of the mapping can hold of it at most: where in the mapping its pages
-    /// lie is not reported.
+    /// are is not reported.
     fn within(self, len: Bytes) -> SmapsCounts {
         let part = |bytes: Bytes| match self.resident > len {
             true => bytes.scaled(len, self.resident),

@@ -1,6 +1,6 @@
 //! Smaller THP orders: which of a process's pages belong to folios between base and PMD size.
 //!
-//! `smaps` tells PMD-mapped memory only. The folio that a page belongs to is reported by the page
+//! `smaps` reports PMD-mapped memory only. The folio that a page belongs to is reported by the page
 //! flags of its frame (Documentation/admin-guide/mm/pagemap.rst), which only root may read.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ const COMPOUND_HEAD: u64 = 1 << 15;
 const COMPOUND_TAIL: u64 = 1 << 16;
 const HUGETLB: u64 = 1 << 17;
 
-/// Splits the base-page bytes of a process's tables by the size of folio they lie in. Memory on
+/// Splits the base-page bytes of a process's tables by the size of folio they are in. Memory on
 /// folios of PMD size that base entries map stays under base pages: there the unit is large and
 /// the translation is not.
 ///
@@ -66,7 +66,7 @@ fn open(root: &Root, relative: String) -> Result<File, ReadError> {
 }
 
 /// The frames of the present pages of a range, with the number of each page; frame 0 where the
-/// kernel does not tell (no CAP_SYS_ADMIN).
+/// kernel does not report it (no CAP_SYS_ADMIN).
 fn frames_of(pagemap: &File, range: Range, base: PageSize) -> Vec<(u64, u64)> {
     const FRAME: u64 = (1 << 55) - 1;
     const ENTRIES: usize = 64 * 1024;

@@ -1,4 +1,4 @@
-//! What `hugeleaf run` told the library that is loaded into a process: the variable
+//! The settings that `hugeleaf run` gave the library that is loaded into a process: the variable
 //! `HUGELEAF_RUN` of its environment, read back.
 //!
 //! A program may write over its first environment (setproctitle, as Redis and PostgreSQL do).
@@ -238,7 +238,7 @@ pub fn read_run_settings(root: &Root, pid: Pid) -> Fact<RunSettings> {
 }
 
 /// The variable as the library keeps it, in its writable data and the zero data behind that: two
-/// mappings, and the copy may lie across their border.
+/// mappings, and the copy may be across their border.
 fn kept_copy(root: &Root, mem: &str, maps: &[MapLine]) -> Option<String> {
     /// The library's data is a few pages; more would not be the library's.
     const MOST: u64 = 1 << 20;

@@ -215,7 +215,7 @@ fn needed(
     names.iter().map(name).collect()
 }
 
-/// Where in the file an address of the program lies.
+/// Where in the file an address of the program is.
 fn offset_of(address: u64, parts: &[Part]) -> Option<u64> {
     parts
         .iter()

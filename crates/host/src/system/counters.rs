@@ -18,7 +18,7 @@ pub enum Resource {
     Io,
 }
 
-/// Time since boot in which some task stalled for it; absent of a kernel that does not tell.
+/// Time since boot in which some task stalled for it; absent of a kernel that does not report it.
 pub fn read_stalled(root: &Root, resource: Resource) -> Fact<Duration> {
     let name = match resource {
         Resource::Memory => "memory",

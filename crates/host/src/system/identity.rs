@@ -1,4 +1,4 @@
-//! What tells one host from another: a plan made for one must not be applied to the next.
+//! What distinguishes one host from another: a plan made for one must not be applied to the next.
 
 use sha2::{Digest, Sha256};
 

@@ -73,7 +73,7 @@ pub fn read_memory_facts(root: &Root, kernel: &dyn Kernel) -> Result<Host, ReadE
 }
 
 /// The same again, of cgroups only those that this process is in: what a program that it starts
-/// can have, told without a look at everybody else's limits.
+/// can have, known without a look at everybody else's limits.
 ///
 /// # Errors
 /// As [`read_host`].

@@ -1,4 +1,4 @@
-//! hugetlb pools and the nodes that they lie on.
+//! hugetlb pools and the nodes that they are on.
 
 use hugeleaf_units::{PageSize, Pages};
 

@@ -1,4 +1,4 @@
-//! What files below `/etc` say the kernel and the services should have: to be held against what
+//! What files below `/etc` say the kernel and the services should have: to be compared with what
 //! they have.
 
 use std::collections::BTreeMap;

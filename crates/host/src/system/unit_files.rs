@@ -5,7 +5,7 @@ use hugeleaf_units::Bytes;
 use crate::fact::Fact;
 use crate::root::Root;
 
-/// Where unit files lie; of two with one name the first counts.
+/// Where unit files are; of two with one name the first counts.
 const FOLDERS: [&str; 5] = [
     "etc/systemd/system",
     "run/systemd/system",

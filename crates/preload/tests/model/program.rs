@@ -89,7 +89,7 @@ fn one_step(whose: usize) {
             }
         }
         8..13 => {
-            let mine = has().iter().position(|piece| piece.2 == whose);
+            let mine = has().iter().position(|range| range.2 == whose);
             if let Some(index) = mine {
                 let (start, length, _) = has().swap_remove(index);
                 assert!(is_marked(start, length, whose), "{start:x} was changed");

@@ -49,7 +49,7 @@ pub struct ChaseSettings {
     pub line: Bytes,
 }
 
-/// The length of a cache line, as the kernel tells it of the first processor's first cache. Where
+/// The length of a cache line, as the kernel reports it of the first processor's first cache. Where
 /// it does not, 64 bytes: then two reads may fall into one longer line, and one costs too little.
 pub fn cache_line(root: &Root) -> Bytes {
     const USUAL: Bytes = Bytes(64);

@@ -29,7 +29,7 @@ pub(super) fn look(
         }
         Err(reason) => (Vec::new(), Some(reason)),
     };
-    let extents = seen.pieces_a_block;
+    let extents = seen.extents_a_block;
     let note = note.or_else(|| scattered(memory.pages(), extents, arm, block, machine.host));
     Ok(Layout {
         extents_a_block: extents,
@@ -68,7 +68,7 @@ pub(super) fn held_by_folio(range: Range, machine: &Machine<'_>) -> Result<Vec<H
 /// Whether frames are laid out as the arm has them. Pure.
 fn scattered(
     pages: IoPages,
-    pieces: Option<f64>,
+    extents: Option<f64>,
     arm: PageArm,
     block: Bytes,
     host: &Host,
@@ -78,7 +78,7 @@ fn scattered(
     let count = |size: hugeleaf_units::PageSize| {
         u32::try_from(size.pages_for(block).get()).map_or(f64::INFINITY, f64::from)
     };
-    let Some(pieces) = pieces else {
+    let Some(extents) = extents else {
         return match pages {
             IoPages::Scattered | IoPages::Split => {
                 Some("the layout of its frames is shown to root only".to_owned())
@@ -87,15 +87,15 @@ fn scattered(
         };
     };
     match pages {
-        IoPages::Scattered if pieces < count(host.base_page) * ENOUGH => Some(format!(
-            "{pieces:.1} extents a block of {block} instead of {}: not all of it is scattered",
+        IoPages::Scattered if extents < count(host.base_page) * ENOUGH => Some(format!(
+            "{extents:.1} extents a block of {block} instead of {}: not all of it is scattered",
             count(host.base_page)
         )),
-        IoPages::Split if pieces > 1.0 / ENOUGH => Some(format!(
-            "{pieces:.1} extents a block of {block}: not all of it is contiguous"
+        IoPages::Split if extents > 1.0 / ENOUGH => Some(format!(
+            "{extents:.1} extents a block of {block}: not all of it is contiguous"
         )),
-        IoPages::Pages(_) if !arm.is_base() && pieces > count(arm.size) / ENOUGH => Some(format!(
-            "{pieces:.1} extents a block of {block}: more than pages"
+        IoPages::Pages(_) if !arm.is_base() && extents > count(arm.size) / ENOUGH => Some(format!(
+            "{extents:.1} extents a block of {block}: more than pages"
         )),
         _ => None,
     }
@@ -113,7 +113,7 @@ mod tests {
         host.base_page = "4K".parse().unwrap();
         let block = Bytes::from_kib(256);
         let base = PageArm::base(&host);
-        let of = |pages, pieces| scattered(pages, pieces, base, block, &host);
+        let of = |pages, extents| scattered(pages, extents, base, block, &host);
         assert_eq!(of(IoPages::Scattered, Some(63.9)), None);
         assert!(
             of(IoPages::Scattered, Some(8.0))
@@ -127,7 +127,7 @@ mod tests {
             size: "64K".parse().unwrap(),
             kind: PageKind::Thp,
         };
-        let of = |pieces| scattered(IoPages::Pages(large), pieces, large, block, &host);
+        let of = |extents| scattered(IoPages::Pages(large), extents, large, block, &host);
         assert_eq!((of(Some(4.0)), of(None)), (None, None));
         assert!(of(Some(60.0)).is_some());
     }

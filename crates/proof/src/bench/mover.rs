@@ -1,4 +1,4 @@
-//! `bench mover`: a backup server's data path, by the pages that its buffers lie on.
+//! `bench mover`: a backup server's data path, by the pages that its buffers are on.
 //!
 //! The devices are made and filled, and the data space of each arm is taken, once. Then, round by
 //! round, all arms run in an order drawn anew, each for a while; after each run what was written is
@@ -292,7 +292,7 @@ impl Mover<'_> {
     /// The devices without a data path: the same threads and transfers from large pages, nothing checked and nothing
     /// handed on.
     fn bare(&mut self, run: &mut Measuring<'_>) -> Result<(), BenchError> {
-        /// More does not tell more, and is not what was asked for.
+        /// More does not show more, and is not what was asked for.
         const LONGEST: Duration = Duration::from_secs(1);
         let s = self.settings;
         let mut load = Mover::load(&self.devices, s, Mode::Direct, s.writers, run.machine.host);

@@ -49,7 +49,7 @@ struct Space {
     before: Layout,
 }
 
-/// What a space lies on, and whether it is for what locks.
+/// What a space is on, and whether it is for what locks.
 type Kind = (IoPages, bool);
 
 /// The arms, with the data spaces that are available.

@@ -330,11 +330,11 @@ fn buckets(samples: &[&Sample]) -> Option<Vec<(f64, f64)>> {
     (!counts.is_empty()).then_some(counts)
 }
 
-/// Where a quantile lies: all that buckets tell is which of them holds it.
+/// Where a quantile is: all that buckets tell is which of them holds it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Located {
     /// Interpolated within the bucket as Prometheus does (`histogram_quantile`); beyond the last
-    /// finite edge it is that edge. A guess: the observations of a bucket may all lie at one end.
+    /// finite edge it is that edge. A guess: the observations of a bucket may all be at one end.
     pub value: f64,
     /// The bucket's lower edge: 0 for a first bucket that ends above 0.
     pub low: f64,

@@ -248,7 +248,7 @@ pub struct Measured {
     /// The sample; above 0.
     pub value: f64,
     /// Of a quantile: the edges of the bucket that holds it. `value` is interpolated between them,
-    /// and the truth may lie anywhere there.
+    /// and the truth may be anywhere there.
     pub bucket: Option<[f64; 2]>,
 }
 

@@ -76,7 +76,7 @@ const ARRIVING: u64 = 1 << 63;
 const LOOK_AFTER: Duration = Duration::from_millis(5);
 const GIVE_UP_AFTER: Duration = Duration::from_secs(20);
 
-/// What the table must be: told by whoever makes it, believed by nobody who attaches.
+/// What the table must be: stated by the process that makes it, checked by each that attaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) granule: PageSize,
@@ -543,7 +543,7 @@ mod tests {
             state: State::Unclean,
             ..held().freed()
         };
-        for (entry, told) in [
+        for (entry, expected) in [
             (held(), (1, 0, 1)),
             (returning, (1, 0, 0)),
             (unclean, (0, 1, 0)),
@@ -551,10 +551,10 @@ mod tests {
         ] {
             locked.set(7, entry);
             let counted = (locked.held(), locked.unclean(), locked.on_step(1));
-            assert_eq!(counted, told, "{entry:?}");
+            assert_eq!(counted, expected, "{entry:?}");
             locked.count_again();
             let again = (locked.held(), locked.unclean(), locked.on_step(1));
-            assert_eq!(again, told, "{entry:?}");
+            assert_eq!(again, expected, "{entry:?}");
         }
     }
 

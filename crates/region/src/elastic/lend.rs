@@ -283,7 +283,7 @@ impl Elastic {
         Ok(renamed)
     }
 
-    /// Where a granule lies in this process, mapped as it is now.
+    /// Where a granule is in this process, mapped as it is now.
     ///
     /// # Errors
     /// [`ElasticError::NotHeld`], [`ElasticError::Stale`], [`ElasticError::Forked`]; those of the

@@ -13,7 +13,7 @@ pub struct Granule {
 }
 
 impl Granule {
-    /// Where it lies, counted in granules from the start of the range.
+    /// Where it is, counted in granules from the start of the range.
     pub const fn index(self) -> u32 {
         self.index
     }

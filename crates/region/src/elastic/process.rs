@@ -1,7 +1,7 @@
 //! Whether a process that stands in the table is still there, and still the same program.
 //!
 //! On any doubt it is: memory of a process that lives must never be given away. A process is known
-//! by its id, its start time and where its image lies, since ids are used again, and since execve(2)
+//! by its id, its start time and where its image is, since ids are used again, and since execve(2)
 //! keeps id and start time and loses the memory.
 
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +19,7 @@ pub(crate) struct Identity {
     pub(crate) pid: Pid,
     /// In clock ticks since boot.
     pub(crate) start: u64,
-    /// Where its code and its stack begin; less than 2 where the kernel does not tell.
+    /// Where its code and its stack begin; less than 2 where the kernel does not report it.
     pub(crate) image: [u64; 2],
 }
 
@@ -60,8 +60,8 @@ impl Identity {
 
     fn is_other_image(&self, now: &Identity) -> bool {
         let pairs = self.image.iter().zip(&now.image);
-        let mut told = pairs.filter(|(before, now)| **before > 1 && **now > 1);
-        told.any(|(before, now)| before != now)
+        let mut known = pairs.filter(|(before, now)| **before > 1 && **now > 1);
+        known.any(|(before, now)| before != now)
     }
 }
 

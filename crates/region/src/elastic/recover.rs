@@ -23,7 +23,7 @@ pub struct Recovered {
 }
 
 impl Elastic {
-    /// Gives back what processes held that have ended, however they did: killed at any instruction,
+    /// Frees what processes held that have ended, however they did: killed at any instruction,
     /// too. Whether a process lives is derived from its id, its start time and its image; on any
     /// doubt it does. Call it when a worker has died, or when memory is short.
     ///
@@ -65,7 +65,7 @@ impl Elastic {
         }
     }
 
-    /// Gives back all that this process took, and its place in the table.
+    /// Frees all that this process took, and its place in the table.
     pub(super) fn leave(&self) -> Result<(), ElasticError> {
         let own = self.ledger.slot;
         let locked = self.ledger.lock()?;

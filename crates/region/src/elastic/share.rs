@@ -120,7 +120,7 @@ impl Elastic {
     }
 
     /// Attaches the elastic behind a handle. Its addresses are this process's own: granules have
-    /// names that are the same everywhere, and [`Elastic::address`] says where each lies here.
+    /// names that are the same everywhere, and [`Elastic::address`] says where each is here.
     ///
     /// # Errors
     /// [`MemoryError::BadHandle`] where the descriptors are not what the handle says,

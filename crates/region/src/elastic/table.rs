@@ -1,7 +1,7 @@
 //! The memory that processes keep the table of granules in: words that are read and written whole.
 #![allow(unsafe_code)]
 //! # Safety
-//! The words lie in a file that other processes map and write. So they are only ever seen as
+//! The words are in a file that other processes map and write. So they are only ever seen as
 //! atomics, and nothing that stands in them is an address or is taken for one: whoever uses a word
 //! as an index checks it. The file's length is sealed before it is mapped, so a word is there as
 //! long as the mapping is.

@@ -67,8 +67,8 @@ impl Part {
     pub fn next_line(&mut self) -> Option<String> {
         for line in &mut self.lines {
             // The test harness may have begun the line.
-            if let Some((_, told)) = line.unwrap().split_once("@ ") {
-                return Some(told.to_owned());
+            if let Some((_, answer)) = line.unwrap().split_once("@ ") {
+                return Some(answer.to_owned());
             }
         }
         None

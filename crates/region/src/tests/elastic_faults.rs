@@ -153,9 +153,9 @@ impl Scene<'_> {
             let extents = self.elastic.extents().unwrap();
             let on_pool = on(&extents, PageKind::Hugetlb);
             let used = pages(self.size, in_use(self.size));
-            let told = on_pool + info.unclean;
+            let most = on_pool + info.unclean;
             assert!(
-                on_pool <= used && used <= told,
+                on_pool <= used && used <= most,
                 "{}: {used}\n{info}",
                 self.what
             );
@@ -432,7 +432,7 @@ fn a_table_of_rubbish_is_told() {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
-            // The lock and the places of processes stay: else it is told of only after a while.
+            // The lock and the places of processes stay: else it is noticed only after a while.
             let is_lock = at == 6;
             let value = match round % 3 {
                 _ if is_lock => 0,

@@ -336,7 +336,7 @@ pub fn fork(words: &Words) {
         assert!(forked(shared.give_back(cache, &[taken]).unwrap_err()));
         assert!(forked(shared.address(taken).unwrap_err()));
         assert!(forked(private.extents().unwrap_err()));
-        // SAFETY: shared memory, which a child may use where it lies.
+        // SAFETY: shared memory, which a child may use where it is.
         unsafe { start.write_volatile(42) };
         // SAFETY: bitwise copies are dropped in their place; the child ends without dropping them.
         unsafe { drop((std::ptr::read(&shared), std::ptr::read(&private))) };

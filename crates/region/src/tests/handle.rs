@@ -123,7 +123,7 @@ fn line(numbers: &[RawFd], text: &str) -> String {
     format!("fds{};{}", numbers.concat(), text.replace('\n', ";"))
 }
 
-/// What a region of this one piece would say of itself.
+/// What a region of this one allocation would say of itself.
 fn text_of(kind: PageKind, page: PageSize, length: Bytes) -> String {
     let (page, length) = (page.bytes().get(), length.get());
     format!("hugeleaf-region 1\nladder {page}\nalign {page}\npiece {kind} {page} {length}\nend\n")
@@ -146,7 +146,7 @@ fn fill(file: &MemoryFile, length: Bytes) {
         .unwrap();
 }
 
-/// A file that passes for a piece of a region: whole and sealed.
+/// A file that passes for an allocation of a region: whole and sealed.
 fn good(length: Bytes, hugetlb: Option<PageSize>) -> MemoryFile {
     let file = memory_of(length, hugetlb);
     fill(&file, length);
@@ -234,12 +234,15 @@ fn forged_texts_are_refused() {
         "aligned",
         forged(format!("align {page}"), format!("align {wider}")),
     );
-    let (piece, pool) = (
+    let (allocation, pool) = (
         format!("piece base {page}"),
         format!("piece hugetlb {page}"),
     );
-    refused("a pool", forged(piece.clone(), pool));
-    refused("thp", forged(piece.clone(), format!("piece thp {page}")));
+    refused("a pool", forged(allocation.clone(), pool));
+    refused(
+        "thp",
+        forged(allocation.clone(), format!("piece thp {page}")),
+    );
     let halves = text.replace(&page.to_string(), &(page / 2).to_string());
     refused("pages smaller than there are", attach(&[file], &halves));
     let growing = text.replace(
@@ -247,7 +250,7 @@ fn forged_texts_are_refused() {
         &format!("piece thp {} {}\nend\n", page * 2, page * 4),
     );
     refused("pages that grow", attach(&[file, file], &growing));
-    let many = text.replace("end\n", &format!("{piece} {length:#}\n").repeat(70)) + "end\n";
+    let many = text.replace("end\n", &format!("{allocation} {length:#}\n").repeat(70)) + "end\n";
     refused("pieces", attach(&vec![file as &dyn AsRawFd; 71], &many));
 }
 

@@ -101,13 +101,16 @@ pub fn within_cgroup(words: &Words) {
         sharing,
         ..options(length, ladder)
     };
-    let mut told = Vec::new();
-    match Region::with_progress(&asked, &mut |done, _| told.push(done)) {
+    let mut reported = Vec::new();
+    match Region::with_progress(&asked, &mut |done, _| reported.push(done)) {
         Ok(region) => {
             use_all(&region);
             assert_whole(&region);
             // A second try fills again what was filled before it: that is no progress.
-            assert!(told.is_sorted() && told.last() == Some(&length), "{told:?}");
+            assert!(
+                reported.is_sorted() && reported.last() == Some(&length),
+                "{reported:?}"
+            );
             let extents = region.extents().unwrap();
             let from_pool = extents.iter().filter(|e| e.kind == PageKind::Hugetlb);
             let from_pool: Bytes = from_pool.map(|e| e.range.len()).sum();
@@ -141,15 +144,18 @@ fn a_hugetlb_limit(test: &str, file: &str) {
     for sharing in ["private", "shared"] {
         let ladder = format!("hugetlb:{size}");
         let mut part = cgroup.start(&[&length, &ladder, sharing]);
-        let told = part.next_line().expect("killed");
+        let answer = part.next_line().expect("killed");
         let got = format!("{:#} of it", pages(size, 5));
-        assert!(told.starts_with(&got) && told.contains(&by), "{told}");
+        assert!(answer.starts_with(&got) && answer.contains(&by), "{answer}");
         part.succeed();
 
         let mandatory = format!("hugetlb:{size}!");
         let mut part = cgroup.start(&[&length, &mandatory, sharing]);
-        let told = part.next_line().expect("killed");
-        assert!(told.contains("7 missing") && told.contains(&by), "{told}");
+        let answer = part.next_line().expect("killed");
+        assert!(
+            answer.contains("7 missing") && answer.contains(&by),
+            "{answer}"
+        );
         part.succeed();
         assert_eq!(pool(size), before);
     }
@@ -185,23 +191,23 @@ fn a_limit_on_memory_refuses_and_kills_nobody() {
             let more = (limit.get() * 2).to_string();
             let ask = |bytes: &str| {
                 let mut part = cgroup.start(&[bytes, &ladder, sharing]);
-                let told = part.next_line().expect(&what);
+                let answer = part.next_line().expect(&what);
                 part.succeed();
-                told
+                answer
             };
-            let mut told = ask(&more);
+            let mut answer = ask(&more);
             // Just below what it says is available: it can. Where the program itself has to be read
             // from the disk meanwhile, its pages count in the cgroup, and less is available.
             for _ in 0..5 {
-                let (most, by) = told.split_once(" at most by ").expect(&told);
+                let (most, by) = answer.split_once(" at most by ").expect(&answer);
                 assert_eq!(by, "the memory cgroup", "{what}");
                 let below = base.round_down(most.parse::<u64>().unwrap() - (1 << 20));
-                told = ask(&below.to_string());
-                if told.contains("of it") {
+                answer = ask(&below.to_string());
+                if answer.contains("of it") {
                     break;
                 }
             }
-            assert!(told.contains("of it"), "{what}: {told}");
+            assert!(answer.contains("of it"), "{what}: {answer}");
         }
     }
     let control = cgroup.read("memory.oom_control");
@@ -321,19 +327,19 @@ fn any_number_of_threads_fills_it_and_none_stays() {
     let base = host().base_page;
     for threads in [None, Some(0), Some(1), Some(2), Some(3), Some(4), Some(100)] {
         for length in [base.bytes(), pages(huge, 70) + base.bytes()] {
-            let told = Mutex::new(Vec::new());
+            let reported = Mutex::new(Vec::new());
             let asked = RegionOptions {
                 threads,
                 ..options(length, &huge.to_string())
             };
             let region = Region::with_progress(&asked, &mut |done, of| {
                 assert_eq!(of, length);
-                told.lock().unwrap().push(done);
+                reported.lock().unwrap().push(done);
             });
             use_all(&region.unwrap());
-            let told = told.into_inner().unwrap();
-            assert!(told.is_sorted(), "{told:?}");
-            assert_eq!(told.last(), Some(&length), "{threads:?}");
+            let reported = reported.into_inner().unwrap();
+            assert!(reported.is_sorted(), "{reported:?}");
+            assert_eq!(reported.last(), Some(&length), "{threads:?}");
         }
     }
     let names = || {

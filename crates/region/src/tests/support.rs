@@ -152,7 +152,7 @@ pub fn words(region: &Region) -> impl Iterator<Item = *mut u64> + use<> {
         .map(move |offset| (start + offset) as *mut u64)
 }
 
-/// Writes a pattern to every base page; the same wherever the region lies.
+/// Writes a pattern to every base page; the same wherever the region is.
 pub fn write_all(region: &Region, seed: u64) {
     for at in words(region) {
         let value = (at as u64 - region.as_ptr() as u64) ^ seed;
@@ -176,7 +176,7 @@ pub fn use_all(region: &Region) {
     assert_written(region, 0x5555);
 }
 
-/// Extents lie next to each other and fill the region, and each that is not what was asked for
+/// Extents are next to each other and fill the region, and each that is not what was asked for
 /// says why.
 pub fn assert_whole(region: &Region) {
     let extents = region.extents().unwrap();

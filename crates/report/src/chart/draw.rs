@@ -1,4 +1,4 @@
-//! What all kinds of charts are drawn of: colours, words, lines and surfaces, and what stretches along an axis.
+//! What all kinds of charts are drawn of: colours, words, lines and surfaces, and the range of an axis.
 
 use hugeleaf_units::Bytes;
 use maud::{Markup, PreEscaped, html};
@@ -18,7 +18,7 @@ pub(crate) const STYLE: &str = "
 ";
 pub(super) const COLOURS: usize = 6;
 
-/// Width of a drawing in its own pixels; a page stretches it to its own width. Wider, its words could not be
+/// Width of a drawing in its own pixels; a page scales it to its own width. Wider, its words could not be
 /// read on a narrow screen.
 pub(super) const WIDTH: f64 = 720.0;
 /// Pixels that a character takes, and a line of words.
@@ -106,7 +106,7 @@ pub(super) fn legend(
     })
 }
 
-/// What stretches along an axis: from the lowest to the highest, as places on it.
+/// The range of an axis: from the lowest to the highest, as places on it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Span {
     pub(super) from: f64,

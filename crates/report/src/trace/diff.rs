@@ -658,7 +658,7 @@ mod tests {
     use super::*;
     use crate::page::{View, needs_nothing};
     use hugeleaf_verdict::trace::findings as judge;
-    use testing::beside;
+    use testing::compared;
 
     fn side<'a>(
         trace: &'a Trace,
@@ -728,7 +728,7 @@ mod tests {
 
     fn rates(a: &Trace, b: &Trace) -> String {
         let mut page = Page::default();
-        page.add(beside(a, b).rates());
+        page.add(compared(a, b).rates());
         page.text(View::plain(100))
     }
 
@@ -783,7 +783,7 @@ mod tests {
     }
 
     fn page_of(a: &Trace, b: &Trace) -> String {
-        let compared = beside(a, b);
+        let compared = compared(a, b);
         compared
             .whole(&["hugeleaf".to_owned(), "trace".to_owned()])
             .html()

@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn both_sides_and_what_changed() {
         let (a, b) = (testing::pinning(), testing::cured());
-        let compared = testing::beside(&a, &b);
+        let compared = testing::compared(&a, &b);
         let value: Value = serde_json::from_str(&diff_json(&compared)).unwrap();
         assert_eq!(value["schema"], 1);
         assert_eq!(value["not_comparable"], json!([]));

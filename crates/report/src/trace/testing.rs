@@ -268,7 +268,7 @@ fn memory(on: &[(u64, &str, u64)]) -> MemoryState {
 }
 
 /// Two traces compared, without findings.
-pub fn beside<'a>(before: &'a Trace, after: &'a Trace) -> super::Compared<'a> {
+pub fn compared<'a>(before: &'a Trace, after: &'a Trace) -> super::Compared<'a> {
     let shown = |trace| super::Shown {
         trace,
         findings: &[],

@@ -195,7 +195,7 @@ fn a_comparison_tells_zero_from_unknown() {
         .sources
         .iter_mut()
         .for_each(|s| s.state = SourceState::Used);
-    let text = testing::beside(&seeing, &blind)
+    let text = testing::compared(&seeing, &blind)
         .page()
         .text(View::plain(200));
     let row = text
@@ -209,7 +209,7 @@ fn a_comparison_tells_zero_from_unknown() {
     );
     let mut none = seeing.clone();
     none.locks.clear();
-    let text = testing::beside(&seeing, &none)
+    let text = testing::compared(&seeing, &none)
         .page()
         .text(View::plain(200));
     let row = text
@@ -218,14 +218,15 @@ fn a_comparison_tells_zero_from_unknown() {
     let words: Vec<&str> = row.unwrap().split_whitespace().collect();
     assert_eq!(&words[..2], ["500", "0"], "{text}");
     let answer: Value =
-        serde_json::from_str(&diff_json(&testing::beside(&seeing, &blind))).unwrap();
+        serde_json::from_str(&diff_json(&testing::compared(&seeing, &blind))).unwrap();
     assert_eq!(answer["locks"][0]["before"]["contentions"], 5000);
     assert!(answer["locks"][0]["after"].is_null());
     // Neither could tell.
-    let answer: Value = serde_json::from_str(&diff_json(&testing::beside(&blind, &blind))).unwrap();
+    let answer: Value =
+        serde_json::from_str(&diff_json(&testing::compared(&blind, &blind))).unwrap();
     assert!(answer["locks"].is_null() && answer["locks_error"].is_string());
     // A call that pins was looked for and not seen, or not looked for.
-    let text = testing::beside(&seeing, &without(Collection::LockingCalls))
+    let text = testing::compared(&seeing, &without(Collection::LockingCalls))
         .page()
         .text(View::plain(200));
     let row = text

@@ -179,12 +179,12 @@ fn pressure(host: &HostLine) -> String {
         (host.stalled_processors, "a processor"),
         (host.stalled_io, "I/O"),
     ];
-    let told: Vec<String> = (parts.iter())
+    let waits: Vec<String> = (parts.iter())
         .filter_map(|(part, what)| Some(format!("{what} {}", Cell::percent(Some((*part)?)))))
         .collect();
-    match told.is_empty() {
-        true => "not known yet, or not told by this kernel".to_owned(),
-        false => format!("tasks wait for {} of the time", told.join(", ")),
+    match waits.is_empty() {
+        true => "not known yet, or not reported by this kernel".to_owned(),
+        false => format!("tasks wait for {} of the time", waits.join(", ")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What lies over the table.
+//! What covers the table.
 
 use hugeleaf_report::page::{Cell, Mark};
 use hugeleaf_report::screen::{clean, width};

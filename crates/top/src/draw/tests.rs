@@ -243,7 +243,7 @@ fn a_small_terminal_says_so_down_to_nothing() {
     }
 }
 
-/// Before the view is told of it the terminal may be smaller, or larger.
+/// Before the view knows of it, the terminal may be smaller, or larger.
 #[test]
 fn a_terminal_of_another_size_than_is_known() {
     let app = app((120, 40), true, busy());

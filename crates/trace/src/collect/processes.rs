@@ -266,7 +266,7 @@ impl ProcessTable {
         map
     }
 
-    /// The stack of a sample, each frame by the file that it lies in.
+    /// The stack of a sample, each frame by the file that it is in.
     pub fn stack(&mut self, pid: u32, nanos: u64, raw: &[u64], stacks: &mut Stacks) -> u32 {
         self.find(pid);
         let mut map = self.map_of(pid, nanos);
@@ -343,7 +343,7 @@ fn is_file(path: &str) -> bool {
     path == "[vdso]" || (path.starts_with('/') && !path.starts_with("//anon"))
 }
 
-/// The code that an address lies in, with its start.
+/// The code that an address is in, with its start.
 fn code_at(map: &BTreeMap<u64, Code>, address: u64) -> Option<(&u64, &Code)> {
     map.range(..=address)
         .next_back()
@@ -405,7 +405,7 @@ mod tests {
         assert_ne!(processes.find(11), first);
     }
 
-    /// Where an address of a process lies, at a time.
+    /// Where an address of a process is, at a time.
     fn frame(processes: &mut ProcessTable, pid: u32, millis: u64, address: u64) -> String {
         let user = 0u64.wrapping_sub(512);
         let mut stacks = Stacks::default();

@@ -54,9 +54,9 @@ enum LockPart {
 pub struct Calls {
     /// How many.
     pub calls: u64,
-    /// Of how many bytes, where it was told.
+    /// Of how many bytes, where it was reported.
     pub bytes: Option<u64>,
-    /// How many failed, where it was told.
+    /// How many failed, where it was reported.
     pub failed: Option<u64>,
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-/// Where a frame lies.
+/// Where a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Frame {
     /// In the kernel, at an address.

@@ -6,7 +6,7 @@
 pub struct Statics {
     /// Address, name.
     symbols: Vec<(u64, String)>,
-    /// Where static data lies, modules left out.
+    /// Where static data is, modules left out.
     start: u64,
     end: u64,
 }
@@ -40,7 +40,7 @@ impl Statics {
         statics
     }
 
-    /// The name of what lies at an address; with the distance where it is a part of something.
+    /// The name of what is at an address; with the distance where it is a part of something.
     pub fn name(&self, address: u64) -> Option<String> {
         if !(self.start..self.end).contains(&address) {
             return None;

@@ -208,7 +208,7 @@ fn collect(names: Vec<Option<Symbol>>, notes: Vec<String>) -> Named {
 #[derive(Debug, Default)]
 struct JitMap {
     text: String,
-    /// Start, end, and where in the text the name lies; in order of start, each start once.
+    /// Start, end, and where in the text the name is; in order of start, each start once.
     functions: Vec<(u64, u64, u32, u32)>,
 }
 
@@ -403,7 +403,7 @@ fn name_file(
     let found = match path
         .filter(|path| is_safe_from_others(path, effective_uid()).unwrap_or(false))
     {
-        // By its own path: debug information may lie next to it.
+        // By its own path: debug information may be next to it.
         Some(path) => named_with_debug(symbolizer, &path, &offsets),
         None => match settled(file, left) {
             Ok((file, is_ours)) => {

@@ -1,4 +1,4 @@
-//! Tracepoints: their numbers and where their fields lie, as tracefs says. The parser is pure.
+//! Tracepoints: their numbers and where their fields are, as tracefs says. The parser is pure.
 
 use hugeleaf_host::{Fact, Root};
 use hugeleaf_perf::{PerfEvent, PerfKind, PerfRate, PerfSetup, PerfStack};

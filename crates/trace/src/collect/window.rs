@@ -171,7 +171,7 @@ impl Windows {
                 let seen = self.on.as_ref().is_some_and(|on| on.calls > 0);
                 let every = if seen { OFTEN } else { SELDOM };
                 // A program that does something once a second must not hide behind the same rhythm:
-                // the window lies elsewhere in each second.
+                // the window is elsewhere in each second.
                 self.next = (at / every).floor() * every + every + (at * 0.37).fract() * 0.8;
                 self.close(processes);
             }

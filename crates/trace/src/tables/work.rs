@@ -61,7 +61,7 @@ pub struct PinRow {
     pub call: String,
     /// How many.
     pub calls: u64,
-    /// Of how many bytes; `None` where no call told.
+    /// Of how many bytes; `None` where no call reported it.
     pub bytes: Option<u64>,
     /// How many failed; `None` where no result was seen.
     pub failed: Option<u64>,

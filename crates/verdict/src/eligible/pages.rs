@@ -23,7 +23,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Of one range, which lies in one block. A page on its way elsewhere reads as swapped.
+    /// Of one range, which is in one block. A page on its way elsewhere reads as swapped.
     pub fn of(range: Range, runs: &[PageRun]) -> Tally {
         let mut tally = Tally::default();
         for run in runs {
@@ -93,7 +93,7 @@ pub fn is_resident(state: PageState) -> bool {
     state.has(PageState::PRESENT) && !state.has(PageState::ZERO)
 }
 
-/// A block of a mapping, or what lies before its first or after its last.
+/// A block of a mapping, or what is before its first or after its last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
     /// Where.
@@ -104,7 +104,7 @@ pub struct Slot {
     pub tally: Tally,
 }
 
-/// The part of a run of pages that lies in one slot.
+/// The part of a run of pages that is in one slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     /// The slot.
@@ -152,7 +152,7 @@ fn slot_at(range: Range, inner: Option<Range>, size: PageSize, at: u64) -> (Rang
         let start = size.round_down(at);
         (start, start.saturating_add(size.bytes().get()))
     };
-    // The three cases lie inside the range and hold `at`, so they are never empty.
+    // The three cases are inside the range and hold `at`, so they are never empty.
     (Range::new(start, end).unwrap_or(range), inner.contains(at))
 }
 

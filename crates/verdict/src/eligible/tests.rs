@@ -34,7 +34,7 @@ fn where_no_huge_page_fits_nothing_else_matters() {
         flagged(anon(AT, 2 * M), b"nh"),
         Err(Reason::NoHugeAdvised),
     );
-    // Shared memory of the size of one could lie elsewhere.
+    // Shared memory of the size of one could be elsewhere.
     is(&host, shm(AT + 4 * K, M), Err(Reason::TooSmall));
     is(&host, shm(AT + 4 * K, 2 * M), Err(Reason::Misaligned));
     is(

@@ -1,4 +1,4 @@
-//! Memory: what page tables cost, and what lies on base pages.
+//! Memory: what page tables cost, and what is on base pages.
 
 use std::collections::BTreeMap;
 

@@ -64,7 +64,7 @@ pub fn surplus(_host: &Host, pool: &Pool) -> Option<Finding> {
     ))
 }
 
-/// A pool that lies on some nodes and not on others, or mostly on one.
+/// A pool that is on some nodes and not on others, or mostly on one.
 pub fn uneven(host: &Host, pool: &Pool) -> Option<Finding> {
     let of_size = host.pools.iter().filter(|p| p.size == pool.size);
     let nodes: Vec<(&Pool, u32, u64)> = of_size
@@ -77,7 +77,7 @@ pub fn uneven(host: &Host, pool: &Pool) -> Option<Finding> {
         Finding::note(
             "pool-uneven",
             format!(
-                "The pool of {} lies unevenly: {most} pages on node {most_node}, {least} on node \
+                "The pool of {} is spread unevenly: {most} pages on node {most_node}, {least} on node \
                  {least_node}. Programs on node {least_node} reach across for theirs, or find none \
                  where they are bound to it.",
                 pool.size

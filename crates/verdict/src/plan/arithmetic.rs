@@ -1,11 +1,11 @@
 //! How pages follow from bytes: the choice of sizes, and the lines that show the sum.
 
-use hugeleaf_host::demand::{Piece, Place};
+use hugeleaf_host::demand::{Mappings, Place};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::model::{ForDemand, ForPool, PagesOf, Plan};
 
-/// A larger page may waste one part in so many of what lies on it: 2 %.
+/// A larger page may waste one part in so many of what is on it: 2 %.
 const WASTE: u64 = 50;
 
 /// Which sizes a program takes for one mapping.
@@ -22,28 +22,28 @@ pub(super) enum Takes {
 
 impl Takes {
     /// The pages of one mapping, largest size first.
-    pub fn pages(&self, piece: Bytes) -> Vec<PagesOf> {
-        let all = |page: PageSize| PagesOf::new(page, page.pages_for(piece));
+    pub fn pages(&self, mapping: Bytes) -> Vec<PagesOf> {
+        let all = |page: PageSize| PagesOf::new(page, page.pages_for(mapping));
         match self {
             Takes::Only(size) => vec![all(*size)],
             Takes::OneOf(sizes) => {
-                let fits = sizes.iter().find(|size| wastes_little(piece, **size));
+                let fits = sizes.iter().find(|size| wastes_little(mapping, **size));
                 let chosen = fits.or(sizes.last());
                 chosen.map(|size| all(*size)).into_iter().collect()
             }
-            Takes::Mix(sizes) => mix(piece, sizes),
+            Takes::Mix(sizes) => mix(mapping, sizes),
         }
     }
 }
 
 /// Whether rounding a mapping up to pages of this size wastes at most 2 % of it.
-pub(super) fn wastes_little(piece: Bytes, size: PageSize) -> bool {
-    let waste = size.pages_for(piece).of(size) - piece;
-    waste * WASTE <= piece
+pub(super) fn wastes_little(mapping: Bytes, size: PageSize) -> bool {
+    let waste = size.pages_for(mapping).of(size) - mapping;
+    waste * WASTE <= mapping
 }
 
-fn mix(piece: Bytes, sizes: &[PageSize]) -> Vec<PagesOf> {
-    let mut left = piece;
+fn mix(mapping: Bytes, sizes: &[PageSize]) -> Vec<PagesOf> {
+    let mut left = mapping;
     let mut found = Vec::new();
     for (i, size) in sizes.iter().enumerate() {
         let is_last = i + 1 == sizes.len();
@@ -81,17 +81,17 @@ pub fn sum_pages(all: impl IntoIterator<Item = PagesOf>) -> Vec<PagesOf> {
 }
 
 /// The pages of all mappings, each rounded up by itself.
-pub(super) fn pages_of_all(pieces: &[Piece], takes: &Takes) -> Vec<PagesOf> {
-    let each = pieces.iter().flat_map(|piece| {
-        let pages = takes.pages(piece.bytes).into_iter();
-        pages.map(|one| one.times(piece.count))
+pub(super) fn pages_of_all(mappings: &[Mappings], takes: &Takes) -> Vec<PagesOf> {
+    let each = mappings.iter().flat_map(|mapping| {
+        let pages = takes.pages(mapping.bytes).into_iter();
+        pages.map(|one| one.times(mapping.count))
     });
     sum_pages(each)
 }
 
 /// What the mappings of a demand come to in bytes.
-pub fn bytes_of(pieces: &[Piece]) -> Bytes {
-    pieces.iter().map(|p| p.bytes * p.count).sum()
+pub fn bytes_of(mappings: &[Mappings]) -> Bytes {
+    mappings.iter().map(|p| p.bytes * p.count).sum()
 }
 
 /// `4163 pages of 2M`, and the like.
@@ -116,19 +116,19 @@ pub fn all_pages_text(pages: &[PagesOf]) -> String {
 /// The sum of a demand, a line for each count of equal mappings.
 pub fn demand(demand: &ForDemand) -> Vec<String> {
     if demand.from == Place::Thp {
-        let bytes = bytes_of(&demand.pieces);
+        let bytes = bytes_of(&demand.mappings);
         return vec![format!(
             "{bytes} on transparent huge pages: nothing is reserved for it"
         )];
     }
     let mut lines: Vec<String> = match demand.pages.as_slice() {
         // Pages of one size: the sum can be shown line by line.
-        [one] => demand.pieces.iter().map(|p| line(*p, one.page)).collect(),
+        [one] => demand.mappings.iter().map(|p| line(*p, one.page)).collect(),
         _ => Vec::new(),
     };
     let planned = all_pages_text(&demand.pages);
     if lines.len() != 1 {
-        let bytes = bytes_of(&demand.pieces);
+        let bytes = bytes_of(&demand.mappings);
         lines.push(format!("together {bytes:#} bytes ({bytes}) = {planned}"));
     }
     if !demand.missing.is_empty() {
@@ -138,11 +138,11 @@ pub fn demand(demand: &ForDemand) -> Vec<String> {
     lines
 }
 
-fn line(piece: Piece, size: PageSize) -> String {
-    let each = size.pages_for(piece.bytes);
-    let bytes = piece.bytes;
-    let pages = pages_text(PagesOf::new(size, each).times(piece.count));
-    match piece.count {
+fn line(mapping: Mappings, size: PageSize) -> String {
+    let each = size.pages_for(mapping.bytes);
+    let bytes = mapping.bytes;
+    let pages = pages_text(PagesOf::new(size, each).times(mapping.count));
+    match mapping.count {
         1 => format!("1 mapping of {bytes:#} bytes ({bytes}) = {pages}"),
         n => format!("{n} mappings of {bytes:#} bytes ({bytes}), {each} each = {pages}"),
     }
@@ -157,13 +157,13 @@ pub fn pool(plan: &Plan, pool: &ForPool) -> Vec<String> {
         parts.push(format!("{name} {pages}"));
     }
     let of_size = || plan.of_size(pool.page);
-    let beside: [(&str, Pages); 3] = [
+    let other: [(&str, Pages); 3] = [
         ("promised", of_size().map(|p| p.promised).sum()),
         ("others", of_size().map(|p| p.others).sum()),
         ("idle", of_size().map(|p| p.idle).sum()),
     ];
-    let beside = beside.iter().filter(|(_, pages)| *pages > Pages(0));
-    parts.extend(beside.map(|(what, pages)| format!("{what} {pages}")));
+    let other = other.iter().filter(|(_, pages)| *pages > Pages(0));
+    parts.extend(other.map(|(what, pages)| format!("{what} {pages}")));
     let total: Pages = of_size().map(|p| p.pages).sum();
     let nodes = match of_size().count() {
         0 | 1 => String::new(),
@@ -214,17 +214,17 @@ mod tests {
 
     #[test]
     fn pieces_are_rounded_one_by_one() {
-        let pieces = [
-            Piece {
+        let mappings = [
+            Mappings {
                 bytes: Bytes(1),
                 count: 3,
             },
-            Piece {
+            Mappings {
                 bytes: Bytes(3 << 20),
                 count: 2,
             },
         ];
-        let pages = pages_of_all(&pieces, &Takes::Only(size("2M")));
+        let pages = pages_of_all(&mappings, &Takes::Only(size("2M")));
         assert_eq!(all_pages_text(&pages), "7 pages of 2M");
     }
 

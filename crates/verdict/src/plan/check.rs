@@ -11,7 +11,7 @@ use super::room::Margin;
 use super::{Refusal, room};
 use crate::list;
 
-/// The running host, as far as a plan is held against it.
+/// The running host, as far as a plan is compared with it.
 #[derive(Debug, Clone, Copy)]
 pub struct Now<'a> {
     /// The host.
@@ -210,9 +210,9 @@ fn warnings(plan: &Plan, host: &Host) -> Vec<String> {
         ));
     }
     for page in room::sizes(host) {
-        let beside = plan.of_size(page).map(|p| p.others + p.promised);
+        let not_ours = plan.of_size(page).map(|p| p.others + p.promised);
         let of_services = plan.services.iter().map(|s| s.pages_of(page));
-        let wanted: Pages = of_services.chain(beside).sum();
+        let wanted: Pages = of_services.chain(not_ours).sum();
         let planned: Pages = plan.of_size(page).map(|p| p.pages).sum();
         if planned < wanted {
             lines.push(format!(

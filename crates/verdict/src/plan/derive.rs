@@ -203,7 +203,7 @@ fn sysctl(plan: &Plan) -> Option<Step> {
     for knob in &plan.knobs {
         if let Ok(key) = knob.path.strip_prefix("/proc/sys") {
             let key = key.to_string_lossy();
-            // A part with dots of its own can only be told where slashes part the others.
+            // A part with dots of its own can only be recognised where slashes separate the others.
             let key = if key.contains('.') {
                 key.into_owned()
             } else {

@@ -205,7 +205,7 @@ fn pace(host: &Host, thp: &Thp, services: &[ForService]) -> Option<Knob> {
         .iter()
         .flat_map(|s| &s.demands)
         .filter(|d| d.from == Place::Thp)
-        .map(|d| super::arithmetic::bytes_of(&d.pieces))
+        .map(|d| super::arithmetic::bytes_of(&d.mappings))
         .sum();
     let k = &thp.khugepaged;
     let round = k.pages_to_scan.get()?.of(host.base_page);
@@ -240,12 +240,12 @@ fn pace(host: &Host, thp: &Thp, services: &[ForService]) -> Option<Knob> {
 
 /// SysV segments are limited in size, one by one and together.
 pub(super) fn shm_knobs(host: &Host, services: &[Service]) -> Vec<Knob> {
-    let pieces = || {
+    let mappings = || {
         let sysv = services.iter().filter(|s| s.kind == ServiceKind::SysV);
-        sysv.flat_map(|s| &s.demands).flat_map(|d| &d.pieces)
+        sysv.flat_map(|s| &s.demands).flat_map(|d| &d.mappings)
     };
-    let largest = pieces().map(|p| p.bytes).max().unwrap_or_default();
-    let together: Bytes = pieces().map(|p| p.bytes * p.count).sum();
+    let largest = mappings().map(|p| p.bytes).max().unwrap_or_default();
+    let together: Bytes = mappings().map(|p| p.bytes * p.count).sum();
     let knob = |path: &str, was: String, now: String, what: &str| Knob {
         path: PathBuf::from(path),
         was: Some(was),

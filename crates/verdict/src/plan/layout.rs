@@ -1,4 +1,4 @@
-//! Which pages lie on which node: spread evenly, and nowhere fewer than are in use there. Pure.
+//! Which pages are on which node: spread evenly, and nowhere fewer than are in use there. Pure.
 
 use std::collections::BTreeMap;
 
@@ -41,11 +41,11 @@ impl NodeNow {
 /// Who wants pages of one size, and where.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Wants {
-    /// Pages that may lie on any node.
+    /// Pages that may be on any node.
     pub free: u64,
     /// Pages of services that may take memory from one node only, by node.
     pub bound: BTreeMap<u32, u64>,
-    /// Pages that those hold now, by the node that they are bound to; some of them may lie elsewhere.
+    /// Pages that those hold now, by the node that they are bound to; some of them may be elsewhere.
     pub held: BTreeMap<u32, u64>,
 }
 
@@ -69,7 +69,7 @@ pub(super) fn place(nodes: &[NodeNow], wants: &Wants, may_shrink: bool) -> Vec<O
             .unwrap_or_default()
     };
     let known = |node: &u32| nodes.iter().any(|n| n.node == Some(*node));
-    // A node that is not there: its pages may lie anywhere.
+    // A node that is not there: its pages may be anywhere.
     let lost = wants.bound.iter().filter(|(node, _)| !known(node));
     let free = lost.fold(wants.free, |sum, (_, n)| sum.saturating_add(*n));
     let bound: Vec<u64> = nodes.iter().map(|n| of(&wants.bound, n)).collect();
@@ -151,7 +151,7 @@ impl Wanted {
                 idle: Pages(on.idle),
             });
         }
-        // Pages that are reserved or promised lie on no node yet.
+        // Pages that are reserved or promised are on no node yet.
         for entry in &mut found {
             let room =
                 |entry: &ForPool| entry.lasting().get() - entry.others.get() - entry.promised.get();

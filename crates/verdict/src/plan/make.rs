@@ -18,7 +18,7 @@ use crate::{clean, free_name, list};
 /// Makes a plan for these services; the first are served first.
 ///
 /// # Errors
-/// [`Refusal`] where the host does not tell what a plan rests on, or lacks a size that was named.
+/// [`Refusal`] where the host does not report what a plan rests on, or lacks a size that was named.
 pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<Plan, Refusal> {
     let host = facts.host;
     let had = sizes(host);
@@ -104,7 +104,7 @@ fn possible_sizes(services: &[Service], wishes: &Wishes, had: &[PageSize]) -> Re
     wrong.map_or(Ok(()), Err)
 }
 
-/// A size that a PostgreSQL server is told to take and this kernel does not have: with
+/// A size that a PostgreSQL server is configured to take and this kernel does not have: with
 /// `huge_pages = on` it does not start, and with `try` it falls back to base pages, whatever is
 /// reserved for it. A JVM takes the default size then, with a warning.
 fn wrong_size(service: &Service, had: &[PageSize]) -> Option<Refusal> {
@@ -337,14 +337,14 @@ fn demand(ledger: &mut Ledger, chooser: &Chooser, service: &Service, demand: &De
         } else {
             Place::Thp
         },
-        pieces: demand.pieces.clone(),
+        mappings: demand.mappings.clone(),
         pages: Vec::new(),
         missing: Vec::new(),
     };
     let Some(takes) = takes else {
         return planned;
     };
-    let all = pages_of_all(&demand.pieces, &takes);
+    let all = pages_of_all(&demand.mappings, &takes);
     if ledger.take(&all, node, gives_up(demand)) {
         planned.pages = all;
     } else if is_divisible(service.kind) {
@@ -362,7 +362,7 @@ fn gives_up(demand: &Demand) -> Bytes {
         .filter(|h| h.kind != PageKind::Hugetlb)
         .map(|h| h.bytes)
         .sum();
-    elsewhere.min(bytes_of(&demand.pieces))
+    elsewhere.min(bytes_of(&demand.mappings))
 }
 
 /// As many pages as fit, on the usual size: of the largest one would too easily fit none.
@@ -381,7 +381,7 @@ fn cut_by_pages(
             }
         }
     };
-    for all in pages_of_all(&planned.pieces, &takes) {
+    for all in pages_of_all(&planned.mappings, &takes) {
         let one = PagesOf::new(all.page, Pages(1));
         let got = ledger.take_most(one, node, all.pages.get());
         add(&mut planned.pages, one.times(got));
@@ -395,12 +395,12 @@ fn cut_by_pieces(
     planned: &mut ForDemand,
     takes: &Takes,
 ) {
-    for piece in &planned.pieces {
+    for mapping in &planned.mappings {
         // One size a mapping: these take no mix.
-        for one in takes.pages(piece.bytes) {
-            let got = ledger.take_most(one, node, piece.count);
+        for one in takes.pages(mapping.bytes) {
+            let got = ledger.take_most(one, node, mapping.count);
             add(&mut planned.pages, one.times(got));
-            add(&mut planned.missing, one.times(piece.count - got));
+            add(&mut planned.missing, one.times(mapping.count - got));
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use hugeleaf_host::demand::{Piece, Place, ServiceKind};
+use hugeleaf_host::demand::{Mappings, Place, ServiceKind};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
@@ -166,7 +166,8 @@ pub struct ForDemand {
     /// Where its memory comes from.
     pub from: Place,
     /// The mappings, each of which is rounded up to whole pages by itself.
-    pub pieces: Vec<Piece>,
+    #[serde(rename = "pieces")]
+    pub mappings: Vec<Mappings>,
     /// The pages that are planned for it.
     #[serde(default, rename(serialize = "got"))]
     pub pages: Vec<PagesOf>,

@@ -202,11 +202,11 @@ fn wasteful(plan: &Plan, asked: &Service, planned: &ForService) -> Option<String
     let default = plan.host.default_page?;
     let found = asked.demands.iter().find_map(|d| {
         let size = d.page.filter(|size| *size > default)?;
-        let piece = d.pieces.iter().find(|p| !wastes_little(p.bytes, size))?;
+        let mapping = d.mappings.iter().find(|p| !wastes_little(p.bytes, size))?;
         Some((
             size,
-            size.pages_for(piece.bytes).of(size) - piece.bytes,
-            piece.bytes,
+            size.pages_for(mapping.bytes).of(size) - mapping.bytes,
+            mapping.bytes,
         ))
     });
     let (size, waste, bytes) = found?;
@@ -222,10 +222,11 @@ fn takes_idle(asked: &Service, planned: &ForService, ledger: &Ledger) -> Option<
         return None;
     }
     let largest = planned.pages().map(|p| p.page).max()?;
-    let pieces = asked.demands.iter().flat_map(|d| &d.pieces);
-    let piece = pieces.map(|p| p.bytes).max()?;
+    let mappings = asked.demands.iter().flat_map(|d| &d.mappings);
+    let mapping = mappings.map(|p| p.bytes).max()?;
     let mut larger = ledger.sizes.iter().filter(|(size, _)| **size > largest);
-    let idle = larger.find(|(size, book)| size.bytes() <= piece && book.now.total > book.now.taken);
+    let idle =
+        larger.find(|(size, book)| size.bytes() <= mapping && book.now.total > book.now.taken);
     idle.map(|(size, _)| {
         format!(
             "{} tries idle pages of {size} first, and the pool has some: it may take them",

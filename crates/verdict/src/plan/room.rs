@@ -215,7 +215,7 @@ impl Book {
         }
     }
 
-    /// Notes that so many of the wanted pages must lie on this node.
+    /// Notes that so many of the wanted pages must be on this node.
     pub fn bind(&mut self, node: u32, pages: u64) {
         let bound = self.bound.entry(node).or_default();
         *bound = bound.saturating_add(pages);

@@ -1,4 +1,4 @@
-//! Plans made, written, read again, held against hosts and turned into steps.
+//! Plans made, written, read again, compared with hosts and turned into steps.
 
 mod checks;
 mod files;
@@ -9,7 +9,7 @@ mod settings;
 use std::path::Path;
 use std::time::Duration;
 
-use hugeleaf_host::demand::{Demand, Insists, Piece, Place, Service, ServiceKind, User};
+use hugeleaf_host::demand::{Demand, Insists, Mappings, Place, Service, ServiceKind, User};
 use hugeleaf_host::{Fact, Held, Host, Identity, Sysctl};
 use hugeleaf_units::{Bytes, PageKind, Pages};
 
@@ -63,7 +63,7 @@ fn fill(host: &mut Host, page: &str, each: u64, used: u64, promised: u64) {
 fn demand(bytes: u64) -> Demand {
     Demand {
         what: "shared memory".to_owned(),
-        pieces: vec![Piece::one(Bytes(bytes))],
+        mappings: vec![Mappings::one(Bytes(bytes))],
         place: Place::Pool,
         page: None,
         source: "somebody said so".to_owned(),

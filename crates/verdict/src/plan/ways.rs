@@ -38,7 +38,7 @@ fn sizes(planned: &ForService) -> Vec<PageSize> {
     sizes
 }
 
-/// What it was told, as in `; it says huge_pages = try`.
+/// Its present setting, as in `; it says huge_pages = try`.
 fn said(service: &Service) -> String {
     match service.wish.said.as_str() {
         "" => String::new(),
@@ -187,7 +187,7 @@ fn other(plan: &Plan, service: &Service, planned: &ForService) -> Vec<String> {
     }
 }
 
-/// A larger size that would fit as well, for programs that have to be told.
+/// A larger size that would fit as well, for programs that take it only if configured.
 fn larger(facts: &Facts<'_>, service: &Service, planned: &ForService) -> Option<String> {
     let setting = match service.kind {
         ServiceKind::PostgreSql => "huge_page_size in postgresql.conf",
@@ -196,8 +196,8 @@ fn larger(facts: &Facts<'_>, service: &Service, planned: &ForService) -> Option<
     };
     let now = sizes(planned).first().copied()?;
     let largest = super::room::sizes(facts.host).first().copied()?;
-    let pieces = || service.demands.iter().flat_map(|d| &d.pieces);
-    let fits = pieces().any(|p| p.bytes >= largest.bytes() && wastes_little(p.bytes, largest));
+    let mappings = || service.demands.iter().flat_map(|d| &d.mappings);
+    let fits = mappings().any(|p| p.bytes >= largest.bytes() && wastes_little(p.bytes, largest));
     (largest > now && fits).then(|| {
         format!("pages of {largest} would fit with little waste: {setting}, and then plan again")
     })

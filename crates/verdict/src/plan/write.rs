@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use hugeleaf_host::demand::Piece;
+use hugeleaf_host::demand::Mappings;
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::arithmetic;
@@ -193,8 +193,8 @@ fn demand(out: &mut Out, demand: &ForDemand) {
     out.text("what", &demand.what);
     out.text("source", &demand.source);
     out.text("from", demand.from.name());
-    let piece = |p: &Piece| format!("{{ count = {}, bytes = {:#} }}", p.count, p.bytes);
-    out.list("pieces", demand.pieces.iter().map(piece));
+    let mapping = |p: &Mappings| format!("{{ count = {}, bytes = {:#} }}", p.count, p.bytes);
+    out.list("pieces", demand.mappings.iter().map(mapping));
     out.some_list("pages", pages(&demand.pages));
     out.some_list("missing", pages(&demand.missing));
 }

@@ -1,4 +1,4 @@
-//! One rung of a ladder, held against the host: had, or not and why.
+//! One rung of a ladder, tried on the host: available, or not and why.
 
 use hugeleaf_host::{Available, Host, Limited, Pool, RunRole, RunWay, ThpUse, pool_file};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Rung};
@@ -191,11 +191,11 @@ pub fn pool_short(host: &Host, size: PageSize, needed: Option<Bytes>) -> Refusal
             0 => format!("the pool of {size} pages is empty"),
             n => format!("none of the {n} pages of {size} in the pool is free"),
         };
-        let beside = match total.get() {
+        let existing = match total.get() {
             0 => String::new(),
             n => format!("{n} and "),
         };
-        let command = format!("echo N > {file}    # N: {beside}as many as the program needs");
+        let command = format!("echo N > {file}    # N: {existing}as many as the program needs");
         return Refusal::new(because, command);
     };
     let short = size.pages_for(needed - left_bytes);

@@ -1,4 +1,4 @@
-//! A policy held against a host.
+//! A policy resolved on a host.
 
 use hugeleaf_host::{Host, RunAsked, RunRole, RunSettings, RunWay, ThpUse, thp_is_on};
 use hugeleaf_units::{Bytes, Ladder, PageSize};

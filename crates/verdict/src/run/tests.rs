@@ -1,4 +1,4 @@
-//! Policies held against small hosts: 4K base pages, THP of 2M that `madvise` allows, shared
+//! Policies tried on small hosts: 4K base pages, THP of 2M that `madvise` allows, shared
 //! memory `never`, pools of 2M and 1G as each test fills them.
 
 use hugeleaf_host::{Available, Elf, Fact, Format, Host, PageSizeInfo, Privilege, Program, Thp};

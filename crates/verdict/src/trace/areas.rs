@@ -1,7 +1,7 @@
 //! What the kernel was doing, by the names of its functions.
 //!
 //! Names differ between kernels: lists hold those of many versions, and a name that is in none of them counts
-//! as "something else". So a share told here is a lower bound.
+//! as "something else". So a share reported here is a lower bound.
 
 hugeleaf_units::named! {
     /// A kind of work in the kernel that page sizes bear on.

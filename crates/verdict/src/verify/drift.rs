@@ -174,12 +174,12 @@ pub(super) fn places(facts: &Facts<'_>) -> Vec<Finding> {
             .find(|part| part.starts_with("hugepages-"))
             .map(str::to_owned)
     };
-    let is_told = |place: &&Place| {
+    let is_reported = |place: &&Place| {
         let size = size(place).filter(|_| place.what == Did::Pool);
         size.is_some_and(|size| short.iter().any(|finding| finding.command.contains(&size)))
     };
     in_force_places(facts)
-        .filter(|place| !is_told(place))
+        .filter(|place| !is_reported(place))
         .filter_map(|place| place_finding(facts, newest, place))
         .collect()
 }

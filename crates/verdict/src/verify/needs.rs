@@ -141,7 +141,7 @@ fn add(all: &mut Vec<PagesOf>, pages: PagesOf) {
 fn asked_by_itself(facts: &Facts<'_>, service: &Service) -> Vec<PagesOf> {
     let default = facts.host.memory.default_hugetlb_page.get();
     let asks = match service.wish.how {
-        // It may have been told by a way that is not seen here: what it has it asked for.
+        // It may have been configured in a way that is not seen here: what it has, it asked for.
         Insists::Never | Insists::Cannot => service.demands.iter().any(has_hugetlb),
         Insists::Always => true,
         // A server that takes them by default asked for nothing where nobody made a pool, or where a
@@ -160,8 +160,8 @@ fn asked_by_itself(facts: &Facts<'_>, service: &Service) -> Vec<PagesOf> {
     for demand in from_pool.filter(|_| asks) {
         let is_known = service.wish.how != Insists::Unknown || has_hugetlb(demand);
         if let Some(page) = demand.page.or(default).filter(|_| is_known) {
-            let pieces = demand.pieces.iter();
-            let pages = pieces.map(|piece| page.pages_for(piece.bytes) * piece.count);
+            let mappings = demand.mappings.iter();
+            let pages = mappings.map(|mapping| page.pages_for(mapping.bytes) * mapping.count);
             add(&mut all, PagesOf::new(page, pages.sum()));
         }
     }
@@ -374,10 +374,10 @@ pub(super) fn together(facts: &Facts<'_>, rows: &[Looked<'_>], pools: &[PoolRow]
         let asking: Vec<&Looked<'_>> = rows.iter().filter(asks).collect();
         let needed = needed_together(facts, &asking, pool);
         let there = pool.total - pool.surplus;
-        let is_told = asking.iter().any(|looked| looked.row.short > Pages(0));
+        let is_reported = asking.iter().any(|looked| looked.row.short > Pages(0));
         let alone = |looked: &&Looked<'_>| count_of(&looked.row.asked, pool.page) <= there;
         let missing = needed - there;
-        let is_new = asking.len() > 1 && !is_told && asking.iter().all(alone);
+        let is_new = asking.len() > 1 && !is_reported && asking.iter().all(alone);
         (missing > Pages(0) && is_new).then(|| {
             Finding::warning(
                 "pool-too-small",

@@ -51,7 +51,7 @@ fn unread(facts: &Facts<'_>) -> Vec<Finding> {
     ];
     let files = files.into_iter().flatten().map(|error| {
         not_verified(format!(
-            "A file could not be read, and was not held against the kernel: {error}"
+            "A file could not be read, and was not compared with the kernel: {error}"
         ))
     });
     services.chain(files).collect()

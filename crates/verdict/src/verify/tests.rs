@@ -1,7 +1,7 @@
 //! A host on which all is as it should be, to be spoilt by one thing at a time, and the spoiling.
 
 use hugeleaf_host::demand::{
-    Demand, Insists, Piece, Place as From, Service, ServiceKind, User, Wish,
+    Demand, Insists, Mappings, Place as From, Service, ServiceKind, User, Wish,
 };
 use hugeleaf_host::system::pam_limits;
 use hugeleaf_host::system::settings::{BootLine, KnobLine, Settings};
@@ -46,7 +46,7 @@ fn demand(pages: u64, held: Option<u64>) -> Demand {
     let bytes = |pages: u64| Pages(pages).of(two_mib());
     Demand {
         what: "shared_buffers and what goes with it".to_owned(),
-        pieces: vec![Piece::one(bytes(pages))],
+        mappings: vec![Mappings::one(bytes(pages))],
         place: From::Pool,
         page: None,
         source: "its mapping".to_owned(),
@@ -114,7 +114,7 @@ fn plan(name: &str, pages: u64) -> Plan {
                 what: "shared_buffers".to_owned(),
                 source: "its mapping".to_owned(),
                 from: From::Pool,
-                pieces: vec![Piece::one(Pages(pages).of(two_mib()))],
+                mappings: vec![Mappings::one(Pages(pages).of(two_mib()))],
                 pages: vec![PagesOf {
                     page: two_mib(),
                     pages: Pages(pages),

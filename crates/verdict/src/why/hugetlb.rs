@@ -26,7 +26,7 @@ pub const ASKING: &[(&str, &str)] = &[
 /// however many pages there are.
 fn asks(case: &Case<'_>) -> bool {
     let process = case.process;
-    let told = |way: &RunWay| matches!(way, RunWay::Hugetlb(_));
+    let is_hugetlb = |way: &RunWay| matches!(way, RunWay::Hugetlb(_));
     ASKING
         .iter()
         .any(|(name, _)| process.name.starts_with(name))
@@ -34,7 +34,7 @@ fn asks(case: &Case<'_>) -> bool {
         || process
             .run
             .known()
-            .is_some_and(|run| run.of(RunRole::Shm).ways.iter().any(told))
+            .is_some_and(|run| run.of(RunRole::Shm).ways.iter().any(is_hugetlb))
 }
 
 /// What stands between a segment and the pool, in the order in which the kernel would stop

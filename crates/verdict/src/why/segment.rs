@@ -211,7 +211,7 @@ fn short_of_pmd(case: &Case<'_>, segment: &Segment, range: Range) -> Option<Reas
 }
 
 /// Whether the range ends where a part was locked: mlock cuts a mapping in two, and a large page
-/// cannot lie in both.
+/// cannot be in both.
 fn is_cut_by_lock(case: &Case<'_>, segment: &Segment, range: Range) -> bool {
     let locked = |s: &Segment| s.flags.has("lo");
     let is_private = |s: &Segment| Kind::of(s) == Kind::Private;

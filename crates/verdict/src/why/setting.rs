@@ -116,7 +116,7 @@ pub fn largest_that_fits(
 }
 
 /// The sizes that are off and of which whole pages fit into a range, with how many of its `bytes`
-/// lie in those.
+/// are in those.
 pub fn off_sizes(case: &Case<'_>, segment: &Segment, range: Range, bytes: Bytes) -> Vec<OffSize> {
     let Some(thp) = case.host.thp.known() else {
         return Vec::new();

@@ -436,7 +436,7 @@ fn pool_and_segment(pool: hugeleaf_host::Pool) -> (Host, Process) {
     (host, process)
 }
 
-/// Most programs never ask for pages of a pool: whatever is in one, their memory lies where it does.
+/// Most programs never ask for pages of a pool: whatever is in one, their memory is where it is.
 #[test]
 fn a_pool_is_nothing_to_a_program_that_does_not_ask() {
     for free in [0, 1, 100] {
@@ -757,11 +757,14 @@ fn buffers_of_io_uring_are_found_where_they_lie() {
     // A kernel that counts them under VmPin as well says nothing new.
     p.pinned = Bytes(72 * K);
     let verdicts = judge(&host, &p);
-    let told: Vec<_> = verdicts
+    let reported: Vec<_> = verdicts
         .iter()
         .map(|v| (v.id.name(), v.range.start() - AT, v.bytes.get()))
         .collect();
-    assert_eq!(told, [("not-advised", 0, 2 * M), ("pinned", 2 * M, 6 * M)]);
+    assert_eq!(
+        reported,
+        [("not-advised", 0, 2 * M), ("pinned", 2 * M, 6 * M)]
+    );
     assert!(
         verdicts[1].text.contains("/proc/100/fdinfo"),
         "{verdicts:?}"
@@ -887,14 +890,14 @@ fn what_is_all_in_swap_is_said_though_no_byte_of_it_is_on_a_page() {
     assert_eq!(said(&segment), [("swapped", 0), ("not-advised", 4 * M)]);
     set_pages(&mut segment, vec![(range(AT, 8 * M), PageState::SWAPPED)]);
     assert_eq!(said(&segment), [("swapped", 0)]);
-    let told = judge(&host, &process(vec![segment]));
+    let reported = judge(&host, &process(vec![segment]));
     assert!(
-        told[0].text.starts_with("8M that is all in swap"),
+        reported[0].text.starts_with("8M that is all in swap"),
         "{}",
-        told[0].text
+        reported[0].text
     );
     assert_eq!(
-        told[0].command,
+        reported[0].command,
         "# once it is back in memory: hugeleaf promote 100"
     );
     // What is there in part can be promoted, and has a verdict of its own next to its neighbour that cannot.
@@ -904,15 +907,18 @@ fn what_is_all_in_swap_is_said_though_no_byte_of_it_is_on_a_page() {
     ];
     let mut segment = anon(AT, 8 * M);
     set_pages(&mut segment, pages);
-    let told = judge(&host, &process(vec![segment]));
-    let ranges: Vec<Range> = told.iter().map(|v| v.range).collect();
+    let reported = judge(&host, &process(vec![segment]));
+    let ranges: Vec<Range> = reported.iter().map(|v| v.range).collect();
     let parts = [
         range(AT, 2 * M),
         range(AT + 2 * M, 2 * M),
         range(AT + 4 * M, 4 * M),
     ];
-    assert_eq!(ranges, parts, "{told:#?}");
-    assert!(told[1].command.contains("--min-resident 50%"), "{told:#?}");
+    assert_eq!(ranges, parts, "{reported:#?}");
+    assert!(
+        reported[1].command.contains("--min-resident 50%"),
+        "{reported:#?}"
+    );
 }
 
 #[test]

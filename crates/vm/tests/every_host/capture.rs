@@ -130,7 +130,7 @@ impl Captured {
     }
 }
 
-/// Where this repository lies is nobody's business.
+/// The path of this repository is nobody's business.
 fn without_repository(bytes: Vec<u8>) -> Vec<u8> {
     match String::from_utf8(bytes) {
         Ok(text) => {

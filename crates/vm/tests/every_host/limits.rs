@@ -191,8 +191,8 @@ fn the_own_limit_bounds_what_is_available() {
     assert_eq!(shown["could_be_had_bytes"], 4 * size, "{shown}");
     let limited_by = shown["limited_by"].as_str().unwrap();
     assert_eq!(limited_by, "cgroup /hugeleaf-test-limited");
-    let told = host["cgroups"].as_array().unwrap();
-    let own = told
+    let cgroups = host["cgroups"].as_array().unwrap();
+    let own = cgroups
         .iter()
         .find(|g| limited_by.ends_with(g["path"].as_str().unwrap()));
     assert_eq!(own.unwrap()["hugetlb"][0]["fault_limit_bytes"], 4 * size);
@@ -215,10 +215,10 @@ fn a_full_group_has_no_room_for_large_pages() {
     let used: u64 = text(&usage).trim().parse().unwrap();
     std::fs::write(&limit, (used + host.huge / 2).to_string()).unwrap();
     let large = || inside(victim.pid(), range, |m| m.huge());
-    let told = json(&["why", &victim.id()]);
-    let lines = told["summary"].as_array().unwrap();
+    let why = json(&["why", &victim.id()]);
+    let lines = why["summary"].as_array().unwrap();
     let line = lines.iter().find(|l| l["id"] == "cgroup-memory");
-    let line = line.unwrap_or_else(|| panic!("{told:#}"));
+    let line = line.unwrap_or_else(|| panic!("{why:#}"));
     assert!(line["bytes"].as_u64() >= Some(8 * host.huge), "{line}");
     let status = json(&["status"]);
     let limits = status["host"]["memory_limits"].as_array().unwrap();

@@ -139,7 +139,7 @@ fn mem_of_all_processes_agrees_with_smaps() {
     assert_eq!(sum_by_kind(&own["by_page_size"], "thp"), huge);
 }
 
-/// Every byte is on a large page, has a verdict, or lies in a small mapping.
+/// Every byte is on a large page, has a verdict, or is in a small mapping.
 #[test]
 fn why_accounts_for_every_byte() {
     let Some(mut host) = Host::new("why_accounts_for_every_byte") else {

@@ -33,7 +33,7 @@ fn promote(victim: &Victim) -> Value {
     answer["processes"][0].clone()
 }
 
-/// Nobody is told to switch on what is on; when khugepaged comes is said with a figure.
+/// No verdict advises to switch on what is on; when khugepaged comes is said with a figure.
 #[test]
 fn small_memory_under_always_waits_for_khugepaged() {
     let test = "small_memory_under_always_waits_for_khugepaged";
@@ -43,17 +43,17 @@ fn small_memory_under_always_waits_for_khugepaged() {
     let mut victim = Victim::start();
     let range = victim.map("a", "private", PAGES * host.huge, host.huge);
     victim.tell("small a");
-    let told = judged(&victim, range);
-    assert_eq!(told.len(), 1, "{told:#?}");
-    assert_eq!(told[0]["id"], "small-steps", "{told:#?}");
+    let reported = judged(&victim, range);
+    assert_eq!(reported.len(), 1, "{reported:#?}");
+    assert_eq!(reported[0]["id"], "small-steps", "{reported:#?}");
     capture("small-steps", &[victim.pid()]);
-    let text = told[0]["text"].as_str().unwrap();
+    let text = reported[0]["text"].as_str().unwrap();
     assert!(text.contains("THP is on"), "{text}");
     assert!(
         text.contains("khugepaged") && text.contains("it takes up to"),
         "{text}"
     );
-    let command = told[0]["command"].as_str().unwrap();
+    let command = reported[0]["command"].as_str().unwrap();
     assert_eq!(command, format!("hugeleaf promote {}", victim.pid()));
     // As root everything about it can be read.
     let promoted = promote(&victim);
@@ -76,9 +76,9 @@ fn a_program_that_wants_thp_for_advised_memory_only() {
     }
     victim.tell("touch a");
     assert_eq!(inside(victim.pid(), range, |m| m.huge()), 0);
-    let told = judged(&victim, range);
-    assert_eq!(told.len(), 1, "{told:#?}");
-    assert_eq!(told[0]["id"], "process-unless-advised", "{told:#?}");
+    let reported = judged(&victim, range);
+    assert_eq!(reported.len(), 1, "{reported:#?}");
+    assert_eq!(reported[0]["id"], "process-unless-advised", "{reported:#?}");
     let promoted = promote(&victim);
     let huge = inside(victim.pid(), range, |m| m.huge());
     assert_eq!(huge, PAGES * host.huge, "{promoted:#}");
@@ -104,10 +104,10 @@ fn a_file_that_is_mapped_for_writing() {
             "needs a kernel that collapses files in base pages, Linux 7.2",
         );
     }
-    let told = judged(&victim, range);
+    let reported = judged(&victim, range);
     assert!(
-        told.iter().all(|v| v["id"] == "file-not-collapsed") && !told.is_empty(),
-        "{told:#?}"
+        reported.iter().all(|v| v["id"] == "file-not-collapsed") && !reported.is_empty(),
+        "{reported:#?}"
     );
     let promoted = promote(&victim);
     let huge = inside(victim.pid(), range, |m| m.huge());

@@ -26,8 +26,9 @@ pub fn judged(victim: &Victim, range: Addresses) -> Vec<Value> {
 
 /// The verdicts on a range: ids and bytes.
 fn verdicts(victim: &Victim, range: Addresses) -> Vec<(String, u64)> {
-    let told = judged(victim, range);
-    told.iter()
+    let reported = judged(victim, range);
+    reported
+        .iter()
         .map(|v| {
             (
                 v["id"].as_str().unwrap().to_owned(),
@@ -49,10 +50,14 @@ fn victim(host: &Host, kind: &str, done: &[&str]) -> (Victim, Addresses) {
 }
 
 #[track_caller]
-fn assert_told(victim: &Victim, range: Addresses, id: &str) -> u64 {
-    let told = verdicts(victim, range);
-    let bytes: u64 = told.iter().filter(|(t, _)| t == id).map(|(_, b)| b).sum();
-    assert!(bytes > 0, "no {id} in {told:?}");
+fn assert_reported(victim: &Victim, range: Addresses, id: &str) -> u64 {
+    let reported = verdicts(victim, range);
+    let bytes: u64 = reported
+        .iter()
+        .filter(|(t, _)| t == id)
+        .map(|(_, b)| b)
+        .sum();
+    assert!(bytes > 0, "no {id} in {reported:?}");
     bytes
 }
 
@@ -71,8 +76,11 @@ fn swapped_memory_is_called_swapped() {
         return not_run(test, "the kernel did not swap the memory out");
     }
     // Nothing of it may be left in memory: then no byte is on any page.
-    let told = verdicts(&victim, range);
-    assert!(told.iter().any(|(id, _)| id == "swapped"), "{told:?}");
+    let reported = verdicts(&victim, range);
+    assert!(
+        reported.iter().any(|(id, _)| id == "swapped"),
+        "{reported:?}"
+    );
     capture("swapped", &[victim.pid()]);
     let shown = json(&["mem", &victim.id()]);
     assert_eq!(shown["processes"][0]["swapped_bytes"], swapped);
@@ -108,9 +116,9 @@ fn memory_that_is_swapped_in_part_is_brought_back_when_asked() {
     if swapped() == 0 {
         return not_run(test, "needs swap, and a kernel that swaps single pages out");
     }
-    let told = judged(&victim, range);
-    let told = told.iter().find(|v| v["id"] == "swapped").unwrap();
-    let command = told["command"].as_str().unwrap();
+    let reported = judged(&victim, range);
+    let reported = reported.iter().find(|v| v["id"] == "swapped").unwrap();
+    let command = reported["command"].as_str().unwrap();
     let words: Vec<&str> = command.split(' ').skip(1).collect();
     let promoted = json(&[&words[..], &["--budget", "100%"]].concat());
     assert_eq!(swapped(), 0, "{command}: {promoted:#}");
@@ -143,7 +151,7 @@ fn merged_memory_is_called_merged() {
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    assert_told(&victim, range, "ksm-merged");
+    assert_reported(&victim, range, "ksm-merged");
     drop(victim);
     let _ = std::fs::write(format!("{ksm}/run"), "2");
 }
@@ -160,7 +168,7 @@ fn watched_memory_is_called_userfaultfd() {
     if let Err(error) = victim.try_tell("watch a") {
         return not_run(test, &format!("needs userfaultfd(2): {error}"));
     }
-    assert_told(&victim, range, "userfaultfd");
+    assert_reported(&victim, range, "userfaultfd");
 }
 
 #[test]
@@ -182,7 +190,7 @@ fn pinned_memory_is_called_pinned() {
         (PAGES - 1) * host.huge,
         "all but the pinned block: {process:#}"
     );
-    assert_told(&victim, range, "pinned");
+    assert_reported(&victim, range, "pinned");
 }
 
 #[test]
@@ -204,11 +212,11 @@ fn a_pool_that_is_short_is_called_short() {
     victim.tell("touch p");
     let range = victim.map("a", "any-shared", PAGES * host.huge, host.huge);
     victim.tell("small a");
-    let told = verdicts(&victim, range);
+    let reported = verdicts(&victim, range);
     let aligned = range.0.is_multiple_of(host.huge);
-    let short = told.iter().any(|(id, _)| id == "pool-short");
+    let short = reported.iter().any(|(id, _)| id == "pool-short");
     capture("pool-short", &[victim.pid()]);
-    assert!(short || aligned, "{told:?}");
+    assert!(short || aligned, "{reported:?}");
     if aligned && !short {
         not_run(test, "the kernel chose an address that fits");
     }
@@ -221,7 +229,7 @@ fn memory_of_a_program_that_refuses_is_called_so() {
         return;
     };
     let (victim, range) = victim(&host, "private", &["nohuge"]);
-    let bytes = assert_told(&victim, range, "no-huge-advised");
+    let bytes = assert_reported(&victim, range, "no-huge-advised");
     assert_eq!(bytes, PAGES * host.huge);
 }
 
@@ -234,7 +242,7 @@ fn memory_shared_with_a_child_is_called_copy_on_write() {
     let (mut victim, range) = victim(&host, "private", &[]);
     let child = victim.tell("fork");
     capture("copy-on-write", &[victim.pid(), child.parse().unwrap()]);
-    let bytes = assert_told(&victim, range, "copy-on-write");
+    let bytes = assert_reported(&victim, range, "copy-on-write");
     assert_eq!(bytes, PAGES * host.huge);
     let text = judged(&victim, range)[0]["text"].to_string();
     assert!(text.contains(&child), "{text} names no {child}");

@@ -1,5 +1,5 @@
 //! A process whose memory the tests look at and move: this test program started again, which does
-//! as it is told over its standard input.
+//! as it is asked over its standard input.
 #![allow(unsafe_code)]
 //! # Safety
 //! Memory is mapped by libc's calls and written through pointers into it; each mapping lives until
@@ -216,7 +216,7 @@ impl Memory {
     fn on(&self, verb: &str, range: Addresses) -> Result<(), Failed> {
         match verb {
             "touch" => touch(range),
-            // On base pages, whatever the settings say: the kernel is told so while it is touched.
+            // On base pages, whatever the settings say: the kernel is advised so while it is touched.
             "small" => {
                 thp_disabled(true)?;
                 touch(range);

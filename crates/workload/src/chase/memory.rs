@@ -17,7 +17,7 @@ pub struct PageArm {
     pub kind: PageKind,
 }
 
-/// A page size of a flag, before it is held against a host.
+/// A page size of a flag, before it is checked against a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AskedPages {
     /// `base`.
@@ -124,14 +124,14 @@ pub struct ChaseMemory {
 enum Kept {
     Region(Region),
     /// Mappings that hold no whole block of a larger page than the one asked for.
-    Pieces(Space),
+    Mappings(Space),
 }
 
 impl From<Space> for ChaseMemory {
     /// Memory that is mapped and filled in already.
     fn from(space: Space) -> ChaseMemory {
         ChaseMemory {
-            kept: Kept::Pieces(space),
+            kept: Kept::Mappings(space),
         }
     }
 }
@@ -145,7 +145,7 @@ impl ChaseMemory {
     pub fn take(arm: PageArm, length: Bytes, host: &Host) -> Result<ChaseMemory, MemoryError> {
         let length = arm.whole(length).ok_or(MemoryError::Empty)?;
         if arm.is_untold(host) {
-            let space = pieces(arm, length, host)?;
+            let space = small_mappings(arm, length, host)?;
             space.advise(space.range(), Advice::PopulateWrite)?;
             return Ok(space.into());
         }
@@ -161,7 +161,7 @@ impl ChaseMemory {
     pub const fn range(&self) -> Range {
         match &self.kept {
             Kept::Region(region) => region.range(),
-            Kept::Pieces(space) => space.range(),
+            Kept::Mappings(space) => space.range(),
         }
     }
 
@@ -203,7 +203,11 @@ impl ChaseMemory {
 /// largest size that is on and fits into a mapping; so the memory is cut into mappings that hold no
 /// whole block of the next larger size that is on. Neighbours would be joined again unless they
 /// differ: every second one is kept from children.
-pub(crate) fn pieces(arm: PageArm, length: Bytes, host: &Host) -> Result<Space, MemoryError> {
+pub(crate) fn small_mappings(
+    arm: PageArm,
+    length: Bytes,
+    host: &Host,
+) -> Result<Space, MemoryError> {
     is_on(arm, length)?;
     let larger = next_on(arm.size, host);
     let align = larger.unwrap_or(arm.size);

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 //! # Safety
 //! The first word of each cache line of the working set holds the address of another such line. All
-//! of them are written before the first is read, and lie in memory that the [`Walk`] owns, that is
+//! of them are written before the first is read, and are in memory that the [`Walk`] owns, that is
 //! private to this process, mapped and populated until the walk is dropped. Nobody else has its
 //! addresses.
 

@@ -1,4 +1,4 @@
-//! The data space: memory for I/O on pages of one size and kind, laid out as told.
+//! The data space: memory for I/O on pages of one size and kind, in the layout that was asked for.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,12 +11,12 @@ use hugeleaf_sys::{
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
-use crate::chase::{AskedPages, PageArm, is_on, pieces};
+use crate::chase::{AskedPages, PageArm, is_on, small_mappings};
 
-/// How the pages of a data space lie.
+/// The physical layout of a data space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum IoPages<P = PageArm> {
-    /// Base pages that were touched in random order: neighbours lie anywhere, as in a server that
+    /// Base pages that were touched in random order: neighbours are anywhere, as in a server that
     /// has run for long.
     Scattered,
     /// Huge pages that were split to base pages: mapped one by one, and still contiguous.
@@ -25,7 +25,7 @@ pub enum IoPages<P = PageArm> {
     Pages(P),
 }
 
-/// Pages of a flag, before they are held against a host.
+/// Pages of a flag, before they are checked against a host.
 pub type AskedIoPages = IoPages<AskedPages>;
 
 /// A text that names no pages.
@@ -106,14 +106,14 @@ pub struct IoMemory {
     untold: bool,
 }
 
-/// How memory was found to lie.
+/// The physical layout of memory, as it was found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IoSeen {
     /// By page size; `None` where only the flags of frames tell (transparent pages below the full
     /// size, and those of the full size before Linux 6.7).
     pub held: Option<Vec<Held>>,
     /// Extents of neighbouring frames in a block, mean; `None` where the kernel hides frames.
-    pub pieces_a_block: Option<f64>,
+    pub extents_a_block: Option<f64>,
 }
 
 impl IoMemory {
@@ -174,11 +174,11 @@ impl IoMemory {
                 true => None,
                 false => self.held(first)?,
             },
-            pieces_a_block: frames.and_then(|f| extents_a_block(&f, block, self.base)),
+            extents_a_block: frames.and_then(|f| extents_a_block(&f, block, self.base)),
         })
     }
 
-    /// What is in memory, by the entries that map it; `None` where the kernel does not tell them.
+    /// What is in memory, by the entries that map it; `None` where the kernel does not report them.
     fn held(&self, range: Range) -> Result<Option<Vec<Held>>, MemoryError> {
         let (kernel, file) = (RealKernel::new(), own_page_map()?);
         let mut map = kernel.page_map(&file, range, ScanDetail::Sizes)?;
@@ -216,7 +216,7 @@ fn on_pages(arm: PageArm, length: Bytes, host: &Host) -> Result<OwnMemory, Memor
             .map_err(|error| why_no_pool(arm, length, error));
     }
     if arm.is_untold(host) {
-        return Ok(OwnMemory::of(pieces(arm, length, host)?)?);
+        return Ok(OwnMemory::of(small_mappings(arm, length, host)?)?);
     }
     let space = Memory::new().set_aside(length, arm.size)?;
     space.map_private(space.range())?;
@@ -232,7 +232,7 @@ fn on_pages(arm: PageArm, length: Bytes, host: &Host) -> Result<OwnMemory, Memor
 /// Says in the words of the library why a pool did not give its pages.
 fn why_no_pool(arm: PageArm, length: Bytes, error: SysError) -> MemoryError {
     match Region::new(&RegionOptions::new(length, arm.ladder(true))) {
-        Err(told) => told,
+        Err(error) => error,
         // It has them by now, which is luck; the first answer stands.
         Ok(_) => MemoryError::Sys(error),
     }
@@ -328,7 +328,7 @@ mod tests {
         let held = seen.held.unwrap();
         assert_eq!((held.len(), held[0].size), (1, host.base_page));
         assert_eq!(held[0].bytes, length);
-        let Some(pieces) = seen.pieces_a_block else {
+        let Some(extents) = seen.extents_a_block else {
             println!(
                 "not run: scattered_pages_are_base_pages_and_lie_apart: needs root for frames"
             );
@@ -336,8 +336,8 @@ mod tests {
         };
         let pages = host.base_page.pages_for(BLOCK).get();
         assert!(
-            pieces > f64::from(u32::try_from(pages).unwrap()) / 2.0,
-            "{pieces}"
+            extents > f64::from(u32::try_from(pages).unwrap()) / 2.0,
+            "{extents}"
         );
     }
 
@@ -368,8 +368,8 @@ mod tests {
         let split = IoMemory::take(IoPages::Split, length, &host, 1).unwrap();
         let seen = split.look(BLOCK).unwrap();
         assert_eq!(on_huge(&seen), Bytes::ZERO, "{seen:?}");
-        if let Some(pieces) = seen.pieces_a_block {
-            assert!(pieces < 2.0, "{pieces}");
+        if let Some(extents) = seen.extents_a_block {
+            assert!(extents < 2.0, "{extents}");
         }
     }
 }

@@ -48,7 +48,7 @@ pub(super) enum Answer {
 /// dies. `parent` and `handle` are the arguments that were added.
 ///
 /// # Errors
-/// What went wrong, in words; the parent was told, where it still reads.
+/// What went wrong, in words; the parent got it too, where it still reads.
 pub fn serve_attacher(parent: &str, handle: &str) -> Result<(), String> {
     let served = end_with_parent()
         .map_err(|e| format!("prctl(PR_SET_PDEATHSIG): {e}"))

@@ -121,18 +121,18 @@ pub fn check(
         failed: AtomicBool::new(false),
         stop,
     };
-    let (tell, told) = crossbeam_channel::unbounded();
+    let (sender, receiver) = crossbeam_channel::unbounded();
     let mut violations = thread::scope(|scope| {
         let asking = &asking;
         let workers: Vec<_> = (0..processors.min(2 * shards))
             .map(|_| {
-                let tell = tell.clone();
-                scope.spawn(move || asking.work(&tell))
+                let sender = sender.clone();
+                scope.spawn(move || asking.work(&sender))
             })
             .collect();
-        drop(tell);
+        drop(sender);
         progress(0, of);
-        for (done, ()) in told.into_iter().enumerate() {
+        for (done, ()) in receiver.into_iter().enumerate() {
             progress(done + 1, of);
         }
         joined(workers)
@@ -161,14 +161,14 @@ struct Asking<'a> {
 impl Asking<'_> {
     /// Takes one part after the other: the lines of each database first, which take longest, then
     /// the rest of each.
-    fn work(&self, tell: &Sender<()>) -> Result<Vec<Violation>, TpccError> {
+    fn work(&self, sender: &Sender<()>) -> Result<Vec<Violation>, TpccError> {
         let mut found = Vec::new();
         loop {
             let part = self.next.fetch_add(1, Ordering::Relaxed);
             if part >= 2 * self.shards {
                 return Ok(found);
             }
-            let asked = self.ask(part % self.shards, part < self.shards, tell);
+            let asked = self.ask(part % self.shards, part < self.shards, sender);
             if asked.is_err() {
                 self.failed.store(true, Ordering::Relaxed);
             }
@@ -181,7 +181,7 @@ impl Asking<'_> {
         &self,
         shard: usize,
         lines: bool,
-        tell: &Sender<()>,
+        sender: &Sender<()>,
     ) -> Result<Vec<Violation>, TpccError> {
         let mut database = self
             .store
@@ -204,7 +204,7 @@ impl Asking<'_> {
                 });
             }
             // Nobody listens where the caller has gone: then nobody wants to know.
-            let _ = tell.send(());
+            let _ = sender.send(());
         }
         Ok(found)
     }

@@ -171,7 +171,7 @@ struct Tally {
     counted: u64,
 }
 
-/// Runs the load. `onlooker` is told when it counts and when no longer.
+/// Runs the load. `onlooker` learns when it counts and when no longer.
 ///
 /// # Errors
 /// The first that any connection met; [`TpccError::Nothing`]; [`TpccError::Stopped`]. Then there is

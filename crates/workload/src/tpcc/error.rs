@@ -37,7 +37,7 @@ pub enum TpccError {
         /// How many would fit.
         fit: u64,
     },
-    /// What lies there is not of this kit, or of another version of it.
+    /// What is there is not of this kit, or of another version of it.
     #[error("{place} holds something else: {what}")]
     Foreign {
         /// The file, or the server.
@@ -56,14 +56,14 @@ pub enum TpccError {
         asked: String,
     },
     /// It was never filled to its end.
-    #[error("{place} is filled halfway: {missing} of {pieces} pieces are missing")]
+    #[error("{place} is filled halfway: {missing} of {parts} parts are missing")]
     Halfway {
         /// The file, or the server.
         place: String,
         /// How many are missing.
         missing: usize,
         /// How many there should be.
-        pieces: usize,
+        parts: usize,
     },
     /// There is nothing in it.
     #[error("{0} is empty")]
@@ -183,7 +183,7 @@ impl TpccError {
             TpccError::NoRoom { fit, .. } => {
                 return format!("what fits: --warehouses {fit}; or name another place");
             }
-            TpccError::Foreign { .. } => "name another place, or remove what lies there yourself",
+            TpccError::Foreign { .. } => "name another place, or remove what is there yourself",
             TpccError::Other { .. } => {
                 "ask for what it holds, name another place, or fill it anew: --refill"
             }

@@ -8,30 +8,30 @@ use hugeleaf_units::Bytes;
 
 use super::error::{TpccError, joined};
 use super::rules::Scale;
-use super::store::{Loader, Origin, Piece, Store};
+use super::store::{Loader, Origin, Part, Store};
 
 /// What is happening, for whoever watches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadEvent {
     /// Somebody began to fill this database and did not come to the end; it is gone on with.
     Continued {
-        /// Pieces that are missing.
+        /// Parts that are missing.
         missing: usize,
-        /// Pieces in all.
+        /// Parts in all.
         of: usize,
     },
-    /// So many of so many pieces are there.
+    /// So many of so many parts are there.
     At {
         /// How many.
         done: usize,
         /// Of how many.
         of: usize,
         /// The last one.
-        piece: String,
+        part: String,
     },
 }
 
-/// Whether a database fits where it is to lie.
+/// Whether a database fits where it is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     /// What it takes.
@@ -98,9 +98,9 @@ pub fn load(
     let mut missing = Vec::new();
     let mut of = 0;
     for shard in shards {
-        let pieces = pieces(&origin, shard);
-        of += pieces.len();
-        missing.push(lacking(store, &origin, shard, pieces)?);
+        let parts = parts(&origin, shard);
+        of += parts.len();
+        missing.push(lacking(store, &origin, shard, parts)?);
     }
     let left: usize = missing.iter().map(Vec::len).sum();
     if left == 0 {
@@ -110,7 +110,7 @@ pub fn load(
         return Err(TpccError::Halfway {
             place: store.name(),
             missing: left,
-            pieces: of,
+            parts: of,
         });
     }
     check_room(store, &origin, &missing)?;
@@ -151,12 +151,12 @@ fn described(origin: &Origin) -> String {
 }
 
 /// What one database consists of.
-fn pieces(origin: &Origin, shard: i32) -> Vec<Piece> {
+fn parts(origin: &Origin, shard: i32) -> Vec<Part> {
     let (first, last) = origin.warehouses_of(shard);
-    let mut pieces = vec![Piece::Items];
-    pieces.extend((first..=last).map(Piece::Warehouse));
-    pieces.push(Piece::Indexes);
-    pieces
+    let mut parts = vec![Part::Items];
+    parts.extend((first..=last).map(Part::Warehouse));
+    parts.push(Part::Indexes);
+    parts
 }
 
 /// Those that are not there.
@@ -164,11 +164,11 @@ fn lacking(
     store: &dyn Store,
     origin: &Origin,
     shard: i32,
-    pieces: Vec<Piece>,
-) -> Result<Vec<Piece>, TpccError> {
+    parts: Vec<Part>,
+) -> Result<Vec<Part>, TpccError> {
     let mut loader = store.loader(shard)?;
     match loader.origin()? {
-        None => return Ok(pieces),
+        None => return Ok(parts),
         Some(held) if held != *origin => {
             return Err(TpccError::Other {
                 place: store.name(),
@@ -179,16 +179,16 @@ fn lacking(
         Some(_) => {}
     }
     let mut missing = Vec::new();
-    for piece in pieces {
-        if !loader.has(piece)? {
-            missing.push(piece);
+    for part in parts {
+        if !loader.has(part)? {
+            missing.push(part);
         }
     }
     Ok(missing)
 }
 
-fn check_room(store: &dyn Store, origin: &Origin, missing: &[Vec<Piece>]) -> Result<(), TpccError> {
-    let is_warehouse = |piece: &&Piece| matches!(piece, Piece::Warehouse(_));
+fn check_room(store: &dyn Store, origin: &Origin, missing: &[Vec<Part>]) -> Result<(), TpccError> {
+    let is_warehouse = |part: &&Part| matches!(part, Part::Warehouse(_));
     let count = missing.iter().flatten().filter(is_warehouse).count();
     let count = i32::try_from(count).unwrap_or(i32::MAX);
     match room_for(store, count, origin.scale) {
@@ -207,17 +207,17 @@ fn check_room(store: &dyn Store, origin: &Origin, missing: &[Vec<Piece>]) -> Res
 fn fill_all(
     store: &dyn Store,
     origin: &Origin,
-    missing: &[Vec<Piece>],
+    missing: &[Vec<Part>],
     of: usize,
     progress: &mut dyn FnMut(LoadEvent),
     stop: &AtomicBool,
 ) -> Result<(), TpccError> {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let (next, failed) = (AtomicI32::new(0), AtomicBool::new(false));
-    let (tell, told) = crossbeam_channel::unbounded();
+    let (sender, receiver) = crossbeam_channel::unbounded();
     let mut done = of - missing.iter().map(Vec::len).sum::<usize>();
-    let work = |tell: Sender<Piece>| {
-        let filled = fill_some(store, origin, missing, &next, &tell, &|| {
+    let work = |sender: Sender<Part>| {
+        let filled = fill_some(store, origin, missing, &next, &sender, &|| {
             stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed)
         });
         if filled.is_err() {
@@ -229,15 +229,15 @@ fn fill_all(
         let work = &work;
         let workers: Vec<_> = (0..processors.min(missing.len()))
             .map(|_| {
-                let tell = tell.clone();
-                scope.spawn(move || work(tell))
+                let sender = sender.clone();
+                scope.spawn(move || work(sender))
             })
             .collect();
-        drop(tell);
-        for piece in told {
+        drop(sender);
+        for part in receiver {
             done += 1;
-            let piece = Piece::name(piece);
-            progress(LoadEvent::At { done, of, piece });
+            let part = Part::name(part);
+            progress(LoadEvent::At { done, of, part });
         }
         joined(workers).map(drop)
     })
@@ -247,27 +247,27 @@ fn fill_all(
 fn fill_some(
     store: &dyn Store,
     origin: &Origin,
-    missing: &[Vec<Piece>],
+    missing: &[Vec<Part>],
     next: &AtomicI32,
-    tell: &Sender<Piece>,
+    sender: &Sender<Part>,
     stopped: &dyn Fn() -> bool,
 ) -> Result<(), TpccError> {
     loop {
         let shard = next.fetch_add(1, Ordering::Relaxed);
-        let Some(pieces) = usize::try_from(shard).ok().and_then(|at| missing.get(at)) else {
+        let Some(parts) = usize::try_from(shard).ok().and_then(|at| missing.get(at)) else {
             return Ok(());
         };
         let mut loader: Box<dyn Loader + '_> = store.loader(shard)?;
         if loader.origin()?.is_none() {
             loader.create(origin)?;
         }
-        for piece in pieces {
+        for part in parts {
             if stopped() {
                 return Err(TpccError::Stopped);
             }
-            loader.fill(*piece, origin)?;
+            loader.fill(*part, origin)?;
             // Nobody listens where the caller has gone: then nobody wants to know.
-            let _ = tell.send(*piece);
+            let _ = sender.send(*part);
         }
     }
 }

@@ -26,7 +26,7 @@ pub struct PostgresStore {
     config: Config,
     name: String,
     durability: Durability,
-    /// Where the server's files lie, for a server of our own.
+    /// Where the server's files are, for a server of our own.
     folder: Option<std::path::PathBuf>,
     usage: Option<Box<ServerUsage>>,
 }
@@ -61,7 +61,7 @@ impl PostgresStore {
         })
     }
 
-    /// Where its files lie, to know whether there is room.
+    /// Where its files are, to know whether there is room.
     #[must_use]
     pub fn in_folder(mut self, folder: &std::path::Path) -> PostgresStore {
         self.folder = Some(folder.to_owned());

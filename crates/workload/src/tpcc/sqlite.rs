@@ -29,7 +29,7 @@ use session::SqliteSession;
 /// How SQLite is to be used; the same in all arms of a comparison.
 #[derive(Debug, Clone)]
 pub struct SqliteSettings {
-    /// Where the files lie.
+    /// Where the files are.
     pub directory: PathBuf,
     /// Over how many files warehouses are spread, where they are not filled yet.
     pub files: i32,
@@ -38,7 +38,7 @@ pub struct SqliteSettings {
     /// When commits reach the disk.
     pub durability: Durability,
     /// Whether a file has one connection at most. Then it is locked once for all, and the index of
-    /// its log lies in ordinary memory.
+    /// its log is in ordinary memory.
     pub alone: bool,
     /// Whether a connection reads what it will touch before it begins, so that its cache is full.
     pub warm: bool,

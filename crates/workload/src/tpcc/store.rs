@@ -66,7 +66,7 @@ impl Origin {
         let mut sql = format!(
             "CREATE TABLE kit (version INTEGER, warehouses INTEGER, shards INTEGER, items INTEGER,
                  customers INTEGER, undelivered INTEGER, seed BIGINT, filled_at BIGINT);
-             CREATE TABLE kit_filled (piece TEXT PRIMARY KEY);
+             CREATE TABLE kit_filled (part TEXT PRIMARY KEY);
              INSERT INTO kit VALUES ({VERSION}, {}, {}, {items}, {customers}, {undelivered}, {}, {});",
             self.warehouses,
             self.shards,
@@ -123,7 +123,7 @@ impl Origin {
 
 /// A part of a database that is filled in one transaction: it is there whole or not at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Piece {
+pub enum Part {
     /// All items.
     Items,
     /// Everything of one warehouse.
@@ -132,13 +132,13 @@ pub enum Piece {
     Indexes,
 }
 
-impl Piece {
+impl Part {
     /// Its name in the database.
     pub(crate) fn name(self) -> String {
         match self {
-            Piece::Items => "items".to_owned(),
-            Piece::Warehouse(warehouse) => format!("warehouse {warehouse}"),
-            Piece::Indexes => "indexes".to_owned(),
+            Part::Items => "items".to_owned(),
+            Part::Warehouse(warehouse) => format!("warehouse {warehouse}"),
+            Part::Indexes => "indexes".to_owned(),
         }
     }
 }
@@ -174,7 +174,7 @@ pub trait Session {
 pub trait Loader {
     /// What a message calls the place of its tables, and what such a place is: a database, a schema.
     fn place(&self) -> (String, &'static str);
-    /// Whether anything lies there, and whether that has the mark of this kit.
+    /// Whether anything is there, and whether that has the mark of this kit.
     ///
     /// # Errors
     /// Those of the database.
@@ -182,7 +182,7 @@ pub trait Loader {
     /// What the database was filled with, as far as it came; `None` for an empty one.
     ///
     /// # Errors
-    /// [`TpccError::Foreign`] where something else lies there; those of the database.
+    /// [`TpccError::Foreign`] where something else is there; those of the database.
     fn origin(&mut self) -> Result<Option<Origin>, TpccError> {
         let (place, kind) = self.place();
         let foreign = |what: String| Err(TpccError::Foreign { place, what });
@@ -206,20 +206,20 @@ pub trait Loader {
     /// # Errors
     /// Those of the database.
     fn create(&mut self, origin: &Origin) -> Result<(), TpccError>;
-    /// Whether a piece is there.
+    /// Whether a part is there.
     ///
     /// # Errors
     /// Those of the database.
-    fn has(&mut self, piece: Piece) -> Result<bool, TpccError> {
-        let piece = piece.name();
-        let sql = format!("SELECT count(*) FROM kit_filled WHERE piece = '{piece}'");
+    fn has(&mut self, part: Part) -> Result<bool, TpccError> {
+        let part = part.name();
+        let sql = format!("SELECT count(*) FROM kit_filled WHERE piece = '{part}'");
         Ok(self.ask(&sql)? == [[Some(1)]])
     }
-    /// Fills in a piece, in one transaction.
+    /// Fills in a part, in one transaction.
     ///
     /// # Errors
-    /// Those of the database; then nothing of the piece is there.
-    fn fill(&mut self, piece: Piece, origin: &Origin) -> Result<(), TpccError>;
+    /// Those of the database; then nothing of the part is there.
+    fn fill(&mut self, part: Part, origin: &Origin) -> Result<(), TpccError>;
     /// Asks for rows of numbers.
     ///
     /// # Errors

@@ -152,9 +152,9 @@ impl Table {
         all.join(", ")
     }
 
-    /// Rows that are narrow enough to lie in the tree of their key. A wide row there would leave
+    /// Rows that are narrow enough to be in the tree of their key. A wide row there would leave
     /// room for few keys in an inner page, and make the tree deep.
-    pub(crate) const fn lies_in_its_key(self) -> bool {
+    pub(crate) const fn is_in_its_key(self) -> bool {
         matches!(self, Table::Orders | Table::NewOrder | Table::OrderLine)
     }
 }

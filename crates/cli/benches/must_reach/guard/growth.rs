@@ -178,7 +178,7 @@ fn measure(
     let end = clients.now();
     let log = clients.end()?;
     let half = at + (end - at) / 2.0;
-    let (first, last) = (log.stretch(at, half), log.stretch(half, end));
+    let (first, last) = (log.interval(at, half), log.interval(half, end));
     let mean = |rates: &[f64]| {
         rates.iter().sum::<f64>() / f64::from(u32::try_from(rates.len()).unwrap_or(u32::MAX))
     };

@@ -8,7 +8,7 @@ use super::host::{Host, Put};
 use crate::support::find_program;
 use crate::{Failed, HUGELEAF};
 
-/// The arm that all others are held against.
+/// The arm that all others are compared with.
 pub const BARE: &str = "bare";
 /// `hugeleaf run` by transparent huge pages alone.
 pub const RUN_THP: &str = "run, thp";

@@ -150,7 +150,7 @@ impl Drop for Pgbench {
 }
 
 fn stop(child: &mut Child) {
-    // It may have ended by itself; the failure was told by then.
+    // It may have ended by itself; the failure was reported by then.
     let _ = child.kill();
     let _ = child.wait();
 }

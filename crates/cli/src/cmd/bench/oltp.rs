@@ -19,7 +19,7 @@ use crate::context::{Failure, parse_time};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Databases:  sqlite:DIR        files in a folder, filled once and used again
-            postgres:DSN      a server that runs; what is made there lies in the schema hugeleaf_tpcc
+            postgres:DSN      a server that runs; what is made there is in the schema hugeleaf_tpcc
 
 Examples:
   hugeleaf bench oltp --warehouses 10 --for 60s
@@ -109,7 +109,7 @@ pub struct Args {
     /// Remove what an earlier run filled in, and fill it anew
     #[arg(long, conflicts_with = "start")]
     refill: bool,
-    /// Compare page sizes; the first is what the others are held against. Of SQLite's cache: base,
+    /// Compare page sizes; the first is what the others are compared with. Of SQLite's cache: base,
     /// locked (base pages locked in memory), 64K, thp:2M, hugetlb:2M, hugetlb:1G, run (its heap,
     /// under hugeleaf run). Of the server that --start starts: base, hugetlb:2M, hugetlb:1G, run,
     /// thp:2M (under run, its shared memory alone), promoted (while it runs). Each run is a process

@@ -1,4 +1,4 @@
-/* Random calls on parts of memory, held against a model that knows of every page what must be in it:
+/* Random calls on parts of memory, compared with a model that knows of every page what must be in it:
  * mmap (also over parts of earlier mappings), munmap, mremap in every way, mprotect, madvise, brk,
  * fork. Ends with the seed and the step where something is not as the model has it.
  *

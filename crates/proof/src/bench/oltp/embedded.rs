@@ -46,7 +46,7 @@ fn take(
     })
 }
 
-/// Writes down what the cache lay on, at the end.
+/// Writes down what the cache was on, at the end.
 fn read_back(run: &mut Results, arm: Pages, cache: &SqliteCache, machine: &Machine<'_>) {
     let (Some(asked), Ok(Some(held))) = (arm.arm(machine.host), cache.pages()) else {
         return;
@@ -142,7 +142,7 @@ impl<'a> Embedded<'a> {
         let program = program()?;
         let mut command = Command::new(&program);
         if label == "run" {
-            // Itself it is started by run, and told that it is.
+            // It is itself started by run, and its flags say so.
             command.args(["run", "--"]).arg(&program);
         }
         let command = self.arguments(&mut command, label, setup);

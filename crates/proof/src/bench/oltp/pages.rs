@@ -1,4 +1,4 @@
-//! What a database's memory is to lie on, as `--pages` names it.
+//! What a database's memory is to be on, as `--pages` names it.
 
 use std::str::FromStr;
 
@@ -67,7 +67,7 @@ mod tests {
     use hugeleaf_host::{Root, read_host};
     use hugeleaf_sys::RealKernel;
 
-    /// A run of its own is told its arm by that name.
+    /// A run in a process of its own gets its arm by that name.
     #[test]
     fn a_name_is_read_back() {
         let fixture = concat!(

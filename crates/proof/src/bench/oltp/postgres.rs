@@ -292,10 +292,9 @@ fn moved_none(answer: &[u8]) -> Option<Shortage> {
     };
     (bytes("done_bytes") + bytes("already_bytes") == 0).then(|| Shortage {
         from: Bytes::ZERO,
-        reason:
-            "nothing of the running server could be moved: its shared memory lies at an address \
+        reason: "nothing of the running server could be moved: its shared memory is at an address \
                  that does not agree with its offset, or the kernel does not collapse it"
-                .to_owned(),
+            .to_owned(),
         // Where the knob is never the kernel aligns no shared memory, and base pages stay base
         // pages with advise, because the server asks for none.
         next: "before the server starts: echo advise > \

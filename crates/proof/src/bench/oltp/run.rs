@@ -148,11 +148,9 @@ fn at(done: u64, of: u64, what: String) -> BenchEvent {
 fn filling(event: LoadEvent) -> BenchEvent {
     match event {
         LoadEvent::Continued { missing, of } => BenchEvent::Note(format!(
-            "the database was filled halfway; {missing} of {of} pieces follow"
+            "the database was filled halfway; {missing} of {of} parts follow"
         )),
-        LoadEvent::At { done, of, piece } => {
-            at(done as u64, of as u64, format!("filling: {piece}"))
-        }
+        LoadEvent::At { done, of, part } => at(done as u64, of as u64, format!("filling: {part}")),
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) struct Watcher<'a> {
 pub(super) struct Seen {
     /// Page tables of all processes of the database, at the end.
     pub(super) page_tables: Option<Bytes>,
-    /// What the shared memory of a server lay on at the end.
+    /// What the shared memory of a server was on at the end.
     pub(super) pages: Option<Vec<Held>>,
     pub(super) counted: Option<(TranslationTotals, CountedBy)>,
     /// Why the processor did not count, where it was to.

@@ -1,4 +1,4 @@
-//! Plans held against the host that they are to be applied to.
+//! Plans compared with the host that they are to be applied to.
 
 use super::*;
 

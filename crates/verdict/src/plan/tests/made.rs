@@ -22,10 +22,10 @@ fn what_a_program_will_ask_for_decides_the_size() {
         let plan = usual(&host(), &[service("a", kind, bytes)]);
         all_pages_text(&plan.services[0].demands[0].pages)
     };
-    // These ask for the default size unless they are told another.
+    // These ask for the default size unless another is configured.
     assert_eq!(of(ServiceKind::PostgreSql, 8 * GIB), "4096 pages of 2M");
     assert_eq!(of(ServiceKind::SysV, 8 * GIB), "4096 pages of 2M");
-    // These could take larger ones, and are told of none.
+    // These could take larger ones, and none is configured.
     assert_eq!(of(ServiceKind::MariaDb, 8 * GIB), "4096 pages of 2M");
     assert_eq!(of(ServiceKind::Other, GIB), "512 pages of 2M");
     // Asked for both, `hugeleaf run` lays out both.
@@ -61,7 +61,7 @@ fn a_size_that_is_configured_or_named_is_taken() {
     // 9 G for 8 G and a byte wastes more than 2 %.
     let plan = planned(&host(), &[one.clone()], &wishes);
     assert_eq!(pools(&plan), ["2M/0: 2049", "2M/1: 2048"]);
-    one.demands[0].pieces = vec![Piece::one(Bytes(8 * GIB))];
+    one.demands[0].mappings = vec![Mappings::one(Bytes(8 * GIB))];
     let plan = planned(&host(), &[one], &wishes);
     assert_eq!(pools(&plan), ["1G/0: 4", "1G/1: 4"]);
     has(&plan.services[0].ways, "huge_page_size = '1GB'");
@@ -184,12 +184,12 @@ fn base_pages_keep_what_they_use_and_the_margin() {
     assert_eq!(whole.pools, []);
     has(&whole.notes, "cut: pg lacks 30720 pages of 2M");
     // Mappings are served one by one.
-    let mut pieces = service("pg", ServiceKind::SysV, 0);
-    pieces.demands[0].pieces = vec![Piece {
+    let mut mappings = service("pg", ServiceKind::SysV, 0);
+    mappings.demands[0].mappings = vec![Mappings {
         bytes: Bytes(10 * GIB),
         count: 6,
     }];
-    let plan = usual(&host(), &[pieces]);
+    let plan = usual(&host(), &[mappings]);
     assert_eq!(pools(&plan), ["2M/0: 7680", "2M/1: 7680"]);
 }
 
@@ -424,7 +424,7 @@ prop_compose! {
     fn any_service()(
         name in ".{0,12}",
         kind in any_kind(),
-        pieces in prop::collection::vec((0u64..1 << 36, 0u64..4), 0..4),
+        mappings in prop::collection::vec((0u64..1 << 36, 0u64..4), 0..4),
         held in prop::option::of((0u64..1 << 34, any::<bool>())),
         unit in prop::option::of(".{0,12}"),
         page in prop::option::of(prop::sample::select(vec!["2M", "1G", "16M"])),
@@ -441,9 +441,9 @@ prop_compose! {
         demand.source = name;
         demand.page = page.map(size);
         demand.place = if thp { Place::Thp } else { Place::Pool };
-        demand.pieces = pieces
+        demand.mappings = mappings
             .into_iter()
-            .map(|(bytes, count)| Piece { bytes: Bytes(bytes), count })
+            .map(|(bytes, count)| Mappings { bytes: Bytes(bytes), count })
             .collect();
         demand.held = held.map(|(bytes, on_pool)| vec![Held {
             size: size(if on_pool { "2M" } else { "4K" }),

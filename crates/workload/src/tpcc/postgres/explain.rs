@@ -1,4 +1,4 @@
-//! PostgreSQL's answers as errors of ours, and where all of it lies.
+//! PostgreSQL's answers as errors of ours, and where all of it is.
 
 use std::error::Error as _;
 
@@ -7,7 +7,7 @@ use ::postgres::error::SqlState;
 
 use super::super::error::TpccError;
 
-/// All that this kit makes lies in this schema. What else is in the database is left alone.
+/// All that this kit makes is in this schema. What else is in the database is left alone.
 pub(super) const SCHEMA: &str = "hugeleaf_tpcc";
 
 /// The server's own words, which the library's text leaves out.

@@ -10,7 +10,7 @@ use super::explain::{SCHEMA, explain};
 use super::session::FUNCTIONS;
 use crate::tpcc::error::TpccError;
 use crate::tpcc::population::{Field, Population};
-use crate::tpcc::store::{Loader, Origin, Piece};
+use crate::tpcc::store::{Loader, Origin, Part};
 use crate::tpcc::tables::{MORE_INDEXES, TABLES, Table};
 
 /// A database that is being filled.
@@ -37,16 +37,16 @@ impl<'s> PostgresLoader<'s> {
         transaction.commit()
     }
 
-    fn try_fill(&mut self, piece: Piece, origin: &Origin) -> Result<(), Fault> {
+    fn try_fill(&mut self, part: Part, origin: &Origin) -> Result<(), Fault> {
         let mut transaction = self.client.transaction()?;
-        match piece {
-            Piece::Items => copy(&mut transaction, Table::Item, 0, origin)?,
-            Piece::Warehouse(warehouse) => {
+        match part {
+            Part::Items => copy(&mut transaction, Table::Item, 0, origin)?,
+            Part::Warehouse(warehouse) => {
                 for table in TABLES.into_iter().filter(|t| *t != Table::Item) {
                     copy(&mut transaction, table, warehouse, origin)?;
                 }
             }
-            Piece::Indexes => {
+            Part::Indexes => {
                 for table in TABLES {
                     let name = table.name();
                     if let Some(key) = table.key() {
@@ -60,9 +60,9 @@ impl<'s> PostgresLoader<'s> {
                 }
             }
         }
-        transaction.execute("INSERT INTO kit_filled VALUES ($1)", &[&piece.name()])?;
+        transaction.execute("INSERT INTO kit_filled VALUES ($1)", &[&part.name()])?;
         transaction.commit()?;
-        if piece == Piece::Indexes {
+        if part == Part::Indexes {
             // What a server does by and by, and what its planner goes by: done before it is
             // measured, not meanwhile.
             self.vacuum()?;
@@ -185,8 +185,8 @@ impl Loader for PostgresLoader<'_> {
         self.try_create(origin).map_err(|e| explain(self.place, &e))
     }
 
-    fn fill(&mut self, piece: Piece, origin: &Origin) -> Result<(), TpccError> {
-        self.try_fill(piece, origin)
+    fn fill(&mut self, part: Part, origin: &Origin) -> Result<(), TpccError> {
+        self.try_fill(part, origin)
             .map_err(|fault| fault.explain(self.place))
     }
 

@@ -1,5 +1,5 @@
 //! SQLite's page cache in memory of ours: every page of every database of this process, and what
-//! SQLite keeps for each, lies on pages of the size that was asked for, or in one mapping that is
+//! SQLite keeps for each, is on pages of the size that was asked for, or in one mapping that is
 //! moved from base to large pages and back meanwhile.
 //!
 //! SQLite's own cache can be given a buffer, too, but then all connections share one lock that they
@@ -10,7 +10,7 @@
 //! SQLite calls the functions of [`METHODS`] with what it was given by them: a cache from
 //! [`create`] until [`destroy`], a page from [`fetch`] until it is unpinned with `discard`, or its
 //! cache is cut or destroyed. It never uses one cache in two threads at a time. Pages are reached by
-//! pointers, since SQLite holds them that way; each lies in the memory of [`Pool`], which is never
+//! pointers, since SQLite holds them that way; each is in the memory of [`Pool`], which is never
 //! returned, or in a heap allocation of its own.
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -31,7 +31,7 @@ use crate::tpcc::error::TpccError;
 /// A database's page; SQLite's usual one, and not a page size of the host.
 pub(crate) const DATABASE_PAGE: usize = 4096; // not a page size
 
-/// Whose pages lie in the cache. Those of other databases come from the heap.
+/// Whose pages are in the cache. Those of other databases come from the heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Of {
     /// Databases in files: a page can be read again, so one that nobody uses may go.
@@ -93,7 +93,7 @@ impl SqliteCache {
     /// The same with `size` bytes of one private anonymous mapping, rounded down to whole pages of
     /// `align`, for databases in memory. All of it is filled in on base pages, also where the host
     /// would give huge ones: an experiment begins with what an untuned server has. `progress` is
-    /// told how many bytes are there.
+    /// called with how many bytes are there.
     ///
     /// # Errors
     /// As [`SqliteCache::install`].
@@ -106,7 +106,7 @@ impl SqliteCache {
         give(space.into(), Of::Memory)
     }
 
-    /// Where it lies.
+    /// Its address.
     pub const fn range(&self) -> Range {
         self.0.memory.range()
     }

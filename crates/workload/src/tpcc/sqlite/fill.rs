@@ -5,7 +5,7 @@ use rusqlite::{Connection, Row, ToSql, Transaction, TransactionBehavior, types::
 use super::explain::explain;
 use crate::tpcc::error::TpccError;
 use crate::tpcc::population::{Field, Population};
-use crate::tpcc::store::{Loader, Origin, Piece};
+use crate::tpcc::store::{Loader, Origin, Part};
 use crate::tpcc::tables::{MORE_INDEXES, TABLES, Table};
 
 /// A file that is being filled.
@@ -31,37 +31,37 @@ impl SqliteLoader {
         transaction.commit()
     }
 
-    fn try_fill(&mut self, piece: Piece, origin: &Origin) -> rusqlite::Result<()> {
+    fn try_fill(&mut self, part: Part, origin: &Origin) -> rusqlite::Result<()> {
         let transaction = self.begin()?;
-        match piece {
-            Piece::Indexes => {
+        match part {
+            Part::Indexes => {
                 for sql in indexes() {
                     transaction.execute(&sql, [])?;
                 }
             }
-            Piece::Items => insert(&transaction, Table::Item, 0, origin)?,
-            Piece::Warehouse(warehouse) => {
+            Part::Items => insert(&transaction, Table::Item, 0, origin)?,
+            Part::Warehouse(warehouse) => {
                 for table in TABLES.into_iter().filter(|t| *t != Table::Item) {
                     insert(&transaction, table, warehouse, origin)?;
                 }
             }
         }
-        transaction.execute("INSERT INTO kit_filled VALUES (?)", [piece.name()])?;
+        transaction.execute("INSERT INTO kit_filled VALUES (?)", [part.name()])?;
         transaction.commit()?;
-        if piece == Piece::Indexes {
+        if part == Part::Indexes {
             self.connection.execute_batch("ANALYZE")?;
         }
         Ok(())
     }
 }
 
-/// Keys of one number are the row's own; narrow rows lie in the tree of their key. For the others
+/// Keys of one number are the row's own; narrow rows are in the tree of their key. For the others
 /// an index is made once they are there, which is faster than keeping it in order all the time.
 fn definition(table: Table) -> String {
     let columns = table.definition();
     let name = table.name();
     match table.key() {
-        Some(key) if table.lies_in_its_key() => {
+        Some(key) if table.is_in_its_key() => {
             format!("CREATE TABLE {name} ({columns}, PRIMARY KEY ({key})) WITHOUT ROWID")
         }
         Some(key) if !key.contains(',') => {
@@ -72,7 +72,7 @@ fn definition(table: Table) -> String {
 }
 
 fn indexes() -> Vec<String> {
-    let wide = TABLES.into_iter().filter(|table| !table.lies_in_its_key());
+    let wide = TABLES.into_iter().filter(|table| !table.is_in_its_key());
     let keys = wide.filter_map(|table| {
         let key = table.key().filter(|key| key.contains(','))?;
         let name = table.name();
@@ -126,8 +126,8 @@ impl Loader for SqliteLoader {
         self.try_create(origin).map_err(|e| explain(&self.place, e))
     }
 
-    fn fill(&mut self, piece: Piece, origin: &Origin) -> Result<(), TpccError> {
-        self.try_fill(piece, origin)
+    fn fill(&mut self, part: Part, origin: &Origin) -> Result<(), TpccError> {
+        self.try_fill(part, origin)
             .map_err(|e| explain(&self.place, e))
     }
 

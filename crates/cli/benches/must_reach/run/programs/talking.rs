@@ -18,7 +18,7 @@ struct Talking {
     all: Bytes,
     program: PathBuf,
     arguments: Vec<String>,
-    /// What it is told first, and what once it is ready.
+    /// The line that it is sent first, and the one once it is ready.
     tell: [String; 2],
     /// How rates are read from what it says; the protocol's own where there is none.
     timer: Option<Timer>,

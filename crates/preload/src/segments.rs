@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::state::{down, settings, up};
 
-struct Piece {
+struct Segment {
     start: AtomicUsize,
     /// As many bytes as the program asked for; zero: parts of it went, it is not whole any more.
     asked: AtomicUsize,
@@ -13,8 +13,8 @@ struct Piece {
     page: AtomicUsize,
 }
 
-static PIECES: [Piece; 32] = [const {
-    Piece {
+static SEGMENTS: [Segment; 32] = [const {
+    Segment {
         start: AtomicUsize::new(0),
         asked: AtomicUsize::new(0),
         mapped: AtomicUsize::new(0),
@@ -26,12 +26,12 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Remembers one on pages of a size. Whether it may be handed out: where there is no room, only if
 /// the program can unmap it without help.
 pub fn remember(start: usize, asked: usize, mapped: usize, page: usize) -> bool {
-    for piece in &PIECES {
-        let free = piece.start.compare_exchange(0, start, Relaxed, Relaxed);
+    for segment in &SEGMENTS {
+        let free = segment.start.compare_exchange(0, start, Relaxed, Relaxed);
         if free.is_ok() {
-            piece.asked.store(asked, Relaxed);
-            piece.mapped.store(mapped, Relaxed);
-            piece.page.store(page, Relaxed);
+            segment.asked.store(asked, Relaxed);
+            segment.mapped.store(mapped, Relaxed);
+            segment.page.store(page, Relaxed);
             COUNT.fetch_add(1, Relaxed);
             return true;
         }
@@ -51,11 +51,11 @@ pub fn unmap_length(start: usize, length: usize) -> usize {
 
 #[cold]
 fn look_up(start: usize, length: usize) -> usize {
-    for piece in &PIECES {
-        let (asked, mapped) = (piece.asked.load(Relaxed), piece.mapped.load(Relaxed));
+    for segment in &SEGMENTS {
+        let (asked, mapped) = (segment.asked.load(Relaxed), segment.mapped.load(Relaxed));
         let whole = asked != 0 && length >= asked && length <= mapped;
-        if piece.start.load(Relaxed) == start && whole {
-            piece.start.store(0, Relaxed);
+        if segment.start.load(Relaxed) == start && whole {
+            segment.start.store(0, Relaxed);
             COUNT.fetch_sub(1, Relaxed);
             return mapped;
         }
@@ -64,31 +64,31 @@ fn look_up(start: usize, length: usize) -> usize {
     length
 }
 
-/// How long the mapping of a piece is that begins there, where one does.
+/// How long the mapping of a segment is that begins there, where one does.
 pub fn mapped(start: usize) -> Option<usize> {
-    let piece = PIECES
+    let segment = SEGMENTS
         .iter()
-        .find(|piece| start != 0 && piece.start.load(Relaxed) == start)?;
-    Some(piece.mapped.load(Relaxed))
+        .find(|segment| start != 0 && segment.start.load(Relaxed) == start)?;
+    Some(segment.mapped.load(Relaxed))
 }
 
 /// Takes note that something else is done to a range: what it meets is not whole any more.
 pub fn changed(start: usize, length: usize) {
     if COUNT.load(Relaxed) != 0
-        && let Some(piece) = meeting(start, length)
+        && let Some(segment) = meeting(start, length)
     {
-        piece.asked.store(0, Relaxed);
+        segment.asked.store(0, Relaxed);
     }
 }
 
-fn meeting(start: usize, length: usize) -> Option<&'static Piece> {
-    PIECES.iter().find(|piece| {
-        let (first, mapped) = (piece.start.load(Relaxed), piece.mapped.load(Relaxed));
+fn meeting(start: usize, length: usize) -> Option<&'static Segment> {
+    SEGMENTS.iter().find(|segment| {
+        let (first, mapped) = (segment.start.load(Relaxed), segment.mapped.load(Relaxed));
         first != 0 && start < first + mapped && start.saturating_add(length) > first
     })
 }
 
-/// The whole pages in a range that the kernel refused to unmap, where it lies in a piece: from,
+/// The whole pages in a range that the kernel refused to unmap, where it is in a segment: from,
 /// and how much, which may be nothing. The rest of it goes with the process.
 pub fn whole_pages(start: usize, length: usize) -> Option<(usize, usize)> {
     if COUNT.load(Relaxed) == 0 || start & settings().base.wrapping_sub(1) != 0 || length == 0 {
