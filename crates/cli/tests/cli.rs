@@ -11,7 +11,7 @@ use cli_support::{
 use serde_json::Value;
 
 /// Every command that a person types.
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 19] = [
     "status",
     "mem",
     "why",
