@@ -14,9 +14,11 @@ use hugeleaf_change::Percent;
 use hugeleaf_proof::MetricSpec;
 use hugeleaf_units::{Bytes, parse_time};
 use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+pub use crate::limits::{Action, Hours, Keep, Limits, Prove, Share};
+use crate::limits::{any_time, checked};
 use crate::rule::{Matcher, Rule};
 
 /// The schema of the file that this version reads.
@@ -49,183 +51,6 @@ pub struct Config {
     pub series: usize,
     /// First match counts; the last one matches everything.
     pub rules: Vec<Rule>,
-}
-
-/// What a rule says of a program that it matches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Action {
-    /// Move its memory to larger pages, and keep it there.
-    Promote,
-    /// Say what would be done.
-    #[default]
-    Watch,
-    /// Leave it alone, and out of the lists.
-    Never,
-}
-
-/// When memory that was moved stays, once a test has said what that brought.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Keep {
-    /// Only where the verdict is `faster`.
-    IfFaster,
-    /// Unless the verdict is `slower`.
-    #[default]
-    UnlessSlower,
-}
-
-/// How a rule has its programs tested.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Prove {
-    /// So many pairs of intervals; at least 8.
-    #[serde(deserialize_with = "pairs")]
-    pub pairs: usize,
-    /// How long a verdict holds.
-    #[serde(deserialize_with = "time")]
-    pub every: Duration,
-    /// Over how long the pairs of one test are spread, four at a time.
-    #[serde(deserialize_with = "any_time")]
-    pub over: Duration,
-    /// The length of an interval; a metric may need a longer one.
-    #[serde(deserialize_with = "time")]
-    pub interval: Duration,
-}
-
-impl Default for Prove {
-    /// Twelve pairs of five seconds over six hours, once a week.
-    fn default() -> Prove {
-        const HOUR: Duration = Duration::from_secs(3600);
-        Prove {
-            pairs: 12,
-            every: HOUR * 24 * 7,
-            over: HOUR * 6,
-            interval: Duration::from_secs(5),
-        }
-    }
-}
-
-/// The limits that a program has to meet before it is moved, and those of a move.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Limits {
-    /// The part of a process's time that moving may take.
-    pub budget: Percent,
-    /// How long it must have run.
-    pub min_age: Duration,
-    /// How much of one processor it must use.
-    pub min_cpu: Share,
-    /// How much it must hold on pages smaller than a huge page.
-    pub min_bytes: Bytes,
-    /// How much of a huge page must be in memory for it to be taken; below 100% memory grows.
-    pub min_resident: Percent,
-    /// So many looks in a row must find all of that.
-    pub looks: u32,
-    /// So many moves of this rule at once.
-    pub at_once: u32,
-    /// When it may be moved, in local time; empty for always.
-    pub hours: Vec<Hours>,
-}
-
-impl Default for Limits {
-    /// As AIX's Active System Optimizer had them, and a tenth of a process's time.
-    fn default() -> Limits {
-        Limits {
-            budget: tenth(),
-            min_age: Duration::from_secs(30),
-            min_cpu: Share(0.1),
-            min_bytes: Bytes::from_mib(256),
-            min_resident: Percent::ALL,
-            looks: 4,
-            at_once: 1,
-            hours: Vec::new(),
-        }
-    }
-}
-
-fn tenth() -> Percent {
-    Percent::new(10).unwrap_or(Percent::ALL)
-}
-
-/// A part of something, 0.0 and up: `10%` is 0.1.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize)]
-pub struct Share(pub f64);
-
-impl fmt::Display for Share {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Three digits behind the point are more than anybody types.
-        write!(f, "{}%", (self.0 * 1e5).round() / 1e3)
-    }
-}
-
-impl FromStr for Share {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Share, String> {
-        let number = text
-            .trim()
-            .strip_suffix('%')
-            .and_then(|t| t.trim().parse::<f64>().ok());
-        match number.filter(|n| n.is_finite() && (0.0..=1e6).contains(n)) {
-            Some(percent) => Ok(Share(percent / 100.0)),
-            None => Err(format!("'{text}' is not a percentage, as in 10% or 0.5%")),
-        }
-    }
-}
-
-/// A part of the day: from a minute up to another, which may be past midnight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hours {
-    from: u16,
-    to: u16,
-}
-
-impl Hours {
-    /// Whether a minute of the day, 0 to 1439, is in it.
-    pub const fn has(self, minute: u16) -> bool {
-        match self.from <= self.to {
-            true => self.from <= minute && minute < self.to,
-            false => self.from <= minute || minute < self.to,
-        }
-    }
-}
-
-impl fmt::Display for Hours {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Hours { from, to } = self;
-        write!(
-            f,
-            "{:02}:{:02}-{:02}:{:02}",
-            from / 60,
-            from % 60,
-            to / 60,
-            to % 60
-        )
-    }
-}
-
-impl FromStr for Hours {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Hours, String> {
-        let bad = || format!("'{text}' is not a part of the day, as in 22:00-06:00");
-        let minute = |text: &str| -> Option<u16> {
-            let (hour, minute) = text.trim().split_once(':')?;
-            let (hour, minute): (u16, u16) = (hour.parse().ok()?, minute.parse().ok()?);
-            (hour * 60 + minute <= 24 * 60 && minute < 60).then_some(hour * 60 + minute)
-        };
-        let (from, to) = text.split_once('-').ok_or_else(bad)?;
-        let hours = Hours {
-            from: minute(from).ok_or_else(bad)?,
-            to: minute(to).ok_or_else(bad)?,
-        };
-        if hours.from == hours.to {
-            return Err(format!(
-                "'{text}' is no part of the day: it begins when it ends"
-            ));
-        }
-        Ok(hours)
-    }
 }
 
 /// Why a configuration is none.
@@ -494,13 +319,6 @@ fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     (line, column)
 }
 
-fn checked<'de, D: Deserializer<'de>, T>(
-    from: D,
-    test: impl FnOnce(&str) -> Result<T, String>,
-) -> Result<T, D::Error> {
-    test(&String::deserialize(from)?).map_err(D::Error::custom)
-}
-
 /// A value that is written as a text.
 fn some<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(
     from: D,
@@ -531,32 +349,6 @@ fn some_count<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Erro
             "{number} is not a number from 1 to 10000"
         ))),
     }
-}
-
-fn pairs<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
-    let number = i64::deserialize(from)?;
-    let least = hugeleaf_proof::rule::MIN_PAIRS;
-    match usize::try_from(number)
-        .ok()
-        .filter(|n| (least..=1000).contains(n))
-    {
-        Some(number) => Ok(number),
-        None => Err(D::Error::custom(format!(
-            "{number} pairs; a verdict takes {least} to 1000"
-        ))),
-    }
-}
-
-fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    checked(from, parse_time)
-}
-
-/// A time that may be none.
-fn any_time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    checked(from, |text| match text.trim() {
-        "0" | "0s" => Ok(Duration::ZERO),
-        text => parse_time(text),
-    })
 }
 
 fn some_any_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {

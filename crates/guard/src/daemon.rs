@@ -21,7 +21,7 @@ use crate::keep::StateFile;
 use crate::log::{Entry, Log};
 use crate::observe::Observer;
 use crate::pace::Pace;
-use crate::policy::{Came, Decision, Job, decide, learn, proof_in_words};
+use crate::policy::{Came, Decision, Job, Promoted, decide, learn, proof_in_words};
 use crate::seen::{Now, Observation, ProgramId, Seen};
 use crate::serve::{Listener, Request, Response, serve};
 use crate::state::{Proof, State};
@@ -463,9 +463,9 @@ impl<'a> Guard<'a> {
             None => None,
         };
         let (what, text, bytes) = match came {
-            Came::Promoted {
+            Came::Promoted(Promoted {
                 asked, done, grown, ..
-            } => {
+            }) => {
                 let grown = match grown.is_zero() {
                     true => String::new(),
                     false => format!(", {grown} larger by that"),

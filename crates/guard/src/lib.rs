@@ -14,6 +14,7 @@ pub mod config;
 mod daemon;
 mod files;
 mod keep;
+mod limits;
 pub mod log;
 mod observe;
 pub mod once;

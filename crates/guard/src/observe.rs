@@ -75,7 +75,7 @@ impl Shares {
 const LEAST_SPAN: Duration = Duration::from_millis(500);
 
 /// So many users are remembered by name.
-const USERS: usize = 4096;
+const USERS: usize = 4000;
 
 impl<'a> Observer<'a> {
     /// Nothing is read yet, but for what this host can do.

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::config::Config;
 use crate::observe::Observer;
-use crate::policy::{Came, Decision, decide, learn, passed_over};
+use crate::policy::{Came, Decision, Promoted, decide, learn, passed_over};
 use crate::seen::{Now, Observation};
 use crate::state::State;
 use crate::status::{ProgramStatus, SCHEMA, Status, programs};
@@ -156,7 +156,7 @@ fn take(
 
 fn said(came: &Came, took: Duration) -> (String, bool) {
     match came {
-        Came::Promoted { asked, done, .. } => (
+        Came::Promoted(Promoted { asked, done, .. }) => (
             format!(
                 "{done} of {asked} moved to huge pages in {:.1} s",
                 took.as_secs_f64()

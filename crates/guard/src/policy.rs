@@ -117,26 +117,30 @@ impl Job {
     }
 }
 
+/// What a move to huge pages got.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Promoted {
+    /// What was to be moved.
+    pub asked: Bytes,
+    /// What was.
+    pub done: Bytes,
+    /// By how much the processes grew.
+    pub grown: Bytes,
+    /// Time in calls that move memory.
+    pub stalled: Duration,
+    /// Which memory is on huge pages now that was not.
+    pub ranges: Vec<(Pid, Vec<Range>)>,
+    /// Whether it stopped because no contiguous memory was found.
+    pub fragmented: bool,
+    /// Whether it stopped because the host was short of memory.
+    pub short: bool,
+}
+
 /// What came of a [`Decision`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Came {
     /// Of a move to huge pages.
-    Promoted {
-        /// What was to be moved.
-        asked: Bytes,
-        /// What was.
-        done: Bytes,
-        /// By how much the processes grew.
-        grown: Bytes,
-        /// Time in calls that move memory.
-        stalled: Duration,
-        /// Which memory is on huge pages now that was not.
-        ranges: Vec<(Pid, Vec<Range>)>,
-        /// Whether it stopped because no contiguous memory was found.
-        fragmented: bool,
-        /// Whether it stopped because the host was short of memory.
-        short: bool,
-    },
+    Promoted(Promoted),
     /// Of a move back.
     Demoted {
         /// What was moved.
@@ -367,7 +371,6 @@ fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now)
     if let Some(why) = never(rule, seen) {
         return no(why);
     }
-    let (min_bytes, min_age) = (rule.limits.min_bytes, rule.limits.min_age);
     let remembered = remembered(state, seen, host).cloned();
     let Some(track) = state.tracks.get_mut(&seen.id) else {
         return no(not_looked_at(rule, seen));
@@ -387,24 +390,12 @@ fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now)
         track.proof = Proof::Proven(known.proven);
         return no(WhyNot::Slower { verdict, ratio });
     }
-    let unfit = if track.closer.small < min_bytes {
-        // What is small next to what is large has been dealt with by somebody.
-        if track.closer.large > track.closer.small {
-            track.looks = 0;
-            return Judged::Stands(large(track, rule));
-        }
-        Some(WhyNot::Small(track.closer.small, min_bytes))
-    } else if seen.age < min_age {
-        Some(WhyNot::Young(seen.age, min_age))
-    } else {
-        match seen.cpu {
-            Some(cpu) if cpu < rule.limits.min_cpu.0 => {
-                Some(WhyNot::Idle(cpu, rule.limits.min_cpu))
-            }
-            _ => None,
-        }
-    };
-    if let Some(why) = unfit {
+    // What is small next to what is large has been dealt with by somebody.
+    if track.closer.small < rule.limits.min_bytes && track.closer.large > track.closer.small {
+        track.looks = 0;
+        return Judged::Stands(large(track, rule));
+    }
+    if let Some(why) = unfit(rule, track, seen) {
         track.looks = 0;
         return no(why);
     }
@@ -426,6 +417,19 @@ fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now)
             track.closer.held()
         ),
     })
+}
+
+/// Which limit of its rule a program does not meet.
+fn unfit(rule: &Rule, track: &Track, seen: &Seen) -> Option<WhyNot> {
+    let limits = &rule.limits;
+    if track.closer.small < limits.min_bytes {
+        return Some(WhyNot::Small(track.closer.small, limits.min_bytes));
+    }
+    if seen.age < limits.min_age {
+        return Some(WhyNot::Young(seen.age, limits.min_age));
+    }
+    let idle = seen.cpu.filter(|cpu| *cpu < limits.min_cpu.0);
+    idle.map(|cpu| WhyNot::Idle(cpu, limits.min_cpu))
 }
 
 /// Why a program was not worth a closer look.
@@ -603,29 +607,12 @@ fn hold_up(
     if let Some(why) = pressure(config, state, host, at) {
         return Some(why);
     }
-    let busy = |kind: JobKind| {
-        state
-            .tracks
-            .values()
-            .filter(move |t| t.job == Some(kind))
-            .count()
-    };
-    let moves = busy(JobKind::Promote) + busy(JobKind::Demote);
-    if busy(JobKind::Test) > 0 {
-        return Some(WhyNot::TestElsewhere);
+    if let Some(why) = others(config, rule, state, next.kind) {
+        return Some(why);
     }
-    match next.kind {
-        JobKind::Test => return (moves > 0).then_some(WhyNot::Full),
-        JobKind::Sample => return None,
-        JobKind::Promote | JobKind::Demote => {}
-    }
-    let of_rule = |t: &&Track| {
-        t.job == Some(JobKind::Promote) && t.standing.as_ref().is_some_and(|s| s.rule == rule.label)
-    };
-    if moves >= config.at_once as usize
-        || state.tracks.values().filter(of_rule).count() >= rule.limits.at_once as usize
-    {
-        return Some(WhyNot::Full);
+    // To sample changes nothing.
+    if matches!(next.kind, JobKind::Test | JobKind::Sample) {
+        return None;
     }
     let fragmented = state.fragmented;
     let track = state.tracks.get_mut(&seen.id)?;
@@ -653,6 +640,28 @@ fn hold_up(
         }
     }
     None
+}
+
+/// What goes on with other programs and has to end first.
+fn others(config: &Config, rule: &Rule, state: &State, next: JobKind) -> Option<WhyNot> {
+    let jobs = || state.tracks.values().filter_map(|t| Some((t, t.job?)));
+    let count = |kind: JobKind| jobs().filter(|(_, job)| *job == kind).count();
+    let moves = count(JobKind::Promote) + count(JobKind::Demote);
+    if count(JobKind::Test) > 0 {
+        return Some(WhyNot::TestElsewhere);
+    }
+    let of_rule = |(t, job): &(&Track, JobKind)| {
+        *job == JobKind::Promote && t.standing.as_ref().is_some_and(|s| s.rule == rule.label)
+    };
+    let is_full = match next {
+        JobKind::Sample => false,
+        JobKind::Test => moves > 0,
+        JobKind::Promote | JobKind::Demote => {
+            moves >= config.at_once as usize
+                || jobs().filter(of_rule).count() >= rule.limits.at_once as usize
+        }
+    };
+    is_full.then_some(WhyNot::Full)
 }
 
 /// Whether the host is short of memory, by what it has to tell.
@@ -747,46 +756,8 @@ pub fn learn(
     let track = state.tracks.get_mut(&seen.id)?;
     let kind = track.job.take();
     match came {
-        Came::Promoted {
-            asked,
-            done,
-            grown,
-            stalled,
-            ranges,
-            fragmented,
-            short,
-        } => {
-            let all_got = done == asked;
-            state.counts.promotions += 1;
-            state.counts.promoted += *done;
-            state.counts.grown += *grown;
-            state.counts.stalled += *stalled;
-            state.counts.short += u64::from(!all_got);
-            let moved = track.moved.get_or_insert_with(Moved::default);
-            moved.at = now.since_boot;
-            moved.bytes += *done;
-            moved.grown += *grown;
-            // What came onto small pages while it was moved is not left over: the next look finds it.
-            moved.left = Some(track.closer.small - *done);
-            for (pid, ranges) in ranges {
-                moved.add(pid.0, ranges);
-            }
-            track.moves += 1;
-            match done.is_zero() {
-                true => track.back_off.failed(now.since_boot),
-                false => track.back_off.worked(),
-            }
-            let wait =
-                Duration::from_secs(30).max(track.back_off.until.saturating_sub(now.since_boot));
-            moved.again = (!all_got).then(|| now.since_boot + wait);
-            if *fragmented {
-                state.fragmented.failed(now.since_boot);
-            } else if !done.is_zero() {
-                state.fragmented.worked();
-            }
-            if *short {
-                state.short_until = now.since_boot + SHORT;
-            }
+        Came::Promoted(came) => {
+            promoted(state, seen, came, now);
             if let Some(known) = remembered(state, seen, host).map(|r| r.proven.clone())
                 && let Some(track) = state.tracks.get_mut(&seen.id)
                 && track.proof == Proof::Unproven
@@ -837,6 +808,43 @@ pub fn learn(
             }
             None
         }
+    }
+}
+
+/// Takes over what a move got, and what was in its way.
+fn promoted(state: &mut State, seen: &Seen, came: &Promoted, now: Now) {
+    let Some(track) = state.tracks.get_mut(&seen.id) else {
+        return;
+    };
+    let (at, all_got) = (now.since_boot, came.done == came.asked);
+    state.counts.promotions += 1;
+    state.counts.promoted += came.done;
+    state.counts.grown += came.grown;
+    state.counts.stalled += came.stalled;
+    state.counts.short += u64::from(!all_got);
+    let moved = track.moved.get_or_insert_with(Moved::default);
+    moved.at = at;
+    moved.bytes += came.done;
+    moved.grown += came.grown;
+    // What came onto small pages while it was moved is not left over: the next look finds it.
+    moved.left = Some(track.closer.small - came.done);
+    for (pid, ranges) in &came.ranges {
+        moved.add(pid.0, ranges);
+    }
+    track.moves += 1;
+    match came.done.is_zero() {
+        true => track.back_off.failed(at),
+        false => track.back_off.worked(),
+    }
+    let wait = Duration::from_secs(30).max(track.back_off.until.saturating_sub(at));
+    moved.again = (!all_got).then(|| at + wait);
+    if came.fragmented {
+        state.fragmented.failed(at);
+    } else if !came.done.is_zero() {
+        state.fragmented.worked();
+    }
+    if came.short {
+        state.short_until = at + SHORT;
     }
 }
 

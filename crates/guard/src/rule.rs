@@ -4,7 +4,7 @@ use std::fmt;
 
 use wildmatch::WildMatch;
 
-use crate::config::{Action, Keep, Limits, Prove};
+use crate::limits::{Action, Keep, Limits, Prove};
 use crate::seen::Seen;
 
 /// What a rule matches by: each is a pattern in which `*` stands for any characters and `?` for one. All that are

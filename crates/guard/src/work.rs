@@ -14,7 +14,7 @@ use hugeleaf_proof::{
 };
 use hugeleaf_sys::{Kernel, Pid};
 
-use crate::policy::{Came, Decision, Job};
+use crate::policy::{Came, Decision, Job, Promoted};
 
 /// How long a sitting may take at most: a metric that answers slowly must not hold up everything.
 const LONGEST_TEST: Duration = Duration::from_secs(1800);
@@ -111,7 +111,7 @@ fn promoted(outcome: &Outcome) -> Came {
     }
     let failed = outcome.processes.iter().flat_map(|p| &p.failed);
     let mut reasons = failed.map(|part| part.reason);
-    Came::Promoted {
+    Came::Promoted(Promoted {
         asked: outcome.asked(),
         done: outcome.done(),
         grown: outcome.processes.iter().map(|p| p.grown).sum(),
@@ -122,7 +122,7 @@ fn promoted(outcome: &Outcome) -> Came {
         fragmented: outcome.stopped_by == Some(StoppedBy::NoContiguousMemory)
             || reasons.any(|reason| reason == Reason::NoContiguousMemory),
         short: outcome.stopped_by == Some(StoppedBy::Pressure),
-    }
+    })
 }
 
 /// Some pairs of a test: the experiment of `prove`, with a number of pairs fixed beforehand. Whatever happens, the

@@ -5,6 +5,7 @@
 //! twenty microseconds. Processes that were forked from one another without an execve are one [`Program`]: they
 //! share memory, and it is moved together.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,7 @@ use crate::system::memory_limits_of;
 /// After so many looks a thread of the kernel is looked at again: its id may be somebody else's by then.
 const KERNEL_THREADS_EVERY: u32 = 12;
 /// The longest beginning of a command line that is looked at for the program's name.
-const COMMAND: Bytes = Bytes(4096);
+const COMMAND: Bytes = Bytes::from_kib(4);
 
 /// What is remembered from one look to the next.
 #[derive(Debug, Default)]
@@ -317,15 +318,22 @@ pub fn look_closer(
         file: file_of_program(root, leader),
         ..Holding::default()
     };
+    let mut attached = vec![(first.resident_shmem, leader)];
+    for pid in pids.iter().filter(|pid| **pid != leader) {
+        // One that ended between two files.
+        let Fact::Known(status) = status(*pid) else {
+            continue;
+        };
+        holding.page_tables += status.page_tables.unwrap_or_default();
+        let half = Bytes(anon(&first).get() / 2);
+        holding.saving |= anon(&status) >= half && anon(&first) >= SAVE;
+        attached.push((status.resident_shmem, *pid));
+    }
+    // Shared memory is walked in one process: the one that has touched most of it. A server's first process
+    // often has hardly touched any.
+    attached.sort_by_key(|(shared, pid)| (Reverse(*shared), *pid));
     let mut objects = BTreeMap::new();
-    for pid in pids {
-        if *pid != leader
-            && let Fact::Known(status) = status(*pid)
-        {
-            holding.page_tables += status.page_tables.unwrap_or_default();
-            let half = Bytes(anon(&first).get() / 2);
-            holding.saving |= anon(&status) >= half && anon(&first) >= SAVE;
-        }
+    for (_, pid) in &attached {
         match holds(root, kernel, *pid, pmd, &mut objects) {
             Fact::Known((small, large)) => {
                 holding.small += small;

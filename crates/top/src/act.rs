@@ -15,7 +15,6 @@ use hugeleaf_sys::{Pid, RealKernel};
 use hugeleaf_verdict::ends::{Ends, ends};
 use hugeleaf_verdict::why::{Account, account};
 
-use crate::look::pids_of;
 use crate::model::{Move, Program};
 
 /// What it takes to look and to act.
@@ -207,6 +206,11 @@ pub const fn verb(direction: Direction) -> &'static str {
         Direction::Promote => "promote",
         Direction::Demote => "demote",
     }
+}
+
+/// Its processes, as those are named who are to be moved.
+pub fn pids_of(program: &Program) -> Vec<Pid> {
+    program.pids.iter().map(|pid| Pid(*pid)).collect()
 }
 
 #[cfg(test)]

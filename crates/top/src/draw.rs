@@ -4,6 +4,7 @@
 //! anything.
 
 mod host;
+mod paint;
 mod pane;
 
 use hugeleaf_report::page::{Align, Mark, Paint};
@@ -17,6 +18,7 @@ use crate::app::{App, LEAST, Mode};
 use crate::history::spark;
 use crate::model::{Move, Program};
 use crate::table::{Column, Placed};
+use paint::{BAR, BOLD, Look, fill, keys, put, put_right};
 
 /// Draws all of it.
 pub fn draw(app: &App, frame: &mut Frame<'_>) {
@@ -43,68 +45,6 @@ pub fn draw(app: &App, frame: &mut Frame<'_>) {
             }
         }
     }
-}
-
-/// How it looks.
-#[derive(Debug, Clone, Copy)]
-struct Look {
-    colour: bool,
-    width: usize,
-}
-
-impl Look {
-    fn mark(self, mark: Mark) -> Style {
-        let style = Style::new();
-        match (mark, self.colour) {
-            (Mark::Plain, _) | (Mark::Good | Mark::Dim, false) => style,
-            (Mark::Good, true) => style.fg(Color::Green),
-            (Mark::Warn, true) => style.fg(Color::Yellow),
-            (Mark::Bad, true) => style.fg(Color::Red),
-            (Mark::Dim, true) => style.add_modifier(Modifier::DIM),
-            (Mark::Warn | Mark::Bad, false) => style.add_modifier(Modifier::BOLD),
-        }
-    }
-
-    fn paint(self, paint: Paint) -> Style {
-        match paint {
-            Paint::Bold => Style::new().add_modifier(Modifier::BOLD),
-            Paint::Mark(mark) => self.mark(mark),
-        }
-    }
-}
-
-const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
-const BAR: Style = Style::new().add_modifier(Modifier::REVERSED);
-
-/// Writes a text into a line of the screen from a column on, no further than its right end. Returns where it ends.
-fn put(buffer: &mut Buffer, x: usize, y: usize, text: &str, style: Style) -> usize {
-    let room = usize::from(buffer.area.width).saturating_sub(x);
-    let text = cut(text, room);
-    let (Ok(at), Ok(row)) = (u16::try_from(x), u16::try_from(y)) else {
-        return x;
-    };
-    if room == 0 || row >= buffer.area.height {
-        return x;
-    }
-    buffer.set_string(at, row, &text, style);
-    x + width(&text)
-}
-
-/// A whole line in one style.
-fn fill(buffer: &mut Buffer, y: usize, style: Style) {
-    let row = " ".repeat(buffer.area.width.into());
-    put(buffer, 0, y, &row, style);
-}
-
-/// A text that ends at the right side.
-fn put_right(buffer: &mut Buffer, look: Look, y: usize, text: &str, style: Style) {
-    put(
-        buffer,
-        look.width.saturating_sub(width(text)),
-        y,
-        text,
-        style,
-    );
 }
 
 fn too_small(app: &App, look: Look, buffer: &mut Buffer) {
@@ -332,18 +272,6 @@ fn list_keys(app: &App) -> Vec<(&'static str, &'static str)> {
     }
     keys.extend([("/", "filter"), ("< >", "sort"), ("r", "reverse")]);
     keys
-}
-
-/// Keys with what they do, as many as there is room for.
-fn keys(buffer: &mut Buffer, y: usize, keys: &[(&str, &str)], room: usize) {
-    let mut x = 0;
-    for (key, does) in keys {
-        if x + width(key) + 1 + width(does) > room {
-            return;
-        }
-        x = put(buffer, x, y, key, BOLD);
-        x = put(buffer, x + 1, y, does, Style::new()) + 2;
-    }
 }
 
 #[cfg(test)]

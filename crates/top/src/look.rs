@@ -23,7 +23,7 @@ const SETTINGS_EVERY: Duration = Duration::from_secs(10);
 /// The guard is asked after so long.
 const GUARD_EVERY: Duration = Duration::from_secs(3);
 /// So many users are remembered by name.
-const USERS: usize = 4096;
+const USERS: usize = 4000;
 /// So much of a processor looking may take; where a look takes longer, the next one comes later.
 const SHARE: f64 = 0.025;
 /// Time between two looks.
@@ -386,11 +386,6 @@ fn moves_of(status: &Status) -> impl Iterator<Item = Move> {
 /// Whether a program is this one.
 pub fn is_own(program: &Program) -> bool {
     program.pids.contains(&own_pid().0)
-}
-
-/// Its processes, as those are named who are to be moved.
-pub fn pids_of(program: &Program) -> Vec<Pid> {
-    program.pids.iter().map(|pid| Pid(*pid)).collect()
 }
 
 #[cfg(test)]

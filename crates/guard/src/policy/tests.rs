@@ -178,7 +178,7 @@ impl Sim {
                     };
                     program.small = program.small - done;
                     program.large += done;
-                    Came::Promoted {
+                    Came::Promoted(Promoted {
                         asked,
                         done,
                         grown: Bytes::ZERO,
@@ -189,7 +189,7 @@ impl Sim {
                         )],
                         fragmented,
                         short: false,
-                    }
+                    })
                 }
                 Job::Demote { .. } => {
                     let done = program.large;

@@ -6,7 +6,7 @@ use hugeleaf_units::Bytes;
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
 
-use super::{BOLD, Look, put, put_right};
+use super::paint::{BOLD, Look, put, put_right};
 use crate::app::App;
 use crate::history::spark;
 use crate::model::{GuardLine, HostLine, Sample};

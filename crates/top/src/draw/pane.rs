@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::widgets::{Sparkline, Widget};
 
-use super::{BAR, BOLD, Look, fill, keys, put, put_right};
+use super::paint::{BAR, BOLD, Look, fill, keys, put, put_right};
 use crate::app::App;
 use crate::model::Program;
 use crate::pane::{Body, Pane};
