@@ -656,7 +656,7 @@ fn hold_up(
 }
 
 /// Whether the host is short of memory, by what it has to tell.
-fn pressure(config: &Config, state: &State, host: &HostSeen, at: Duration) -> Option<WhyNot> {
+pub fn pressure(config: &Config, state: &State, host: &HostSeen, at: Duration) -> Option<WhyNot> {
     if host.is_short || at < state.short_until {
         return Some(WhyNot::LowMemory);
     }
