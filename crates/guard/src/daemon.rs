@@ -400,7 +400,11 @@ impl<'a> Guard<'a> {
         self.checked = self.pools.cost().1.as_secs().gt(&0).then(now_text);
         let (new, gone) = pools::changes(&self.state.pools.findings, &found);
         for finding in new {
-            self.say("problem", "", format!("{} {}", finding.text, finding.command));
+            self.say(
+                "problem",
+                "",
+                format!("{} {}", finding.text, finding.command),
+            );
         }
         for finding in gone {
             self.say("resolved", "", finding.text);
@@ -418,7 +422,12 @@ impl<'a> Guard<'a> {
         self.say(begun, "", format!("{which}: {}", resize.why));
         self.save(true);
         let got = self.pools.resize(resize);
-        pools::learn(&mut self.state.pools, resize, got.as_ref().ok().copied(), at);
+        pools::learn(
+            &mut self.state.pools,
+            resize,
+            got.as_ref().ok().copied(),
+            at,
+        );
         match got {
             Ok(has) => self.say(
                 done,

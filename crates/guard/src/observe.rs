@@ -136,19 +136,17 @@ impl<'a> Observer<'a> {
 
     /// What metrics say of the host: pools, and the kernel's counters.
     pub fn host_status(&self, seen: &HostSeen) -> HostStatus {
-        let pools = self.pools()
-            .into_iter()
-            .filter_map(|pool| {
-                let count = |pages: &Fact<Pages>| pages.get().map_or(0, Pages::get);
-                Some(PoolStatus {
-                    page_bytes: pool.size.bytes(),
-                    node: pool.node,
-                    total: pool.total.get()?.get(),
-                    free: count(&pool.free),
-                    reserved: count(&pool.reserved),
-                    surplus: count(&pool.surplus),
-                })
-            });
+        let pools = self.pools().into_iter().filter_map(|pool| {
+            let count = |pages: &Fact<Pages>| pages.get().map_or(0, Pages::get);
+            Some(PoolStatus {
+                page_bytes: pool.size.bytes(),
+                node: pool.node,
+                total: pool.total.get()?.get(),
+                free: count(&pool.free),
+                reserved: count(&pool.reserved),
+                surplus: count(&pool.surplus),
+            })
+        });
         let events = self.root.read("proc/vmstat");
         let meminfo = self.root.read("proc/meminfo");
         HostStatus {

@@ -104,7 +104,11 @@ impl<'a> PoolWatch<'a> {
     /// The part of `budget` that checks leave for looks.
     pub fn left(&self, budget: Share) -> Share {
         let wait = self.wait.as_secs_f64();
-        let part = if wait > 0.0 { self.cost.as_secs_f64() / wait } else { 0.0 };
+        let part = if wait > 0.0 {
+            self.cost.as_secs_f64() / wait
+        } else {
+            0.0
+        };
         Share((budget.0 - part).max(budget.0 / 2.0))
     }
 
@@ -124,9 +128,9 @@ impl<'a> PoolWatch<'a> {
         let which = pools::name(resize.page, resize.node);
         match resize_pool(&mut context, file.as_ref(), from, to) {
             Ok(Resized::Has(pages)) => Ok(Pages(pages)),
-            Ok(Resized::ChangedSince(pages)) => {
-                Err(format!("{which}: it has {pages} pages, and had {from} a moment before"))
-            }
+            Ok(Resized::ChangedSince(pages)) => Err(format!(
+                "{which}: it has {pages} pages, and had {from} a moment before"
+            )),
             Err(error) => Err(format!("{which} could not be set: {error}")),
         }
     }

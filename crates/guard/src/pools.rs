@@ -96,7 +96,10 @@ pub fn kept(all: &[Finding]) -> Vec<PoolFinding> {
 }
 
 /// What is new among findings, and what is gone.
-pub fn changes(before: &[PoolFinding], now: &[PoolFinding]) -> (Vec<PoolFinding>, Vec<PoolFinding>) {
+pub fn changes(
+    before: &[PoolFinding],
+    now: &[PoolFinding],
+) -> (Vec<PoolFinding>, Vec<PoolFinding>) {
     let mut gone = before.to_vec();
     let mut new = Vec::new();
     for finding in now {
@@ -440,7 +443,11 @@ fn give(
     if given.took {
         // Taking them may have made memory short.
         let soon = now < given.at + CALM;
-        given.failures = if soon { given.failures.saturating_add(1) } else { 0 };
+        given.failures = if soon {
+            given.failures.saturating_add(1)
+        } else {
+            0
+        };
     }
     given.to = Some(to);
     Some(Resize {
@@ -466,7 +473,10 @@ fn take(now: Duration, state: &mut PoolsState, may: &MayGive, pool: &Pool) -> Op
         node: may.node,
         from,
         to,
-        why: format!("{} pages that were given back: memory is not short any more", to - from),
+        why: format!(
+            "{} pages that were given back: memory is not short any more",
+            to - from
+        ),
     })
 }
 

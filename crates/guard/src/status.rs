@@ -159,7 +159,10 @@ pub struct GivenStatus {
 /// What is known of pools.
 pub fn pools(state: &PoolsState, checked: Option<String>) -> PoolsStatus {
     let given = state.given_back().into_iter().map(|given| {
-        let had = state.given.iter().find(|g| (g.page, g.node) == (given.page, given.node));
+        let had = state
+            .given
+            .iter()
+            .find(|g| (g.page, g.node) == (given.page, given.node));
         let had = had.map_or(0, |g| g.had.get());
         GivenStatus {
             page_bytes: given.page.bytes(),

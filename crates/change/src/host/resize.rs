@@ -132,7 +132,10 @@ mod tests {
     #[test]
     fn pages_taken_meanwhile_stay_in_the_pool() {
         let (got, written) = resize(8, 7, 99, 8, 6);
-        assert_eq!((got, written), (Resized::Has(7), vec!["6".into(), "7".into()]));
+        assert_eq!(
+            (got, written),
+            (Resized::Has(7), vec!["6".into(), "7".into()])
+        );
     }
 
     #[test]

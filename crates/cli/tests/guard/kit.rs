@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::cli_support::{self, Running, hugeleaf, is_root, not_run, wait_until};
 use crate::host::HostGuard;
+use crate::namespace::Namespace;
 
 /// The host, locked, where memory of others can be moved.
 pub fn can_run(test: &str) -> Option<HostGuard> {
@@ -85,12 +86,18 @@ impl Place {
     pub fn hugeleaf(&self, args: &[&str]) -> Command {
         let mut command = hugeleaf(args);
         command
-            .env("RUNTIME_DIRECTORY", self.path("run"))
-            .env("STATE_DIRECTORY", self.path("state"))
-            .env("LOGS_DIRECTORY", self.path("log"))
+            .envs(self.folders())
             .env_remove("NOTIFY_SOCKET")
             .env_remove("JOURNAL_STREAM");
         command
+    }
+
+    fn folders(&self) -> [(&'static str, String); 3] {
+        [
+            ("RUNTIME_DIRECTORY", self.path("run")),
+            ("STATE_DIRECTORY", self.path("state")),
+            ("LOGS_DIRECTORY", self.path("log")),
+        ]
     }
 
     /// A file system of 64K on one of the folders, until it is dropped.
@@ -208,6 +215,29 @@ impl<'a> Guarding<'a> {
         wait_until("the guard answers", || {
             std::os::unix::net::UnixStream::connect(&socket).is_ok()
                 && guard.try_status().is_some_and(|s| s["schema"] == 1)
+        });
+        guard
+    }
+
+    /// One that runs in a mount namespace.
+    pub fn start_within(host: &Namespace, place: &'a Place, rules: &str) -> Guarding<'a> {
+        let config = place.write("guard.toml", rules);
+        let args = ["guard", "--config", config.as_str()];
+        let child = host
+            .command(env!("CARGO_BIN_EXE_hugeleaf"), &args)
+            .envs(place.folders())
+            .env_remove("NOTIFY_SOCKET")
+            .env_remove("JOURNAL_STREAM")
+            .stdout(Stdio::null())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        let guard = Guarding {
+            place,
+            child: Running(child),
+        };
+        wait_until("the guard answers", || {
+            guard.try_status().is_some_and(|s| s["cost"]["looks"] != 0)
         });
         guard
     }

@@ -33,7 +33,8 @@ fn with_given<'a>(facts: &Facts<'a>) -> Cow<'a, Host> {
     for given in facts.given {
         for pool in &mut host.to_mut().pools {
             let holds = pool.node.is_none() || pool.node == given.node;
-            if let (true, Fact::Known(total)) = (holds && pool.size == given.page, &mut pool.total) {
+            if let (true, Fact::Known(total)) = (holds && pool.size == given.page, &mut pool.total)
+            {
                 *total += given.pages;
             }
         }

@@ -770,3 +770,33 @@ fn one_that_grows_is_not_short_as_long_as_the_pool_has_the_rest() {
     world.pool(PAGES, 323, 0);
     world.shows("started-before-pool", &["323 pages of 2M short"]);
 }
+
+#[test]
+fn what_the_guard_gave_back_is_no_shortage() {
+    let mut world = world();
+    let place = &mut world.applied[0].places[0];
+    let path = hugeleaf_host::pool_file(two_mib(), Some(0), "nr_hugepages");
+    (place.what, place.path) = (Did::Pool, path.into());
+    place.wanted = Some("2048".to_owned());
+    (place.now, place.stands) = (Some("2000".to_owned()), Stands::Changed);
+    world.pool(PAGES - 48, 48, 0);
+    let short = |world: &World| {
+        let ids = world.ids();
+        ids.contains(&"pool-short") || ids.contains(&"pool-changed")
+    };
+    assert!(short(&world), "{:?}", world.ids());
+    let mut given = GivenBack {
+        page: two_mib(),
+        node: Some(0),
+        pages: Pages(48),
+    };
+    world.given = vec![given];
+    assert!(!short(&world), "{:?}", world.ids());
+    given.pages = Pages(47);
+    world.given = vec![given];
+    assert!(
+        short(&world),
+        "more than that is missing: {:?}",
+        world.ids()
+    );
+}
