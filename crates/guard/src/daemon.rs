@@ -397,7 +397,7 @@ impl<'a> Guard<'a> {
     /// Takes over what a check found: what is new and what is gone goes into the log.
     fn found(&mut self, found: Vec<PoolFinding>) {
         self.problem("pools", None);
-        self.checked = self.pools.cost().1.as_secs().gt(&0).then(now_text);
+        self.checked = Some(now_text());
         let (new, gone) = pools::changes(&self.state.pools.findings, &found);
         for finding in new {
             self.say(
@@ -410,6 +410,12 @@ impl<'a> Guard<'a> {
             self.say("resolved", "", finding.text);
         }
         self.state.pools.findings = found;
+    }
+
+    /// When the pools were checked last; nothing where there is nothing to check.
+    fn checked_at(&self) -> Option<String> {
+        let (_, wait) = self.pools.cost();
+        self.checked.clone().filter(|_| !wait.is_zero())
     }
 
     /// Sets a pool. It is in the state and in the log before it is done.
@@ -769,7 +775,7 @@ impl<'a> Guard<'a> {
                 pool_check_wait_seconds: self.pools.cost().1.as_secs_f64(),
             },
             host: self.observer.host_status(host),
-            pools: status::pools(&self.state.pools, self.checked.clone()),
+            pools: status::pools(&self.state.pools, self.checked_at()),
             programs: status::programs(&self.config, &self.state, &self.observation),
             seen: self.observation.programs.len(),
             counts: self.state.counts,
