@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
-use hugeleaf_host::{Fact, Root};
+use hugeleaf_host::demand::read_services;
+use hugeleaf_host::system::{boot_time, settings::read_settings};
+use hugeleaf_host::{Fact, Host, Root};
+use hugeleaf_sys::Kernel;
 use hugeleaf_verdict::plan::{InForce, Plan, Step, parse, steps};
-use hugeleaf_verdict::verify::{self, Did, Stands};
+use hugeleaf_verdict::verify::{self, Did, Facts, GivenBack, Report, Stands};
 
 use crate::host::{Applied, AppliedStep, JOURNAL, Looked, Obstacle, Place, State, applied, look};
 
@@ -47,6 +50,51 @@ pub fn standing(root: &Root) -> Fact<Vec<verify::Applied>> {
         let in_force = all.iter().filter(|one| !one.undone);
         in_force.map(|one| compared_with_host(root, one)).collect()
     })
+}
+
+/// Gathers what services have, what was applied and what files say, and has all of it judged. Lines of the kernel's
+/// log from before `log_since` (seconds since 1970) are left out; without it those from before the newest apply.
+/// `given` is what the guard gave back of pools.
+pub fn verify(
+    root: &Root,
+    kernel: &dyn Kernel,
+    host: &Host,
+    log_since: Option<u64>,
+    given: &[GivenBack],
+) -> Report {
+    let found = read_services(root, kernel, host);
+    let units: Vec<&str> = found
+        .services
+        .iter()
+        .filter_map(|s| s.unit.as_deref())
+        .collect();
+    let settings = read_settings(root, &units);
+    let applied = standing(root);
+    let asked = found
+        .unread
+        .iter()
+        .map(|error| format!("A service could not be asked: {error}"));
+    let journal = applied.error();
+    let journal = journal.map(|error| format!("What was applied is not known: {error}"));
+    let unread: Vec<String> = asked.chain(journal).collect();
+    let applied = applied.known().map_or(&[][..], Vec::as_slice);
+    let newest = applied.first().and_then(|one| seconds_of(&one.time));
+    verify::verify(&Facts {
+        host,
+        services: &found.services,
+        unread: &unread,
+        applied,
+        settings: &settings,
+        booted: boot_time::read(root).get(),
+        log_since: log_since.or(newest),
+        given,
+    })
+}
+
+/// The time of an apply, in UTC, in seconds since 1970.
+fn seconds_of(time: &str) -> Option<u64> {
+    let time: jiff::Timestamp = time.parse().ok()?;
+    u64::try_from(time.as_second()).ok()
 }
 
 fn compared_with_host(root: &Root, one: &Applied) -> verify::Applied {

@@ -51,6 +51,8 @@ pub struct Config {
     pub series: usize,
     /// First match counts; the last one matches everything.
     pub rules: Vec<Rule>,
+    /// Whether nothing is to be changed, whatever rules and plans say: no file says this, a flag does.
+    pub is_dry: bool,
 }
 
 /// Why a configuration is none.
@@ -204,6 +206,7 @@ impl Default for Config {
             textfile: None,
             log_bytes: Bytes::from_mib(8),
             series: 200,
+            is_dry: false,
             rules: vec![Written::default().resolve("default".into(), &Written::default())],
         }
     }

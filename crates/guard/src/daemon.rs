@@ -21,7 +21,11 @@ use crate::keep::StateFile;
 use crate::log::{Entry, Log};
 use crate::observe::Observer;
 use crate::pace::Pace;
-use crate::policy::{Came, Decision, Job, Promoted, decide, learn, proof_in_words};
+use crate::policy::{
+    Came, Decision, Job, Promoted, decide, forget, learn, pressure, proof_in_words,
+};
+use crate::pool_watch::PoolWatch;
+use crate::pools::{self, PoolFinding, PoolLook, Resize};
 use crate::seen::{Now, Observation, ProgramId, Seen};
 use crate::serve::{Listener, Request, Response, serve};
 use crate::state::{Proof, State};
@@ -142,6 +146,8 @@ pub struct Guard<'a> {
     state_file: StateFile,
     log: Log,
     observer: Observer<'a>,
+    pools: PoolWatch<'a>,
+    checked: Option<String>,
     pace: Pace,
     shared: Arc<Shared>,
     serving: BTreeMap<&'static str, Serving>,
@@ -216,6 +222,8 @@ impl<'a> Guard<'a> {
             host,
             log: Log::new(log, config.log_bytes),
             observer: Observer::new(root, kernel, host),
+            pools: PoolWatch::new(root, kernel),
+            checked: None,
             files,
             places,
             wait: config.every,
@@ -341,18 +349,102 @@ impl<'a> Guard<'a> {
         for decision in decisions {
             self.begin(scope, decision);
         }
+        let cost = process_usage().processor().saturating_sub(before);
+        let alone = !was_busy && self.jobs.is_empty();
+        self.look_at_pools(alone, now);
         self.save(false);
         self.publish(views);
-        let cost = process_usage().processor().saturating_sub(before);
-        let cost = (!was_busy && self.jobs.is_empty()).then_some(cost);
-        self.wait = self
-            .pace
-            .next(self.config.every, self.config.cpu, cost, changed);
+        let cpu = self.pools.left(self.config.cpu);
+        let cost = alone.then_some(cost);
+        self.wait = self.pace.next(self.config.every, cpu, cost, changed);
         self.notify(&[
             sd_notify::NotifyState::Ready,
             sd_notify::NotifyState::Watchdog,
         ]);
         self.wait_for_next(scope, views)
+    }
+
+    /// What was found of pools, services and plans, and what is given back or taken again.
+    fn look_at_pools(&mut self, alone: bool, now: Now) {
+        let (pools, at) = (self.observer.pools(), now.since_boot);
+        pools::see(&mut self.state.pools, &pools, at);
+        let short = pressure(&self.config, &self.state, &self.observation.host, at);
+        let short = short.map(|why| why.to_string());
+        // What is done goes by the plans as they are now: an undo may have come since.
+        let may_act = short.is_some() && !self.pools.may.is_empty();
+        let at_once = may_act || !self.state.pools.given.is_empty();
+        self.pools.read_plans(at_once, at);
+        let look = PoolLook {
+            pools: &pools,
+            may: &self.pools.may,
+            short: short.as_deref(),
+            paused: self.state.paused_since.is_some() || self.config.is_dry,
+            now: at,
+        };
+        let decided = pools::decide(look, &mut self.state.pools);
+        for text in decided.forgotten {
+            self.say("problem", "", text);
+        }
+        for resize in &decided.resizes {
+            self.resize(resize, at);
+        }
+        let cpu = self.config.cpu;
+        match self.pools.check(&self.state.pools, &pools, cpu, alone, at) {
+            None => {}
+            Some(Ok(found)) => self.found(found),
+            Some(Err(why)) => self.problem("pools", Some(why)),
+        }
+    }
+
+    /// Takes over what a check found: what is new and what is gone goes into the log.
+    fn found(&mut self, found: Vec<PoolFinding>) {
+        self.problem("pools", None);
+        self.checked = Some(now_text());
+        let (new, gone) = pools::changes(&self.state.pools.findings, &found);
+        for finding in new {
+            self.say(
+                "problem",
+                "",
+                format!("{} {}", finding.text, finding.command),
+            );
+        }
+        for finding in gone {
+            self.say("resolved", "", finding.text);
+        }
+        self.state.pools.findings = found;
+    }
+
+    /// When the pools were checked last; nothing where there is nothing to check.
+    fn checked_at(&self) -> Option<String> {
+        let (_, wait) = self.pools.cost();
+        self.checked.clone().filter(|_| !wait.is_zero())
+    }
+
+    /// Sets a pool. It is in the state and in the log before it is done.
+    fn resize(&mut self, resize: &Resize, at: Duration) {
+        let which = pools::name(resize.page, resize.node);
+        let (begun, done) = match resize.gives() {
+            true => ("give", "gave"),
+            false => ("take", "took"),
+        };
+        self.say(begun, "", format!("{which}: {}", resize.why));
+        self.save(true);
+        let got = self.pools.resize(resize);
+        pools::learn(
+            &mut self.state.pools,
+            resize,
+            got.as_ref().ok().copied(),
+            at,
+        );
+        match got {
+            Ok(has) => self.say(
+                done,
+                "",
+                format!("{which}: it has {has} pages, {} before", resize.from),
+            ),
+            Err(why) => self.say("failed", "", why),
+        }
+        self.save(true);
     }
 
     /// Waits, and takes orders and results as they come.
@@ -460,7 +552,10 @@ impl<'a> Guard<'a> {
         let host = self.observation.host.clone();
         let next = match &seen {
             Some(seen) => learn(&self.config, &mut self.state, seen, came, &host, now),
-            None => None,
+            None => {
+                forget(&mut self.state, decision.id);
+                None
+            }
         };
         let (what, text, bytes) = match came {
             Came::Promoted(Promoted {
@@ -681,8 +776,11 @@ impl<'a> Guard<'a> {
                 looks: self.looks,
                 cpu_seconds: process_usage().processor().as_secs_f64(),
                 resident_bytes: own_resident(self.root),
+                pool_check_seconds: self.pools.cost().0.as_secs_f64(),
+                pool_check_wait_seconds: self.pools.cost().1.as_secs_f64(),
             },
             host: self.observer.host_status(host),
+            pools: status::pools(&self.state.pools, self.checked_at()),
             programs: status::programs(&self.config, &self.state, &self.observation),
             seen: self.observation.programs.len(),
             counts: self.state.counts,

@@ -82,6 +82,7 @@ impl Files {
             texts if texts.is_empty() => Config::default(),
             texts => Config::parse(&texts)?,
         };
+        config.is_dry = self.watching;
         if self.watching {
             for rule in &mut config.rules {
                 if rule.action == Action::Promote {

@@ -58,6 +58,7 @@ impl StateFile {
                 if kept.boot != file.boot {
                     // Verdicts outlive a reboot, processes do not.
                     state.tracks.clear();
+                    state.pools.forget_boot();
                     state.fragmented.worked();
                     state.short_until = std::time::Duration::ZERO;
                 }

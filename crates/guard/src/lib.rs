@@ -20,6 +20,8 @@ mod observe;
 pub mod once;
 mod pace;
 pub mod policy;
+mod pool_watch;
+pub mod pools;
 pub mod rule;
 pub mod seen;
 pub mod serve;

@@ -22,7 +22,7 @@ pub struct Entry {
     /// When: RFC 3339, UTC.
     pub at: String,
     /// What: `promote`, `promoted`, `demote`, `demoted`, `test`, `tested`, `failed`, `started`, `stopped`,
-    /// `reloaded`, `paused`, `resumed`, `problem`.
+    /// `reloaded`, `paused`, `resumed`, `problem`, `resolved`; of pools `give`, `gave`, `take`, `took`.
     pub what: String,
     /// The program's first process.
     #[serde(default, skip_serializing_if = "Option::is_none")]

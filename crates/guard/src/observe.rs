@@ -7,7 +7,7 @@ use hugeleaf_change::pressure::{available, floor_of};
 use hugeleaf_host::demand::read_user;
 use hugeleaf_host::system::read_pools;
 use hugeleaf_host::watch::{Holding, Program, Watch, look_closer, since_boot};
-use hugeleaf_host::{Fact, Host, ReadError, Root};
+use hugeleaf_host::{Fact, Host, Pool, ReadError, Root};
 use hugeleaf_proof::MetricSpec;
 use hugeleaf_sys::{Kernel, own_pid};
 use hugeleaf_units::{Bytes, Pages};
@@ -129,21 +129,24 @@ impl<'a> Observer<'a> {
         Ok((observation, now))
     }
 
+    /// The pools of the host and of its nodes.
+    pub fn pools(&self) -> Vec<Pool> {
+        read_pools(self.root, self.host.memory.default_hugetlb_page.get())
+    }
+
     /// What metrics say of the host: pools, and the kernel's counters.
     pub fn host_status(&self, seen: &HostSeen) -> HostStatus {
-        let pools = read_pools(self.root, self.host.memory.default_hugetlb_page.get())
-            .into_iter()
-            .filter_map(|pool| {
-                let count = |pages: &Fact<Pages>| pages.get().map_or(0, Pages::get);
-                Some(PoolStatus {
-                    page_bytes: pool.size.bytes(),
-                    node: pool.node,
-                    total: pool.total.get()?.get(),
-                    free: count(&pool.free),
-                    reserved: count(&pool.reserved),
-                    surplus: count(&pool.surplus),
-                })
-            });
+        let pools = self.pools().into_iter().filter_map(|pool| {
+            let count = |pages: &Fact<Pages>| pages.get().map_or(0, Pages::get);
+            Some(PoolStatus {
+                page_bytes: pool.size.bytes(),
+                node: pool.node,
+                total: pool.total.get()?.get(),
+                free: count(&pool.free),
+                reserved: count(&pool.reserved),
+                surplus: count(&pool.surplus),
+            })
+        });
         let events = self.root.read("proc/vmstat");
         let meminfo = self.root.read("proc/meminfo");
         HostStatus {

@@ -11,7 +11,9 @@ use serde::Serialize;
 
 use crate::config::Config;
 use crate::observe::Observer;
-use crate::policy::{Came, Decision, Promoted, decide, learn, passed_over};
+use crate::policy::{Came, Decision, Promoted, decide, learn, passed_over, pressure};
+use crate::pool_watch::PoolWatch;
+use crate::pools::{PoolLook, outlook};
 use crate::seen::{Now, Observation};
 use crate::state::State;
 use crate::status::{ProgramStatus, SCHEMA, Status, programs};
@@ -30,6 +32,9 @@ pub struct Pass {
     pub passed_over: BTreeMap<&'static str, usize>,
     /// What was done; empty where nothing was to be.
     pub done: Vec<Done>,
+    /// What would be done with each pool that may give pages back; empty where the pass changes something.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<String>,
     /// Whether it was to look only.
     pub dry_run: bool,
 }
@@ -111,7 +116,32 @@ pub fn once(
         programs: standings(&config, state, &seen, &texts),
         passed_over: counts(&config, state, &seen),
         done,
+        pools: match dry_run {
+            true => pools_outlook(root, kernel, &observer, &config, state, &seen, now),
+            false => Vec::new(),
+        },
         dry_run,
+    })
+}
+
+fn pools_outlook(
+    root: &Root,
+    kernel: &dyn Kernel,
+    observer: &Observer<'_>,
+    config: &Config,
+    state: &State,
+    seen: &Observation,
+    now: Now,
+) -> Vec<String> {
+    let mut watch = PoolWatch::new(root, kernel);
+    watch.read_plans(true, now.since_boot);
+    let short = pressure(config, state, &seen.host, now.since_boot).map(|why| why.to_string());
+    outlook(PoolLook {
+        pools: &observer.pools(),
+        may: &watch.may,
+        short: short.as_deref(),
+        paused: false,
+        now: now.since_boot,
     })
 }
 

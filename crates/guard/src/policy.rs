@@ -317,7 +317,10 @@ enum Judged {
 /// Takes over what was seen: new programs, closer looks, programs that are gone.
 fn look(config: &Config, state: &mut State, seen: &Observation, now: Now) {
     let live: std::collections::BTreeSet<ProgramId> = seen.programs.iter().map(|p| p.id).collect();
-    state.tracks.retain(|id, _| live.contains(id));
+    // One that ended while something is done with it counts until that is over: two tests at a time are never right.
+    state
+        .tracks
+        .retain(|id, track| live.contains(id) || track.job.is_some());
     for program in &seen.programs {
         let Some(closer) = &program.closer else {
             continue;
@@ -665,7 +668,7 @@ fn others(config: &Config, rule: &Rule, state: &State, next: JobKind) -> Option<
 }
 
 /// Whether the host is short of memory, by what it has to tell.
-fn pressure(config: &Config, state: &State, host: &HostSeen, at: Duration) -> Option<WhyNot> {
+pub fn pressure(config: &Config, state: &State, host: &HostSeen, at: Duration) -> Option<WhyNot> {
     if host.is_short || at < state.short_until {
         return Some(WhyNot::LowMemory);
     }
@@ -741,6 +744,11 @@ fn remembered<'a>(state: &'a State, seen: &Seen, host: &HostSeen) -> Option<&'a 
     let group = group_of(seen);
     let mut all = state.remembered.iter().rev();
     all.find(|r| r.holds_for(&group, &seen.name, closer, &host.kernel))
+}
+
+/// What was done with a program that has ended meanwhile is over.
+pub fn forget(state: &mut State, id: ProgramId) {
+    state.tracks.remove(&id);
 }
 
 /// Takes over what came of a decision; what follows from it at once is returned: moving back what brought nothing.

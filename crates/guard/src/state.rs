@@ -8,6 +8,7 @@ use hugeleaf_proof::Verdict;
 use hugeleaf_units::{Bytes, Range};
 use serde::{Deserialize, Serialize};
 
+use crate::pools::PoolsState;
 use crate::seen::{Closer, FileId, ProgramId};
 use crate::why::Standing;
 
@@ -27,6 +28,9 @@ pub struct State {
     pub short_until: Duration,
     /// What was done since the state began.
     pub counts: Counts,
+    /// What is known of the pools.
+    #[serde(default)]
+    pub pools: PoolsState,
 }
 
 /// A program that is watched.

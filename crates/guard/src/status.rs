@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{Action, Config};
 use crate::log::Entry;
 use crate::policy::proof_in_words;
+use crate::pools::{PoolFinding, PoolsState};
 use crate::rule::rule_of;
 use crate::seen::Observation;
 use crate::state::{Counts, Proof, Remembered, State, Track};
@@ -46,6 +47,9 @@ pub struct Status {
     pub cost: Cost,
     /// The host.
     pub host: HostStatus,
+    /// What is known of pools, and of the services and plans that they are for.
+    #[serde(default)]
+    pub pools: PoolsStatus,
     /// The programs that are worth a line.
     pub programs: Vec<ProgramStatus>,
     /// How many programs run in all.
@@ -73,6 +77,12 @@ pub struct Cost {
     pub cpu_seconds: f64,
     /// What it has resident.
     pub resident_bytes: Bytes,
+    /// Processor time of a check of the pools, that of the programs it asks included.
+    #[serde(default)]
+    pub pool_check_seconds: f64,
+    /// Time until the next; 0 where there is nothing to check.
+    #[serde(default)]
+    pub pool_check_wait_seconds: f64,
 }
 
 /// The host, as the guard sees it.
@@ -118,6 +128,54 @@ pub struct PoolStatus {
     pub reserved: u64,
     /// Beyond the size of the pool.
     pub surplus: u64,
+}
+
+/// What is known of pools, and of the services and plans that they are for.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct PoolsStatus {
+    /// When `verify` looked last; missing where there is neither a plan in force nor a pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked: Option<String>,
+    /// What is wrong.
+    pub findings: Vec<PoolFinding>,
+    /// What is given back now.
+    pub given: Vec<GivenStatus>,
+}
+
+/// Pages of a pool that are given back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GivenStatus {
+    /// The size of a page.
+    pub page_bytes: Bytes,
+    /// The node; missing where the host counts all nodes together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<u32>,
+    /// Pages that it had.
+    pub had: u64,
+    /// Pages that it has.
+    pub pages: u64,
+}
+
+/// What is known of pools.
+pub fn pools(state: &PoolsState, checked: Option<String>) -> PoolsStatus {
+    let given = state.given_back().into_iter().map(|given| {
+        let had = state
+            .given
+            .iter()
+            .find(|g| (g.page, g.node) == (given.page, given.node));
+        let had = had.map_or(0, |g| g.had.get());
+        GivenStatus {
+            page_bytes: given.page.bytes(),
+            node: given.node,
+            had,
+            pages: had.saturating_sub(given.pages.get()),
+        }
+    });
+    PoolsStatus {
+        checked,
+        findings: state.findings.clone(),
+        given: given.collect(),
+    }
 }
 
 /// A program.

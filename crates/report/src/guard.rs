@@ -2,7 +2,7 @@
 
 use hugeleaf_guard::log::Entry;
 use hugeleaf_guard::once::Pass;
-use hugeleaf_guard::status::{ProgramStatus, Status};
+use hugeleaf_guard::status::{PoolsStatus, ProgramStatus, Status};
 use hugeleaf_guard::{Action, Stand};
 
 use crate::page::{Cell, Mark, Narrow, Note, Page, Table, TableOf, Value};
@@ -18,12 +18,14 @@ pub use web::answer;
 /// `guard status`.
 pub fn status(status: &Status) -> Page {
     let mut page = Page::new("hugeleaf guard", lead(status));
-    page.mark = match (status.problems.is_empty(), status.paused_since.is_some()) {
+    let is_good = status.problems.is_empty() && status.pools.findings.is_empty();
+    page.mark = match (is_good, status.paused_since.is_some()) {
         (true, false) => Mark::Good,
         _ => Mark::Warn,
     };
     page.section("PROGRAMS", vec![programs(&status.programs).into()])
         .section("WHY", why(&status.programs))
+        .section("POOLS", pools(&status.pools))
         .section("SO FAR", vec![counts(status).into()])
         .section("THE GUARD ITSELF", vec![itself(status).into()]);
     let problems = status.problems.iter();
@@ -52,6 +54,34 @@ fn lead(status: &Status) -> String {
         n => format!(", {n} would be moved"),
     };
     format!("{what}; {kept}{would}.")
+}
+
+/// What is wrong with pools, services and plans, and what is given back; nothing where all is as it should be.
+fn pools(status: &PoolsStatus) -> Vec<crate::page::Block> {
+    let findings: Vec<Note> = (status.findings.iter())
+        .map(|finding| {
+            let word = Cell::from(finding.severity.as_str()).marked(Mark::Warn);
+            Note::new(word, finding.text.as_str()).run("run", finding.command.as_str())
+        })
+        .collect();
+    let given: Vec<(String, Cell)> = (status.given.iter())
+        .map(|given| {
+            let node = given
+                .node
+                .map_or(String::new(), |node| format!(" on node {node}"));
+            let missing = given.had.saturating_sub(given.pages);
+            let text = format!("{missing} of {} pages, while memory is short", given.had);
+            (format!("{}{node} gave back", given.page_bytes), text.into())
+        })
+        .collect();
+    let mut blocks = Vec::new();
+    if !findings.is_empty() {
+        blocks.push(findings.into());
+    }
+    if !given.is_empty() {
+        blocks.push(given.into());
+    }
+    blocks
 }
 
 /// A program is a line; what is on small pages first, for that is what there is to do.
@@ -208,7 +238,7 @@ fn entries_table(entries: &[Entry]) -> TableOf<&Entry> {
 fn what(entry: &Entry) -> Cell {
     let mark = match entry.what.as_str() {
         "failed" | "problem" => Mark::Warn,
-        "promoted" | "tested" => Mark::Good,
+        "promoted" | "tested" | "resolved" => Mark::Good,
         _ => Mark::Plain,
     };
     Cell::from(entry.what.as_str()).marked(mark)
@@ -253,6 +283,12 @@ pub fn once(pass: &Pass) -> Page {
     let mut page = Page::new("hugeleaf guard --once", lead);
     page.section("PROGRAMS", vec![programs(&pass.programs).into()])
         .section("WHY", why(&pass.programs));
+    let pools: Vec<Note> = (pass.pools.iter())
+        .map(|text| Note::new(Cell::empty(), text.as_str()))
+        .collect();
+    if !pools.is_empty() {
+        page.section("POOLS", vec![pools.into()]);
+    }
     let others: Vec<(String, Cell)> = (pass.passed_over.iter())
         .map(|(why, n)| (in_words(why).to_owned(), Cell::from(*n as u64)))
         .collect();

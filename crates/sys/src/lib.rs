@@ -72,5 +72,5 @@ pub use start::{
     peer_pid, real_ids, set_task_policy,
 };
 pub use tracefs::Detached;
-pub use usage::{Usage, process_usage, thread_usage};
+pub use usage::{Usage, children_usage, process_usage, thread_usage};
 pub use walk::{PathError, check_trusted, open_trusted};

@@ -56,6 +56,11 @@ pub fn process_usage() -> Usage {
     usage(libc::RUSAGE_SELF)
 }
 
+/// Of the programs that this process started and that have ended and were waited for.
+pub fn children_usage() -> Usage {
+    usage(libc::RUSAGE_CHILDREN)
+}
+
 /// Of the calling thread alone.
 pub fn thread_usage() -> Usage {
     usage(libc::RUSAGE_THREAD)

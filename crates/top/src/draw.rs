@@ -7,12 +7,12 @@ mod host;
 mod paint;
 mod pane;
 
-use hugeleaf_report::page::{Align, Mark, Paint};
+use hugeleaf_report::page::{Align, Mark};
 use hugeleaf_report::screen::{clean, cut, width};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Position;
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::Style;
 
 use crate::app::{App, LEAST, Mode};
 use crate::history::spark;

@@ -22,6 +22,7 @@ use serde::{Serialize, Serializer};
 use crate::findings::{Finding, Severity};
 use crate::plan::{PagesOf, Plan};
 
+pub use needs::slack;
 pub use rules::verify;
 
 /// Plans again, and makes it so.
@@ -44,6 +45,19 @@ pub struct Facts<'a> {
     pub booted: Option<u64>,
     /// Lines of the kernel's log before this time, in seconds since 1970, are of the past.
     pub log_since: Option<u64>,
+    /// What the guard gave back.
+    pub given: &'a [GivenBack],
+}
+
+/// Pages of a pool that the guard gave back while memory was short, and takes again: the pool is not short of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GivenBack {
+    /// The page size.
+    pub page: PageSize,
+    /// The node; `None` where the host counts all nodes together.
+    pub node: Option<u32>,
+    /// How many.
+    pub pages: Pages,
 }
 
 /// A plan that was applied.

@@ -3,12 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use hugeleaf_change::standing::standing;
-use hugeleaf_host::demand::read_services;
-use hugeleaf_host::system::{boot_time, settings::read_settings};
+use hugeleaf_change::standing::verify;
 use hugeleaf_report::verify::{verify as screen, verify_json, verify_prometheus};
 use hugeleaf_sys::Existing;
-use hugeleaf_verdict::verify::{Facts, Report, verify};
 
 use crate::context::{Context, Failure, Status, parse_time};
 
@@ -52,7 +49,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         .as_deref()
         .map(|text| since_of(text, now))
         .transpose()?;
-    let report = look(context, since)?;
+    let host = context.host()?;
+    let report = verify(&context.root, &context.kernel, &host, since, &[]);
     match &args.prometheus {
         Some(file) if file == Path::new("-") => {
             Context::print(&verify_prometheus(&report, now))?;
@@ -64,37 +62,6 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         }
     }
     Ok(report.is_good().into())
-}
-
-/// Gathers the facts and has them judged.
-fn look(context: &Context, since: Option<u64>) -> Result<Report, Failure> {
-    let host = context.host()?;
-    let found = read_services(&context.root, &context.kernel, &host);
-    let units: Vec<&str> = found
-        .services
-        .iter()
-        .filter_map(|s| s.unit.as_deref())
-        .collect();
-    let settings = read_settings(&context.root, &units);
-    let applied = standing(&context.root);
-    let asked = found
-        .unread
-        .iter()
-        .map(|error| format!("A service could not be asked: {error}"));
-    let journal = applied.error();
-    let journal = journal.map(|error| format!("What was applied is not known: {error}"));
-    let unread: Vec<String> = asked.chain(journal).collect();
-    let applied = applied.known().map_or(&[][..], Vec::as_slice);
-    let newest = applied.first().and_then(|one| seconds_of(&one.time));
-    Ok(verify(&Facts {
-        host: &host,
-        services: &found.services,
-        unread: &unread,
-        applied,
-        settings: &settings,
-        booted: boot_time::read(&context.root).get(),
-        log_since: since.or(newest),
-    }))
 }
 
 /// A time as `2h` ago or as a date, in seconds since 1970.

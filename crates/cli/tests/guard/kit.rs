@@ -85,12 +85,18 @@ impl Place {
     pub fn hugeleaf(&self, args: &[&str]) -> Command {
         let mut command = hugeleaf(args);
         command
-            .env("RUNTIME_DIRECTORY", self.path("run"))
-            .env("STATE_DIRECTORY", self.path("state"))
-            .env("LOGS_DIRECTORY", self.path("log"))
+            .envs(self.folders())
             .env_remove("NOTIFY_SOCKET")
             .env_remove("JOURNAL_STREAM");
         command
+    }
+
+    pub fn folders(&self) -> [(&'static str, String); 3] {
+        [
+            ("RUNTIME_DIRECTORY", self.path("run")),
+            ("STATE_DIRECTORY", self.path("state")),
+            ("LOGS_DIRECTORY", self.path("log")),
+        ]
     }
 
     /// A file system of 64K on one of the folders, until it is dropped.
@@ -208,6 +214,18 @@ impl<'a> Guarding<'a> {
         wait_until("the guard answers", || {
             std::os::unix::net::UnixStream::connect(&socket).is_ok()
                 && guard.try_status().is_some_and(|s| s["schema"] == 1)
+        });
+        guard
+    }
+
+    /// One that was started in another way: waits for its first look.
+    pub fn of(place: &'a Place, child: Child) -> Guarding<'a> {
+        let guard = Guarding {
+            place,
+            child: Running(child),
+        };
+        wait_until("the guard answers", || {
+            guard.try_status().is_some_and(|s| s["cost"]["looks"] != 0)
         });
         guard
     }

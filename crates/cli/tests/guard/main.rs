@@ -8,6 +8,11 @@ mod cli_support;
 #[path = "../support/host.rs"]
 mod host;
 mod kit;
+// The tests of apply use the rest of it.
+#[allow(dead_code)]
+#[path = "../apply/namespace.rs"]
+mod namespace;
+mod pools;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

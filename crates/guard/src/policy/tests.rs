@@ -222,6 +222,10 @@ impl Sim {
                 },
             };
             let seen = program.seen.clone();
+            if seen.id != decision.id {
+                forget(&mut self.state, decision.id);
+                continue;
+            }
             let next = learn(&self.config, &mut self.state, &seen, &came, &self.host, now);
             if let Some(next) = next {
                 self.begin(next);

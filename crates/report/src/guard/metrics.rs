@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use hugeleaf_guard::Stand;
+use hugeleaf_guard::pools::PoolFinding;
 use hugeleaf_guard::state::Proof;
-use hugeleaf_guard::status::{PoolStatus, ProgramStatus, Status};
+use hugeleaf_guard::status::{PoolStatus, PoolsStatus, ProgramStatus, Status};
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::metrics::Family;
@@ -17,6 +18,7 @@ const OTHER: &str = "other";
 pub fn metrics(status: &Status, series: usize) -> Vec<Family> {
     let mut all = vec![info(status)];
     all.extend(pools(&status.host.pools));
+    all.extend(pool_findings(&status.pools));
     all.extend(by_group(status, series));
     all.push(programs(status));
     all.extend(counts(status));
@@ -57,11 +59,8 @@ fn pools(pools: &[PoolStatus]) -> Vec<Family> {
         "Hugetlb pages taken beyond the size of the pool, which are in the pool's bytes while they last",
     );
     for pool in pools {
-        let size =
-            PageSize::new(pool.page_bytes).map_or_else(|_| String::new(), |size| size.to_string());
-        let node = pool
-            .node
-            .map_or_else(|| "all".to_owned(), |node| node.to_string());
+        let size = size_of(pool.page_bytes);
+        let node = node_of(pool.node);
         let bytes = |pages: u64| pages as f64 * pool.page_bytes.as_f64();
         let reserved = pool.reserved.min(pool.free);
         let states = [
@@ -78,6 +77,40 @@ fn pools(pools: &[PoolStatus]) -> Vec<Family> {
         surplus.add([("page_size", &size), ("node", &node)], bytes(pool.surplus));
     }
     vec![held, surplus]
+}
+
+fn pool_findings(pools: &PoolsStatus) -> Vec<Family> {
+    let mut findings = Family::gauge(
+        "hugeleaf_pool_findings",
+        "What is wrong with pools, services and plans in force: hugeleaf guard status says it",
+    );
+    for severity in ["problem", "warning"] {
+        let of = |finding: &&PoolFinding| finding.severity == severity;
+        let count = pools.findings.iter().filter(of).count();
+        findings.add([("severity", severity)], count as f64);
+    }
+    let mut given = Family::gauge(
+        "hugeleaf_pool_given_bytes",
+        "Hugetlb pages that were given back while memory was short and are taken again later",
+    );
+    for pool in &pools.given {
+        let size = size_of(pool.page_bytes);
+        let node = node_of(pool.node);
+        let pages = pool.had.saturating_sub(pool.pages);
+        given.add(
+            [("page_size", &size), ("node", &node)],
+            pages as f64 * pool.page_bytes.as_f64(),
+        );
+    }
+    vec![findings, given]
+}
+
+fn size_of(page: Bytes) -> String {
+    PageSize::new(page).map_or_else(|_| String::new(), |size| size.to_string())
+}
+
+fn node_of(node: Option<u32>) -> String {
+    node.map_or_else(|| "all".to_owned(), |node| node.to_string())
 }
 
 /// Sums of the programs of a unit, pod or name.
@@ -272,6 +305,11 @@ fn itself(status: &Status) -> Vec<Family> {
             .of([], cost.look_seconds),
         Family::gauge("hugeleaf_look_wait_seconds", "Time between two looks")
             .of([], cost.wait_seconds),
+        Family::gauge(
+            "hugeleaf_pool_check_cpu_seconds",
+            "Processor time of a check of pools, services and plans",
+        )
+        .of([], cost.pool_check_seconds),
     ];
     // Those of a process have names of their own by convention; a restart shows in its start time.
     if status.pid != 0 {

@@ -1,7 +1,10 @@
 //! A guard that does a bit of everything.
 
+use hugeleaf_guard::pools::PoolFinding;
 use hugeleaf_guard::state::{Counts, Proof, Proven, Remembered};
-use hugeleaf_guard::status::{Cost, HostStatus, PoolStatus, ProgramStatus, Status};
+use hugeleaf_guard::status::{
+    Cost, GivenStatus, HostStatus, PoolStatus, PoolsStatus, ProgramStatus, Status,
+};
 use hugeleaf_guard::{Action, Stand, Standing};
 use hugeleaf_proof::Verdict;
 use hugeleaf_units::Bytes;
@@ -90,6 +93,8 @@ pub fn status() -> Status {
             looks: 1440,
             cpu_seconds: 19.5,
             resident_bytes: Bytes::from_mib(14),
+            pool_check_seconds: 0.06,
+            pool_check_wait_seconds: 60.0,
         },
         host: HostStatus {
             kernel: "6.18.0".into(),
@@ -107,6 +112,21 @@ pub fn status() -> Status {
             }],
             events: [("thp_collapse_alloc".to_owned(), 2048)].into(),
             ..HostStatus::default()
+        },
+        pools: PoolsStatus {
+            checked: Some("2026-11-24T11:59:30Z".into()),
+            findings: vec![PoolFinding {
+                id: "pool-short".into(),
+                severity: "problem".into(),
+                text: "/etc asks for 100 pages of 2M, the pool has 90: 10 short (20M).".into(),
+                command: "echo 1 > /proc/sys/vm/compact_memory".into(),
+            }],
+            given: vec![GivenStatus {
+                page_bytes: Bytes::from_mib(2),
+                node: Some(0),
+                had: 100,
+                pages: 75,
+            }],
         },
         programs: vec![
             program(12, "redis-server", Stand::Next),

@@ -14,6 +14,7 @@ use hugeleaf_units::Bytes;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::style::{Color, Modifier};
 
 /// The screen as it is drawn.
 pub(crate) fn drawn(app: &App) -> Buffer {

@@ -149,6 +149,7 @@ impl Wanted {
                 others: Pages(others),
                 promised: Pages(0),
                 idle: Pages(on.idle),
+                give_back: false,
             });
         }
         // Pages that are reserved or promised are on no node yet.

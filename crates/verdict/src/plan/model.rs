@@ -243,6 +243,10 @@ pub struct ForPool {
     /// are not asked for at the next boot.
     #[serde(default)]
     pub idle: Pages,
+    /// Whether the guard may return pages of these that nobody uses to the kernel while memory is short, and take
+    /// them again later.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub give_back: bool,
 }
 
 impl ForPool {

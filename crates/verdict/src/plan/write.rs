@@ -226,6 +226,10 @@ fn pool(out: &mut Out, plan: &Plan, pool: &ForPool) {
         );
         out.raw("idle", idle);
     }
+    if pool.give_back {
+        out.comment("While memory is short the guard may free those that nobody uses, and take them again later.");
+        out.raw("give_back", true);
+    }
 }
 
 fn knob(out: &mut Out, knob: &Knob) {

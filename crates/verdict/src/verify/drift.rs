@@ -1,10 +1,12 @@
 //! Files, kernel and the plans in force: where they are not of one mind.
 
+use std::borrow::Cow;
+
 use hugeleaf_host::system::settings::BootLine;
-use hugeleaf_host::{Fact, Sysctl};
+use hugeleaf_host::{Fact, Host, Sysctl, pool_file};
 use hugeleaf_units::{Bytes, Pages};
 
-use super::{Applied, Did, Facts, Place, Stands};
+use super::{Applied, Did, Facts, GivenBack, Place, Stands};
 use crate::findings::{Finding, Severity, boot_pools, findings, shell_word};
 use crate::plan::Plan;
 
@@ -12,9 +14,10 @@ use crate::plan::Plan;
 /// be read: the rules of `status`. Of pools that cannot be read nothing was verified.
 pub(super) fn pools(facts: &Facts<'_>) -> Vec<Finding> {
     let unread = |pages: &Fact<Pages>| pages.error().is_some();
-    let mut pools = facts.host.pools.iter();
+    let host = with_given(facts);
+    let mut pools = host.pools.iter();
     let is_blind = pools.any(|pool| unread(&pool.total) || unread(&pool.free));
-    let mut all = findings(facts.host);
+    let mut all = findings(&host);
     all.retain(|finding| matches!(finding.id, "pool-short" | "unreadable"));
     for finding in &mut all {
         if finding.id == "unreadable" && is_blind {
@@ -22,6 +25,40 @@ pub(super) fn pools(facts: &Facts<'_>) -> Vec<Finding> {
         }
     }
     all
+}
+
+/// The host as it would be if the guard had given nothing back.
+fn with_given<'a>(facts: &Facts<'a>) -> Cow<'a, Host> {
+    let mut host = Cow::Borrowed(facts.host);
+    for given in facts.given {
+        for pool in &mut host.to_mut().pools {
+            let holds = pool.node.is_none() || pool.node == given.node;
+            if let (true, Fact::Known(total)) = (holds && pool.size == given.page, &mut pool.total)
+            {
+                *total += given.pages;
+            }
+        }
+    }
+    host
+}
+
+/// A pool's place as it would be if the guard had given nothing back.
+fn place_with_given(facts: &Facts<'_>, place: &Place) -> Place {
+    let mut place = place.clone();
+    let of_it = |given: &&GivenBack| {
+        let file = pool_file(given.page, given.node, "nr_hugepages");
+        place.path.to_str() == Some(&file)
+    };
+    let given: Pages = facts.given.iter().filter(of_it).map(|g| g.pages).sum();
+    let now = number(&place.now).filter(|_| given > Pages(0));
+    if let Some(now) = now {
+        let now = (Pages(now) + given).to_string();
+        if place.wanted.as_ref() == Some(&now) {
+            place.stands = Stands::AsApplied;
+        }
+        place.now = Some(now);
+    }
+    place
 }
 
 /// Settings in sysctl.d that are not in force. Too few pages are the business of [`pools`], knobs
@@ -180,7 +217,10 @@ pub(super) fn places(facts: &Facts<'_>) -> Vec<Finding> {
     };
     in_force_places(facts)
         .filter(|place| !is_reported(place))
-        .filter_map(|place| place_finding(facts, newest, place))
+        .filter_map(|place| match place.what {
+            Did::Pool => place_finding(facts, newest, &place_with_given(facts, place)),
+            _ => place_finding(facts, newest, place),
+        })
         .collect()
 }
 

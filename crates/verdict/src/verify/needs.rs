@@ -14,6 +14,11 @@ use crate::plan::{ForService, PagesOf, can_be_found, is_same, is_same_place, pag
 const SLACK_PAGES: u64 = 2;
 const SLACK_PART: u64 = 50;
 
+/// So many unused pages are none to speak of in a pool of that size.
+pub fn slack(total: Pages) -> Pages {
+    Pages(SLACK_PAGES.max(total.get() / SLACK_PART))
+}
+
 /// A row, and the service that it is about; a service that was planned for and was not found has none.
 pub(super) struct Looked<'a> {
     pub row: Row,
@@ -427,8 +432,7 @@ fn needed_together(facts: &Facts<'_>, asking: &[&Looked<'_>], pool: &PoolRow) ->
 /// Pages that nobody has, is promised or asked for.
 pub(super) fn unused(facts: &Facts<'_>, pools: &[PoolRow]) -> Vec<Finding> {
     let one = |pool: &PoolRow| {
-        let slack = SLACK_PAGES.max(pool.total.get() / SLACK_PART);
-        if pool.unused.get() <= slack {
+        if pool.unused <= slack(pool.total) {
             return None;
         }
         let bytes: Bytes = pool.unused.of(pool.page);

@@ -9,7 +9,7 @@ use hugeleaf_host::system::unit_files::UnitFile;
 use hugeleaf_host::{Cgroup, Fact, Held, Host, HugetlbLimit, Pid, Sysctl};
 use hugeleaf_units::{Bytes, PageKind, Pages};
 
-use super::{Applied, Did, Facts, Place, Report, Stands, verify};
+use super::{Applied, Did, Facts, GivenBack, Place, Report, Stands, verify};
 use crate::findings::testing::{healthy, size, word};
 use crate::plan::{BasePages, ForDemand, ForHost, ForPool, ForService, PagesOf, Plan};
 
@@ -22,6 +22,7 @@ struct World {
     settings: Settings,
     booted: Option<u64>,
     log_since: Option<u64>,
+    given: Vec<GivenBack>,
 }
 
 const PAGES: u64 = 4096; // not a page size: the pool of the healthy host
@@ -191,6 +192,7 @@ fn world() -> World {
         },
         booted: Some(1_780_000_000),
         log_since: None,
+        given: Vec::new(),
     }
 }
 
@@ -204,6 +206,7 @@ impl World {
             settings: &self.settings,
             booted: self.booted,
             log_since: self.log_since,
+            given: &self.given,
         })
     }
 
@@ -731,6 +734,7 @@ fn idle_pages_that_a_plan_leaves_to_the_next_boot_are_no_drift() {
         others: Pages(0),
         promised: Pages(0),
         idle: Pages(2023),
+        give_back: false,
     });
     world.applied[0].plan.as_mut().unwrap().pools = pools.to_vec();
     let set = |world: &mut World, pages: u64| {
@@ -765,4 +769,34 @@ fn one_that_grows_is_not_short_as_long_as_the_pool_has_the_rest() {
     world.services[0].grows = false;
     world.pool(PAGES, 323, 0);
     world.shows("started-before-pool", &["323 pages of 2M short"]);
+}
+
+#[test]
+fn what_the_guard_gave_back_is_no_shortage() {
+    let mut world = world();
+    let place = &mut world.applied[0].places[0];
+    let path = hugeleaf_host::pool_file(two_mib(), Some(0), "nr_hugepages");
+    (place.what, place.path) = (Did::Pool, path.into());
+    place.wanted = Some("2048".to_owned());
+    (place.now, place.stands) = (Some("2000".to_owned()), Stands::Changed);
+    world.pool(PAGES - 48, 48, 0);
+    let short = |world: &World| {
+        let ids = world.ids();
+        ids.contains(&"pool-short") || ids.contains(&"pool-changed")
+    };
+    assert!(short(&world), "{:?}", world.ids());
+    let mut given = GivenBack {
+        page: two_mib(),
+        node: Some(0),
+        pages: Pages(48),
+    };
+    world.given = vec![given];
+    assert!(!short(&world), "{:?}", world.ids());
+    given.pages = Pages(47);
+    world.given = vec![given];
+    assert!(
+        short(&world),
+        "more than that is missing: {:?}",
+        world.ids()
+    );
 }

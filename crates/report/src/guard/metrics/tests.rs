@@ -1,6 +1,7 @@
 use super::*;
 use crate::guard::testing::{program, status};
 use crate::metrics::{open_metrics, text};
+use crate::page::View;
 
 /// Value of a sample.
 fn sample(all: &str, name: &str) -> f64 {
@@ -45,6 +46,29 @@ fn states_add_up() {
             "hugeleaf_proof_ratio{unit=\"mariadbd.service\",verdict=\"faster\",bound=\"low\"}"
         ),
         1.07
+    );
+}
+
+#[test]
+fn what_is_wrong_with_pools_and_what_is_given_back() {
+    let all = text(metrics(&status(), 200));
+    let count = |severity: &str| {
+        sample(
+            &all,
+            &format!("hugeleaf_pool_findings{{severity=\"{severity}\"}}"),
+        )
+    };
+    assert_eq!((count("problem"), count("warning")), (1.0, 0.0));
+    let given = sample(
+        &all,
+        "hugeleaf_pool_given_bytes{page_size=\"2M\",node=\"0\"}",
+    );
+    assert_eq!(given, Bytes::from_mib(50).as_f64());
+    let screen = crate::guard::status(&status()).text(View::plain(100));
+    assert!(screen.contains("10 short (20M)"), "{screen}");
+    assert!(
+        screen.contains("2M on node 0 gave back") && screen.contains("25 of 100 pages"),
+        "{screen}"
     );
 }
 

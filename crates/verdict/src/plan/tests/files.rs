@@ -33,6 +33,25 @@ fn a_full_plan_is_written_as_committed_and_reads_back() {
 }
 
 #[test]
+fn that_a_pool_gives_back_is_written_only_where_it_does_and_makes_no_step() {
+    let plan = full();
+    assert!(!written(&plan).contains("give_back"));
+    let mut gives = plan.clone();
+    gives.pools[0].give_back = true;
+    let text = written(&gives);
+    assert_eq!(text.matches("give_back = true").count(), 1);
+    assert_eq!(parse(&text).unwrap(), gives);
+    assert_eq!(steps(&gives), steps(&plan));
+    let wrong = [
+        ("give_back = true", "give_back = 1"),
+        ("give_back", "gives_back"),
+    ];
+    for (right, wrong) in wrong {
+        assert!(parse(&text.replace(right, wrong)).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn its_steps_are_as_committed() {
     let text: String = steps(&full()).iter().map(show).collect();
     compare(&text, "full.steps");

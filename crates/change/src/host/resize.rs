@@ -1,0 +1,154 @@
+//! Changing the size of a pool outside of an apply: what the guard does where a plan says so.
+
+use std::path::Path;
+
+use hugeleaf_sys::{Errno, SysError};
+
+use super::error::HostError;
+use super::lock::lock;
+use super::place::{Place, below, read_pool};
+use super::{ChangeContext, pool};
+
+/// What came of [`resize_pool`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resized {
+    /// The pages that the pool has now: fewer than were asked for where the kernel found no more.
+    Has(u64),
+    /// It had another number of pages than was expected, and was left alone.
+    ChangedSince(u64),
+}
+
+/// Why a pool could not be set.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResizeError {
+    /// An apply or undo is at work, or there is no place for the lock.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The pool cannot be read or set.
+    #[error("{0}")]
+    Denied(#[from] SysError),
+}
+
+/// Sets the pool whose `nr_hugepages` this is from so many pages to so many, and reads back what came of it. No apply
+/// or undo is at work meanwhile. Pages that a program takes at that moment stay in the pool.
+///
+/// # Errors
+/// [`ResizeError`].
+pub fn resize_pool(
+    context: &mut ChangeContext<'_>,
+    file: &Path,
+    from: u64,
+    to: u64,
+) -> Result<Resized, ResizeError> {
+    let _lock = lock(context.root)?;
+    let path = below(context.root, file);
+    let Some(Place::Pool { pages, surplus }) = read_pool(&path)? else {
+        let shown = path.display().to_string();
+        return Err(SysError::new("read", shown, Errno::NOENT).into());
+    };
+    if pages != from {
+        return Ok(Resized::ChangedSince(pages));
+    }
+    let mut got = pool::set(context, &path, to, false)?;
+    // The kernel makes surplus pages of those that somebody took in between: they would go when he frees them.
+    let taken = got.surplus.saturating_sub(surplus);
+    if to < from && taken > 0 {
+        got = pool::set(context, &path, (got.pages + taken).min(from), false)?;
+    }
+    Ok(Resized::Has(got.pages))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use hugeleaf_host::Root;
+
+    use super::*;
+    use crate::host::{HostSink, RealHost};
+
+    const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+
+    /// A kernel of which programs hold so many pages, and which finds no more than so many.
+    struct Host {
+        held: u64,
+        most: u64,
+        written: Vec<String>,
+    }
+
+    impl HostSink for Host {
+        fn write_value(&mut self, path: &Path, value: &str) -> Result<(), SysError> {
+            if !path.ends_with("nr_hugepages") {
+                return Ok(());
+            }
+            let wanted: u64 = value.parse().unwrap();
+            let lasting = wanted.min(self.most);
+            let all = lasting.max(self.held);
+            std::fs::write(path, all.to_string()).unwrap();
+            let surplus = path.with_file_name("surplus_hugepages");
+            std::fs::write(surplus, (all - lasting).to_string()).unwrap();
+            self.written.push(value.to_owned());
+            Ok(())
+        }
+
+        fn pause(&mut self, _: std::time::Duration) {}
+    }
+
+    fn resize(has: u64, held: u64, most: u64, from: u64, to: u64) -> (Resized, Vec<String>) {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::at(dir.path());
+        let file = below(&root, Path::new(POOL));
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, has.to_string()).unwrap();
+        let mut sink = Host {
+            held,
+            most,
+            written: Vec::new(),
+        };
+        let mut context = ChangeContext {
+            root: &root,
+            sink: &mut sink,
+            stop: &AtomicBool::new(false),
+            progress: &mut |_| {},
+        };
+        let got = resize_pool(&mut context, Path::new(POOL), from, to).unwrap();
+        (got, sink.written)
+    }
+
+    #[test]
+    fn what_it_has_is_read_back() {
+        assert_eq!(
+            resize(8, 0, 99, 8, 6),
+            (Resized::Has(6), vec!["6".to_owned()])
+        );
+        assert_eq!(resize(6, 0, 7, 6, 8).0, Resized::Has(7));
+    }
+
+    #[test]
+    fn a_pool_of_another_size_is_left_alone() {
+        assert_eq!(resize(9, 0, 99, 8, 6), (Resized::ChangedSince(9), vec![]));
+    }
+
+    #[test]
+    fn pages_taken_meanwhile_stay_in_the_pool() {
+        let (got, written) = resize(8, 7, 99, 8, 6);
+        assert_eq!(
+            (got, written),
+            (Resized::Has(7), vec!["6".into(), "7".into()])
+        );
+    }
+
+    #[test]
+    fn a_pool_that_is_not_there_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::at(dir.path());
+        let mut context = ChangeContext {
+            root: &root,
+            sink: &mut RealHost,
+            stop: &AtomicBool::new(false),
+            progress: &mut |_| {},
+        };
+        let error = resize_pool(&mut context, Path::new(POOL), 1, 0).unwrap_err();
+        assert!(error.to_string().contains("nr_hugepages"), "{error}");
+    }
+}

@@ -1,0 +1,170 @@
+//! A plan that lets the guard give pages back, applied to this host, and what the guard does with its pool. Memory is
+//! short in a namespace alone: a file of the test's own lies over the kernel's figures.
+
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::cli_support::{good, not_run};
+use crate::kit::{Guarding, Place};
+use crate::namespace::Namespace;
+
+const RULES: &str =
+    "schema = 1\nevery = '1s'\nlisten = 'off'\ncpu = '100%'\npause_memory = '20%'\n";
+const POOL: &str = "/proc/sys/vm/nr_hugepages";
+
+fn pages() -> u64 {
+    let text = std::fs::read_to_string(POOL).unwrap();
+    text.trim().parse().unwrap()
+}
+
+/// What the kernel would say of time that tasks stalled for memory.
+struct Pressure {
+    file: PathBuf,
+    total: std::cell::Cell<u64>,
+}
+
+impl Pressure {
+    fn over(host: &Namespace) -> Pressure {
+        let file = host.folder.path().join("pressure");
+        let pressure = Pressure {
+            file,
+            total: 0.into(),
+        };
+        std::fs::write(&pressure.file, "").unwrap();
+        pressure.stall(0);
+        let file = pressure.file.display();
+        host.shell(&format!("mount --bind {file} /proc/pressure/memory"));
+        pressure
+    }
+
+    /// So many microseconds more. The text keeps its length, so that a reader always finds a whole one.
+    fn stall(&self, more: u64) {
+        self.total.set(self.total.get() + more);
+        let text = format!(
+            "some avg10=0.00 avg60=0.00 avg300=0.00 total={:012}\n",
+            self.total.get()
+        );
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(&self.file)
+            .unwrap();
+        file.write_all_at(text.as_bytes(), 0).unwrap();
+    }
+}
+
+fn given(status: &Value) -> u64 {
+    let given = status["pools"]["given"].as_array().unwrap();
+    let missing = |one: &Value| Some(one["had"].as_u64()? - one["pages"].as_u64()?);
+    given.iter().filter_map(missing).sum()
+}
+
+fn finds(status: &Value, id: &str) -> bool {
+    let findings = status["pools"]["findings"].as_array().unwrap();
+    findings.iter().any(|finding| finding["id"] == id)
+}
+
+/// The plan of a small pool that may give pages back, applied; the pages that it has.
+fn applied(host: &Namespace, test: &str) -> Option<u64> {
+    let plan = host.plan();
+    let text = std::fs::read_to_string(&plan).unwrap();
+    std::fs::write(
+        &plan,
+        text.replace("[[pool]]\n", "[[pool]]\ngive_back = true\n"),
+    )
+    .unwrap();
+    let out = host.hugeleaf(&["apply", &plan]);
+    if out.status.code() != Some(0) {
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        not_run(test, &format!("this host has no pages for a pool: {said}"));
+        return None;
+    }
+    Some(pages())
+}
+
+/// A guard in the test's mount namespace.
+fn start_within<'a>(host: &Namespace, place: &'a Place, rules: &str) -> Guarding<'a> {
+    let config = place.write("guard.toml", rules);
+    let args = ["guard", "--config", config.as_str()];
+    let child = host
+        .command(env!("CARGO_BIN_EXE_hugeleaf"), &args)
+        .envs(place.folders())
+        .env_remove("NOTIFY_SOCKET")
+        .env_remove("JOURNAL_STREAM")
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap();
+    Guarding::of(place, child)
+}
+
+#[test]
+fn a_pool_gives_pages_back_and_one_that_shrank_is_found() {
+    let test = "a_pool_gives_pages_back_and_one_that_shrank_is_found";
+    if !std::path::Path::new("/proc/pressure/memory").exists() {
+        return not_run(test, "this kernel has no PSI");
+    }
+    let Some(host) = Namespace::new(test, "") else {
+        return;
+    };
+    let Some(planned) = applied(&host, test) else {
+        return;
+    };
+    let pressure = Pressure::over(&host);
+    let place = Place::new();
+    let guard = start_within(&host, &place, RULES);
+    guard.wait_for("it is checked", |s| s["pools"]["checked"].is_string());
+    let status = guard.status();
+    assert_eq!(
+        status["pools"]["findings"],
+        serde_json::json!([]),
+        "{status:#}"
+    );
+    assert_eq!((given(&status), pages()), (0, planned));
+
+    guard.wait_for("pages are given back", |s| {
+        pressure.stall(500_000);
+        given(s) > 0
+    });
+    let left = pages();
+    assert!(
+        left < planned && left >= planned - planned / 4,
+        "{left} of {planned}"
+    );
+    let log = guard.log();
+    let what: Vec<&str> = log.iter().map(|e| e["what"].as_str().unwrap()).collect();
+    let at = |word: &str| what.iter().position(|w| *w == word);
+    assert!(at("give").is_some() && at("give") < at("gave"), "{what:?}");
+    let text = good(&guard.ask(&["status"]).output().unwrap());
+    assert!(
+        text.contains("POOLS") && text.contains("gave back"),
+        "{text}"
+    );
+
+    // Whoever is killed knows what it gave, and a pool that it made smaller is not called short.
+    guard.kill();
+    let guard = start_within(&host, &place, RULES);
+    guard.wait_for("it is checked", |s| s["pools"]["checked"].is_string());
+    let status = guard.status();
+    assert_eq!(given(&status), planned - left);
+    assert_eq!(
+        status["pools"]["findings"],
+        serde_json::json!([]),
+        "{status:#}"
+    );
+
+    std::fs::write(POOL, (left - 1).to_string()).unwrap();
+    guard.wait_for("it is somebody else's now", |s| given(s) == 0);
+    guard.wait_for("it is short", |s| finds(s, "pool-short"));
+    assert!(guard.log().iter().any(|e| {
+        e["what"] == "problem" && e["text"].as_str().unwrap().contains("somebody else set it")
+    }));
+    std::fs::write(POOL, planned.to_string()).unwrap();
+    guard.wait_for("it is not short any more", |s| !finds(s, "pool-short"));
+    assert!(guard.log().iter().any(|e| e["what"] == "resolved"));
+    guard.end();
+    good(&host.hugeleaf(&["undo"]));
+    host.assert_knobs_as_before("undone");
+}

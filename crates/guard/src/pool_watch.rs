@@ -1,0 +1,137 @@
+//! Looks after the pools: reads the plans in force, checks services and pools as `verify` does, and sets a pool where
+//! [`crate::pools`] decided so.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use hugeleaf_change::host::{ChangeContext, RealHost, Resized, resize_pool};
+use hugeleaf_change::standing::{in_force, verify};
+use hugeleaf_host::{Pool, Root, pool_file, read_host};
+use hugeleaf_sys::{Kernel, children_usage, process_usage};
+use hugeleaf_units::Pages;
+
+use crate::config::Share;
+use crate::pools::{self, MayGive, PoolFinding, PoolsState, Resize};
+
+/// Plans are read, and pools checked, so often at most.
+const EVERY: Duration = Duration::from_secs(60);
+
+/// What the daemon has of plans and pools between two looks.
+pub struct PoolWatch<'a> {
+    root: &'a Root,
+    kernel: &'a dyn Kernel,
+    /// Pools that may give pages back.
+    pub may: Vec<MayGive>,
+    has_plans: bool,
+    plans_read: Option<Duration>,
+    checked: Option<Duration>,
+    cost: Duration,
+    wait: Duration,
+}
+
+impl<'a> PoolWatch<'a> {
+    /// Nothing is read yet.
+    pub fn new(root: &'a Root, kernel: &'a dyn Kernel) -> PoolWatch<'a> {
+        PoolWatch {
+            root,
+            kernel,
+            may: Vec::new(),
+            has_plans: false,
+            plans_read: None,
+            checked: None,
+            cost: Duration::ZERO,
+            wait: Duration::ZERO,
+        }
+    }
+
+    /// Reads the plans in force, once a minute; `at_once` where something is about to be done by what they say.
+    pub fn read_plans(&mut self, at_once: bool, now: Duration) {
+        if !at_once && self.plans_read.is_some_and(|at| now < at + EVERY) {
+            return;
+        }
+        self.plans_read = Some(now);
+        let plans = in_force(self.root);
+        self.has_plans = !plans.is_empty();
+        // A plan that cannot be read may be the newest that has a pool: then nothing is given.
+        let known: Result<Vec<_>, _> = plans.iter().map(|one| one.plan.as_ref()).collect();
+        self.may = known.map_or_else(|_| Vec::new(), pools::may_give);
+    }
+
+    /// What is wrong with pools, services and plans now; `None` where a check is not due. Where there is neither a
+    /// plan nor a pool nothing is read. It takes half of `budget` at most, of one processor. `alone`: nothing else
+    /// goes on, so that what it costs can be known.
+    ///
+    /// # Errors
+    /// Why the host could not be read.
+    pub fn check(
+        &mut self,
+        state: &PoolsState,
+        pools: &[Pool],
+        budget: Share,
+        alone: bool,
+        now: Duration,
+    ) -> Option<Result<Vec<PoolFinding>, String>> {
+        if !self.has_plans && pools.iter().all(|pool| pool.all() == Pages(0)) {
+            (self.checked, self.cost, self.wait) = (None, Duration::ZERO, Duration::ZERO);
+            return (!state.findings.is_empty()).then(|| Ok(Vec::new()));
+        }
+        if self.checked.is_some_and(|at| now < at + self.wait) {
+            return None;
+        }
+        let used = || process_usage().processor() + children_usage().processor();
+        let before = used();
+        let found = read_host(self.root, self.kernel).map(|host| {
+            let report = verify(self.root, self.kernel, &host, None, &state.given_back());
+            let mut found = pools::kept(&report.findings);
+            found.extend(pools::unused_for_a_day(state, now));
+            found
+        });
+        if alone || self.cost.is_zero() {
+            self.cost = used().saturating_sub(before);
+        }
+        self.checked = Some(now);
+        let least = self.cost.as_secs_f64() / (budget.0 / 2.0).max(0.0001);
+        let least = Duration::try_from_secs_f64(least).unwrap_or(EVERY);
+        self.wait = least.max(EVERY);
+        Some(found.map_err(|error| format!("pools are not checked: {error}")))
+    }
+
+    /// Processor time of a check, and how long until the next.
+    pub fn cost(&self) -> (Duration, Duration) {
+        (self.cost, self.wait)
+    }
+
+    /// The part of `budget` that checks leave for looks.
+    pub fn left(&self, budget: Share) -> Share {
+        let wait = self.wait.as_secs_f64();
+        let part = if wait > 0.0 {
+            self.cost.as_secs_f64() / wait
+        } else {
+            0.0
+        };
+        Share((budget.0 - part).max(budget.0 / 2.0))
+    }
+
+    /// Sets a pool; the pages that it has then.
+    ///
+    /// # Errors
+    /// Why it could not be set.
+    pub fn resize(&self, resize: &Resize) -> Result<Pages, String> {
+        let file = pool_file(resize.page, resize.node, "nr_hugepages");
+        let mut context = ChangeContext {
+            root: self.root,
+            sink: &mut RealHost,
+            stop: &AtomicBool::new(false),
+            progress: &mut |_| {},
+        };
+        let (from, to) = (resize.from.get(), resize.to.get());
+        let which = pools::name(resize.page, resize.node);
+        match resize_pool(&mut context, file.as_ref(), from, to) {
+            Ok(Resized::Has(pages)) => Ok(Pages(pages)),
+            Ok(Resized::ChangedSince(pages)) => Err(format!(
+                "{which}: it has {pages} pages, and had {from} a moment before"
+            )),
+            Err(error) => Err(format!("{which} could not be set: {error}")),
+        }
+    }
+}

@@ -1,0 +1,515 @@
+//! Pools of reserved pages: which of them nobody took for a day, and which are given back to the kernel while memory
+//! is short and taken again later, where a plan says so. Pure: no clock, no input, no output.
+
+use std::time::Duration;
+
+use hugeleaf_host::Pool;
+use hugeleaf_units::{PageSize, Pages};
+use hugeleaf_verdict::findings::{Finding, Severity};
+use hugeleaf_verdict::plan::Plan;
+use hugeleaf_verdict::verify::{GivenBack, slack};
+use serde::{Deserialize, Serialize};
+
+const HOUR: Duration = Duration::from_secs(3600);
+/// Pages that nobody took for so long are a finding, in hours.
+const DAY: u64 = 24;
+/// At most this part of the unused pages is given back at a time.
+const PART: u64 = 4;
+/// How long between two of these.
+const GIVE_EVERY: Duration = Duration::from_secs(30);
+/// How long memory has not been short when pages are taken again.
+const CALM: Duration = Duration::from_secs(600);
+/// How long is waited at most after the kernel had fewer pages than were asked for: it doubles from [`CALM`] on.
+const LONGEST: Duration = Duration::from_secs(6 * 3600);
+
+/// What is known of the pools from earlier looks.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PoolsState {
+    /// Pages that nobody took, by page size.
+    pub unused: Vec<Unused>,
+    /// What was given back.
+    pub given: Vec<Given>,
+    /// What was found at the last check.
+    pub findings: Vec<PoolFinding>,
+    /// Since when memory is not short, since boot. A guard that starts has not seen that yet.
+    #[serde(skip)]
+    pub calm_since: Option<Duration>,
+}
+
+impl PoolsState {
+    /// After a reboot, when pools are as files ask for, and times since boot mean nothing any more.
+    pub fn forget_boot(&mut self) {
+        self.unused.clear();
+        self.given.clear();
+    }
+
+    /// What is given back now, for `verify`.
+    pub fn given_back(&self) -> Vec<GivenBack> {
+        let given = self.given.iter().filter(|given| given.missing() > Pages(0));
+        given
+            .map(|given| GivenBack {
+                page: given.page,
+                node: given.node,
+                pages: given.missing(),
+            })
+            .collect()
+    }
+}
+
+/// Something about pools, services or plans that their owner should know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolFinding {
+    /// Names the rule, as in `verify`.
+    pub id: String,
+    /// `problem` or `warning`.
+    pub severity: String,
+    /// What was found, with the numbers.
+    pub text: String,
+    /// What to run about it.
+    pub command: String,
+}
+
+impl PoolFinding {
+    /// Whether both say the same, but for the numbers in it, which change all the time.
+    fn is_like(&self, other: &PoolFinding) -> bool {
+        let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
+        self.id == other.id && words(&self.text) == words(&other.text)
+    }
+}
+
+/// The findings of `verify` that the guard keeps: no notes; not what the kernel wrote into its log, which never goes;
+/// and not what is unused at this moment, which a service that restarts makes so: [`Unused`] waits for a day.
+pub fn kept(all: &[Finding]) -> Vec<PoolFinding> {
+    let is_kept = |finding: &&Finding| {
+        finding.severity != Severity::Note && !matches!(finding.id, "kernel-log" | "pool-unused")
+    };
+    all.iter()
+        .filter(is_kept)
+        .map(|finding| PoolFinding {
+            id: finding.id.to_owned(),
+            severity: finding.severity.name().to_owned(),
+            text: finding.text.clone(),
+            command: finding.command.clone(),
+        })
+        .collect()
+}
+
+/// What is new among findings, and what is gone.
+pub fn changes(
+    before: &[PoolFinding],
+    now: &[PoolFinding],
+) -> (Vec<PoolFinding>, Vec<PoolFinding>) {
+    let mut gone = before.to_vec();
+    let mut new = Vec::new();
+    for finding in now {
+        match gone.iter().position(|old| old.is_like(finding)) {
+            Some(at) => drop(gone.remove(at)),
+            None => new.push(finding.clone()),
+        }
+    }
+    (new, gone)
+}
+
+/// Pages of a size that nobody took: the least of each hour, so that the state changes rarely.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unused {
+    /// The page size.
+    #[serde(rename = "page_bytes")]
+    pub page: PageSize,
+    /// All pages of the pool at the last look.
+    pub total: Pages,
+    /// Since when they are watched without a gap, since boot.
+    pub since: Duration,
+    /// The hours since boot, the oldest first, and the fewest pages that were unused in each.
+    pub hours: Vec<(u64, Pages)>,
+}
+
+impl Unused {
+    fn see(&mut self, pages: Pages, now: Duration) {
+        let hour = now.as_secs() / HOUR.as_secs();
+        let last = self.hours.last().map_or(hour, |(hour, _)| *hour);
+        // Nobody looked for an hour, or the clock is another one: what was in between is not known.
+        if hour < last || hour > last + 1 {
+            self.hours.clear();
+            self.since = now;
+        }
+        match self.hours.last_mut() {
+            Some((last, least)) if *last == hour => *least = (*least).min(pages),
+            _ => self.hours.push((hour, pages)),
+        }
+        self.hours.retain(|(of, _)| of + DAY >= hour);
+    }
+
+    /// Pages that nobody took over the whole of the last day; `None` until it was watched for so long.
+    pub fn for_a_day(&self, now: Duration) -> Option<Pages> {
+        let day = HOUR * u32::try_from(DAY).unwrap_or(u32::MAX);
+        let is_whole = now >= self.since + day;
+        let least = self.hours.iter().map(|(_, least)| *least).min();
+        least.filter(|_| is_whole)
+    }
+
+    fn finding(&self, now: Duration) -> Option<PoolFinding> {
+        let pages = self.for_a_day(now).filter(|n| *n > slack(self.total))?;
+        Some(PoolFinding {
+            id: "pool-unused-for-a-day".into(),
+            severity: Severity::Warning.name().into(),
+            text: format!(
+                "{pages} pages of {} in the pool ({}) were used and reserved by nobody for a day; nothing else can \
+                 use that memory.",
+                self.page,
+                pages.of(self.page)
+            ),
+            command: "hugeleaf plan --tighten".into(),
+        })
+    }
+}
+
+/// Takes over what a look found of unused pages.
+pub fn see(state: &mut PoolsState, pools: &[Pool], now: Duration) {
+    let totals = || pools.iter().filter(|pool| pool.node.is_none());
+    state
+        .unused
+        .retain(|unused| totals().any(|pool| pool.size == unused.page && pool.all() > Pages(0)));
+    for pool in totals().filter(|pool| pool.all() > Pages(0)) {
+        // A number that could not be read is not 0.
+        let (Some(free), Some(reserved)) = (pool.free.get(), pool.reserved.get()) else {
+            continue;
+        };
+        let at = state.unused.iter().position(|u| u.page == pool.size);
+        let at = at.unwrap_or_else(|| {
+            state.unused.push(Unused {
+                page: pool.size,
+                total: pool.all(),
+                since: now,
+                hours: Vec::new(),
+            });
+            state.unused.len() - 1
+        });
+        state.unused[at].total = pool.all();
+        state.unused[at].see((free - reserved).min(pool.lasting()), now);
+    }
+}
+
+/// The pools that were not used for a day.
+pub fn unused_for_a_day(state: &PoolsState, now: Duration) -> Vec<PoolFinding> {
+    let all = state.unused.iter();
+    all.filter_map(|unused| unused.finding(now)).collect()
+}
+
+/// A pool of which a plan in force says that pages may be given back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MayGive {
+    /// The page size.
+    pub page: PageSize,
+    /// The node; `None` where the host counts all nodes together.
+    pub node: Option<u32>,
+    /// The pages that the plan sets.
+    pub pages: Pages,
+    /// Those that are there again after a boot.
+    pub lasting: Pages,
+}
+
+/// The pools that may give pages back, by the plans in force, the newest first: of each pool the newest that has it
+/// counts.
+pub fn may_give<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> Vec<MayGive> {
+    let mut seen = Vec::new();
+    let mut may = Vec::new();
+    for pool in plans.into_iter().flat_map(|plan| &plan.pools) {
+        let which = (pool.page, pool.node);
+        if seen.contains(&which) {
+            continue;
+        }
+        seen.push(which);
+        if pool.give_back {
+            may.push(MayGive {
+                page: pool.page,
+                node: pool.node,
+                pages: pool.pages,
+                lasting: pool.lasting(),
+            });
+        }
+    }
+    may
+}
+
+/// What was given back of a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Given {
+    /// The page size.
+    #[serde(rename = "page_bytes")]
+    pub page: PageSize,
+    /// The node.
+    pub node: Option<u32>,
+    /// Pages that it had before the first were given back.
+    pub had: Pages,
+    /// Pages that the guard left it with.
+    pub pages: Pages,
+    /// Where it is on its way to: written down before it is done, so that a kill in between loses nothing.
+    pub to: Option<Pages>,
+    /// When it was set last, since boot.
+    pub at: Duration,
+    /// Whether that took pages.
+    pub took: bool,
+    /// How often in a row pages could not be taken again, or were given back soon after.
+    pub failures: u32,
+}
+
+impl Given {
+    /// Pages that are given back now.
+    pub fn missing(&self) -> Pages {
+        self.had - self.pages
+    }
+
+    /// How long after the last attempt pages are taken again.
+    fn wait(&self) -> Duration {
+        match self.failures {
+            0 => Duration::ZERO,
+            n => (CALM * 2_u32.saturating_pow((n - 1).min(16))).min(LONGEST),
+        }
+    }
+}
+
+/// A pool that is to be set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resize {
+    /// The page size.
+    pub page: PageSize,
+    /// The node.
+    pub node: Option<u32>,
+    /// The pages it has.
+    pub from: Pages,
+    /// The pages it should have: fewer to give, more to take again.
+    pub to: Pages,
+    /// Why.
+    pub why: String,
+}
+
+impl Resize {
+    /// Whether it gives pages back.
+    pub fn gives(&self) -> bool {
+        self.to < self.from
+    }
+}
+
+/// What a look at the pools comes to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Decided {
+    /// The pools to be set.
+    pub resizes: Vec<Resize>,
+    /// Pools that are left alone from now on, and why.
+    pub forgotten: Vec<String>,
+}
+
+/// What the host is like at a look.
+#[derive(Debug, Clone, Copy)]
+pub struct PoolLook<'a> {
+    /// The pools of all sizes, of the host and of its nodes.
+    pub pools: &'a [Pool],
+    /// Those that may give pages back.
+    pub may: &'a [MayGive],
+    /// Why memory is short, where it is.
+    pub short: Option<&'a str>,
+    /// Whether nothing may be done.
+    pub paused: bool,
+    /// Since boot.
+    pub now: Duration,
+}
+
+/// What is to be done with the pools now. What is decided is in the state at once, as on its way.
+pub fn decide(look: PoolLook<'_>, state: &mut PoolsState) -> Decided {
+    match look.short {
+        Some(_) => state.calm_since = None,
+        None => drop(state.calm_since.get_or_insert(look.now)),
+    }
+    let forgotten = forget(look, state);
+    let mut resizes = Vec::new();
+    // Which node's pages are reserved is not known: all nodes of a size share what is left.
+    let mut left: Vec<(PageSize, Pages)> = totals(look.pools).collect();
+    for may in look.may.iter().filter(|_| !look.paused) {
+        let Some(pool) = pool_of(look.pools, may.page, may.node) else {
+            continue;
+        };
+        let next = match look.short {
+            Some(why) => give(look, state, may, pool, &mut left, why),
+            None => take(look.now, state, may, pool),
+        };
+        resizes.extend(next);
+    }
+    Decided { resizes, forgotten }
+}
+
+/// Free pages of each size that nobody has reserved; of what cannot be read none.
+fn totals(pools: &[Pool]) -> impl Iterator<Item = (PageSize, Pages)> {
+    let totals = pools.iter().filter(|pool| pool.node.is_none());
+    totals.filter_map(|pool| Some((pool.size, pool.free.get()? - pool.reserved.get()?)))
+}
+
+fn pool_of(pools: &[Pool], page: PageSize, node: Option<u32>) -> Option<&Pool> {
+    let mut pools = pools.iter();
+    let pool = pools.find(|pool| pool.size == page && pool.node == node)?;
+    // Without one of these numbers nothing can be said of it.
+    (pool.total.get().is_some() && pool.surplus.get().is_some()).then_some(pool)
+}
+
+/// Where given pages are no longer the guard's to take: somebody else set the pool, or no plan says so any more.
+fn forget(look: PoolLook<'_>, state: &mut PoolsState) -> Vec<String> {
+    let mut forgotten = Vec::new();
+    state.given.retain_mut(|given| {
+        let Some(pool) = pool_of(look.pools, given.page, given.node) else {
+            return true;
+        };
+        let has = pool.lasting();
+        if let Some(to) = given.to.take() {
+            // It was killed on the way.
+            if (given.pages.min(to)..=given.pages.max(to)).contains(&has) {
+                given.pages = has;
+            }
+        }
+        let may = look.may.iter();
+        let is_planned = may.clone().any(|may| is_it(may, given));
+        let why = match (has == given.pages, is_planned) {
+            (true, true) if given.missing() == Pages(0) => return look.now < given.at + LONGEST,
+            (true, true) => return true,
+            (false, _) => format!(
+                "the guard left it with {} pages and it has {has}: somebody else set it",
+                given.pages
+            ),
+            (true, false) => "no plan in force says give_back of it any more".to_owned(),
+        };
+        if given.missing() > Pages(0) {
+            forgotten.push(format!(
+                "{}: {why}; {} pages that were given back are not taken again. To have what a plan says: hugeleaf \
+                 apply PLAN",
+                name(given.page, given.node),
+                given.missing()
+            ));
+        }
+        false
+    });
+    forgotten
+}
+
+fn is_it(may: &MayGive, given: &Given) -> bool {
+    (may.page, may.node) == (given.page, given.node)
+}
+
+/// `pool of 2M on node 0`.
+pub fn name(page: PageSize, node: Option<u32>) -> String {
+    match node {
+        Some(node) => format!("pool of {page} on node {node}"),
+        None => format!("pool of {page}"),
+    }
+}
+
+fn give(
+    look: PoolLook<'_>,
+    state: &mut PoolsState,
+    may: &MayGive,
+    pool: &Pool,
+    left: &mut [(PageSize, Pages)],
+    why: &str,
+) -> Option<Resize> {
+    let (now, has) = (look.now, pool.lasting());
+    let at = state.given.iter().position(|given| is_it(may, given));
+    let is_ours = at.is_some() || has == may.pages || has == may.lasting;
+    let waits = at.is_some_and(|at| now < state.given[at].at + GIVE_EVERY);
+    // Surplus pages say that programs want more than the pool has.
+    if !is_ours || waits || pool.surplus.get() != Some(Pages(0)) {
+        return None;
+    }
+    let (_, left) = left.iter_mut().find(|(page, _)| *page == may.page)?;
+    let unused = pool.free.get()?.min(*left).min(has);
+    if unused == Pages(0) {
+        return None;
+    }
+    let pages = Pages((unused.get() / PART).max(1));
+    *left = *left - pages;
+    let to = has - pages;
+    let at = at.unwrap_or_else(|| {
+        state.given.push(Given {
+            page: may.page,
+            node: may.node,
+            had: has,
+            pages: has,
+            to: None,
+            at: now,
+            took: false,
+            failures: 0,
+        });
+        state.given.len() - 1
+    });
+    let given = &mut state.given[at];
+    if given.took {
+        // Taking them may have made memory short.
+        let soon = now < given.at + CALM;
+        given.failures = if soon {
+            given.failures.saturating_add(1)
+        } else {
+            0
+        };
+    }
+    given.to = Some(to);
+    Some(Resize {
+        page: may.page,
+        node: may.node,
+        from: has,
+        to,
+        why: format!("{pages} of {unused} unused pages: {why}"),
+    })
+}
+
+fn take(now: Duration, state: &mut PoolsState, may: &MayGive, pool: &Pool) -> Option<Resize> {
+    let calm = state.calm_since?;
+    let given = state.given.iter_mut().find(|given| is_it(may, given))?;
+    let to = given.had.min(may.pages);
+    if now < calm + CALM || now < given.at + given.wait() || to <= given.pages {
+        return None;
+    }
+    given.to = Some(to);
+    let from = pool.lasting();
+    Some(Resize {
+        page: may.page,
+        node: may.node,
+        from,
+        to,
+        why: format!(
+            "{} pages that were given back: memory is not short any more",
+            to - from
+        ),
+    })
+}
+
+/// Takes over what came of it: the pages that the pool has now, or `None` where it could not be set.
+pub fn learn(state: &mut PoolsState, resize: &Resize, got: Option<Pages>, now: Duration) {
+    let mut all = state.given.iter_mut();
+    let Some(given) = all.find(|g| (g.page, g.node) == (resize.page, resize.node)) else {
+        return;
+    };
+    given.to = None;
+    given.at = now;
+    given.took = !resize.gives();
+    if given.took && got.is_none_or(|got| got < resize.to) {
+        given.failures = given.failures.saturating_add(1);
+    }
+    given.pages = got.unwrap_or(given.pages);
+}
+
+/// What would be done with each pool that may give pages back, for who asks.
+pub fn outlook(look: PoolLook<'_>) -> Vec<String> {
+    let mut state = PoolsState::default();
+    let decided = decide(look, &mut state);
+    let one = |may: &MayGive| {
+        let which = name(may.page, may.node);
+        let mut resizes = decided.resizes.iter();
+        match resizes.find(|r| (r.page, r.node) == (may.page, may.node)) {
+            Some(resize) => format!("{which}: would give back {}", resize.why),
+            None if look.short.is_some() => format!("{which}: nothing to give back"),
+            None => format!("{which}: keeps its pages, memory is not short"),
+        }
+    };
+    look.may.iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests;
