@@ -6,7 +6,7 @@
 #
 # Names: those in `all` below; none means all.
 # --smoke takes small sizes, one round and unoptimised programs, and keeps nothing: it shows that everything still runs.
-# RUN_OPTIONS='--rounds N --only PART,… --more' goes to run-*, trace and oltp-profile: fewer rounds or parts, added to what is there.
+# guard-soak takes two hours and runs where it is named. RUN_OPTIONS='--rounds N --only PART,… --more' goes to run-*, trace, oltp-profile and guard-*: fewer rounds or parts, added to what is there.
 # At most 16 GiB are in use at a time. Leave the machine alone meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,7 +16,7 @@ if [ "${1:-}" = --smoke ]; then
     smoke=(--smoke)
     shift
 fi
-all='promote latency shared servers region chase pagetables mover pin simulate run-coverage run-always run-rates run-pool trace oltp oltp-profile top'
+all='promote latency shared servers region chase pagetables mover pin simulate run-coverage run-always run-rates run-pool trace oltp oltp-profile top guard-cost guard-proofs guard-kills guard-growth'
 names=${*:-$all}
 
 if [ ${#smoke[@]} -gt 0 ]; then
@@ -134,8 +134,8 @@ for name in $names; do
             "$target/examples/bench_promote" --size 2G --pairs 20 --out "$out/promote.json"
         fi
         ;;
-    latency | shared | servers | region | top) must_reach "$name" ;;
-    run-coverage | run-always | run-rates | run-pool | trace | oltp-profile)
+    latency | shared | servers | region | top | guard-cost) must_reach "$name" ;;
+    run-coverage | run-always | run-rates | run-pool | trace | oltp-profile | guard-proofs | guard-kills | guard-growth | guard-soak)
         # shellcheck disable=SC2086 # words without spaces
         must_reach "$name" ${RUN_OPTIONS:-}
         ;;

@@ -159,7 +159,7 @@ pub struct Guard<'a> {
     seen: BTreeMap<ProgramId, Seen>,
     observation: Observation,
     problems: BTreeMap<&'static str, String>,
-    started: i64,
+    started: Timestamp,
     looks: u64,
     wait: Duration,
     saved: Option<Instant>,
@@ -239,7 +239,7 @@ impl<'a> Guard<'a> {
             seen: BTreeMap::new(),
             observation: Observation::default(),
             problems,
-            started: Timestamp::now().as_second(),
+            started: Timestamp::now(),
             looks: 0,
             saved: None,
             _lock: lock,
@@ -757,8 +757,9 @@ impl<'a> Guard<'a> {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
-            started: wall_text(self.started),
-            started_seconds: self.started as f64,
+            started: wall_text(self.started.as_second()),
+            // To the millisecond: two guards within one second are two.
+            started_seconds: self.started.as_millisecond() as f64 / 1e3,
             at: now_text(),
             files: self
                 .files

@@ -167,6 +167,7 @@ impl Sim {
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
             let Some(program) = self.programs.iter_mut().find(|p| p.seen.id == decision.id) else {
+                forget(&mut self.state, decision.id);
                 continue;
             };
             let came = match &decision.job {
@@ -222,10 +223,6 @@ impl Sim {
                 },
             };
             let seen = program.seen.clone();
-            if seen.id != decision.id {
-                forget(&mut self.state, decision.id);
-                continue;
-            }
             let next = learn(&self.config, &mut self.state, &seen, &came, &self.host, now);
             if let Some(next) = next {
                 self.begin(next);

@@ -582,7 +582,9 @@ mod tests {
         assert_eq!(texts, page.text(view).lines().collect::<Vec<_>>());
         let good = Paint::Mark(Mark::Good);
         assert_eq!(painted[0], [("as it should be".to_owned(), good)]);
-        let heading = painted.iter().find(|line| line[0].1 == Paint::Bold);
+        let heading = painted
+            .iter()
+            .find(|line| line.first().is_some_and(|part| part.1 == Paint::Bold));
         assert_eq!(heading.unwrap()[0].0, "ALL \\u001b[31m");
         let last = painted.last().unwrap();
         assert_eq!(last[0], ("warning".to_owned(), Paint::Mark(Mark::Warn)));

@@ -39,7 +39,7 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
             let as_it_should = is_large == (speed > 1.0);
             right += usize::from(as_it_should);
             again += usize::from(status["counts"]["promotions"].as_u64() > Some(1));
-            let ratio = &status["remembered"][0]["proven"]["estimate"];
+            let ratio = &status["remembered"][0]["proven"]["ratio"];
             ratios.extend(ratio.as_f64());
             println!(
                 "  {name}: large: {is_large}, {}",
