@@ -1,5 +1,5 @@
 //! What to do, from rules, from what was known and from what was seen. Pure: no clock, no input, no output, so that
-//! days are simulated in milliseconds ([`tests`]).
+//! days are simulated in milliseconds (`tests`).
 //!
 //! A look has two parts. The first reads one small file a process; [`needs_closer`] says for which programs the
 //! second is worth its cost, a walk over page tables. [`decide`] then says what is to be done, and leaves with each

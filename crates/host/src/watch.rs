@@ -1,7 +1,7 @@
 //! Looks at the same host again and again, for views and daemons that go on: one small file a process each time, and
 //! a closer look, which walks page tables, only for those that a caller names.
 //!
-//! What [`crate::snapshot`] and [`crate::process`] read is exact and costs milliseconds a process; this costs about
+//! What `snapshot` and `process` read is exact and costs milliseconds a process; this costs about
 //! twenty microseconds. Processes that were forked from one another without an execve are one [`Program`]: they
 //! share memory, and it is moved together.
 
