@@ -604,6 +604,7 @@ impl<'a> Guard<'a> {
                     Ok(config) => {
                         self.log.set_most(config.log_bytes);
                         self.config = config;
+                        self.pools.look_again();
                         self.problem("rules", None);
                         self.say("reloaded", "", self.rules_in_words());
                     }

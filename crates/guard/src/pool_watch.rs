@@ -57,6 +57,11 @@ impl<'a> PoolWatch<'a> {
         self.may = known.map_or_else(|_| Vec::new(), pools::may_give);
     }
 
+    /// The next check is due, and reads the plans again: somebody changed something and says so.
+    pub fn look_again(&mut self) {
+        (self.checked, self.plans_read) = (None, None);
+    }
+
     /// What is wrong with pools, services and plans now; `None` where a check is not due. Where there is neither a
     /// plan nor a pool nothing is read. It takes half of `budget` at most, of one processor. `alone`: nothing else
     /// goes on, so that what it costs can be known.

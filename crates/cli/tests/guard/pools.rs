@@ -157,11 +157,13 @@ fn a_pool_gives_pages_back_and_one_that_shrank_is_found() {
 
     std::fs::write(POOL, (left - 1).to_string()).unwrap();
     guard.wait_for("it is somebody else's now", |s| given(s) == 0);
+    good(&guard.ask(&["reload"]).output().unwrap());
     guard.wait_for("it is short", |s| finds(s, "pool-short"));
     assert!(guard.log().iter().any(|e| {
         e["what"] == "problem" && e["text"].as_str().unwrap().contains("somebody else set it")
     }));
     std::fs::write(POOL, planned.to_string()).unwrap();
+    good(&guard.ask(&["reload"]).output().unwrap());
     guard.wait_for("it is not short any more", |s| !finds(s, "pool-short"));
     assert!(guard.log().iter().any(|e| e["what"] == "resolved"));
     guard.end();

@@ -66,7 +66,7 @@ impl Origin {
         let mut sql = format!(
             "CREATE TABLE kit (version INTEGER, warehouses INTEGER, shards INTEGER, items INTEGER,
                  customers INTEGER, undelivered INTEGER, seed BIGINT, filled_at BIGINT);
-             CREATE TABLE kit_filled (part TEXT PRIMARY KEY);
+             CREATE TABLE kit_filled (piece TEXT PRIMARY KEY);
              INSERT INTO kit VALUES ({VERSION}, {}, {}, {items}, {customers}, {undelivered}, {}, {});",
             self.warehouses,
             self.shards,
