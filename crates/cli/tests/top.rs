@@ -80,7 +80,7 @@ fn keys_screens_and_sizes() {
         row.is_some_and(|row| row.contains('%') && row.contains('M'))
     });
     terminal.types("w");
-    terminal.wait_text("WHY");
+    terminal.wait_text("resident:");
     terminal.types("\x1b");
     terminal.wait_text("filter:");
     terminal.types("?");
@@ -151,7 +151,10 @@ fn a_program_is_promoted_and_demoted_by_keys() {
     terminal.wait_text("to base pages?");
     terminal.types("y");
     terminal.wait_text("demoted");
-    terminal.types("\x1bq");
+    // Together they would be one key with Alt.
+    terminal.types("\x1b");
+    terminal.wait_text("PRESSURE");
+    terminal.types("q");
     assert_eq!(terminal.end().code(), Some(0));
     is_as_it_was(&terminal);
 }

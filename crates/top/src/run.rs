@@ -319,7 +319,7 @@ impl View {
         match effect {
             Effect::Quit => return Ok(Flow::End(None)),
             Effect::Suspend => return Ok(self.suspend()),
-            Effect::Redraw => return Ok(Flow::end_if_gone(self.screen.terminal.clear())),
+            Effect::Redraw => return Ok(Flow::end_if_gone(self.screen.clear())),
             Effect::Why(ticket, program) => {
                 let (tools, sender) = (self.tools.clone(), self.sender.clone());
                 std::thread::spawn(move || {

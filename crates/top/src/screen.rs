@@ -5,10 +5,11 @@
 
 use std::fmt;
 use std::io::{BufWriter, Stdout, Write, stdout};
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ratatui::Terminal;
-use ratatui::backend::CrosstermBackend;
+use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::crossterm::cursor::{Hide, Show};
 use ratatui::crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
 use ratatui::crossterm::terminal::{
@@ -34,7 +35,9 @@ impl Command for Clicks {
 
 /// The terminal, ours until this is dropped.
 pub(crate) struct Screen {
-    pub(crate) terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
+    // Never dropped: it would show the cursor, and where the terminal is gone print that it could not, which is a panic
+    // then. The cursor is shown here.
+    pub(crate) terminal: ManuallyDrop<Terminal<CrosstermBackend<BufWriter<Stdout>>>>,
 }
 
 impl Screen {
@@ -54,7 +57,9 @@ impl Screen {
         let out = BufWriter::with_capacity(1 << 16, stdout());
         let terminal = Terminal::new(CrosstermBackend::new(out));
         let terminal = terminal.inspect_err(|_| give_back())?;
-        Ok(Screen { terminal })
+        Ok(Screen {
+            terminal: ManuallyDrop::new(terminal),
+        })
     }
 
     /// Takes it again after somebody else had it.
@@ -65,7 +70,20 @@ impl Screen {
         // What the terminal is set to now is what it goes back to.
         give_back();
         enter()?;
-        self.terminal.clear()
+        self.clear()
+    }
+
+    /// Has all of it drawn anew.
+    ///
+    /// # Errors
+    /// Where it is gone.
+    pub(crate) fn clear(&mut self) -> std::io::Result<()> {
+        // Not `Terminal::clear`: that asks the terminal where its cursor is, and waits for an answer that the thread
+        // which reads keys may take.
+        self.terminal.backend_mut().clear()?;
+        // Nothing of the last picture is taken to be there still.
+        self.terminal.swap_buffers();
+        Ok(())
     }
 }
 
