@@ -12,7 +12,7 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
     };
     let (pairs, interval) = match asked.mode {
         Mode::Full => (12, "500ms"),
-        Mode::Smoke => (4, "100ms"),
+        Mode::Smoke => (8, "100ms"),
     };
     let mut record = Record::new("guard-proofs", "make bench");
     for (name, speed) in [("slower", 0.9), ("faster", 1.1)] {
