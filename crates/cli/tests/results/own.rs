@@ -368,6 +368,36 @@ pub fn looking(runs: &Runs) -> String {
     table.text()
 }
 
+/// What the guard keeps, and at what cost: the figures of its runs as they are.
+pub fn guard(runs: &Runs) -> String {
+    let mut table = Table::new(&["run", "what", "figure", "raw samples"]);
+    let number = |value: &Value| {
+        value
+            .as_f64()
+            .map(|n| format!("{}", (n * 1e3).round() / 1e3))
+    };
+    for run in runs.named("guard-").chain(runs.named("top")) {
+        let summary = run.value["summary"].as_object();
+        for (what, value) in summary.into_iter().flatten() {
+            let figures = match value.as_array() {
+                Some(all) => all.iter().map(number).collect::<Option<Vec<_>>>(),
+                None => number(value).map(|one| vec![one]),
+            };
+            // Lists of words are in the file.
+            let Some(figures) = figures.filter(|all| !all.is_empty()) else {
+                continue;
+            };
+            table.row(&[
+                run.name.trim_end_matches(".json").to_owned(),
+                what.clone(),
+                figures.join("; "),
+                run.link(),
+            ]);
+        }
+    }
+    table.text()
+}
+
 /// How often `prove` is right.
 pub fn prove(runs: &Runs) -> String {
     let Some(run) = runs.find("simulate") else {

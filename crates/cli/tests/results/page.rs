@@ -61,6 +61,10 @@ pub fn page(runs: &Runs) -> String {
         "How fast are the screens, and how sure is prove?",
         own::looking(runs) + &own::prove(runs),
     );
+    section(
+        "What does the guard keep, and what does it cost?",
+        own::guard(runs),
+    );
     section("Published and measured", summary::text(runs));
     section(
         "What it does not show",
