@@ -78,20 +78,24 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
         ),
     };
     let mut random = fastrand::Rng::with_seed(1);
-    for subject in ["mariadb", "redis", "java"] {
-        // A sign of life is one server, with a guard and without.
-        if !asked.wants(subject) || (asked.mode == Mode::Smoke && subject != "redis") {
+    // --only names servers, arms or both. A sign of life is one server, with a guard and without.
+    let is_smoke = asked.mode == Mode::Smoke;
+    let wants = |name: &str, all: &[&str]| {
+        let named = all.iter().any(|one| asked.only.iter().any(|o| o == one));
+        !named || asked.only.iter().any(|only| only == name)
+    };
+    let subjects = ["mariadb", "redis", "java"];
+    let names = ARMS.map(|(_, name)| name);
+    for subject in subjects {
+        if !wants(subject, &subjects) || (is_smoke && subject != "redis") {
             continue;
         }
         let mut record = Record::new(format!("guard-growth-{subject}"), "make bench");
         let mut figures: Vec<Vec<Seen>> = ARMS.iter().map(|_| Vec::new()).collect();
         for round in 0..rounds {
-            let arms = if asked.mode == Mode::Smoke {
-                2
-            } else {
-                ARMS.len()
-            };
+            let arms = if is_smoke { 2 } else { ARMS.len() };
             let mut order: Vec<usize> = (0..arms).collect();
+            order.retain(|at| wants(names[*at], &names));
             random.shuffle(&mut order);
             for at in order {
                 let (arm, name) = ARMS[at];
@@ -166,6 +170,11 @@ fn measure(
     let pid = server.pid();
     let clients = server.clients();
     std::thread::sleep(scale.settle);
+    // It grows once it is covered, as a server does that has run for a while.
+    let began = Instant::now();
+    while guard.is_some() && coverage(pid) < ENOUGH && began.elapsed() < scale.watch {
+        std::thread::sleep(Duration::from_millis(500));
+    }
     server.grow(scale.grow_mib)?;
     let _khugepaged = match arm {
         Arm::Khugepaged => Some(Khugepaged::as_started(host)),
