@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(long)]
     all: bool,
     /// Repeat every so often until Ctrl-C, as in 1s or 500ms
-    #[arg(long, value_name = "TIME", value_parser = crate::context::parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = hugeleaf_units::parse_time)]
     watch: Option<Duration>,
 }
 

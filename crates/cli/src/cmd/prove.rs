@@ -18,7 +18,8 @@ use hugeleaf_report::screen::clean;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::bench::save;
-use crate::context::{Context, Failure, Status, parse_time, tell};
+use crate::context::{Context, Failure, Status, tell};
+use hugeleaf_units::parse_time;
 
 const EXAMPLES: &str = "
 Examples:

@@ -12,11 +12,11 @@ use hugeleaf_trace::model::{Ending, SourceState, TracedTarget};
 use hugeleaf_trace::{
     CollectError, Options, Progress, Trace, TraceFileError, check_writable, collect, write_trace,
 };
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_verdict::trace::findings;
 use indicatif::ProgressBar;
 
-use crate::context::{Context, Failure, Status, parse_time, tell};
+use crate::context::{Context, Failure, Status, tell};
 use crate::progress::{self, PERCENT};
 
 /// Flags.

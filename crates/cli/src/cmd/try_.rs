@@ -44,7 +44,7 @@ pub struct Args {
     cache: Option<Bytes>,
     /// How long to measure [default: what is left of 3.5 minutes]; ends earlier once the result
     /// is within ±3 %
-    #[arg(long = "for", value_name = "TIME", value_parser = crate::context::parse_time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = hugeleaf_units::parse_time)]
     time: Option<Duration>,
     /// Where to write the page with samples and charts
     #[arg(long, value_name = "PATH", default_value = "hugeleaf-try.html")]

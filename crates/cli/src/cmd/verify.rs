@@ -7,7 +7,8 @@ use hugeleaf_change::standing::verify;
 use hugeleaf_report::verify::{verify as screen, verify_json, verify_prometheus};
 use hugeleaf_sys::Existing;
 
-use crate::context::{Context, Failure, Status, parse_time};
+use crate::context::{Context, Failure, Status};
+use hugeleaf_units::parse_time;
 
 /// Flags.
 #[derive(Debug, clap::Args)]

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use hugeleaf_proof::bench::chase::{ChaseSettings, cache_line};
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_workload::AskedPages;
 
 use super::lists::parse_rounds;
 use super::lists::{Sizes, named, usual};
 use super::setup::{Output, Setup};
-use crate::context::{Context, Failure, parse_time};
+use crate::context::{Context, Failure};
 
 /// The usual working sets begin here.
 const FROM: Bytes = Bytes::from_kib(64);

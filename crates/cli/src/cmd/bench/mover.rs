@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use hugeleaf_host::Host;
 use hugeleaf_proof::bench::mover::MoverSettings;
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_workload::mover::{AskedIoPages, IoPages, Mode, Place};
 
 use super::lists::{once, parse_count, parse_rounds, usual};
 use super::setup::{Output, Setup};
-use crate::context::{Failure, parse_time};
+use crate::context::Failure;
 
 /// Flags.
 #[derive(Debug, clap::Args)]

@@ -8,12 +8,12 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use hugeleaf_proof::bench::oltp::{
     COPIER, Database, Io, Order, Pages, SERVERS, ServerKind, copy_until_ended,
 };
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_workload::tpcc::Durability;
 
 use super::lists::{parse_count, parse_rounds};
 use super::setup::Output;
-use crate::context::{Failure, parse_time};
+use crate::context::Failure;
 
 /// Flags.
 #[derive(Debug, clap::Args)]

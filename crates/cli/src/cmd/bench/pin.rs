@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hugeleaf_proof::bench::pin::PinSettings;
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_workload::mover::AskedIoPages;
 use hugeleaf_workload::pin::Method;
 
 use super::lists::{once, parse_count, parse_rounds};
 use super::mover::{pages, place, whole_pages};
 use super::setup::{Output, Setup};
-use crate::context::{Failure, parse_time};
+use crate::context::Failure;
 
 /// Flags.
 #[derive(Debug, clap::Args)]

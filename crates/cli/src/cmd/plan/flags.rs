@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hugeleaf_units::Ladder;
+use hugeleaf_units::{Ladder, parse_time};
 use hugeleaf_verdict::plan::Margin;
 
 use super::sources::Sources;
-use crate::context::parse_time;
 
 /// Flags.
 #[derive(Debug, Default, clap::Args)]
