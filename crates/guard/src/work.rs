@@ -34,6 +34,12 @@ pub struct Tools<'a> {
 
 /// Does it.
 pub fn work(tools: Tools<'_>, decision: &Decision) -> Came {
+    let Tools {
+        kernel,
+        root,
+        host,
+        stop,
+    } = tools;
     match &decision.job {
         Job::Promote {
             budget,
@@ -46,12 +52,6 @@ pub fn work(tools: Tools<'_>, decision: &Decision) -> Came {
                 switch_thp_on: *switch_thp_on,
                 ..PromoteOptions::default()
             };
-            let Tools {
-                kernel,
-                root,
-                host,
-                stop,
-            } = tools;
             let quiet = &mut |_: &_| {};
             match promote(kernel, root, host, &decision.pids, &options, quiet, stop) {
                 Ok(outcome) => promoted(&outcome),
@@ -65,12 +65,6 @@ pub fn work(tools: Tools<'_>, decision: &Decision) -> Came {
                 ..DemoteOptions::default()
             };
             let pids: Vec<Pid> = ranges.iter().map(|(pid, _)| *pid).collect();
-            let Tools {
-                kernel,
-                root,
-                host,
-                stop,
-            } = tools;
             let quiet = &mut |_: &_| {};
             match demote(kernel, root, host, &pids, &options, quiet, stop) {
                 Ok(outcome) => Came::Demoted {

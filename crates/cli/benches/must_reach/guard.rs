@@ -80,7 +80,7 @@ impl Drop for Holder {
 
 /// Processor time of a process so far, in seconds.
 #[allow(clippy::cast_precision_loss)]
-fn used(pid: u32) -> Result<f64, Failed> {
+pub fn used(pid: u32) -> Result<f64, Failed> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let stat = parse_stat(&text)?;
     Ok((stat.user_ticks + stat.system_ticks) as f64 / ticks_per_second() as f64)

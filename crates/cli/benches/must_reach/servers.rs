@@ -220,16 +220,8 @@ fn mariadb(mode: Mode, program: &Path, install: &Path) -> Result<Subject, Failed
         .args(["--no-defaults", &data])
         .arg(format!("--socket={}", socket.display()))
         .arg(format!("--innodb-buffer-pool-size={pool}"))
-        .args([
-            "--skip-networking",
-            "--skip-log-bin",
-            "--performance-schema=OFF",
-        ])
-        .args([
-            "--innodb-flush-log-at-trx-commit=0",
-            "--innodb-doublewrite=OFF",
-        ])
-        .args(["--innodb-log-file-size=1G", "--innodb-flush-method=fsync"]);
+        .args(MARIADB)
+        .arg("--innodb-log-file-size=1G");
     let server = Server::start(&mut command, folder, Signal::TERM, || {
         open_mariadb(&socket).is_ok()
     });
@@ -259,7 +251,17 @@ fn mariadb(mode: Mode, program: &Path, install: &Path) -> Result<Subject, Failed
     })
 }
 
-fn open_mariadb(socket: &Path) -> Result<mysql::Conn, mysql::Error> {
+/// MariaDB on a Unix socket, whose disk is not what is measured.
+pub const MARIADB: [&str; 6] = [
+    "--skip-networking",
+    "--skip-log-bin",
+    "--performance-schema=OFF",
+    "--innodb-flush-log-at-trx-commit=0",
+    "--innodb-doublewrite=OFF",
+    "--innodb-flush-method=fsync",
+];
+
+pub fn open_mariadb(socket: &Path) -> Result<mysql::Conn, mysql::Error> {
     let options = mysql::OptsBuilder::new()
         .user(Some("root"))
         .socket(Some(socket.display().to_string()));
@@ -330,7 +332,7 @@ fn redis(mode: Mode, program: &Path) -> Result<Subject, Failed> {
     })
 }
 
-fn open_redis(socket: &Path) -> redis::RedisResult<redis::Connection> {
+pub fn open_redis(socket: &Path) -> redis::RedisResult<redis::Connection> {
     redis::Client::open(format!("redis+unix://{}", socket.display()))?.get_connection()
 }
 

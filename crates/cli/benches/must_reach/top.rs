@@ -4,9 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hugeleaf_host::process::stat::parse_stat;
-use hugeleaf_sys::ticks_per_second;
-
+use crate::guard::used;
 use crate::record::{Record, median};
 use crate::terminal::Terminal;
 use crate::{Failed, HUGELEAF, Mode};
@@ -40,14 +38,6 @@ impl Drop for Sleepers {
             let _ = child.wait();
         }
     }
-}
-
-/// Processor time of a process so far, in seconds.
-#[allow(clippy::cast_precision_loss)]
-fn used(pid: u32) -> Result<f64, Failed> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let stat = parse_stat(&text)?;
-    Ok((stat.user_ticks + stat.system_ticks) as f64 / ticks_per_second() as f64)
 }
 
 /// Draws for so long, reading all that is drawn.

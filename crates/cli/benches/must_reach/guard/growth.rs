@@ -13,6 +13,7 @@ use rustix::process::Signal;
 use crate::clients::{Clients, Operation};
 use crate::kit::{self, Guarding, Place};
 use crate::record::{Record, median};
+use crate::servers::{MARIADB, open_mariadb, open_redis};
 use crate::support::host::HostGuard;
 use crate::support::server::{Account, Server, as_account, folder_for, prepare};
 use crate::support::{facts, find_program};
@@ -403,16 +404,8 @@ fn open_mariadb_server(arm: Arm, scale: &Scale) -> Result<Option<Subject>, Faile
         .args(["--no-defaults", &data])
         .arg(format!("--socket={}", socket.display()))
         .arg(format!("--innodb-buffer-pool-size={}", FIRST_MIB << 20))
-        .args([
-            "--skip-networking",
-            "--skip-log-bin",
-            "--performance-schema=OFF",
-        ])
-        .args([
-            "--innodb-flush-log-at-trx-commit=0",
-            "--innodb-doublewrite=OFF",
-        ])
-        .args(["--innodb-log-file-size=256M", "--innodb-flush-method=fsync"]);
+        .args(MARIADB)
+        .arg("--innodb-log-file-size=256M");
     let server = Server::start(&mut command, folder, Signal::TERM, || {
         open_mariadb(&socket).is_ok()
     });
@@ -433,13 +426,6 @@ fn open_mariadb_server(arm: Arm, scale: &Scale) -> Result<Option<Subject>, Faile
 /// So many that they fill the pool when it has grown.
 fn rows(scale: &Scale) -> u64 {
     ((FIRST_MIB + scale.grow_mib) << 20) / 740
-}
-
-fn open_mariadb(socket: &Path) -> Result<mysql::Conn, mysql::Error> {
-    let options = mysql::OptsBuilder::new()
-        .user(Some("root"))
-        .socket(Some(socket.display().to_string()));
-    mysql::Conn::new(options)
 }
 
 /// Reads a random row of those that are in the pool from the start.
@@ -490,10 +476,6 @@ fn fill_redis(socket: &Path, from: u64, to: u64) -> Result<(), Failed> {
         batch.query::<()>(&mut connection)?;
     }
     Ok(())
-}
-
-fn open_redis(socket: &Path) -> redis::RedisResult<redis::Connection> {
-    redis::Client::open(format!("redis+unix://{}", socket.display()))?.get_connection()
 }
 
 /// Sixteen reads of random keys at a time.
