@@ -44,6 +44,8 @@ done
 # The loaded library's growth, its threads in other orders than an ordinary run draws, and more of them: an hour or so.
 HUGELEAF_PROGRAMS="${HUGELEAF_PROGRAMS:-120000}" HUGELEAF_SEED="${HUGELEAF_SEED:-$(date +%s)}" \
     tests --package hugeleaf-preload --test model
+# The guard takes pages again that it gave back, which it does after ten minutes.
+HUGELEAF_SOAK=1 tests --package hugeleaf-cli --test guard pages_are_taken_again
 # The guard, two hours with programs that come and go.
 scripts/bench.sh guard-soak 2>&1 | tee -a "$log"
 # The oldest Rust that is promised.

@@ -18,6 +18,7 @@
 pub mod blocks;
 mod demote;
 mod error;
+mod fetch;
 pub mod host;
 mod identity;
 mod mover;

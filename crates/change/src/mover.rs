@@ -12,6 +12,7 @@ use hugeleaf_verdict::eligible::{self, Kind};
 
 use crate::blocks::{self, Block, ObjectId, Rules};
 use crate::error::ChangeError;
+use crate::fetch::Fetch;
 use crate::options::{Percent, PromoteOptions};
 use crate::outcome::{Method, Progress, Reason, Skipped, Stage, StoppedBy};
 use crate::pacer::Step;
@@ -60,6 +61,7 @@ pub fn promote(
             job: &mut job,
             rules: rules(&context, &[], options, huge),
             step: Step::default(),
+            fetch: Fetch::default(),
             unsupported: HashSet::new(),
             out_of_memory: 0,
             ahead: None,
@@ -182,6 +184,7 @@ struct Mover<'c, 'a> {
     job: &'c mut Job<'a>,
     rules: Rules<'a>,
     step: Step,
+    fetch: Fetch,
     /// Files that this kernel refused: not tried again.
     unsupported: HashSet<ObjectId>,
     /// Calls in a row that found no contiguous memory.
@@ -269,6 +272,10 @@ impl Mover<'_, '_> {
             }
             if self.is_unsupported(work, chunk) {
                 continue;
+            }
+            // Before the last look at the process, because it may take a while.
+            if !work.plan.blocks[chunk[0]].attach {
+                self.fetch(chunk.len());
             }
             if !self.job.may_go_on(work) {
                 return;
@@ -393,6 +400,19 @@ impl Mover<'_, '_> {
                 mark(work, chunk, State::Unknown);
             }
             Err(e) => self.refused(work, chunk, range, &e),
+        }
+    }
+
+    /// Sees to it that free memory is there for a call that takes so many huge pages.
+    fn fetch(&mut self, blocks: usize) {
+        let (kernel, huge) = (self.job.context.kernel, self.rules.huge);
+        let pages = self.fetch.before(blocks as u64, huge);
+        if pages > 0 {
+            let before = kernel.now();
+            // Without memory for it, the call itself will say so.
+            let _ = kernel.fetch(huge, pages);
+            let took = kernel.now().saturating_sub(before);
+            self.fetch.learn(pages, took, huge);
         }
     }
 

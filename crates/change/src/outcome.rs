@@ -380,6 +380,19 @@ pub enum Stage {
     ReadingBack,
 }
 
+impl Stage {
+    /// The stage in a word or two.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Stage::Planning => "reading",
+            Stage::Moving => "moving",
+            Stage::Retrying => "trying again",
+            Stage::HoldingBack => "holding back",
+            Stage::ReadingBack => "reading back",
+        }
+    }
+}
+
 /// How far the work is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use hugeleaf_host::{Fact, Host, Root};
@@ -29,13 +29,11 @@ use crate::pools::{self, PoolFinding, PoolLook, Resize};
 use crate::seen::{Now, Observation, ProgramId, Seen};
 use crate::serve::{Listener, Request, Response, serve};
 use crate::state::{Proof, State};
-use crate::status::{self, Cost, SCHEMA, Status};
+use crate::status::{self, Cost, MoveStatus, SCHEMA, Status};
 use crate::work::{Tools, work};
 
 /// The state is written so often at most, but for what a decision changes.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
-/// So many log entries go with the status.
-const LOG_SHOWN: usize = 200;
 /// A listener that could not be had is tried again so often.
 const LISTEN_AGAIN: Duration = Duration::from_secs(60);
 
@@ -154,8 +152,8 @@ pub struct Guard<'a> {
     /// When a listener could not be had.
     tried: BTreeMap<&'static str, Instant>,
     events: (Sender<Event>, Receiver<Event>),
-    /// Work that goes on: its stop flag.
-    jobs: BTreeMap<ProgramId, Arc<AtomicBool>>,
+    /// Work that goes on.
+    jobs: BTreeMap<ProgramId, Arc<Going>>,
     seen: BTreeMap<ProgramId, Seen>,
     observation: Observation,
     problems: BTreeMap<&'static str, String>,
@@ -164,6 +162,21 @@ pub struct Guard<'a> {
     wait: Duration,
     saved: Option<Instant>,
     _lock: HostLock,
+}
+
+/// Work that goes on in a thread of its own.
+#[derive(Default)]
+struct Going {
+    /// Set to end it early.
+    stop: AtomicBool,
+    /// How far it is, of a move.
+    progress: Mutex<Option<MoveStatus>>,
+}
+
+impl Going {
+    fn progress(&self) -> MutexGuard<'_, Option<MoveStatus>> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What the servers' threads read.
@@ -496,8 +509,8 @@ impl<'a> Guard<'a> {
             None,
         );
         self.save(true);
-        let stop = Arc::new(AtomicBool::new(false));
-        self.jobs.insert(decision.id, Arc::clone(&stop));
+        let going = Arc::new(Going::default());
+        self.jobs.insert(decision.id, Arc::clone(&going));
         let (kernel, root, host) = (self.kernel, self.root, self.host);
         let events = self.events.0.clone();
         scope.spawn(move || {
@@ -505,7 +518,8 @@ impl<'a> Guard<'a> {
                 kernel,
                 root,
                 host,
-                stop: &stop,
+                stop: &going.stop,
+                progress: &|seen| *going.progress() = Some(seen.into()),
             };
             let began = Instant::now();
             let came =
@@ -627,8 +641,8 @@ impl<'a> Guard<'a> {
                         "nothing is moved until it is told to go on".into(),
                     );
                 }
-                for stop in self.jobs.values() {
-                    stop.store(true, Ordering::Relaxed);
+                for going in self.jobs.values() {
+                    going.stop.store(true, Ordering::Relaxed);
                 }
             }
             Order::Resume => {
@@ -644,8 +658,8 @@ impl<'a> Guard<'a> {
     /// Ends what goes on: what is being moved stops where it is, what is being tested is put back as it was.
     fn finish(&mut self) {
         self.notify(&[sd_notify::NotifyState::Stopping]);
-        for stop in self.jobs.values() {
-            stop.store(true, Ordering::Relaxed);
+        for going in self.jobs.values() {
+            going.stop.store(true, Ordering::Relaxed);
         }
         while !self.jobs.is_empty() {
             match self.events.1.recv_timeout(Duration::from_secs(1)) {
@@ -754,6 +768,12 @@ impl<'a> Guard<'a> {
                        tasks reclaim, pressure on processors is not seen";
             self.problems.insert("pressure", why.into());
         }
+        let mut programs = status::programs(&self.config, &self.state, &self.observation);
+        for program in &mut programs {
+            let mut jobs = self.jobs.iter();
+            let going = jobs.find(|(id, _)| id.pid == program.pid);
+            program.moving = going.and_then(|(_, going)| going.progress().clone());
+        }
         let status = Status {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION").into(),
@@ -783,12 +803,12 @@ impl<'a> Guard<'a> {
             },
             host: self.observer.host_status(host),
             pools: status::pools(&self.state.pools, self.checked_at()),
-            programs: status::programs(&self.config, &self.state, &self.observation),
+            programs,
             seen: self.observation.programs.len(),
             counts: self.state.counts,
             remembered: self.state.remembered.clone(),
             series: self.config.series,
-            log: self.log.newest(LOG_SHOWN),
+            log: self.log.newest(),
         };
         if let Some(path) = self.config.textfile.clone() {
             let text = views.metrics(&status);

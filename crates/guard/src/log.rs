@@ -9,8 +9,8 @@ use hugeleaf_sys::{append_to, rename};
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// So many entries are kept in memory for who asks.
-const KEPT: usize = 1000;
+/// So many entries are kept in memory for who asks: as many as a status shows.
+const KEPT: usize = 200;
 /// The owner, and who he lets into its folder.
 const MODE: u32 = 0o640;
 /// Where syslogd or journald listens.
@@ -171,9 +171,8 @@ impl Log {
     }
 
     /// The newest entries, oldest first.
-    pub fn newest(&self, count: usize) -> Vec<Entry> {
-        let skip = self.entries.len().saturating_sub(count);
-        self.entries.iter().skip(skip).cloned().collect()
+    pub fn newest(&self) -> Vec<Entry> {
+        self.entries.iter().cloned().collect()
     }
 
     /// Why the last entry is not in the file.
@@ -245,7 +244,7 @@ mod tests {
         log.add(entry("a"));
         log.add(entry("b"));
         assert!(log.problem().unwrap().ends_with("entries lost: 2"));
-        assert_eq!(log.newest(1)[0].text, "b");
+        assert_eq!(log.newest()[1].text, "b");
         std::fs::create_dir(dir.path().join("no")).unwrap();
         log.add(entry("c"));
         assert_eq!(log.problem(), None);
@@ -257,10 +256,9 @@ mod tests {
         for n in 0..3 * KEPT {
             log.add(entry(&n.to_string()));
         }
-        assert_eq!(
-            (log.newest(usize::MAX).len(), log.newest(2)[1].text.as_str()),
-            (KEPT, "2999")
-        );
+        let newest = log.newest();
+        assert_eq!(newest.len(), KEPT);
+        assert_eq!(newest[KEPT - 1].text, (3 * KEPT - 1).to_string());
     }
 
     #[test]

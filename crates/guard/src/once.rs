@@ -91,6 +91,7 @@ pub fn once(
                 root,
                 host,
                 stop,
+                progress: &|_| {},
             };
             let began = Instant::now();
             let came = work(tools, &decision);

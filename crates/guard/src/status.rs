@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hugeleaf_change::{Progress, Stage};
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -229,6 +230,72 @@ pub struct ProgramStatus {
     pub touched_bytes_per_second: Option<f64>,
     /// Coverage over time, oldest first.
     pub history: Vec<f64>,
+    /// How far the move is that goes on; missing where none does, and of a test, which moves there and back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moving: Option<MoveStatus>,
+}
+
+/// How far a move is.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct MoveStatus {
+    /// What is being done, in a word or two.
+    pub stage: String,
+    /// Gone through so far.
+    #[serde(default)]
+    pub done_bytes: Bytes,
+    /// To go through; 0 where that is not known.
+    #[serde(default)]
+    pub total_bytes: Bytes,
+    /// Since it began.
+    #[serde(default)]
+    pub seconds: f64,
+    /// Of that, time in calls that move memory: what the budget bounds.
+    #[serde(default)]
+    pub moving_seconds: f64,
+}
+
+impl From<&Progress> for MoveStatus {
+    fn from(progress: &Progress) -> MoveStatus {
+        MoveStatus {
+            stage: progress.stage.name().into(),
+            done_bytes: progress.done,
+            total_bytes: progress.total,
+            seconds: progress.elapsed.as_secs_f64(),
+            moving_seconds: progress.moving.as_secs_f64(),
+        }
+    }
+}
+
+impl MoveStatus {
+    /// How long it goes on, from how fast it was; `None` where that is not known yet.
+    pub fn left_seconds(&self) -> Option<f64> {
+        let rest = self.total_bytes - self.done_bytes.min(self.total_bytes);
+        let rest = rest.share_of(self.done_bytes)?;
+        (self.seconds > 0.5).then_some(self.seconds * rest)
+    }
+
+    /// The part of the time that calls took so far.
+    pub fn stalled(&self) -> Option<f64> {
+        (self.seconds > 0.0).then_some(self.moving_seconds / self.seconds)
+    }
+}
+
+/// `1.2G of 3G, 19 s left, stall 9.2 %`.
+impl std::fmt::Display for MoveStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.total_bytes.is_zero() {
+            return f.write_str(&self.stage);
+        }
+        // Moving is what one expects of a move.
+        if self.stage != Stage::Moving.name() {
+            write!(f, "{}, ", self.stage)?;
+        }
+        write!(f, "{} of {}", self.done_bytes, self.total_bytes)?;
+        if let Some(seconds) = self.left_seconds() {
+            write!(f, ", {seconds:.0} s left")?;
+        }
+        write!(f, ", stall {:.1} %", self.stalled().unwrap_or(0.0) * 100.0)
+    }
 }
 
 /// The programs that are worth a line: all that were looked at closely, the most promising of each standing first.
@@ -261,6 +328,7 @@ pub fn programs(config: &Config, state: &State, seen: &Observation) -> Vec<Progr
                 proof_detail: track.proof.clone(),
                 touched_bytes_per_second: track.closer.touched,
                 history: track.history.clone(),
+                moving: None,
             })
         })
         .collect();
@@ -288,5 +356,27 @@ impl Status {
             .iter()
             .filter(|p| p.standing.state == state)
             .count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_long_a_move_goes_on() {
+        let mut one = MoveStatus {
+            done_bytes: Bytes(25),
+            total_bytes: Bytes(100),
+            seconds: 10.0,
+            moving_seconds: 1.0,
+            ..MoveStatus::default()
+        };
+        assert_eq!((one.left_seconds(), one.stalled()), (Some(30.0), Some(0.1)));
+        one.done_bytes = Bytes(200);
+        assert_eq!(one.left_seconds(), Some(0.0));
+        one.done_bytes = Bytes(0);
+        assert_eq!(one.left_seconds(), None);
+        assert_eq!(MoveStatus::default().stalled(), None);
     }
 }

@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hugeleaf_change::{
-    ChangeError, DemoteOptions, Outcome, Percent, PromoteOptions, Reason, StoppedBy, demote,
-    promote, touched,
+    ChangeError, DemoteOptions, Outcome, Percent, Progress, PromoteOptions, Reason, StoppedBy,
+    demote, promote, touched,
 };
 use hugeleaf_host::{Host, Root};
 use hugeleaf_proof::{
@@ -30,6 +30,8 @@ pub struct Tools<'a> {
     pub host: &'a Host,
     /// Set to end the work early; what was begun is put in order first.
     pub stop: &'a AtomicBool,
+    /// Told how far a move is.
+    pub progress: &'a dyn Fn(&Progress),
 }
 
 /// Does it.
@@ -39,7 +41,9 @@ pub fn work(tools: Tools<'_>, decision: &Decision) -> Came {
         root,
         host,
         stop,
+        progress,
     } = tools;
+    let progress = &mut |seen: &Progress| progress(seen);
     match &decision.job {
         Job::Promote {
             budget,
@@ -52,8 +56,7 @@ pub fn work(tools: Tools<'_>, decision: &Decision) -> Came {
                 switch_thp_on: *switch_thp_on,
                 ..PromoteOptions::default()
             };
-            let quiet = &mut |_: &_| {};
-            match promote(kernel, root, host, &decision.pids, &options, quiet, stop) {
+            match promote(kernel, root, host, &decision.pids, &options, progress, stop) {
                 Ok(outcome) => promoted(&outcome),
                 Err(error) => failed(&error),
             }
@@ -65,8 +68,7 @@ pub fn work(tools: Tools<'_>, decision: &Decision) -> Came {
                 ..DemoteOptions::default()
             };
             let pids: Vec<Pid> = ranges.iter().map(|(pid, _)| *pid).collect();
-            let quiet = &mut |_: &_| {};
-            match demote(kernel, root, host, &pids, &options, quiet, stop) {
+            match demote(kernel, root, host, &pids, &options, progress, stop) {
                 Ok(outcome) => Came::Demoted {
                     done: outcome.done(),
                 },
@@ -135,6 +137,7 @@ fn tested(
         root,
         host,
         stop,
+        ..
     } = tools;
     // A test moves all of a program's memory some ten times: it takes as little time as the machine can, and
     // nothing is measured meanwhile.

@@ -5,7 +5,9 @@ use std::io::{BufRead, BufReader, Error, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hugeleaf_sys::{Inside, Pid, Rights, list_at_most, open_regular, read_at_most, unless_stuck};
+use hugeleaf_sys::{
+    Errno, Inside, Pid, Rights, list_at_most, open_regular, read_at_most, unless_stuck,
+};
 use hugeleaf_units::Bytes;
 
 use crate::fact::{Fact, ReadError};
@@ -231,6 +233,8 @@ impl Root {
     fn unread<T>(&self, relative: &Path, e: &std::io::Error) -> Fact<T> {
         match e.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory => Fact::Absent,
+            // The files of a process that ends meanwhile answer ESRCH (proc(5)): it is not there any more.
+            _ if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Fact::Absent,
             _ => Fact::Unreadable(ReadError::io(self.path(relative), e)),
         }
     }
@@ -328,6 +332,7 @@ fn sorted(names: Vec<OsString>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::file_of;
 
     #[test]
     fn absent_empty_and_unreadable_differ() {
@@ -340,5 +345,20 @@ mod tests {
             .failing("zero", ErrorKind::PermissionDenied)
             .read("zero");
         assert!(denied.error().unwrap().is_denied());
+    }
+
+    #[test]
+    fn what_an_ended_process_answers_is_absent() {
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        let pid = Pid(ended.id());
+        let root = Root::live();
+        let has_ended = |state: Fact<String>| state.known().is_some_and(|s| s.contains(") Z"));
+        while !has_ended(root.read(file_of(pid, "stat"))) {
+            std::thread::yield_now();
+        }
+        // Its entry stands until it is waited for, and this file says ESRCH.
+        assert!(root.bytes(file_of(pid, "status")).known().is_some());
+        assert_eq!(root.bytes(file_of(pid, "smaps_rollup")), Fact::Absent);
+        ended.wait().unwrap();
     }
 }

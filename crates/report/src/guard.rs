@@ -129,7 +129,10 @@ fn why(all: &[ProgramStatus]) -> Vec<crate::page::Block> {
             format!("{}: {}", p.standing.rule, action(p.action))
         })
         .narrow(Narrow::Goes(1))
-        .left("WHY", |p| p.standing.text.as_str())
+        .left("WHY", |p| match &p.moving {
+            Some(moving) => format!("{}; {moving}", p.standing.text),
+            None => p.standing.text.clone(),
+        })
         .narrow(Narrow::Wraps);
     vec![table.into()]
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Mutex;
 
-use hugeleaf_units::{Bytes, Range};
+use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::{Advice, Errno, Kernel, PageMap, Pid, PidFd, ScanDetail, SplitFile, SysError};
 
@@ -29,6 +29,8 @@ pub enum Call {
     MapIn,
     /// process_vm_writev(2).
     Populate,
+    /// Touching pages of this process's own.
+    Fetch,
 }
 
 /// Which calls fail, and how.
@@ -139,6 +141,11 @@ impl<K: Kernel> Kernel for Faulty<K> {
     fn populate(&self, process: &PidFd, ranges: &[Range]) -> Result<(), SysError> {
         self.check(Call::Populate, "process_vm_writev")?;
         self.inner.populate(process, ranges)
+    }
+
+    fn fetch(&self, page: PageSize, pages: u64) -> Result<(), SysError> {
+        self.check(Call::Fetch, "madvise")?;
+        self.inner.fetch(page, pages)
     }
 
     fn knows_collapse(&self) -> bool {

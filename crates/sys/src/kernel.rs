@@ -139,6 +139,15 @@ pub trait Kernel: Send + Sync {
         self.inner().populate(process, ranges)
     }
 
+    /// Touches so many new pages for this process, and frees them at once: the kernel hands them out next. Where a
+    /// hypervisor has taken free memory away, they are there again then.
+    ///
+    /// # Errors
+    /// ENOMEM: no memory, or past a limit of this process. EINVAL: no pages.
+    fn fetch(&self, page: PageSize, pages: u64) -> Result<(), SysError> {
+        self.inner().fetch(page, pages)
+    }
+
     /// Whether this kernel knows MADV_COLLAPSE at all: probed, never derived from a version.
     fn knows_collapse(&self) -> bool {
         self.inner().knows_collapse()
@@ -270,6 +279,10 @@ impl Kernel for RealKernel {
 
     fn populate(&self, process: &PidFd, ranges: &[Range]) -> Result<(), SysError> {
         populate::populate(process, ranges, self.base_page())
+    }
+
+    fn fetch(&self, page: PageSize, pages: u64) -> Result<(), SysError> {
+        crate::fetch::fetch(page, pages)
     }
 
     fn knows_collapse(&self) -> bool {

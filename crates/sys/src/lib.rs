@@ -15,6 +15,7 @@ mod careful;
 mod draft;
 mod error;
 mod faulty;
+mod fetch;
 mod file_capabilities;
 mod files;
 mod frames;

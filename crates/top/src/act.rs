@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_change::{
-    ChangeError, DemoteOptions, Outcome, Percent, Progress, PromoteOptions, Stage, demote, promote,
+    ChangeError, DemoteOptions, Outcome, Percent, Progress, PromoteOptions, demote, promote,
 };
 use hugeleaf_host::{Host, Looking, Process, ProcessError, Root, read_process};
 use hugeleaf_report::page::Page;
@@ -179,23 +179,12 @@ pub fn change(
 
 /// A move as it goes on, for the screen.
 pub fn going_on(program: &Program, asked: Asked, progress: &Progress) -> Move {
-    let stage = match progress.stage {
-        Stage::Planning => "reading",
-        Stage::Moving => "moving",
-        Stage::Retrying => "trying again",
-        Stage::HoldingBack => "holding back",
-        Stage::ReadingBack => "reading back",
-    };
     Move {
         pid: program.pid,
         name: program.name.clone(),
         what: verb(asked.direction).into(),
         by: "top".into(),
-        stage: stage.into(),
-        done_bytes: progress.done,
-        total_bytes: progress.total,
-        seconds: progress.elapsed.as_secs_f64(),
-        moving_seconds: progress.moving.as_secs_f64(),
+        going: progress.into(),
         budget_percent: asked.budget.get(),
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use hugeleaf_change::{Outcome, Percent};
+use hugeleaf_change::{Outcome, Percent, Stage};
+use hugeleaf_guard::status::MoveStatus;
 use hugeleaf_report::page::{Mark, Page, Paint, PaintedLine, View};
 use hugeleaf_report::promote::Direction;
 use ratatui::crossterm::event::{
@@ -647,7 +648,10 @@ impl App {
             name: about.name.clone(),
             what: crate::act::verb(ask.direction).into(),
             by: "top".into(),
-            stage: "reading".into(),
+            going: MoveStatus {
+                stage: Stage::Planning.name().into(),
+                ..MoveStatus::default()
+            },
             budget_percent: ask.budget.get(),
             ..Move::default()
         });

@@ -168,8 +168,9 @@ fn moves(app: &App, look: Look, buffer: &mut Buffer) {
         let end = put(buffer, 6, y, &move_line(one), look.mark(Mark::Warn));
         let room = look.width.saturating_sub(end + 2).min(40);
         if let Some(part) = one
+            .going
             .done_bytes
-            .share_of(one.total_bytes)
+            .share_of(one.going.total_bytes)
             .filter(|_| room >= 8)
         {
             put(buffer, end + 2, y, &bar(part, room), look.mark(Mark::Warn));
@@ -180,24 +181,12 @@ fn moves(app: &App, look: Look, buffer: &mut Buffer) {
 /// A move that goes on, in a line.
 fn move_line(one: &Move) -> String {
     let whom = format!("{} {} {}", one.what, cut(&clean(&one.name), 15), one.pid);
-    let budget = format!("budget {} %", one.budget_percent);
-    if one.by != "top" {
-        return format!("{whom} by the guard: {} ({budget})", clean(&one.stage));
-    }
-    if one.total_bytes.is_zero() {
-        return format!("{whom}: {} ({budget})", clean(&one.stage));
-    }
-    // Moving is what one expects of a move.
-    let stage = match one.stage.as_str() {
-        "moving" => String::new(),
-        stage => format!("{}, ", clean(stage)),
+    let by = match one.by.as_str() {
+        "top" => String::new(),
+        by => format!(" by the {}", clean(by)),
     };
-    let left = one
-        .left_seconds()
-        .map_or_else(String::new, |s| format!(", {s:.0} s left"));
-    let stall = one.stalled().unwrap_or(0.0) * 100.0;
-    let (done, total) = (one.done_bytes, one.total_bytes);
-    format!("{whom}: {stage}{done} of {total}{left}, stall {stall:.1} % ({budget})")
+    let going = clean(&one.going.to_string());
+    format!("{whom}{by}: {going} (budget {} %)", one.budget_percent)
 }
 
 /// A bar of so many columns.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use hugeleaf_guard::status::{PoolStatus, Status};
+use hugeleaf_guard::status::{MoveStatus, PoolStatus, Status};
 use hugeleaf_guard::{Stand, client::ask_status};
 use hugeleaf_host::demand::read_user;
 use hugeleaf_host::system::counters::{Resource, read_stalled, read_thp_events};
@@ -362,7 +362,7 @@ fn guard_line(status: &Status) -> GuardLine {
     }
 }
 
-/// What the guard moves. How far it is, only the guard knows.
+/// What the guard moves.
 fn moves_of(status: &Status) -> impl Iterator<Item = Move> {
     status.programs.iter().filter_map(|program| {
         let what = match program.standing.state {
@@ -376,7 +376,11 @@ fn moves_of(status: &Status) -> impl Iterator<Item = Move> {
             name: program.name.clone(),
             what: what.into(),
             by: "guard".into(),
-            stage: program.standing.state.name().into(),
+            // A test moves there and back: how far that is, nobody knows.
+            going: (program.moving.clone()).unwrap_or_else(|| MoveStatus {
+                stage: program.standing.state.name().into(),
+                ..MoveStatus::default()
+            }),
             budget_percent: program.budget_percent,
             ..Move::default()
         })

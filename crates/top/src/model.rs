@@ -1,6 +1,6 @@
 //! What the screen shows of one moment: one value behind the screen, recordings and what is played again.
 
-use hugeleaf_guard::status::PoolStatus;
+use hugeleaf_guard::status::{MoveStatus, PoolStatus};
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -211,36 +211,11 @@ pub struct Move {
     pub what: String,
     /// `top` or `guard`.
     pub by: String,
-    /// What is being done, in a word or two.
-    pub stage: String,
-    /// Gone through so far.
-    #[serde(default)]
-    pub done_bytes: Bytes,
-    /// To go through; 0 where that is not known.
-    #[serde(default)]
-    pub total_bytes: Bytes,
-    /// Since it began.
-    #[serde(default)]
-    pub seconds: f64,
-    /// Of that, time in calls that move memory.
-    #[serde(default)]
-    pub moving_seconds: f64,
+    /// How far it is.
+    #[serde(flatten)]
+    pub going: MoveStatus,
     /// The part of the time that calls may take, in percent.
     pub budget_percent: u8,
-}
-
-impl Move {
-    /// How long it goes on, from how fast it was; `None` where that is not known yet.
-    pub fn left_seconds(&self) -> Option<f64> {
-        let rest = self.total_bytes - self.done_bytes.min(self.total_bytes);
-        let rest = rest.share_of(self.done_bytes)?;
-        (self.seconds > 0.5).then_some(self.seconds * rest)
-    }
-
-    /// The part of the time that calls took so far.
-    pub fn stalled(&self) -> Option<f64> {
-        (self.seconds > 0.0).then_some(self.moving_seconds / self.seconds)
-    }
 }
 
 /// What looking costs.
@@ -272,23 +247,6 @@ mod tests {
             ..HostLine::default()
         };
         assert_eq!(host.coverage(), Some(0.7));
-    }
-
-    #[test]
-    fn how_long_a_move_goes_on() {
-        let mut one = Move {
-            done_bytes: Bytes(25),
-            total_bytes: Bytes(100),
-            seconds: 10.0,
-            moving_seconds: 1.0,
-            ..Move::default()
-        };
-        assert_eq!((one.left_seconds(), one.stalled()), (Some(30.0), Some(0.1)));
-        one.done_bytes = Bytes(200);
-        assert_eq!(one.left_seconds(), Some(0.0));
-        one.done_bytes = Bytes(0);
-        assert_eq!(one.left_seconds(), None);
-        assert_eq!(Move::default().stalled(), None);
     }
 
     #[test]

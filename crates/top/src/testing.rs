@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hugeleaf_change::Outcome;
-use hugeleaf_guard::status::PoolStatus;
+use hugeleaf_guard::status::{MoveStatus, PoolStatus};
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_report::promote::Scheduler;
 use hugeleaf_sys::RealKernel;
@@ -120,9 +120,11 @@ pub fn busy() -> Sample {
         name: "redis-server".into(),
         what: "promote".into(),
         by: "guard".into(),
-        stage: "moving".into(),
+        going: MoveStatus {
+            stage: "moving".into(),
+            ..MoveStatus::default()
+        },
         budget_percent: 10,
-        ..Move::default()
     }];
     for (program, stand) in sample
         .programs
@@ -140,11 +142,13 @@ pub fn moving() -> Move {
         name: "mariadbd".into(),
         what: "promote".into(),
         by: "top".into(),
-        stage: "moving".into(),
-        done_bytes: Bytes::from_mib(1200),
-        total_bytes: Bytes::from_mib(3072),
-        seconds: 12.0,
-        moving_seconds: 1.1,
+        going: MoveStatus {
+            stage: "moving".into(),
+            done_bytes: Bytes::from_mib(1200),
+            total_bytes: Bytes::from_mib(3072),
+            seconds: 12.0,
+            moving_seconds: 1.1,
+        },
         budget_percent: 10,
     }
 }

@@ -1,7 +1,7 @@
 //! See `hugeleaf promote --help` and `hugeleaf demote --help`.
 
 use hugeleaf_change::{
-    ChangeError, DemoteOptions, Outcome, Percent, Progress, PromoteOptions, Stage, demote, promote,
+    ChangeError, DemoteOptions, Outcome, Percent, Progress, PromoteOptions, demote, promote,
 };
 use hugeleaf_host::TargetError;
 use hugeleaf_report::promote::{Direction, Request, Scheduler, json, page};
@@ -156,13 +156,7 @@ pub fn scheduler(context: &Context) -> Scheduler {
 }
 
 fn show(bar: &ProgressBar, progress: &Progress) {
-    bar.set_prefix(match progress.stage {
-        Stage::Planning => "reading",
-        Stage::Moving => "moving",
-        Stage::Retrying => "trying again",
-        Stage::HoldingBack => "holding back",
-        Stage::ReadingBack => "reading back",
-    });
+    bar.set_prefix(progress.stage.name());
     bar.set_length(progress.total.get());
     bar.set_position(progress.done.get());
 }

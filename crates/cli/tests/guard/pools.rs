@@ -4,6 +4,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -13,6 +14,8 @@ use crate::namespace::Namespace;
 
 const RULES: &str =
     "schema = 1\nevery = '1s'\nlisten = 'off'\ncpu = '100%'\npause_memory = '20%'\n";
+/// For so long memory has not been short when pages are taken again.
+const CALM: Duration = Duration::from_secs(600);
 const POOL: &str = "/proc/sys/vm/nr_hugepages";
 
 fn pages() -> u64 {
@@ -100,21 +103,9 @@ fn start_within<'a>(host: &Namespace, place: &'a Place, rules: &str) -> Guarding
     Guarding::of(place, child)
 }
 
-#[test]
-fn a_pool_gives_pages_back_and_one_that_shrank_is_found() {
-    let test = "a_pool_gives_pages_back_and_one_that_shrank_is_found";
-    if !std::path::Path::new("/proc/pressure/memory").exists() {
-        return not_run(test, "this kernel has no PSI");
-    }
-    let Some(host) = Namespace::new(test, "") else {
-        return;
-    };
-    let Some(planned) = applied(&host, test) else {
-        return;
-    };
-    let pressure = Pressure::over(&host);
-    let place = Place::new();
-    let guard = start_within(&host, &place, RULES);
+/// Waits until it was looked at and is as planned, and then, while memory is short, until pages are given back; those
+/// that are left.
+fn gives_back(guard: &Guarding<'_>, pressure: &Pressure, planned: u64) -> u64 {
     guard.wait_for("it is checked", |s| s["pools"]["checked"].is_string());
     let status = guard.status();
     assert_eq!(
@@ -123,12 +114,84 @@ fn a_pool_gives_pages_back_and_one_that_shrank_is_found() {
         "{status:#}"
     );
     assert_eq!((given(&status), pages()), (0, planned));
-
     guard.wait_for("pages are given back", |s| {
         pressure.stall(500_000);
         given(s) > 0
     });
-    let left = pages();
+    pages()
+}
+
+/// The namespace, the plan applied in it, and its pressure; nothing, and why, where this host cannot.
+fn planned(test: &str) -> Option<(Namespace, u64, Pressure)> {
+    if !std::path::Path::new("/proc/pressure/memory").exists() {
+        not_run(test, "this kernel has no PSI");
+        return None;
+    }
+    let host = Namespace::new(test, "")?;
+    let planned = applied(&host, test)?;
+    let pressure = Pressure::over(&host);
+    Some((host, planned, pressure))
+}
+
+#[test]
+fn undo_takes_a_pool_back_that_gave_pages_back() {
+    let Some((host, planned, pressure)) = planned("undo_takes_a_pool_back_that_gave_pages_back")
+    else {
+        return;
+    };
+    let place = Place::new();
+    let guard = start_within(&host, &place, RULES);
+    let left = gives_back(&guard, &pressure, planned);
+    // To undo it is another program that changed the pool, and it touches nothing.
+    let out = host.hugeleaf(&["undo"]);
+    assert_eq!((out.status.code(), pages()), (Some(1), left));
+    good(&host.hugeleaf(&["undo", "--even-if-changed"]));
+    host.assert_knobs_as_before("undone");
+    guard.wait_for("it is no pool of the guard's any more", |s| given(s) == 0);
+    // Nothing is taken again of what no plan asks for.
+    pressure.stall(500_000);
+    guard.wait_for("it looked again", |s| {
+        s["pools"]["findings"] == serde_json::json!([])
+    });
+    host.assert_knobs_as_before("undone, and looked at");
+    guard.end();
+    host.assert_knobs_as_before("ended");
+}
+
+/// Ten minutes without pressure have to pass, so only `make soak` has the time.
+#[test]
+fn pages_are_taken_again_once_memory_is_not_short() {
+    let test = "pages_are_taken_again_once_memory_is_not_short";
+    if std::env::var_os("HUGELEAF_SOAK").is_none() {
+        return not_run(test, "takes eleven minutes: set HUGELEAF_SOAK");
+    }
+    let Some((host, planned, pressure)) = planned(test) else {
+        return;
+    };
+    let place = Place::new();
+    let guard = start_within(&host, &place, RULES);
+    let left = gives_back(&guard, &pressure, planned);
+    let began = Instant::now();
+    while given(&guard.status()) > 0 {
+        assert!(began.elapsed() < 2 * CALM, "{left} of {planned}");
+        std::thread::sleep(Duration::from_secs(5));
+    }
+    assert_eq!(pages(), planned);
+    assert!(guard.log().iter().any(|entry| entry["what"] == "took"));
+    guard.end();
+    good(&host.hugeleaf(&["undo"]));
+    host.assert_knobs_as_before("undone");
+}
+
+#[test]
+fn a_pool_gives_pages_back_and_one_that_shrank_is_found() {
+    let test = "a_pool_gives_pages_back_and_one_that_shrank_is_found";
+    let Some((host, planned, pressure)) = planned(test) else {
+        return;
+    };
+    let place = Place::new();
+    let guard = start_within(&host, &place, RULES);
+    let left = gives_back(&guard, &pressure, planned);
     assert!(
         left < planned && left >= planned - planned / 4,
         "{left} of {planned}"

@@ -108,16 +108,8 @@ fn known<T>(fact: Fact<T>, gone: impl Fn() -> ProcessError) -> Result<T, Process
     match fact {
         Fact::Known(value) => Ok(value),
         Fact::Absent => Err(gone()),
-        Fact::Unreadable(ReadError::Io { reason, .. }) if is_no_such_process(&reason) => {
-            Err(gone())
-        }
         Fact::Unreadable(error) => Err(ProcessError::Read(error)),
     }
-}
-
-/// A process that exits while its files are being read answers ESRCH.
-fn is_no_such_process(reason: &str) -> bool {
-    reason == std::io::Error::from(hugeleaf_sys::Errno::SRCH).to_string()
 }
 
 /// What costs little: `stat`, `status`, `cmdline` and `cgroup`. No walk over page tables.

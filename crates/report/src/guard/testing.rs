@@ -70,6 +70,7 @@ pub fn program(pid: u32, name: &str, state: Stand) -> ProgramStatus {
         },
         touched_bytes_per_second: None,
         history: vec![0.0, 0.1, 0.6, 0.997],
+        moving: None,
     }
 }
 

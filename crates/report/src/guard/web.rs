@@ -135,6 +135,9 @@ fn facts(program: &ProgramStatus) -> Vec<(String, Cell)> {
         ("grown by that".to_owned(), program.grown_bytes.into()),
         ("proof".to_owned(), program.proof.as_str().into()),
     ];
+    if let Some(moving) = &program.moving {
+        facts.push(("goes on".to_owned(), moving.to_string().into()));
+    }
     if let Proof::Proven(proven) = &program.proof_detail {
         facts.push(("metric".to_owned(), proven.metric.as_str().into()));
     }

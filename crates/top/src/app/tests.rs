@@ -287,7 +287,7 @@ fn one_move_at_a_time_is_shown_stopped_and_reported() {
         panic!("{effects:?}");
     };
     app.on(Event::Progress(moving()));
-    assert_eq!(app.moves()[0].done_bytes, moving().done_bytes);
+    assert_eq!(app.moves()[0].going, moving().going);
     assert!(typed(&mut app, "p").is_empty());
     assert!(
         app.note.as_deref().unwrap().starts_with("one at a time"),

@@ -349,13 +349,13 @@ fn a_move_in_a_line() {
         move_line(&one),
         "promote mariadbd 1021: 1.2G of 3G, 19 s left, stall 9.2 % (budget 10 %)"
     );
-    one.stage = "holding back".into();
-    (one.done_bytes, one.moving_seconds) = (Bytes::ZERO, 0.0);
+    one.going.stage = "holding back".into();
+    (one.going.done_bytes, one.going.moving_seconds) = (Bytes::ZERO, 0.0);
     assert_eq!(
         move_line(&one),
         "promote mariadbd 1021: holding back, 0 of 3G, stall 0.0 % (budget 10 %)"
     );
-    (one.total_bytes, one.stage) = (Bytes::ZERO, "reading".into());
+    (one.going.total_bytes, one.going.stage) = (Bytes::ZERO, "reading".into());
     assert_eq!(
         move_line(&one),
         "promote mariadbd 1021: reading (budget 10 %)"

@@ -1,0 +1,38 @@
+//! Free memory that is not there yet: what a hypervisor took away while it was free.
+
+use hugeleaf_units::{Bytes, PageSize};
+
+use crate::SysError;
+use crate::advice::Advice;
+use crate::gate::Memory;
+use crate::own_memory::OwnMemory;
+
+/// See [`crate::Kernel::fetch`].
+pub(crate) fn fetch(page: PageSize, pages: u64) -> Result<(), SysError> {
+    let length = Bytes(page.bytes().get().saturating_mul(pages));
+    let space = Memory::new().set_aside(length, page)?;
+    space.map_private(space.range())?;
+    // Refused where there are no huge pages: base pages do as well.
+    let _ = space.advise(space.range(), Advice::HugePage);
+    OwnMemory::of(space).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Kernel, RealKernel};
+
+    #[test]
+    fn nothing_is_left_of_it() {
+        let page = RealKernel::new().base_page();
+        let mapped = || std::fs::read_to_string("/proc/self/maps").unwrap();
+        let lines = |text: String| text.lines().count();
+        let before = lines(mapped());
+        for _ in 0..100 {
+            fetch(page, 16).unwrap();
+        }
+        assert!(lines(mapped()) < before + 50);
+        assert!(fetch(page, 0).is_err());
+        assert!(fetch(page, u64::MAX).is_err());
+    }
+}
