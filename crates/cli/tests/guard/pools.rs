@@ -145,7 +145,7 @@ fn undo_takes_a_pool_back_that_gave_pages_back() {
     // To undo it is another program that changed the pool, and it touches nothing.
     let out = host.hugeleaf(&["undo"]);
     assert_eq!((out.status.code(), pages()), (Some(1), left));
-    good(&host.hugeleaf(&["undo", "--even-if-changed"]));
+    good(&host.hugeleaf(&["undo", "1", "--even-if-changed"]));
     host.assert_knobs_as_before("undone");
     guard.wait_for("it is no pool of the guard's any more", |s| given(s) == 0);
     // Nothing is taken again of what no plan asks for.
