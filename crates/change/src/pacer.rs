@@ -29,46 +29,77 @@ pub fn pause_after(took: Duration, budget: Percent) -> Duration {
     took.saturating_mul(100 - budget) / budget
 }
 
-/// The most huge pages that one call moves where a budget is to be kept.
-const LARGEST_STEP: u64 = 8;
+/// The sizes of calls where a budget is to be kept: 1, 2, 4 and 8 huge pages.
+const SIZES: usize = 4;
+/// So many calls of one size, then one of the next larger or smaller.
+const TRY_EVERY: u32 = 4;
 
 /// How many huge pages to move in one call under a budget: one, unless calls cost much more than
 /// the copying.
 ///
 /// Every call first has all processors empty their lists of new pages, with the victim's memory
 /// map locked for reading. On a busy host that wait is several times as long as copying a page
-/// (tried: 14 ms against 1 ms), so there a call that moves more pages stalls the victim less often.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// (tried: 14 ms against 1 ms, and 50 ms where tasks wait for processors), so there a call that moves more pages
+/// stalls the victim less often. What calls cost changes with what else goes on, so other sizes are tried now and then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Step {
-    pages: u64,
-    /// The least time that a page took so far.
-    best: Duration,
-}
-
-impl Default for Step {
-    fn default() -> Step {
-        Step {
-            pages: 1,
-            best: Duration::MAX,
-        }
-    }
+    /// Calls move 2 to the power of this.
+    at: usize,
+    /// What a page took in calls of each size, smoothed; nothing where none was made.
+    each: [Option<Duration>; SIZES],
+    /// Calls since another size was tried.
+    calls: u32,
+    /// Whether the smaller one is tried next.
+    down: bool,
 }
 
 impl Step {
     /// Huge pages for the next call; 1 to 8.
-    pub const fn pages(self) -> u64 {
-        self.pages
+    pub fn pages(self) -> u64 {
+        let (smaller, larger) = (self.at.saturating_sub(1), (self.at + 1).min(SIZES - 1));
+        let size = match (self.calls >= TRY_EVERY, self.down && self.at > 0) {
+            (false, _) => self.at,
+            (true, true) => smaller,
+            (true, false) => larger,
+        };
+        1 << size
     }
 
     /// Learns from a call that moved so many huge pages.
     pub fn learn(&mut self, pages: u64, took: Duration) {
         let pages = u32::try_from(pages.max(1)).unwrap_or(u32::MAX);
-        self.best = self.best.min(took / pages);
-        let copying = self.best.saturating_mul(pages);
-        if took > copying.saturating_mul(3) {
-            self.pages = (self.pages * 2).min(LARGEST_STEP);
-        } else if took < copying.saturating_mul(3) / 2 {
-            self.pages = (self.pages / 2).max(1);
+        let size = usize::try_from(pages.ilog2()).unwrap_or(0).min(SIZES - 1);
+        let each = took / pages;
+        self.each[size] = match self.each[size] {
+            Some(before) if size == self.at => {
+                // What the others cost was under other conditions.
+                if each < before / 2 || each / 2 > before {
+                    self.each = [None; SIZES];
+                }
+                Some(before / 2 + each / 2)
+            }
+            _ => Some(each),
+        };
+        self.calls += 1;
+        if self.calls > TRY_EVERY {
+            (self.calls, self.down) = (0, !self.down);
+        }
+        self.choose();
+    }
+
+    /// A larger call must bring a quarter, a smaller one may cost a tenth: the fewest pages at a time that do.
+    fn choose(&mut self) {
+        let Some(here) = self.each[self.at] else {
+            return;
+        };
+        let of = |size: Option<usize>| *self.each.get(size?)?;
+        let is_better = |larger: Duration| larger < here / 4 * 3;
+        let is_as_good = |smaller: Duration| smaller <= here.saturating_add(here / 10);
+        if of(self.at.checked_add(1)).is_some_and(is_better) {
+            // And on in that direction.
+            (self.at, self.calls, self.down) = (self.at + 1, TRY_EVERY - 1, false);
+        } else if of(self.at.checked_sub(1)).is_some_and(is_as_good) {
+            (self.at, self.calls, self.down) = (self.at - 1, TRY_EVERY - 1, true);
         }
     }
 }
@@ -129,26 +160,42 @@ mod tests {
         pause_after(Duration::MAX, percent(1)); // Does not overflow.
     }
 
+    /// The pages of each of so many calls that cost so much each and a page.
+    fn calls(step: &mut Step, count: usize, call: u64, page: u64) -> Vec<u64> {
+        let one = |_| {
+            let pages = step.pages();
+            step.learn(pages, Duration::from_millis(call + page * pages));
+            pages
+        };
+        (0..count).map(one).collect()
+    }
+
     #[test]
     fn steps_grow_only_where_calls_cost_more_than_copying() {
-        let ms = Duration::from_millis;
         let mut step = Step::default();
-        for _ in 0..5 {
-            step.learn(step.pages(), ms(step.pages()));
-            assert_eq!(step.pages(), 1);
-        }
+        let ones = |pages: &[u64]| pages.iter().filter(|pages| **pages == 1).count();
+        let copying = calls(&mut step, 100, 0, 1);
+        assert!(ones(&copying) >= 80 && copying.iter().all(|pages| *pages <= 2));
         // Now each call waits 12 ms before it copies 1 ms a page.
-        for pages in [2, 4, 8, 8] {
-            step.learn(step.pages(), ms(12 + step.pages()));
-            assert_eq!(step.pages(), pages);
+        let waiting = calls(&mut step, 100, 12, 1);
+        assert!(waiting[60..].iter().sum::<u64>() >= 40 * 6, "{waiting:?}");
+        let copying = calls(&mut step, 100, 0, 1);
+        assert!(ones(&copying[60..]) >= 32, "{copying:?}");
+        // Also where no call was ever quick.
+        let mut step = Step::default();
+        let waiting = calls(&mut step, 100, 50, 1);
+        assert!(waiting[60..].iter().sum::<u64>() >= 40 * 6, "{waiting:?}");
+    }
+
+    #[test]
+    fn steps_take_any_time() {
+        let mut step = Step::default();
+        for took in [Duration::ZERO, Duration::MAX, Duration::MAX, Duration::ZERO] {
+            for pages in [0, 1, 2, 8, 500, u64::MAX] {
+                step.learn(pages, took);
+                assert!((1..=8).contains(&step.pages()));
+            }
         }
-        for pages in [4, 2, 1, 1] {
-            step.learn(step.pages(), ms(step.pages()));
-            assert_eq!(step.pages(), pages);
-        }
-        step.learn(0, Duration::ZERO);
-        step.learn(1, Duration::MAX);
-        assert!(step.pages() <= LARGEST_STEP);
     }
 
     #[test]

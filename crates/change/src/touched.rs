@@ -79,22 +79,26 @@ mod tests {
         let mut memory = vec![1u8; 64 << 20];
         let stop = std::sync::atomic::AtomicBool::new(false);
         let ask = |time| touched(&kernel, &root, own_pid(), time).unwrap();
-        let idle = ask(Duration::from_millis(300));
-        let busy = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                    memory
-                        .iter_mut()
-                        .step_by(4096)
-                        .for_each(|byte| *byte = byte.wrapping_add(1));
-                }
+        // Other tests touch memory of this process, too: now and then more than this one.
+        let seen = (0..20).find(|_| {
+            let idle = ask(Duration::from_millis(300));
+            stop.store(false, std::sync::atomic::Ordering::Relaxed);
+            let busy = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        memory
+                            .iter_mut()
+                            .step_by(4096)
+                            .for_each(|byte| *byte = byte.wrapping_add(1));
+                    }
+                });
+                let busy = ask(Duration::from_millis(300));
+                stop.store(true, std::sync::atomic::Ordering::Relaxed);
+                busy
             });
-            let busy = ask(Duration::from_millis(300));
-            stop.store(true, std::sync::atomic::Ordering::Relaxed);
-            busy
+            busy.bytes_per_second - idle.bytes_per_second > (64 << 20) as f64
         });
-        let more = busy.bytes_per_second - idle.bytes_per_second;
-        assert!(more > (64 << 20) as f64, "{idle:?} {busy:?}");
+        assert!(seen.is_some());
     }
 
     #[test]

@@ -21,11 +21,7 @@ const MOST_ROWS: usize = 40;
 pub fn page(results: &Results) -> Page {
     let about = &results.experiment;
     let mut lines = headlines(results).into_iter();
-    let title = match about.title.is_empty() {
-        true => about.name.clone(),
-        false => format!("{}: {}", about.name, about.title),
-    };
-    let mut page = Page::new(title, lines.next().unwrap_or_default());
+    let mut page = Page::new(about.name.as_str(), lines.next().unwrap_or_default());
     for line in lines {
         page.add(line);
     }

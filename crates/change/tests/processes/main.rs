@@ -7,6 +7,7 @@
 
 mod ends;
 mod faults;
+mod fetches;
 mod moves;
 mod once;
 mod splits;

@@ -371,7 +371,27 @@ fn command(arm: Arm, account: Account, program: &Path, folder: &Path) -> Command
     }
     let mut command = as_account(account, Path::new(HUGELEAF), folder);
     command.args(["run", "--"]).arg(program);
+    // The account's own folder lies below /tmp, from where nothing is loaded.
+    if let Some(library) = library() {
+        command.env("HUGELEAF_RUN_LIBRARY", library);
+    }
     command
+}
+
+/// The library as `run` unpacks it for root, in a folder that only root can change.
+fn library() -> Option<String> {
+    let started = Command::new(HUGELEAF).args(["run", "--", "true"]).status();
+    started.ok().filter(std::process::ExitStatus::success)?;
+    let mut shown = Command::new(HUGELEAF);
+    let shown = shown
+        .args(["run", "--dry-run", "--", "true"])
+        .output()
+        .ok()?;
+    let text = String::from_utf8(shown.stdout).ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("LD_PRELOAD="))?;
+    Some(line.split(':').next()?.to_owned())
 }
 
 fn open(subject: &str, arm: Arm, scale: &Scale) -> Result<Option<Subject>, Failed> {
