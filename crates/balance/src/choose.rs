@@ -103,8 +103,16 @@ fn of_free(to: &Component, most: Bytes) -> Option<Bid<'_>> {
 
 /// From one to another. Where granules differ, so much is taken that a granule can be given, and all that was taken is
 /// given that the other one can have.
-fn between<'a>(from: &'a Component, to: &'a Component, most: Bytes, least: Bytes) -> Option<Bid<'a>> {
-    let wanted = to.granule.round_down(most.min(least)).max(to.granule.bytes());
+fn between<'a>(
+    from: &'a Component,
+    to: &'a Component,
+    most: Bytes,
+    least: Bytes,
+) -> Option<Bid<'a>> {
+    let wanted = to
+        .granule
+        .round_down(most.min(least))
+        .max(to.granule.bytes());
     let taken = from.granule.round_up(wanted).min(from.surplus());
     let given = to.granule.round_down(taken).min(to.room());
     (!given.is_zero() && !taken.is_zero()).then(|| Bid {

@@ -18,11 +18,13 @@ use crate::history::{Mode, OperationKind, ResizeOperation, Status};
 use crate::settings::Settings;
 use crate::standing::{Problem, Standing, Trouble, seconds_until};
 use crate::state::{
-    ByHand, Cause, Check, Flight, Grant, Move, Order, Plan, State, Stride, Track,
+    BackOff, ByHand, Cause, Check, Flight, Grant, Move, Order, Plan, State, Stride, Track,
 };
 
 /// A try takes one part in so many of a component, at least a granule.
 const TRIED_PART: u64 = 32;
+/// A component that loses so many times as much as when it was tried in vain is tried again.
+const ANOTHER_LOAD: f64 = 2.0;
 /// Memory for a target that fell is taken in parts of what each can give, so that all give.
 const TARGET_PART: u64 = 4;
 
@@ -133,6 +135,11 @@ fn look(settings: &Settings, state: &mut State, components: &[Component], now: D
         track.granule = component.granule;
         track.smallest = track.smallest.min(component.now);
         track.largest = track.largest.max(component.now);
+        let is_other = component.benefit.pressure > track.tried_at * ANOTHER_LOAD;
+        if track.tries.failures > 0 && is_other {
+            // What was in vain under another load says nothing now. The same load does not bring it here again.
+            track.tries = BackOff::default();
+        }
         unanswered(settings, state, component, now);
         set_by_hand(settings, state, component, now);
     }
@@ -332,7 +339,9 @@ impl<'a> Round<'a> {
             before,
             goal,
         };
-        self.state.history.add(operation(id, &order, &plan, self.now));
+        self.state
+            .history
+            .add(operation(id, &order, &plan, self.now));
         self.moves.push(Move {
             id,
             from: plan.from.clone(),
@@ -389,15 +398,22 @@ impl<'a> Round<'a> {
     fn take_back(&mut self, check: &Check, to: &Component, why: String) {
         let (now, plan) = (self.now, &check.plan);
         let pair = self.state.pair(plan.from.as_deref(), &to.name);
-        pair.back_off.failed(now, self.settings.pair_retry);
+        // Smaller and smaller ones are one search for a size beyond which there is nothing more to gain.
+        match check.given < pair.failed {
+            true => pair.back_off.again(now),
+            false => pair.back_off.failed(now, self.settings.pair_retry),
+        }
+        pair.failed = check.given;
         if let Some(track) = self.state.tracks.get_mut(&to.name)
             && plan.cause == Cause::Try
         {
             let every = self.settings.probe_every;
             let first = every.saturating_mul(2);
-            track.tries.failed(now, (first, every.saturating_mul(1 << 10)));
+            track
+                .tries
+                .failed(now, (first, every.saturating_mul(1 << 10)));
         }
-        let taken = check.given.min(to.surplus());
+        let taken = to.granule.round_down(check.given).min(to.surplus());
         if taken.is_zero() || !self.is_able(to) {
             return;
         }
@@ -431,8 +447,13 @@ impl<'a> Round<'a> {
             if left.is_zero() || self.state.allowed < 1.0 {
                 return;
             }
-            let part = from.granule.round_up(Bytes(from.surplus().get() / TARGET_PART));
-            let taken = from.granule.round_up(left).min(part.max(from.granule.bytes()));
+            let part = from
+                .granule
+                .round_up(Bytes(from.surplus().get() / TARGET_PART));
+            let taken = from
+                .granule
+                .round_up(left)
+                .min(part.max(from.granule.bytes()));
             let taken = taken.min(from.surplus());
             left = left - taken;
             self.state.allowed -= 1.0;
@@ -638,7 +659,11 @@ fn failed(
     let Check { plan, given, .. } = check;
     let granules = to.granule.count(*given);
     let less = to.benefit.less.unwrap_or_default();
-    let most = if less.high().is_finite() { less.high() } else { 0.0 } * granules;
+    let most = if less.high().is_finite() {
+        less.high()
+    } else {
+        0.0
+    } * granules;
     let missed = from.map_or(0.0, |from| {
         let more = from.benefit.more.as_ref();
         more.map_or(0.0, Estimate::low) * from.granule.count(plan.taken)
@@ -728,16 +753,17 @@ fn resized(
     };
     match &trouble {
         Some(_) => track.back_off.failed(now, settings.retry),
-        None => track.back_off = Default::default(),
+        None => track.back_off = BackOff::default(),
     }
     track.trouble = trouble;
     let done = done.min(asked);
-    let is_stride = matches!(flight.plan.cause, Cause::Benefit) && !done.is_zero();
-    track.stride = is_stride.then_some(Stride {
-        kind: flight.order.kind,
-        bytes: done,
-        at: now,
-    });
+    if flight.plan.cause == Cause::Benefit && !done.is_zero() {
+        track.stride = Some(Stride {
+            kind: flight.order.kind,
+            bytes: done,
+            at: now,
+        });
+    }
     done
 }
 

@@ -156,13 +156,24 @@ fn keys_that_never_repeat_earn_nothing() {
 #[test]
 fn sizes_move_the_place_and_time_forgets() {
     let mut ghost = Ghost::new(1000, 100, 1 << 20);
-    assert_eq!(ghost.benefit(100, 1.0), Benefit::default(), "before anything was touched");
+    assert_eq!(
+        ghost.benefit(100, 1.0),
+        Benefit::default(),
+        "before anything was touched"
+    );
     for turn in 0..10 {
         (0..1500).for_each(|key| ghost.touch(key));
         ghost.pass(SECOND / 10);
         assert_eq!(turn > 0, ghost.hit_ratio(1600).unwrap() > 0.4);
     }
-    let at = |ghost: &Ghost| ghost.curve(6).iter().find(|s| s.hits > 0.0).unwrap().from_items;
+    let at = |ghost: &Ghost| {
+        ghost
+            .curve(6)
+            .iter()
+            .find(|s| s.hits > 0.0)
+            .unwrap()
+            .from_items
+    };
     assert_eq!(at(&ghost), 1400);
     assert_eq!(ghost.benefit(100, 1.0).less.unwrap().value, 0.0);
     ghost.set_capacity(1500);
@@ -170,7 +181,12 @@ fn sizes_move_the_place_and_time_forgets() {
     let less = ghost.benefit(100, 0.001).less.unwrap();
     assert!((less.value - 13.5).abs() < 0.7, "{less:?}");
     ghost.pass(SECOND * 60);
-    assert!(ghost.benefit(100, 0.001).less.is_none_or(|less| less.low() < 1e-6));
+    assert!(
+        ghost
+            .benefit(100, 0.001)
+            .less
+            .is_none_or(|less| less.low() < 1e-6)
+    );
 }
 
 #[test]
