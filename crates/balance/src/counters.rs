@@ -99,14 +99,14 @@ impl Counters {
                 misses,
             }),
         }
-        self.skip(elapsed);
-    }
-
-    /// Time has passed of which nothing is to be counted.
-    pub fn skip(&mut self, elapsed: Duration) {
         let now = self.window.pass(elapsed);
         self.operations *= now;
         self.misses *= now;
+        self.skip(elapsed);
+    }
+
+    /// Time has passed of which nothing is to be counted: what was seen gets older, and rates stay what they were.
+    pub fn skip(&mut self, elapsed: Duration) {
         let left = left(elapsed, self.half_life);
         for seen in &mut self.seen {
             seen.operations *= left;

@@ -178,6 +178,8 @@ pub(crate) struct Stride {
     pub kind: OperationKind,
     pub bytes: Bytes,
     pub at: Duration,
+    /// A step up was too large: the size beyond which there is nothing more to gain is near, and steps become smaller.
+    pub narrows: bool,
 }
 
 /// A component, as far as it is remembered.

@@ -1,7 +1,11 @@
 //! The policy on simulated loads: what it does, how fast, and how little where nothing is to be gained.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
+// A panic is how a test fails, also in its helpers. Rates and sizes are small positive numbers.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss
+)]
 
 mod any;
 mod world;
@@ -10,7 +14,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use hugeleaf_balance::{Ghost, Granule, Mode, view};
+use hugeleaf_balance::{Counters, Ghost, Granule, Mode, Settings, view};
 use hugeleaf_units::Bytes;
 use world::{Known, Manner, Part, World};
 
@@ -29,6 +33,14 @@ fn steady(rate: f64) -> impl Fn(f64) -> f64 {
     move |_| rate
 }
 
+/// Much and little in turn, for so many seconds each.
+fn swapping(period: f64, much: f64, little: f64, first: bool) -> impl Fn(f64) -> f64 {
+    move |time| {
+        let is_even = (time / period).rem_euclid(2.0) < 1.0;
+        if is_even == first { much } else { little }
+    }
+}
+
 #[test]
 fn a_steady_load_is_settled_in_20_seconds_and_stays() {
     let mut world = two(steady(9000.0), steady(1000.0));
@@ -43,15 +55,7 @@ fn a_steady_load_is_settled_in_20_seconds_and_stays() {
 
 #[test]
 fn a_step_is_settled_in_20_seconds_each_time() {
-    let swap = |first: bool| {
-        move |t: f64| {
-            if ((t / 120.0) as u64).is_multiple_of(2) == first {
-                9000.0
-            } else {
-                1000.0
-            }
-        }
-    };
+    let swap = |first: bool| swapping(120.0, 9000.0, 1000.0, first);
     let mut world = two(swap(true), swap(false));
     world.run(120);
     for phase in 0..10 {
@@ -120,10 +124,28 @@ fn whoever_flips_the_load_after_each_move_makes_it_stand_still() {
     assert!(by_hour[0] <= 200 && by_hour[3] <= 16);
 }
 
+/// A load that changes sides by itself, too fast for it to be worth following.
+#[test]
+fn fast_flips_move_less_and_less() {
+    for period in [2.0, 5.0, 10.0, 20.0, 40.0, 60.0] {
+        let swap = |first: bool| swapping(period, 9000.0, 1000.0, first);
+        let mut world = two(swap(true), swap(false));
+        let by_hour: Vec<usize> = (0..3).map(|_| world.run(3600)).collect();
+        println!("flips each {period} s: orders by hour {by_hour:?}");
+        // What stays longer than moves the other way count as wrong is a load, and is followed: so many orders a flip.
+        let most = match period < 30.0 {
+            true => [1000.0, 150.0, 150.0],
+            false => [40.0 * 3600.0 / period; 3],
+        };
+        let is_bounded = by_hour.iter().zip(most).all(|(n, most)| *n as f64 <= most);
+        assert!(is_bounded, "{by_hour:?}");
+    }
+}
+
 #[test]
 fn those_that_tie_do_not_move() {
     let mut world = two(steady(5000.0), steady(5000.0));
-    world.parts[0].size = world.parts[0].size + Bytes::from_mib(200);
+    world.parts[0].size += Bytes::from_mib(200);
     world.parts[0].held = world.parts[0].size;
     world.target = world.total();
     world.run(60);
@@ -134,6 +156,30 @@ fn those_that_tie_do_not_move() {
         world.size("b")
     );
     assert_eq!(moves, 0);
+}
+
+#[test]
+fn a_flood_of_what_never_repeats_stays_at_its_least() {
+    // Misses only, and more of them than the other one has.
+    let mut world = World::new(vec![
+        Part::new("pool", 400, 600.0, steady(5000.0)),
+        Part::new("statements", 16, 0.0, steady(50_000.0)),
+    ]);
+    world.run(600);
+    assert_eq!(
+        (world.size("statements"), world.size("pool")),
+        (16.0, 400.0)
+    );
+    // Known by its counters alone it is tried, and less and less often.
+    let granule = world.parts[1].granule;
+    world.parts[1].known = Known::Counters(Box::new(Counters::new(granule, world::MISS)));
+    let by_hour: Vec<usize> = (0..8).map(|_| world.run(3600)).collect();
+    println!("flood, by counters: orders by hour {by_hour:?}");
+    assert_eq!(
+        (world.size("statements"), world.size("pool")),
+        (16.0, 400.0)
+    );
+    assert!(by_hour.iter().all(|n| *n <= 40) && by_hour[7] <= 8);
 }
 
 /// One that says of every granule that it would save much, and never shows it.
@@ -189,6 +235,45 @@ fn an_answer_after_minutes_is_within_the_target() {
 }
 
 #[test]
+fn a_target_can_fall_and_rise() {
+    let mut world = two(steady(9000.0), steady(1000.0));
+    world.run(60);
+    let mib = Bytes::from_mib;
+    world.target = mib(512);
+    world.run(20);
+    println!(
+        "target 1G to 512M: {} held after 20 s, quality {:.4}",
+        world.total(),
+        world.quality()
+    );
+    assert!(world.total() <= mib(512));
+    assert!(
+        world
+            .state
+            .history()
+            .operations()
+            .any(|o| o.mode == Mode::Immediate)
+    );
+    let settled = world.settles(GOOD);
+    assert!(settled <= 20, "{settled}");
+    world.target = mib(2048);
+    let settled = world.settles(GOOD);
+    println!("target 512M to 2G: settled after {settled} s");
+    assert!(settled <= 20, "{settled}");
+    // Both have 32M at least.
+    world.target = mib(63);
+    let moves = world.run(60);
+    let said = world.state.problem().unwrap().to_string();
+    assert!(
+        moves == 0 && said.contains("have 64M at least, more than the target of 63M"),
+        "{said}"
+    );
+    world.target = mib(64);
+    world.run(120);
+    assert_eq!(world.total(), mib(64));
+}
+
+#[test]
 fn a_size_set_by_hand_wins() {
     let mut world = two(steady(9000.0), steady(1000.0));
     world.run(60);
@@ -214,6 +299,46 @@ fn a_size_set_by_hand_wins() {
         world.size("b") < 200.0,
         "after ten minutes it is as all others"
     );
+}
+
+/// A server of 4G in chunks of 128M, of which only counters are known; it reads pages of 16K, of which it holds few
+/// after it grew.
+fn server(name: &'static str, load: impl Fn(f64) -> f64 + 'static) -> Part {
+    let mut part = Part::new(name, 32, 80.0, load);
+    part.granule = Granule::new(Bytes::from_mib(128)).unwrap();
+    (part.least, part.manner) = (4, Manner::Slow(2));
+    (part.size, part.held) = (part.granule.bytes() * 32, part.granule.bytes() * 32);
+    part.brings = part.granule.count(Bytes::from_kib(16));
+    let counters = Counters::new(part.granule, world::MISS);
+    part.known = Known::Counters(Box::new(counters));
+    part
+}
+
+#[test]
+fn servers_are_balanced_by_their_counters() {
+    let swap = |first: bool| swapping(1200.0, 90_000.0, 10_000.0, first);
+    let mut world = World::new(vec![server("a", swap(true)), server("b", swap(false))]);
+    world.settings = Settings::servers();
+    let fixed = world.quality();
+    let mut phases = Vec::new();
+    for phase in 1..=4 {
+        let first = world.worst(60);
+        let settled = world.settles(GOOD);
+        let rest = phase * 1200 - world.seconds - 1;
+        phases.push((first, settled, world.worst(rest)));
+        world.second();
+    }
+    println!(
+        "servers: equal split {fixed:.4}; by phase worst of the first 60 s, settled after so many more, worst after that {phases:.4?}, {} orders",
+        world.orders
+    );
+    // Two minutes: a move there is two orders of 2 s, 5 s until it is judged, and the filling.
+    assert!(
+        phases
+            .iter()
+            .all(|(_, settled, rest)| *settled <= 60 && *rest >= GOOD)
+    );
+    assert!(world.orders < 200);
 }
 
 /// Real streams of keys through real ghost lists: a skewed one gets the memory, a flood of single keys nothing.

@@ -55,6 +55,10 @@ pub struct Part {
     pub load: Load,
     pub manner: Manner,
     pub known: Known,
+    /// A miss brings in so many granules: how fast it fills after it grew. Infinite: at once.
+    pub brings: f64,
+    /// In granules.
+    filled: f64,
     smooth: f64,
 }
 
@@ -79,12 +83,22 @@ impl Part {
             load: Box::new(load),
             manner: Manner::Willing,
             known: Known::Ghost,
+            brings: f64::INFINITY,
+            filled: size as f64,
             smooth: 0.0,
         }
     }
 
     pub fn granules(&self) -> f64 {
         self.granule.count(self.held)
+    }
+
+    /// What of it is in use, in granules.
+    fn filled(&self) -> f64 {
+        match self.brings.is_finite() {
+            true => self.filled.min(self.granules()),
+            false => self.granules(),
+        }
     }
 
     fn hits(&self, granules: f64) -> f64 {
@@ -136,10 +150,13 @@ impl Part {
         let load = (self.load)(time);
         // A half-life of 2 s.
         self.smooth += (load - self.smooth) * (1.0 - 0.5f64.sqrt());
-        let misses = load * (1.0 - self.hits(self.granules()));
+        let misses = load * (1.0 - self.hits(self.filled()));
+        let brought = self.filled() + misses * self.brings;
+        self.filled = brought.min(self.granules());
+        let fills = self.filled < self.granules() * 0.97;
         let (size, second) = (self.size, Duration::from_secs(1));
         if let Known::Counters(counters) = &mut self.known {
-            match resizing {
+            match resizing || fills {
                 true => counters.skip(second),
                 false => counters.observe(size, load as u64, misses as u64, second),
             }
@@ -344,7 +361,7 @@ impl World {
 
     /// Throughput now as a part of that of the best split of the target.
     pub fn quality(&self) -> f64 {
-        let sizes: Vec<f64> = self.parts.iter().map(Part::granules).collect();
+        let sizes: Vec<f64> = self.parts.iter().map(Part::filled).collect();
         self.throughput_at(&sizes) / self.throughput_at(&self.best())
     }
 
