@@ -1,0 +1,225 @@
+//! What memory is worth to a server of which only counters are known: operations and misses, at the one size that it
+//! has. The slope of misses over size is learned from the sizes that it had of late; where it had only one, nothing is
+//! known, and the policy may try another if the server loses much.
+
+use std::time::Duration;
+
+use hugeleaf_units::Bytes;
+
+use crate::component::{Benefit, Estimate, Granule};
+use crate::rate::{Window, left};
+
+/// How long until what was seen at a size counts half.
+const HALF_LIFE: Duration = Duration::from_secs(120);
+/// What was seen at so many sizes is kept.
+const SIZES: usize = 16;
+/// A size at which fewer operations were seen, older ones counting less, says nothing.
+const ENOUGH: f64 = 100.0;
+/// Only sizes within this part of the present one count: the slope is a local one.
+const NEAR_PART: f64 = 0.5;
+/// Loads change by themselves: of each share of misses this part is not known, however many operations it is from.
+const DRIFT: f64 = 0.005;
+
+/// What was seen at one size.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    size: Bytes,
+    operations: f64,
+    misses: f64,
+}
+
+impl Seen {
+    /// Misses an operation, and the variance of that.
+    fn ratio(&self) -> (f64, f64) {
+        let ratio = self.misses / self.operations;
+        // Of n operations; a count of 0 is known to about 1.
+        let counted = (self.misses + 1.0) / (self.operations * self.operations);
+        (ratio, counted + (ratio * DRIFT).powi(2))
+    }
+}
+
+/// The counters of one server (`Innodb_buffer_pool_read_requests` and `Innodb_buffer_pool_reads`; `keyspace_hits` and
+/// `keyspace_misses`).
+#[derive(Debug, Clone)]
+pub struct Counters {
+    granule: Granule,
+    seconds_per_miss: f64,
+    half_life: Duration,
+    seen: Vec<Seen>,
+    /// The newest size, and its operations and misses over the last looks.
+    size: Bytes,
+    operations: f64,
+    misses: f64,
+    window: Window,
+}
+
+impl Counters {
+    /// Of a server that is resized by `granule`, where a miss costs so many seconds more than a hit.
+    pub fn new(granule: Granule, seconds_per_miss: f64) -> Counters {
+        Counters {
+            granule,
+            seconds_per_miss: seconds_per_miss.max(0.0),
+            half_life: HALF_LIFE,
+            seen: Vec::new(),
+            size: Bytes::ZERO,
+            operations: 0.0,
+            misses: 0.0,
+            window: Window::new(HALF_LIFE / 12),
+        }
+    }
+
+    /// The same, with another time until what was seen counts half.
+    #[must_use]
+    pub fn half_life(self, half_life: Duration) -> Counters {
+        Counters {
+            half_life,
+            window: Window::new(half_life / 12),
+            ..self
+        }
+    }
+
+    /// How much its counters grew in the time since the last look, during all of which it had that size. A look while
+    /// it is resized, or fills, is better left out: by [`Counters::skip`].
+    pub fn observe(&mut self, size: Bytes, operations: u64, misses: u64, elapsed: Duration) {
+        // Counters are not read at one instant.
+        let misses = misses.min(operations);
+        let (operations, misses) = (operations as f64, misses as f64);
+        self.size = size;
+        self.operations += operations;
+        self.misses += misses;
+        let same = self.seen.iter_mut().find(|seen| seen.size == size);
+        match same {
+            Some(seen) => {
+                seen.operations += operations;
+                seen.misses += misses;
+            }
+            None => self.add(Seen {
+                size,
+                operations,
+                misses,
+            }),
+        }
+        let now = self.window.pass(elapsed);
+        self.operations *= now;
+        self.misses *= now;
+        self.skip(elapsed);
+    }
+
+    /// Time has passed of which nothing is to be counted: what was seen gets older, and rates stay what they were.
+    pub fn skip(&mut self, elapsed: Duration) {
+        let left = left(elapsed, self.half_life);
+        for seen in &mut self.seen {
+            seen.operations *= left;
+            seen.misses *= left;
+        }
+    }
+
+    fn add(&mut self, new: Seen) {
+        if self.seen.len() >= SIZES {
+            let weights = self.seen.iter().enumerate();
+            let least = weights.min_by(|a, b| a.1.operations.total_cmp(&b.1.operations));
+            let least = least.map_or(0, |(index, _)| index);
+            self.seen.swap_remove(least);
+        }
+        self.seen.push(new);
+    }
+
+    /// What a granule more or less is worth: the same, as far as a straight line tells. Where the slope is unknown,
+    /// only the pressure is said.
+    pub fn benefit(&self) -> Benefit {
+        let rate = |count: f64| self.window.rate(count).unwrap_or(0.0);
+        let pressure = rate(self.misses) * self.seconds_per_miss;
+        let estimate = self.slope().map(|(slope, error, samples)| {
+            let worth =
+                self.granule.bytes().as_f64() * rate(self.operations) * self.seconds_per_miss;
+            Estimate {
+                value: (-slope * worth).max(0.0),
+                error: error * worth,
+                samples,
+            }
+        });
+        Benefit {
+            more: estimate,
+            less: estimate,
+            pressure,
+        }
+    }
+
+    /// How the part of operations that miss changes by a byte more, with its standard error and the misses it is from:
+    /// a line through what was seen, weighted by how well each point is known. `None` of a single size.
+    fn slope(&self) -> Option<(f64, f64, f64)> {
+        let near = (self.size.as_f64() * NEAR_PART).max(self.granule.bytes().as_f64() * 1.5);
+        let here = self.size.as_f64();
+        let counts = |s: &&Seen| s.operations >= ENOUGH && (s.size.as_f64() - here).abs() <= near;
+        let points: Vec<(f64, f64, f64)> = (self.seen.iter().filter(counts))
+            .map(|seen| {
+                let (ratio, variance) = seen.ratio();
+                (seen.size.as_f64() - here, ratio, 1.0 / variance)
+            })
+            .collect();
+        let samples = self.seen.iter().filter(counts).map(|s| s.misses).sum();
+        let weight: f64 = points.iter().map(|p| p.2).sum();
+        let mean = |of: fn(&(f64, f64, f64)) -> f64| {
+            points.iter().map(|p| of(p) * p.2).sum::<f64>() / weight
+        };
+        let (x, y) = (mean(|p| p.0), mean(|p| p.1));
+        let spread: f64 = points.iter().map(|p| p.2 * (p.0 - x).powi(2)).sum();
+        let together: f64 = points.iter().map(|p| p.2 * (p.0 - x) * (p.1 - y)).sum();
+        let is_line = points.len() >= 2 && spread > 0.0;
+        is_line.then(|| (together / spread, (1.0 / spread).sqrt(), samples))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn counters() -> Counters {
+        Counters::new(Granule::new(Bytes(10)).unwrap(), 0.001)
+    }
+
+    #[test]
+    fn one_size_is_pressure_and_two_are_a_slope() {
+        let mut counters = counters();
+        for _ in 0..60 {
+            counters.observe(Bytes(1000), 10_000, 2_000, SECOND);
+        }
+        let one = counters.benefit();
+        assert_eq!((one.more, one.less), (None, None));
+        // 2,000 misses a second of a millisecond each.
+        assert!((one.pressure - 2.0).abs() < 0.01, "{}", one.pressure);
+        for _ in 0..60 {
+            counters.observe(Bytes(1100), 10_000, 1_500, SECOND);
+        }
+        // A tenth of 500 misses by each granule.
+        let more = counters.benefit().more.unwrap();
+        assert!((more.value - 0.05).abs() < 0.002, "{more:?}");
+        assert!(more.error < 0.005, "{more:?}");
+    }
+
+    #[test]
+    fn what_never_repeats_is_worth_nothing() {
+        let mut counters = counters();
+        for size in [1000, 1100, 1050] {
+            for _ in 0..60 {
+                counters.observe(Bytes(size), 10_000, 10_000, SECOND);
+            }
+        }
+        let benefit = counters.benefit();
+        assert!(benefit.pressure > 9.0);
+        assert!(benefit.more.unwrap().low() == 0.0);
+    }
+
+    #[test]
+    fn any_numbers_are_taken() {
+        let mut counters = Counters::new(Granule::new(Bytes(u64::MAX)).unwrap(), f64::INFINITY);
+        for size in [0, u64::MAX, 1] {
+            counters.observe(Bytes(size), u64::MAX, u64::MAX, Duration::ZERO);
+            counters.observe(Bytes(size), 0, 5, Duration::MAX);
+        }
+        let benefit = counters.benefit();
+        assert!(benefit.more.is_none_or(|more| more.low().is_finite()));
+    }
+}

@@ -1,0 +1,565 @@
+//! What is to be moved, from what is known and what is seen. Pure: no clock, no input, no output.
+//!
+//! A move takes before it gives. [`decide`] orders one component to shrink; what it freed is heard by [`crate::learn`]; the
+//! next [`decide`] gives that, and no more. Then the move is judged by what it brought, which is measured on both
+//! sides at one time, so that a load that changes meanwhile does not count for it or against it. One that did not
+//! bring what was expected is taken back once, and that pair is left alone for a time that doubles: whoever moves
+//! the load against the policy makes it stand still.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use hugeleaf_units::Bytes;
+
+use crate::choose::{Bid, bids, loss_of};
+use crate::component::{Component, Estimate};
+use crate::history::{Mode, OperationKind, ResizeOperation, Status};
+use crate::look::look;
+use crate::settings::Settings;
+use crate::standing::{Problem, Standing, Trouble, seconds_until};
+use crate::state::{Cause, Check, Flight, Move, Order, Plan, State, Track};
+
+/// A try takes one part in so many of a component, at least a granule.
+const TRIED_PART: u64 = 32;
+/// Memory for a target that fell is taken in parts of what each can give, so that all give.
+const TARGET_PART: u64 = 4;
+
+/// What is to be done now. The caller carries the orders out, says to [`crate::learn`] what came of each, and may ask again at
+/// once: memory that was freed is given then.
+///
+/// `now` is a time on any clock that does not go backwards. A component that is missing from `components` has ended:
+/// what was under way with it is forgotten.
+pub fn decide(
+    settings: &Settings,
+    state: &mut State,
+    target: Bytes,
+    components: &[Component],
+    now: Duration,
+) -> Vec<Move> {
+    state.target = target;
+    refill(settings, state, now);
+    look(settings, state, components, now);
+    state.problem = problem(components, target);
+    let mut round = Round {
+        settings,
+        state,
+        components,
+        now,
+        moves: Vec::new(),
+    };
+    match round.state.problem {
+        Some(Problem::SameName { .. } | Problem::FloorsAboveTarget { .. }) => {
+            // What was freed stays with nobody.
+            round.state.grants.clear();
+        }
+        _ => round.all(),
+    }
+    let moves = round.moves;
+    stand(state, components, now);
+    moves
+}
+
+/// Moves that may begin: so many a second, and none of them are saved up for longer than a second.
+fn refill(settings: &Settings, state: &mut State, now: Duration) {
+    let rate = settings.moves_per_second.max(0.0);
+    let most = rate.max(1.0);
+    state.allowed = match state.last_look {
+        None => most,
+        Some(last) => {
+            let passed = now.saturating_sub(last).as_secs_f64();
+            (state.allowed + passed * rate).min(most)
+        }
+    };
+    state.last_look = Some(now);
+}
+
+fn problem(components: &[Component], target_bytes: Bytes) -> Option<Problem> {
+    let mut names = BTreeSet::new();
+    if let Some(twice) = components.iter().find(|c| !names.insert(&c.name)) {
+        let name = twice.name.clone();
+        return Some(Problem::SameName { name });
+    }
+    let least_bytes: Bytes = components.iter().map(|c| c.least).sum();
+    if least_bytes > target_bytes {
+        return Some(Problem::FloorsAboveTarget {
+            least_bytes,
+            target_bytes,
+        });
+    }
+    let held_bytes: Bytes = components.iter().map(Component::held).sum();
+    (held_bytes > target_bytes).then_some(Problem::AboveTarget {
+        held_bytes,
+        target_bytes,
+    })
+}
+
+/// Says where each component stands.
+fn stand(state: &mut State, components: &[Component], now: Duration) {
+    for component in components {
+        let judged = (state.checks.iter().map(|c| &c.plan))
+            .chain(state.grants.iter().map(|g| &g.plan))
+            .any(|plan| plan.concerns(&component.name));
+        if let Some(track) = state.tracks.get_mut(&component.name) {
+            track.standing = standing(track, component, judged, now);
+        }
+    }
+}
+
+fn standing(track: &Track, component: &Component, judged: bool, now: Duration) -> Standing {
+    if let Some(standing) = let_be(track, component, now) {
+        return standing;
+    }
+    match &track.flight {
+        Some(flight) => Standing::Resizing {
+            goal_bytes: flight.order.goal,
+        },
+        None if judged => Standing::Judged,
+        None => Standing::Ready,
+    }
+}
+
+/// Why a component is let be; `None` where it may be resized.
+fn let_be(track: &Track, component: &Component, now: Duration) -> Option<Standing> {
+    if component.lies() {
+        return Some(Standing::LetBe {
+            trouble: Trouble::Lies {
+                said_bytes: component.now,
+                measured_bytes: component.held(),
+            },
+            times: track.back_off.failures,
+            left_seconds: seconds_until(track.back_off.until, now),
+        });
+    }
+    if let Some(hand) = track.by_hand.filter(|hand| now < hand.until) {
+        return Some(Standing::ByHand {
+            from_bytes: hand.from,
+            to_bytes: hand.to,
+            left_seconds: seconds_until(hand.until, now),
+        });
+    }
+    let abandoned = track.flight.as_ref().is_some_and(|f| f.abandoned);
+    if abandoned || track.back_off.waits(now) {
+        return track.trouble.clone().map(|trouble| Standing::LetBe {
+            trouble,
+            times: track.back_off.failures,
+            left_seconds: seconds_until(track.back_off.until, now),
+        });
+    }
+    (!component.resizable).then_some(Standing::Fixed)
+}
+
+/// One call of [`decide`].
+struct Round<'a> {
+    settings: &'a Settings,
+    state: &'a mut State,
+    components: &'a [Component],
+    now: Duration,
+    moves: Vec<Move>,
+}
+
+impl<'a> Round<'a> {
+    fn all(&mut self) {
+        self.judge();
+        self.give();
+        let planned: Bytes = self.state.tracks.values().map(Track::planned).sum();
+        let over = planned - self.state.target;
+        match over.is_zero() {
+            true => self.balance(),
+            false => self.take_for_target(over),
+        }
+    }
+
+    fn component(&self, name: Option<&str>) -> Option<&'a Component> {
+        let name = name?;
+        self.components.iter().find(|c| c.name == name)
+    }
+
+    /// Whether an order can be given to a component now.
+    fn is_able(&self, component: &Component) -> bool {
+        let track = self.state.tracks.get(&component.name);
+        track.is_some_and(|track| {
+            track.flight.is_none() && let_be(track, component, self.now).is_none()
+        })
+    }
+
+    /// Whether it takes part in no move that goes on.
+    fn is_idle(&self, component: &Component) -> bool {
+        let name = component.name.as_str();
+        let checks = self.state.checks.iter().map(|c| &c.plan);
+        let grants = self.state.grants.iter().map(|g| &g.plan);
+        let flights = self.state.tracks.values();
+        let flights = flights.filter_map(|track| track.flight.as_ref());
+        let flights = flights.filter(|f| !f.abandoned).map(|f| &f.plan);
+        let mut all = checks.chain(grants).chain(flights);
+        self.is_able(component) && !all.any(|plan| plan.concerns(name))
+    }
+
+    /// Orders a component to change by that much, which must be within its bounds.
+    fn order(&mut self, component: &Component, kind: OperationKind, by: Bytes, plan: Plan) {
+        let before = component.now;
+        let goal = match kind {
+            OperationKind::Grow => before + by,
+            OperationKind::Shrink => before - by,
+        };
+        self.state.last_id += 1;
+        let id = self.state.last_id;
+        let order = Order {
+            component: component.name.clone(),
+            kind,
+            before,
+            goal,
+        };
+        self.state
+            .history
+            .add(operation(id, &order, &plan, self.now));
+        self.moves.push(Move {
+            id,
+            from: plan.from.clone(),
+            to: plan.to.clone(),
+            order: order.clone(),
+            why: plan.why.clone(),
+        });
+        if let Some(track) = self.state.tracks.get_mut(&component.name) {
+            track.operations += 1;
+            track.flight = Some(Flight {
+                id,
+                plan,
+                order,
+                held: component.held(),
+                since: self.now,
+                abandoned: false,
+            });
+        }
+    }
+
+    /// Gives what was freed to whom it was freed for. What that one cannot have any more stays with nobody.
+    fn give(&mut self) {
+        for grant in std::mem::take(&mut self.state.grants) {
+            let Some(to) = self.component(grant.plan.to.as_deref()) else {
+                continue;
+            };
+            let most = grant.bytes.min(self.state.free()).min(to.room());
+            let bytes = to.granule.round_down(most);
+            if !bytes.is_zero() && self.is_able(to) {
+                self.order(to, OperationKind::Grow, bytes, grant.plan);
+            }
+        }
+    }
+
+    /// Judges the moves that are due.
+    fn judge(&mut self) {
+        let now = self.now;
+        let (due, later) = std::mem::take(&mut self.state.checks)
+            .into_iter()
+            .partition(|check: &Check| check.due <= now);
+        self.state.checks = later;
+        for check in due {
+            let Some(to) = self.component(check.plan.to.as_deref()) else {
+                continue;
+            };
+            let from = self.component(check.plan.from.as_deref());
+            if let Some(why) = failed(self.settings, &check, from, to) {
+                self.take_back(&check, to, why);
+            }
+        }
+    }
+
+    /// Takes back what did not bring what was expected, and leaves the pair alone for a while.
+    fn take_back(&mut self, check: &Check, to: &Component, why: String) {
+        let (now, plan) = (self.now, &check.plan);
+        let pair = self.state.pair(plan.from.as_deref(), &to.name);
+        // Smaller and smaller ones are one search for a size beyond which there is nothing more to gain.
+        match check.given < pair.failed {
+            true => pair.back_off.again(now),
+            false => pair.back_off.failed(now, self.settings.pair_retry),
+        }
+        pair.failed = check.given;
+        if let Some(track) = self.state.tracks.get_mut(&to.name)
+            && plan.cause == Cause::Try
+        {
+            let every = self.settings.probe_every;
+            let first = every.saturating_mul(2);
+            track
+                .tries
+                .failed(now, (first, every.saturating_mul(1 << 10)));
+            track.tried_at = to.benefit.pressure;
+        }
+        let taken = to.granule.round_down(check.given).min(to.surplus());
+        if taken.is_zero() || !self.is_able(to) {
+            return;
+        }
+        self.state.taken_back += 1;
+        self.state.allowed -= 1.0;
+        let back = Plan {
+            from: Some(to.name.clone()),
+            to: plan.from.clone(),
+            cause: Cause::TakenBack,
+            taken,
+            expected: 0.0,
+            why,
+        };
+        self.order(to, OperationKind::Shrink, taken, back);
+    }
+
+    /// Takes what is held above the target, first from those that lose least by it.
+    fn take_for_target(&mut self, over: Bytes) {
+        let components = self.components;
+        let mut givers: Vec<&Component> = (components.iter())
+            .filter(|c| !c.surplus().is_zero() && self.is_able(c))
+            .collect();
+        // Whoever is unknown comes last.
+        let cost = |c: &Component| match c.benefit.less {
+            Some(less) => less.high() / c.granule.bytes().as_f64(),
+            None => f64::INFINITY,
+        };
+        givers.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
+        let mut left = over;
+        for from in givers {
+            if left.is_zero() || self.state.allowed < 1.0 {
+                return;
+            }
+            let part = from
+                .granule
+                .round_up(Bytes(from.surplus().get() / TARGET_PART));
+            let taken = from
+                .granule
+                .round_up(left)
+                .min(part.max(from.granule.bytes()));
+            let taken = taken.min(from.surplus());
+            left = left - taken;
+            self.state.allowed -= 1.0;
+            self.state.drop_moves_of(&from.name);
+            let plan = Plan {
+                from: Some(from.name.clone()),
+                to: None,
+                cause: Cause::Target,
+                taken,
+                expected: 0.0,
+                why: format!("{over} are held above the target of {}", self.state.target),
+            };
+            self.order(from, OperationKind::Shrink, taken, plan);
+        }
+    }
+
+    /// Moves what is worth it, best first.
+    fn balance(&mut self) {
+        let all = bids(self.settings, self.state, self.components, self.now);
+        self.remember(&all);
+        let mut has_taken_free = false;
+        for bid in all {
+            if self.state.allowed < 1.0 {
+                return;
+            }
+            // How much is free after that is seen at the next look.
+            let is_free = bid.from.is_none();
+            if (is_free && has_taken_free) || !self.may_begin(&bid) {
+                continue;
+            }
+            has_taken_free |= is_free;
+            self.begin(&bid);
+        }
+        self.try_unknown();
+    }
+
+    /// Since when each move looks worth it. Pairs of which nothing is to be remembered are forgotten.
+    fn remember(&mut self, all: &[Bid<'_>]) {
+        let now = self.now;
+        let mut worth: BTreeSet<(Option<&str>, &str)> = BTreeSet::new();
+        for bid in all {
+            let from = bid.from.map(|from| from.name.as_str());
+            worth.insert((from, &bid.to.name));
+            self.state.pair(from, &bid.to.name).since.get_or_insert(now);
+        }
+        self.state.pairs.retain(|(from, to), pair| {
+            if !worth.contains(&(from.as_deref(), to.as_str())) {
+                pair.since = None;
+            }
+            pair.since.is_some() || pair.back_off.failures > 0 || pair.last.is_some()
+        });
+    }
+
+    fn may_begin(&mut self, bid: &Bid<'_>) -> bool {
+        let (now, persist) = (self.now, self.settings.persist);
+        let from = bid.from.map(|from| from.name.as_str());
+        let pair = *self.state.pair(from, &bid.to.name);
+        let persists = (pair.since).is_some_and(|since| now.saturating_sub(since) >= persist);
+        persists
+            && !pair.back_off.waits(now)
+            && self.is_idle(bid.to)
+            && bid.from.is_none_or(|from| self.is_idle(from))
+    }
+
+    fn begin(&mut self, bid: &Bid<'_>) {
+        let (now, settings) = (self.now, self.settings);
+        let from = bid.from.map(|from| from.name.as_str());
+        self.state.pair(from, &bid.to.name).last = Some(now);
+        if let Some(from) = bid.from {
+            // The last move the other way was wrong if it is so soon undone.
+            let back = self.state.pair(Some(&bid.to.name), &from.name);
+            if (back.last).is_some_and(|last| now.saturating_sub(last) <= settings.reversal) {
+                back.last = None;
+                back.back_off.failed(now, settings.pair_retry);
+            }
+            if from.benefit.less.is_none() {
+                self.tried(from);
+            }
+        }
+        let plan = Plan {
+            from: from.map(str::to_owned),
+            to: Some(bid.to.name.clone()),
+            cause: Cause::Benefit,
+            taken: bid.taken,
+            expected: bid.gain / bid.given.as_f64(),
+            why: bid.why(),
+        };
+        self.start(bid, plan);
+    }
+
+    /// The first order of a move.
+    fn start(&mut self, bid: &Bid<'_>, plan: Plan) {
+        self.state.allowed -= 1.0;
+        match bid.from {
+            None => self.order(bid.to, OperationKind::Grow, bid.given, plan),
+            Some(from) => self.order(from, OperationKind::Shrink, bid.taken, plan),
+        }
+    }
+
+    /// The next try of this component waits.
+    fn tried(&mut self, component: &Component) {
+        let until = self.now.saturating_add(self.settings.probe_every);
+        if let Some(track) = self.state.tracks.get_mut(&component.name) {
+            track.tries.until = track.tries.until.max(until);
+        }
+    }
+
+    /// One component that is under pressure, and of which it is unknown what more would bring, gets a little. One
+    /// such try at a time.
+    fn try_unknown(&mut self) {
+        let is_try = |plan: &Plan| plan.cause == Cause::Try;
+        let flights = self.state.tracks.values();
+        let mut flights = flights.filter_map(|track| track.flight.as_ref());
+        let goes_on = flights.any(|flight| is_try(&flight.plan))
+            || self.state.checks.iter().any(|check| is_try(&check.plan))
+            || self.state.grants.iter().any(|grant| is_try(&grant.plan));
+        if goes_on || self.state.allowed < 1.0 {
+            return;
+        }
+        let Some(bid) = self.a_try() else {
+            return;
+        };
+        self.tried(bid.to);
+        let plan = Plan {
+            from: bid.from.map(|from| from.name.clone()),
+            to: Some(bid.to.name.clone()),
+            cause: Cause::Try,
+            taken: bid.taken,
+            expected: 0.0,
+            why: format!(
+                "{} loses {:.6} s/s, and what {} more would save is unknown: it is tried",
+                bid.to.name, bid.to.benefit.pressure, bid.given
+            ),
+        };
+        self.start(&bid, plan);
+    }
+
+    /// The component that loses most, with memory of the one that loses least by giving it, if that is less.
+    fn a_try(&self) -> Option<Bid<'a>> {
+        let unknown = self.components.iter().filter(|to| {
+            let pressure = to.benefit.pressure;
+            let waits = (self.state.tracks.get(&to.name)).is_none_or(|t| t.tries.waits(self.now));
+            // What is within its error is not known either.
+            let is_unknown = to.benefit.more.is_none_or(|more| more.low() <= 0.0);
+            is_unknown
+                && !waits
+                && self.is_idle(to)
+                && pressure >= self.settings.probe_pressure
+                && !to.room().is_zero()
+        });
+        let pressure = |c: &&Component| c.benefit.pressure;
+        let to = unknown.max_by(|a, b| pressure(a).total_cmp(&pressure(b)))?;
+        let part = Bytes(to.now.get() / TRIED_PART).max(to.granule.bytes());
+        let given = to.granule.round_down(part.min(to.room()));
+        let bid = |from, taken, loss| Bid {
+            from,
+            to,
+            taken,
+            given,
+            gain: 0.0,
+            loss,
+        };
+        if self.state.free() >= given {
+            return Some(bid(None, given, 0.0));
+        }
+        let hoped = to
+            .benefit
+            .more
+            .as_ref()
+            .map_or(to.benefit.pressure, |more| {
+                more.high() * to.granule.count(given)
+            });
+        let givers = self.components.iter().filter_map(|from| {
+            let taken = from.granule.round_up(given);
+            let loss = match from.benefit.less {
+                None => from.benefit.pressure,
+                Some(_) => loss_of(from, taken),
+            };
+            let can = from.name != to.name && from.surplus() >= taken && self.is_idle(from);
+            (can && loss < hoped).then(|| bid(Some(from), taken, loss))
+        });
+        givers.min_by(|a, b| a.loss.total_cmp(&b.loss))
+    }
+}
+
+/// What an order is in the history.
+fn operation(id: u64, order: &Order, plan: &Plan, now: Duration) -> ResizeOperation {
+    ResizeOperation {
+        id,
+        component: order.component.clone(),
+        kind: order.kind,
+        mode: match plan.cause {
+            Cause::Target => Mode::Immediate,
+            _ => Mode::Deferred,
+        },
+        initial: order.before,
+        target: order.goal,
+        end_size: None,
+        status: Status::Pending,
+        start_seconds: now.as_secs_f64(),
+        end_seconds: None,
+        why: plan.why.clone(),
+    }
+}
+
+/// Why a move was wrong: the last granules of the one that got them do not do what was expected, or the one that gave
+/// them misses them more by far. Of a try: they do not do more than they did before.
+fn failed(
+    settings: &Settings,
+    check: &Check,
+    from: Option<&Component>,
+    to: &Component,
+) -> Option<String> {
+    let Check { plan, given, .. } = check;
+    let granules = to.granule.count(*given);
+    let less = to.benefit.less.unwrap_or_default();
+    let most = if less.high().is_finite() {
+        less.high()
+    } else {
+        0.0
+    } * granules;
+    let missed = from.map_or(0.0, |from| {
+        let more = from.benefit.more.as_ref();
+        more.map_or(0.0, Estimate::low) * from.granule.count(plan.taken)
+    });
+    let name = &to.name;
+    if plan.cause == Cause::Try {
+        let least = less.low() * granules;
+        return (least <= missed).then(|| {
+            format!("{name} got {given} as a try; it saves {least:.6} s/s, its giver misses {missed:.6} s/s")
+        });
+    }
+    let expected = plan.expected * given.as_f64();
+    // Half: what was given before its last granule was worth more than that.
+    (most < settings.kept * expected || most < missed / 2.0).then(|| {
+        format!("{name} was to save {expected:.6} s/s by {given} more; it saves {most:.6} s/s, its giver misses {missed:.6} s/s")
+    })
+}
