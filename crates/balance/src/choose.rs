@@ -8,7 +8,7 @@ use hugeleaf_units::Bytes;
 use crate::component::{Component, Estimate};
 use crate::history::OperationKind;
 use crate::settings::Settings;
-use crate::state::{State, Track};
+use crate::state::{State, Stride, Track};
 
 /// A move that would bring more than it costs.
 #[derive(Debug, Clone, PartialEq)]
@@ -103,8 +103,16 @@ fn of_free(to: &Component, most: Bytes) -> Option<Bid<'_>> {
 
 /// From one to another. Where granules differ, so much is taken that a granule can be given, and all that was taken is
 /// given that the other one can have.
-fn between<'a>(from: &'a Component, to: &'a Component, most: Bytes, least: Bytes) -> Option<Bid<'a>> {
-    let wanted = to.granule.round_down(most.min(least)).max(to.granule.bytes());
+fn between<'a>(
+    from: &'a Component,
+    to: &'a Component,
+    most: Bytes,
+    least: Bytes,
+) -> Option<Bid<'a>> {
+    let wanted = to
+        .granule
+        .round_down(most.min(least))
+        .max(to.granule.bytes());
     let taken = from.granule.round_up(wanted).min(from.surplus());
     let given = to.granule.round_down(taken).min(to.room());
     (!given.is_zero() && !taken.is_zero()).then(|| Bid {
@@ -124,8 +132,8 @@ fn most_given(settings: &Settings, state: &State, to: &Component, now: Duration)
     let granule = to.granule.bytes();
     let most = match recent(settings, track, now) {
         None => granule,
-        Some((OperationKind::Grow, bytes)) => bytes * 2,
-        Some((OperationKind::Shrink, bytes)) => Bytes(bytes.get() / 2),
+        Some(last) if last.kind == OperationKind::Grow && !last.narrows => last.bytes * 2,
+        Some(last) => Bytes(last.bytes.get() / 2),
     };
     Some(most.max(granule).min(to.room())).filter(|most| !most.is_zero())
 }
@@ -145,14 +153,14 @@ fn most_taken(
     }
     let part = Bytes(from.now.get() / settings.largest_part.max(1));
     let most = match recent(settings, track, now) {
-        Some((OperationKind::Grow, bytes)) => part.min(Bytes(bytes.get() / 2)),
+        Some(last) if last.kind == OperationKind::Grow => part.min(Bytes(last.bytes.get() / 2)),
         _ => part,
     };
     Some(most.max(granule).min(from.surplus())).filter(|most| !most.is_zero())
 }
 
-fn recent(settings: &Settings, track: &Track, now: Duration) -> Option<(OperationKind, Bytes)> {
-    let stride = track.stride?;
-    let is_recent = now.saturating_sub(stride.at) <= settings.reversal;
-    is_recent.then_some((stride.kind, stride.bytes))
+/// The last step, as long as it says something of the next.
+fn recent(settings: &Settings, track: &Track, now: Duration) -> Option<Stride> {
+    let is_recent = |s: &Stride| now.saturating_sub(s.at) <= settings.reversal;
+    track.stride.filter(is_recent)
 }

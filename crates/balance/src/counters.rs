@@ -16,7 +16,7 @@ const SIZES: usize = 16;
 /// A size at which fewer operations were seen, older ones counting less, says nothing.
 const ENOUGH: f64 = 100.0;
 /// Only sizes within this part of the present one count: the slope is a local one.
-const NEAR_PART: f64 = 0.25;
+const NEAR_PART: f64 = 0.5;
 /// Loads change by themselves: of each share of misses this part is not known, however many operations it is from.
 const DRIFT: f64 = 0.005;
 
@@ -99,14 +99,14 @@ impl Counters {
                 misses,
             }),
         }
-        self.skip(elapsed);
-    }
-
-    /// Time has passed of which nothing is to be counted.
-    pub fn skip(&mut self, elapsed: Duration) {
         let now = self.window.pass(elapsed);
         self.operations *= now;
         self.misses *= now;
+        self.skip(elapsed);
+    }
+
+    /// Time has passed of which nothing is to be counted: what was seen gets older, and rates stay what they were.
+    pub fn skip(&mut self, elapsed: Duration) {
         let left = left(elapsed, self.half_life);
         for seen in &mut self.seen {
             seen.operations *= left;
@@ -130,7 +130,8 @@ impl Counters {
         let rate = |count: f64| self.window.rate(count).unwrap_or(0.0);
         let pressure = rate(self.misses) * self.seconds_per_miss;
         let estimate = self.slope().map(|(slope, error, samples)| {
-            let worth = self.granule.bytes().as_f64() * rate(self.operations) * self.seconds_per_miss;
+            let worth =
+                self.granule.bytes().as_f64() * rate(self.operations) * self.seconds_per_miss;
             Estimate {
                 value: (-slope * worth).max(0.0),
                 error: error * worth,

@@ -205,7 +205,10 @@ impl Ghost {
 
     /// Hits at depths from `from` to `to`, parts of bins in proportion.
     fn hits(&self, from: u64, to: u64) -> f64 {
-        let (from, to) = (from as f64 / self.width as f64, to as f64 / self.width as f64);
+        let (from, to) = (
+            from as f64 / self.width as f64,
+            to as f64 / self.width as f64,
+        );
         let part = |(index, hits): (usize, &f64)| {
             let bin = index as f64;
             let inside = to.min(bin + 1.0) - from.max(bin);
@@ -330,7 +333,11 @@ impl Stack {
     }
 
     fn drop_above(&mut self, threshold: u64) {
-        while self.slots.last_key_value().is_some_and(|(key, _)| *key > threshold) {
+        while self
+            .slots
+            .last_key_value()
+            .is_some_and(|(key, _)| *key > threshold)
+        {
             self.drop_highest();
         }
     }

@@ -1,6 +1,6 @@
 //! What is to be moved, from what is known and what is seen. Pure: no clock, no input, no output.
 //!
-//! A move takes before it gives. [`decide`] orders one component to shrink; what it freed is heard by [`learn`]; the
+//! A move takes before it gives. [`decide`] orders one component to shrink; what it freed is heard by [`crate::learn`]; the
 //! next [`decide`] gives that, and no more. Then the move is judged by what it brought, which is measured on both
 //! sides at one time, so that a load that changes meanwhile does not count for it or against it. One that did not
 //! bring what was expected is taken back once, and that pair is left alone for a time that doubles: whoever moves
@@ -10,41 +10,21 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use hugeleaf_units::Bytes;
-use serde::{Deserialize, Serialize};
 
 use crate::choose::{Bid, bids, loss_of};
 use crate::component::{Component, Estimate};
 use crate::history::{Mode, OperationKind, ResizeOperation, Status};
+use crate::look::look;
 use crate::settings::Settings;
 use crate::standing::{Problem, Standing, Trouble, seconds_until};
-use crate::state::{
-    ByHand, Cause, Check, Flight, Grant, Move, Order, Plan, State, Stride, Track,
-};
+use crate::state::{Cause, Check, Flight, Move, Order, Plan, State, Track};
 
 /// A try takes one part in so many of a component, at least a granule.
 const TRIED_PART: u64 = 32;
 /// Memory for a target that fell is taken in parts of what each can give, so that all give.
 const TARGET_PART: u64 = 4;
 
-/// What came of an [`Order`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "came", rename_all = "snake_case")]
-pub enum Came {
-    /// The component has this size now, whether it is the one that was asked for or not.
-    Resized {
-        /// What it says.
-        now_bytes: Bytes,
-        /// What it was found to hold, as [`Component::measured`].
-        measured_bytes: Option<Bytes>,
-    },
-    /// Nothing changed.
-    Refused {
-        /// Why, in its own words.
-        why: String,
-    },
-}
-
-/// What is to be done now. The caller carries the orders out, says to [`learn`] what came of each, and may ask again at
+/// What is to be done now. The caller carries the orders out, says to [`crate::learn`] what came of each, and may ask again at
 /// once: memory that was freed is given then.
 ///
 /// `now` is a time on any clock that does not go backwards. A component that is missing from `components` has ended:
@@ -111,109 +91,6 @@ fn problem(components: &[Component], target_bytes: Bytes) -> Option<Problem> {
         held_bytes,
         target_bytes,
     })
-}
-
-/// Takes over what was seen: new components, those that ended, answers that are missing, sizes that somebody else set.
-fn look(settings: &Settings, state: &mut State, components: &[Component], now: Duration) {
-    let live: BTreeSet<&str> = components.iter().map(|c| c.name.as_str()).collect();
-    let gone: Vec<String> = (state.tracks.keys())
-        .filter(|name| !live.contains(name.as_str()))
-        .cloned()
-        .collect();
-    for name in gone {
-        state.tracks.remove(&name);
-        state.drop_moves_of(&name);
-        (state.pairs).retain(|(from, to), _| *to != name && from.as_ref() != Some(&name));
-    }
-    for component in components {
-        let name = &component.name;
-        let new = || Track::new(component);
-        let track = state.tracks.entry(name.clone()).or_insert_with(new);
-        track.held = component.held();
-        track.granule = component.granule;
-        track.smallest = track.smallest.min(component.now);
-        track.largest = track.largest.max(component.now);
-        unanswered(settings, state, component, now);
-        set_by_hand(settings, state, component, now);
-    }
-}
-
-/// An order that takes too long. Whoever has the size that was asked for has answered.
-fn unanswered(settings: &Settings, state: &mut State, component: &Component, now: Duration) {
-    let Some(track) = state.tracks.get_mut(&component.name) else {
-        return;
-    };
-    let Some(flight) = &mut track.flight else {
-        return;
-    };
-    if now.saturating_sub(flight.since) < settings.patience {
-        return;
-    }
-    let id = flight.id;
-    if component.now == flight.order.goal {
-        let came = Came::Resized {
-            now_bytes: component.now,
-            measured_bytes: component.measured,
-        };
-        return learn(settings, state, id, &came, now);
-    }
-    if !flight.abandoned {
-        flight.abandoned = true;
-        track.trouble = Some(Trouble::NoAnswer);
-        track.back_off.failed(now, settings.retry);
-        state.history.end(id, None, Status::Inactive, now);
-    }
-}
-
-/// A size that nobody here asked for was set by somebody else, who wins.
-fn set_by_hand(settings: &Settings, state: &mut State, component: &Component, now: Duration) {
-    let Some(track) = state.tracks.get_mut(&component.name) else {
-        return;
-    };
-    let size = component.now;
-    track.by_hand = track.by_hand.filter(|hand| now < hand.until);
-    let (low, high) = match &track.flight {
-        None => (track.expected, track.expected),
-        Some(flight) => {
-            let (a, b) = (flight.order.before, flight.order.goal);
-            (a.min(b), a.max(b))
-        }
-    };
-    let by = (size - high).max(low - size);
-    let is_known = track.by_hand.is_some_and(|hand| hand.to == size);
-    if by < component.granule.bytes() || is_known {
-        if track.flight.is_none() {
-            // Less than a granule is how a component rounds.
-            track.expected = size;
-        }
-        return;
-    }
-    let from = track.expected;
-    track.by_hand = Some(ByHand {
-        from,
-        to: size,
-        until: now.saturating_add(settings.by_hand),
-    });
-    track.expected = size;
-    track.stride = None;
-    track.operations += 1;
-    state.drop_moves_of(&component.name);
-    state.history.add(ResizeOperation {
-        id: 0,
-        component: component.name.clone(),
-        kind: match size > from {
-            true => OperationKind::Grow,
-            false => OperationKind::Shrink,
-        },
-        mode: Mode::Manual,
-        initial: from,
-        target: size,
-        end_size: Some(size),
-        status: Status::Complete,
-        start_seconds: now.as_secs_f64(),
-        end_seconds: Some(now.as_secs_f64()),
-        why: "somebody else set its size".to_owned(),
-    });
 }
 
 /// Says where each component stands.
@@ -332,7 +209,9 @@ impl<'a> Round<'a> {
             before,
             goal,
         };
-        self.state.history.add(operation(id, &order, &plan, self.now));
+        self.state
+            .history
+            .add(operation(id, &order, &plan, self.now));
         self.moves.push(Move {
             id,
             from: plan.from.clone(),
@@ -389,15 +268,23 @@ impl<'a> Round<'a> {
     fn take_back(&mut self, check: &Check, to: &Component, why: String) {
         let (now, plan) = (self.now, &check.plan);
         let pair = self.state.pair(plan.from.as_deref(), &to.name);
-        pair.back_off.failed(now, self.settings.pair_retry);
+        // Smaller and smaller ones are one search for a size beyond which there is nothing more to gain.
+        match check.given < pair.failed {
+            true => pair.back_off.again(now),
+            false => pair.back_off.failed(now, self.settings.pair_retry),
+        }
+        pair.failed = check.given;
         if let Some(track) = self.state.tracks.get_mut(&to.name)
             && plan.cause == Cause::Try
         {
             let every = self.settings.probe_every;
             let first = every.saturating_mul(2);
-            track.tries.failed(now, (first, every.saturating_mul(1 << 10)));
+            track
+                .tries
+                .failed(now, (first, every.saturating_mul(1 << 10)));
+            track.tried_at = to.benefit.pressure;
         }
-        let taken = check.given.min(to.surplus());
+        let taken = to.granule.round_down(check.given).min(to.surplus());
         if taken.is_zero() || !self.is_able(to) {
             return;
         }
@@ -431,8 +318,13 @@ impl<'a> Round<'a> {
             if left.is_zero() || self.state.allowed < 1.0 {
                 return;
             }
-            let part = from.granule.round_up(Bytes(from.surplus().get() / TARGET_PART));
-            let taken = from.granule.round_up(left).min(part.max(from.granule.bytes()));
+            let part = from
+                .granule
+                .round_up(Bytes(from.surplus().get() / TARGET_PART));
+            let taken = from
+                .granule
+                .round_up(left)
+                .min(part.max(from.granule.bytes()));
             let taken = taken.min(from.surplus());
             left = left - taken;
             self.state.allowed -= 1.0;
@@ -575,8 +467,13 @@ impl<'a> Round<'a> {
         let unknown = self.components.iter().filter(|to| {
             let pressure = to.benefit.pressure;
             let waits = (self.state.tracks.get(&to.name)).is_none_or(|t| t.tries.waits(self.now));
-            let is_unknown = to.benefit.more.is_none() && !waits && self.is_idle(to);
-            is_unknown && pressure >= self.settings.probe_pressure && !to.room().is_zero()
+            // What is within its error is not known either.
+            let is_unknown = to.benefit.more.is_none_or(|more| more.low() <= 0.0);
+            is_unknown
+                && !waits
+                && self.is_idle(to)
+                && pressure >= self.settings.probe_pressure
+                && !to.room().is_zero()
         });
         let pressure = |c: &&Component| c.benefit.pressure;
         let to = unknown.max_by(|a, b| pressure(a).total_cmp(&pressure(b)))?;
@@ -593,15 +490,21 @@ impl<'a> Round<'a> {
         if self.state.free() >= given {
             return Some(bid(None, given, 0.0));
         }
+        let hoped = to
+            .benefit
+            .more
+            .as_ref()
+            .map_or(to.benefit.pressure, |more| {
+                more.high() * to.granule.count(given)
+            });
         let givers = self.components.iter().filter_map(|from| {
             let taken = from.granule.round_up(given);
-            let unknown = from.benefit.less.is_none();
-            let loss = match unknown {
-                true => from.benefit.pressure,
-                false => loss_of(from, taken),
+            let loss = match from.benefit.less {
+                None => from.benefit.pressure,
+                Some(_) => loss_of(from, taken),
             };
             let can = from.name != to.name && from.surplus() >= taken && self.is_idle(from);
-            (can && loss < to.benefit.pressure).then(|| bid(Some(from), taken, loss))
+            (can && loss < hoped).then(|| bid(Some(from), taken, loss))
         });
         givers.min_by(|a, b| a.loss.total_cmp(&b.loss))
     }
@@ -638,7 +541,11 @@ fn failed(
     let Check { plan, given, .. } = check;
     let granules = to.granule.count(*given);
     let less = to.benefit.less.unwrap_or_default();
-    let most = if less.high().is_finite() { less.high() } else { 0.0 } * granules;
+    let most = if less.high().is_finite() {
+        less.high()
+    } else {
+        0.0
+    } * granules;
     let missed = from.map_or(0.0, |from| {
         let more = from.benefit.more.as_ref();
         more.map_or(0.0, Estimate::low) * from.granule.count(plan.taken)
@@ -655,107 +562,4 @@ fn failed(
     (most < settings.kept * expected || most < missed / 2.0).then(|| {
         format!("{name} was to save {expected:.6} s/s by {given} more; it saves {most:.6} s/s, its giver misses {missed:.6} s/s")
     })
-}
-
-/// Takes over what came of an order. One that is not known, or was answered already, is ignored.
-pub fn learn(settings: &Settings, state: &mut State, id: u64, came: &Came, now: Duration) {
-    let is_of = |track: &Track| track.flight.as_ref().is_some_and(|flight| flight.id == id);
-    let mut tracks = state.tracks.values_mut();
-    let Some(track) = tracks.find(|track| is_of(track)) else {
-        return;
-    };
-    let Some(flight) = track.flight.take() else {
-        return;
-    };
-    match came {
-        Came::Refused { why } => {
-            let why = why.clone();
-            track.trouble = Some(Trouble::Refused { why });
-            track.back_off.failed(now, settings.retry);
-            let size = Some(flight.order.before);
-            state.history.end(id, size, Status::Error, now);
-        }
-        Came::Resized {
-            now_bytes,
-            measured_bytes,
-        } => {
-            let done = resized(settings, track, &flight, (*now_bytes, *measured_bytes), now);
-            let status = match (done.is_zero(), done == flight.asked()) {
-                (true, _) => Status::Error,
-                (_, true) => Status::Complete,
-                _ => Status::Partial,
-            };
-            state.history.end(id, Some(*now_bytes), status, now);
-            follow(settings, state, flight, done, now);
-        }
-    }
-}
-
-/// What a component changed by of what it was asked. The size that counts is the larger one of what it says and what
-/// was found.
-fn resized(
-    settings: &Settings,
-    track: &mut Track,
-    flight: &Flight,
-    (said, measured): (Bytes, Option<Bytes>),
-    now: Duration,
-) -> Bytes {
-    let (asked, goal) = (flight.asked(), flight.order.goal);
-    let after = said.max(measured.unwrap_or(Bytes::ZERO));
-    let done = match flight.order.kind {
-        OperationKind::Grow => said - flight.order.before,
-        OperationKind::Shrink => flight.held - after,
-    };
-    track.held = after;
-    track.expected = said;
-    let trouble = if done < asked && said == goal {
-        Some(Trouble::Lies {
-            said_bytes: said,
-            measured_bytes: after,
-        })
-    } else if done < asked {
-        Some(Trouble::Short {
-            asked_bytes: asked,
-            done_bytes: done,
-        })
-    } else if flight.order.kind == OperationKind::Grow && said > goal {
-        Some(Trouble::TookMore {
-            allowed_bytes: goal,
-            bytes: said,
-        })
-    } else {
-        None
-    };
-    match &trouble {
-        Some(_) => track.back_off.failed(now, settings.retry),
-        None => track.back_off = Default::default(),
-    }
-    track.trouble = trouble;
-    let done = done.min(asked);
-    let is_stride = matches!(flight.plan.cause, Cause::Benefit) && !done.is_zero();
-    track.stride = is_stride.then_some(Stride {
-        kind: flight.order.kind,
-        bytes: done,
-        at: now,
-    });
-    done
-}
-
-/// What follows: what was freed is given, what was given is judged.
-fn follow(settings: &Settings, state: &mut State, flight: Flight, done: Bytes, now: Duration) {
-    let Flight { plan, order, .. } = flight;
-    if done.is_zero() || flight.abandoned {
-        return;
-    }
-    match (order.kind, plan.cause) {
-        (OperationKind::Shrink, _) if plan.to.is_some() => {
-            state.grants.push(Grant { plan, bytes: done });
-        }
-        (OperationKind::Grow, Cause::Benefit | Cause::Try) => state.checks.push(Check {
-            plan,
-            given: done,
-            due: now.saturating_add(settings.check_after),
-        }),
-        _ => {}
-    }
 }

@@ -103,7 +103,9 @@ impl fmt::Display for Standing {
         match self {
             Standing::Ready => f.write_str("gives and takes"),
             Standing::Resizing { goal_bytes } => write!(f, "is being resized to {goal_bytes}"),
-            Standing::Judged => f.write_str("was just resized; what that brought is being measured"),
+            Standing::Judged => {
+                f.write_str("was just resized; what that brought is being measured")
+            }
             Standing::Fixed => f.write_str("may not be resized now"),
             Standing::ByHand {
                 from_bytes,
@@ -168,7 +170,10 @@ impl fmt::Display for Problem {
             Problem::AboveTarget {
                 held_bytes,
                 target_bytes,
-            } => write!(f, "{held_bytes} are held, above the target of {target_bytes}"),
+            } => write!(
+                f,
+                "{held_bytes} are held, above the target of {target_bytes}"
+            ),
             Problem::SameName { name } => {
                 write!(f, "two components are called '{name}'; nothing moves")
             }

@@ -69,7 +69,10 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub fn concerns(&self, name: &str) -> bool {
-        [&self.from, &self.to].into_iter().flatten().any(|n| n == name)
+        [&self.from, &self.to]
+            .into_iter()
+            .flatten()
+            .any(|n| n == name)
     }
 }
 
@@ -135,17 +138,24 @@ pub(crate) struct BackOff {
 }
 
 impl BackOff {
-    /// After so many waits without a failure half of them are forgotten.
-    const FORGIVEN: u32 = 4;
+    /// After so many waits, and so many of the first wait, without a failure half of them are forgotten: whoever makes
+    /// moves fail on purpose would otherwise do so again and again after a short wait.
+    const FORGIVEN: (u32, u32) = (4, 32);
 
     pub fn failed(&mut self, now: Duration, (first, longest): (Duration, Duration)) {
         let quiet = now.saturating_sub(self.until);
-        if quiet > self.wait.saturating_mul(BackOff::FORGIVEN) {
+        let (waits, firsts) = BackOff::FORGIVEN;
+        if quiet > self.wait.saturating_mul(waits) && quiet > first.saturating_mul(firsts) {
             self.failures /= 2;
         }
         let wait = first.saturating_mul(2u32.saturating_pow(self.failures.min(20)));
         self.wait = wait.min(longest);
         self.failures = self.failures.saturating_add(1);
+        self.until = now.saturating_add(self.wait);
+    }
+
+    /// Waits as long as the last time.
+    pub fn again(&mut self, now: Duration) {
         self.until = now.saturating_add(self.wait);
     }
 
@@ -168,6 +178,8 @@ pub(crate) struct Stride {
     pub kind: OperationKind,
     pub bytes: Bytes,
     pub at: Duration,
+    /// A step up was too large: the size beyond which there is nothing more to gain is near, and steps become smaller.
+    pub narrows: bool,
 }
 
 /// A component, as far as it is remembered.
@@ -184,6 +196,8 @@ pub(crate) struct Track {
     pub back_off: BackOff,
     /// Of tries of what is unknown of it.
     pub tries: BackOff,
+    /// What it lost altogether when one was in vain.
+    pub tried_at: f64,
     pub stride: Option<Stride>,
     pub standing: Standing,
     /// The smallest and the largest size that was seen.
@@ -203,6 +217,7 @@ impl Track {
             trouble: None,
             back_off: BackOff::default(),
             tries: BackOff::default(),
+            tried_at: 0.0,
             stride: None,
             standing: Standing::Ready,
             smallest: component.now,
@@ -234,6 +249,8 @@ pub(crate) struct Pair {
     pub back_off: BackOff,
     /// When the last one began.
     pub last: Option<Duration>,
+    /// What the last one gave that was taken back.
+    pub failed: Bytes,
 }
 
 /// What is known from earlier looks: [`State::default`], then the same one for each look.

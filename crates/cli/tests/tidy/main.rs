@@ -624,7 +624,7 @@ fn rooms_keep_to_their_business() {
         let room = source.path.components().nth(1).unwrap();
         let room = room.as_os_str().to_string_lossy().into_owned();
         let forbidden: Vec<&str> = match room.as_str() {
-            "units" | "verdict" | "report" => [&WRITING[..], &READING[..]].concat(),
+            "units" | "balance" | "verdict" | "report" => [&WRITING[..], &READING[..]].concat(),
             "host" => WRITING.to_vec(),
             _ => continue,
         };

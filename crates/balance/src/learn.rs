@@ -1,0 +1,139 @@
+//! Takes over what came of orders.
+
+use std::time::Duration;
+
+use hugeleaf_units::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::history::{OperationKind, Status};
+use crate::settings::Settings;
+use crate::standing::Trouble;
+use crate::state::{BackOff, Cause, Check, Flight, Grant, State, Stride, Track};
+
+/// What came of an [`crate::Order`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "came", rename_all = "snake_case")]
+pub enum Came {
+    /// The component has this size now, whether it is the one that was asked for or not.
+    Resized {
+        /// What it says.
+        now_bytes: Bytes,
+        /// What it was found to hold, as [`crate::Component::measured`].
+        measured_bytes: Option<Bytes>,
+    },
+    /// Nothing changed.
+    Refused {
+        /// Why, in its own words.
+        why: String,
+    },
+}
+
+/// Takes over what came of an order. One that is not known, or was answered already, is ignored.
+pub fn learn(settings: &Settings, state: &mut State, id: u64, came: &Came, now: Duration) {
+    let is_of = |track: &Track| track.flight.as_ref().is_some_and(|flight| flight.id == id);
+    let mut tracks = state.tracks.values_mut();
+    let Some(track) = tracks.find(|track| is_of(track)) else {
+        return;
+    };
+    let Some(flight) = track.flight.take() else {
+        return;
+    };
+    match came {
+        Came::Refused { why } => {
+            let why = why.clone();
+            track.trouble = Some(Trouble::Refused { why });
+            track.back_off.failed(now, settings.retry);
+            let size = Some(flight.order.before);
+            state.history.end(id, size, Status::Error, now);
+        }
+        Came::Resized {
+            now_bytes,
+            measured_bytes,
+        } => {
+            let done = resized(settings, track, &flight, (*now_bytes, *measured_bytes), now);
+            let status = match (done.is_zero(), done == flight.asked()) {
+                (true, _) => Status::Error,
+                (_, true) => Status::Complete,
+                _ => Status::Partial,
+            };
+            state.history.end(id, Some(*now_bytes), status, now);
+            follow(settings, state, flight, done, now);
+        }
+    }
+}
+
+/// What a component changed by of what it was asked. The size that counts is the larger one of what it says and what
+/// was found.
+fn resized(
+    settings: &Settings,
+    track: &mut Track,
+    flight: &Flight,
+    (said, measured): (Bytes, Option<Bytes>),
+    now: Duration,
+) -> Bytes {
+    let (asked, goal) = (flight.asked(), flight.order.goal);
+    let after = said.max(measured.unwrap_or(Bytes::ZERO));
+    let done = match flight.order.kind {
+        OperationKind::Grow => said - flight.order.before,
+        OperationKind::Shrink => flight.held - after,
+    };
+    track.held = after;
+    track.expected = said;
+    let trouble = if done < asked && said == goal {
+        Some(Trouble::Lies {
+            said_bytes: said,
+            measured_bytes: after,
+        })
+    } else if done < asked {
+        Some(Trouble::Short {
+            asked_bytes: asked,
+            done_bytes: done,
+        })
+    } else if flight.order.kind == OperationKind::Grow && said > goal {
+        Some(Trouble::TookMore {
+            allowed_bytes: goal,
+            bytes: said,
+        })
+    } else {
+        None
+    };
+    match &trouble {
+        Some(_) => track.back_off.failed(now, settings.retry),
+        None => track.back_off = BackOff::default(),
+    }
+    track.trouble = trouble;
+    let done = done.min(asked);
+    if flight.plan.cause != Cause::Target && !done.is_zero() {
+        let kind = flight.order.kind;
+        let was_too_large = flight.plan.cause == Cause::TakenBack && kind == OperationKind::Shrink;
+        let last = (track.stride).filter(|s| now.saturating_sub(s.at) <= settings.reversal);
+        let narrows = kind == OperationKind::Grow && last.is_some_and(|last| last.narrows);
+        track.stride = Some(Stride {
+            kind,
+            bytes: done,
+            at: now,
+            // One granule ends the search.
+            narrows: (was_too_large || narrows) && done > track.granule.bytes(),
+        });
+    }
+    done
+}
+
+/// What follows: what was freed is given, what was given is judged.
+fn follow(settings: &Settings, state: &mut State, flight: Flight, done: Bytes, now: Duration) {
+    let Flight { plan, order, .. } = flight;
+    if done.is_zero() || flight.abandoned {
+        return;
+    }
+    match (order.kind, plan.cause) {
+        (OperationKind::Shrink, _) if plan.to.is_some() => {
+            state.grants.push(Grant { plan, bytes: done });
+        }
+        (OperationKind::Grow, Cause::Benefit | Cause::Try) => state.checks.push(Check {
+            plan,
+            given: done,
+            due: now.saturating_add(settings.check_after),
+        }),
+        _ => {}
+    }
+}

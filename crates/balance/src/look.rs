@@ -1,0 +1,128 @@
+//! Takes over what is seen at a look: new components, those that ended, answers that are missing, sizes that somebody
+//! else set.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::component::Component;
+use crate::history::{Mode, OperationKind, ResizeOperation, Status};
+use crate::learn::{Came, learn};
+use crate::settings::Settings;
+use crate::standing::Trouble;
+use crate::state::{BackOff, ByHand, State, Track};
+
+/// A component that loses so many times as much as when it was tried in vain is tried again.
+const ANOTHER_LOAD: f64 = 2.0;
+
+/// Takes over what was seen: new components, those that ended, answers that are missing, sizes that somebody else set.
+pub(crate) fn look(
+    settings: &Settings,
+    state: &mut State,
+    components: &[Component],
+    now: Duration,
+) {
+    let live: BTreeSet<&str> = components.iter().map(|c| c.name.as_str()).collect();
+    let gone: Vec<String> = (state.tracks.keys())
+        .filter(|name| !live.contains(name.as_str()))
+        .cloned()
+        .collect();
+    for name in gone {
+        state.tracks.remove(&name);
+        state.drop_moves_of(&name);
+        (state.pairs).retain(|(from, to), _| *to != name && from.as_ref() != Some(&name));
+    }
+    for component in components {
+        let name = &component.name;
+        let new = || Track::new(component);
+        let track = state.tracks.entry(name.clone()).or_insert_with(new);
+        track.held = component.held();
+        track.granule = component.granule;
+        track.smallest = track.smallest.min(component.now);
+        track.largest = track.largest.max(component.now);
+        let is_other = component.benefit.pressure > track.tried_at * ANOTHER_LOAD;
+        if track.tries.failures > 0 && is_other {
+            // What was in vain under another load says nothing now. The same load does not bring it here again.
+            track.tries = BackOff::default();
+        }
+        unanswered(settings, state, component, now);
+        set_by_hand(settings, state, component, now);
+    }
+}
+
+/// An order that takes too long. Whoever has the size that was asked for has answered.
+fn unanswered(settings: &Settings, state: &mut State, component: &Component, now: Duration) {
+    let Some(track) = state.tracks.get_mut(&component.name) else {
+        return;
+    };
+    let Some(flight) = &mut track.flight else {
+        return;
+    };
+    if now.saturating_sub(flight.since) < settings.patience {
+        return;
+    }
+    let id = flight.id;
+    if component.now == flight.order.goal {
+        let came = Came::Resized {
+            now_bytes: component.now,
+            measured_bytes: component.measured,
+        };
+        return learn(settings, state, id, &came, now);
+    }
+    if !flight.abandoned {
+        flight.abandoned = true;
+        track.trouble = Some(Trouble::NoAnswer);
+        track.back_off.failed(now, settings.retry);
+        state.history.end(id, None, Status::Inactive, now);
+    }
+}
+
+/// A size that nobody here asked for was set by somebody else, who wins.
+fn set_by_hand(settings: &Settings, state: &mut State, component: &Component, now: Duration) {
+    let Some(track) = state.tracks.get_mut(&component.name) else {
+        return;
+    };
+    let size = component.now;
+    track.by_hand = track.by_hand.filter(|hand| now < hand.until);
+    let (low, high) = match &track.flight {
+        None => (track.expected, track.expected),
+        Some(flight) => {
+            let (a, b) = (flight.order.before, flight.order.goal);
+            (a.min(b), a.max(b))
+        }
+    };
+    let by = (size - high).max(low - size);
+    let is_known = track.by_hand.is_some_and(|hand| hand.to == size);
+    if by < component.granule.bytes() || is_known {
+        if track.flight.is_none() {
+            // Less than a granule is how a component rounds.
+            track.expected = size;
+        }
+        return;
+    }
+    let from = track.expected;
+    track.by_hand = Some(ByHand {
+        from,
+        to: size,
+        until: now.saturating_add(settings.by_hand),
+    });
+    track.expected = size;
+    track.stride = None;
+    track.operations += 1;
+    state.drop_moves_of(&component.name);
+    state.history.add(ResizeOperation {
+        id: 0,
+        component: component.name.clone(),
+        kind: match size > from {
+            true => OperationKind::Grow,
+            false => OperationKind::Shrink,
+        },
+        mode: Mode::Manual,
+        initial: from,
+        target: size,
+        end_size: Some(size),
+        status: Status::Complete,
+        start_seconds: now.as_secs_f64(),
+        end_seconds: Some(now.as_secs_f64()),
+        why: "somebody else set its size".to_owned(),
+    });
+}

@@ -1,0 +1,407 @@
+//! Simulated components with known curves, a clock, and somebody who carries orders out.
+
+use std::time::Duration;
+
+use hugeleaf_balance::{
+    Benefit, Came, Component, Counters, Estimate, Granule, Mode, Move, OperationKind, Settings,
+    State, decide, learn,
+};
+use hugeleaf_units::Bytes;
+
+/// What an operation takes that misses nothing, and what a miss adds, in seconds.
+pub const HIT: f64 = 0.000_1;
+pub const MISS: f64 = 0.001;
+
+/// How a component does what it is asked.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Manner {
+    Willing,
+    Refuses,
+    /// Says that it has changed, and holds what it held.
+    Lies,
+    /// Changes by a half of what it is asked.
+    Short,
+    /// Changes after so many seconds.
+    Slow(u64),
+    /// Never answers, and never changes.
+    Silent,
+}
+
+/// How its benefit is known.
+pub enum Known {
+    /// As by a ghost list: the true slopes, with a load that is smoothed over 2 s and an error of 3 %.
+    Ghost,
+    /// By its counters alone.
+    Counters(Box<Counters>),
+    /// It says that every granule more saves so much, and a granule less costs nothing.
+    Boasts(f64),
+}
+
+/// Operations a second at a time.
+pub type Load = Box<dyn Fn(f64) -> f64>;
+
+pub struct Part {
+    pub name: &'static str,
+    pub least: u64,
+    pub most: u64,
+    /// What it says that it has, and what it holds.
+    pub size: Bytes,
+    pub held: Bytes,
+    pub granule: Granule,
+    /// In granules: all that its load touches. 0: it never repeats.
+    pub items: f64,
+    /// The part of hits at a size is (size / items) to this power.
+    pub power: f64,
+    pub load: Load,
+    pub manner: Manner,
+    pub known: Known,
+    /// A miss brings in so many granules: how fast it fills after it grew. Infinite: at once.
+    pub brings: f64,
+    /// In granules.
+    filled: f64,
+    smooth: f64,
+}
+
+impl Part {
+    /// Of that many granules of 2M, with hits as of keys with a skew of 0.6.
+    pub fn new(
+        name: &'static str,
+        size: u64,
+        items: f64,
+        load: impl Fn(f64) -> f64 + 'static,
+    ) -> Part {
+        let granule = Granule::new(Bytes::from_mib(2)).unwrap();
+        Part {
+            name,
+            least: 16,
+            most: 100_000,
+            size: granule.bytes() * size,
+            held: granule.bytes() * size,
+            granule,
+            items,
+            power: 0.4,
+            load: Box::new(load),
+            manner: Manner::Willing,
+            known: Known::Ghost,
+            brings: f64::INFINITY,
+            filled: size as f64,
+            smooth: 0.0,
+        }
+    }
+
+    pub fn granules(&self) -> f64 {
+        self.granule.count(self.held)
+    }
+
+    /// What of it is in use, in granules.
+    fn filled(&self) -> f64 {
+        match self.brings.is_finite() {
+            true => self.filled.min(self.granules()),
+            false => self.granules(),
+        }
+    }
+
+    fn hits(&self, granules: f64) -> f64 {
+        match self.items > 0.0 {
+            true => (granules.max(0.0) / self.items).powf(self.power).min(1.0),
+            false => 0.0,
+        }
+    }
+
+    /// Seconds of work a second at a size.
+    fn work(&self, granules: f64, load: f64) -> f64 {
+        load * (HIT + MISS * (1.0 - self.hits(granules)))
+    }
+
+    fn benefit(&self, noise: &mut fastrand::Rng) -> Benefit {
+        let size = self.granules();
+        let slope = |from: f64, to: f64| {
+            let value = self.smooth * MISS * (self.hits(to) - self.hits(from));
+            Some(Estimate {
+                value: value * (0.97 + 0.06 * noise.f64()),
+                error: value * 0.03,
+                samples: 1000.0,
+            })
+        };
+        match &self.known {
+            Known::Ghost => {
+                let mut slope = slope;
+                Benefit {
+                    more: slope(size, size + 1.0),
+                    less: slope(size - 1.0, size),
+                    pressure: 0.0,
+                }
+            }
+            Known::Counters(counters) => counters.benefit(),
+            Known::Boasts(value) => Benefit {
+                more: Some(Estimate {
+                    value: *value,
+                    error: 0.0,
+                    samples: 1e9,
+                }),
+                less: Some(Estimate::default()),
+                pressure: *value,
+            },
+        }
+    }
+
+    /// A second has passed.
+    fn pass(&mut self, time: f64, resizing: bool) {
+        let load = (self.load)(time);
+        // A half-life of 2 s.
+        self.smooth += (load - self.smooth) * (1.0 - 0.5f64.sqrt());
+        let misses = load * (1.0 - self.hits(self.filled()));
+        let brought = self.filled() + misses * self.brings;
+        self.filled = brought.min(self.granules());
+        let fills = self.filled < self.granules() * 0.97;
+        let (size, second) = (self.size, Duration::from_secs(1));
+        if let Known::Counters(counters) = &mut self.known {
+            match resizing || fills {
+                true => counters.skip(second),
+                false => counters.observe(size, load as u64, misses as u64, second),
+            }
+        }
+    }
+
+    fn component(&self, noise: &mut fastrand::Rng) -> Component {
+        Component {
+            name: self.name.to_owned(),
+            least: self.granule.bytes() * self.least,
+            most: self.granule.bytes() * self.most,
+            now: self.size,
+            measured: Some(self.held),
+            granule: self.granule,
+            resizable: true,
+            benefit: self.benefit(noise),
+        }
+    }
+}
+
+pub struct World {
+    pub parts: Vec<Part>,
+    pub target: Bytes,
+    pub settings: Settings,
+    pub state: State,
+    pub seconds: u64,
+    /// Orders carried out so far.
+    pub orders: usize,
+    /// Orders that are answered later.
+    late: Vec<(u64, Move)>,
+    noise: fastrand::Rng,
+    total_before: Bytes,
+}
+
+impl World {
+    /// With all memory that the components have, on the settings for a process.
+    pub fn new(parts: Vec<Part>) -> World {
+        let target: Bytes = parts.iter().map(|part| part.held).sum();
+        World {
+            parts,
+            target,
+            settings: Settings::in_process(),
+            state: State::default(),
+            seconds: 0,
+            orders: 0,
+            late: Vec::new(),
+            noise: fastrand::Rng::with_seed(1),
+            total_before: target,
+        }
+    }
+
+    pub fn part(&mut self, name: &str) -> &mut Part {
+        self.parts
+            .iter_mut()
+            .find(|part| part.name == name)
+            .unwrap()
+    }
+
+    pub fn size(&self, name: &str) -> f64 {
+        self.parts
+            .iter()
+            .find(|part| part.name == name)
+            .unwrap()
+            .granules()
+    }
+
+    pub fn total(&self) -> Bytes {
+        self.parts.iter().map(|part| part.held).sum()
+    }
+
+    pub fn components(&mut self) -> Vec<Component> {
+        let noise = &mut self.noise;
+        self.parts
+            .iter()
+            .map(|part| part.component(noise))
+            .collect()
+    }
+
+    pub fn standing(&self, name: &str) -> String {
+        let mut all = self.state.standings();
+        all.find(|(n, _)| *n == name).unwrap().1.to_string()
+    }
+
+    /// One second, at the end of which is a look. Returns how many orders there were.
+    pub fn second(&mut self) -> usize {
+        let resizing: Vec<&str> = (self.late.iter())
+            .map(|(_, m)| m.order.component.as_str())
+            .collect();
+        for part in &mut self.parts {
+            part.pass(self.seconds as f64, resizing.contains(&part.name));
+        }
+        self.seconds += 1;
+        let now = Duration::from_secs(self.seconds);
+        let due = std::mem::take(&mut self.late).into_iter();
+        let (due, later): (Vec<_>, Vec<_>) = due.partition(|(at, _)| *at <= self.seconds);
+        self.late = later;
+        due.iter().for_each(|(_, order)| self.change(order, now));
+        let mut orders = 0;
+        // What is freed at once is given at once.
+        loop {
+            let components = self.components();
+            let moves = decide(
+                &self.settings,
+                &mut self.state,
+                self.target,
+                &components,
+                now,
+            );
+            orders += moves.len();
+            if moves.is_empty() {
+                break;
+            }
+            moves.iter().for_each(|m| self.carry_out(m, now));
+        }
+        self.orders += orders;
+        self.check();
+        orders
+    }
+
+    pub fn run(&mut self, seconds: u64) -> usize {
+        (0..seconds).map(|_| self.second()).sum()
+    }
+
+    /// As [`World::run`], where more is held than the target at first because somebody else took it.
+    pub fn run_above(&mut self, seconds: u64) -> usize {
+        self.total_before = self.total();
+        self.run(seconds)
+    }
+
+    fn carry_out(&mut self, order: &Move, now: Duration) {
+        assert!(!order.why.is_empty());
+        match self.part(&order.order.component).manner {
+            Manner::Silent => {}
+            Manner::Slow(seconds) => self.late.push((self.seconds + seconds, order.clone())),
+            Manner::Refuses => {
+                let why = "no memory is unused".to_owned();
+                learn(
+                    &self.settings,
+                    &mut self.state,
+                    order.id,
+                    &Came::Refused { why },
+                    now,
+                );
+            }
+            _ => self.change(order, now),
+        }
+    }
+
+    fn change(&mut self, order: &Move, now: Duration) {
+        let (before, goal) = (order.order.before, order.order.goal);
+        let part = self.part(&order.order.component);
+        match (part.manner, order.order.kind) {
+            (Manner::Lies, OperationKind::Shrink) => part.size = goal,
+            (Manner::Short, OperationKind::Shrink) => {
+                let half = part.granule.round_down(Bytes((before - goal).get() / 2));
+                (part.size, part.held) = (before - half, before - half);
+            }
+            _ => (part.size, part.held) = (goal, goal),
+        }
+        let came = Came::Resized {
+            now_bytes: part.size,
+            measured_bytes: Some(part.held),
+        };
+        learn(&self.settings, &mut self.state, order.id, &came, now);
+    }
+
+    /// What holds at any time.
+    fn check(&mut self) {
+        let total = self.total();
+        let granule = Bytes::from_mib(2);
+        let most = self.target.max(self.total_before);
+        assert!(
+            total < most + granule,
+            "{total} are held at {} s",
+            self.seconds
+        );
+        self.total_before = total;
+        for operation in self.state.history().operations().rev().take(4) {
+            let part = self
+                .parts
+                .iter()
+                .find(|part| part.name == operation.component)
+                .unwrap();
+            let (least, most) = (
+                part.granule.bytes() * part.least,
+                part.granule.bytes() * part.most,
+            );
+            let is_within = operation.target >= least && operation.target <= most;
+            assert!(is_within || operation.mode == Mode::Manual, "{operation:?}");
+        }
+    }
+
+    fn throughput_at(&self, sizes: &[f64]) -> f64 {
+        let (mut operations, mut work) = (0.0, 0.0);
+        for (part, size) in self.parts.iter().zip(sizes) {
+            let load = (part.load)(self.seconds as f64);
+            operations += load;
+            work += part.work(*size, load);
+        }
+        operations / work
+    }
+
+    /// Throughput now as a part of that of the best split of the target.
+    pub fn quality(&self) -> f64 {
+        let sizes: Vec<f64> = self.parts.iter().map(Part::filled).collect();
+        self.throughput_at(&sizes) / self.throughput_at(&self.best())
+    }
+
+    /// The best split: each next four granules where they save most. Curves are concave.
+    fn best(&self) -> Vec<f64> {
+        let mut sizes: Vec<f64> = self.parts.iter().map(|part| part.least as f64).collect();
+        let all = self.parts[0].granule.count(self.target);
+        const STEP: f64 = 4.0;
+        while sizes.iter().sum::<f64>() + STEP <= all {
+            let saves = |index: usize| {
+                let (part, size) = (&self.parts[index], sizes[index]);
+                let load = (part.load)(self.seconds as f64);
+                part.work(size, load) - part.work(size + STEP, load)
+            };
+            let all = 0..sizes.len();
+            let best = all.max_by(|a, b| saves(*a).total_cmp(&saves(*b))).unwrap();
+            sizes[best] += STEP;
+        }
+        sizes
+    }
+
+    /// The worst quality of so many seconds.
+    pub fn worst(&mut self, seconds: u64) -> f64 {
+        let qualities = (0..seconds).map(|_| {
+            self.second();
+            self.quality()
+        });
+        qualities.fold(f64::INFINITY, f64::min)
+    }
+
+    /// Seconds until the quality is at least that and stays so for a minute; at most ten minutes are waited.
+    pub fn settles(&mut self, quality: f64) -> u64 {
+        let start = self.seconds;
+        let mut since = start;
+        while self.seconds < since + 60 && self.seconds < start + 600 {
+            self.second();
+            if self.quality() < quality {
+                since = self.seconds;
+            }
+        }
+        since - start
+    }
+}
