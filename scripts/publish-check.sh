@@ -14,7 +14,7 @@ log=$(mktemp)
 # A folder that is new: cargo keeps what it unpacked and compiled by name, version and the folder of the registry
 # that it makes for this, and would take it again whatever the packages hold by now.
 built=$(mktemp -d)
-packages=(hugeleaf-units hugeleaf-sys hugeleaf-host hugeleaf)
+packages=(hugeleaf-units hugeleaf-balance hugeleaf-sys hugeleaf-host hugeleaf)
 clean() {
     rm -rf "$log" "$built"
     for package in "${packages[@]}"; do

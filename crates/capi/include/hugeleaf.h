@@ -187,8 +187,16 @@ typedef int32_t hl_why;
 // however that happened, `hl_elastic_recover` in any other returns it.
 typedef struct hl_elastic hl_elastic;
 
+// What a cache of another size would hit: a list of keys without what they stand for, sampled. Not for several
+// threads at a time.
+typedef struct hl_ghost hl_ghost;
+
 // Descriptors on their way to a child, and the line that names them.
 typedef struct hl_handle hl_handle;
+
+// Memory of one process under one target: a thread moves whole granules of an elastic between components, by what
+// they gain. Never more is held than the elastic's target.
+typedef struct hl_manager hl_manager;
 
 // One contiguous range of memory, populated, on the best pages available. Any thread may
 // use it, several at a time; only `hl_region_free` needs it alone.
@@ -356,6 +364,78 @@ typedef struct hl_recovered {
     // was returned.
     uint64_t cleaned_bytes;
 } hl_recovered;
+
+// Something measured.
+typedef struct hl_estimate {
+    // Seconds a second.
+    double value;
+    // One standard error of it.
+    double error;
+    // Of how many events it was made; 0: not measured.
+    double samples;
+} hl_estimate;
+
+// What memory is worth to a component. All zeroes: not known.
+typedef struct hl_benefit {
+    // What a granule more would save, in seconds a second.
+    struct hl_estimate more;
+    // What a granule less would cost, in seconds a second.
+    struct hl_estimate less;
+    // What the component loses altogether, in seconds a second: whether a try is worth it where `more` is not known.
+    double pressure;
+} hl_benefit;
+
+// What a component does for a manager. Zero all of it, then set all fields. The functions are called by the
+// manager's thread, one at a time, and must return: no longjmp(3), no C++ exception, no call with this manager.
+typedef struct hl_managed {
+    // `sizeof(hl_managed)`.
+    size_t size;
+    // Given to each function.
+    void *data;
+    // Writes into `*benefit` what memory is worth, as measured in the time since the last call. It is zero before.
+    void (*benefit)(void *data, double elapsed_seconds, struct hl_benefit *benefit);
+    // `count` granules are the component's from now on, with what was in them before.
+    void (*grow)(void *data, const hl_granule *granules, size_t count);
+    // Empties up to `count` granules, writes their numbers into `granules` and returns how many: they are not the
+    // component's any more.
+    size_t (*shrink)(void *data, hl_granule *granules, size_t count);
+} hl_managed;
+
+// A component as it is now: a line of Oracle's v$memory_dynamic_components.
+typedef struct hl_managed_info {
+    // Its name; UTF-8, ends in 0.
+    char name[HL_NAME];
+    // How much it holds, in bytes.
+    uint64_t bytes;
+    // The smallest it was since it was added, in bytes.
+    uint64_t smallest_bytes;
+    // The largest it was, in bytes.
+    uint64_t largest_bytes;
+    // How often it was resized.
+    uint64_t operations;
+    // Where it stands and why, in words; UTF-8, ends in 0.
+    char standing[HL_TEXT];
+} hl_managed_info;
+
+// A change of a component's size: a line of Oracle's v$memory_resize_ops.
+typedef struct hl_resize {
+    // Its number; they go up.
+    uint64_t id;
+    // Whose; UTF-8, ends in 0.
+    char name[HL_NAME];
+    // 1 where it grew, 0 where it shrank.
+    uint32_t grows;
+    // 0: goes on; 1: complete; 2: a part of it; 3: an error; 4: given up.
+    uint32_t status;
+    // From this size, in bytes.
+    uint64_t initial_bytes;
+    // To this one, in bytes.
+    uint64_t target_bytes;
+    // When it began, in seconds since the manager did.
+    double start_seconds;
+    // Why, with the numbers; UTF-8, ends in 0.
+    char why[HL_TEXT];
+} hl_resize;
 
 #ifdef __cplusplus
 extern "C" {
@@ -600,6 +680,87 @@ hl_status hl_elastic_inheritable(const struct hl_elastic *elastic,
 hl_status hl_elastic_attach_inherited(const char *line,
                                       struct hl_elastic **elastic,
                                       struct hl_error *error);
+
+// Has a thread look every so many seconds (0: one). `*manager` is the caller's until `hl_manager_free`; it keeps the
+// memory of the elastic, which may be freed before it. Any thread.
+//
+// Errors: `HL_INVALID`, `HL_TOO_MANY`, `HL_FIXED_SIZE`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`; `*manager` stays as it
+// was.
+hl_status hl_manager_start(const struct hl_elastic *elastic,
+                           double every_seconds,
+                           struct hl_manager **manager,
+                           struct hl_error *error);
+
+// Ends the manager's thread; memory stays with the components that have it. NULL is nothing to do. No other thread may
+// be using the manager.
+void hl_manager_free(struct hl_manager *manager);
+
+// Adds a component of that name (1 to 47 bytes) that is never smaller than `least_bytes` and never larger than
+// `most_bytes`, both rounded up to whole granules, and gives it its least at once. `managed` is copied; its `data` must
+// live until the manager is freed. `component` may be NULL. Any thread.
+//
+// Errors: `HL_INVALID`, also where there is one of that name; `HL_OVER_TARGET`, `HL_FULL`, `HL_SHORT`, `HL_TOO_LARGE`,
+// `HL_TOO_MANY`, `HL_FIXED_SIZE`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`. It is not added then.
+hl_status hl_manager_add(const struct hl_manager *manager,
+                         const char *name,
+                         uint64_t least_bytes,
+                         uint64_t most_bytes,
+                         const struct hl_managed *managed,
+                         hl_component *component,
+                         struct hl_error *error);
+
+// Raises or lowers the target of the elastic, in bytes; the next looks take from the components what is held above
+// it. `above` as in `hl_elastic_set_target`. Any thread.
+//
+// Errors: as there.
+hl_status hl_manager_set_target(const struct hl_manager *manager,
+                                uint64_t target_bytes,
+                                uint64_t *above,
+                                struct hl_error *error);
+
+// The components in `components`; `*count` is the room there and becomes how many there are, as in `hl_elastic_info`.
+// Any thread.
+//
+// Errors: `HL_INVALID`, `HL_MORE`; `HL_PANIC` or another one where the last look failed, with the reason, and
+// `components` is filled in all the same.
+hl_status hl_manager_components(const struct hl_manager *manager,
+                                struct hl_managed_info *components,
+                                size_t *count,
+                                struct hl_error *error);
+
+// What was resized lately, newest first, in `operations`; `*count` as in `hl_manager_components`. Any thread.
+//
+// Errors: `HL_INVALID`, `HL_MORE`.
+hl_status hl_manager_operations(const struct hl_manager *manager,
+                                struct hl_resize *operations,
+                                size_t *count,
+                                struct hl_error *error);
+
+// One for a cache of so many items that grows by `step_items` a granule; at most `max_samples` keys are kept, 80 bytes
+// each: 2000 are a good number. Never NULL. Any thread.
+struct hl_ghost *hl_ghost_new(uint64_t capacity_items,
+                              uint64_t step_items,
+                              size_t max_samples);
+
+// Frees it. NULL is nothing to do.
+void hl_ghost_free(struct hl_ghost *ghost);
+
+// A key was asked for, hit or miss; its hash. NULL is nothing to do.
+void hl_ghost_touch(struct hl_ghost *ghost, uint64_t key_hash);
+
+// The cache has so many items now. NULL is nothing to do.
+void hl_ghost_set_capacity(struct hl_ghost *ghost, uint64_t capacity_items);
+
+// So much time has passed, and what a granule of `granule_items` more or less is worth now, where a miss costs so many
+// seconds more than a hit: for `hl_managed.benefit`, which gets both.
+//
+// Errors: `HL_INVALID`.
+hl_status hl_ghost_benefit(struct hl_ghost *ghost,
+                           double elapsed_seconds,
+                           uint64_t granule_items,
+                           double seconds_per_miss,
+                           struct hl_benefit *benefit,
+                           struct hl_error *error);
 
 #ifdef __cplusplus
 }  // extern "C"

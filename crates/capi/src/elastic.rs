@@ -7,6 +7,7 @@
 
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 
 use super::call::{self, Failure, Options, answer, guard};
 use super::{hl_error, hl_extent, hl_handle, hl_kind, hl_status};
@@ -31,7 +32,17 @@ pub type hl_granule = u64;
 ///
 /// A granule belongs to a component, and to the process that took it: when that one has ended,
 /// however that happened, `hl_elastic_recover` in any other returns it.
-pub struct hl_elastic(Elastic);
+pub struct hl_elastic(Arc<Elastic>);
+
+impl hl_elastic {
+    fn new(elastic: Elastic) -> Box<hl_elastic> {
+        Box::new(hl_elastic(Arc::new(elastic)))
+    }
+
+    pub(super) fn share(&self) -> Arc<Elastic> {
+        Arc::clone(&self.0)
+    }
+}
 
 /// What is asked for. Zero all of it, then set `size`, `max_bytes` and `ladder`; the rest may stay 0.
 #[repr(C)]
@@ -197,7 +208,7 @@ impl From<ElasticError> for Failure {
             E::Full { .. } => HL_FULL,
             E::NoSuchComponent(_) => HL_NO_COMPONENT,
             E::TooManyComponents { .. } | E::TooManyProcesses { .. } => HL_TOO_MANY,
-            E::OverMax { .. } | E::NameTooLong { .. } | E::NoName | E::TooManyGranules { .. } => {
+            E::OverMax { .. } | E::NameTooLong { .. } | E::NoName | E::NameTaken { .. } | E::TooManyGranules { .. } => {
                 HL_INVALID
             }
             E::OtherKind { .. } | E::NotResizable { .. } => HL_FIXED_SIZE,
@@ -234,7 +245,7 @@ pub unsafe extern "C" fn hl_elastic_new(
     answer(error, elastic, "elastic", || {
         // SAFETY: NULL or options, as the header says.
         let options = unsafe { read_options(options) }?;
-        Ok(Box::new(hl_elastic(Elastic::new(&options)?)))
+        Ok(hl_elastic::new(Elastic::new(&options)?))
     })
 }
 
@@ -547,7 +558,7 @@ pub extern "C" fn hl_elastic_receive(
 ) -> hl_status {
     answer(error, elastic, "elastic", || {
         let handle = Handle::receive(&call::socket_of(socket)?)?;
-        Ok(Box::new(hl_elastic(Elastic::attach(&handle)?)))
+        Ok(hl_elastic::new(Elastic::attach(&handle)?))
     })
 }
 
@@ -581,6 +592,6 @@ pub unsafe extern "C" fn hl_elastic_attach_inherited(
     answer(error, elastic, "elastic", || {
         // SAFETY: NULL or a text, as the header says.
         let handle = unsafe { call::inherited(line) }?;
-        Ok(Box::new(hl_elastic(Elastic::attach(&handle)?)))
+        Ok(hl_elastic::new(Elastic::attach(&handle)?))
     })
 }

@@ -215,6 +215,11 @@ fn components_take_and_give_back() {
     holds("components_take_and_give_back", "elastic.c");
 }
 
+#[test]
+fn a_manager_moves_memory_to_who_gains() {
+    holds("a_manager_moves_memory_to_who_gains", "manager.c");
+}
+
 /// The C and the Rust program of one example.
 fn both(test: &str, name: &str, to: &Path) -> Option<[PathBuf; 2]> {
     let rust = built().join("examples").join(name);

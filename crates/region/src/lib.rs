@@ -30,6 +30,7 @@ mod error;
 mod extent;
 mod handle;
 mod hugetlb;
+mod manager;
 mod options;
 mod populate;
 mod region;
@@ -44,9 +45,12 @@ pub use elastic::{
 pub use error::MemoryError;
 pub use extent::{Extent, Why};
 pub use handle::Handle;
+/// What a [`Manager`] decides by: what a component says of its memory, and how it is measured.
+pub use hugeleaf_balance as balance;
 pub use hugeleaf_host::ReadError;
 pub use hugeleaf_sys::{Errno, NodePolicy, Sharing, SysError};
 pub use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Pages, ParseLadderError, Range, Rung};
+pub use manager::{Managed, Manager, Running};
 pub use options::RegionOptions;
 pub use region::Region;
 

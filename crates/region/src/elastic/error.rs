@@ -97,6 +97,12 @@ pub enum ElasticError {
         /// Whether it is resizable.
         resizable: bool,
     },
+    /// A component that a manager has already, or keeps for itself.
+    #[error("the manager has a component '{name}' already")]
+    NameTaken {
+        /// Its name.
+        name: String,
+    },
     /// A component of a fixed size that has got that size, or is to lose it.
     #[error("component '{name}' is of a fixed size: it takes once, and keeps what it took")]
     NotResizable {
@@ -180,6 +186,7 @@ impl ElasticError {
             E::TooManyComponents { .. } => "use one that is there: see info()".to_owned(),
             E::NameTooLong { most, .. } => format!("use at most {most} bytes"),
             E::NoName => "give it one".to_owned(),
+            E::NameTaken { .. } => "choose another name".to_owned(),
             E::OtherKind { resizable, .. } => format!("ask for it with resizable = {resizable}"),
             E::NotResizable { .. } => {
                 "take all of it in one call; it lasts until its process ends".to_owned()

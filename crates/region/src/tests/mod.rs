@@ -14,6 +14,7 @@ mod faults;
 mod fork;
 mod handle;
 mod limits;
+mod manager;
 mod model;
 mod race;
 mod region;

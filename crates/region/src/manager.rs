@@ -1,0 +1,391 @@
+//! Automatic memory in a process: one target for all components, moved by what each gains, in whole large pages.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use hugeleaf_balance::{
+    Benefit, Came, Component as Balanced, Granule as Unit, Move, OperationKind, Settings, State,
+    View, decide, learn, view,
+};
+use hugeleaf_units::{Bytes, Pages};
+
+use crate::elastic::{Component, Elastic, ElasticError, Granule};
+
+/// What a [`Manager`] keeps granules under while they are nobody's; no component may have this name.
+const IN_HAND: &str = "manager";
+/// So many rounds of orders in one look: what is freed is given in the next round of the same look.
+const ROUNDS: usize = 64;
+
+/// A component whose size a [`Manager`] sets: a buffer pool, a sort area, a cache of statements.
+///
+/// The manager calls it from the thread that calls [`Manager::step`], one call at a time. Those who read the component
+/// meanwhile wait for nothing but what it makes them wait for: a granule moves by a change of its owner in a table, and
+/// no memory is copied.
+pub trait Managed: Send {
+    /// What a granule more would save and one less would cost, as measured in the `elapsed` time since the last call:
+    /// a [`hugeleaf_balance::Ghost`] for a cache, [`hugeleaf_balance::Spills`] for sorts. [`Benefit::default`]: not
+    /// known.
+    fn benefit(&mut self, elapsed: Duration) -> Benefit;
+
+    /// These granules are the component's from now on. They hold what was in them before: zeroes, or another
+    /// component's data.
+    fn grow(&mut self, granules: &[Granule]);
+
+    /// Empties up to `count` granules and names them: they are not the component's any more. Fewer, or none, where
+    /// that cannot be done now.
+    fn shrink(&mut self, count: usize) -> Vec<Granule>;
+}
+
+/// Memory of one process under one target: components on an [`Elastic`], resized by what they gain from it
+/// (`hugeleaf-balance`), in whole granules and so on the large pages that they are on.
+///
+/// Call [`Manager::step`] every second or so, or have a thread do that ([`Manager::start`]). Never more is held than
+/// the elastic's target, not even for a moment: a component is made smaller before another one grows.
+pub struct Manager {
+    elastic: Arc<Elastic>,
+    settings: Settings,
+    state: State,
+    granule: Unit,
+    hand: Component,
+    in_hand: Vec<Granule>,
+    parts: Vec<Part>,
+    began: Instant,
+    last: Option<Duration>,
+}
+
+struct Part {
+    component: Component,
+    granules: u64,
+    managed: Box<dyn Managed>,
+    balanced: Balanced,
+}
+
+/// Shows sizes, and not the components' own data.
+impl fmt::Debug for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = self.parts.iter().map(|part| &part.balanced);
+        f.debug_list().entries(parts).finish()
+    }
+}
+
+impl Manager {
+    /// One without components. Granules of the elastic that nobody manages count into its target as well.
+    ///
+    /// # Errors
+    /// Those of [`Elastic::component`].
+    pub fn new(elastic: Arc<Elastic>, settings: Settings) -> Result<Manager, ElasticError> {
+        let hand = elastic.component(IN_HAND, true)?;
+        let granule = Unit::new(elastic.granule().bytes());
+        let granule = granule.map_err(|_| ElasticError::Damaged("granules of 0 bytes".into()))?;
+        Ok(Manager {
+            elastic,
+            settings,
+            state: State::default(),
+            granule,
+            hand,
+            in_hand: Vec::new(),
+            parts: Vec::new(),
+            began: Instant::now(),
+            last: None,
+        })
+    }
+
+    /// Adds a component that is never smaller than `least` and never larger than `most`, both rounded up to whole
+    /// granules, and gives it its least.
+    ///
+    /// # Errors
+    /// [`ElasticError::NameTaken`]; those of [`Elastic::component`] and [`Elastic::take_many`]. It is not added then.
+    pub fn add(
+        &mut self,
+        name: &str,
+        (least, most): (Bytes, Bytes),
+        mut managed: Box<dyn Managed>,
+    ) -> Result<Component, ElasticError> {
+        let is_taken = |part: &Part| part.balanced.name == name;
+        if name == IN_HAND || self.parts.iter().any(is_taken) {
+            return Err(ElasticError::NameTaken { name: name.into() });
+        }
+        let component = self.elastic.component(name, true)?;
+        let least = self.granule.round_up(least);
+        let granules = self
+            .elastic
+            .take_many(component, to_count(self.pages(least)))?;
+        managed.grow(&granules);
+        self.parts.push(Part {
+            component,
+            granules: granules.len() as u64,
+            managed,
+            balanced: Balanced {
+                name: name.into(),
+                least,
+                most: self.granule.round_up(most).max(least),
+                now: least,
+                measured: None,
+                granule: self.granule,
+                resizable: true,
+                benefit: Benefit::default(),
+            },
+        });
+        Ok(component)
+    }
+
+    /// Another target for all together; returns how much is held above it, which the next steps take from the
+    /// components.
+    ///
+    /// # Errors
+    /// Those of [`Elastic::set_target`].
+    pub fn set_target(&mut self, target: Bytes) -> Result<Bytes, ElasticError> {
+        self.elastic.set_target(target)
+    }
+
+    /// One look: asks each component what memory is worth to it, and moves granules. Returns how many orders were
+    /// carried out.
+    ///
+    /// # Errors
+    /// [`ElasticError::Forked`], [`ElasticError::Stuck`]: nothing can be moved. What single components do wrong is
+    /// no error: it is in the [`Manager::view`].
+    pub fn step(&mut self) -> Result<usize, ElasticError> {
+        self.step_at(self.began.elapsed())
+    }
+
+    pub(crate) fn step_at(&mut self, now: Duration) -> Result<usize, ElasticError> {
+        let elapsed = now.saturating_sub(self.last.unwrap_or(now));
+        self.last = Some(now);
+        for part in &mut self.parts {
+            part.balanced.benefit = part.managed.benefit(elapsed);
+        }
+        let mut orders = 0;
+        for _ in 0..ROUNDS {
+            let components = self.components();
+            let target = self.for_components();
+            let moves = decide(&self.settings, &mut self.state, target, &components, now);
+            if moves.is_empty() {
+                break;
+            }
+            for one in &moves {
+                orders += 1;
+                let came = self.carry_out(one)?;
+                learn(&self.settings, &mut self.state, one.id, &came, now);
+            }
+        }
+        self.return_rest()?;
+        Ok(orders)
+    }
+
+    /// How memory is divided, and what was done about it: the tables that Oracle shows as `v$sgainfo`,
+    /// `v$memory_dynamic_components` and `v$memory_resize_ops`.
+    pub fn view(&self) -> View {
+        view(&self.state, &self.components())
+    }
+
+    /// Has a thread of its own step every so often, until that is dropped.
+    ///
+    /// # Errors
+    /// Those of starting a thread.
+    pub fn start(self, every: Duration) -> std::io::Result<Running> {
+        let shared = Arc::new(Shared {
+            manager: Mutex::new((self, None)),
+            stop: Mutex::new(false),
+            stopped: Condvar::new(),
+        });
+        let its = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("hugeleaf-manager".into())
+            .spawn(move || its.run(every))?;
+        Ok(Running {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    fn components(&self) -> Vec<Balanced> {
+        self.parts
+            .iter()
+            .map(|part| part.balanced.clone())
+            .collect()
+    }
+
+    /// The target less what others hold of the elastic.
+    fn for_components(&self) -> Bytes {
+        let ours: u64 = self.parts.iter().map(|part| part.granules).sum();
+        let ours = self.bytes(ours + self.in_hand.len() as u64);
+        self.elastic.target() - (self.elastic.held() - ours)
+    }
+
+    fn carry_out(&mut self, one: &Move) -> Result<Came, ElasticError> {
+        let order = &one.order;
+        let is_it = |part: &Part| part.balanced.name == order.component;
+        let Some(at) = self.parts.iter().position(is_it) else {
+            let why = "it is no component of this manager".to_owned();
+            return Ok(Came::Refused { why });
+        };
+        let outcome = match order.kind {
+            OperationKind::Shrink => {
+                self.take_from(at, to_count(self.pages(order.before - order.goal)))
+            }
+            OperationKind::Grow => {
+                self.give_to(at, to_count(self.pages(order.goal - order.before)))
+            }
+        };
+        match outcome {
+            Ok(()) => Ok(Came::Resized {
+                now_bytes: self.parts[at].balanced.now,
+                measured_bytes: None,
+            }),
+            Err(error @ (ElasticError::Forked { .. } | ElasticError::Stuck { .. })) => Err(error),
+            Err(error) => Ok(Came::Refused {
+                why: error.to_string(),
+            }),
+        }
+    }
+
+    /// Has a component empty granules. What it names and does not hold is refused, all of it.
+    fn take_from(&mut self, at: usize, count: usize) -> Result<(), ElasticError> {
+        let part = &mut self.parts[at];
+        let freed = part.managed.shrink(count);
+        let freed = (self.elastic).transfer(part.component, self.hand, &freed)?;
+        part.granules = part.granules.saturating_sub(freed.len() as u64);
+        self.in_hand.extend(freed);
+        self.note(at);
+        Ok(())
+    }
+
+    /// What is in hand goes first: no memory is freed and filled anew for it.
+    fn give_to(&mut self, at: usize, count: usize) -> Result<(), ElasticError> {
+        let component = self.parts[at].component;
+        let from_hand = self.in_hand.len() - count.min(self.in_hand.len());
+        let handed = &self.in_hand[from_hand..];
+        let mut granules = self.elastic.transfer(self.hand, component, handed)?;
+        self.in_hand.truncate(from_hand);
+        let more = (self.elastic).take_many(component, count - granules.len());
+        let failed = more.map(|more| granules.extend(more)).err();
+        if !granules.is_empty() {
+            let part = &mut self.parts[at];
+            part.managed.grow(&granules);
+            part.granules += granules.len() as u64;
+            self.note(at);
+        }
+        // What is there by now is said by its size.
+        match failed {
+            Some(error) if granules.is_empty() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn note(&mut self, at: usize) {
+        self.parts[at].balanced.now = self.bytes(self.parts[at].granules);
+    }
+
+    /// What nobody got goes back to the system.
+    fn return_rest(&mut self) -> Result<(), ElasticError> {
+        let rest = std::mem::take(&mut self.in_hand);
+        match self.elastic.give_back(self.hand, &rest) {
+            // Nobody's any more; `Elastic::recover` tries again.
+            Ok(()) | Err(ElasticError::NotYetBack { .. }) => Ok(()),
+            Err(error) => {
+                self.in_hand = rest;
+                Err(error)
+            }
+        }
+    }
+
+    fn pages(&self, bytes: Bytes) -> Pages {
+        self.elastic.granule().pages_for(bytes)
+    }
+
+    fn bytes(&self, granules: u64) -> Bytes {
+        Pages(granules).of(self.elastic.granule())
+    }
+}
+
+fn to_count(pages: Pages) -> usize {
+    usize::try_from(pages.get()).unwrap_or(usize::MAX)
+}
+
+/// A [`Manager`] whose thread steps it. Dropped, it ends that thread; memory stays with who has it.
+#[derive(Debug)]
+pub struct Running {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// The manager, and why its last step failed.
+    manager: Mutex<(Manager, Option<String>)>,
+    stop: Mutex<bool>,
+    stopped: Condvar,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// One step; false where there can be no other.
+    fn step(&self) -> bool {
+        let (manager, failed) = &mut *lock(&self.manager);
+        let stepped = catch_unwind(AssertUnwindSafe(|| manager.step()));
+        let is_whole = stepped.is_ok();
+        *failed = match stepped {
+            Ok(stepped) => stepped.err().map(|error| error.to_string()),
+            Err(_) => Some("a component panicked: nothing is moved any more".to_owned()),
+        };
+        is_whole
+    }
+
+    fn run(&self, every: Duration) {
+        loop {
+            if !self.step() {
+                return;
+            }
+            let stop = lock(&self.stop);
+            let waited = self.stopped.wait_timeout_while(stop, every, |stop| !*stop);
+            if *waited.unwrap_or_else(PoisonError::into_inner).0 {
+                return;
+            }
+        }
+    }
+}
+
+impl Running {
+    /// As [`Manager::set_target`]; the next step acts on it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_target(&self, target: Bytes) -> Result<Bytes, ElasticError> {
+        lock(&self.shared.manager).0.set_target(target)
+    }
+
+    /// As [`Manager::view`], and why the last step failed, where it did.
+    pub fn view(&self) -> (View, Option<String>) {
+        let (manager, failed) = &*lock(&self.shared.manager);
+        (manager.view(), failed.clone())
+    }
+
+    /// Adds a component, as [`Manager::add`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add(
+        &self,
+        name: &str,
+        sizes: (Bytes, Bytes),
+        managed: Box<dyn Managed>,
+    ) -> Result<Component, ElasticError> {
+        lock(&self.shared.manager).0.add(name, sizes, managed)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        *lock(&self.shared.stop) = true;
+        self.shared.stopped.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

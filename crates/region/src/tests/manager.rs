@@ -1,0 +1,372 @@
+//! Components under one target: who gains gets, nobody loses what is in its memory, and whoever does something wrong
+//! harms nobody else.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use hugeleaf_balance::{Benefit, Ghost, OperationKind, Settings};
+use hugeleaf_units::Pages;
+
+use super::elastic::{asked, assert_written, write_all};
+use super::support::{host, huge};
+use crate::{Bytes, Elastic, ElasticError, Granule, Managed, Manager, PageSize};
+
+/// Items in a granule.
+const ITEMS: u64 = 64;
+/// So many granules in all.
+const ALL: u64 = 64;
+
+/// What a component does when it is asked to shrink.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Manner {
+    Willing,
+    /// Keeps everything.
+    Refuses,
+    /// Names granules that it returned before.
+    Lies,
+}
+
+/// A cache whose keys are touched by the test.
+struct Cache {
+    elastic: Arc<Elastic>,
+    seed: u64,
+    held: Vec<Granule>,
+    returned: Vec<Granule>,
+    manner: Manner,
+    ghost: Ghost,
+    /// Different keys that are asked for, in turn; 0: each once.
+    keys: u64,
+    next: u64,
+}
+
+/// The manager has one half, the test the other.
+#[derive(Clone)]
+struct Shared(Arc<Mutex<Cache>>);
+
+impl Shared {
+    fn new(elastic: &Arc<Elastic>, seed: u64, keys: u64) -> Shared {
+        Shared(Arc::new(Mutex::new(Cache {
+            elastic: Arc::clone(elastic),
+            seed,
+            held: Vec::new(),
+            returned: Vec::new(),
+            manner: Manner::Willing,
+            ghost: Ghost::new(0, ITEMS, 2000),
+            keys,
+            next: seed << 32,
+        })))
+    }
+
+    fn set(&self, change: impl FnOnce(&mut Cache)) {
+        change(&mut self.0.lock().unwrap());
+    }
+
+    fn granules(&self) -> u64 {
+        self.0.lock().unwrap().held.len() as u64
+    }
+}
+
+impl Managed for Shared {
+    fn benefit(&mut self, elapsed: Duration) -> Benefit {
+        let cache = &mut *self.0.lock().unwrap();
+        let capacity = cache.held.len() as u64 * ITEMS;
+        cache.ghost.set_capacity(capacity);
+        // A second's load, whatever time has passed: keys in no order, so that every part of them is asked for alike.
+        let mut random = fastrand::Rng::with_seed(cache.next);
+        for _ in 0..4000 {
+            let key = match cache.keys {
+                0 => cache.next,
+                // Small keys more often than large ones.
+                keys => {
+                    let part = random.f64() * random.f64();
+                    (part * keys as f64) as u64
+                }
+            };
+            cache.next += 1;
+            cache.ghost.touch(key ^ (cache.seed << 48));
+        }
+        cache.ghost.pass(elapsed);
+        cache.ghost.benefit(ITEMS, 1e-3)
+    }
+
+    fn grow(&mut self, granules: &[Granule]) {
+        let cache = &mut *self.0.lock().unwrap();
+        for granule in granules {
+            assert!(!cache.held.contains(granule));
+            write_all(&cache.elastic, *granule, cache.seed);
+        }
+        cache.held.extend(granules);
+    }
+
+    fn shrink(&mut self, count: usize) -> Vec<Granule> {
+        let cache = &mut *self.0.lock().unwrap();
+        match cache.manner {
+            Manner::Willing => {}
+            Manner::Refuses => return Vec::new(),
+            Manner::Lies => return cache.returned.iter().copied().take(count).collect(),
+        }
+        let keep = cache.held.len() - count.min(cache.held.len());
+        let freed = cache.held.split_off(keep);
+        // Nobody else has written into what it held.
+        for granule in &freed {
+            assert_written(&cache.elastic, *granule, cache.seed);
+        }
+        cache.returned.extend(&freed);
+        freed
+    }
+}
+
+/// An elastic of base pages whose target is a half of its addresses, without root.
+fn elastic() -> Arc<Elastic> {
+    let base = host().base_page;
+    let granule = PageSize::new(Bytes(base.bytes().get() * 4)).unwrap();
+    let max = Pages(2 * ALL).of(granule);
+    let options = asked(max, &base.to_string()).granule(granule);
+    let options = options.target(Pages(ALL).of(granule));
+    Arc::new(Elastic::new(&options).unwrap())
+}
+
+fn manager(elastic: &Arc<Elastic>) -> Manager {
+    Manager::new(Arc::clone(elastic), Settings::in_process()).unwrap()
+}
+
+/// From four granules to all.
+fn sizes(elastic: &Elastic) -> (Bytes, Bytes) {
+    let of = |granules| Pages(granules).of(elastic.granule());
+    (of(4), of(ALL))
+}
+
+/// Steps of a second each, from a time on; nothing is ever above the target.
+fn run(manager: &mut Manager, elastic: &Elastic, seconds: std::ops::Range<u64>) -> usize {
+    let mut orders = 0;
+    for second in seconds {
+        orders += manager.step_at(Duration::from_secs(second)).unwrap();
+        assert!(elastic.held() <= elastic.target());
+    }
+    orders
+}
+
+#[test]
+fn memory_goes_where_it_is_used_and_follows_the_load() {
+    let elastic = elastic();
+    let mut manager = manager(&elastic);
+    // One could use more than all there is, the other a tenth of it.
+    let (busy, idle) = (
+        Shared::new(&elastic, 1, ITEMS * ALL * 2),
+        Shared::new(&elastic, 2, ITEMS * 6),
+    );
+    for (name, cache) in [("busy", &busy), ("idle", &idle)] {
+        let added = manager.add(name, sizes(&elastic), Box::new(cache.clone()));
+        added.unwrap();
+    }
+    run(&mut manager, &elastic, 0..40);
+    assert!(
+        busy.granules() > 48 && (4..16).contains(&idle.granules()),
+        "{manager:?}"
+    );
+    // They change places.
+    busy.set(|cache| cache.keys = ITEMS * 6);
+    idle.set(|cache| cache.keys = ITEMS * ALL * 2);
+    run(&mut manager, &elastic, 40..100);
+    assert!(
+        idle.granules() > 48 && (4..16).contains(&busy.granules()),
+        "{manager:?}"
+    );
+    // What it decided is to be read, with its numbers.
+    let view = manager.view();
+    assert!(view.operations_total > 4);
+    assert!(
+        view.operations
+            .iter()
+            .all(|operation| !operation.why.is_empty())
+    );
+    let named: Vec<&str> = view
+        .components
+        .iter()
+        .map(|c| c.component.as_str())
+        .collect();
+    assert_eq!(named, ["busy", "idle"]);
+}
+
+#[test]
+fn what_never_repeats_earns_nothing() {
+    let elastic = elastic();
+    let mut manager = manager(&elastic);
+    let (cache, flood) = (
+        Shared::new(&elastic, 1, ITEMS * ALL * 2),
+        Shared::new(&elastic, 2, 0),
+    );
+    manager
+        .add("statements", sizes(&elastic), Box::new(flood.clone()))
+        .unwrap();
+    manager
+        .add("buffers", sizes(&elastic), Box::new(cache.clone()))
+        .unwrap();
+    run(&mut manager, &elastic, 0..60);
+    assert_eq!(flood.granules(), 4);
+    assert!(cache.granules() > 48, "{manager:?}");
+}
+
+#[test]
+fn a_target_that_falls_is_kept() {
+    let elastic = elastic();
+    let mut manager = manager(&elastic);
+    let cache = Shared::new(&elastic, 1, ITEMS * ALL * 2);
+    let added = manager.add("cache", sizes(&elastic), Box::new(cache.clone()));
+    added.unwrap();
+    run(&mut manager, &elastic, 0..40);
+    let before = cache.granules();
+    let target = Pages(16).of(elastic.granule());
+    let above = manager.set_target(target).unwrap();
+    assert_eq!(above, Pages(before - 16).of(elastic.granule()));
+    for second in 40..80 {
+        manager.step_at(Duration::from_secs(second)).unwrap();
+    }
+    assert!(elastic.held() <= target, "{manager:?}");
+    // Everything it does not hold was returned to the system.
+    let info = elastic.info().unwrap();
+    assert_eq!((info.held, info.unclean), (elastic.held(), Bytes::ZERO));
+}
+
+#[test]
+fn who_refuses_or_lies_is_let_be() {
+    for manner in [Manner::Refuses, Manner::Lies] {
+        let elastic = elastic();
+        let mut manager = manager(&elastic);
+        let (bad, good) = (
+            Shared::new(&elastic, 1, ITEMS * ALL * 2),
+            Shared::new(&elastic, 2, ITEMS * 6),
+        );
+        for (name, cache) in [("bad", &bad), ("good", &good)] {
+            let added = manager.add(name, sizes(&elastic), Box::new(cache.clone()));
+            added.unwrap();
+        }
+        run(&mut manager, &elastic, 0..30);
+        let had = bad.granules();
+        bad.set(|cache| (cache.keys, cache.manner) = (ITEMS * 6, manner));
+        good.set(|cache| cache.keys = ITEMS * ALL * 2);
+        let orders = run(&mut manager, &elastic, 30..150);
+        assert!(bad.granules() >= had, "{manner:?}");
+        // It is not asked again and again.
+        assert!(orders < 40, "{orders}");
+        let standing = manager.view().components[0].standing.clone();
+        assert!(!standing.is_empty(), "{manner:?}");
+        // Once it does as it is asked, it is asked again.
+        bad.set(|cache| cache.manner = Manner::Willing);
+        run(&mut manager, &elastic, 150..2000);
+        assert!(good.granules() > 48, "{manner:?}: {manager:?}");
+    }
+}
+
+#[test]
+fn names_are_taken_once_and_the_least_must_be_there() {
+    let elastic = elastic();
+    let mut manager = manager(&elastic);
+    let cache = Shared::new(&elastic, 1, 0);
+    let mut add = |name: &str, least: u64| {
+        let least = Pages(least).of(elastic.granule());
+        manager.add(name, (least, least), Box::new(cache.clone()))
+    };
+    add("a", 8).unwrap();
+    let taken = |name: &str| Err(ElasticError::NameTaken { name: name.into() });
+    assert_eq!(add("a", 8), taken("a"));
+    assert_eq!(add("manager", 8), taken("manager"));
+    let over = add("b", ALL);
+    assert!(
+        matches!(over, Err(ElasticError::OverTarget { .. })),
+        "{over:?}"
+    );
+    assert_eq!(cache.granules(), 8);
+}
+
+#[test]
+fn a_thread_steps_and_ends() {
+    let elastic = elastic();
+    let manager = manager(&elastic);
+    let cache = Shared::new(&elastic, 1, ITEMS * ALL * 2);
+    let running = manager.start(Duration::from_millis(5)).unwrap();
+    let added = running.add("cache", sizes(&elastic), Box::new(cache.clone()));
+    added.unwrap();
+    let began = Instant::now();
+    while cache.granules() < 8 {
+        assert!(began.elapsed() < Duration::from_secs(60), "{running:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (view, failed) = running.view();
+    assert_eq!(failed, None);
+    assert!(
+        view.operations
+            .iter()
+            .any(|o| o.kind == OperationKind::Grow)
+    );
+    drop(running);
+    let held = cache.granules();
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(cache.granules(), held);
+}
+
+/// Panics when it is asked for anything but its least.
+struct Panics;
+
+impl Managed for Panics {
+    fn benefit(&mut self, _: Duration) -> Benefit {
+        panic!("a component of a test")
+    }
+
+    fn grow(&mut self, _: &[Granule]) {}
+
+    fn shrink(&mut self, _: usize) -> Vec<Granule> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn a_component_that_panics_is_no_silence() {
+    let elastic = elastic();
+    let mut manager = manager(&elastic);
+    manager.add("a", sizes(&elastic), Box::new(Panics)).unwrap();
+    let running = manager.start(Duration::from_millis(5)).unwrap();
+    let began = Instant::now();
+    let failed = loop {
+        assert!(began.elapsed() < Duration::from_secs(60));
+        if let (_, Some(failed)) = running.view() {
+            break failed;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert!(failed.contains("panicked"), "{failed}");
+}
+
+#[test]
+fn what_moves_stays_on_huge_pages() {
+    let test = "what_moves_stays_on_huge_pages";
+    let Some(huge) = huge(test) else { return };
+    let Some(_host) = super::support::HostGuard::lock(test) else {
+        return;
+    };
+    let max = Pages(ALL).of(huge);
+    if max > Bytes::from_mib(1024) {
+        println!("not run: {test}: needs {max}");
+        return;
+    }
+    let elastic = Arc::new(Elastic::new(&asked(max, &format!("thp:{huge}"))).unwrap());
+    let mut manager = manager(&elastic);
+    let (busy, idle) = (
+        Shared::new(&elastic, 1, ITEMS * ALL * 2),
+        Shared::new(&elastic, 2, ITEMS * 6),
+    );
+    for (name, cache) in [("busy", &busy), ("idle", &idle)] {
+        let added = manager.add(name, sizes(&elastic), Box::new(cache.clone()));
+        added.unwrap();
+    }
+    run(&mut manager, &elastic, 0..30);
+    busy.set(|cache| cache.keys = ITEMS * 6);
+    idle.set(|cache| cache.keys = ITEMS * ALL * 2);
+    run(&mut manager, &elastic, 30..90);
+    assert!(idle.granules() > 40, "{manager:?}");
+    for part in elastic.info().unwrap().components {
+        let on_huge = part.by_page.iter().filter(|share| share.page == huge);
+        let on_huge: Bytes = on_huge.map(|share| share.bytes).sum();
+        assert_eq!(on_huge, part.bytes, "{part:?}");
+    }
+}
