@@ -10,6 +10,11 @@ use crate::history::OperationKind;
 use crate::settings::Settings;
 use crate::state::{State, Stride, Track};
 
+/// A step the same way as the last one is so many times as long at most.
+const LONGER: u64 = 4;
+/// After a step that was too long others are so many times shorter for a while: whatever was in its way is near.
+const SHORTER: u64 = 8;
+
 /// A move that would bring more than it costs.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Bid<'a> {
@@ -61,6 +66,7 @@ pub(crate) fn bids<'a>(
         all.extend(others.filter_map(|from| {
             let tracked = state.tracks.get(&from.name)?;
             let least = most_taken(settings, tracked, from, now)?;
+            let most = most.min(after_failure(settings, state, (from, to), now));
             between(from, to, most, least)
         }));
     }
@@ -125,14 +131,14 @@ fn between<'a>(
     })
 }
 
-/// A first step is one granule. Further ones the same way double, because how far it is to the best size is unknown;
-/// one the other way is half as large as the last, because the best size is between.
+/// A first step is one granule. Further ones the same way are longer and longer, because how far it is to the best size
+/// is unknown; one the other way is half as long as the last, because the best size is between.
 fn most_given(settings: &Settings, state: &State, to: &Component, now: Duration) -> Option<Bytes> {
     let track = state.tracks.get(&to.name)?;
     let granule = to.granule.bytes();
     let most = match recent(settings, track, now) {
         None => granule,
-        Some(last) if last.kind == OperationKind::Grow && !last.narrows => last.bytes * 2,
+        Some(last) if last.kind == OperationKind::Grow => last.bytes * LONGER,
         Some(last) => Bytes(last.bytes.get() / 2),
     };
     Some(most.max(granule).min(to.room())).filter(|most| !most.is_zero())
@@ -157,6 +163,21 @@ fn most_taken(
         _ => part,
     };
     Some(most.max(granule).min(from.surplus())).filter(|most| !most.is_zero())
+}
+
+/// The most that may be moved between two of which a move was wrong just now.
+fn after_failure(
+    settings: &Settings,
+    state: &State,
+    (from, to): (&Component, &Component),
+    now: Duration,
+) -> Bytes {
+    let name = (Some(from.name.clone()), to.name.clone());
+    let pair = state.pairs.get(&name).filter(|pair| {
+        let quiet = now.saturating_sub(pair.back_off.until);
+        !pair.failed.is_zero() && quiet <= settings.reversal
+    });
+    pair.map_or(Bytes(u64::MAX), |pair| Bytes(pair.failed.get() / SHORTER))
 }
 
 /// The last step, as long as it says something of the next.

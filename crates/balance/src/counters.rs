@@ -148,16 +148,23 @@ impl Counters {
     /// How the part of operations that miss changes by a byte more, with its standard error and the misses it is from:
     /// a line through what was seen, weighted by how well each point is known. `None` of a single size.
     fn slope(&self) -> Option<(f64, f64, f64)> {
-        let near = (self.size.as_f64() * NEAR_PART).max(self.granule.bytes().as_f64() * 1.5);
         let here = self.size.as_f64();
-        let counts = |s: &&Seen| s.operations >= ENOUGH && (s.size.as_f64() - here).abs() <= near;
-        let points: Vec<(f64, f64, f64)> = (self.seen.iter().filter(counts))
+        let away = |seen: &Seen| (seen.size.as_f64() - here).abs();
+        let mut known: Vec<&Seen> = { self.seen.iter() }
+            .filter(|s| s.operations >= ENOUGH)
+            .collect();
+        known.sort_by(|a, b| away(a).total_cmp(&away(b)));
+        // The nearest other size counts however far it is.
+        let near = here * NEAR_PART;
+        let count = known.iter().take_while(|seen| away(seen) <= near).count();
+        known.truncate(count.max(2));
+        let points: Vec<(f64, f64, f64)> = { known.iter() }
             .map(|seen| {
                 let (ratio, variance) = seen.ratio();
                 (seen.size.as_f64() - here, ratio, 1.0 / variance)
             })
             .collect();
-        let samples = self.seen.iter().filter(counts).map(|s| s.misses).sum();
+        let samples = known.iter().map(|seen| seen.misses).sum();
         let weight: f64 = points.iter().map(|p| p.2).sum();
         let mean = |of: fn(&(f64, f64, f64)) -> f64| {
             points.iter().map(|p| of(p) * p.2).sum::<f64>() / weight

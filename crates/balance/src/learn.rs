@@ -104,16 +104,10 @@ fn resized(
     track.trouble = trouble;
     let done = done.min(asked);
     if flight.plan.cause != Cause::Target && !done.is_zero() {
-        let kind = flight.order.kind;
-        let was_too_large = flight.plan.cause == Cause::TakenBack && kind == OperationKind::Shrink;
-        let last = (track.stride).filter(|s| now.saturating_sub(s.at) <= settings.reversal);
-        let narrows = kind == OperationKind::Grow && last.is_some_and(|last| last.narrows);
         track.stride = Some(Stride {
-            kind,
+            kind: flight.order.kind,
             bytes: done,
             at: now,
-            // One granule ends the search.
-            narrows: (was_too_large || narrows) && done > track.granule.bytes(),
         });
     }
     done

@@ -248,20 +248,31 @@ impl<'a> Round<'a> {
 
     /// Judges the moves that are due.
     fn judge(&mut self) {
-        let now = self.now;
         let (due, later) = std::mem::take(&mut self.state.checks)
             .into_iter()
-            .partition(|check: &Check| check.due <= now);
+            .partition(|check: &Check| self.is_due(check));
         self.state.checks = later;
         for check in due {
             let Some(to) = self.component(check.plan.to.as_deref()) else {
                 continue;
             };
             let from = self.component(check.plan.from.as_deref());
-            if let Some(why) = failed(self.settings, &check, from, to) {
-                self.take_back(&check, to, why);
+            match failed(self.settings, &check, from, to) {
+                Some(why) => self.take_back(&check, to, why),
+                None => {
+                    let pair = self.state.pair(check.plan.from.as_deref(), &to.name);
+                    pair.failed = pair.failed * 2;
+                }
             }
         }
+    }
+
+    /// A try waits for what it is made for: to know what it brought.
+    fn is_due(&self, check: &Check) -> bool {
+        let is_late = self.now >= check.due.saturating_add(self.settings.patience);
+        let to = self.component(check.plan.to.as_deref());
+        let is_known = to.is_none_or(|to| to.benefit.less.is_some());
+        self.now >= check.due && (is_late || is_known || check.plan.cause != Cause::Try)
     }
 
     /// Takes back what did not bring what was expected, and leaves the pair alone for a while.
@@ -273,7 +284,9 @@ impl<'a> Round<'a> {
             true => pair.back_off.again(now),
             false => pair.back_off.failed(now, self.settings.pair_retry),
         }
-        pair.failed = check.given;
+        if plan.cause == Cause::Benefit {
+            pair.failed = check.given;
+        }
         if let Some(track) = self.state.tracks.get_mut(&to.name)
             && plan.cause == Cause::Try
         {
@@ -540,23 +553,21 @@ fn failed(
 ) -> Option<String> {
     let Check { plan, given, .. } = check;
     let granules = to.granule.count(*given);
-    let less = to.benefit.less.unwrap_or_default();
-    let most = if less.high().is_finite() {
-        less.high()
-    } else {
-        0.0
-    } * granules;
+    let less = to.benefit.less.filter(|less| less.high().is_finite());
     let missed = from.map_or(0.0, |from| {
         let more = from.benefit.more.as_ref();
         more.map_or(0.0, Estimate::low) * from.granule.count(plan.taken)
     });
     let name = &to.name;
     if plan.cause == Cause::Try {
-        let least = less.low() * granules;
+        let least = less.unwrap_or_default().low() * granules;
         return (least <= missed).then(|| {
             format!("{name} got {given} as a try; it saves {least:.6} s/s, its giver misses {missed:.6} s/s")
         });
     }
+    // Nobody lost what nobody had; and of what is not known yet nothing is said.
+    from?;
+    let most = less?.high() * granules;
     let expected = plan.expected * given.as_f64();
     // Half: what was given before its last granule was worth more than that.
     (most < settings.kept * expected || most < missed / 2.0).then(|| {

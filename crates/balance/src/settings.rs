@@ -62,7 +62,8 @@ impl Settings {
         Settings {
             moves_per_second: 0.5,
             persist: Duration::from_secs(2),
-            check_after: Duration::from_secs(5),
+            check_after: Duration::from_secs(4),
+            largest_part: 2,
             margin: 0.15,
             least_worth: 1e-4,
             patience: Duration::from_secs(60),

@@ -178,8 +178,6 @@ pub(crate) struct Stride {
     pub kind: OperationKind,
     pub bytes: Bytes,
     pub at: Duration,
-    /// A step up was too large: the size beyond which there is nothing more to gain is near, and steps become smaller.
-    pub narrows: bool,
 }
 
 /// A component, as far as it is remembered.
@@ -249,7 +247,7 @@ pub(crate) struct Pair {
     pub back_off: BackOff,
     /// When the last one began.
     pub last: Option<Duration>,
-    /// What the last one gave that was taken back.
+    /// What the last one gave that was taken back; twice as much after each one that was right.
     pub failed: Bytes,
 }
 

@@ -14,7 +14,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use hugeleaf_balance::{Counters, Ghost, Granule, Mode, Settings, view};
+use hugeleaf_balance::{Counters, Ghost, Granule, Mode, OperationKind, Settings, view};
 use hugeleaf_units::Bytes;
 use world::{Known, Manner, Part, World};
 
@@ -124,24 +124,28 @@ fn whoever_flips_the_load_after_each_move_makes_it_stand_still() {
     assert!(by_hour[0] <= 200 && by_hour[3] <= 16);
 }
 
-/// A load that changes sides by itself, too fast for it to be worth following.
+/// Each period is followed, and then pays, or is left alone.
 #[test]
-fn fast_flips_move_less_and_less() {
+fn flips_of_any_period_pay_or_are_left_alone() {
     for period in [2.0, 5.0, 10.0, 20.0, 40.0, 60.0] {
         let swap = |first: bool| swapping(period, 9000.0, 1000.0, first);
         let mut world = two(swap(true), swap(false));
+        let fixed = world.quality();
         let by_hour: Vec<usize> = (0..3).map(|_| world.run(3600)).collect();
-        println!("flips each {period} s: orders by hour {by_hour:?}");
-        // What stays longer than moves the other way count as wrong is a load, and is followed: so many orders a flip.
-        let most = match period < 30.0 {
-            true => [1000.0, 150.0, 150.0],
-            false => [40.0 * 3600.0 / period; 3],
-        };
-        let is_bounded = by_hour.iter().zip(most).all(|(n, most)| *n as f64 <= most);
-        assert!(is_bounded, "{by_hour:?}");
+        let mean = (0..1200).map(|_| world.worst(1)).sum::<f64>() / 1200.0;
+        println!(
+            "flips each {period} s: orders by hour {by_hour:?}, quality {mean:.4} in the mean, of the equal split {fixed:.4}"
+        );
+        let pays = mean > fixed * 1.05;
+        assert!(
+            pays || (by_hour[0] <= 1000 && by_hour[2] <= 200),
+            "{by_hour:?}"
+        );
+        assert!(mean > fixed * 0.98, "{mean} {fixed}");
     }
 }
 
+/// Two that gain alike come to be alike, as far as noise lets it be seen, and no step goes back.
 #[test]
 fn those_that_tie_do_not_move() {
     let mut world = two(steady(5000.0), steady(5000.0));
@@ -155,7 +159,9 @@ fn those_that_tie_do_not_move() {
         world.size("a"),
         world.size("b")
     );
-    assert_eq!(moves, 0);
+    let mut operations = world.state.history().operations();
+    assert!(operations.all(|o| (o.component == "a") == (o.kind == OperationKind::Shrink)));
+    assert!(moves <= 8 && world.size("a") > 306.0);
 }
 
 #[test]
@@ -332,13 +338,13 @@ fn servers_are_balanced_by_their_counters() {
         "servers: equal split {fixed:.4}; by phase worst of the first 60 s, settled after so many more, worst after that {phases:.4?}, {} orders",
         world.orders
     );
-    // Two minutes: a move there is two orders of 2 s, 5 s until it is judged, and the filling.
+    // Which is within 60 s, although a move there is two orders of 2 s, 4 s until it is judged, and the filling.
     assert!(
         phases
             .iter()
-            .all(|(_, settled, rest)| *settled <= 60 && *rest >= GOOD)
+            .all(|(_, settled, rest)| *settled == 0 && *rest >= GOOD)
     );
-    assert!(world.orders < 200);
+    assert!(world.orders <= 100);
 }
 
 /// Real streams of keys through real ghost lists: a skewed one gets the memory, a flood of single keys nothing.
