@@ -290,11 +290,10 @@ impl State {
         self.taken_back
     }
 
-    /// What nobody has and nobody is to get.
+    /// What nobody has: also what was freed for somebody, until the next look gives it.
     pub fn free(&self) -> Bytes {
         let committed: Bytes = self.tracks.values().map(Track::committed).sum();
-        let reserved: Bytes = self.grants.iter().map(|grant| grant.bytes).sum();
-        self.target - (committed + reserved)
+        self.target - committed
     }
 
     pub(crate) fn pair(&mut self, from: Option<&str>, to: &str) -> &mut Pair {

@@ -229,6 +229,38 @@ fn who_does_not_do_what_he_is_asked_is_let_be() {
     }
 }
 
+#[test]
+fn who_holds_more_than_he_says_counts_as_that_and_is_let_be() {
+    let mut world = two(steady(9000.0), steady(1000.0));
+    world.part("b").held += Bytes::from_mib(64);
+    world.target = world.total();
+    let moves = world.run(60);
+    let said = world.standing("b");
+    assert!(
+        moves == 0 && said.contains("it says 512M and holds 576M"),
+        "{said}"
+    );
+}
+
+#[test]
+fn moves_a_second_are_bounded() {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+    let parts = (names.iter().enumerate()).map(|(index, name)| {
+        Part::new(
+            name,
+            256,
+            600.0,
+            steady(if index < 6 { 9000.0 } else { 1000.0 }),
+        )
+    });
+    let mut world = World::new(parts.collect());
+    let orders = world.run(8);
+    // Two orders a move, and as many at once as in a second.
+    let most = 2.0 * world.settings.moves_per_second * 9.0;
+    println!("bounded: {orders} orders in 8 s, {most} allowed");
+    assert!(orders as f64 <= most);
+}
+
 /// One that answers after minutes when it was asked to grow: what it may still take is kept for it.
 #[test]
 fn an_answer_after_minutes_is_within_the_target() {
