@@ -208,9 +208,11 @@ impl From<ElasticError> for Failure {
             E::Full { .. } => HL_FULL,
             E::NoSuchComponent(_) => HL_NO_COMPONENT,
             E::TooManyComponents { .. } | E::TooManyProcesses { .. } => HL_TOO_MANY,
-            E::OverMax { .. } | E::NameTooLong { .. } | E::NoName | E::NameTaken { .. } | E::TooManyGranules { .. } => {
-                HL_INVALID
-            }
+            E::OverMax { .. }
+            | E::NameTooLong { .. }
+            | E::NoName
+            | E::NameTaken { .. }
+            | E::TooManyGranules { .. } => HL_INVALID,
             E::OtherKind { .. } | E::NotResizable { .. } => HL_FIXED_SIZE,
             E::Forked { .. } => HL_FORKED,
             E::OtherNamespace => HL_BAD_HANDLE,

@@ -56,9 +56,8 @@ pub struct hl_managed {
         unsafe extern "C" fn(data: *mut c_void, elapsed_seconds: f64, benefit: *mut hl_benefit),
     >,
     /// `count` granules are the component's from now on, with what was in them before.
-    pub grow: Option<
-        unsafe extern "C" fn(data: *mut c_void, granules: *const hl_granule, count: usize),
-    >,
+    pub grow:
+        Option<unsafe extern "C" fn(data: *mut c_void, granules: *const hl_granule, count: usize)>,
     /// Empties up to `count` granules, writes their numbers into `granules` and returns how many: they are not the
     /// component's any more.
     pub shrink: Option<
@@ -383,7 +382,11 @@ pub extern "C" fn hl_ghost_new(
     step_items: u64,
     max_samples: usize,
 ) -> Box<hl_ghost> {
-    Box::new(hl_ghost(Ghost::new(capacity_items, step_items, max_samples)))
+    Box::new(hl_ghost(Ghost::new(
+        capacity_items,
+        step_items,
+        max_samples,
+    )))
 }
 
 /// Frees it. NULL is nothing to do.

@@ -653,7 +653,6 @@ impl App {
                 ..MoveStatus::default()
             },
             budget_percent: ask.budget.get(),
-            ..Move::default()
         });
         vec![Effect::Change(self.ticket(), Box::new(about), asked)]
     }

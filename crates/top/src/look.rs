@@ -382,7 +382,6 @@ fn moves_of(status: &Status) -> impl Iterator<Item = Move> {
                 ..MoveStatus::default()
             }),
             budget_percent: program.budget_percent,
-            ..Move::default()
         })
     })
 }

@@ -78,8 +78,8 @@ impl Managed for Shared {
                 0 => cache.next,
                 // Small keys more often than large ones.
                 keys => {
-                    let part = random.f64() * random.f64();
-                    (part * keys as f64) as u64
+                    let most = random.u64(0..keys);
+                    random.u64(0..=most)
                 }
             };
             cache.next += 1;
