@@ -51,7 +51,7 @@ pub fn learn(settings: &Settings, state: &mut State, id: u64, came: &Came, now: 
             measured_bytes,
         } => {
             let done = resized(settings, track, &flight, (*now_bytes, *measured_bytes), now);
-            let status = match (done.is_zero(), done == flight.asked()) {
+            let status = match (done.is_zero(), done == flight.order.by()) {
                 (true, _) => Status::Error,
                 (_, true) => Status::Complete,
                 _ => Status::Partial,
@@ -71,7 +71,7 @@ fn resized(
     (said, measured): (Bytes, Option<Bytes>),
     now: Duration,
 ) -> Bytes {
-    let (asked, goal) = (flight.asked(), flight.order.goal);
+    let (asked, goal) = (flight.order.by(), flight.order.goal);
     let after = said.max(measured.unwrap_or(Bytes::ZERO));
     let done = match flight.order.kind {
         OperationKind::Grow => said - flight.order.before,

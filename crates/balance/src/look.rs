@@ -85,10 +85,7 @@ fn set_by_hand(settings: &Settings, state: &mut State, component: &Component, no
     track.by_hand = track.by_hand.filter(|hand| now < hand.until);
     let (low, high) = match &track.flight {
         None => (track.expected, track.expected),
-        Some(flight) => {
-            let (a, b) = (flight.order.before, flight.order.goal);
-            (a.min(b), a.max(b))
-        }
+        Some(flight) => flight.order.bounds(),
     };
     let by = (size - high).max(low - size);
     let is_known = track.by_hand.is_some_and(|hand| hand.to == size);

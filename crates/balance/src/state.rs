@@ -41,6 +41,19 @@ pub struct Order {
     pub goal: Bytes,
 }
 
+impl Order {
+    /// By how much the component is to change.
+    pub fn by(&self) -> Bytes {
+        let (smaller, larger) = self.bounds();
+        larger - smaller
+    }
+
+    /// The smaller and the larger of both sizes.
+    pub(crate) fn bounds(&self) -> (Bytes, Bytes) {
+        (self.before.min(self.goal), self.before.max(self.goal))
+    }
+}
+
 /// What a move is made for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Cause {
@@ -90,16 +103,10 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    /// By how much the component is to change.
-    pub fn asked(&self) -> Bytes {
-        let (a, b) = (self.order.before, self.order.goal);
-        a.max(b) - a.min(b)
-    }
-
     /// What the component has to be counted as until it answers: what it may hold at most.
     pub fn committed(&self, held: Bytes) -> Bytes {
         match (self.order.kind, self.abandoned) {
-            (OperationKind::Grow, _) => held.max(self.held + self.asked()),
+            (OperationKind::Grow, _) => held.max(self.held + self.order.by()),
             (OperationKind::Shrink, false) => held.max(self.held),
             (OperationKind::Shrink, true) => held,
         }
@@ -108,7 +115,7 @@ impl Flight {
     /// What it will be if it does as it is asked.
     pub fn planned(&self, held: Bytes) -> Bytes {
         match (self.order.kind, self.abandoned) {
-            (OperationKind::Shrink, false) => self.held - self.asked(),
+            (OperationKind::Shrink, false) => self.held - self.order.by(),
             _ => self.committed(held),
         }
     }

@@ -721,8 +721,8 @@ hl_status hl_manager_set_target(const struct hl_manager *manager,
 // The components in `components`; `*count` is the room there and becomes how many there are, as in `hl_elastic_info`.
 // Any thread.
 //
-// Errors: `HL_INVALID`, `HL_MORE`; `HL_PANIC` or another one where the last look failed, with the reason, and
-// `components` is filled in all the same.
+// Errors: `HL_INVALID`, `HL_MORE`; `HL_SYSTEM` where the last look failed, with the reason, and `components` is filled
+// in all the same.
 hl_status hl_manager_components(const struct hl_manager *manager,
                                 struct hl_managed_info *components,
                                 size_t *count,

@@ -282,8 +282,8 @@ impl From<&DynamicComponent> for hl_managed_info {
 /// The components in `components`; `*count` is the room there and becomes how many there are, as in `hl_elastic_info`.
 /// Any thread.
 ///
-/// Errors: `HL_INVALID`, `HL_MORE`; `HL_PANIC` or another one where the last look failed, with the reason, and
-/// `components` is filled in all the same.
+/// Errors: `HL_INVALID`, `HL_MORE`; `HL_SYSTEM` where the last look failed, with the reason, and `components` is filled
+/// in all the same.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_manager_components(
     manager: Option<&hl_manager>,
@@ -364,7 +364,7 @@ pub unsafe extern "C" fn hl_manager_operations(
     guard(error, || {
         let manager = call::given(manager, "manager")?;
         let (view, _) = manager.0.view();
-        let lines = view.operations.iter().map(hl_resize::from);
+        let lines = view.operations.iter().rev().map(hl_resize::from);
         // SAFETY: the caller's own, as the header says.
         unsafe { call::fill(operations, count, "operations", lines) }
     })

@@ -44,13 +44,13 @@ impl Fetch {
         }
     }
 
-    /// Takes over how long it took to touch so many.
-    pub fn learn(&mut self, fetched: u64, took: Duration, huge: PageSize) {
+    /// Takes over how long it took to touch so many, before a call that takes `pages`.
+    pub fn learn(&mut self, fetched: u64, pages: u64, took: Duration, huge: PageSize) {
         let bytes = huge.bytes().as_f64() * Bytes(fetched).as_f64();
         self.slow = took.as_secs_f64() * SLOW > bytes;
         self.good = match self.slow {
-            // The call that it was for takes some of them.
-            true => fetched.saturating_sub(1),
+            // The call that it was for takes its pages of them.
+            true => fetched.saturating_sub(pages),
             false => LOOK_EVERY.get() / huge.bytes().get(),
         };
     }
@@ -72,7 +72,7 @@ mod tests {
             let pages = fetch.before(1, huge);
             if pages > 0 {
                 let times = u32::try_from(pages).unwrap();
-                fetch.learn(pages, each * times, huge);
+                fetch.learn(pages, 1, each * times, huge);
             }
             all += pages;
         }
@@ -94,13 +94,27 @@ mod tests {
     fn a_host_that_becomes_slow_is_noticed_and_one_that_is_no_longer_too() {
         let mut fetch = Fetch::default();
         assert_eq!(fetch.before(1, huge(2)), 1);
-        fetch.learn(1, Duration::from_millis(11), huge(2));
+        fetch.learn(1, 1, Duration::from_millis(11), huge(2));
         // That one is used by the call it was for.
         assert_eq!(fetch.before(1, huge(2)), 8);
-        fetch.learn(8, Duration::from_millis(2), huge(2));
+        fetch.learn(8, 1, Duration::from_millis(2), huge(2));
         assert_eq!(fetch.before(100, huge(2)), 0);
         assert_eq!(fetch.before(28, huge(2)), 0);
         assert_eq!(fetch.before(1, huge(2)), 1);
+    }
+
+    #[test]
+    fn a_call_of_several_pages_takes_them_all() {
+        let (mut fetch, slow) = (Fetch::default(), Duration::from_millis(88));
+        assert_eq!(fetch.before(8, huge(2)), 1);
+        fetch.learn(1, 8, Duration::from_millis(11), huge(2));
+        for pages in [8, 4, 1] {
+            // Of what was fetched before, the call before took all.
+            assert_eq!(fetch.before(pages, huge(2)), 8);
+            fetch.learn(8, 8, slow, huge(2));
+        }
+        fetch.learn(8, 3, slow, huge(2));
+        assert_eq!((fetch.before(5, huge(2)), fetch.before(1, huge(2))), (0, 8));
     }
 
     #[test]

@@ -406,13 +406,14 @@ impl Mover<'_, '_> {
     /// Sees to it that free memory is there for a call that takes so many huge pages.
     fn fetch(&mut self, blocks: usize) {
         let (kernel, huge) = (self.job.context.kernel, self.rules.huge);
-        let pages = self.fetch.before(blocks as u64, huge);
-        if pages > 0 {
+        let pages = blocks as u64;
+        let fetched = self.fetch.before(pages, huge);
+        if fetched > 0 {
             let before = kernel.now();
             // Without memory for it, the call itself will say so.
-            let _ = kernel.fetch(huge, pages);
+            let _ = kernel.fetch(huge, fetched);
             let took = kernel.now().saturating_sub(before);
-            self.fetch.learn(pages, took, huge);
+            self.fetch.learn(fetched, pages, took, huge);
         }
     }
 

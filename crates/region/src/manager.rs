@@ -58,8 +58,8 @@ pub struct Manager {
 
 struct Part {
     component: Component,
-    granules: u64,
     managed: Box<dyn Managed>,
+    /// As the policy sees it: its size is that of the granules that it has.
     balanced: Balanced,
 }
 
@@ -110,13 +110,10 @@ impl Manager {
         }
         let component = self.elastic.component(name, true)?;
         let least = self.granule.round_up(least);
-        let granules = self
-            .elastic
-            .take_many(component, to_count(self.pages(least)))?;
+        let granules = self.elastic.take_many(component, self.count(least))?;
         managed.grow(&granules);
         self.parts.push(Part {
             component,
-            granules: granules.len() as u64,
             managed,
             balanced: Balanced {
                 name: name.into(),
@@ -210,8 +207,8 @@ impl Manager {
 
     /// The target less what others hold of the elastic.
     fn for_components(&self) -> Bytes {
-        let ours: u64 = self.parts.iter().map(|part| part.granules).sum();
-        let ours = self.bytes(ours + self.in_hand.len() as u64);
+        let ours: Bytes = self.parts.iter().map(|part| part.balanced.now).sum();
+        let ours = ours + bytes_of(&self.elastic, self.in_hand.len());
         self.elastic.target() - (self.elastic.held() - ours)
     }
 
@@ -223,12 +220,8 @@ impl Manager {
             return Ok(Came::Refused { why });
         };
         let outcome = match order.kind {
-            OperationKind::Shrink => {
-                self.take_from(at, to_count(self.pages(order.before - order.goal)))
-            }
-            OperationKind::Grow => {
-                self.give_to(at, to_count(self.pages(order.goal - order.before)))
-            }
+            OperationKind::Shrink => self.take_from(at, self.count(order.by())),
+            OperationKind::Grow => self.give_to(at, self.count(order.by())),
         };
         match outcome {
             Ok(()) => Ok(Came::Resized {
@@ -247,9 +240,8 @@ impl Manager {
         let part = &mut self.parts[at];
         let freed = part.managed.shrink(count);
         let freed = (self.elastic).transfer(part.component, self.hand, &freed)?;
-        part.granules = part.granules.saturating_sub(freed.len() as u64);
+        part.balanced.now = part.balanced.now - bytes_of(&self.elastic, freed.len());
         self.in_hand.extend(freed);
-        self.note(at);
         Ok(())
     }
 
@@ -265,18 +257,13 @@ impl Manager {
         if !granules.is_empty() {
             let part = &mut self.parts[at];
             part.managed.grow(&granules);
-            part.granules += granules.len() as u64;
-            self.note(at);
+            part.balanced.now += bytes_of(&self.elastic, granules.len());
         }
         // What is there by now is said by its size.
         match failed {
             Some(error) if granules.is_empty() => Err(error),
             _ => Ok(()),
         }
-    }
-
-    fn note(&mut self, at: usize) {
-        self.parts[at].balanced.now = self.bytes(self.parts[at].granules);
     }
 
     /// What nobody got goes back to the system.
@@ -292,17 +279,16 @@ impl Manager {
         }
     }
 
-    fn pages(&self, bytes: Bytes) -> Pages {
-        self.elastic.granule().pages_for(bytes)
-    }
-
-    fn bytes(&self, granules: u64) -> Bytes {
-        Pages(granules).of(self.elastic.granule())
+    /// How many granules these are.
+    fn count(&self, bytes: Bytes) -> usize {
+        let granules = self.elastic.granule().pages_for(bytes);
+        usize::try_from(granules.get()).unwrap_or(usize::MAX)
     }
 }
 
-fn to_count(pages: Pages) -> usize {
-    usize::try_from(pages.get()).unwrap_or(usize::MAX)
+/// So many granules of an elastic.
+fn bytes_of(elastic: &Elastic, granules: usize) -> Bytes {
+    Pages(granules as u64).of(elastic.granule())
 }
 
 /// A [`Manager`] whose thread steps it. Dropped, it ends that thread; memory stays with who has it.

@@ -47,7 +47,6 @@ static void benefit(void *data, double elapsed_seconds, hl_benefit *benefit)
         double part = (double)(cache->next >> 11) / (double)(1ull << 53);
         hl_ghost_touch(cache->ghost, (uint64_t)(part * part * (double)cache->keys));
     }
-    /* The manager looks a hundred times as often as it would, and each look is a second's load. */
     ENDS(HL_OK, hl_ghost_benefit(cache->ghost, elapsed_seconds, ITEMS, 1e-3, benefit, &error));
     pthread_mutex_unlock(&cache->lock);
 }
@@ -133,7 +132,6 @@ static void balances(void)
     hl_component component;
     ENDS(HL_OK, hl_manager_add(manager, "idle", least, all, &other, &component, &error));
     ENDS(HL_INVALID, hl_manager_add(manager, "idle", least, all, &other, NULL, &error));
-    /* The elastic is the manager's, too. */
     struct timespec pause = {0, 50 * 1000 * 1000};
     for (int i = 0; i < 1200 && held(&busy) < 40; i++)
         nanosleep(&pause, NULL);
@@ -149,7 +147,9 @@ static void balances(void)
     hl_resize operations[256];
     count = 256;
     ENDS(HL_OK, hl_manager_operations(manager, operations, &count, &error));
-    CHECK(count > 0 && operations[0].why[0] != 0);
+    CHECK(count > 1 && operations[0].why[0] != 0);
+    for (size_t i = 1; i < count; i++)
+        CHECK(operations[i].id < operations[i - 1].id);
     uint64_t above;
     ENDS(HL_OK, hl_manager_set_target(manager, 16 * GRANULE, &above, &error));
     CHECK(above > 0);

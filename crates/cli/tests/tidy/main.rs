@@ -344,7 +344,10 @@ const UNSAFE: [(&str, &str); 52] = [
     ("crates/capi/src/lib.rs", "the C interface"),
     ("crates/capi/src/call.rs", "pointers and text from C"),
     ("crates/capi/src/elastic.rs", "pointers from C"),
-    ("crates/capi/src/manager.rs", "pointers and functions from C"),
+    (
+        "crates/capi/src/manager.rs",
+        "pointers and functions from C",
+    ),
     ("crates/capi/src/region.rs", "pointers from C"),
     (
         "crates/workload/src/chase/walk.rs",

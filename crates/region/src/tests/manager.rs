@@ -15,6 +15,9 @@ use crate::{Bytes, Elastic, ElasticError, Granule, Managed, Manager, PageSize};
 const ITEMS: u64 = 64;
 /// So many granules in all.
 const ALL: u64 = 64;
+/// Keys of a cache that could use more than all there is, and of one that can use a tenth of it.
+const MANY: u64 = ITEMS * ALL * 2;
+const FEW: u64 = ITEMS * 6;
 
 /// What a component does when it is asked to shrink.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -136,6 +139,16 @@ fn sizes(elastic: &Elastic) -> (Bytes, Bytes) {
     (of(4), of(ALL))
 }
 
+/// Two caches of these names: the first could use more than there is, the second a tenth of it.
+fn busy_and_idle(manager: &mut Manager, elastic: &Arc<Elastic>, names: [&str; 2]) -> [Shared; 2] {
+    let caches = [Shared::new(elastic, 1, MANY), Shared::new(elastic, 2, FEW)];
+    for (name, cache) in names.into_iter().zip(&caches) {
+        let added = manager.add(name, sizes(elastic), Box::new(cache.clone()));
+        added.unwrap();
+    }
+    caches
+}
+
 /// Steps of a second each, from a time on; nothing is ever above the target.
 fn run(manager: &mut Manager, elastic: &Elastic, seconds: std::ops::Range<u64>) -> usize {
     let mut orders = 0;
@@ -150,23 +163,15 @@ fn run(manager: &mut Manager, elastic: &Elastic, seconds: std::ops::Range<u64>) 
 fn memory_goes_where_it_is_used_and_follows_the_load() {
     let elastic = elastic();
     let mut manager = manager(&elastic);
-    // One could use more than all there is, the other a tenth of it.
-    let (busy, idle) = (
-        Shared::new(&elastic, 1, ITEMS * ALL * 2),
-        Shared::new(&elastic, 2, ITEMS * 6),
-    );
-    for (name, cache) in [("busy", &busy), ("idle", &idle)] {
-        let added = manager.add(name, sizes(&elastic), Box::new(cache.clone()));
-        added.unwrap();
-    }
+    let [busy, idle] = busy_and_idle(&mut manager, &elastic, ["busy", "idle"]);
     run(&mut manager, &elastic, 0..40);
     assert!(
         busy.granules() > 48 && (4..16).contains(&idle.granules()),
         "{manager:?}"
     );
     // They change places.
-    busy.set(|cache| cache.keys = ITEMS * 6);
-    idle.set(|cache| cache.keys = ITEMS * ALL * 2);
+    busy.set(|cache| cache.keys = FEW);
+    idle.set(|cache| cache.keys = MANY);
     run(&mut manager, &elastic, 40..100);
     assert!(
         idle.granules() > 48 && (4..16).contains(&busy.granules()),
@@ -192,10 +197,7 @@ fn memory_goes_where_it_is_used_and_follows_the_load() {
 fn what_never_repeats_earns_nothing() {
     let elastic = elastic();
     let mut manager = manager(&elastic);
-    let (cache, flood) = (
-        Shared::new(&elastic, 1, ITEMS * ALL * 2),
-        Shared::new(&elastic, 2, 0),
-    );
+    let (cache, flood) = (Shared::new(&elastic, 1, MANY), Shared::new(&elastic, 2, 0));
     manager
         .add("statements", sizes(&elastic), Box::new(flood.clone()))
         .unwrap();
@@ -211,7 +213,7 @@ fn what_never_repeats_earns_nothing() {
 fn a_target_that_falls_is_kept() {
     let elastic = elastic();
     let mut manager = manager(&elastic);
-    let cache = Shared::new(&elastic, 1, ITEMS * ALL * 2);
+    let cache = Shared::new(&elastic, 1, MANY);
     let added = manager.add("cache", sizes(&elastic), Box::new(cache.clone()));
     added.unwrap();
     run(&mut manager, &elastic, 0..40);
@@ -233,18 +235,11 @@ fn who_refuses_or_lies_is_let_be() {
     for manner in [Manner::Refuses, Manner::Lies] {
         let elastic = elastic();
         let mut manager = manager(&elastic);
-        let (bad, good) = (
-            Shared::new(&elastic, 1, ITEMS * ALL * 2),
-            Shared::new(&elastic, 2, ITEMS * 6),
-        );
-        for (name, cache) in [("bad", &bad), ("good", &good)] {
-            let added = manager.add(name, sizes(&elastic), Box::new(cache.clone()));
-            added.unwrap();
-        }
+        let [bad, good] = busy_and_idle(&mut manager, &elastic, ["bad", "good"]);
         run(&mut manager, &elastic, 0..30);
         let had = bad.granules();
-        bad.set(|cache| (cache.keys, cache.manner) = (ITEMS * 6, manner));
-        good.set(|cache| cache.keys = ITEMS * ALL * 2);
+        bad.set(|cache| (cache.keys, cache.manner) = (FEW, manner));
+        good.set(|cache| cache.keys = MANY);
         let orders = run(&mut manager, &elastic, 30..150);
         assert!(bad.granules() >= had, "{manner:?}");
         // It is not asked again and again.
@@ -283,7 +278,7 @@ fn names_are_taken_once_and_the_least_must_be_there() {
 fn a_thread_steps_and_ends() {
     let elastic = elastic();
     let manager = manager(&elastic);
-    let cache = Shared::new(&elastic, 1, ITEMS * ALL * 2);
+    let cache = Shared::new(&elastic, 1, MANY);
     let running = manager.start(Duration::from_millis(5)).unwrap();
     let added = running.add("cache", sizes(&elastic), Box::new(cache.clone()));
     added.unwrap();
@@ -351,17 +346,10 @@ fn what_moves_stays_on_huge_pages() {
     }
     let elastic = Arc::new(Elastic::new(&asked(max, &format!("thp:{huge}"))).unwrap());
     let mut manager = manager(&elastic);
-    let (busy, idle) = (
-        Shared::new(&elastic, 1, ITEMS * ALL * 2),
-        Shared::new(&elastic, 2, ITEMS * 6),
-    );
-    for (name, cache) in [("busy", &busy), ("idle", &idle)] {
-        let added = manager.add(name, sizes(&elastic), Box::new(cache.clone()));
-        added.unwrap();
-    }
+    let [busy, idle] = busy_and_idle(&mut manager, &elastic, ["busy", "idle"]);
     run(&mut manager, &elastic, 0..30);
-    busy.set(|cache| cache.keys = ITEMS * 6);
-    idle.set(|cache| cache.keys = ITEMS * ALL * 2);
+    busy.set(|cache| cache.keys = FEW);
+    idle.set(|cache| cache.keys = MANY);
     run(&mut manager, &elastic, 30..90);
     assert!(idle.granules() > 40, "{manager:?}");
     for part in elastic.info().unwrap().components {
