@@ -180,7 +180,7 @@ pub extern "C" fn hl_manager_start(
             Failure::new(
                 hl_status::HL_SYSTEM,
                 format!("starting a thread: {e}"),
-                "ulimit -u",
+                "raise the limits on processes (ulimit -u, pids.max of the cgroup)",
             )
         })?;
         Ok(Box::new(hl_manager(running)))
