@@ -408,11 +408,7 @@ impl Running {
     ///
     /// # Errors
     /// As there.
-    pub fn claim(
-        &self,
-        component: Component,
-        count: usize,
-    ) -> Result<Option<usize>, ElasticError> {
+    pub fn claim(&self, component: Component, count: usize) -> Result<Option<usize>, ElasticError> {
         match self.shared.manager.try_lock() {
             Ok(mut manager) => manager.0.claim(component, count).map(Some),
             Err(TryLockError::Poisoned(manager)) => {

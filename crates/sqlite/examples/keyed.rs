@@ -35,7 +35,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             scope.spawn(move || read(&file, mib / threads, rows, seconds, thread).unwrap_or(0))
         });
         let running: Vec<_> = each.collect();
-        running.into_iter().map(|thread| thread.join().unwrap_or(0)).sum()
+        running
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or(0))
+            .sum()
     });
     println!("{}", reads / seconds);
     if let Some(installed) = installed {
@@ -71,8 +74,10 @@ fn read(file: &str, mib: u64, rows: u64, seconds: u64, thread: u64) -> rusqlite:
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(file, flags)?;
     connection.pragma_update(None, "cache_size", -((mib * 1024) as i64))?;
-    let _: i64 = connection.query_row("SELECT sum(length(name)) FROM item", [], |row| row.get(0))?;
-    let _: i64 = connection.query_row("SELECT sum(length(name)) FROM item", [], |row| row.get(0))?;
+    let _: i64 =
+        connection.query_row("SELECT sum(length(name)) FROM item", [], |row| row.get(0))?;
+    let _: i64 =
+        connection.query_row("SELECT sum(length(name)) FROM item", [], |row| row.get(0))?;
     let mut statement = connection.prepare("SELECT price FROM item WHERE id = ?1")?;
     // Without a transaction each read takes and releases a lock on the file.
     connection.execute_batch("BEGIN")?;

@@ -190,12 +190,7 @@ impl Cache {
     }
 
     /// A page of the share's memory, or whatever else there is.
-    fn of_share<'a>(
-        &self,
-        share: &'a Share,
-        held: &mut Held<'a>,
-        create: c_int,
-    ) -> *mut Node {
+    fn of_share<'a>(&self, share: &'a Share, held: &mut Held<'a>, create: c_int) -> *mut Node {
         // SAFETY: with the lock.
         let body = unsafe { self.body() };
         let (shape, purgeable) = (body.shape, body.purgeable);

@@ -51,13 +51,8 @@ pub(crate) struct Methods {
 unsafe impl Sync for Methods {}
 
 /// `xOpen` of a VFS.
-pub(crate) type Open = unsafe extern "C" fn(
-    *mut Vfs,
-    *const c_char,
-    *mut c_void,
-    c_int,
-    *mut c_int,
-) -> c_int;
+pub(crate) type Open =
+    unsafe extern "C" fn(*mut Vfs, *const c_char, *mut c_void, c_int, *mut c_int) -> c_int;
 
 /// `sqlite3_vfs`: all of version 3. What is not used here is passed on as it is.
 #[repr(C)]

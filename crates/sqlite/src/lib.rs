@@ -36,7 +36,6 @@ use hugeleaf::{
     Bytes, Elastic, ElasticError, ElasticOptions, Info, Ladder, Manager, PageSize, Range,
 };
 
-use chunk::Shape;
 use store::{Source, Store};
 
 pub use ffi::Api;
@@ -87,10 +86,14 @@ pub enum InstallError {
     #[error("SQLite's cache was replaced before: install it once, and keep what that returns")]
     Again,
     /// SQLite refused.
-    #[error("SQLite does not take a cache (its status is {0}): install it before SQLite is first used")]
+    #[error(
+        "SQLite does not take a cache (its status is {0}): install it before SQLite is first used"
+    )]
     Refused(c_int),
     /// The target is less than two granules.
-    #[error("a cache of {target} is less than two pages of {granule}: give it more, or smaller pages")]
+    #[error(
+        "a cache of {target} is less than two pages of {granule}: give it more, or smaller pages"
+    )]
     TooSmall {
         /// What was asked for.
         target: Bytes,
@@ -177,14 +180,15 @@ fn prepare(api: &Api, pages_of: PagesOf) -> Result<&'static Store, InstallError>
     methods::set_store(Store::new(pages_of)).ok_or(InstallError::Again)
 }
 
-/// What a page of `page` bytes takes of the memory, with what this SQLite keeps for it at most.
+/// What a page of `page` bytes takes of the memory, with what this SQLite keeps for it.
 ///
 /// # Errors
 /// [`InstallError::Refused`] where SQLite does not say: it is in use already.
 pub fn bytes_of_page(api: &Api, page: Bytes) -> Result<Bytes, InstallError> {
-    let extra = methods::extra(api).map_err(InstallError::Refused)?;
-    let page = usize::try_from(page.get()).unwrap_or(usize::MAX);
-    Ok(Bytes(Shape { page, extra }.bytes() as u64))
+    // It counts the header of the cache that is replaced, which is as large as the one here.
+    let header = methods::header(api).map_err(InstallError::Refused)?;
+    let header = header.next_multiple_of(node::LINE);
+    Ok(page + Bytes(header as u64))
 }
 
 impl Installed {

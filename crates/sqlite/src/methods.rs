@@ -42,11 +42,11 @@ pub(crate) fn give(api: &Api) -> Result<(), c_int> {
     }
 }
 
-/// What SQLite wants in addition to a page, at most, in bytes.
+/// What SQLite keeps for a page, with the header of its own cache, in bytes.
 ///
 /// # Errors
 /// SQLite's status.
-pub(crate) fn extra(api: &Api) -> Result<usize, c_int> {
+pub(crate) fn header(api: &Api) -> Result<usize, c_int> {
     let mut header: c_int = 0;
     // SAFETY: this option takes a pointer to an int, which it fills in.
     let done = unsafe { (api.config)(SQLITE_CONFIG_PCACHE_HDRSZ, &raw mut header) };

@@ -12,9 +12,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null;
 use std::sync::OnceLock;
 
-use crate::ffi::{
-    Api, SQLITE_MISUSE, SQLITE_NOTFOUND, SQLITE_OK, SQLITE_OPEN_MAIN_DB, Vfs,
-};
+use crate::ffi::{Api, SQLITE_MISUSE, SQLITE_NOTFOUND, SQLITE_OK, SQLITE_OPEN_MAIN_DB, Vfs};
 
 thread_local! {
     /// The database whose file this thread opened last, until its cache is made.

@@ -218,9 +218,10 @@ impl Share {
             hits,
             misses: self.misses.load(Ordering::Relaxed),
             outside: self.outside.load(Ordering::Relaxed),
-            nanoseconds_per_miss: self.timing.miss().map_or(0, |miss| {
-                u64::try_from(miss.as_nanos()).unwrap_or(u64::MAX)
-            }),
+            nanoseconds_per_miss: self
+                .timing
+                .miss()
+                .map_or(0, |miss| u64::try_from(miss.as_nanos()).unwrap_or(u64::MAX)),
         }
     }
 }
@@ -484,7 +485,9 @@ impl Managed for Managee {
     }
 
     fn grow(&mut self, granules: &[Granule]) {
-        let blanks = granules.iter().filter_map(|granule| self.0.store.blank(*granule));
+        let blanks = granules
+            .iter()
+            .filter_map(|granule| self.0.store.blank(*granule));
         self.0.add(blanks);
     }
 

@@ -43,12 +43,15 @@ impl Last {
 impl Timing {
     pub fn took(&self, time: Duration, hit: bool) {
         let last = if hit { &self.hits } else { &self.misses };
-        last.lock().unwrap_or_else(PoisonError::into_inner).add(time);
+        last.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .add(time);
     }
 
     /// How much longer a miss takes; `None` before enough were timed.
     pub fn miss(&self) -> Option<Duration> {
-        let median = |last: &Mutex<Last>| last.lock().unwrap_or_else(PoisonError::into_inner).median();
+        let median =
+            |last: &Mutex<Last>| last.lock().unwrap_or_else(PoisonError::into_inner).median();
         let hit = median(&self.hits).unwrap_or_default();
         median(&self.misses).map(|miss| miss.saturating_sub(hit))
     }

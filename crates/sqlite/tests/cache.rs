@@ -19,7 +19,11 @@ fn cache() -> Installed {
 fn wait(what: &str, holds: impl Fn() -> bool) {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(60), "{what}: {:?}", cache().shares());
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "{what}: {:?}",
+            cache().shares()
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -61,7 +65,9 @@ fn what_is_written_is_read_while_memory_moves() {
 fn work(file: &std::path::Path, worker: i64) {
     let mut connection = Connection::open(file).unwrap();
     connection.busy_timeout(Duration::from_secs(60)).unwrap();
-    let _: String = connection.query_row("PRAGMA journal_mode=WAL", [], |r| r.get(0)).unwrap();
+    let _: String = connection
+        .query_row("PRAGMA journal_mode=WAL", [], |r| r.get(0))
+        .unwrap();
     connection.execute_batch("PRAGMA synchronous=OFF").unwrap();
     let table = format!("t{worker}");
     let create = format!("CREATE TABLE {table} (id INTEGER PRIMARY KEY, text TEXT)");
@@ -75,11 +81,19 @@ fn work(file: &std::path::Path, worker: i64) {
             let text = format!("{round} {}", text_of(id));
             if random.u8(0..5) == 0 {
                 let delete = format!("DELETE FROM {table} WHERE id = ?1");
-                transaction.prepare_cached(&delete).unwrap().execute([id]).unwrap();
+                transaction
+                    .prepare_cached(&delete)
+                    .unwrap()
+                    .execute([id])
+                    .unwrap();
                 known.remove(&id);
             } else {
                 let insert = format!("INSERT OR REPLACE INTO {table} VALUES (?1, ?2)");
-                transaction.prepare_cached(&insert).unwrap().execute((id, &text)).unwrap();
+                transaction
+                    .prepare_cached(&insert)
+                    .unwrap()
+                    .execute((id, &text))
+                    .unwrap();
                 known.insert(id, text);
             }
         }
@@ -114,14 +128,21 @@ fn memory_goes_to_the_database_that_is_read() {
     for ((busy, connection), (other, _)) in [(&first, &second), (&second, &first)] {
         let began = Instant::now();
         while slots(busy) < slots(other) * 2 {
-            assert!(began.elapsed() < Duration::from_secs(60), "{:?}", cache.shares());
+            assert!(
+                began.elapsed() < Duration::from_secs(60),
+                "{:?}",
+                cache.shares()
+            );
             load(connection);
         }
         let (held, target) = cache.held();
         assert!(held <= target, "{held} {target}");
     }
     let view = cache.view().unwrap();
-    let moved = view.operations.iter().filter(|op| op.component == "then-read");
+    let moved = view
+        .operations
+        .iter()
+        .filter(|op| op.component == "then-read");
     assert!(moved.count() > 0);
 }
 
@@ -135,8 +156,8 @@ fn a_scan_does_not_drop_what_is_asked_for_again() {
     for _ in 0..5 {
         read(&connection, hot());
     }
-    let _: i64 = { connection.query_row("SELECT sum(length(text)) FROM t", [], |row| row.get(0)) }
-        .unwrap();
+    let _: i64 =
+        { connection.query_row("SELECT sum(length(text)) FROM t", [], |row| row.get(0)) }.unwrap();
     let before = share(&cache, "scanned").misses;
     read(&connection, hot());
     let misses = share(&cache, "scanned").misses - before;
@@ -152,19 +173,33 @@ fn a_database_is_known_by_its_file_also_attached_and_with_other_pages() {
     drop(fill(&attached, 2000));
     let large = folder.path().join("large-pages");
     let connection = Connection::open(&large).unwrap();
-    connection.execute_batch("PRAGMA page_size=16384; CREATE TABLE t (id INTEGER PRIMARY KEY, text TEXT, n INTEGER)").unwrap();
+    connection
+        .execute_batch(
+            "PRAGMA page_size=16384; CREATE TABLE t (id INTEGER PRIMARY KEY, text TEXT, n INTEGER)",
+        )
+        .unwrap();
     drop(connection);
     let connection = Connection::open(&large).unwrap();
     for id in 0..10_000i64 {
-        connection.prepare_cached("INSERT INTO t VALUES (?1, ?2, 0)").unwrap().execute((id, text_of(id))).unwrap();
+        connection
+            .prepare_cached("INSERT INTO t VALUES (?1, ?2, 0)")
+            .unwrap()
+            .execute((id, text_of(id)))
+            .unwrap();
         if id == 0 {
             connection.execute_batch("BEGIN").unwrap();
         }
     }
     connection.execute_batch("COMMIT").unwrap();
     read(&connection, 0..10_000);
-    connection.execute("ATTACH ?1 AS other", [attached.to_str().unwrap()]).unwrap();
-    let rows: i64 = connection.query_row("SELECT count(*) FROM other.t WHERE text > ''", [], |row| row.get(0)).unwrap();
+    connection
+        .execute("ATTACH ?1 AS other", [attached.to_str().unwrap()])
+        .unwrap();
+    let rows: i64 = connection
+        .query_row("SELECT count(*) FROM other.t WHERE text > ''", [], |row| {
+            row.get(0)
+        })
+        .unwrap();
     assert_eq!(rows, 2000);
     assert!(share(&cache, "large-pages").used > 100);
     assert!(share(&cache, "attached").used > 100);
@@ -187,7 +222,11 @@ fn an_idle_connection_gives_its_pages_to_one_that_is_used() {
         if share(&cache, "idle").misses == before {
             break;
         }
-        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", cache.shares());
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "{:?}",
+            cache.shares()
+        );
     }
     read(&idle, 0..1000);
 }
@@ -197,11 +236,21 @@ fn databases_in_memory_temporary_tables_and_all_page_sizes() {
     cache();
     let folder = tempfile::tempdir().unwrap();
     let memory = Connection::open_in_memory().unwrap();
-    memory.execute_batch("CREATE TABLE t (id INTEGER PRIMARY KEY, text TEXT, n INTEGER); BEGIN").unwrap();
+    memory
+        .execute_batch("CREATE TABLE t (id INTEGER PRIMARY KEY, text TEXT, n INTEGER); BEGIN")
+        .unwrap();
     for id in 0..20_000i64 {
-        memory.prepare_cached("INSERT INTO t VALUES (?1, ?2, 0)").unwrap().execute((id, text_of(id))).unwrap();
+        memory
+            .prepare_cached("INSERT INTO t VALUES (?1, ?2, 0)")
+            .unwrap()
+            .execute((id, text_of(id)))
+            .unwrap();
     }
-    memory.execute_batch("COMMIT; CREATE TEMP TABLE u AS SELECT * FROM t; CREATE INDEX temp.i ON u (text)").unwrap();
+    memory
+        .execute_batch(
+            "COMMIT; CREATE TEMP TABLE u AS SELECT * FROM t; CREATE INDEX temp.i ON u (text)",
+        )
+        .unwrap();
     read(&memory, 0..20_000);
     for size in [512, 1024, 2048, 4096, 8192, 16384, 32768, 65536] {
         let file = folder.path().join(format!("pages-{size}"));
@@ -211,7 +260,11 @@ fn databases_in_memory_temporary_tables_and_all_page_sizes() {
         read(&connection, 0..20_000);
         assert_eq!(integrity(&connection), "ok");
         // A transaction larger than the cache of its connection, undone.
-        connection.execute_batch("PRAGMA cache_size=10; BEGIN; UPDATE t SET text = 'x' || text; ROLLBACK; VACUUM").unwrap();
+        connection
+            .execute_batch(
+                "PRAGMA cache_size=10; BEGIN; UPDATE t SET text = 'x' || text; ROLLBACK; VACUUM",
+            )
+            .unwrap();
         read(&connection, 0..20_000);
     }
 }
@@ -274,6 +327,8 @@ fn a_forked_child_works_with_memory_of_its_own() {
     let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!((ended, status), (child, 0));
     let connection = Connection::open(&file).unwrap();
-    let rows: i64 = connection.query_row("SELECT sum(n) FROM t", [], |row| row.get(0)).unwrap();
+    let rows: i64 = connection
+        .query_row("SELECT sum(n) FROM t", [], |row| row.get(0))
+        .unwrap();
     assert_eq!(rows, 5000);
 }

@@ -11,10 +11,18 @@ fn a_sqlite_that_is_in_use_keeps_its_cache() {
     let connection = Connection::open_in_memory().unwrap();
     let options = Options::new(Bytes::from_mib(32), support::base());
     let refused = hugeleaf_sqlite::install(&Api::linked(), &options);
-    assert!(matches!(refused, Err(InstallError::Refused(_))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(InstallError::Refused(_))),
+        "{refused:?}"
+    );
     let small = Options::new(Bytes(1), support::base());
     let refused = hugeleaf_sqlite::install(&Api::linked(), &small);
-    assert!(matches!(refused, Err(InstallError::TooSmall { .. })), "{refused:?}");
-    let one: i64 = connection.query_row("SELECT 1", [], |row| row.get(0)).unwrap();
+    assert!(
+        matches!(refused, Err(InstallError::TooSmall { .. })),
+        "{refused:?}"
+    );
+    let one: i64 = connection
+        .query_row("SELECT 1", [], |row| row.get(0))
+        .unwrap();
     assert_eq!(one, 1);
 }

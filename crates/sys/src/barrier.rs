@@ -48,7 +48,11 @@ impl Barrier {
         // It was registered, so it fails only where a filter of system calls came later: then the other side, which
         // relies on it, cannot be stopped any more.
         let done = !self.by_kernel || call(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-        assert!(done, "membarrier(2) is refused since this process registered for it: {}", last_errno());
+        assert!(
+            done,
+            "membarrier(2) is refused since this process registered for it: {}",
+            last_errno()
+        );
     }
 }
 

@@ -36,17 +36,22 @@ pub fn cache(target: Bytes) -> Installed {
 pub fn share(cache: &Installed, name: &str) -> ShareView {
     let shares = cache.shares();
     let found = shares.iter().find(|share| share.name == name);
-    found.unwrap_or_else(|| panic!("{name} is not in {shares:?}")).clone()
+    found
+        .unwrap_or_else(|| panic!("{name} is not in {shares:?}"))
+        .clone()
 }
 
 /// A database with a table of so many rows of about a tenth of a page each.
 pub fn fill(file: &Path, rows: i64) -> Connection {
     let mut connection = Connection::open(file).unwrap();
-    let setup = "PRAGMA synchronous=OFF; CREATE TABLE t (id INTEGER PRIMARY KEY, text TEXT, n INTEGER);";
+    let setup =
+        "PRAGMA synchronous=OFF; CREATE TABLE t (id INTEGER PRIMARY KEY, text TEXT, n INTEGER);";
     connection.execute_batch(setup).unwrap();
     let transaction = connection.transaction().unwrap();
     {
-        let mut insert = transaction.prepare("INSERT INTO t VALUES (?1, ?2, 0)").unwrap();
+        let mut insert = transaction
+            .prepare("INSERT INTO t VALUES (?1, ?2, 0)")
+            .unwrap();
         for id in 0..rows {
             insert.execute((id, text_of(id))).unwrap();
         }
@@ -62,7 +67,9 @@ pub fn text_of(id: i64) -> String {
 
 /// Reads rows by key and checks them.
 pub fn read(connection: &Connection, ids: impl Iterator<Item = i64>) {
-    let mut select = connection.prepare_cached("SELECT text FROM t WHERE id = ?1").unwrap();
+    let mut select = connection
+        .prepare_cached("SELECT text FROM t WHERE id = ?1")
+        .unwrap();
     for id in ids {
         let text: String = select.query_row([id], |row| row.get(0)).unwrap();
         assert_eq!(text, text_of(id));
@@ -71,5 +78,7 @@ pub fn read(connection: &Connection, ids: impl Iterator<Item = i64>) {
 
 /// What `PRAGMA integrity_check` says.
 pub fn integrity(connection: &Connection) -> String {
-    connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap()
+    connection
+        .query_row("PRAGMA integrity_check", [], |row| row.get(0))
+        .unwrap()
 }

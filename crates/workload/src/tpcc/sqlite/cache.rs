@@ -23,7 +23,7 @@ use crate::tpcc::error::TpccError;
 pub(crate) const DATABASE_PAGE: usize = 4096; // not a page size
 
 /// The cache takes its memory in parts of so much.
-const PART: Bytes = Bytes::from_mib(1);
+const PART: Bytes = Bytes::from_kib(512);
 
 /// The cache of this process, once it is installed.
 #[derive(Debug, Clone)]
@@ -80,7 +80,7 @@ impl SqliteCache {
     /// The pages that it has room for, and those in use now.
     pub fn slots(&self) -> (u64, u64) {
         let parts = self.length().get() / PART.get();
-        let used = self.installed.shares().iter().map(|share| share.used);
+        let used = self.installed.shares().into_iter().map(|share| share.used);
         (parts * in_part(self.slot), used.sum())
     }
 
@@ -99,7 +99,11 @@ impl SqliteCache {
 
     /// Pages that did not fit and came from the heap instead.
     pub fn outside(&self) -> u64 {
-        self.installed.shares().iter().map(|share| share.outside).sum()
+        self.installed
+            .shares()
+            .iter()
+            .map(|share| share.outside)
+            .sum()
     }
 }
 
