@@ -142,7 +142,7 @@ impl Private {
             if let Some(status) = ended {
                 self.child = None;
                 let text = fs::read_to_string(log).unwrap_or_default();
-                return Err(failed(format!("{status}: {}", last_line(&text))));
+                return Err(failed(format!("{status}: {}", reason_in(&text))));
             }
             if is_ready() {
                 return Ok(());
@@ -212,9 +212,25 @@ fn file(path: &Path) -> impl Fn(std::io::Error) -> TpccError {
     }
 }
 
-fn last_line(text: &str) -> String {
-    let last = text.lines().rev().find(|line| !line.trim().is_empty());
-    last.unwrap_or("it said nothing").trim().to_owned()
+/// Why a server ended, of what it said: the first error; where it names none, the last line.
+fn reason_in(text: &str) -> String {
+    let is_error = |line: &&str| line.contains("ERROR") || line.contains("FATAL");
+    let last = || text.lines().rfind(|line| !line.trim().is_empty());
+    let said = text.lines().find(is_error).or_else(last);
+    said.unwrap_or("it said nothing").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_error_says_why() {
+        let log = "1 [Note] starts\n2 [ERROR] no room\n3 [ERROR] Aborting\n";
+        assert_eq!(reason_in(log), "2 [ERROR] no room");
+        assert_eq!(reason_in("one\ntwo\n\n"), "two");
+        assert_eq!(reason_in(""), "it said nothing");
+    }
 }
 
 /// `None` where we are an ordinary user and can run it ourselves.

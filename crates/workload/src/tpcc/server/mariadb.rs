@@ -9,7 +9,7 @@ use std::time::Duration;
 use ::mysql::{Conn, Opts, OptsBuilder};
 use rustix::process::Signal;
 
-use super::{Ending, PATIENCE, Private, ServerSettings, file, last_line};
+use super::{Ending, PATIENCE, Private, ServerSettings, file, reason_in};
 use crate::tpcc::error::TpccError;
 use crate::tpcc::store::Durability;
 
@@ -90,7 +90,7 @@ impl MariadbServer {
             true => Ok(()),
             false => Err(TpccError::Start {
                 what: install.display().to_string(),
-                reason: last_line(&std::fs::read_to_string(&log).unwrap_or_default()),
+                reason: reason_in(&std::fs::read_to_string(&log).unwrap_or_default()),
             }),
         }
     }

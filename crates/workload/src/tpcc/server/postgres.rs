@@ -8,7 +8,7 @@ use std::time::Duration;
 use hugeleaf_units::Bytes;
 use rustix::process::Signal;
 
-use super::{Ending, PATIENCE, Private, ServerSettings, file, last_line};
+use super::{Ending, PATIENCE, Private, ServerSettings, file, reason_in};
 use crate::tpcc::error::TpccError;
 use crate::tpcc::store::Durability;
 
@@ -86,7 +86,7 @@ impl PostgresServer {
         let text = String::from_utf8_lossy(&output.stdout);
         version_in(&text).ok_or_else(|| TpccError::Start {
             what: format!("{} --version", program.display()),
-            reason: last_line(&text),
+            reason: reason_in(&text),
         })
     }
 
@@ -122,7 +122,7 @@ impl PostgresServer {
             true => Ok(()),
             false => Err(TpccError::Start {
                 what: program.display().to_string(),
-                reason: last_line(&String::from_utf8_lossy(&output.stderr)),
+                reason: reason_in(&String::from_utf8_lossy(&output.stderr)),
             }),
         }
     }
