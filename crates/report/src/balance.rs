@@ -159,7 +159,7 @@ pub fn metrics(all: &[BalanceStatus]) -> Vec<Family> {
         operations.add([("target", name)], status.view.operations_total as f64);
         for component in &status.components {
             let labels = [("target", name), ("component", component.name.as_str())];
-            let mut bytes = |family: &mut Family, bytes: Option<Bytes>| {
+            let bytes = |family: &mut Family, bytes: Option<Bytes>| {
                 if let Some(bytes) = bytes {
                     family.add(labels, bytes.as_f64());
                 }
@@ -170,4 +170,65 @@ pub fn metrics(all: &[BalanceStatus]) -> Vec<Family> {
         }
     }
     vec![target, usable, size, resident, loses, problems, operations]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::text;
+    use crate::page::View;
+
+    fn status() -> BalanceStatus {
+        serde_json::from_str(
+            r#"{"name":"databases","action":"watch","pages":"large","target_bytes":4294967296,"usable_bytes":4194304000,
+            "held_bytes":1,"resident_bytes":2147483648,"every_seconds":2,"problems":["nothing is given: tasks stall"],
+            "would":["orders from 1G to 900M, for sessions: why"],"components":[{"name":"orders","kind":"mariadb",
+            "address":"/run/a.sock","pid":7,"size_bytes":1073741824,"least_bytes":268435456,"most_bytes":3221225472,
+            "granule_bytes":67108864,"resident_bytes":1073741824,"overhead_bytes":104857600,"loss_seconds_per_second":0.0125,
+            "pressure_seconds_per_second":0.5,"promoted_bytes":0,"standing":"gives and takes"}],
+            "view":{"info":[],"components":[],"operations":[{"component":"orders","oper_type":"SHRINK","oper_mode":"DEFERRED",
+            "initial_size_bytes":1,"target_size_bytes":2,"status":"PENDING","start_seconds":1,"why":"w"}],"operations_total":3,"taken_back":0}}"#,
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn what_is_unknown_is_not_nothing() {
+        let page = page(&[status()]).text(View {
+            width: 200,
+            colour: false,
+            all: true,
+        });
+        for words in [
+            "1 resize would be made.",
+            "MEMORY TARGET databases",
+            "unknown",
+            "12.50 ms/s",
+            "500.00 ms/s",
+            "nothing is given: tasks stall",
+            "SHRINK",
+            "PENDING",
+            "gives and takes",
+        ] {
+            assert!(page.contains(words), "{words}: {page}");
+        }
+        assert!(
+            super::page(&[])
+                .lead
+                .contains("No rules name a memory target")
+        );
+    }
+
+    #[test]
+    fn metrics_are_by_target_and_component() {
+        let text = text(metrics(&[status()]));
+        let line =
+            "hugeleaf_balance_size_bytes{target=\"databases\",component=\"orders\"} 1073741824";
+        assert!(text.contains(line), "{text}");
+        assert!(
+            text.contains("hugeleaf_balance_operations_total{target=\"databases\"} 3"),
+            "{text}"
+        );
+        assert!(metrics(&[]).is_empty());
+    }
 }

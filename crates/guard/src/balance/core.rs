@@ -382,7 +382,7 @@ impl Core {
                 .seen
                 .as_ref()
                 .is_some_and(|(_, look)| look.busy.is_some());
-            if let Some(why) = part.reason(now).filter(|_| !busy) {
+            if let Some(why) = part.reason(now).filter(|_| !busy && !part.is_new(now)) {
                 now_apart.insert(part.member.name.clone(), why);
             }
         }

@@ -231,6 +231,11 @@ impl Part {
         self.process.as_ref().map_or(&[], |process| &process.limits)
     }
 
+    /// Whether its first look is under way and in time.
+    pub fn is_new(&self, now: Duration) -> bool {
+        self.seen.is_none() && self.trouble.is_none() && now < SILENCE
+    }
+
     /// Why it is not resized now, in words.
     pub fn reason(&self, now: Duration) -> Option<String> {
         let Some((at, look)) = &self.seen else {

@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, parse_time};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::server::{KINDS, ServerKind, kind_named};
-use crate::limits::time;
+use crate::limits::{checked, time};
 
 /// What may be done with a target's components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -98,13 +98,30 @@ struct WrittenMember {
     least: Spanned<String>,
     most: Spanned<String>,
     #[serde(default)]
-    miss: Option<Time>,
+    miss: Option<Miss>,
     #[serde(default)]
     set_limit: bool,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct Time(#[serde(deserialize_with = "time")] Duration);
+
+/// What a miss costs may be less than a millisecond.
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Miss(#[serde(deserialize_with = "short_time")] Duration);
+
+fn short_time<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    checked(from, |text| {
+        let micros = text.strip_suffix("us").map(|digits| digits.trim().parse());
+        match micros {
+            Some(Ok(0)) | Some(Err(_)) => {
+                Err(format!("'{text}' is not a time; write 200us, 5ms or 1s"))
+            }
+            Some(Ok(micros)) => Ok(Duration::from_micros(micros)),
+            None => parse_time(text),
+        }
+    })
+}
 
 fn usual_every() -> Spanned<Time> {
     Spanned::new(0..0, Time(Duration::from_secs(2)))
@@ -208,7 +225,7 @@ impl WrittenMember {
             shown,
             least,
             most,
-            miss: self.miss.map_or(kind.miss, |Time(time)| time),
+            miss: self.miss.map_or(kind.miss, |Miss(time)| time),
             set_limit: self.set_limit,
         })
     }

@@ -1,5 +1,6 @@
 //! Runs targets: each in a thread of its own, with a thread for each of its servers.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -108,6 +109,7 @@ fn one<'s, 'e: 's>(scope: &'s Scope<'s, 'e>, run: Run<'e>, place: usize, target:
         why: None,
     };
     let mut promotion: Option<Promotion<'s>> = None;
+    let mut waiting: VecDeque<ProgramId> = VecDeque::new();
     while !run.stop.load(Ordering::Relaxed) {
         let reports: Vec<Report> = workers.iter().map(report).collect();
         let now = began.elapsed();
@@ -121,8 +123,17 @@ fn one<'s, 'e: 's>(scope: &'s Scope<'s, 'e>, run: Run<'e>, place: usize, target:
             }
         }
         done.said.into_iter().for_each(run.say);
-        if let (None, Some(id)) = (&promotion, done.promote.first()) {
-            let id = *id;
+        // One at a time, each in its turn.
+        waiting.extend(
+            done.promote
+                .iter()
+                .filter(|id| !waiting.contains(id))
+                .copied()
+                .collect::<Vec<_>>(),
+        );
+        if promotion.is_none()
+            && let Some(id) = waiting.pop_front()
+        {
             promotion = Some((id, scope.spawn(move || promoted(run, id))));
         }
         publish(run, place, core.status(now));

@@ -544,3 +544,39 @@ fn each_kind_checks_its_example() {
         assert!((kind.check)("").is_err(), "{}", kind.name());
     }
 }
+
+/// `HUGELEAF_BLESS=1` writes the table of the document anew.
+#[test]
+fn the_document_lists_these_kinds() {
+    const HEAD: &str = "| kind | address | what is set | by what its benefit is known | a miss costs |\n|---|---|---|---|---|\n";
+    let rows = KINDS.iter().map(|kind| {
+        let names: Vec<String> = kind.names.iter().map(|name| format!("`{name}`")).collect();
+        format!(
+            "| {} | {}: `{}` | {} | {} | {} µs |\n",
+            names.join(", "),
+            kind.address,
+            kind.example,
+            kind.resizes,
+            kind.benefit,
+            kind.miss.as_micros()
+        )
+    });
+    let table: String = rows.collect();
+    let path = format!(
+        "{}/../../docs/reference/guard.md",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once(HEAD).expect("a table of kinds");
+    let end = rest.find("\nOne balancer").expect("what follows it");
+    let after = &rest[end..];
+    let want = format!("{before}{HEAD}{table}{after}");
+    let blesses = std::env::var_os("HUGELEAF_BLESS").is_some();
+    if blesses {
+        std::fs::write(&path, &want).unwrap();
+    }
+    assert!(
+        text == want || blesses,
+        "docs/reference/guard.md lists other kinds; HUGELEAF_BLESS=1 writes it anew"
+    );
+}
