@@ -142,7 +142,8 @@ fn redis_is_never_set_below_what_it_may_not_evict() {
         server.look().unwrap().used.unwrap() <= mib(64)
     });
     server.give_back().unwrap();
-    assert_eq!(redis.send(&["SET", "a", "b"]), "okay".to_owned());
+    let said = redis.send(&["SET", "a", "b"]);
+    assert!(said.to_lowercase().contains("ok"), "{said}");
 }
 
 #[test]
