@@ -15,7 +15,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use cli_support::{Running, not_run, refused};
-use hugeleaf_guard::balance::server::{Opening, Server as Balanced, kind_named};
+use hugeleaf_guard::balance::kind_named;
+use hugeleaf_guard::balance::server::{Opening, Server as Balanced};
 use hugeleaf_host::Root;
 use hugeleaf_units::Bytes;
 use kit::Place;
@@ -139,7 +140,8 @@ fn redis_is_never_set_below_what_it_may_not_evict() {
     redis.send(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     server.resize(mib(64)).unwrap();
     wait_until("it has evicted", Duration::from_secs(60), || {
-        server.look().unwrap().used.unwrap() <= mib(64)
+        // It counts some of its buffers in what it uses and not in what it evicts for.
+        server.look().unwrap().used.unwrap() <= mib(65)
     });
     server.give_back().unwrap();
     let said = redis.send(&["SET", "a", "b"]);
@@ -165,9 +167,8 @@ fn memcached_gives_memory_back() {
     server.resize(mib(64)).unwrap();
     wait_until("half of it is back", Duration::from_secs(60), || {
         server.give_back().unwrap();
-        resident(pid) + mib(48) < before
+        resident(pid) + mib(48) < before && server.look().unwrap().used.unwrap() <= mib(65)
     });
-    assert!(server.look().unwrap().used.unwrap() <= mib(65));
 }
 
 /// A JVM that waits.

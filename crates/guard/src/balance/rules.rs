@@ -10,7 +10,8 @@ use hugeleaf_units::{Bytes, parse_time};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use super::server::{KINDS, ServerKind, kind_named};
+use super::kinds::{KINDS, kind_named};
+use super::server::ServerKind;
 use crate::limits::{checked, time};
 
 /// What may be done with a target's components.

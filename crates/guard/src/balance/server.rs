@@ -1,12 +1,10 @@
-//! What a server is to a balancer, and the table of kinds.
+//! What a server is to a balancer. The kinds that there are stand in `kinds`.
 
 use std::time::Duration;
 
 use hugeleaf_host::Root;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
-
-use super::{jvm, mariadb, memcached, postgresql, redis};
 
 /// How long one call to a server may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -143,18 +141,4 @@ impl ServerKind {
     pub fn name(&self) -> &'static str {
         self.names.first().copied().unwrap_or_default()
     }
-}
-
-/// All kinds, in the order in which help and documents list them.
-pub static KINDS: &[ServerKind] = &[
-    mariadb::KIND,
-    redis::KIND,
-    memcached::KIND,
-    jvm::KIND,
-    postgresql::KIND,
-];
-
-/// The kind of that name.
-pub fn kind_named(name: &str) -> Option<&'static ServerKind> {
-    KINDS.iter().find(|kind| kind.names.contains(&name))
 }

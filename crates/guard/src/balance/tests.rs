@@ -6,10 +6,11 @@ use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
 use super::core::{Around, Command, Core, Done};
+use super::kinds::{KINDS, kind_named};
 use super::part::Report;
 use super::process::ProcessSeen;
 use super::rules::{BalanceAction, Member, Pages, Target};
-use super::server::{Counts, KINDS, Look, Server, ServerError, kind_named};
+use super::server::{Counts, Look, Server, ServerError};
 use super::worker::Worker;
 use crate::seen::ProgramId;
 
@@ -552,7 +553,7 @@ fn the_document_lists_these_kinds() {
     let rows = KINDS.iter().map(|kind| {
         let names: Vec<String> = kind.names.iter().map(|name| format!("`{name}`")).collect();
         format!(
-            "| {} | {}: `{}` | {} | {} | {} µs |\n",
+            "| {} | {}: `{}` | {} | {} | `{}us` |\n",
             names.join(", "),
             kind.address,
             kind.example,
