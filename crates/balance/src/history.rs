@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use hugeleaf_units::{Bytes, named};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 named! {
     /// Which way a component was resized: `OPER_TYPE`.
+    #[derive(Deserialize)]
     pub enum OperationKind {
         /// It got memory.
         Grow = "GROW",
@@ -18,6 +19,7 @@ named! {
 
 named! {
     /// Who resized it: `OPER_MODE`.
+    #[derive(Deserialize)]
     pub enum Mode {
         /// Somebody else, by hand.
         Manual = "MANUAL",
@@ -30,6 +32,7 @@ named! {
 
 named! {
     /// What came of it: `STATUS`.
+    #[derive(Deserialize)]
     pub enum Status {
         /// Not known yet.
         Pending = "PENDING",
@@ -45,7 +48,7 @@ named! {
 }
 
 /// A resize of a component. Times are on the clock that [`crate::decide`] is given.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResizeOperation {
     /// The order; 0 of what was done by hand.
     #[serde(skip)]
@@ -65,14 +68,18 @@ pub struct ResizeOperation {
     #[serde(rename = "target_size_bytes")]
     pub target: Bytes,
     /// The size that came of it; missing as long as that is not known.
-    #[serde(rename = "final_size_bytes", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "final_size_bytes",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub end_size: Option<Bytes>,
     /// What came of it.
     pub status: Status,
     /// When it began.
     pub start_seconds: f64,
     /// When it was over; missing as long as it is not.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_seconds: Option<f64>,
     /// Why, with the numbers.
     pub why: String,

@@ -98,6 +98,13 @@ pub enum Standing {
     },
 }
 
+impl Standing {
+    /// Whether it takes no part for a while, because of what it or somebody else did.
+    pub const fn is_apart(&self) -> bool {
+        matches!(self, Standing::ByHand { .. } | Standing::LetBe { .. })
+    }
+}
+
 impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

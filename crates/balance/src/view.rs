@@ -2,14 +2,14 @@
 //! `v$memory_resize_ops`.
 
 use hugeleaf_units::Bytes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::component::Component;
 use crate::history::{Mode, OperationKind, ResizeOperation};
 use crate::state::State;
 
 /// All of it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct View {
     /// `v$sgainfo`.
     pub info: Vec<SgaInfo>,
@@ -22,12 +22,12 @@ pub struct View {
     /// Moves that did not bring what was expected, and were taken back.
     pub taken_back: u64,
     /// What is wrong with all of them together, in words; missing where nothing is.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
 /// A line of `v$sgainfo`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SgaInfo {
     /// A component, or `Free Memory Available`, or `Maximum Size` (the target).
     pub name: String,
@@ -38,7 +38,7 @@ pub struct SgaInfo {
 }
 
 /// A line of `v$memory_dynamic_components`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DynamicComponent {
     /// Which.
     pub component: String,
@@ -57,19 +57,19 @@ pub struct DynamicComponent {
     /// How often it was resized.
     pub oper_count: u64,
     /// The last time: which way; missing before the first.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_oper_type: Option<OperationKind>,
     /// By whom.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_oper_mode: Option<Mode>,
     /// When it began.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_oper_seconds: Option<f64>,
     /// What a granule more would save, in seconds a second; missing where it is unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gain_seconds_per_second: Option<f64>,
     /// What a granule less would cost; missing where it is unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_seconds_per_second: Option<f64>,
     /// Where it stands, in words.
     pub standing: String,

@@ -49,6 +49,8 @@ enum Command {
     Top(cmd::top::Args),
     /// Keep larger pages by rule, all the time, and take back what brings nothing
     Guard(cmd::guard::Args),
+    /// One memory target for several servers, moved by need, always on large pages
+    Balance(cmd::balance::Args),
     /// Pools, coverage, page tables and what the guard did, for Prometheus
     Metrics(cmd::metrics::Args),
     /// A controlled experiment on a running server: what did larger pages bring?
@@ -130,6 +132,7 @@ fn main() -> ExitCode {
         Some(Command::Trace(args)) => cmd::trace::run(&args, &context),
         Some(Command::Top(args)) => cmd::top::run(args, &context),
         Some(Command::Guard(args)) => cmd::guard::run(&args, &context),
+        Some(Command::Balance(args)) => cmd::balance::run(&args, &context),
         Some(Command::Metrics(args)) => cmd::metrics::run(&args, &context),
         Some(Command::Prove(args)) => cmd::prove::run(&args, &context),
         Some(Command::Bench(args)) => cmd::bench::run(&args, &context),

@@ -381,6 +381,66 @@ fn a_server_is_started_anew_on_other_pages() {
     assert_eq!(std::fs::read_dir(below.path()).unwrap().count(), 0);
 }
 
+/// MariaDB's buffer pool is private memory, and is promoted whatever the knob for shared memory says.
+#[test]
+fn mariadb_is_started_anew_on_other_pages() {
+    let (folder, below) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    open_to_all(below.path());
+    let below_text = below.path().display().to_string();
+    // A tenth of the rows, so that there are whole blocks to promote.
+    let args: Vec<&str> = SHORT
+        .iter()
+        .map(|arg| if *arg == "100" { "10" } else { arg })
+        .chain(["--start", "mariadb", "--below", &below_text])
+        .chain(["--warehouses", "2", "--cache", "64M", "--rounds", "1"])
+        .chain(["--pages", "base,promoted,thp:2M,hugetlb:512G"])
+        .chain(["--no-translation", "--json"])
+        .collect();
+    let output = hugeleaf(&[&["bench"], &args[..]].concat())
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    if stderr(&output).contains("no MariaDB is installed") {
+        not_run("mariadb_is_started_anew", "MariaDB is not installed");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let result: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let none = of_arm(&result, "unavailable", "hugetlb:512G")[0];
+    assert!(
+        none["next"].to_string().contains("--user mysql"),
+        "MariaDB says nothing where it lacks them: {none}"
+    );
+    let version = result["settings"]["database"]["version"].as_str().unwrap();
+    assert!(version.starts_with("MariaDB 1"), "{version}");
+    for arm in ["base", "promoted", "thp:2M"] {
+        for each in [
+            "logical reads a transaction",
+            "block changes a transaction",
+            "CPU of the server a transaction",
+        ] {
+            let rows = rows(&result, arm, each);
+            assert!(samples(rows[0])[0] > 0.0, "{arm}: {each}");
+        }
+        let layout = of_arm(&result, "layouts", arm)[0];
+        assert!(
+            layout["pages"][0]["bytes"].as_u64().unwrap() > 0,
+            "{layout}"
+        );
+    }
+    let held = |arm: &str, kind: &str| -> u64 {
+        let pages = of_arm(&result, "layouts", arm)[0]["pages"].as_array();
+        let held = pages.unwrap().iter().filter(|held| held["kind"] == kind);
+        held.map(|held| held["bytes"].as_u64().unwrap()).sum()
+    };
+    assert_eq!(held("base", "thp"), 0);
+    // What was touched of 64M; where a block is not whole it stays as it is.
+    assert!(held("promoted", "thp") > 0 && held("thp:2M", "thp") > 0);
+    let notes = result["caveats"].to_string();
+    assert!(notes.contains("promoting the running server"), "{notes}");
+    assert_eq!(std::fs::read_dir(below.path()).unwrap().count(), 0);
+}
+
 #[test]
 fn what_a_server_cannot_be_put_on_is_told_before_it_is_started() {
     let (folder, below) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

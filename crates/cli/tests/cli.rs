@@ -11,7 +11,7 @@ use cli_support::{
 use serde_json::Value;
 
 /// Every command that a person types.
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 20] = [
     "status",
     "mem",
     "why",
@@ -24,6 +24,7 @@ const COMMANDS: [&str; 19] = [
     "verify",
     "prove",
     "guard",
+    "balance",
     "metrics",
     "top",
     "trace",

@@ -17,6 +17,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+use crate::balance::rules::{BalanceAction, Target, WrittenTarget};
 pub use crate::limits::{Action, Hours, Keep, Limits, Prove, Share};
 use crate::limits::{any_time, checked};
 use crate::rule::{Matcher, Rule};
@@ -51,6 +52,8 @@ pub struct Config {
     pub series: usize,
     /// First match counts; the last one matches everything.
     pub rules: Vec<Rule>,
+    /// Memory targets of several servers.
+    pub targets: Vec<Target>,
     /// Whether nothing is to be changed, whatever rules and plans say: no file says this, a flag does.
     pub is_dry: bool,
 }
@@ -97,6 +100,8 @@ struct File {
     default: Option<Spanned<Written>>,
     #[serde(default)]
     rule: Vec<Spanned<Written>>,
+    #[serde(default)]
+    balance: Vec<Spanned<WrittenTarget>>,
 }
 
 /// A rule as it is written, and the defaults of all rules.
@@ -207,6 +212,7 @@ impl Default for Config {
             log_bytes: Bytes::from_mib(8),
             series: 200,
             is_dry: false,
+            targets: Vec::new(),
             rules: vec![Written::default().resolve("default".into(), &Written::default())],
         }
     }
@@ -259,6 +265,16 @@ impl Config {
                 own.push((label(path, n, &written), written));
             }
             rules.splice(0..0, own);
+            for written in file.balance {
+                let span = written.span();
+                let target = written.into_inner().resolve(span.clone());
+                let target = target.map_err(|(at, what)| error(Some(at), what))?;
+                if config.targets.iter().any(|other| other.name == target.name) {
+                    let what = format!("two targets are called '{}'", target.name);
+                    return Err(error(Some(span), what));
+                }
+                config.targets.push(target);
+            }
         }
         config.rules = (rules.into_iter())
             .map(|(label, written)| written.resolve(label, &default))
@@ -288,6 +304,7 @@ impl Config {
     /// Whether any rule lets the guard change something.
     pub fn acts(&self) -> bool {
         self.rules.iter().any(|rule| rule.action == Action::Promote)
+            || (self.targets.iter()).any(|target| target.action == BalanceAction::Balance)
     }
 }
 

@@ -15,6 +15,8 @@ use hugeleaf_sys::{Existing, HostLock, Kernel, lock_host, process_usage, write_w
 use hugeleaf_units::Bytes;
 use jiff::Timestamp;
 
+use crate::balance::core::Said;
+use crate::balancing::{Balancing, With};
 use crate::config::{Config, ConfigError};
 use crate::files::{Files, group_id};
 use crate::keep::StateFile;
@@ -119,6 +121,8 @@ pub trait Views: Send + Sync {
 enum Event {
     Order(Order),
     Done(Box<Decision>, Came, Duration),
+    /// Of servers under one target.
+    Said(Said),
 }
 
 /// Sends orders to a guard that runs.
@@ -145,6 +149,7 @@ pub struct Guard<'a> {
     log: Log,
     observer: Observer<'a>,
     pools: PoolWatch<'a>,
+    balancing: Balancing,
     checked: Option<String>,
     pace: Pace,
     shared: Arc<Shared>,
@@ -236,6 +241,7 @@ impl<'a> Guard<'a> {
             log: Log::new(log, config.log_bytes),
             observer: Observer::new(root, kernel, host),
             pools: PoolWatch::new(root, kernel),
+            balancing: Balancing::default(),
             checked: None,
             files,
             places,
@@ -275,6 +281,7 @@ impl<'a> Guard<'a> {
         std::thread::scope(|scope| {
             let outcome = loop {
                 self.keep_serving(scope, views);
+                self.keep_balancing(scope);
                 match self.step(scope, views) {
                     Ok(true) => {}
                     Ok(false) => break Ok(()),
@@ -335,6 +342,44 @@ impl<'a> Guard<'a> {
                 }
             }
         }
+    }
+
+    /// Has servers under one target balanced, by the rules in force.
+    fn keep_balancing<'s>(&mut self, scope: &'s std::thread::Scope<'s, '_>)
+    where
+        'a: 's,
+    {
+        self.balancing.set_paused(self.state.paused_since.is_some());
+        let (root, kernel, host) = (self.root, self.kernel, self.host);
+        let with = With { root, kernel, host };
+        let events = self.events.0.clone();
+        let kept = self.balancing.keep(
+            scope,
+            with,
+            (&self.config.targets, self.config.pause_memory),
+            &self.places.run,
+            move |said| {
+                // A guard that has ended takes none.
+                let _ = events.send(Event::Said(said));
+            },
+        );
+        match kept {
+            Ok(()) => self.problem("balance", None),
+            Err(error) if error.what.is_empty() => {}
+            Err(error) => self.problem("balance", Some(error.to_string())),
+        }
+    }
+
+    /// Logs what was said of servers under one target.
+    fn balanced(&mut self, said: Said) {
+        self.log.add(Entry {
+            at: now_text(),
+            what: said.what.into(),
+            name: said.name,
+            text: said.text,
+            bytes: said.bytes,
+            ..Entry::default()
+        });
     }
 
     /// One look and what follows, then the wait for the next; `false` where it is to end.
@@ -488,6 +533,7 @@ impl<'a> Guard<'a> {
                 Ok(Event::Done(decision, came, took)) => {
                     self.done(scope, &decision, &came, took, views)?;
                 }
+                Ok(Event::Said(said)) => self.balanced(said),
                 Err(RecvTimeoutError::Timeout) => {
                     self.notify(&[sd_notify::NotifyState::Watchdog]);
                 }
@@ -658,6 +704,7 @@ impl<'a> Guard<'a> {
     /// Ends what goes on: what is being moved stops where it is, what is being tested is put back as it was.
     fn finish(&mut self) {
         self.notify(&[sd_notify::NotifyState::Stopping]);
+        self.balancing.stop();
         for going in self.jobs.values() {
             going.stop.store(true, Ordering::Relaxed);
         }
@@ -672,6 +719,7 @@ impl<'a> Guard<'a> {
                         track.job = None;
                     }
                 }
+                Ok(Event::Said(said)) => self.balanced(said),
                 Ok(Event::Order(_)) | Err(RecvTimeoutError::Timeout) => {
                     self.notify(&[sd_notify::NotifyState::Watchdog]);
                 }
@@ -688,7 +736,11 @@ impl<'a> Guard<'a> {
             0 => "no rules: everything is watched, nothing changed".to_owned(),
             _ => {
                 let rules = count(self.config.rules.len() - 1, "rule");
-                format!("{rules} in {}", count(files.len(), "file"))
+                let targets = match self.config.targets.len() {
+                    0 => String::new(),
+                    n => format!(" and {}", count(n, "memory target")),
+                };
+                format!("{rules}{targets} in {}", count(files.len(), "file"))
             }
         };
         match self.config.acts() {
@@ -808,6 +860,7 @@ impl<'a> Guard<'a> {
             counts: self.state.counts,
             remembered: self.state.remembered.clone(),
             series: self.config.series,
+            balance: self.balancing.statuses(),
             log: self.log.newest(),
         };
         if let Some(path) = self.config.textfile.clone() {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Root;
 
+use crate::balance::BalanceAction;
 use crate::config::{Action, Config, ConfigError};
 
 /// A configuration is no longer than this.
@@ -88,6 +89,9 @@ impl Files {
                 if rule.action == Action::Promote {
                     rule.action = Action::Watch;
                 }
+            }
+            for target in &mut config.targets {
+                target.action = BalanceAction::Watch;
             }
         }
         Ok(config)

@@ -2,13 +2,15 @@
 //!
 //! A pure policy ([`policy::decide`]) says what to do from rules ([`config`]), from what is known ([`state`]) and from
 //! what was seen ([`seen`]); a loop around it looks through `hugeleaf-host`, acts through `hugeleaf-change` and
-//! measures through `hugeleaf-proof`.
+//! measures through `hugeleaf-proof`. [`balance`] divides one memory target among servers, by `hugeleaf-balance`.
 //!
 //! This crate must not draw: what the daemon knows is a value ([`status`]), which the command line hands to
 //! `hugeleaf-report`.
 //!
 //! Main types: [`Config`], [`State`], [`Observation`], [`Decision`].
 
+pub mod balance;
+mod balancing;
 pub mod client;
 pub mod config;
 mod daemon;
@@ -32,6 +34,7 @@ mod testing;
 pub mod why;
 mod work;
 
+pub use balancing::{NoLock, balance_lock};
 pub use config::{Action, Config, ConfigError};
 pub use daemon::{Guard, GuardError, Order, Orders, Places, Views};
 pub use files::Files;

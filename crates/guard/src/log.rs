@@ -22,12 +22,13 @@ pub struct Entry {
     /// When: RFC 3339, UTC.
     pub at: String,
     /// What: `promote`, `promoted`, `demote`, `demoted`, `test`, `tested`, `failed`, `started`, `stopped`,
-    /// `reloaded`, `paused`, `resumed`, `problem`, `resolved`; of pools `give`, `gave`, `take`, `took`.
+    /// `reloaded`, `paused`, `resumed`, `problem`, `resolved`; of pools `give`, `gave`, `take`, `took`; of servers
+    /// under one target `balance`, `balanced`.
     pub what: String,
     /// The program's first process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// Its name.
+    /// Its name; of servers under one target, target and component.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// Its unit, pod or name.
@@ -129,9 +130,11 @@ impl Log {
 
     /// Adds an entry. A file that cannot be written loses it, which [`Log::problem`] says.
     pub fn add(&mut self, entry: Entry) {
-        let whom = entry
-            .pid
-            .map_or(String::new(), |pid| format!("{} {pid}: ", entry.name));
+        let whom = match entry.pid {
+            Some(pid) => format!("{} {pid}: ", entry.name),
+            None if entry.name.is_empty() => String::new(),
+            None => format!("{}: ", entry.name),
+        };
         let line = plain(&format!("{}: {whom}{}", entry.what, entry.text));
         self.system
             .say(&line, matches!(entry.what.as_str(), "failed" | "problem"));

@@ -6,6 +6,7 @@ use hugeleaf_change::{Progress, Stage};
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::balance::BalanceStatus;
 use crate::config::{Action, Config};
 use crate::log::Entry;
 use crate::policy::proof_in_words;
@@ -61,6 +62,9 @@ pub struct Status {
     pub remembered: Vec<Remembered>,
     /// So many units have metrics of their own.
     pub series: usize,
+    /// Targets of several servers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub balance: Vec<BalanceStatus>,
     /// The newest decisions.
     pub log: Vec<Entry>,
 }

@@ -35,5 +35,6 @@ pub use live::{LiveSubject, circumstances};
 pub use metric::{Metric, MetricError, MetricSpec};
 pub use result::{Design, Ending, ResultFile, WriteError, write_whole};
 pub use rule::Rule;
+pub use spread::Spread;
 pub use stats::Verdict;
 pub use subject::{Arm, Prepared, SideMetrics, Subject, SubjectError};

@@ -526,13 +526,16 @@ pub struct Unavailable {
     pub next: String,
 }
 
+/// The axis of samples that say when they were taken.
+pub const TIME: &str = "at_seconds";
+
 /// What is to be drawn: a quantity by place, a curve an arm; or a bar an arm. Of rows at several words (a mode, a
 /// method) each word has a chart of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Chart {
     /// Its title.
     pub title: String,
-    /// The place along the axis; bars where it is missing.
+    /// The place along the axis, or [`TIME`]; bars where it is missing.
     pub x: Option<String>,
     /// The quantity.
     pub y: String,
@@ -554,6 +557,11 @@ impl Chart {
             over_first: false,
             published: Vec::new(),
         }
+    }
+
+    /// The samples of a quantity by when they were taken, a curve an arm.
+    pub fn over_time(y: &str, title: &str) -> Chart {
+        Chart::by(TIME, y, title)
     }
 
     /// A bar an arm.

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use hugeleaf_proof::rows::{Chart as Declared, Place, Quantity, Results, Row, Value};
+use hugeleaf_proof::Spread;
+use hugeleaf_proof::rows::{Chart as Declared, Place, Quantity, Results, Row, TIME, Value};
 use hugeleaf_proof::stats::{Better, Effect};
 use hugeleaf_units::Bytes;
 use serde_json::{Map, Value as Json};
@@ -343,7 +344,9 @@ impl<'a> Group<'a> {
             true => times(y),
             false => value(y, &quantity.unit),
         };
+        let is_time = declared.x.as_deref() == Some(TIME);
         let (kind, (x, series)) = match &declared.x {
+            Some(_) if is_time => (ChartKind::Curves, self.over_time(quantity, &arms)?),
             Some(x) => {
                 // The first arm over itself is the line at 1.
                 let arms = &arms[usize::from(declared.over_first)..];
@@ -355,13 +358,48 @@ impl<'a> Group<'a> {
             ),
         };
         let over = declared.over_first.then(|| format!("over {first}"));
+        let mut y = level(quantity, over.as_deref(), kind);
+        if is_time {
+            // What came and went is seen where nothing is stretched.
+            y.scale = Scale::Linear;
+        }
         Some(Chart {
             title: self.title(&declared.title),
             kind,
             x,
-            y: level(quantity, over.as_deref(), kind),
+            y,
             series,
         })
+    }
+
+    /// A curve an arm, by when samples were taken: of several at one time their median. `None` where there is none.
+    fn over_time(&self, quantity: &Quantity, arms: &[&str]) -> Option<(Axis, Vec<Series>)> {
+        let of_arm = |arm: &&str| {
+            let mut samples: Vec<(f64, f64)> = Vec::new();
+            if let Some(row) = self.row(arm, &[], quantity) {
+                let timed = row.samples.iter();
+                samples.extend(timed.filter_map(|s| Some((s.at_seconds?, s.value))));
+            }
+            samples.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let times = samples.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq());
+            let points = times.filter_map(|same| {
+                let values: Vec<f64> = same.iter().map(|sample| sample.1).collect();
+                Some(Point {
+                    x: same.first()?.0,
+                    y: Spread::of(&values)?.median,
+                    ..Point::default()
+                })
+            });
+            series(arm, points.collect())
+        };
+        let series: Vec<Series> = arms.iter().map(of_arm).collect();
+        let is_curve = series.iter().any(|series| series.points.len() > 1);
+        let x = Axis {
+            name: "time".to_owned(),
+            unit: Unit::Seconds,
+            ..Axis::default()
+        };
+        is_curve.then_some((x, series))
     }
 
     /// A curve an arm, by place; `None` where there is none.

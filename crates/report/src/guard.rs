@@ -25,8 +25,9 @@ pub fn status(status: &Status) -> Page {
     };
     page.section("PROGRAMS", vec![programs(&status.programs).into()])
         .section("WHY", why(&status.programs))
-        .section("POOLS", pools(&status.pools))
-        .section("SO FAR", vec![counts(status).into()])
+        .section("POOLS", pools(&status.pools));
+    crate::balance::sections(&mut page, &status.balance);
+    page.section("SO FAR", vec![counts(status).into()])
         .section("THE GUARD ITSELF", vec![itself(status).into()]);
     let problems = status.problems.iter();
     page.add(
@@ -241,7 +242,7 @@ fn entries_table(entries: &[Entry]) -> TableOf<&Entry> {
 fn what(entry: &Entry) -> Cell {
     let mark = match entry.what.as_str() {
         "failed" | "problem" => Mark::Warn,
-        "promoted" | "tested" | "resolved" => Mark::Good,
+        "promoted" | "tested" | "resolved" | "balanced" => Mark::Good,
         _ => Mark::Plain,
     };
     Cell::from(entry.what.as_str()).marked(mark)

@@ -9,6 +9,7 @@
 //! Main types: [`page::Page`], [`page::View`]; one module a command.
 
 pub mod apply;
+pub mod balance;
 pub mod bench;
 pub mod chart;
 pub mod compare;

@@ -107,7 +107,7 @@ pub(crate) fn say(out: &mut impl Write, said: &impl Serialize) -> std::io::Resul
 
 /// Waits for a process that is about to end: how it did, or `None` where it has not within `patience`.
 /// Where nobody can tell it is gone as well, with no status.
-pub(crate) fn wait(child: &mut Child, patience: Duration) -> Option<Option<ExitStatus>> {
+pub fn wait(child: &mut Child, patience: Duration) -> Option<Option<ExitStatus>> {
     const LOOK: Duration = Duration::from_millis(5);
     let began = Instant::now();
     loop {

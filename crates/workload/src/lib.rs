@@ -17,7 +17,8 @@
 //!
 //! Next to it stand workloads that measure memory itself: [`chase`], the latency of a read that
 //! depends on the one before; [`pagetables`], processes that attach one region; [`mover`], a backup
-//! server's data path; and [`pin`], the cost of keeping a buffer where it is.
+//! server's data path; [`pin`], the cost of keeping a buffer where it is; and [`keyed`], reads by key
+//! on a server.
 //!
 //! Main types: [`Oltp`], [`Settings`], [`Stats`], [`RemoteKernel`]; [`serve`] is the other side;
 //! [`Walk`], [`ChaseMemory`], [`PageArm`]; [`Attachers`].
@@ -27,6 +28,7 @@ pub mod child;
 mod client;
 mod database;
 mod kernel;
+pub mod keyed;
 pub mod mover;
 mod oltp;
 pub mod pagetables;

@@ -6,9 +6,9 @@
 //! with published ones, and are only meant to be compared with one another: one database, on pages
 //! of one size and of another.
 //!
-//! What a database has to offer is a [`Store`]: [`SqliteStore`] and [`PostgresStore`] are the two.
+//! What a database has to offer is a [`Store`]: [`SqliteStore`], [`PostgresStore`] and [`MariadbStore`] are the three.
 //! The rows ([`Population`]), what a terminal asks for ([`Terminal`]), the load ([`load`]), the run
-//! ([`drive`]) and the conditions ([`check`]) are the same code for both.
+//! ([`drive`]) and the conditions ([`check`]) are the same code for all.
 //!
 //! Where it differs from the standard: a terminal waits for nothing unless [`Pace`] says so;
 //! Delivery is done at once and not queued; nothing is displayed; money is counted in whole cents
@@ -24,6 +24,7 @@ mod drive;
 mod error;
 mod input;
 mod load;
+mod mariadb;
 mod population;
 mod postgres;
 mod random;
@@ -41,11 +42,14 @@ pub use input::{
     Customer, Delivery, Input, Line, NewOrder, OrderStatus, Payment, StockLevel, Terminal,
 };
 pub use load::{LoadEvent, Room, data_bytes, load, room_for, warehouses_in};
+pub(crate) use mariadb::explain as explain_mariadb;
+pub use mariadb::{MariadbSeen, MariadbStore, MariadbWatch};
 pub use population::{Field, Population};
 pub use postgres::{PostgresStore, Warm, Warmed};
 pub use random::{Constants, Random, last_name};
 pub use rules::{DISTRICTS, Kind, Scale};
-pub use server::{PostgresServer, ServerSettings};
+pub(crate) use server::mariadb_options;
+pub use server::{MariadbServer, PostgresServer, ServerSettings};
 pub(crate) use sqlite::DATABASE_PAGE;
 pub use sqlite::{SqliteCache, SqliteSettings, SqliteStore};
 pub use store::free_bytes;

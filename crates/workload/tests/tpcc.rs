@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::{
-    Answer, Condition, Constants, Customer, Durability, Input, Kind, Line, LoadEvent, NewOrder,
-    Origin, Outcome, Pace, Payment, Population, PostgresServer, PostgresStore, Random, Run, Scale,
-    ServerSettings, SqliteSettings, SqliteStore, Store, TABLES, Table, Terminal, TpccError,
-    Violation, check, drive, load,
+    Answer, Condition, Constants, Customer, Durability, Input, Kind, Line, LoadEvent,
+    MariadbServer, MariadbStore, NewOrder, Origin, Outcome, Pace, Payment, Population,
+    PostgresServer, PostgresStore, Random, Run, Scale, ServerSettings, SqliteSettings, SqliteStore,
+    Store, TABLES, Table, Terminal, TpccError, Violation, check, drive, load,
 };
 use tempfile::TempDir;
 
@@ -104,8 +104,20 @@ fn rows(store: &dyn Store, table: Table) -> i64 {
 fn postgres(test: &str) -> Option<PostgresServer> {
     match PostgresServer::start(&settings()) {
         Ok(server) => Some(server),
-        Err(TpccError::NotInstalled(_)) => {
+        Err(TpccError::NotInstalled { .. }) => {
             println!("not run: {test}: PostgreSQL is not installed");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The same of MariaDB.
+fn mariadb(test: &str) -> Option<MariadbServer> {
+    match MariadbServer::start(&settings()) {
+        Ok(server) => Some(server),
+        Err(TpccError::NotInstalled { .. }) => {
+            println!("not run: {test}: MariaDB is not installed");
             None
         }
         Err(error) => panic!("{error}"),
@@ -115,7 +127,7 @@ fn postgres(test: &str) -> Option<PostgresServer> {
 fn settings() -> ServerSettings {
     ServerSettings {
         below: std::env::temp_dir(),
-        shared_buffers: Bytes::from_mib(32),
+        cache: Bytes::from_mib(32),
         huge_pages: false,
         durability: Durability::Never,
         connections: 8,
@@ -126,6 +138,10 @@ fn settings() -> ServerSettings {
 
 fn store_of(server: &PostgresServer) -> PostgresStore {
     PostgresStore::new(&server.dsn(), Durability::Never).unwrap()
+}
+
+fn mariadb_of(server: &MariadbServer) -> MariadbStore {
+    MariadbStore::new(&server.socket()).in_folder(server.folder())
 }
 
 #[test]
@@ -291,6 +307,21 @@ fn each_condition_finds_what_violates_it_and_nothing_else_on_postgres() {
     }
 }
 
+/// Without templates of databases: what is broken is filled anew.
+#[test]
+fn each_condition_finds_what_violates_it_and_nothing_else_on_mariadb() {
+    let Some(server) = mariadb("each_condition_finds_what_violates_it_on_mariadb") else {
+        return;
+    };
+    let store = mariadb_of(&server);
+    for (number, sql) in BREAKS {
+        let origin = fill(&store, &origin(1, 1, SMALL));
+        assert_consistent(&store, &origin);
+        assert_only(&store, &origin, number, sql);
+        store.remove().unwrap();
+    }
+}
+
 /// The same inputs, one after the other.
 fn inputs(origin: &Origin, count: usize) -> Vec<Input> {
     let constants = Constants::for_run(Constants::for_load(origin.seed), 7);
@@ -328,28 +359,38 @@ fn contents(store: &dyn Store, table: Table) -> Vec<Vec<Option<i64>>> {
 }
 
 #[test]
-fn both_databases_answer_the_same_and_end_up_the_same() {
-    let Some(server) = postgres("both_databases_answer_the_same_and_end_up_the_same") else {
-        return;
-    };
+fn postgres_answers_as_sqlite_does_and_ends_up_the_same() {
+    if let Some(server) = postgres("postgres_answers_as_sqlite_does_and_ends_up_the_same") {
+        answers_as_sqlite_does(&store_of(&server));
+    }
+}
+
+#[test]
+fn mariadb_answers_as_sqlite_does_and_ends_up_the_same() {
+    if let Some(server) = mariadb("mariadb_answers_as_sqlite_does_and_ends_up_the_same") {
+        answers_as_sqlite_does(&mariadb_of(&server));
+    }
+}
+
+fn answers_as_sqlite_does(two: &dyn Store) {
     let folder = tempfile::tempdir().unwrap();
-    let (one, two) = (sqlite(folder.path(), 1, true), store_of(&server));
+    let one = sqlite(folder.path(), 1, true);
     let origin = origin(2, 1, SMALL);
     fill(&one, &origin);
-    fill(&two, &origin);
+    fill(two, &origin);
     let inputs = inputs(&origin, 23 * 40);
-    let said = (answers(&one, &inputs), answers(&two, &inputs));
+    let said = (answers(&one, &inputs), answers(two, &inputs));
     for ((one, two), input) in said.0.iter().zip(&said.1).zip(&inputs) {
         assert_eq!(one, two, "{input:?}");
     }
     let rolled_back = said.0.iter().filter(|a| **a == Answer::RolledBack).count();
     assert!(rolled_back > 0, "no order for an unused item among them");
     for table in TABLES {
-        let (one, two) = (contents(&one, table), contents(&two, table));
+        let (one, two) = (contents(&one, table), contents(two, table));
         assert!(one == two, "{} differs", table.name());
     }
     assert_consistent(&one, &origin);
-    assert_consistent(&two, &origin);
+    assert_consistent(two, &origin);
 }
 
 /// A New-Order whose last item does not exist, after two lines that were entered already.
@@ -396,6 +437,13 @@ fn a_rollback_leaves_nothing_on_sqlite() {
 fn a_rollback_leaves_nothing_on_postgres() {
     if let Some(server) = postgres("a_rollback_leaves_nothing_on_postgres") {
         a_rollback_leaves_nothing(&store_of(&server));
+    }
+}
+
+#[test]
+fn a_rollback_leaves_nothing_on_mariadb() {
+    if let Some(server) = mariadb("a_rollback_leaves_nothing_on_mariadb") {
+        a_rollback_leaves_nothing(&mariadb_of(&server));
     }
 }
 
@@ -488,6 +536,31 @@ fn postgres_is_driven_and_stays_consistent() {
     assert_consistent(&store, &origin);
     let (pid, folder) = (server.pid().unwrap(), server.folder().to_owned());
     drop(server);
+    assert_gone(pid, &folder);
+}
+
+#[test]
+fn mariadb_is_driven_and_stays_consistent() {
+    let Some(server) = mariadb("mariadb_is_driven_and_stays_consistent") else {
+        return;
+    };
+    let store = mariadb_of(&server);
+    let origin = fill(&store, &origin(2, 1, SMALL));
+    store.warm(None).unwrap();
+    let outcome = driven(&store, &origin, run(4)).unwrap();
+    assert_plausible(&outcome);
+    // A New-Order alone changes some twenty rows.
+    let changes = outcome.counters.block_changes.unwrap();
+    assert!(changes > outcome.transactions(), "{outcome:?}");
+    assert_consistent(&store, &origin);
+    let (pid, folder) = (server.pid().unwrap(), server.folder().to_owned());
+    drop(server);
+    assert_gone(pid, &folder);
+}
+
+/// A server that was dropped has left neither its folder nor its process.
+#[track_caller]
+fn assert_gone(pid: u32, folder: &Path) {
     assert!(!folder.exists(), "{}", folder.display());
     let alive = rustix::process::test_kill_process(
         rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(),
@@ -640,6 +713,27 @@ fn a_half_filled_postgres_is_told_and_gone_on_with() {
         &store_of(&server),
         &sqlite(folder.path(), 1, true),
     );
+}
+
+/// MariaDB ends a transaction at each CREATE: what a creation left that was ended in the middle is
+/// made anew, and what is not of this kit is left alone.
+#[test]
+fn a_half_filled_mariadb_is_told_and_gone_on_with() {
+    let Some(server) = mariadb("a_half_filled_mariadb_is_told_and_gone_on_with") else {
+        return;
+    };
+    let store = mariadb_of(&server);
+    let begun = "CREATE DATABASE hugeleaf_tpcc; CREATE TABLE hugeleaf_tpcc.item (i_id INTEGER)";
+    store.loader(0).unwrap().execute(begun).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let whole = sqlite(folder.path(), 1, true);
+    what_was_filled_halfway_is_told_and_gone_on_with(&store, &whole);
+    store.remove().unwrap();
+    let other = "CREATE DATABASE hugeleaf_tpcc; CREATE TABLE hugeleaf_tpcc.diary (day TEXT)";
+    store.loader(0).unwrap().execute(other).unwrap();
+    let refused = load(&store, &origin(1, 1, SMALL), true, &mut |_| {}, &never()).unwrap_err();
+    assert!(matches!(refused, TpccError::Foreign { .. }), "{refused:?}");
+    assert!(matches!(store.remove(), Err(TpccError::Foreign { .. })));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! See `hugeleaf bench --help`.
 
+mod amm;
 mod chase;
 mod lists;
 mod mover;
@@ -34,6 +35,7 @@ use setup::{Output, Setup};
   hugeleaf bench pagetables       what it costs that a thousand processes attach a gigabyte
   hugeleaf bench mover            what a backup server moves, by the pages of its buffers
   hugeleaf bench pin              what it costs to pin a buffer for a transfer
+  hugeleaf bench amm              what it brings that memory moves between two servers
 
 Nothing of the host is changed: what it cannot give is listed as `unavailable`, with the command
 that changes that.")]
@@ -44,6 +46,8 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Workload {
+    /// Two MariaDB servers that share their memory: divided by hand or automatically, by page size
+    Amm(amm::Args),
     /// Latency of a dependent random read, by working set and page size
     Chase(chase::Args),
     /// Data path of a backup server, by the physical layout of its buffers
@@ -83,6 +87,7 @@ impl Workload {
     /// unavailable.
     fn about(&self) -> (&'static str, &Output, bool) {
         match self {
+            Workload::Amm(args) => ("amm", &args.output, !args.arms.is_empty()),
             Workload::Chase(args) => ("chase", &args.output, !args.pages.is_empty()),
             Workload::Mover(args) => ("mover", &args.output, !args.pages.is_empty()),
             Workload::Oltp(args) => ("oltp", &args.output, !args.pages.is_empty()),
@@ -105,6 +110,7 @@ impl Workload {
             stop: &context.stop,
         };
         let result = match self {
+            Workload::Amm(args) => measure::amm::measure(&args.settings(), machine, progress),
             Workload::Chase(args) => {
                 measure::chase::measure(&args.settings(context, setup)?, machine, progress)
             }

@@ -143,15 +143,23 @@ fn check(files: &Files, context: &Context) -> Result<Status, Failure> {
         .iter()
         .map(|rule| rule.label.as_str())
         .collect();
+    let targets = config.targets.iter().map(|target| target.name.as_str());
+    let targets: Vec<&str> = targets.collect();
     if context.json {
         Context::print(&answer(
-            &json!({ "files": found, "rules": rules, "acts": config.acts() }),
+            &json!({ "files": found, "rules": rules, "targets": targets, "acts": config.acts() }),
         ))?;
         return Ok(Status::Good);
     }
     let from = match found.len() {
         0 => "no file: everything is watched".to_owned(),
-        _ => format!("{}: rules: {}", found.join(", "), rules.len() - 1),
+        _ if targets.is_empty() => format!("{}: rules: {}", found.join(", "), rules.len() - 1),
+        _ => format!(
+            "{}: rules: {}, memory targets: {}",
+            found.join(", "),
+            rules.len() - 1,
+            targets.join(", ")
+        ),
     };
     let acts = if config.acts() {
         "it acts"

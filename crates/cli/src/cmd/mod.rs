@@ -1,6 +1,7 @@
 //! One module a command: its flags, and the calls they lead to.
 
 pub mod apply;
+pub mod balance;
 pub mod bench;
 pub mod compare;
 pub mod completions;

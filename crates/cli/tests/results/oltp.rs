@@ -18,7 +18,12 @@ const OLTP: [(&str, &str); 5] = [
 ];
 
 /// Quantities in addition to the main one that have a column, and its head.
-const ALSO_MEASURED: [(&str, &str); 10] = [
+const ALSO_MEASURED: [(&str, &str); 15] = [
+    ("throughput, settled", "settled"),
+    ("worst 3 s", "worst 3 s"),
+    ("logical reads an operation", "logical reads each"),
+    ("physical reads an operation", "physical reads each"),
+    ("resident, most", "resident, most"),
     ("CPU of the process a GiB", "CPU a GiB"),
     ("lock and unlock, mean", "lock and unlock"),
     ("CPU of one", "CPU of one"),

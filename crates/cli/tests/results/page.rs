@@ -43,6 +43,10 @@ pub fn page(runs: &Runs) -> String {
         out.push_str(&format!("## {title}\n\n{text}"));
     };
     section("Is a database faster on larger pages?", oltp::text(runs));
+    section(
+        "What does memory bring that moves between servers?",
+        amm(runs),
+    );
     section("What does a dependent read cost?", results(runs, "chase"));
     let moving = [results(runs, "mover"), results(runs, "pin")].concat();
     section("What does it cost to pin and move data?", moving);
@@ -83,6 +87,13 @@ fn results(runs: &Runs, begin: &str) -> String {
         return format!("`{begin}*.json`: not measured yet.\n\n");
     }
     files.map(oltp::of_run).collect()
+}
+
+/// Two servers that share a target, with how much memory and disk that took in each phase.
+fn amm(runs: &Runs) -> String {
+    const ABOUT: &str = "Two MariaDB servers share a target: divided by hand (`manual`) or by `hugeleaf balance` (`amm`), on base pages (`base`), promoted ones (`large`)\n\
+        or pages of the pool (`hugetlb`). Rows without a phase are of the whole load. Second by second it is in the raw runs.\n\n";
+    ABOUT.to_owned() + &results(runs, "amm")
 }
 
 /// What processes that share a region came to, in bytes: these are counted, and the same anywhere.

@@ -407,7 +407,7 @@ pub fn text(runs: &Runs) -> String {
         (
             "Oracle 11g, automatic memory without huge pages over manual with them, TPS",
             "905 over 872",
-            "not run; the columns of that table are in each result of `bench oltp`",
+            "two servers in place of one process: `bench amm`, its arm `amm:base` over `manual:hugetlb`",
         ),
         (
             "OLTP, Linux 2.6 over 2.4, not cached / cached (DBT-2)",

@@ -512,7 +512,9 @@ fn crates_use_only_what_lies_upstream() {
         ),
         (
             "guard",
-            &["units", "sys", "host", "verdict", "change", "proof"],
+            &[
+                "units", "sys", "host", "verdict", "change", "proof", "balance",
+            ],
         ),
         (
             "report",

@@ -271,3 +271,121 @@ proptest! {
         prop_assert_eq!(hours.to_string().parse::<Hours>().unwrap(), hours);
     }
 }
+
+const TARGET: &str = r#"schema = 1
+[[balance]]
+name = "databases"
+target = "4G"
+action = "balance"
+every = "2s"
+pages = "large"
+  [[balance.component]]
+  name = "orders"
+  kind = "mariadb"
+  address = "mysql://root:secret@localhost/?socket=/run/a.sock"
+  least = "256M"
+  most = "3G"
+  [[balance.component]]
+  name = "sessions"
+  kind = "redis"
+  address = "localhost:6379"
+  least = "64M"
+  most = "2G"
+  miss = "2ms"
+"#;
+
+#[test]
+fn a_memory_target_of_servers() {
+    use crate::balance::{BalanceAction, Pages};
+    let config = parse(TARGET).unwrap();
+    assert!(config.acts());
+    let target = &config.targets[0];
+    assert_eq!(target.target, Bytes::from_mib(4096));
+    assert_eq!(
+        (target.action, target.pages, target.every),
+        (BalanceAction::Balance, Pages::Large, Duration::from_secs(2))
+    );
+    let [orders, sessions] = target.components.as_slice() else {
+        panic!("{target:?}");
+    };
+    assert_eq!(
+        (orders.kind.name(), orders.shown.as_str()),
+        ("mariadb", "/run/a.sock")
+    );
+    assert_eq!(sessions.miss, Duration::from_millis(2));
+    let short = parse(&TARGET.replace("2ms", "250us")).unwrap();
+    let miss = short.targets[0].components[1].miss;
+    assert_eq!(miss, Duration::from_micros(250));
+    // It watches unless it says otherwise.
+    let watches = parse(&TARGET.replace("action = \"balance\"\n", "")).unwrap();
+    assert!(!watches.acts());
+}
+
+#[test]
+fn what_is_wrong_with_a_target_has_its_place() {
+    let cases = [
+        (
+            "kind = \"mariadb\"",
+            "kind = \"oracle\"",
+            10,
+            "there is no kind 'oracle'; kinds are mariadb, mysql, redis, valkey, memcached, jvm",
+        ),
+        (
+            "name = \"sessions\"",
+            "name = \"orders\"",
+            15,
+            "two components of one target are called 'orders'",
+        ),
+        (
+            "target = \"4G\"",
+            "target = \"300M\"",
+            4,
+            "more than the target of 300M",
+        ),
+        (
+            "most = \"3G\"",
+            "most = \"100M\"",
+            13,
+            "'orders' has 256M at least and 100M at most",
+        ),
+        ("every = \"2s\"", "every = \"1ms\"", 6, "between 1s and 1h"),
+        (
+            "least = \"64M\"",
+            "least = \"0\"",
+            18,
+            "0 bytes are no size",
+        ),
+        (
+            "localhost:6379",
+            "ftp://x",
+            17,
+            "only redis:// and unix:// are spoken",
+        ),
+        (
+            "name = \"databases\"",
+            "name = \"a b\"",
+            3,
+            "'a b' is no name",
+        ),
+        (
+            "pages = \"large\"",
+            "pages = \"huge\"",
+            7,
+            "unknown variant",
+        ),
+        ("miss = \"2ms\"", "mis = \"2ms\"", 20, "unknown field"),
+        ("miss = \"2ms\"", "miss = \"0us\"", 20, "write 200us"),
+    ];
+    for (from, to, line, words) in cases {
+        let error = parse(&TARGET.replace(from, to)).unwrap_err();
+        assert!(error.what.contains(words), "{to}: {error}");
+        assert_eq!(error.at.map(|(line, _)| line), Some(line), "{to}: {error}");
+        assert!(!error.to_string().contains("secret"), "{error}");
+    }
+    let twice = format!("{TARGET}{}", TARGET.replace("schema = 1\n", ""));
+    let error = parse(&twice).unwrap_err();
+    assert!(error.what.contains("two targets are called"), "{error}");
+    let alone = "schema = 1\n[[balance]]\nname = \"a\"\ntarget = \"1G\"\n";
+    let error = parse(alone).unwrap_err();
+    assert!(error.what.contains("without components"), "{error}");
+}

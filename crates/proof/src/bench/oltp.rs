@@ -9,6 +9,7 @@ mod copier;
 mod cost;
 mod elsewhere;
 mod embedded;
+mod mariadb;
 mod measure;
 mod order;
 mod pages;
@@ -17,9 +18,15 @@ mod rows;
 mod run;
 mod server;
 mod setup;
+mod started;
 mod watch;
 
 pub use copier::{COPIER, copy_until_ended};
 pub use measure::{SERVERS, measure};
 pub use order::{Database, Io, Order, ServerKind};
 pub use pages::Pages;
+
+pub(super) use child::program;
+pub(super) use run::FILLED_AT;
+pub(super) use server::cache_pages;
+pub(super) use started::{lacks_pool, promote_mariadb};

@@ -180,7 +180,7 @@ impl Span {
             return steps;
         }
         let (values, step) = match self.scale {
-            Scale::Linear => self.round(most),
+            Scale::Linear => self.round(most, axis.unit),
             Scale::Binary => (self.powers(most), None),
             Scale::Decimal => (self.decimals(most), None),
         };
@@ -188,10 +188,19 @@ impl Span {
         values.map(|v| (v, label(v, step, axis.unit))).collect()
     }
 
-    /// Multiples of a round step, and the step.
+    /// Multiples of a round step, and the step: of bytes a power of two.
     #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
-    fn round(&self, most: usize) -> (Vec<f64>, Option<f64>) {
-        let steps = (-12..16).flat_map(|n| [1.0, 2.0, 5.0].map(|v| v * 10f64.powi(n)));
+    fn round(&self, most: usize, unit: Unit) -> (Vec<f64>, Option<f64>) {
+        /// So many steps are counted exactly; a step so small would have far too many marks.
+        const COUNTED: f64 = 1e15;
+        let steps: Vec<f64> = match unit {
+            Unit::Bytes => (0..60).map(|n| 2f64.powi(n)).collect(),
+            _ => (-12..16)
+                .flat_map(|n| [1.0, 2.0, 5.0].map(|v| v * 10f64.powi(n)))
+                .collect(),
+        };
+        let largest = self.from.abs().max(self.to.abs());
+        let steps = steps.into_iter().filter(|step| largest / step < COUNTED);
         let values = |step: f64| -> Vec<f64> {
             let first = (self.from / step - 1e-9).ceil() as i64;
             let all = (first..).map(|n| n as f64 * step).take(most + 1);

@@ -275,6 +275,22 @@ fn parts_of_a_stack_are_one_bar() {
     assert_eq!(svg.matches("<rect").count(), 2 + 3, "{svg}");
 }
 
+/// Memory that stays as it is, evenly spaced: a step of a billionth would be counted past all numbers.
+#[test]
+fn bytes_that_stand_evenly_have_marks_at_powers_of_two() {
+    let axis = Axis {
+        scale: Scale::Linear,
+        unit: Unit::Bytes,
+        ..Axis::default()
+    };
+    let mib = |n: u32| f64::from(n << 20);
+    let still = Span::of([mib(32)].into_iter(), &axis).unwrap();
+    assert!(still.marks(&axis, 6).len() <= 6);
+    let grows = Span::of([mib(120), mib(910)].into_iter(), &axis).unwrap();
+    let texts: Vec<String> = grows.marks(&axis, 6).into_iter().map(|m| m.1).collect();
+    assert_eq!(texts, ["256M", "512M", "768M"]);
+}
+
 #[test]
 fn axes_have_marks_that_can_be_read() {
     for scale in [Scale::Linear, Scale::Binary, Scale::Decimal] {

@@ -25,6 +25,7 @@ pub fn metrics(status: &Status, series: usize) -> Vec<Family> {
     all.extend(proofs(status, series));
     all.extend(host(status));
     all.extend(itself(status));
+    all.extend(crate::balance::metrics(&status.balance));
     all
 }
 

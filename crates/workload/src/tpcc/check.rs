@@ -1,6 +1,6 @@
 //! The twelve consistency conditions (clause 3.3.2), asked of the database itself.
 //!
-//! Each is a query for what violates it. They are the same text for both databases. What several of
+//! Each is a query for what violates it. They are the same text for all databases. What several of
 //! them need is put into a table of the connection's own first; nothing of the database is changed.
 
 use std::fmt;
@@ -232,7 +232,7 @@ fn described(row: &[Option<i64>]) -> String {
 /// What five of the conditions ask of the lines of an order. Lines are most of the rows: they are
 /// read once, not five times.
 const LINES: &str = "
-    CREATE TEMP TABLE kit_lines (k_w_id INTEGER, k_d_id INTEGER, k_o_id INTEGER, k_lines BIGINT,
+    CREATE TEMPORARY TABLE kit_lines (k_w_id INTEGER, k_d_id INTEGER, k_o_id INTEGER, k_lines BIGINT,
         k_delivered BIGINT, k_amount BIGINT, PRIMARY KEY (k_w_id, k_d_id, k_o_id));
     INSERT INTO kit_lines SELECT ol_w_id, ol_d_id, ol_o_id, count(*), count(ol_delivery_d),
             CAST(sum(CASE WHEN ol_delivery_d IS NULL THEN 0 ELSE ol_amount END) AS BIGINT)

@@ -11,9 +11,10 @@ pub struct Counters {
     /// Of these, pages that were not there and had to be read from a file.
     pub physical_reads: Option<u64>,
     /// Pages written to a file. SQLite: to its log; PostgreSQL: by checkpoints, its background
-    /// writer and its backends.
+    /// writer and its backends; MariaDB: from its buffer pool.
     pub physical_writes: Option<u64>,
-    /// Changes of pages. SQLite: pages changed by a transaction; PostgreSQL: records of its log.
+    /// Changes of pages. SQLite: pages changed by a transaction; PostgreSQL: records of its log;
+    /// MariaDB: requests to change a page of its buffer pool.
     pub block_changes: Option<u64>,
     /// Microseconds of processor time in the database's own processes, in user mode and in the
     /// kernel; `None` where it lives in this process.

@@ -92,9 +92,16 @@ pub enum TpccError {
         /// In its words.
         reason: String,
     },
-    /// PostgreSQL is not installed.
-    #[error("no PostgreSQL is installed: neither {0}")]
-    NotInstalled(String),
+    /// A server's programs are not installed.
+    #[error("no {server} is installed: neither {looked}")]
+    NotInstalled {
+        /// Which server.
+        server: &'static str,
+        /// The package that has it.
+        package: &'static str,
+        /// Where it was looked for.
+        looked: &'static str,
+    },
     /// A private server did not start.
     #[error("{what}: {reason}")]
     Start {
@@ -199,7 +206,9 @@ impl TpccError {
             TpccError::Denied { .. } => {
                 "as its superuser: GRANT CREATE ON DATABASE db TO user; or --start postgres"
             }
-            TpccError::NotInstalled(_) => "apt-get install postgresql, or --database sqlite:DIR",
+            TpccError::NotInstalled { package, .. } => {
+                return format!("apt-get install {package}, or --database sqlite:DIR");
+            }
             TpccError::Start { .. } => "mend what it says, or start one yourself: --database postgres:DSN",
             TpccError::Memory(error) => return error.next(),
             TpccError::Locked { .. } => "as root, or allow more: ulimit -l unlimited",

@@ -1,6 +1,6 @@
 //! The rows with which a database begins (clause 4.3.3.1).
 //!
-//! Every row follows from the seed and its place, so both databases get the same ones, and a
+//! Every row follows from the seed and its place, so all databases get the same ones, and a
 //! database that was filled halfway is filled on as if nothing had happened.
 
 use super::random::{Constants, Random, last_name};

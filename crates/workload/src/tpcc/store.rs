@@ -10,18 +10,21 @@ use super::input::Input;
 use super::rules::Scale;
 use super::tables::{TABLES, Table};
 
-/// When a committed transaction has to be on the disk. The same words for both databases, so that
+/// When a committed transaction has to be on the disk. The same words for all databases, so that
 /// all arms of a comparison can get the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// At its commit. SQLite: `synchronous=FULL`. PostgreSQL: `synchronous_commit=on`.
+    /// At its commit. SQLite: `synchronous=FULL`. PostgreSQL: `synchronous_commit=on`. MariaDB:
+    /// `innodb_flush_log_at_trx_commit=1`.
     Commit,
     /// Soon after: a crash of the host may lose the last ones, and damages nothing. SQLite:
-    /// `synchronous=NORMAL`. PostgreSQL: `synchronous_commit=off`.
+    /// `synchronous=NORMAL`. PostgreSQL: `synchronous_commit=off`. MariaDB:
+    /// `innodb_flush_log_at_trx_commit=0`.
     #[default]
     Soon,
     /// Whenever: a crash of the host may damage the database. SQLite: `synchronous=OFF`. PostgreSQL
-    /// as `Soon`; a private server also with `fsync=off`.
+    /// and MariaDB as `Soon`; private servers also with `fsync=off` and
+    /// `innodb_flush_method=nosync`.
     Never,
 }
 
@@ -66,7 +69,7 @@ impl Origin {
         let mut sql = format!(
             "CREATE TABLE kit (version INTEGER, warehouses INTEGER, shards INTEGER, items INTEGER,
                  customers INTEGER, undelivered INTEGER, seed BIGINT, filled_at BIGINT);
-             CREATE TABLE kit_filled (piece TEXT PRIMARY KEY);
+             CREATE TABLE kit_filled (piece VARCHAR(40) PRIMARY KEY);
              INSERT INTO kit VALUES ({VERSION}, {}, {}, {items}, {customers}, {undelivered}, {}, {});",
             self.warehouses,
             self.shards,

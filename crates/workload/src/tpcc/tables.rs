@@ -1,4 +1,4 @@
-//! The nine tables, as both databases have them.
+//! The nine tables, as all databases have them.
 
 /// A table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,7 +62,7 @@ impl Table {
         }
     }
 
-    /// Its columns in words that both databases know. Those of the key stand first.
+    /// Its columns in words that all databases know. Those of the key stand first.
     const fn schema(self) -> &'static str {
         match self {
             Table::Item => {

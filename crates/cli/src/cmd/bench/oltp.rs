@@ -26,6 +26,7 @@ Examples:
   hugeleaf bench oltp --warehouses 10 --cache 2G --pages base,locked,thp:2M --rounds 10
   hugeleaf bench oltp --start postgres --warehouses 10 --pages base,promoted,hugetlb:2M
   hugeleaf bench oltp --start postgres --pages base,thp:2M --by-connections 2,8,32
+  hugeleaf bench oltp --start mariadb --warehouses 10 --pages base,promoted,hugetlb:2M
   hugeleaf bench oltp --warehouses 40 --pages base,thp:2M --by-cache 256M,1G,4G
   hugeleaf bench oltp --warehouses 20 --pages base,thp:2M --io buffered --copy-beside 1G
   hugeleaf bench oltp --database 'postgres:host=/run/postgresql dbname=test' --connections 8
@@ -75,7 +76,8 @@ pub struct Args {
     /// How long to run before it counts
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
     ramp_up: Duration,
-    /// The database's own cache: of all connections together, or shared_buffers [default: 256M]
+    /// The database's own cache: of all connections together, shared_buffers, or the buffer
+    /// pool [default: 256M]
     #[arg(long, value_name = "SIZE")]
     cache: Option<Bytes>,
     /// Compare --pages with caches of these sizes; in each so many warehouses are touched as fill it
@@ -112,8 +114,8 @@ pub struct Args {
     /// Compare page sizes; the first is what the others are compared with. Of SQLite's cache: base,
     /// locked (base pages locked in memory), 64K, thp:2M, hugetlb:2M, hugetlb:1G, run (its heap,
     /// under hugeleaf run). Of the server that --start starts: base, hugetlb:2M, hugetlb:1G, run,
-    /// thp:2M (under run, its shared memory alone), promoted (while it runs). Each run is a process
-    /// of its own
+    /// thp:2M (under run: of PostgreSQL its shared memory alone), promoted (while it runs). Each run
+    /// is a process of its own
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(super) pages: Vec<Pages>,
     /// Do not ask what it costs on these pages to translate an address
@@ -144,24 +146,24 @@ fn servers() -> impl TypedValueParser<Value = &'static ServerKind> {
     })
 }
 
-fn parse_warehouses(text: &str) -> Result<i32, String> {
+pub(super) fn parse_warehouses(text: &str) -> Result<i32, String> {
     /// More are a mistake: 10 TB.
     const MOST: usize = 100_000;
     let number = parse_count(text, "warehouses", MOST)?;
     i32::try_from(number).map_err(|e| e.to_string())
 }
 
-fn parse_connections(text: &str) -> Result<usize, String> {
+pub(super) fn parse_connections(text: &str) -> Result<usize, String> {
     const MOST: usize = 10_000;
     parse_count(text, "connections", MOST)
 }
 
-fn parse_shrink(text: &str) -> Result<i32, String> {
+pub(super) fn parse_shrink(text: &str) -> Result<i32, String> {
     let number = parse_count(text, "parts", 100)?;
     i32::try_from(number).map_err(|e| e.to_string())
 }
 
-fn parse_durability(text: &str) -> Result<Durability, String> {
+pub(super) fn parse_durability(text: &str) -> Result<Durability, String> {
     let all = [Durability::Commit, Durability::Soon, Durability::Never];
     let found = all.into_iter().find(|d| d.name() == text);
     found.ok_or_else(|| format!("'{text}' is none of commit, soon, never"))

@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use crate::bench::BenchError;
 
 /// This very program.
-pub(super) fn program() -> Result<PathBuf, BenchError> {
+pub(in crate::bench) fn program() -> Result<PathBuf, BenchError> {
     std::env::current_exe().map_err(|e| {
         BenchError::missing(
             format!("bench oltp: this very program: {e}"),

@@ -7,13 +7,13 @@ use super::elsewhere::Elsewhere;
 use super::embedded::Embedded;
 use super::order::{Database, Order, Server, ServerKind, Setup};
 use super::rows::{AS_IT_IS, charts, main, remarks};
-use super::{Pages, cost, postgres, setup};
+use super::{Pages, cost, mariadb, postgres, setup};
 use crate::bench::measuring::Measuring;
 use crate::bench::{BenchError, BenchEvent, Machine};
 use crate::rows::{ArmAbout, Layout, Place, Results, Sample};
 
 /// The servers that can be started.
-pub static SERVERS: &[ServerKind] = &[postgres::KIND];
+pub static SERVERS: &[ServerKind] = &[postgres::KIND, mariadb::KIND];
 
 /// Has it all run.
 ///

@@ -139,7 +139,7 @@ fn origin(store: &dyn Store, order: &Order) -> Origin {
 
 /// The moment that stands in all rows at the start, 2024-01-01: any will do, and the same one makes
 /// the same rows.
-const FILLED_AT: i64 = 1_704_067_200_000_000;
+pub(in crate::bench) const FILLED_AT: i64 = 1_704_067_200_000_000;
 
 fn at(done: u64, of: u64, what: String) -> BenchEvent {
     BenchEvent::At { done, of, what }

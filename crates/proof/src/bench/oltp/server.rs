@@ -32,28 +32,36 @@ pub fn page_tables(root: &Root, pids: &[u32]) -> Option<Bytes> {
     (!all.is_empty()).then(|| all.into_iter().sum())
 }
 
-/// The shared memory of a server by page size: the longest shared mapping of the first of these
-/// processes, which the others have at the same addresses because they were forked by it. What any
-/// of them has in memory counts, once. `None` where it cannot be determined.
-pub fn shared_pages(
+/// The cache of a server by page size. Where it is shared memory: the longest shared mapping of the
+/// first of these processes, which the others have at the same addresses because they were forked by
+/// it; what any of them has in memory counts, once. Where it is private memory of the first: the
+/// mapping that has most in memory. `None` where it cannot be determined.
+pub fn cache_pages(
     root: &Root,
     kernel: &dyn Kernel,
     host: &Host,
     pids: &[u32],
+    shared: bool,
 ) -> Option<Vec<Held>> {
     let first = *pids.first()?;
     let maps = root.parse(format!("proc/{first}/maps"), parse_maps);
-    let shared = maps.known()?.iter().filter(|map| map.shared);
-    let range = shared.max_by_key(|map| map.range.len())?.range;
-    let map_of = |pid: &u32| -> Option<PageMap> {
-        let pagemap = File::open(root.path(format!("proc/{pid}/pagemap"))).ok()?;
-        kernel.page_map(&pagemap, range, ScanDetail::Sizes).ok()
+    // A server may reserve addresses that it cannot touch yet for a cache that may grow.
+    let maps = maps.known()?.iter();
+    let ranges = maps
+        .filter(|map| map.shared == shared && map.permissions[1])
+        .map(|map| map.range);
+    let held_in = |range: Range, pids: &[u32]| -> Option<(Range, Bytes, Bytes)> {
+        let maps = page_maps(root, kernel, range, pids)?;
+        let (small, huge) = in_memory(&maps);
+        Some((range, small, huge))
     };
-    let maps: Vec<PageMap> = pids.iter().filter_map(map_of).collect();
-    if maps.is_empty() || maps.iter().any(|map| !map.huge_known) {
-        return None;
-    }
-    let (small, huge) = in_memory(&maps);
+    let (range, small, huge) = match shared {
+        true => held_in(ranges.max_by_key(|range| range.len())?, pids)?,
+        false => {
+            let held = ranges.filter_map(|range| held_in(range, &pids[..1]));
+            held.max_by_key(|(_, small, huge)| *small + *huge)?
+        }
+    };
     let mut table = Vec::new();
     if let Some(size) = pool_page(root, kernel, host, first, range) {
         Held::add(&mut table, size, PageKind::Hugetlb, small + huge);
@@ -66,6 +74,17 @@ pub fn shared_pages(
         None => return None,
     }
     Some(table)
+}
+
+/// What each of these processes has of a range; `None` where it cannot be seen, or not by size.
+fn page_maps(root: &Root, kernel: &dyn Kernel, range: Range, pids: &[u32]) -> Option<Vec<PageMap>> {
+    let map_of = |pid: &u32| -> Option<PageMap> {
+        let pagemap = File::open(root.path(format!("proc/{pid}/pagemap"))).ok()?;
+        kernel.page_map(&pagemap, range, ScanDetail::Sizes).ok()
+    };
+    let maps: Vec<PageMap> = pids.iter().filter_map(map_of).collect();
+    let is_known = !maps.is_empty() && maps.iter().all(|map| map.huge_known);
+    is_known.then_some(maps)
 }
 
 /// The size of the pool's pages that a mapping is on; `None` where it is on none.

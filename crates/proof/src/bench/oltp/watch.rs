@@ -10,7 +10,7 @@ use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::Onlooker;
 use serde::{Deserialize, Serialize};
 
-use super::server::{page_tables, shared_pages, tree};
+use super::server::{cache_pages, page_tables, tree};
 use crate::metric::{MetricError, TranslationTotals, Translations};
 
 /// Which processes are the database.
@@ -26,6 +26,8 @@ pub(super) enum Processes<'a> {
         pid: u32,
         /// The host, to tell page sizes.
         host: &'a Host,
+        /// Whether its cache is shared memory of its processes, or private memory of one.
+        shared: bool,
     },
 }
 
@@ -47,7 +49,7 @@ pub(super) struct Watcher<'a> {
 pub(super) struct Seen {
     /// Page tables of all processes of the database, at the end.
     pub(super) page_tables: Option<Bytes>,
-    /// What the shared memory of a server was on at the end.
+    /// What the cache of a server was on at the end.
     pub(super) pages: Option<Vec<Held>>,
     pub(super) counted: Option<(TranslationTotals, CountedBy)>,
     /// Why the processor did not count, where it was to.
@@ -162,8 +164,9 @@ impl Onlooker for Watcher<'_> {
         }
         let pids = self.pids();
         self.seen.page_tables = page_tables(self.root, &pids);
-        if let Processes::Server { host, .. } = &self.processes {
-            self.seen.pages = shared_pages(self.root, &RealKernel::new(), host, &pids);
+        if let Processes::Server { host, shared, .. } = &self.processes {
+            let kernel = RealKernel::new();
+            self.seen.pages = cache_pages(self.root, &kernel, host, &pids, *shared);
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The five transactions on one connection of PostgreSQL: a function each, written as the
-//! statements of the standard, so that both databases do the same things in the same order.
+//! statements of the standard, so that all databases do the same things in the same order.
 
 use ::postgres::error::SqlState;
 use ::postgres::types::ToSql;

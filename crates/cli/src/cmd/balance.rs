@@ -1,0 +1,132 @@
+//! See `hugeleaf balance --help`.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use hugeleaf_guard::balance::core::Said;
+use hugeleaf_guard::balance::{BalanceStatus, Core, KINDS, Run, run as balance};
+use hugeleaf_guard::{Files, NoLock, Places, balance_lock};
+use hugeleaf_report::balance as views;
+use hugeleaf_report::json::answer;
+use serde_json::json;
+
+use crate::context::{Context, Failure, Status, tell};
+
+/// One pass waits for so long for what was begun, at most.
+const PASS: Duration = Duration::from_secs(120);
+/// Counters say something after so many looks, and a move has to look worth it for two seconds.
+const LOOKS: u32 = 4;
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  hugeleaf balance --once --dry-run     each server, what memory is worth to it, what would be moved
+  hugeleaf balance --config FILE        move memory between them until it is ended
+  hugeleaf guard                        does the same for its rules, among all else
+  hugeleaf guard status                 how targets stand, where the guard runs
+
+A [[balance]] in /etc/hugeleaf/guard.toml names a target and its servers (mariadb, redis,
+memcached, jvm, postgresql): docs/guide/balance.md. Memory moves by small measured steps from the
+server that loses least by it to the one that gains most, and only once it is back; what was given
+is promoted to huge pages. Servers keep the sizes that they have when it ends, however it ends.
+
+Exit status: 0 done; 2 wrong usage, or rules that are wrong; 3 a precondition is missing: no rule
+names a target, or another balancer runs.")]
+pub struct Args {
+    /// The rules [default: /etc/hugeleaf/guard.toml and guard.d/*.toml next to it]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Look, move what is worth it now, and end
+    #[arg(long)]
+    once: bool,
+    /// Change nothing: say what would be done
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Runs it.
+pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    context.need_live("balance")?;
+    let files = args.config.as_ref().map_or_else(Files::usual, Files::named);
+    let files = if args.dry_run {
+        files.watching()
+    } else {
+        files
+    };
+    let config = files.read()?;
+    if config.targets.is_empty() {
+        let kinds: Vec<&str> = KINDS.iter().map(|kind| kind.name()).collect();
+        return Err(Failure::missing(
+            "no rule names a memory target",
+            format!(
+                "add a [[balance]] to /etc/hugeleaf/guard.toml ({}): docs/guide/balance.md",
+                kinds.join(", ")
+            ),
+        ));
+    }
+    let host = context.host()?;
+    // Looking changes nothing, so it needs no lock.
+    let _lock = match args.dry_run {
+        true => None,
+        false => Some(lock()?),
+    };
+    context.stop_on_signals()?;
+    let statuses = Mutex::new(Vec::new());
+    let is_shown = !args.once && !context.json;
+    let say = |said: Said| {
+        if is_shown || matches!(said.what, "failed") {
+            tell(&format!("{}: {}: {}", said.what, said.name, said.text));
+        }
+    };
+    let enough = |core: &Core, now: Duration| args.once && is_enough(core, now);
+    let all = Run {
+        root: &context.root,
+        kernel: &context.kernel,
+        host: &host,
+        pause_memory: config.pause_memory,
+        stop: &context.stop,
+        paused: &AtomicBool::new(false),
+        say: &say,
+        shared: &statuses,
+        enough: &enough,
+    };
+    balance(all, &config.targets);
+    let statuses = statuses
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    let statuses: Vec<BalanceStatus> = statuses.into_iter().flatten().collect();
+    Context::print(&match context.json {
+        true => answer(&json!({ "balance": statuses })),
+        false => views::page(&statuses).text(Context::view(false)),
+    })?;
+    Ok(Status::Good)
+}
+
+/// A pass is over once its looks are done and nothing is on its way.
+fn is_enough(core: &Core, now: Duration) -> bool {
+    now >= PASS || (core.looks() >= LOOKS && !core.is_moving())
+}
+
+fn lock() -> Result<hugeleaf_sys::HostLock, Failure> {
+    let folder = Places::default().run;
+    let made = std::fs::create_dir_all(&folder);
+    made.map_err(|e| {
+        Failure::missing(
+            format!("{}: {e}", folder.display()),
+            "run as root, or: hugeleaf balance --once --dry-run",
+        )
+    })?;
+    balance_lock(&folder).map_err(Failure::from)
+}
+
+impl From<NoLock> for Failure {
+    fn from(error: NoLock) -> Failure {
+        let next = match error.is_held {
+            true => "hugeleaf guard status, or: hugeleaf balance --once --dry-run",
+            false => "run as root, or: hugeleaf balance --once --dry-run",
+        };
+        Failure::missing(error.to_string(), next)
+    }
+}

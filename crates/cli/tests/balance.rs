@@ -1,0 +1,306 @@
+//! Real servers under one memory target (tier 3): what each kind gives and gets, and memory that moves from one that
+//! does not need it to one that does. Sizes are read from the servers and from `/proc` by the tests.
+// A panic is how a test fails, in its helpers too.
+#![allow(clippy::unwrap_used, dead_code)]
+
+mod cli_support;
+#[path = "guard/kit.rs"]
+mod kit;
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use cli_support::{Running, not_run, refused};
+use hugeleaf_guard::balance::kind_named;
+use hugeleaf_guard::balance::server::{Opening, Server as Balanced};
+use hugeleaf_host::Root;
+use hugeleaf_units::Bytes;
+use kit::Place;
+use rustix::process::Signal;
+use support::mariadb::{self, MariaDb};
+use support::redis_server::{self, Redis};
+use support::server::{Account, Server, as_account, folder_for, wait_until};
+use support::{facts, find_program, host};
+
+const fn mib(n: u64) -> Bytes {
+    Bytes::from_mib(n)
+}
+
+fn open(kind: &str, address: &str) -> Box<dyn Balanced> {
+    let kind = kind_named(kind).unwrap();
+    (kind.open)(&Opening {
+        address: address.into(),
+        root: Root::live(),
+        set_limit: false,
+    })
+}
+
+fn resident(pid: u32) -> Bytes {
+    Bytes::from_kib(facts::status_kb(pid, "VmRSS"))
+}
+
+/// memcached on a port of loopback.
+struct Memcached {
+    server: Server,
+    port: u16,
+}
+
+impl Memcached {
+    fn start(program: &std::path::Path, mib: u32) -> Memcached {
+        let account = Account::first_of(&["memcache", "nobody"]);
+        let folder = folder_for(account);
+        let port = kit::free_port();
+        let mut command = as_account(account, program, folder.path());
+        command.args([
+            "-l",
+            "127.0.0.1",
+            "-p",
+            &port.to_string(),
+            "-m",
+            &mib.to_string(),
+            "-t",
+            "1",
+        ]);
+        let server = Server::start(&mut command, folder, Signal::TERM, || {
+            TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
+        Memcached { server, port }
+    }
+
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// More values than it holds.
+    fn fill(&self, mib: u32) {
+        let mut stream = TcpStream::connect(self.address()).unwrap();
+        let value = "x".repeat(1000);
+        for key in 0..mib * 1024 {
+            write!(stream, "set k{key} 0 0 1000 noreply\r\n{value}\r\n").unwrap();
+        }
+        write!(stream, "version\r\n").unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        assert!(line.starts_with("VERSION"), "{line}");
+    }
+}
+
+#[test]
+fn mariadb_gives_memory_back_and_gets_it_again() {
+    let test = "mariadb_gives_memory_back_and_gets_it_again";
+    let Some(programs) = mariadb::programs() else {
+        return not_run(test, "mariadb-server is not installed");
+    };
+    let mut mariadb = MariaDb::start(&programs);
+    mariadb.read_all();
+    let pid = mariadb.server.pid();
+    let mut server = open("mariadb", &mariadb.address());
+    let look = server.look().unwrap();
+    assert_eq!(
+        (look.size, look.pid.map(|pid| pid.0)),
+        (mib(256), Some(pid))
+    );
+    assert!(look.used.unwrap() > mib(200) && look.counts.unwrap().misses > 0);
+    let before = resident(pid);
+    server.resize(mib(128)).unwrap();
+    wait_until("half of it is back", Duration::from_secs(60), || {
+        let look = server.look().unwrap();
+        look.size == mib(128) && look.busy.is_none() && resident(pid) + mib(100) < before
+    });
+    server.resize(mib(256)).unwrap();
+    wait_until("it is as before", Duration::from_secs(60), || {
+        server.look().unwrap().size == mib(256)
+    });
+    mariadb.server.assert_no_complaint(&mariadb::COMPLAINTS);
+}
+
+#[test]
+fn redis_is_never_set_below_what_it_may_not_evict() {
+    let test = "redis_is_never_set_below_what_it_may_not_evict";
+    let Some(program) = redis_server::program() else {
+        return not_run(test, "redis-server is not installed");
+    };
+    let redis = Redis::start(&program);
+    let mut server = open("redis", &redis.address());
+    let look = server.look().unwrap();
+    assert!(look.fixed.unwrap().contains("set_limit"));
+    assert_eq!(look.pid.map(|pid| pid.0), Some(redis.server.pid()));
+    redis.send(&["CONFIG", "SET", "maxmemory", "1gb"]);
+    redis.send(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    let look = server.look().unwrap();
+    assert!(look.fixed.is_none() && look.floor > look.used.unwrap());
+    let error = server.resize(mib(64)).unwrap_err();
+    assert!(error.what.contains("would make writes fail"), "{error}");
+    assert_eq!(server.look().unwrap().size, mib(1024));
+    // Where everything may be evicted it is.
+    redis.send(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    server.resize(mib(64)).unwrap();
+    wait_until("it has evicted", Duration::from_secs(60), || {
+        // It counts some of its buffers in what it uses and not in what it evicts for.
+        server.look().unwrap().used.unwrap() <= mib(65)
+    });
+    server.give_back().unwrap();
+    let said = redis.send(&["SET", "a", "b"]);
+    assert!(said.to_lowercase().contains("ok"), "{said}");
+}
+
+#[test]
+fn memcached_gives_memory_back() {
+    let test = "memcached_gives_memory_back";
+    let Some(program) = find_program(&["memcached"]) else {
+        return not_run(test, "memcached is not installed");
+    };
+    let memcached = Memcached::start(&program, 128);
+    memcached.fill(160);
+    let pid = memcached.server.pid();
+    let mut server = open("memcached", &memcached.address());
+    let look = server.look().unwrap();
+    assert_eq!(
+        (look.size, look.pid.map(|pid| pid.0)),
+        (mib(128), Some(pid))
+    );
+    let before = resident(pid);
+    server.resize(mib(64)).unwrap();
+    wait_until("half of it is back", Duration::from_secs(60), || {
+        server.give_back().unwrap();
+        resident(pid) + mib(48) < before && server.look().unwrap().used.unwrap() <= mib(65)
+    });
+}
+
+/// A JVM that waits.
+struct Waits(Child);
+
+impl Waits {
+    fn start(java: &PathBuf, flags: &[&str], folder: &std::path::Path) -> Waits {
+        let source = folder.join("Waits.java");
+        std::fs::write(
+            &source,
+            "public class Waits { public static void main(String[] a) throws Exception { System.out.println(\"up\"); System.in.read(); } }",
+        )
+        .unwrap();
+        let mut child = Command::new(java)
+            .args(flags)
+            .args(["-Xms64m", "-Xmx512m"])
+            .arg(source)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
+        assert_eq!(line, "up\n");
+        Waits(child)
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_jvm_is_resized_where_its_collector_obeys() {
+    let test = "a_jvm_is_resized_where_its_collector_obeys";
+    let (Some(java), Some(_)) = (find_program(&["java"]), find_program(&["jcmd"])) else {
+        return not_run(test, "no JDK with jcmd is installed");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let obeys = Waits::start(&java, &["-XX:+UseZGC"], folder.path());
+    let mut server = open("jvm", &obeys.0.id().to_string());
+    let look = server.look().unwrap();
+    assert_eq!(
+        (look.size, look.ceiling, look.fixed),
+        (mib(512), Some(mib(512)), None)
+    );
+    server.resize(mib(200)).unwrap();
+    assert_eq!(server.look().unwrap().size, mib(200));
+    let not = Waits::start(&java, &["-XX:+UseSerialGC"], folder.path());
+    let look = open("jvm", &not.0.id().to_string()).look().unwrap();
+    assert!(look.fixed.unwrap().contains("(Serial) does not obey"));
+    let error = open("jvm", "Waits.java").look().unwrap_err();
+    assert!(error.what.contains("2 JVMs have 'Waits.java'"), "{error}");
+}
+
+/// The rules of a target of a MariaDB under load and a memcached that holds nothing.
+fn rules(mariadb: &MariaDb, memcached: &Memcached) -> String {
+    format!(
+        "schema = 1\nlisten = 'off'\npause_memory = '1000%'\n[[balance]]\nname = 'both'\ntarget = '700M'\naction = 'balance'\nevery = '1s'\n\
+         [[balance.component]]\nname = 'db'\nkind = 'mariadb'\naddress = '{}'\nleast = '64M'\nmost = '600M'\n\
+         [[balance.component]]\nname = 'cache'\nkind = 'memcached'\naddress = '{}'\nleast = '64M'\nmost = '400M'\n",
+        mariadb.address(),
+        memcached.address()
+    )
+}
+
+#[test]
+fn memory_goes_to_whom_it_is_worth_most_and_a_kill_leaves_it_there() {
+    let test = "memory_goes_to_whom_it_is_worth_most_and_a_kill_leaves_it_there";
+    let Some(_host) = kit::can_run(test) else {
+        return;
+    };
+    let (Some(programs), Some(program)) = (mariadb::programs(), find_program(&["memcached"]))
+    else {
+        return not_run(test, "mariadb-server and memcached are not both installed");
+    };
+    let mut mariadb = MariaDb::start(&programs);
+    let memcached = Memcached::start(&program, 300);
+    memcached.fill(8);
+    let place = Place::new();
+    let config = place.write("guard.toml", &rules(&mariadb, &memcached));
+    let dry = place
+        .hugeleaf(&[
+            "balance",
+            "--config",
+            &config,
+            "--once",
+            "--dry-run",
+            "--json",
+        ])
+        .output()
+        .unwrap();
+    let said: serde_json::Value = serde_json::from_slice(&dry.stdout).unwrap();
+    let parts = said["balance"][0]["components"].as_array().unwrap();
+    assert_eq!(parts[0]["size_bytes"], 256 << 20, "{said}");
+    assert_eq!(parts[1]["size_bytes"], 300 << 20, "{said}");
+    let load = mariadb.load();
+    let child = place
+        .hugeleaf(&["balance", "--config", &config])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut balancer = Running(child);
+    let (mut db, mut cache) = (
+        open("mariadb", &mariadb.address()),
+        open("memcached", &memcached.address()),
+    );
+    let mut sizes = || (db.look().unwrap().size, cache.look().unwrap().size);
+    wait_until(
+        "the database has got a part",
+        Duration::from_secs(120),
+        || {
+            let (db, cache) = sizes();
+            assert!(db + cache <= mib(700), "{db} and {cache}");
+            db >= mib(300)
+        },
+    );
+    // There is one balancer a host.
+    let second = place
+        .hugeleaf(&["balance", "--config", &config])
+        .output()
+        .unwrap();
+    refused(&second, 3, &["another balancer runs on this host"]);
+    balancer.0.kill().unwrap();
+    balancer.0.wait().unwrap();
+    let (db, cache) = sizes();
+    assert!(db + cache <= mib(700) && db >= mib(300), "{db} and {cache}");
+    load.assert_healthy();
+    assert!(load.end() > 0);
+    mariadb.server.assert_no_complaint(&mariadb::COMPLAINTS);
+}

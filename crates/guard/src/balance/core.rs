@@ -1,0 +1,536 @@
+//! A target and its components: from what their threads report to what is to be done. No clock, no thread, no input or
+//! output, so that its tests play servers that restart, lie and hang.
+//!
+//! The policy (`hugeleaf-balance`) divides what is left of the target once what each process holds at any size is taken
+//! off. An order is over when the server says so and, where it gave memory, when its process holds less: only then the
+//! policy hears of it, and gives that much to somebody else.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hugeleaf_balance::{
+    Came, Component, Granule, Move, OperationKind, Settings, State, decide, learn, view,
+};
+use hugeleaf_units::Bytes;
+
+use super::part::{Ordered, Outcome, Part, Report};
+use super::rules::{BalanceAction, Target};
+use super::status::{BalanceStatus, ComponentStatus};
+use crate::seen::ProgramId;
+
+/// The target is so many granules or more, so that one is small next to it and its effect can be measured.
+const GRANULES: u64 = 64;
+/// So much longer than memory may take to come back the policy waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What was given fills over this time; so long it is promoted, every so often.
+const PROMOTED: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(10));
+/// Rounds in one step: what was freed is given in the next round.
+const ROUNDS: usize = 8;
+/// So many operations are in a status.
+const SHOWN: usize = 50;
+
+/// What is seen of the host around.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Around {
+    /// What is available, and what of it is to stay so; `None` where the kernel does not report it.
+    pub available: Option<(Bytes, Bytes)>,
+    /// Why nothing may be given now.
+    pub short: Option<String>,
+    /// Whether a person has stopped it.
+    pub paused: bool,
+}
+
+/// A call on a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    /// The component, by its place.
+    pub part: usize,
+    /// The order.
+    pub id: u64,
+    /// The size that it is to have.
+    pub to: Bytes,
+    /// Whether memory is to come back by it.
+    pub shrinks: bool,
+}
+
+/// A line for the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// `balance`, `balanced`, `failed`, `problem`, `resolved`.
+    pub what: &'static str,
+    /// Target and component.
+    pub name: String,
+    /// With the numbers.
+    pub text: String,
+    /// How much it is about.
+    pub bytes: Option<Bytes>,
+}
+
+/// What is to be done.
+#[derive(Debug, Default, PartialEq)]
+pub struct Done {
+    /// Calls on servers.
+    pub commands: Vec<Command>,
+    /// Processes whose memory is to be promoted now.
+    pub promote: Vec<ProgramId>,
+    /// What is to be logged.
+    pub said: Vec<Said>,
+}
+
+/// One target.
+pub struct Core {
+    target: Target,
+    settings: Settings,
+    state: State,
+    parts: Vec<Part>,
+    /// What the policy divided last, and among whom.
+    usable: Bytes,
+    components: Vec<Component>,
+    would: Vec<String>,
+    problems: BTreeMap<&'static str, String>,
+    /// Why each component stands apart, as it was said last.
+    apart: BTreeMap<String, String>,
+    /// Those that the policy lets be, as it was said last.
+    troubled: BTreeMap<String, String>,
+    looks: u32,
+    /// Until when what each was given is promoted, and when next.
+    promote: BTreeMap<usize, (Duration, Duration)>,
+    /// What was promoted of each.
+    pub promoted: BTreeMap<u32, Bytes>,
+}
+
+impl Core {
+    /// A target of servers nobody has looked at, on a host with huge pages of that size.
+    pub fn new(target: Target, huge: Bytes) -> Core {
+        let part = Bytes(target.target.get() / GRANULES);
+        let huge = Granule::new(huge).ok();
+        let granule = huge.map_or(part, |huge| huge.round_up(part));
+        let granule = granule.max(Bytes::from_kib(1));
+        let returns = target.components.iter().map(|member| member.kind.returns);
+        let settings = Settings {
+            patience: returns.max().unwrap_or_default() + PATIENCE,
+            ..Settings::servers()
+        };
+        let parts = (target.components.iter()).filter_map(|member| {
+            let granule = Granule::new(granule).ok()?;
+            Some(Part::new(member.clone(), granule, target.every))
+        });
+        Core {
+            parts: parts.collect(),
+            settings,
+            state: State::default(),
+            usable: target.target,
+            components: Vec::new(),
+            would: Vec::new(),
+            problems: BTreeMap::new(),
+            apart: BTreeMap::new(),
+            troubled: BTreeMap::new(),
+            looks: 0,
+            promote: BTreeMap::new(),
+            promoted: BTreeMap::new(),
+            target,
+        }
+    }
+
+    /// Whether memory is on its way.
+    pub fn is_moving(&self) -> bool {
+        self.parts.iter().any(|part| part.order.is_some())
+    }
+
+    /// How often it looked.
+    pub const fn looks(&self) -> u32 {
+        self.looks
+    }
+
+    /// Another amount for all together; components keep what they have until the next steps.
+    pub fn set_target(&mut self, target: Bytes) {
+        self.target.target = target;
+    }
+
+    /// One step: takes over reports, in the order of the components, and says what is to be done.
+    pub fn step(&mut self, reports: &[Report], around: &Around, now: Duration) -> Done {
+        self.looks = self.looks.saturating_add(1);
+        let mut done = Done::default();
+        let mut fresh = vec![false; self.parts.len()];
+        for (index, (part, report)) in self.parts.iter_mut().zip(reports).enumerate() {
+            if let Some(id) = part.observe(report, now) {
+                fresh[index] = true;
+                let text = format!(
+                    "it was started anew as process {} and has {}; what was under way with it is forgotten",
+                    id.pid,
+                    part.size().unwrap_or_default()
+                );
+                done.said
+                    .push(said(&self.target.name, &part.member.name, "problem", text));
+            }
+        }
+        self.answers(reports, now, &mut done);
+        self.divide(around, &fresh, now);
+        for _ in 0..ROUNDS {
+            if !self.round(around, now, &mut done) {
+                break;
+            }
+        }
+        self.tell_apart(around, now, &mut done);
+        self.promotions(now, &mut done);
+        done
+    }
+
+    /// Takes over what came of orders.
+    fn answers(&mut self, reports: &[Report], now: Duration, done: &mut Done) {
+        let target = self.target.name.clone();
+        for (index, report) in reports.iter().enumerate() {
+            let Some(part) = self.parts.get_mut(index) else {
+                return;
+            };
+            let Some(order) = part.order.clone() else {
+                continue;
+            };
+            match part.outcome(report, now) {
+                Outcome::Wait => {}
+                Outcome::SetBack(size) => {
+                    if let Some(order) = &mut part.order {
+                        order.back = Some((size, now));
+                    }
+                    done.commands.push(Command {
+                        part: index,
+                        id: order.id,
+                        to: size,
+                        shrinks: false,
+                    });
+                }
+                Outcome::Over(came) => {
+                    part.order = None;
+                    learn(&self.settings, &mut self.state, order.id, &came, now);
+                    if order.kind == OperationKind::Grow {
+                        self.promote.insert(index, (now + PROMOTED.0, now));
+                    }
+                    done.said
+                        .push(outcome_said(&target, part, &order, &came, now));
+                }
+            }
+        }
+    }
+
+    /// What there is to divide, and among whom. Those that just started anew are left out once, so that the policy
+    /// forgets what it knew of them.
+    fn divide(&mut self, around: &Around, fresh: &[bool], now: Duration) {
+        let is_short = around.short.is_some();
+        let mut usable = self.target.target;
+        let mut held = Bytes::ZERO;
+        let mut all_known = true;
+        let mut components = Vec::new();
+        for (part, fresh) in self.parts.iter().zip(fresh) {
+            let component = part.component(is_short, now).filter(|_| !fresh);
+            match component {
+                Some(component) => {
+                    usable = usable - part.overhead;
+                    held += component.held();
+                    components.push(component);
+                }
+                None => {
+                    usable = usable - part.reserved();
+                    all_known &= *fresh;
+                }
+            }
+        }
+        if !all_known {
+            // One that nobody has seen may have any size: what is unused may be its.
+            usable = usable.min(held);
+        }
+        self.usable = self.limited(usable, held, around);
+        self.components = components;
+    }
+
+    /// No more than the host and a cgroup that all of them are in can give, and less where those are short.
+    fn limited(&mut self, usable: Bytes, held: Bytes, around: &Around) -> Bytes {
+        let unfilled: Bytes = self.parts.iter().map(Part::unfilled).sum();
+        let mut limited = usable;
+        let mut why = None;
+        let mut bound = |room: Bytes, keep: Bytes, what: &str| {
+            let give = room - (unfilled + keep);
+            let lack = (unfilled + keep) - room;
+            let most = held + give - lack;
+            if most < limited {
+                limited = most;
+                why = Some(format!(
+                    "{what} leaves {room} and {keep} of that are to stay free: {most} are divided instead of {usable}"
+                ));
+            }
+        };
+        if let Some((available, keep)) = around.available {
+            bound(available, keep, "the host");
+        }
+        for (path, room) in self.common_limits() {
+            let keep = self.parts.iter().map(|part| part.granule.bytes()).max();
+            bound(
+                room,
+                keep.unwrap_or_default(),
+                &format!("the memory limit of cgroup {path}"),
+            );
+        }
+        match why {
+            Some(why) => self.problems.insert("limit", why),
+            None => self.problems.remove("limit"),
+        };
+        limited
+    }
+
+    /// Limits of cgroups that all components are in.
+    fn common_limits(&self) -> Vec<(String, Bytes)> {
+        let Some((first, others)) = self.parts.split_first() else {
+            return Vec::new();
+        };
+        let is_common = |path: &String| {
+            let mut all = others.iter();
+            all.all(|part| part.limits().iter().any(|(other, _)| other == path))
+        };
+        let limits = first.limits().iter();
+        limits
+            .filter(|(path, _)| is_common(path))
+            .cloned()
+            .collect()
+    }
+
+    /// Asks the policy once; whether it ordered something.
+    fn round(&mut self, around: &Around, now: Duration, done: &mut Done) -> bool {
+        if around.paused {
+            self.would.clear();
+            return false;
+        }
+        let watches = self.target.action == BalanceAction::Watch;
+        let before = watches.then(|| self.state.clone());
+        let moves = decide(
+            &self.settings,
+            &mut self.state,
+            self.usable,
+            &self.components,
+            now,
+        );
+        if let Some(before) = before {
+            if !moves.is_empty() {
+                // Nothing is ordered, so nothing is to be waited for.
+                self.state = before;
+            }
+            self.would_do(&moves, done);
+            return false;
+        }
+        self.would.clear();
+        moves.iter().for_each(|one| self.begin(one, now, done));
+        !moves.is_empty()
+    }
+
+    /// Notes what would be done; it is logged when there was nothing to do before.
+    fn would_do(&mut self, moves: &[Move], done: &mut Done) {
+        let lines: Vec<String> = moves.iter().map(move_in_words).collect();
+        if self.would.is_empty() {
+            done.said
+                .extend(moves.iter().zip(&lines).map(|(one, line)| {
+                    let text = format!("it would: {line}");
+                    said(&self.target.name, &one.order.component, "balance", text)
+                }));
+        }
+        self.would = lines;
+    }
+
+    fn begin(&mut self, one: &Move, now: Duration, done: &mut Done) {
+        let order = &one.order;
+        let is_it = |part: &Part| part.member.name == order.component;
+        let Some(index) = self.parts.iter().position(is_it) else {
+            return;
+        };
+        let mut line = said(
+            &self.target.name,
+            &order.component,
+            "balance",
+            move_in_words(one),
+        );
+        line.bytes = Some(order.by());
+        done.said.push(line);
+        self.parts[index].order = Some(Ordered {
+            id: one.id,
+            kind: order.kind,
+            before: order.before,
+            goal: order.goal,
+            since: now,
+            back: None,
+        });
+        done.commands.push(Command {
+            part: index,
+            id: one.id,
+            to: order.goal,
+            shrinks: order.kind == OperationKind::Shrink,
+        });
+    }
+
+    /// Says which components stand apart, once each time that changes, and what is wrong with all.
+    fn tell_apart(&mut self, around: &Around, now: Duration, done: &mut Done) {
+        let problem = self.state.problem().map(ToString::to_string);
+        match problem {
+            Some(text) => self.problems.insert("policy", text),
+            None => self.problems.remove("policy"),
+        };
+        match &around.short {
+            Some(why) => self
+                .problems
+                .insert("short", format!("nothing is given: {why}")),
+            None => self.problems.remove("short"),
+        };
+        let mut now_apart = BTreeMap::new();
+        for part in &self.parts {
+            let busy = part
+                .seen
+                .as_ref()
+                .is_some_and(|(_, look)| look.busy.is_some());
+            if let Some(why) = part.reason(now).filter(|_| !busy && !part.is_new(now)) {
+                now_apart.insert(part.member.name.clone(), why);
+            }
+        }
+        for (name, why) in &now_apart {
+            if !self.apart.contains_key(name) {
+                done.said
+                    .push(said(&self.target.name, name, "problem", why.clone()));
+            }
+        }
+        for name in self
+            .apart
+            .keys()
+            .filter(|name| !now_apart.contains_key(*name))
+        {
+            let text = "it is resized again".to_owned();
+            done.said
+                .push(said(&self.target.name, name, "resolved", text));
+        }
+        self.apart = now_apart;
+        self.tell_trouble(done);
+    }
+
+    /// Says who is let be by the policy, or was set by hand, once each time.
+    fn tell_trouble(&mut self, done: &mut Done) {
+        let standings = self.state.standings();
+        let troubled: BTreeMap<String, String> = standings
+            .filter(|(_, standing)| standing.is_apart())
+            .map(|(name, standing)| (name.to_owned(), standing.to_string()))
+            .collect();
+        for (name, text) in &troubled {
+            if !self.troubled.contains_key(name) {
+                done.said
+                    .push(said(&self.target.name, name, "problem", text.clone()));
+            }
+        }
+        self.troubled = troubled;
+    }
+
+    /// Processes whose memory is to be promoted now.
+    fn promotions(&mut self, now: Duration, done: &mut Done) {
+        self.promote.retain(|_, (until, _)| now < *until);
+        if self.target.pages == super::rules::Pages::Base {
+            return;
+        }
+        for (index, (_, next)) in &mut self.promote {
+            let process = self
+                .parts
+                .get(*index)
+                .and_then(|part| part.process.as_ref());
+            if let Some(process) = process.filter(|_| now >= *next) {
+                *next = now + PROMOTED.1;
+                done.promote.push(process.id);
+            }
+        }
+    }
+
+    /// All of it, for who asks.
+    pub fn status(&self, now: Duration) -> BalanceStatus {
+        let mut view = view(&self.state, &self.components);
+        let old = view.operations.len().saturating_sub(SHOWN);
+        view.operations.drain(..old);
+        BalanceStatus {
+            name: self.target.name.clone(),
+            action: self.target.action,
+            pages: self.target.pages,
+            target_bytes: self.target.target,
+            usable_bytes: self.usable,
+            held_bytes: self.parts.iter().map(Part::reserved).sum(),
+            resident_bytes: self.parts.iter().filter_map(Part::resident).sum(),
+            every_seconds: self.target.every.as_secs_f64(),
+            problems: self.problems.values().cloned().collect(),
+            would: self.would.clone(),
+            components: self
+                .parts
+                .iter()
+                .map(|part| self.component_status(part, now))
+                .collect(),
+            view,
+        }
+    }
+
+    fn component_status(&self, part: &Part, now: Duration) -> ComponentStatus {
+        let name = &part.member.name;
+        let mut standings = self.state.standings();
+        let standing = standings.find(|(of, _)| of == name);
+        let standing = standing.map(|(_, standing)| standing.to_string());
+        let benefit = part.benefit(now);
+        let process = part.process.as_ref();
+        ComponentStatus {
+            name: name.clone(),
+            kind: part.member.kind.name().into(),
+            address: part.member.shown.clone(),
+            pid: process.map(|process| process.id.pid),
+            size_bytes: part.size(),
+            least_bytes: part.member.least,
+            most_bytes: part.member.most,
+            granule_bytes: part.granule.bytes(),
+            resident_bytes: part.resident(),
+            overhead_bytes: part.overhead,
+            gain_seconds_per_second: benefit.more.map(|e| e.value),
+            loss_seconds_per_second: benefit.less.map(|e| e.value),
+            pressure_seconds_per_second: benefit.pressure,
+            promoted_bytes: process
+                .and_then(|process| self.promoted.get(&process.id.pid).copied())
+                .unwrap_or_default(),
+            standing: part.reason(now).or(standing).unwrap_or_default(),
+        }
+    }
+}
+
+fn said(target: &str, component: &str, what: &'static str, text: String) -> Said {
+    Said {
+        what,
+        name: format!("{target}/{component}"),
+        text,
+        bytes: None,
+    }
+}
+
+/// `a: 512M to 496M, for b: WHY`.
+fn move_in_words(one: &Move) -> String {
+    let order = &one.order;
+    let by_whom = match (order.kind, &one.from, &one.to) {
+        (OperationKind::Shrink, _, Some(to)) => format!(", for {to}"),
+        (OperationKind::Grow, Some(from), _) => format!(", of {from}"),
+        _ => String::new(),
+    };
+    format!(
+        "{} from {} to {}{by_whom}: {}",
+        order.component, order.before, order.goal, one.why
+    )
+}
+
+fn outcome_said(target: &str, part: &Part, order: &Ordered, came: &Came, now: Duration) -> Said {
+    let took = now.saturating_sub(order.since).as_secs_f64();
+    let (what, text) = match came {
+        Came::Refused { why } => ("failed", why.clone()),
+        Came::Resized { now_bytes, .. } => (
+            "balanced",
+            format!(
+                "from {} to {now_bytes} in {took:.1} s, {} resident",
+                order.before,
+                part.resident().unwrap_or_default()
+            ),
+        ),
+    };
+    Said {
+        bytes: Some(order.before.max(order.goal) - order.before.min(order.goal)),
+        ..said(target, &part.member.name, what, text)
+    }
+}

@@ -1,0 +1,291 @@
+//! A JVM: `SoftMaxHeapSize`, where its collector obeys it (ZGC, Shenandoah), set by `jcmd`.
+//!
+//! What a larger heap saves is time of its collector's threads, which the kernel counts: so a look costs no call into
+//! the JVM. Its flags are asked for by `jcmd`, which starts a JVM of its own, and that seldom.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use hugeleaf_host::Root;
+use hugeleaf_host::process::stat::parse_stat;
+use hugeleaf_sys::{Pid, confine, end_confined};
+use hugeleaf_units::Bytes;
+
+use super::process::named;
+use super::server::{Counts, Look, Opening, PATIENCE, Server, ServerError, ServerKind};
+
+/// Its flags are asked for again after this time.
+const FLAGS_HOLD: Duration = Duration::from_secs(30);
+/// No answer of jcmd is longer.
+const LONGEST: u64 = 256 << 10;
+
+pub(crate) const KIND: ServerKind = ServerKind {
+    names: &["jvm"],
+    address: "its process id, or a word of its command line that no other JVM has",
+    example: "shop.jar",
+    resizes: "`SoftMaxHeapSize` by jcmd, where the collector obeys it (ZGC, Shenandoah); memory comes back after their delay (ZUncommitDelay: five minutes unless set)",
+    benefit: "processor time of its collector's threads",
+    // A tick of the kernel's clock, in which processor time is counted.
+    miss: Duration::from_millis(10),
+    processes: &["java"],
+    is_shared: true,
+    // Five minutes, and the time until the collector looks.
+    returns: Duration::from_secs(330),
+    check: |address| match address.trim() {
+        "" => Err("nobody is called that".into()),
+        name => Ok(name.to_owned()),
+    },
+    open: |opening: &Opening| {
+        Box::new(Jvm {
+            root: opening.root.clone(),
+            address: opening.address.trim().to_owned(),
+            flags: None,
+        })
+    },
+};
+
+struct Jvm {
+    root: Root,
+    address: String,
+    /// Of which process they are, when they were asked for, and they themselves.
+    flags: Option<(Pid, Instant, Flags)>,
+}
+
+/// What is set in a JVM.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Flags {
+    soft_most: Option<Bytes>,
+    most: Option<Bytes>,
+    obeys: bool,
+    collector: String,
+}
+
+/// The line that `VM.flags` prints.
+fn flags_in(text: &str) -> Flags {
+    let words = text.split_ascii_whitespace();
+    let mut flags = Flags::default();
+    for word in words.filter_map(|word| word.strip_prefix("-XX:")) {
+        let bytes = |name: &str| {
+            let value = word.strip_prefix(name)?.strip_prefix('=')?;
+            value.parse().ok().map(Bytes)
+        };
+        flags.soft_most = bytes("SoftMaxHeapSize").or(flags.soft_most);
+        flags.most = bytes("MaxHeapSize").or(flags.most);
+        let collector = word.strip_prefix("+Use").and_then(|w| w.strip_suffix("GC"));
+        if let Some(name) =
+            collector.filter(|name| *name != "Adaptive" && !name.contains("Explicit"))
+        {
+            flags.collector = name.to_owned();
+            flags.obeys |= matches!(name, "Z" | "Shenandoah");
+        }
+    }
+    flags
+}
+
+/// Runs jcmd; what it prints, bounded, in time.
+fn jcmd(pid: Pid, words: &[&str]) -> Result<String, ServerError> {
+    let mut command = Command::new("jcmd");
+    command
+        .arg(pid.to_string())
+        .args(words)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    confine(&mut command);
+    let mut child = command.spawn().map_err(|e| {
+        ServerError::new(format!(
+            "jcmd: {e}; install the JDK's tools, of the JVM's own version"
+        ))
+    })?;
+    let (sender, receiver) = mpsc::channel();
+    if let Some(out) = child.stdout.take() {
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            let _ = out.take(LONGEST).read_to_string(&mut text);
+            let _ = sender.send(text);
+        });
+    }
+    let text = receiver.recv_timeout(PATIENCE);
+    if text.is_err() {
+        end_confined(child.id());
+        let _ = child.kill();
+    }
+    let ended = child
+        .wait()
+        .map_err(|e| ServerError::new(format!("jcmd: {e}")))?;
+    let shown = words.join(" ");
+    match text {
+        Err(_) => Err(ServerError::late(format!(
+            "jcmd {pid} {shown}: no answer in {} s",
+            PATIENCE.as_secs()
+        ))),
+        Ok(_) if !ended.success() => Err(ServerError::new(format!(
+            "jcmd {pid} {shown} failed ({ended}); run it by hand, as the JVM's user"
+        ))),
+        Ok(text) => Ok(text),
+    }
+}
+
+impl Jvm {
+    fn pid(&self) -> Result<Pid, ServerError> {
+        if let Ok(number) = self.address.parse() {
+            return Ok(Pid(number));
+        }
+        let found = named(&self.root, KIND.processes, &self.address);
+        match found.as_slice() {
+            [one] => Ok(*one),
+            [] => Err(ServerError::new(format!(
+                "no JVM has '{}' in its command line",
+                self.address
+            ))),
+            several => Err(ServerError::new(format!(
+                "{} JVMs have '{}' in their command lines; name a word that one of them has, or its process id",
+                several.len(),
+                self.address
+            ))),
+        }
+    }
+
+    fn flags(&mut self, pid: Pid) -> Result<Flags, ServerError> {
+        if let Some((of, at, flags)) = &self.flags
+            && *of == pid
+            && at.elapsed() < FLAGS_HOLD
+        {
+            return Ok(flags.clone());
+        }
+        let flags = flags_in(&jcmd(pid, &["VM.flags", "-all"]).map(|text| set_in(&text))?);
+        self.flags = Some((pid, Instant::now(), flags.clone()));
+        Ok(flags)
+    }
+
+    /// Processor time of all its threads, and of those of its collector, in ticks.
+    fn times(&self, pid: Pid) -> Result<Counts, ServerError> {
+        let folder = format!("proc/{pid}/task");
+        let tasks = self.root.list(&folder).known().cloned();
+        let tasks = tasks.ok_or_else(|| ServerError::new(format!("process {pid} has ended")))?;
+        let mut counts = Counts::default();
+        for task in tasks {
+            let stat = self.root.parse(format!("{folder}/{task}/stat"), parse_stat);
+            let Some(stat) = stat.known() else { continue };
+            let ticks = stat.user_ticks + stat.system_ticks;
+            counts.operations += ticks;
+            if is_collector(&stat.name) {
+                counts.misses += ticks;
+            }
+        }
+        Ok(counts)
+    }
+}
+
+/// `VM.flags -all` prints a table: `TYPE NAME = VALUE {…}`; as the words of a command line.
+fn set_in(text: &str) -> String {
+    let lines = text.lines().filter_map(|line| {
+        let (left, right) = line.split_once('=')?;
+        let name = left.split_ascii_whitespace().last()?;
+        let value = right.split_ascii_whitespace().next()?;
+        Some(match value {
+            "true" => format!("-XX:+{name}"),
+            "false" => format!("-XX:-{name}"),
+            value => format!("-XX:{name}={value}"),
+        })
+    });
+    lines.collect::<Vec<_>>().join(" ")
+}
+
+/// By the names that HotSpot gives its threads, cut to 15 characters by the kernel.
+fn is_collector(name: &str) -> bool {
+    [
+        "GC ",
+        "G1 ",
+        "ZWorker",
+        "ZDriver",
+        "ZDirector",
+        "Z",
+        "Shenandoah",
+    ]
+    .iter()
+    .any(|prefix| match *prefix {
+        // `ZWorker#0`, `ZUncommitter`, `ZStat`: a Z and a capital.
+        "Z" => name
+            .strip_prefix('Z')
+            .is_some_and(|rest| rest.starts_with(char::is_uppercase)),
+        prefix => name.starts_with(prefix),
+    })
+}
+
+impl Server for Jvm {
+    fn look(&mut self) -> Result<Look, ServerError> {
+        let pid = self.pid()?;
+        let counts = self.times(pid)?;
+        let flags = self.flags(pid)?;
+        let most = flags.most.unwrap_or_default();
+        Ok(Look {
+            size: flags.soft_most.unwrap_or(most),
+            ceiling: flags.most,
+            counts: Some(counts),
+            fixed: (!flags.obeys || flags.soft_most.is_none()).then(|| {
+                format!(
+                    "its collector ({}) does not obey SoftMaxHeapSize; start it with -XX:+UseZGC or -XX:+UseShenandoahGC",
+                    flags.collector
+                )
+            }),
+            pid: Some(pid),
+            ..Look::default()
+        })
+    }
+
+    fn resize(&mut self, to: Bytes) -> Result<(), ServerError> {
+        let pid = self.pid()?;
+        self.flags = None;
+        let size = to.get().to_string();
+        let said = jcmd(pid, &["VM.set_flag", "SoftMaxHeapSize", &size])?;
+        // It ends in success whatever came of it.
+        match said.to_ascii_lowercase().contains("successful") {
+            true => Ok(()),
+            false => Err(ServerError::new(format!(
+                "VM.set_flag SoftMaxHeapSize {size}: {}",
+                said.lines().nth(1).unwrap_or("no answer")
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_and_whether_the_collector_obeys() {
+        let table = "[Global flags]\n   size_t MaxHeapSize     = 1073741824   {product} {command line}\n   size_t SoftMaxHeapSize = 536870912 {manageable} {ergonomic}\n     bool UseG1GC = false {product}\n     bool UseZGC = true {product} {command line}\n";
+        let flags = flags_in(&set_in(table));
+        assert_eq!(flags.soft_most, Some(Bytes::from_mib(512)));
+        assert_eq!(flags.most, Some(Bytes::from_mib(1024)));
+        assert!(flags.obeys && flags.collector == "Z");
+        let serial = flags_in("-XX:MaxHeapSize=5 -XX:+UseSerialGC");
+        assert!(!serial.obeys && serial.collector == "Serial");
+    }
+
+    #[test]
+    fn threads_of_collectors() {
+        for name in [
+            "GC Thread#0",
+            "ZWorker#1",
+            "ZUncommitter",
+            "Shenandoah GC T",
+            "G1 Conc#0",
+        ] {
+            assert!(is_collector(name), "{name}");
+        }
+        for name in [
+            "main",
+            "Zeta worker"[..5].trim(),
+            "C2 CompilerThre",
+            "VM Thread",
+        ] {
+            assert!(!is_collector(name), "{name}");
+        }
+    }
+}

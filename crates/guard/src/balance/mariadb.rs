@@ -1,0 +1,265 @@
+//! MariaDB and MySQL: `SET GLOBAL innodb_buffer_pool_size`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ::mysql::prelude::Queryable;
+use ::mysql::{Conn, Opts, OptsBuilder};
+use hugeleaf_sys::Pid;
+use hugeleaf_units::Bytes;
+
+use super::server::{Counts, Look, Opening, PATIENCE, Server, ServerError, ServerKind};
+
+/// Where no chunk is said (MariaDB from 10.11.12 on), the pool is resized by extents of this size.
+const EXTENT: Bytes = Bytes::from_mib(8);
+/// A resize is a statement that ends when it is done: for so long this connection waits for it.
+const RESIZE: Duration = Duration::from_secs(45);
+/// No answer is longer.
+const LONGEST: usize = 1 << 20;
+
+pub(crate) const KIND: ServerKind = ServerKind {
+    names: &["mariadb", "mysql"],
+    address: "mysql://USER:PASSWORD@host:port, or a socket's path",
+    example: "mysql://root@localhost/?socket=/run/mysqld/mysqld.sock",
+    resizes: "`innodb_buffer_pool_size`, in chunks of all instances",
+    benefit: "`Innodb_buffer_pool_read_requests` and `Innodb_buffer_pool_reads`",
+    miss: Duration::from_micros(100),
+    processes: &["mariadbd", "mysqld"],
+    is_shared: false,
+    returns: Duration::from_secs(45),
+    check: |address| {
+        let options = Opts::from_url(&url(address)).map_err(|_| "this is no address")?;
+        Ok(shown(&options))
+    },
+    open: |opening: &Opening| {
+        Box::new(MariaDb {
+            url: url(&opening.address),
+            connection: None,
+        })
+    },
+};
+
+/// A bare path is a Unix socket.
+fn url(address: &str) -> String {
+    let is_plain = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'-' | b'_' | b'.');
+    if address.starts_with('/') {
+        let path: String = address
+            .bytes()
+            .map(|b| match is_plain(&b) {
+                true => char::from(b).to_string(),
+                false => format!("%{b:02X}"),
+            })
+            .collect();
+        return format!("mysql://localhost?socket={path}");
+    }
+    match address.contains("://") {
+        true => address.to_owned(),
+        false => format!("mysql://{address}"),
+    }
+}
+
+/// The address without its password.
+fn shown(options: &Opts) -> String {
+    match options.get_socket() {
+        Some(path) => path.to_owned(),
+        None => format!(
+            "{}:{}",
+            options.get_ip_or_hostname(),
+            options.get_tcp_port()
+        ),
+    }
+}
+
+struct MariaDb {
+    url: String,
+    connection: Option<Conn>,
+}
+
+fn failed(error: &::mysql::Error, secret: Option<&str>) -> ServerError {
+    let text = error.to_string();
+    let text = match secret.filter(|secret| !secret.is_empty()) {
+        Some(secret) => text.replace(secret, "***"),
+        None => text,
+    };
+    let is_late = matches!(error, ::mysql::Error::IoError(e)
+        if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut));
+    match is_late {
+        true => ServerError::late(format!("no answer in time: {text}")),
+        false => ServerError::new(text),
+    }
+}
+
+impl MariaDb {
+    fn connect(&self) -> Result<Conn, ServerError> {
+        // The parser's own words may hold a part of the password.
+        let options = Opts::from_url(&self.url);
+        let options = options.map_err(|_| ServerError::new("this is no address"))?;
+        let secret = options.get_pass().map(str::to_owned);
+        let options = OptsBuilder::from_opts(options)
+            .tcp_connect_timeout(Some(PATIENCE))
+            .read_timeout(Some(RESIZE))
+            .write_timeout(Some(PATIENCE))
+            .max_allowed_packet(Some(LONGEST));
+        Conn::new(options).map_err(|e| failed(&e, secret.as_deref()))
+    }
+
+    /// After an error it connects anew.
+    fn with<T>(
+        &mut self,
+        run: impl FnOnce(&mut Conn) -> Result<T, ::mysql::Error>,
+    ) -> Result<T, ServerError> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.connect()?,
+        };
+        let done = run(&mut connection).map_err(|e| failed(&e, None))?;
+        self.connection = Some(connection);
+        Ok(done)
+    }
+
+    fn pairs(&mut self, query: &str) -> Result<Pairs, ServerError> {
+        let rows: Vec<(String, String)> = self.with(|c| c.query(query))?;
+        Ok(Pairs(rows.into_iter().collect()))
+    }
+}
+
+/// Names and values, as `SHOW` lists them.
+struct Pairs(BTreeMap<String, String>);
+
+impl Pairs {
+    fn number(&self, name: &str) -> Option<u64> {
+        self.0.get(name)?.trim().parse().ok()
+    }
+
+    fn must(&self, name: &str) -> Result<u64, ServerError> {
+        self.number(name)
+            .ok_or_else(|| ServerError::new(format!("it says no number for {name}")))
+    }
+}
+
+const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_buffer_pool_size', \
+    'innodb_buffer_pool_size_max', 'innodb_buffer_pool_chunk_size', 'innodb_buffer_pool_instances', 'pid_file', 'datadir')";
+const STATUS: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_buffer_pool_read_requests', \
+    'Innodb_buffer_pool_reads', 'Innodb_buffer_pool_bytes_data', 'Innodb_buffer_pool_resize_status')";
+
+fn look_of(variables: &Pairs, status: &Pairs) -> Result<Look, ServerError> {
+    let chunk = variables
+        .number("innodb_buffer_pool_chunk_size")
+        .unwrap_or(0);
+    let instances = variables.number("innodb_buffer_pool_instances");
+    let granule = Bytes(chunk) * instances.unwrap_or(1).max(1);
+    let size = Bytes(variables.must("innodb_buffer_pool_size")?);
+    let ceiling = variables
+        .number("innodb_buffer_pool_size_max")
+        .filter(|most| *most > 0);
+    let doing = status.0.get("Innodb_buffer_pool_resize_status");
+    let doing = doing.filter(|text| is_under_way(text));
+    Ok(Look {
+        size,
+        granule: if granule.is_zero() { EXTENT } else { granule },
+        ceiling: ceiling.map(Bytes),
+        used: status.number("Innodb_buffer_pool_bytes_data").map(Bytes),
+        counts: Some(Counts {
+            operations: status.must("Innodb_buffer_pool_read_requests")?,
+            misses: status.must("Innodb_buffer_pool_reads")?,
+        }),
+        busy: doing.map(|text| format!("it says: {text}")),
+        ..Look::default()
+    })
+}
+
+/// The status says what it is doing, in words; empty, or with one of these, it is over.
+fn is_under_way(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    let over = [
+        "completed",
+        "not started",
+        "failed",
+        "abort",
+        "size did not change",
+    ];
+    !text.trim().is_empty() && !over.iter().any(|word| text.contains(word))
+}
+
+impl Server for MariaDb {
+    fn look(&mut self) -> Result<Look, ServerError> {
+        let variables = self.pairs(VARIABLES)?;
+        let status = self.pairs(STATUS)?;
+        let mut look = look_of(&variables, &status)?;
+        look.pid = pid_in(&variables);
+        Ok(look)
+    }
+
+    fn resize(&mut self, to: Bytes) -> Result<(), ServerError> {
+        let query = format!("SET GLOBAL innodb_buffer_pool_size = {}", to.get());
+        self.with(|c| c.query_drop(query))
+    }
+}
+
+/// The number in its pid file; relative names are below its data.
+fn pid_in(variables: &Pairs) -> Option<Pid> {
+    let file = std::path::Path::new(variables.0.get("datadir")?).join(variables.0.get("pid_file")?);
+    let mut text = String::new();
+    let file = hugeleaf_sys::open_regular(&file).ok()?;
+    // A number is short.
+    std::io::Read::read_to_string(&mut std::io::Read::take(file, 32), &mut text).ok()?;
+    text.trim().parse().ok().map(Pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(of: &[(&str, &str)]) -> Pairs {
+        let pairs = of.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
+        Pairs(pairs.collect())
+    }
+
+    #[test]
+    fn chunks_of_all_instances_and_a_ceiling() {
+        let status = pairs(&[
+            ("Innodb_buffer_pool_read_requests", "10"),
+            ("Innodb_buffer_pool_reads", "3"),
+            (
+                "Innodb_buffer_pool_resize_status",
+                "Withdrawing blocks. (1/2).",
+            ),
+        ]);
+        let variables = pairs(&[
+            ("innodb_buffer_pool_size", "1000"),
+            ("innodb_buffer_pool_chunk_size", "100"),
+            ("innodb_buffer_pool_instances", "4"),
+        ]);
+        let look = look_of(&variables, &status).unwrap();
+        assert_eq!((look.granule, look.ceiling), (Bytes(400), None));
+        assert!(look.busy.unwrap().contains("Withdrawing"));
+        let newer = pairs(&[
+            ("innodb_buffer_pool_size", "1000"),
+            ("innodb_buffer_pool_chunk_size", "0"),
+            ("innodb_buffer_pool_size_max", "1000"),
+        ]);
+        let look = look_of(&newer, &status).unwrap();
+        assert_eq!((look.granule, look.ceiling), (EXTENT, Some(Bytes(1000))));
+        assert!(look_of(&pairs(&[]), &status).is_err());
+    }
+
+    #[test]
+    fn a_resize_that_is_over() {
+        for over in [
+            "",
+            "Completed resizing buffer pool at 1.",
+            "Resizing buffer pool failed",
+        ] {
+            assert!(!is_under_way(over), "{over}");
+        }
+        assert!(is_under_way("Resizing hash tables."));
+    }
+
+    #[test]
+    fn no_password_is_shown() {
+        let check = KIND.check;
+        assert_eq!(check("mysql://me:secret@db:3307"), Ok("db:3307".into()));
+        assert_eq!(check("/run/a b.sock"), Ok("/run/a b.sock".into()));
+        assert!(check("mysql://[bad").is_err());
+    }
+}

@@ -1,0 +1,181 @@
+//! memcached: `cache_memlimit`.
+//!
+//! Lowering the limit alone frees nothing: pages stay with their size class until something moves them. So pages of the
+//! largest class are moved into the pool of free pages, from where memcached returns what is above its limit.
+
+use hugeleaf_units::Bytes;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hugeleaf_sys::Pid;
+
+use super::server::{Counts, Look, Opening, Server, ServerError, ServerKind};
+use super::wire::{Place, Wire};
+
+/// The limit is in these, and memory moves between classes in pages of this size.
+const UNIT: Bytes = Bytes::from_mib(1);
+const PORT: u16 = 11211;
+/// So many pages are moved in one call, so that a look is not held up.
+const MOVED_AT_ONCE: usize = 64;
+
+pub(crate) const KIND: ServerKind = ServerKind {
+    names: &["memcached"],
+    address: "host:port or a socket's path",
+    example: "localhost:11211",
+    resizes: "`cache_memlimit`, in whole MiB; pages above it are moved out of their classes",
+    benefit: "`get_hits` and `get_misses`",
+    miss: Duration::from_millis(1),
+    processes: &["memcached"],
+    is_shared: false,
+    returns: Duration::from_secs(45),
+    check: |address| Place::parse(address, PORT).map(|place| place.shown()),
+    open: |opening: &Opening| {
+        Box::new(Memcached {
+            place: Place::parse(&opening.address, PORT),
+            wire: None,
+        })
+    },
+};
+
+struct Memcached {
+    place: Result<Place, String>,
+    wire: Option<Wire>,
+}
+
+impl Memcached {
+    /// Sends a line and reads its answer up to `END`, or the one line that it is. After an error it connects anew.
+    fn ask(&mut self, command: &str, is_list: bool) -> Result<Vec<String>, ServerError> {
+        let mut wire = match self.wire.take() {
+            Some(wire) => wire,
+            None => Wire::connect(
+                self.place
+                    .as_ref()
+                    .map_err(|e| ServerError::new(e.clone()))?,
+            )?,
+        };
+        wire.send(format!("{command}\r\n").as_bytes())?;
+        let mut lines = Vec::new();
+        loop {
+            let line = wire.line()?;
+            let is_refused = line.starts_with("ERROR") || line.contains("_ERROR ");
+            if is_refused {
+                return Err(ServerError::new(format!("{command}: {line}")));
+            }
+            let is_end = line == "END";
+            if !is_end {
+                lines.push(line);
+            }
+            if is_end || !is_list {
+                self.wire = Some(wire);
+                return Ok(lines);
+            }
+        }
+    }
+
+    fn stats(&mut self, which: &str) -> Result<Stats, ServerError> {
+        Ok(Stats(statistics(&self.ask(which, true)?)))
+    }
+}
+
+/// `STAT NAME VALUE`.
+fn statistics(lines: &[String]) -> BTreeMap<String, String> {
+    let pairs = lines.iter().filter_map(|line| {
+        let (name, value) = line.strip_prefix("STAT ")?.split_once(' ')?;
+        Some((name.to_owned(), value.to_owned()))
+    });
+    pairs.collect()
+}
+
+struct Stats(BTreeMap<String, String>);
+
+impl Stats {
+    fn number(&self, name: &str) -> Result<u64, ServerError> {
+        let value = self.0.get(name).and_then(|text| text.parse().ok());
+        value.ok_or_else(|| {
+            ServerError::new(format!(
+                "it says no number for {name}; is it memcached? Try: echo stats | nc HOST PORT"
+            ))
+        })
+    }
+}
+
+/// The class that has most pages, and the memory of all.
+fn largest_class(slabs: &Stats) -> Option<(u32, Bytes)> {
+    let pages = slabs.0.iter().filter_map(|(name, value)| {
+        let class = name.strip_suffix(":total_pages")?.parse::<u32>().ok()?;
+        Some((value.parse::<u64>().ok()?, class))
+    });
+    let (_, class) = pages.max()?;
+    Some((class, Bytes(slabs.number("total_malloced").ok()?)))
+}
+
+impl Server for Memcached {
+    fn look(&mut self) -> Result<Look, ServerError> {
+        let stats = self.stats("stats")?;
+        let (hits, misses) = (stats.number("get_hits")?, stats.number("get_misses")?);
+        let slabs = self.stats("stats slabs")?;
+        let held = slabs.number("total_malloced").unwrap_or(0);
+        Ok(Look {
+            size: Bytes(stats.number("limit_maxbytes")?),
+            granule: UNIT,
+            used: Some(Bytes(held)),
+            counts: Some(Counts {
+                operations: hits.saturating_add(misses),
+                misses,
+            }),
+            pid: u32::try_from(stats.number("pid")?).ok().map(Pid),
+            ..Look::default()
+        })
+    }
+
+    fn resize(&mut self, to: Bytes) -> Result<(), ServerError> {
+        let units = to.get() / UNIT.get();
+        let said = self.ask(&format!("cache_memlimit {units}"), false)?;
+        match said.first().map(String::as_str) {
+            Some("OK") => Ok(()),
+            other => Err(ServerError::new(format!(
+                "cache_memlimit {units}: {}",
+                other.unwrap_or("no answer")
+            ))),
+        }
+    }
+
+    fn give_back(&mut self) -> Result<(), ServerError> {
+        let limit = Bytes(self.stats("stats")?.number("limit_maxbytes")?);
+        for _ in 0..MOVED_AT_ONCE {
+            let slabs = self.stats("stats slabs")?;
+            let Some((class, held)) = largest_class(&slabs) else {
+                return Ok(());
+            };
+            if held <= limit {
+                return Ok(());
+            }
+            // A page is moved by a thread of its own; while it is at one, it says BUSY.
+            let said = self.ask(&format!("slabs reassign {class} 0"), false)?;
+            match said.first().map(String::as_str) {
+                Some("OK") => {}
+                Some(busy) if busy.starts_with("BUSY") => {}
+                // What it says instead is seen by what it still holds.
+                _ => return Ok(()),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_and_counters_are_read() {
+        let text = "STAT 1:total_pages 3\nSTAT 12:total_pages 61\nSTAT 12:used_chunks 9\nSTAT total_malloced 67108864";
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let stats = Stats(statistics(&lines));
+        assert_eq!(largest_class(&stats), Some((12, Bytes::from_mib(64))));
+        assert!(stats.number("get_hits").is_err());
+        assert_eq!(largest_class(&Stats(BTreeMap::new())), None);
+    }
+}

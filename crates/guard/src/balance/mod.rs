@@ -1,0 +1,30 @@
+//! `hugeleaf balance`: one memory target for several servers, moved by what memory is worth to each.
+//!
+//! [`rules`] reads what is written, [`server`] has the trait, `kinds` the table of kinds, [`core`] decides (pure, by
+//! `hugeleaf-balance`), and `run` has the threads: one a target, one a server, so that no server holds up another one.
+
+pub mod core;
+mod jvm;
+mod kinds;
+mod mariadb;
+mod memcached;
+mod part;
+mod postgresql;
+mod process;
+mod redis;
+pub mod rules;
+mod run;
+pub mod server;
+mod status;
+#[cfg(test)]
+mod tests;
+mod wire;
+mod worker;
+
+pub use core::Core;
+pub use hugeleaf_balance::{ResizeOperation, View};
+pub use kinds::{KINDS, kind_named};
+pub use rules::{BalanceAction, Member, Pages, Target};
+pub use run::{Run, run};
+pub use server::ServerKind;
+pub use status::{BalanceStatus, ComponentStatus};

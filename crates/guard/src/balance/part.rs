@@ -1,0 +1,404 @@
+//! One component of a target: what is known of its server, what counts as its size, and what memory is worth to it.
+//! Pure: reports come in with their times.
+
+use std::time::Duration;
+
+use hugeleaf_balance::{Benefit, Came, Component, Counters, Estimate, Granule, OperationKind};
+use hugeleaf_units::Bytes;
+
+use super::process::ProcessSeen;
+use super::rules::Member;
+use super::server::{Counts, Look, ServerError};
+use crate::seen::ProgramId;
+
+/// A server that answered nothing for so long, or for three looks, is unreachable.
+const SILENCE: Duration = Duration::from_secs(10);
+/// What a process holds at any size may grow by more than a granule at once: after so long it counts as that, and no
+/// longer as memory that it did not give back.
+const JUMP: Duration = Duration::from_secs(60);
+/// After it said that a resize is done, its size must show it within this time.
+const GRACE: Duration = Duration::from_secs(5);
+/// It fills as long as what is in use grows by more than one part in so many of its size between two looks.
+const FILLS_PART: u64 = 200;
+/// A whole granule must be unused for so long before it is worth nothing.
+const UNUSED: Duration = Duration::from_secs(15);
+
+/// What a server's thread says.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// The last look that worked, and when it was.
+    pub seen: Option<(Duration, Look, Option<ProcessSeen>)>,
+    /// Why the newest one did not.
+    pub trouble: Option<String>,
+    /// What came of the call of an order.
+    pub answer: Option<(u64, Result<(), ServerError>)>,
+}
+
+/// A resize that was ordered.
+#[derive(Debug, Clone)]
+pub(crate) struct Ordered {
+    pub id: u64,
+    pub kind: OperationKind,
+    pub before: Bytes,
+    pub goal: Bytes,
+    pub since: Duration,
+    /// Its memory did not come back, so it was given this size again.
+    pub back: Option<(Bytes, Duration)>,
+}
+
+/// What is to follow from what was seen of an order.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Outcome {
+    /// Nothing yet.
+    Wait,
+    /// It is over.
+    Over(Came),
+    /// Its memory did not come back: it may use it again.
+    SetBack(Bytes),
+}
+
+/// A component.
+pub(crate) struct Part {
+    pub member: Member,
+    pub granule: Granule,
+    every: Duration,
+    counters: Counters,
+    counted: Option<(Duration, Counts)>,
+    /// The last look, and its time.
+    pub seen: Option<(Duration, Look)>,
+    pub process: Option<ProcessSeen>,
+    /// Whether its process was found at the last look.
+    located: bool,
+    pub trouble: Option<String>,
+    /// What it holds at any size.
+    pub overhead: Bytes,
+    /// It is no more than this, as far as what is in use says.
+    overhead_most: Option<Bytes>,
+    jumped: Option<Duration>,
+    pub order: Option<Ordered>,
+    /// What was in use at the last look.
+    used: Bytes,
+    fills: bool,
+    unused_since: Option<Duration>,
+}
+
+impl Part {
+    pub fn new(member: Member, granule: Granule, every: Duration) -> Part {
+        let counters = Counters::new(granule, member.miss.as_secs_f64());
+        Part {
+            member,
+            granule,
+            every,
+            counters,
+            counted: None,
+            seen: None,
+            process: None,
+            located: false,
+            trouble: None,
+            overhead: Bytes::ZERO,
+            overhead_most: None,
+            jumped: None,
+            order: None,
+            used: Bytes::ZERO,
+            fills: false,
+            unused_since: None,
+        }
+    }
+
+    /// Takes over what its thread says. `Some` where it is another process now: that one's start.
+    pub fn observe(&mut self, report: &Report, now: Duration) -> Option<ProgramId> {
+        self.trouble.clone_from(&report.trouble);
+        let (at, look, process) = report.seen.as_ref()?;
+        if self.seen.as_ref().is_some_and(|(last, _)| last == at) {
+            return None;
+        }
+        let was = self.process.as_ref().map(|process| process.id);
+        let is = process.as_ref().map(|process| process.id);
+        let restarted = is.filter(|id| was.is_some_and(|was| was != *id));
+        if restarted.is_some() {
+            *self = Part::new(self.member.clone(), self.granule, self.every);
+        }
+        // What a process was is remembered while there is none.
+        self.process = process.clone().or_else(|| self.process.take());
+        self.located = process.is_some();
+        self.granule = self.fit(look.granule);
+        self.fill(look, *at);
+        self.count(look, *at);
+        self.seen = Some((*at, look.clone()));
+        if self.located {
+            self.weigh(now);
+        }
+        restarted
+    }
+
+    /// The granule of the policy: a multiple of what the server can be resized by.
+    fn fit(&mut self, server: Bytes) -> Granule {
+        let Ok(server) = Granule::new(server) else {
+            return self.granule;
+        };
+        let fits = Granule::new(server.round_up(self.granule.bytes())).unwrap_or(self.granule);
+        if fits != self.granule {
+            self.counters = Counters::new(fits, self.member.miss.as_secs_f64());
+            self.counted = None;
+        }
+        fits
+    }
+
+    /// Whether what is in use still grows, and since when a granule of it is unused.
+    fn fill(&mut self, look: &Look, at: Duration) {
+        let Some(used) = look.used else { return };
+        let grown = used - self.used;
+        self.fills = grown > Bytes(look.size.get() / FILLS_PART) && used < look.size;
+        self.used = used;
+        let has_room = used + self.granule.bytes() <= look.size && !self.fills;
+        self.unused_since = has_room.then(|| self.unused_since.unwrap_or(at));
+    }
+
+    fn count(&mut self, look: &Look, at: Duration) {
+        let Some(counts) = look.counts else { return };
+        let before = self.counted.replace((at, counts));
+        let Some((then, before)) = before else { return };
+        let elapsed = at.saturating_sub(then);
+        let is_same = self.size() == Some(look.size);
+        // Counters that fell were reset.
+        let operations = counts.operations.checked_sub(before.operations);
+        let misses = counts.misses.checked_sub(before.misses);
+        match operations.zip(misses) {
+            Some((operations, misses)) if is_same && self.order.is_none() && !self.fills => {
+                (self.counters).observe(look.size, operations, misses, elapsed);
+            }
+            _ => self.counters.skip(elapsed),
+        }
+    }
+
+    /// What of its resident memory is there at any size.
+    fn weigh(&mut self, now: Duration) {
+        let Some((size, resident)) = self.size().zip(self.resident()) else {
+            return;
+        };
+        let lower = resident - size;
+        if let Some((_, look)) = &self.seen
+            && let Some(used) = look.used
+        {
+            let upper = resident - used.min(size);
+            let most = self.overhead_most.map_or(upper, |most| most.min(upper));
+            self.overhead_most = Some(most);
+        }
+        if self.order.is_some() {
+            return;
+        }
+        let found = self.overhead_most.unwrap_or(lower).max(lower);
+        let is_known = !self.overhead.is_zero();
+        let jumps = is_known && lower > self.overhead + self.granule.bytes();
+        let since = *self.jumped.get_or_insert(now);
+        if !jumps || now.saturating_sub(since) >= JUMP {
+            self.overhead = found;
+            self.jumped = None;
+        }
+    }
+
+    /// The size that it was set to when it was seen last.
+    pub fn size(&self) -> Option<Bytes> {
+        self.seen.as_ref().map(|(_, look)| look.size)
+    }
+
+    pub fn resident(&self) -> Option<Bytes> {
+        self.process.as_ref().map(|process| process.resident)
+    }
+
+    /// What it may come to hold in all; what is unknown is what it has at least.
+    pub fn reserved(&self) -> Bytes {
+        match self.size() {
+            Some(size) => size.max(self.measured().unwrap_or_default()) + self.overhead,
+            None => self.member.least,
+        }
+    }
+
+    /// What was found of the memory that its size is about: its size, and whole granules above.
+    fn measured(&self) -> Option<Bytes> {
+        let (size, resident) = self.size().zip(self.resident())?;
+        let above = resident - self.overhead - size;
+        Some(size + self.granule.round_down(above))
+    }
+
+    /// What it was promised and does not hold yet.
+    pub fn unfilled(&self) -> Bytes {
+        self.reserved() - self.resident().unwrap_or_default()
+    }
+
+    /// What more may be taken below each limit of its cgroups.
+    pub fn limits(&self) -> &[(String, Bytes)] {
+        self.process.as_ref().map_or(&[], |process| &process.limits)
+    }
+
+    /// Whether its first look is under way and in time.
+    pub fn is_new(&self, now: Duration) -> bool {
+        self.seen.is_none() && self.trouble.is_none() && now < SILENCE
+    }
+
+    /// Why it is not resized now, in words.
+    pub fn reason(&self, now: Duration) -> Option<String> {
+        let Some((at, look)) = &self.seen else {
+            let why = self.trouble.as_deref().unwrap_or("no answer yet");
+            return Some(format!(
+                "it was not reached yet ({why}); its least is kept for it, and nobody gets what is unused"
+            ));
+        };
+        let silent = now.saturating_sub(*at);
+        if silent > SILENCE.max(self.every * 3) {
+            let why = self
+                .trouble
+                .as_deref()
+                .unwrap_or("a call does not come back");
+            return Some(format!(
+                "it has not answered for {:.0} s ({why}); what it holds is kept for it",
+                silent.as_secs_f64()
+            ));
+        }
+        if let Some(fixed) = &look.fixed {
+            return Some(fixed.clone());
+        }
+        if !self.located {
+            let names = self.member.kind.processes.join(" or ");
+            return Some(format!(
+                "its process ({names}) was not found on this host, so what it holds cannot be measured; run as root, on its host"
+            ));
+        }
+        look.busy.clone()
+    }
+
+    /// As the policy sees it; `None` of one that was never seen. Under pressure nobody gets anything.
+    pub fn component(&self, is_short: bool, now: Duration) -> Option<Component> {
+        let (_, look) = self.seen.as_ref()?;
+        let size = look.size;
+        let least = (self.member.least).max(look.floor.min(self.member.most));
+        let most = self
+            .member
+            .most
+            .min(look.ceiling.unwrap_or(self.member.most));
+        let room = self.limits().iter().map(|(_, room)| *room).min();
+        let most = room.map_or(most, |room| most.min(size + (room - self.unfilled())));
+        Some(Component {
+            name: self.member.name.clone(),
+            least,
+            most: if is_short { size.min(most) } else { most },
+            now: size,
+            measured: self.measured(),
+            granule: self.granule,
+            resizable: self.order.is_some() || self.reason(now).is_none(),
+            benefit: match is_short {
+                true => Benefit::default(),
+                false => self.benefit(now),
+            },
+        })
+    }
+
+    /// What memory is worth to it.
+    pub fn benefit(&self, now: Duration) -> Benefit {
+        let Some((_, look)) = &self.seen else {
+            return Benefit::default();
+        };
+        let sure = |value| {
+            Some(Estimate {
+                value,
+                error: 0.0,
+                samples: 1.0,
+            })
+        };
+        if look.floor > look.size {
+            // Requests are about to fail: nothing is worth more than that.
+            return Benefit {
+                more: sure(1.0),
+                less: sure(1.0),
+                pressure: 1.0,
+            };
+        }
+        let unused = self.unused_since;
+        if unused.is_some_and(|since| now.saturating_sub(since) >= UNUSED) {
+            return Benefit {
+                more: sure(0.0),
+                less: sure(0.0),
+                pressure: 0.0,
+            };
+        }
+        self.counters.benefit()
+    }
+
+    /// What came of the order that goes on, as far as that is seen.
+    pub fn outcome(&self, report: &Report, now: Duration) -> Outcome {
+        let (Some(order), Some((at, look))) = (&self.order, &self.seen) else {
+            return Outcome::Wait;
+        };
+        let said = report.answer.as_ref().filter(|(id, _)| *id == order.id);
+        let Some((_, answer)) = said.filter(|_| *at > order.since) else {
+            return Outcome::Wait;
+        };
+        if let Some((size, since)) = order.back {
+            return self.came_back(order, size, look, now.saturating_sub(since));
+        }
+        match answer {
+            Err(error) if !error.is_late => {
+                return Outcome::Over(Came::Refused {
+                    why: error.what.clone(),
+                });
+            }
+            // Without an answer it may still do it.
+            Err(_) if look.size == order.before => return Outcome::Wait,
+            _ => {}
+        }
+        let waited = now.saturating_sub(order.since);
+        let has_changed = match order.kind {
+            OperationKind::Grow => look.size >= order.goal,
+            OperationKind::Shrink => look.size <= order.goal,
+        };
+        if look.busy.is_some() || (!has_changed && waited < GRACE) {
+            return Outcome::Wait;
+        }
+        if order.kind == OperationKind::Grow || self.has_returned(look.size) {
+            return self.over(look.size);
+        }
+        match waited < self.member.kind.returns {
+            true => Outcome::Wait,
+            false => Outcome::SetBack(self.still_held(order)),
+        }
+    }
+
+    fn over(&self, size: Bytes) -> Outcome {
+        Outcome::Over(Came::Resized {
+            now_bytes: size,
+            measured_bytes: self.measured(),
+        })
+    }
+
+    /// Whether memory above a size is back with the system: less than half a granule is left of it.
+    fn has_returned(&self, size: Bytes) -> bool {
+        let left = Bytes(self.granule.bytes().get() / 2);
+        let resident = self.resident().filter(|_| self.located);
+        resident.is_some_and(|resident| resident <= size + self.overhead + left)
+    }
+
+    /// The size, in granules of the order, that what it still holds comes to.
+    fn still_held(&self, order: &Ordered) -> Bytes {
+        let held = self.resident().unwrap_or_default() - self.overhead;
+        let kept = self.granule.round_up(held - order.goal);
+        (order.goal + kept).min(order.before)
+    }
+
+    fn came_back(&self, order: &Ordered, size: Bytes, look: &Look, waited: Duration) -> Outcome {
+        if look.size != size && waited < GRACE {
+            return Outcome::Wait;
+        }
+        if look.size < order.before {
+            return self.over(look.size);
+        }
+        let held = self.resident().unwrap_or_default() - self.overhead;
+        Outcome::Over(Came::Refused {
+            why: format!(
+                "it was set to {} and still held {held} after {:.0} s, so it was given its {} again",
+                order.goal,
+                self.member.kind.returns.as_secs_f64(),
+                order.before
+            ),
+        })
+    }
+}

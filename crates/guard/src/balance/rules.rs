@@ -1,0 +1,233 @@
+//! `[[balance]]`: one memory target for several servers, as it is written and as it is meant.
+//!
+//! What is wrong is said with its place in the file. Nothing here talks to a server.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::time::Duration;
+
+use hugeleaf_units::{Bytes, parse_time};
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+
+use super::kinds::{KINDS, kind_named};
+use super::server::ServerKind;
+use crate::limits::{checked, time};
+
+/// What may be done with a target's components.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BalanceAction {
+    /// Move memory between them.
+    Balance,
+    /// Say what would be moved.
+    #[default]
+    Watch,
+}
+
+/// What pages memory that was given is to be on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pages {
+    /// Promoted, once it is filled.
+    #[default]
+    Large,
+    /// Left as the kernel hands it out.
+    Base,
+}
+
+/// A target: how much its components may hold together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target {
+    /// Its name, which no other has.
+    pub name: String,
+    /// How much they may hold together.
+    pub target: Bytes,
+    /// What may be done.
+    pub action: BalanceAction,
+    /// Time between two looks; at least a second.
+    pub every: Duration,
+    /// Pages of what was given.
+    pub pages: Pages,
+    /// The servers; at least one.
+    pub components: Vec<Member>,
+}
+
+/// A server under a target.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Member {
+    /// Its name, which no other of this target has.
+    pub name: String,
+    /// What it is.
+    pub kind: &'static ServerKind,
+    /// Where it is; may hold a password.
+    pub address: String,
+    /// The same without.
+    pub shown: String,
+    /// It is never made smaller.
+    pub least: Bytes,
+    /// It is never made larger.
+    pub most: Bytes,
+    /// What a miss costs more than a hit.
+    pub miss: Duration,
+    /// Whether a server without a limit of its own is to get one.
+    pub set_limit: bool,
+}
+
+/// As it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WrittenTarget {
+    name: Spanned<String>,
+    target: Spanned<String>,
+    #[serde(default)]
+    action: BalanceAction,
+    #[serde(default = "usual_every")]
+    every: Spanned<Time>,
+    #[serde(default)]
+    pages: Pages,
+    #[serde(default)]
+    component: Vec<Spanned<WrittenMember>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenMember {
+    name: Spanned<String>,
+    kind: Spanned<String>,
+    address: Spanned<String>,
+    least: Spanned<String>,
+    most: Spanned<String>,
+    #[serde(default)]
+    miss: Option<Miss>,
+    #[serde(default)]
+    set_limit: bool,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Time(#[serde(deserialize_with = "time")] Duration);
+
+/// What a miss costs may be less than a millisecond.
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Miss(#[serde(deserialize_with = "short_time")] Duration);
+
+fn short_time<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    checked(from, |text| {
+        let micros = text.strip_suffix("us").map(|digits| digits.trim().parse());
+        match micros {
+            Some(Ok(0)) | Some(Err(_)) => {
+                Err(format!("'{text}' is not a time; write 200us, 5ms or 1s"))
+            }
+            Some(Ok(micros)) => Ok(Duration::from_micros(micros)),
+            None => parse_time(text),
+        }
+    })
+}
+
+fn usual_every() -> Spanned<Time> {
+    Spanned::new(0..0, Time(Duration::from_secs(2)))
+}
+
+/// What is wrong, and where.
+pub(crate) type Wrong = (Range<usize>, String);
+
+fn size(written: &Spanned<String>) -> Result<Bytes, Wrong> {
+    let bytes = written.as_ref().parse::<Bytes>();
+    match bytes.map_err(|e| (written.span(), e.to_string()))? {
+        Bytes::ZERO => Err((written.span(), "0 bytes are no size, as in \"256M\"".into())),
+        bytes => Ok(bytes),
+    }
+}
+
+fn name(written: &Spanned<String>) -> Result<String, Wrong> {
+    let text = written.as_ref();
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
+    match !text.is_empty() && text.len() <= 64 && text.chars().all(is_name) {
+        true => Ok(text.clone()),
+        false => Err((
+            written.span(),
+            format!("'{text}' is no name: 1 to 64 letters, digits, and - _ . @"),
+        )),
+    }
+}
+
+impl WrittenTarget {
+    /// What is meant.
+    ///
+    /// # Errors
+    /// The first that is wrong, with its place.
+    pub(crate) fn resolve(self, span: Range<usize>) -> Result<Target, Wrong> {
+        let target = size(&self.target)?;
+        let every = self.every.as_ref().0;
+        if !(Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&every) {
+            let what = "time between two looks is between 1s and 1h";
+            return Err((self.every.span(), what.into()));
+        }
+        if self.component.is_empty() {
+            let what = "a target without components: add [[balance.component]] for each server";
+            return Err((span, what.into()));
+        }
+        let mut names = BTreeSet::new();
+        let mut components = Vec::new();
+        for written in self.component {
+            let span = written.get_ref().name.span();
+            let member = written.into_inner().resolve()?;
+            if !names.insert(member.name.clone()) {
+                let what = format!("two components of one target are called '{}'", member.name);
+                return Err((span, what));
+            }
+            components.push(member);
+        }
+        let floors: Bytes = components.iter().map(|member| member.least).sum();
+        if floors > target {
+            let what = format!(
+                "components have {floors} at least, more than the target of {target}; lower a least, or raise the target"
+            );
+            return Err((self.target.span(), what));
+        }
+        Ok(Target {
+            name: name(&self.name)?,
+            target,
+            action: self.action,
+            every,
+            pages: self.pages,
+            components,
+        })
+    }
+}
+
+impl WrittenMember {
+    fn resolve(self) -> Result<Member, Wrong> {
+        let name = name(&self.name)?;
+        let Some(kind) = kind_named(self.kind.as_ref()) else {
+            let all: Vec<&str> = KINDS.iter().flat_map(|kind| kind.names).copied().collect();
+            let what = format!(
+                "there is no kind '{}'; kinds are {}",
+                self.kind.as_ref(),
+                all.join(", ")
+            );
+            return Err((self.kind.span(), what));
+        };
+        let shown = (kind.check)(self.address.as_ref()).map_err(|what| {
+            (
+                self.address.span(),
+                format!("{what}, as in {}", kind.example),
+            )
+        })?;
+        let (least, most) = (size(&self.least)?, size(&self.most)?);
+        if least > most {
+            let what = format!("'{name}' has {least} at least and {most} at most");
+            return Err((self.most.span(), what));
+        }
+        Ok(Member {
+            name,
+            kind,
+            address: self.address.into_inner(),
+            shown,
+            least,
+            most,
+            miss: self.miss.map_or(kind.miss, |Miss(time)| time),
+            set_limit: self.set_limit,
+        })
+    }
+}

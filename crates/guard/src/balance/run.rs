@@ -1,0 +1,225 @@
+//! Runs targets: each in a thread of its own, with a thread for each of its servers.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use hugeleaf_change::pressure::{available, floor_of, sample};
+use hugeleaf_change::{Percent, PromoteOptions, promote};
+use hugeleaf_host::{Host, Root};
+use hugeleaf_sys::{Kernel, Pid};
+use hugeleaf_units::Bytes;
+
+use super::core::{Around, Core, Said};
+use super::part::Report;
+use super::rules::Target;
+use super::status::BalanceStatus;
+use super::worker::Worker;
+use crate::config::Share;
+use crate::seen::ProgramId;
+
+/// While memory is on its way it looks so often.
+const SOON: Duration = Duration::from_millis(500);
+/// The stop flag is looked at so often.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What targets are run with.
+#[derive(Clone, Copy)]
+pub struct Run<'a> {
+    /// Where files are read.
+    pub root: &'a Root,
+    /// The system calls.
+    pub kernel: &'a dyn Kernel,
+    /// The host.
+    pub host: &'a Host,
+    /// Nothing is given while tasks stall for memory for this part of the time.
+    pub pause_memory: Share,
+    /// Set to end it.
+    pub stop: &'a AtomicBool,
+    /// While it is set nothing is moved.
+    pub paused: &'a AtomicBool,
+    /// Told what is to be logged.
+    pub say: &'a (dyn Fn(Said) + Sync),
+    /// Where each target puts its status, by its place.
+    pub shared: &'a Mutex<Vec<Option<BalanceStatus>>>,
+    /// Ends when this says so, after a step: for one look.
+    pub enough: &'a (dyn Fn(&Core, Duration) -> bool + Sync),
+}
+
+/// Runs all targets until they are to stop.
+pub fn run(run: Run<'_>, targets: &[Target]) {
+    let mut shared = run.shared.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.resize(targets.len(), None);
+    drop(shared);
+    std::thread::scope(|scope| {
+        for (place, target) in targets.iter().enumerate() {
+            scope.spawn(move || one(scope, run, place, target));
+        }
+    });
+}
+
+/// What the host has for others, now and then.
+struct Surroundings {
+    before: Option<hugeleaf_change::pressure::Sample>,
+    why: Option<String>,
+}
+
+impl Surroundings {
+    fn look(&mut self, run: Run<'_>, now: Duration) -> Around {
+        /// Less time than this between two readings says nothing.
+        const LEAST: Duration = Duration::from_secs(1);
+        let is_due = self.before.is_none_or(|before| now >= before.at + LEAST);
+        if is_due {
+            let is = sample(run.root, now, Duration::ZERO);
+            self.why = self.before.and_then(|was| {
+                let stalled = is.stalled?.saturating_sub(was.stalled?).as_secs_f64();
+                let part = stalled / is.at.saturating_sub(was.at).as_secs_f64();
+                (part > run.pause_memory.0).then(|| {
+                    format!("tasks stall for memory {:.0} % of the time, more than pause_memory = \"{}\"", part * 100.0, run.pause_memory)
+                })
+            });
+            self.before = Some(is);
+        }
+        let keep = run.host.pmd_page.get().map(|huge| floor_of(run.host, huge));
+        Around {
+            available: available(run.root).zip(keep),
+            short: self.why.clone(),
+            paused: run.paused.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn one<'s, 'e: 's>(scope: &'s Scope<'s, 'e>, run: Run<'e>, place: usize, target: &Target) {
+    let began = Instant::now();
+    let workers = target.components.iter().map(|member| {
+        let worker = Worker::start(member, run.root, began);
+        worker.map_err(|e| format!("no thread: {e}"))
+    });
+    let workers: Vec<Result<Worker, String>> = workers.collect();
+    let huge = run
+        .host
+        .pmd_page
+        .get()
+        .map_or(Bytes::ZERO, |page| page.bytes());
+    let mut core = Core::new(target.clone(), huge);
+    let mut around = Surroundings {
+        before: None,
+        why: None,
+    };
+    let mut promotion: Option<Promotion<'s>> = None;
+    let mut waiting: VecDeque<ProgramId> = VecDeque::new();
+    while !run.stop.load(Ordering::Relaxed) {
+        let reports: Vec<Report> = workers.iter().map(report).collect();
+        let now = began.elapsed();
+        if let Some((id, bytes)) = promotion.take_if(|p| p.1.is_finished()).and_then(ended) {
+            *core.promoted.entry(id.pid).or_default() += bytes;
+        }
+        let done = core.step(&reports, &around.look(run, now), now);
+        for command in &done.commands {
+            if let Some(Ok(worker)) = workers.get(command.part) {
+                worker.resize(command.id, command.to, command.shrinks);
+            }
+        }
+        done.said.into_iter().for_each(run.say);
+        // One at a time, each in its turn.
+        waiting.extend(
+            done.promote
+                .iter()
+                .filter(|id| !waiting.contains(id))
+                .copied()
+                .collect::<Vec<_>>(),
+        );
+        if promotion.is_none()
+            && let Some(id) = waiting.pop_front()
+        {
+            promotion = Some((id, scope.spawn(move || promoted(run, id))));
+        }
+        publish(run, place, core.status(now));
+        if (run.enough)(&core, now) {
+            return;
+        }
+        let is_moving = core.is_moving();
+        for worker in workers.iter().flatten() {
+            if !is_moving {
+                worker.returned();
+            }
+            worker.look();
+        }
+        wait(
+            run.stop,
+            if is_moving {
+                SOON.min(target.every)
+            } else {
+                target.every
+            },
+        );
+    }
+}
+
+type Promotion<'s> = (ProgramId, ScopedJoinHandle<'s, Bytes>);
+
+fn ended((id, thread): Promotion<'_>) -> Option<(ProgramId, Bytes)> {
+    thread.join().ok().map(|bytes| (id, bytes))
+}
+
+fn report(worker: &Result<Worker, String>) -> Report {
+    match worker {
+        Ok(worker) => worker.report(),
+        Err(why) => Report {
+            trouble: Some(why.clone()),
+            ..Report::default()
+        },
+    }
+}
+
+/// Moves what a server got onto large pages, within a tenth of its time. Servers switch THP off for themselves because
+/// it grows them: only blocks that are wholly resident are taken here, which does not.
+fn promoted(run: Run<'_>, id: ProgramId) -> Bytes {
+    let options = PromoteOptions {
+        budget: Percent::new(10).unwrap_or(Percent::ALL),
+        switch_thp_on: true,
+        ..PromoteOptions::default()
+    };
+    let pids = [Pid(id.pid)];
+    let outcome = promote(
+        run.kernel,
+        run.root,
+        run.host,
+        &pids,
+        &options,
+        &mut |_| {},
+        run.stop,
+    );
+    match outcome {
+        Ok(outcome) => outcome.done(),
+        Err(error) => {
+            (run.say)(Said {
+                what: "failed",
+                name: format!("process {}", id.pid),
+                text: format!("what it was given is not on large pages: {error}"),
+                bytes: None,
+            });
+            Bytes::ZERO
+        }
+    }
+}
+
+fn publish(run: Run<'_>, place: usize, status: BalanceStatus) {
+    let mut shared = run.shared.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(slot) = shared.get_mut(place) {
+        *slot = Some(status);
+    }
+}
+
+fn wait(stop: &AtomicBool, time: Duration) {
+    let until = Instant::now() + time;
+    while !stop.load(Ordering::Relaxed) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left.min(TICK));
+    }
+}

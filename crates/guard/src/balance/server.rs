@@ -1,0 +1,144 @@
+//! What a server is to a balancer. The kinds that there are stand in `kinds`.
+
+use std::time::Duration;
+
+use hugeleaf_host::Root;
+use hugeleaf_sys::Pid;
+use hugeleaf_units::Bytes;
+
+/// How long one call to a server may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A server whose size can be looked at, and perhaps set. Every call ends within some ten seconds and reads a bounded
+/// answer; it is made from a thread of that server's own.
+pub trait Server: Send {
+    /// How it stands now.
+    ///
+    /// # Errors
+    /// It cannot be reached, or what it says makes no sense.
+    fn look(&mut self) -> Result<Look, ServerError>;
+
+    /// Has it take that size. It may still be under way afterwards: [`Look::busy`].
+    ///
+    /// # Errors
+    /// It refuses; where there was no answer in time ([`ServerError::is_late`]) it may still do it.
+    fn resize(&mut self, to: Bytes) -> Result<(), ServerError>;
+
+    /// Asked again and again after it was made smaller, until its memory is back: what a server does not do by itself
+    /// to return memory is done here.
+    ///
+    /// # Errors
+    /// As [`Server::resize`].
+    fn give_back(&mut self) -> Result<(), ServerError> {
+        Ok(())
+    }
+}
+
+/// How a server stands.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Look {
+    /// The size that it is set to.
+    pub size: Bytes,
+    /// What it can be resized by; 0 where it takes any size.
+    pub granule: Bytes,
+    /// Below this it would fail requests, so it is not made smaller; 0 where there is no such size.
+    pub floor: Bytes,
+    /// Above this it cannot be set.
+    pub ceiling: Option<Bytes>,
+    /// What of its size is in use.
+    pub used: Option<Bytes>,
+    /// Its counters since it started.
+    pub counts: Option<Counts>,
+    /// What it is busy with that a resize has to wait for, or be waited for.
+    pub busy: Option<String>,
+    /// Why it cannot be resized.
+    pub fixed: Option<String>,
+    /// Its process, as it says itself; that may be a number inside a container.
+    pub pid: Option<Pid>,
+}
+
+/// Counters that only rise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Lookups.
+    pub operations: u64,
+    /// Those that found nothing.
+    pub misses: u64,
+}
+
+/// Why a server did not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct ServerError {
+    /// What failed, without a password.
+    pub what: String,
+    /// Whether there was no answer in time.
+    pub is_late: bool,
+}
+
+impl ServerError {
+    pub(crate) fn new(what: impl Into<String>) -> ServerError {
+        ServerError {
+            what: what.into(),
+            is_late: false,
+        }
+    }
+
+    pub(crate) fn late(what: impl Into<String>) -> ServerError {
+        ServerError {
+            what: what.into(),
+            is_late: true,
+        }
+    }
+}
+
+/// What a server is opened with.
+#[derive(Debug, Clone)]
+pub struct Opening {
+    /// Where it is.
+    pub address: String,
+    /// Where `/proc` is read.
+    pub root: Root,
+    /// Whether it is to get a limit where it has none.
+    pub set_limit: bool,
+}
+
+/// A kind of server: a line in the table that help, errors and documents are made of.
+#[derive(Debug)]
+pub struct ServerKind {
+    /// How it is written, the usual one first.
+    pub names: &'static [&'static str],
+    /// How its address is written.
+    pub address: &'static str,
+    /// An address.
+    pub example: &'static str,
+    /// What is set.
+    pub resizes: &'static str,
+    /// What tells what memory is worth to it.
+    pub benefit: &'static str,
+    /// What a miss costs more than a hit, where nobody says.
+    pub miss: Duration,
+    /// What its processes are called.
+    pub processes: &'static [&'static str],
+    /// Whether its resident memory is its share of what several map (the JVM maps its heap more than once).
+    pub is_shared: bool,
+    /// How long memory may take to come back after it was made smaller, before it is let be.
+    pub returns: Duration,
+    /// The address without its password, or what is wrong with it.
+    pub check: fn(&str) -> Result<String, String>,
+    /// A server at an address; nothing is connected yet.
+    pub open: fn(&Opening) -> Box<dyn Server>,
+}
+
+impl PartialEq for ServerKind {
+    fn eq(&self, other: &ServerKind) -> bool {
+        self.names == other.names
+    }
+}
+
+impl ServerKind {
+    /// Its usual name.
+    pub fn name(&self) -> &'static str {
+        self.names.first().copied().unwrap_or_default()
+    }
+}

@@ -1,0 +1,583 @@
+//! Simulated servers that do what real ones do: obey, refuse, lie, take minutes, hang, restart, and are set by hand.
+
+use std::time::{Duration, Instant};
+
+use hugeleaf_sys::Pid;
+use hugeleaf_units::Bytes;
+
+use super::core::{Around, Command, Core, Done};
+use super::kinds::{KINDS, kind_named};
+use super::part::Report;
+use super::process::ProcessSeen;
+use super::rules::{BalanceAction, Member, Pages, Target};
+use super::server::{Counts, Look, Server, ServerError};
+use super::worker::Worker;
+use crate::seen::ProgramId;
+
+const fn mib(n: u64) -> Bytes {
+    Bytes::from_mib(n)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Manner {
+    Willing,
+    Refuses,
+    /// Says that it is smaller, and holds what it held.
+    Keeps,
+    /// Does it after so many seconds.
+    Slow(u64),
+    /// Answers nothing any more.
+    Silent,
+}
+
+struct Sim {
+    name: &'static str,
+    manner: Manner,
+    size: Bytes,
+    /// Of its cache; `overhead` comes on top.
+    held: Bytes,
+    overhead: Bytes,
+    load: u64,
+    counts: Counts,
+    process: ProgramId,
+    floor: Bytes,
+    limits: Vec<(String, Bytes)>,
+    /// Done at that time.
+    late: Option<(u64, Bytes)>,
+    report: Report,
+}
+
+impl Sim {
+    fn new(name: &'static str, size: u64, load: u64) -> Sim {
+        Sim {
+            name,
+            manner: Manner::Willing,
+            size: mib(size),
+            held: mib(size),
+            overhead: mib(40),
+            load,
+            counts: Counts::default(),
+            process: ProgramId {
+                pid: load as u32,
+                start_ticks: 1,
+            },
+            floor: Bytes::ZERO,
+            limits: Vec::new(),
+            late: None,
+            report: Report::default(),
+        }
+    }
+
+    /// A second passes.
+    fn pass(&mut self, now: u64) {
+        if self.late.is_some_and(|(at, _)| at <= now) {
+            let (_, to) = self.late.take().unwrap();
+            (self.size, self.held) = (to, to);
+        }
+        let hits = (self.size.as_f64() / mib(1024).as_f64()).powf(0.4).min(1.0);
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let misses = (self.load as f64 * (1.0 - hits)) as u64;
+        self.counts.operations += self.load;
+        self.counts.misses += misses;
+        if self.manner == Manner::Silent {
+            self.report.trouble = Some("no route".into());
+            return;
+        }
+        let look = Look {
+            size: self.size,
+            granule: mib(1),
+            floor: self.floor,
+            used: Some(self.held.min(self.size)),
+            counts: Some(self.counts),
+            pid: Some(Pid(self.process.pid)),
+            ..Look::default()
+        };
+        let process = ProcessSeen {
+            id: self.process,
+            resident: self.held + self.overhead,
+            limits: self.limits.clone(),
+        };
+        self.report.trouble = None;
+        self.report.seen = Some((Duration::from_secs(now), look, Some(process)));
+    }
+
+    fn obey(&mut self, command: &Command, now: u64) {
+        let answer = match self.manner {
+            Manner::Willing => {
+                (self.size, self.held) = (command.to, command.to);
+                Ok(())
+            }
+            Manner::Refuses => Err(ServerError::new("Access denied")),
+            Manner::Keeps => {
+                self.size = command.to;
+                self.held = self.held.max(command.to);
+                Ok(())
+            }
+            Manner::Slow(seconds) => {
+                self.late = Some((now + seconds, command.to));
+                Err(ServerError::late("no answer in 10 s"))
+            }
+            Manner::Silent => return,
+        };
+        self.report.answer = Some((command.id, answer));
+    }
+}
+
+struct World {
+    sims: Vec<Sim>,
+    core: Core,
+    target: Target,
+    around: Around,
+    now: u64,
+    said: Vec<String>,
+    commands: usize,
+    promoted: usize,
+    /// What may be held, checked each second.
+    most: Bytes,
+}
+
+fn member(name: &str, kind: &str) -> Member {
+    Member {
+        name: name.into(),
+        kind: kind_named(kind).unwrap(),
+        address: String::new(),
+        shown: String::new(),
+        least: mib(64),
+        most: mib(2048),
+        miss: Duration::from_millis(1),
+        set_limit: false,
+    }
+}
+
+impl World {
+    /// Two of 512M each, of which the first has most of the load, under a target of what they hold.
+    fn new() -> World {
+        World::of(vec![Sim::new("a", 512, 9000), Sim::new("b", 512, 1000)])
+    }
+
+    fn of(sims: Vec<Sim>) -> World {
+        let target = Target {
+            name: "t".into(),
+            target: sims.iter().map(|sim| sim.size + sim.overhead).sum(),
+            action: BalanceAction::Balance,
+            every: Duration::from_secs(1),
+            pages: Pages::Large,
+            components: sims.iter().map(|sim| member(sim.name, "mariadb")).collect(),
+        };
+        World {
+            core: Core::new(target.clone(), mib(2)),
+            most: target.target,
+            target,
+            sims,
+            around: Around::default(),
+            now: 0,
+            said: Vec::new(),
+            commands: 0,
+            promoted: 0,
+        }
+    }
+
+    fn second(&mut self) -> Done {
+        self.now += 1;
+        self.sims.iter_mut().for_each(|sim| sim.pass(self.now));
+        let reports: Vec<Report> = self.sims.iter().map(|sim| sim.report.clone()).collect();
+        let now = Duration::from_secs(self.now);
+        let done = self.core.step(&reports, &self.around, now);
+        for command in &done.commands {
+            self.sims[command.part].obey(command, self.now);
+        }
+        self.commands += done.commands.len();
+        self.promoted += done.promote.len();
+        let lines = done
+            .said
+            .iter()
+            .map(|s| format!("{} {}: {}", s.what, s.name, s.text));
+        self.said.extend(lines);
+        let resident: Bytes = self.sims.iter().map(|sim| sim.held + sim.overhead).sum();
+        // Two in a hundred, as is promised.
+        let most = self.most + Bytes(self.most.get() / 50);
+        assert!(
+            resident <= most,
+            "{resident} of {most} at {} s: {:#?}",
+            self.now,
+            self.said
+        );
+        done
+    }
+
+    fn run(&mut self, seconds: u64) {
+        (0..seconds).for_each(|_| {
+            self.second();
+        });
+    }
+
+    fn size(&self, name: &str) -> Bytes {
+        self.sims.iter().find(|sim| sim.name == name).unwrap().size
+    }
+
+    fn sim(&mut self, name: &str) -> &mut Sim {
+        self.sims.iter_mut().find(|sim| sim.name == name).unwrap()
+    }
+
+    fn has_said(&self, words: &str) -> bool {
+        self.said.iter().any(|line| line.contains(words))
+    }
+
+    fn standing(&self, name: &str) -> String {
+        let status = self.core.status(Duration::from_secs(self.now));
+        let mut all = status.components.into_iter();
+        all.find(|c| c.name == name).unwrap().standing
+    }
+
+    fn problems(&self) -> String {
+        self.core
+            .status(Duration::from_secs(self.now))
+            .problems
+            .join("; ")
+    }
+
+    #[track_caller]
+    fn expect(&self, words: &str) {
+        assert!(self.has_said(words), "{words}: {:#?}", self.said);
+    }
+}
+
+#[test]
+fn memory_goes_where_the_load_is_and_comes_back_when_it_swaps() {
+    let mut world = World::new();
+    world.run(600);
+    assert!(world.size("a") > mib(700), "{:#?}", world.said);
+    assert!(world.promoted > 0);
+    (world.sims[0].load, world.sims[1].load) = (1000, 9000);
+    world.run(1200);
+    assert!(world.size("b") > mib(600), "{:#?}", world.said);
+    world.expect("balance t/b: b from");
+    world.expect("balanced t/a: from");
+}
+
+#[test]
+fn base_pages_are_left_alone() {
+    let mut world = World::new();
+    world.target.pages = Pages::Base;
+    world.core = Core::new(world.target.clone(), mib(2));
+    world.run(300);
+    assert!(world.size("a") > mib(600) && world.promoted == 0);
+}
+
+#[test]
+fn what_is_not_given_back_is_not_given() {
+    let mut world = World::new();
+    world.sim("b").manner = Manner::Keeps;
+    world.run(400);
+    world.expect("so it was given its 512M again");
+    assert_eq!((world.size("a"), world.size("b")), (mib(512), mib(512)));
+    let standing = world.standing("b");
+    assert!(standing.contains("let be for"), "{standing}");
+}
+
+#[test]
+fn a_refusal_is_said_and_it_is_let_be() {
+    let mut world = World::new();
+    world.sim("b").manner = Manner::Refuses;
+    world.run(30);
+    let standing = world.standing("b");
+    assert!(standing.contains("it refused: Access denied"), "{standing}");
+    let before = world.commands;
+    world.run(1200);
+    world.expect("failed t/b: Access denied");
+    assert!(world.commands - before <= 20, "{}", world.commands - before);
+    assert_eq!(world.size("a"), mib(512));
+}
+
+#[test]
+fn an_answer_after_minutes_is_within_the_target() {
+    for slow in [40, 180, 600] {
+        let mut world = World::new();
+        world.sims.push(Sim::new("c", 256, 9000));
+        let mut world = World::of(world.sims);
+        world.sim("b").manner = Manner::Slow(slow);
+        world.run(2400);
+        assert!(world.size("a") >= mib(512), "the others go on");
+    }
+}
+
+#[test]
+fn one_that_is_unreachable_in_a_move_keeps_what_it_has() {
+    let mut world = World::new();
+    while world.second().commands.iter().all(|c| c.part != 1) {}
+    world.sim("b").manner = Manner::Silent;
+    let (a, commands) = (world.size("a"), world.commands);
+    world.run(60);
+    let standing = world.standing("b");
+    assert!(standing.contains("it has not answered for"), "{standing}");
+    assert!(standing.contains("is kept for it"), "{standing}");
+    assert_eq!((world.size("a"), world.commands), (a, commands));
+    world.sim("b").manner = Manner::Willing;
+    world.run(1200);
+    world.expect("resolved t/b: it is resized again");
+    assert!(world.size("a") > mib(600), "{:#?}", world.said);
+}
+
+#[test]
+fn one_that_restarts_in_a_move_is_a_new_one() {
+    let mut world = World::new();
+    world.run(300);
+    assert!(world.size("a") > mib(600));
+    // Its settings say 512M, and the other one has got what it had given.
+    while world.second().commands.is_empty() && world.now < 900 {}
+    let resident: Bytes = world.sims.iter().map(|sim| sim.held + sim.overhead).sum();
+    let b = world.sim("b");
+    let more = mib(512) - b.size;
+    (b.size, b.held, b.process.start_ticks) = (mib(512), mib(512), 77);
+    b.counts = Counts::default();
+    // That is above the target for as long as it takes to make room.
+    let most = world.most;
+    world.most = resident + more;
+    world.run(30);
+    world.expect("it was started anew as process");
+    world.most = most;
+    world.run(300);
+    assert!(
+        !world.standing("b").contains("somebody else"),
+        "{}",
+        world.standing("b")
+    );
+}
+
+#[test]
+fn one_that_was_never_reached_may_have_any_size() {
+    let mut world = World::new();
+    world.sim("b").manner = Manner::Silent;
+    world.run(300);
+    assert_eq!((world.size("a"), world.commands), (mib(512), 0));
+    assert!(
+        world
+            .standing("b")
+            .contains("was not reached yet (no route)")
+    );
+}
+
+#[test]
+fn a_size_set_by_hand_wins_and_is_said() {
+    let mut world = World::new();
+    world.run(60);
+    let b = world.sim("b");
+    (b.size, b.held) = (mib(100), mib(100));
+    world.run(120);
+    assert_eq!(world.size("b"), mib(100));
+    world.expect("by somebody else, which is respected for");
+}
+
+#[test]
+fn floors_above_the_target_are_said() {
+    let mut world = World::new();
+    world.sims.iter_mut().for_each(|sim| sim.floor = mib(700));
+    world.run(60);
+    assert!(
+        world.problems().contains("more than the target"),
+        "{}",
+        world.problems()
+    );
+    assert_eq!(world.commands, 0);
+}
+
+#[test]
+fn requests_that_would_fail_come_first() {
+    let mut world = World::new();
+    // What it may not evict grows; the other one has all the load.
+    world.sim("b").floor = mib(560);
+    world.run(120);
+    assert!(world.size("b") >= mib(560), "{:#?}", world.said);
+}
+
+#[test]
+fn pressure_of_others_gives_nobody_anything() {
+    let mut world = World::new();
+    world.around.short = Some("tasks stall".into());
+    world.run(300);
+    assert_eq!(world.commands, 0);
+    assert!(world.problems().contains("nothing is given: tasks stall"));
+    world.around.short = None;
+    world.run(300);
+    assert!(world.size("a") > mib(600));
+}
+
+#[test]
+fn a_host_that_has_less_is_given_some_back() {
+    let mut world = World::new();
+    world.around.available = Some((mib(40), mib(200)));
+    world.run(60);
+    let total = world.size("a") + world.size("b");
+    assert!(
+        total < mib(1024) && world.problems().contains("the host leaves"),
+        "{total}"
+    );
+}
+
+#[test]
+fn a_cgroup_limit_below_the_target_counts() {
+    let mut world = World::new();
+    world.target.target = mib(4096);
+    world.core = Core::new(world.target.clone(), mib(2));
+    for sim in &mut world.sims {
+        sim.limits = vec![("/db.slice".into(), Bytes::ZERO)];
+    }
+    world.run(120);
+    assert!(
+        world.problems().contains("cgroup /db.slice"),
+        "{}",
+        world.problems()
+    );
+    // One of them alone is bounded by its own.
+    let mut world = World::new();
+    world.sim("a").limits = vec![("/a.service".into(), mib(10))];
+    world.run(300);
+    assert!(world.size("a") <= mib(522), "{}", world.size("a"));
+}
+
+#[test]
+fn watching_says_what_it_would_do_and_does_nothing() {
+    let mut world = World::new();
+    world.target.action = BalanceAction::Watch;
+    world.core = Core::new(world.target.clone(), mib(2));
+    world.run(120);
+    assert_eq!(world.commands, 0);
+    world.expect("it would: b from 512M to");
+    let said = world
+        .said
+        .iter()
+        .filter(|line| line.contains("it would"))
+        .count();
+    assert!(said <= 10, "{:#?}", world.said);
+}
+
+#[test]
+fn paused_it_moves_nothing() {
+    let mut world = World::new();
+    world.around.paused = true;
+    world.run(120);
+    assert_eq!(world.commands, 0);
+}
+
+/// Another balancer begins with what the servers have, at each second of a run.
+#[test]
+fn a_kill_at_any_moment_leaves_them_within_the_target() {
+    for at in (1..200).step_by(3) {
+        let mut world = World::new();
+        world.sim("b").manner = Manner::Slow(3);
+        world.run(at);
+        world.core = Core::new(world.target.clone(), mib(2));
+        for sim in &mut world.sims {
+            sim.report.answer = None;
+        }
+        world.run(60);
+    }
+}
+
+#[test]
+fn a_target_can_fall() {
+    let mut world = World::new();
+    world.run(20);
+    world.core.set_target(mib(800));
+    world.run(120);
+    world.most = mib(800);
+    world.run(60);
+}
+
+struct Hangs;
+
+impl Server for Hangs {
+    fn look(&mut self) -> Result<Look, ServerError> {
+        loop {
+            std::thread::park();
+        }
+    }
+
+    fn resize(&mut self, _to: Bytes) -> Result<(), ServerError> {
+        Ok(())
+    }
+}
+
+struct Answers(Bytes);
+
+impl Server for Answers {
+    fn look(&mut self) -> Result<Look, ServerError> {
+        Ok(Look {
+            size: self.0,
+            ..Look::default()
+        })
+    }
+
+    fn resize(&mut self, to: Bytes) -> Result<(), ServerError> {
+        self.0 = to;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_server_that_hangs_holds_up_nobody() {
+    let began = Instant::now();
+    let hangs = Worker::run(Box::new(Hangs), began, |_| None).unwrap();
+    let answers = Worker::run(Box::new(Answers(mib(1))), began, |_| None).unwrap();
+    for _ in 0..1000 {
+        hangs.look();
+        hangs.resize(1, mib(2), true);
+    }
+    answers.resize(7, mib(3), false);
+    let until = Instant::now() + Duration::from_secs(30);
+    let report = loop {
+        let report = answers.report();
+        if report.answer.is_some() {
+            break report;
+        }
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(report.answer, Some((7, Ok(()))));
+    assert_eq!(report.seen.unwrap().1.size, mib(3));
+    assert!(hangs.report().seen.is_none());
+}
+
+#[test]
+fn each_kind_checks_its_example() {
+    for kind in KINDS {
+        assert!((kind.check)(kind.example).is_ok(), "{}", kind.name());
+        assert!((kind.check)("").is_err(), "{}", kind.name());
+    }
+}
+
+/// `HUGELEAF_BLESS=1` writes the table of the document anew.
+#[test]
+fn the_document_lists_these_kinds() {
+    const HEAD: &str = "| kind | address | what is set | by what its benefit is known | a miss costs |\n|---|---|---|---|---|\n";
+    let rows = KINDS.iter().map(|kind| {
+        let names: Vec<String> = kind.names.iter().map(|name| format!("`{name}`")).collect();
+        format!(
+            "| {} | {}: `{}` | {} | {} | `{}us` |\n",
+            names.join(", "),
+            kind.address,
+            kind.example,
+            kind.resizes,
+            kind.benefit,
+            kind.miss.as_micros()
+        )
+    });
+    let table: String = rows.collect();
+    let path = format!(
+        "{}/../../docs/reference/guard.md",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once(HEAD).expect("a table of kinds");
+    let end = rest.find("\nOne balancer").expect("what follows it");
+    let after = &rest[end..];
+    let want = format!("{before}{HEAD}{table}{after}");
+    let blesses = std::env::var_os("HUGELEAF_BLESS").is_some();
+    if blesses {
+        std::fs::write(&path, &want).unwrap();
+    }
+    assert!(
+        text == want || blesses,
+        "docs/reference/guard.md lists other kinds; HUGELEAF_BLESS=1 writes it anew"
+    );
+}

@@ -1,0 +1,166 @@
+//! A thread for each server: whatever a server does, nobody else waits for it.
+//!
+//! It is left behind when it hangs in a call, so it holds nothing that anybody needs.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+use hugeleaf_host::Root;
+
+use super::part::Report;
+use super::process::{find, see};
+use super::rules::Member;
+use super::server::{Opening, Server};
+use hugeleaf_units::Bytes;
+
+/// What the thread is to do next: at most one of each, so that nothing piles up while it hangs.
+#[derive(Debug, Default)]
+struct Slot {
+    look: bool,
+    resize: Option<(u64, Bytes)>,
+    /// Whether memory is to come back.
+    returns: bool,
+    end: bool,
+    report: Report,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    slot: Mutex<Slot>,
+    called: Condvar,
+}
+
+impl Shared {
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A server's thread. Dropped, it ends after the call that it is in.
+pub(crate) struct Worker {
+    shared: Arc<Shared>,
+}
+
+impl Worker {
+    /// Starts it; `began` is when the clock of reports is 0.
+    ///
+    /// # Errors
+    /// Those of starting a thread.
+    pub fn start(member: &Member, root: &Root, began: Instant) -> std::io::Result<Worker> {
+        let opening = Opening {
+            address: member.address.clone(),
+            root: root.clone(),
+            set_limit: member.set_limit,
+        };
+        let server = (member.kind.open)(&opening);
+        let (names, is_shared) = (member.kind.processes, member.kind.is_shared);
+        let root = root.clone();
+        Worker::run(server, began, move |said| {
+            find(&root, names, said).and_then(|pid| see(&root, pid, is_shared))
+        })
+    }
+
+    pub(crate) fn run(
+        mut server: Box<dyn Server>,
+        began: Instant,
+        process: impl Fn(Option<hugeleaf_sys::Pid>) -> Option<super::process::ProcessSeen>
+        + Send
+        + 'static,
+    ) -> std::io::Result<Worker> {
+        let shared = Arc::new(Shared::default());
+        let its = Arc::downgrade(&shared);
+        std::thread::Builder::new()
+            .name("hugeleaf-server".into())
+            .spawn(move || {
+                while let Some(work) = next(&its) {
+                    step(server.as_mut(), &its, &work, began, &process);
+                }
+            })?;
+        Ok(Worker { shared })
+    }
+
+    /// Has it look, unless it is at something.
+    pub fn look(&self) {
+        self.shared.slot().look = true;
+        self.shared.called.notify_all();
+    }
+
+    /// Has it resize its server, after what it is at.
+    pub fn resize(&self, id: u64, to: Bytes, returns: bool) {
+        let mut slot = self.shared.slot();
+        slot.resize = Some((id, to));
+        slot.returns = returns;
+        slot.report.answer = None;
+        self.shared.called.notify_all();
+    }
+
+    /// What it knows.
+    pub fn report(&self) -> Report {
+        self.shared.slot().report.clone()
+    }
+
+    /// Memory is back, or nobody waits for it any more.
+    pub fn returned(&self) {
+        self.shared.slot().returns = false;
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.shared.slot().end = true;
+        self.shared.called.notify_all();
+    }
+}
+
+struct Work {
+    resize: Option<(u64, Bytes)>,
+    returns: bool,
+}
+
+fn next(shared: &Weak<Shared>) -> Option<Work> {
+    let shared = shared.upgrade()?;
+    let slot = shared.slot();
+    let is_idle = |slot: &mut Slot| !slot.look && slot.resize.is_none() && !slot.end;
+    let waited = shared.called.wait_while(slot, is_idle);
+    let mut slot = waited.unwrap_or_else(PoisonError::into_inner);
+    if slot.end {
+        return None;
+    }
+    slot.look = false;
+    Some(Work {
+        resize: slot.resize.take(),
+        returns: slot.returns,
+    })
+}
+
+/// A resize, where one is ordered, and a look.
+fn step(
+    server: &mut dyn Server,
+    shared: &Weak<Shared>,
+    work: &Work,
+    began: Instant,
+    process: &dyn Fn(Option<hugeleaf_sys::Pid>) -> Option<super::process::ProcessSeen>,
+) {
+    let answer = work.resize.map(|(id, to)| (id, server.resize(to)));
+    if work.returns && work.resize.is_none() {
+        // What it says is not needed: memory that is back is measured.
+        let _ = server.give_back();
+    }
+    let looked = server.look();
+    let at = began.elapsed();
+    let Some(shared) = shared.upgrade() else {
+        return;
+    };
+    let located = looked.as_ref().ok().and_then(|look| process(look.pid));
+    let mut slot = shared.slot();
+    if answer.is_some() {
+        slot.report.answer = answer;
+    }
+    match looked {
+        Ok(look) => {
+            slot.report.trouble = None;
+            slot.report.seen = Some((at, look, located));
+        }
+        Err(error) => slot.report.trouble = Some(error.what),
+    }
+}

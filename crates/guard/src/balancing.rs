@@ -1,0 +1,201 @@
+//! The guard's targets: started, stopped and started anew as its rules change; one balancer a host.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+
+use hugeleaf_host::{Host, Root};
+use hugeleaf_sys::{HostLock, Kernel, lock_host};
+
+use crate::balance::core::Said;
+use crate::balance::{BalanceStatus, Run, Target, run};
+use crate::config::Share;
+
+/// The lock is tried again so often.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// Why no balancer can be started: another one has the lock, or it cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct NoLock {
+    /// In words.
+    pub what: String,
+    /// Whether another balancer runs.
+    pub is_held: bool,
+}
+
+/// Takes the lock of a host's one balancer, in the folder `run`: two would undo each other's moves, and together give
+/// more than there is.
+///
+/// # Errors
+/// [`NoLock`].
+pub fn balance_lock(run: &Path) -> Result<HostLock, NoLock> {
+    let path: PathBuf = run.join("balance.lock");
+    match lock_host(&path, false) {
+        Ok(lock) => {
+            let _ = lock.note(&std::process::id().to_string());
+            Ok(lock)
+        }
+        Err(error) if error.errno == hugeleaf_sys::Errno::AGAIN => {
+            let holder = std::fs::read_to_string(&path).unwrap_or_default();
+            let what = format!(
+                "another balancer runs on this host (process {})",
+                holder.trim()
+            );
+            Err(NoLock {
+                what,
+                is_held: true,
+            })
+        }
+        Err(error) => Err(NoLock {
+            what: error.to_string(),
+            is_held: false,
+        }),
+    }
+}
+
+type Statuses = Arc<Mutex<Vec<Option<BalanceStatus>>>>;
+
+/// What runs.
+struct Going {
+    targets: Vec<Target>,
+    pause_memory: Share,
+    stop: Arc<AtomicBool>,
+    has_ended: Arc<AtomicBool>,
+    statuses: Statuses,
+}
+
+/// The targets of a guard.
+#[derive(Default)]
+pub(crate) struct Balancing {
+    going: Option<Going>,
+    lock: Option<HostLock>,
+    tried: Option<Instant>,
+    paused: Arc<AtomicBool>,
+}
+
+/// With what targets are run.
+#[derive(Clone, Copy)]
+pub(crate) struct With<'a> {
+    pub root: &'a Root,
+    pub kernel: &'a dyn Kernel,
+    pub host: &'a Host,
+}
+
+impl Balancing {
+    /// Runs these targets, from now on. What ran before ends first, so for a moment there may be none.
+    ///
+    /// # Errors
+    /// Why there is no balancer; it is tried again in a minute.
+    pub fn keep<'s, 'a: 's>(
+        &mut self,
+        scope: &'s Scope<'s, '_>,
+        with: With<'a>,
+        (targets, pause_memory): (&[Target], Share),
+        folder: &Path,
+        say: impl Fn(Said) + Send + Sync + 'static,
+    ) -> Result<(), NoLock> {
+        if let Some(going) = &self.going {
+            let is_same = going.targets == targets && going.pause_memory == pause_memory;
+            if is_same {
+                return Ok(());
+            }
+            going.stop.store(true, Ordering::Relaxed);
+            if !going.has_ended.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            self.going = None;
+        }
+        if targets.is_empty() {
+            self.lock = None;
+            return Ok(());
+        }
+        self.need_lock(folder)?;
+        let going = Going {
+            targets: targets.to_vec(),
+            pause_memory,
+            stop: Arc::default(),
+            has_ended: Arc::default(),
+            statuses: Arc::default(),
+        };
+        let (stop, ended) = (Arc::clone(&going.stop), Arc::clone(&going.has_ended));
+        let (statuses, paused) = (Arc::clone(&going.statuses), Arc::clone(&self.paused));
+        let targets = going.targets.clone();
+        self.going = Some(going);
+        scope.spawn(move || {
+            let all = Run {
+                root: with.root,
+                kernel: with.kernel,
+                host: with.host,
+                pause_memory,
+                stop: &stop,
+                paused: &paused,
+                say: &say,
+                shared: &statuses,
+                enough: &|_, _| false,
+            };
+            run(all, &targets);
+            ended.store(true, Ordering::Release);
+        });
+        Ok(())
+    }
+
+    fn need_lock(&mut self, folder: &Path) -> Result<(), NoLock> {
+        if self.lock.is_some() {
+            return Ok(());
+        }
+        let waits = self.tried.is_some_and(|at| at.elapsed() < AGAIN);
+        if waits {
+            // What was said stands.
+            return Err(NoLock {
+                what: String::new(),
+                is_held: true,
+            });
+        }
+        self.tried = Some(Instant::now());
+        self.lock = Some(balance_lock(folder)?);
+        Ok(())
+    }
+
+    /// Whether a person has stopped it.
+    pub fn set_paused(&self, is_paused: bool) {
+        self.paused.store(is_paused, Ordering::Relaxed);
+    }
+
+    /// Has it end. Servers keep the sizes that they have.
+    pub fn stop(&self) {
+        if let Some(going) = &self.going {
+            going.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// How targets stand.
+    pub fn statuses(&self) -> Vec<BalanceStatus> {
+        let Some(going) = &self.going else {
+            return Vec::new();
+        };
+        let statuses = going.statuses.lock();
+        let statuses = statuses.unwrap_or_else(PoisonError::into_inner);
+        statuses.iter().flatten().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_one_balancer_a_host() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = balance_lock(dir.path()).unwrap();
+        let second = balance_lock(dir.path()).unwrap_err();
+        let pid = std::process::id().to_string();
+        assert!(second.is_held && second.what.contains(&pid), "{second}");
+        drop(first);
+        balance_lock(dir.path()).unwrap();
+        let nowhere = balance_lock(&dir.path().join("no")).unwrap_err();
+        assert!(!nowhere.is_held);
+    }
+}

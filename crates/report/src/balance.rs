@@ -1,0 +1,234 @@
+//! `hugeleaf balance`: servers under one memory target, as tables and as metrics.
+
+use hugeleaf_guard::balance::{
+    BalanceAction, BalanceStatus, ComponentStatus, Pages, ResizeOperation,
+};
+use hugeleaf_units::Bytes;
+
+use crate::metrics::Family;
+use crate::page::{Block, Cell, Mark, Narrow, Note, Page, Table, TableOf, Value};
+
+/// `balance --once`.
+pub fn page(all: &[BalanceStatus]) -> Page {
+    let mut page = Page::new("hugeleaf balance", lead(all));
+    let is_good = all.iter().all(|status| status.problems.is_empty());
+    page.mark = if is_good { Mark::Good } else { Mark::Warn };
+    sections(&mut page, all);
+    page
+}
+
+fn lead(all: &[BalanceStatus]) -> String {
+    if all.is_empty() {
+        return "No rules name a memory target: see docs/guide/balance.md.".into();
+    }
+    let would: usize = all.iter().map(|status| status.would.len()).sum();
+    let moves: u64 = all.iter().map(|status| status.view.operations_total).sum();
+    match (would, moves) {
+        (0, 0) => "Nothing is to be moved.".into(),
+        (0, 1) => "1 resize so far.".into(),
+        (0, n) => format!("{n} resizes so far."),
+        (1, _) => "1 resize would be made.".into(),
+        (n, _) => format!("{n} resizes would be made."),
+    }
+}
+
+/// Sections for each target; nothing where there is none.
+pub fn sections(page: &mut Page, all: &[BalanceStatus]) {
+    for status in all {
+        let title = format!("MEMORY TARGET {}", status.name);
+        let mut blocks: Vec<Block> = vec![facts(status).into(), components(status).into()];
+        let mut notes: Vec<Note> = (status.problems.iter())
+            .map(|problem| Note::new(Cell::from("problem").marked(Mark::Warn), problem.as_str()))
+            .collect();
+        let would = status.would.iter();
+        notes.extend(would.map(|text| Note::new(Cell::from("would"), text.as_str())));
+        let said = status.components.iter().filter(|c| !c.standing.is_empty());
+        notes.extend(said.map(|c| Note::new(Cell::from(c.name.as_str()), c.standing.as_str())));
+        if !notes.is_empty() {
+            blocks.push(notes.into());
+        }
+        if !status.view.operations.is_empty() {
+            blocks.push(operations(status).into());
+        }
+        page.section(title, blocks);
+    }
+}
+
+fn facts(status: &BalanceStatus) -> Vec<(String, Cell)> {
+    let does = match status.action {
+        BalanceAction::Balance => "memory is moved",
+        BalanceAction::Watch => "watched: nothing is changed",
+    };
+    let pages = match status.pages {
+        Pages::Large => "what is given is promoted to huge pages",
+        Pages::Base => "what is given stays on base pages",
+    };
+    let target = format!(
+        "{}, of which {} are divided; {} are resident",
+        status.target_bytes, status.usable_bytes, status.resident_bytes
+    );
+    vec![
+        ("target".into(), target.into()),
+        ("rule".into(), format!("{does}; {pages}").into()),
+    ]
+}
+
+/// In milliseconds a second: seconds a second of one granule are small.
+fn worth(seconds: Option<f64>) -> Cell {
+    match seconds {
+        None => "unknown".into(),
+        Some(seconds) => format!("{:.2} ms/s", seconds * 1e3).into(),
+    }
+}
+
+fn components(status: &BalanceStatus) -> TableOf<&ComponentStatus> {
+    Table::of(&status.components)
+        .left("COMPONENT", |c| c.name.as_str())
+        .left("KIND", |c| c.kind.as_str())
+        .narrow(Narrow::Goes(2))
+        .right("PID", |c| c.pid.map(|pid| Value::Text(pid.to_string())))
+        .narrow(Narrow::Goes(3))
+        .right("SIZE", |c| c.size_bytes)
+        .right("LEAST", |c| c.least_bytes)
+        .right("MOST", |c| c.most_bytes)
+        .right("RESIDENT", |c| c.resident_bytes)
+        .right("AT ANY SIZE", |c| Cell::some_bytes(c.overhead_bytes))
+        .narrow(Narrow::Goes(4))
+        .right("GRANULE", |c| c.granule_bytes)
+        .narrow(Narrow::Goes(5))
+        .right("MORE SAVES", |c| worth(c.gain_seconds_per_second))
+        .right("LESS COSTS", |c| worth(c.loss_seconds_per_second))
+        .right("LOSES", |c| worth(Some(c.pressure_seconds_per_second)))
+        .narrow(Narrow::Goes(1))
+}
+
+fn operations(status: &BalanceStatus) -> TableOf<&ResizeOperation> {
+    let newest = status.view.operations.iter().rev().take(10);
+    Table::of(newest)
+        .left("COMPONENT", |o| o.component.as_str())
+        .left("OPER_TYPE", |o| o.kind.name())
+        .left("OPER_MODE", |o| o.mode.name())
+        .narrow(Narrow::Goes(1))
+        .right("INITIAL", |o| o.initial)
+        .right("TARGET", |o| o.target)
+        .right("FINAL", |o| o.end_size)
+        .left("STATUS", |o| o.status.name())
+        .left("WHY", |o| o.why.as_str())
+        .narrow(Narrow::Wraps)
+}
+
+/// Bytes and target by component.
+pub fn metrics(all: &[BalanceStatus]) -> Vec<Family> {
+    if all.is_empty() {
+        return Vec::new();
+    }
+    let gauge = Family::gauge;
+    let mut target = gauge(
+        "hugeleaf_balance_target_bytes",
+        "What the servers of a memory target may hold together",
+    );
+    let mut usable = gauge(
+        "hugeleaf_balance_usable_bytes",
+        "What of a target is divided: less what processes hold at any size, and less where host or cgroup have less",
+    );
+    let mut size = gauge(
+        "hugeleaf_balance_size_bytes",
+        "The size that a server is set to",
+    );
+    let mut resident = gauge(
+        "hugeleaf_balance_resident_bytes",
+        "What a server's process holds",
+    );
+    let mut loses = gauge(
+        "hugeleaf_balance_pressure_ratio",
+        "Seconds a second that a server loses by misses",
+    );
+    let mut problems = gauge(
+        "hugeleaf_balance_problems",
+        "What is wrong with a target: hugeleaf guard status says it",
+    );
+    let mut operations = Family::counter(
+        "hugeleaf_balance_operations",
+        "Resizes that were begun, and found to be made by hand",
+    );
+    for status in all {
+        let name = status.name.as_str();
+        target.add([("target", name)], status.target_bytes.as_f64());
+        usable.add([("target", name)], status.usable_bytes.as_f64());
+        problems.add([("target", name)], status.problems.len() as f64);
+        operations.add([("target", name)], status.view.operations_total as f64);
+        for component in &status.components {
+            let labels = [("target", name), ("component", component.name.as_str())];
+            let bytes = |family: &mut Family, bytes: Option<Bytes>| {
+                if let Some(bytes) = bytes {
+                    family.add(labels, bytes.as_f64());
+                }
+            };
+            bytes(&mut size, component.size_bytes);
+            bytes(&mut resident, component.resident_bytes);
+            loses.add(labels, component.pressure_seconds_per_second);
+        }
+    }
+    vec![target, usable, size, resident, loses, problems, operations]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::text;
+    use crate::page::View;
+
+    fn status() -> BalanceStatus {
+        serde_json::from_str(
+            r#"{"name":"databases","action":"watch","pages":"large","target_bytes":4294967296,"usable_bytes":4194304000,
+            "held_bytes":1,"resident_bytes":2147483648,"every_seconds":2,"problems":["nothing is given: tasks stall"],
+            "would":["orders from 1G to 900M, for sessions: why"],"components":[{"name":"orders","kind":"mariadb",
+            "address":"/run/a.sock","pid":7,"size_bytes":1073741824,"least_bytes":268435456,"most_bytes":3221225472,
+            "granule_bytes":67108864,"resident_bytes":1073741824,"overhead_bytes":104857600,"loss_seconds_per_second":0.0125,
+            "pressure_seconds_per_second":0.5,"promoted_bytes":0,"standing":"gives and takes"}],
+            "view":{"info":[],"components":[],"operations":[{"component":"orders","oper_type":"SHRINK","oper_mode":"DEFERRED",
+            "initial_size_bytes":1,"target_size_bytes":2,"status":"PENDING","start_seconds":1,"why":"w"}],"operations_total":3,"taken_back":0}}"#,
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn what_is_unknown_is_not_nothing() {
+        let page = page(&[status()]).text(View {
+            width: 200,
+            colour: false,
+            all: true,
+        });
+        for words in [
+            "1 resize would be made.",
+            "MEMORY TARGET databases",
+            "unknown",
+            "12.50 ms/s",
+            "500.00 ms/s",
+            "nothing is given: tasks stall",
+            "SHRINK",
+            "PENDING",
+            "gives and takes",
+        ] {
+            assert!(page.contains(words), "{words}: {page}");
+        }
+        assert!(
+            super::page(&[])
+                .lead
+                .contains("No rules name a memory target")
+        );
+    }
+
+    #[test]
+    fn metrics_are_by_target_and_component() {
+        let text = text(metrics(&[status()]));
+        let line =
+            "hugeleaf_balance_size_bytes{target=\"databases\",component=\"orders\"} 1073741824";
+        assert!(text.contains(line), "{text}");
+        assert!(
+            text.contains("hugeleaf_balance_operations_total{target=\"databases\"} 3"),
+            "{text}"
+        );
+        assert!(metrics(&[]).is_empty());
+    }
+}

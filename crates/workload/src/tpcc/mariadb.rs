@@ -1,0 +1,187 @@
+//! The load on MariaDB: one database of the server, and a procedure for each transaction, so that a
+//! transaction is one message to the server and the work is done there.
+
+mod explain;
+mod fill;
+mod session;
+mod warm;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use ::mysql::prelude::Queryable;
+use ::mysql::{Conn, Error};
+use hugeleaf_units::Bytes;
+
+use super::counters::Counters;
+use super::error::TpccError;
+use super::server::mariadb_options;
+use super::store::{Loader, Session, Store, free_bytes};
+
+use explain::DATABASE;
+use fill::MariadbLoader;
+use session::MariadbSession;
+
+pub(crate) use explain::explain;
+pub use watch::{MariadbSeen, MariadbWatch};
+
+/// A database of MariaDB.
+pub struct MariadbStore {
+    socket: PathBuf,
+    name: String,
+    /// Where the server's files are, for a server of our own.
+    folder: Option<PathBuf>,
+    usage: Option<Box<ServerUsage>>,
+}
+
+/// Tells the microseconds of processor time that a server has used, in user mode and in the kernel.
+type ServerUsage = dyn Fn() -> Option<(u64, u64)> + Send + Sync;
+
+impl MariadbStore {
+    /// What a warehouse of the standard's rows takes in its tables and indexes. Measured: 105 MB,
+    /// and what runs add.
+    pub const WAREHOUSE: Bytes = Bytes::from_mib(110);
+
+    /// The server whose superuser connects on a socket without a password; nothing is connected yet.
+    pub fn new(socket: &Path) -> MariadbStore {
+        MariadbStore {
+            name: format!("mariadb at {}", socket.display()),
+            socket: socket.to_owned(),
+            folder: None,
+            usage: None,
+        }
+    }
+
+    /// Where its files are, to know whether there is room.
+    #[must_use]
+    pub fn in_folder(mut self, folder: &Path) -> MariadbStore {
+        self.folder = Some(folder.to_owned());
+        self
+    }
+
+    /// How to learn what processor time its server has used.
+    #[must_use]
+    pub fn with_usage(mut self, usage: Box<ServerUsage>) -> MariadbStore {
+        self.usage = Some(usage);
+        self
+    }
+
+    /// Removes all that this kit has made there.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn remove(&self) -> Result<(), TpccError> {
+        self.loader(0)?.origin()?;
+        self.loader(0)?
+            .execute(&format!("DROP DATABASE IF EXISTS {DATABASE}"))
+    }
+
+    fn socket_name(&self) -> &str {
+        &self.name
+    }
+
+    /// A connection that has chosen no database.
+    fn open(&self) -> Result<Conn, TpccError> {
+        let connected = Conn::new(mariadb_options(&self.socket));
+        let mut connection = connected.map_err(|e| match explain(&self.name, &e) {
+            TpccError::Away { place, reason } | TpccError::Database { place, reason } => {
+                TpccError::Unreachable { place, reason }
+            }
+            other => other,
+        })?;
+        // No row that a transaction has read changes under it (clause 3.4), and nobody waits long
+        // for one who waits himself.
+        let set = "SET SESSION transaction_isolation = 'REPEATABLE-READ', \
+                   innodb_lock_wait_timeout = 10, sql_mode = 'STRICT_ALL_TABLES'";
+        let older = set.replace("transaction_isolation", "tx_isolation");
+        (connection.query_drop(set))
+            .or_else(|_| connection.query_drop(older))
+            .map_err(|e| explain(&self.name, &e))?;
+        Ok(connection)
+    }
+
+    /// A connection to the database of this kit.
+    fn connect(&self) -> Result<Conn, TpccError> {
+        let mut connection = self.open()?;
+        let chosen = connection.query_drop(format!("USE {DATABASE}"));
+        chosen.map_err(|e| explain(&self.name, &e))?;
+        Ok(connection)
+    }
+}
+
+impl Store for MariadbStore {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn version(&self) -> Result<String, TpccError> {
+        let version: Result<Option<String>, Error> = self.open()?.query_first("SELECT version()");
+        let version = version.map_err(|e| explain(&self.name, &e))?;
+        // 10.11.19-MariaDB-0+deb12u1: what a distribution adds is not its version.
+        let version = version.unwrap_or_default();
+        let number = version.split('-').next().unwrap_or_default();
+        Ok(format!("MariaDB {number}"))
+    }
+
+    fn shards(&self, _warehouses: i32) -> i32 {
+        1
+    }
+
+    fn loader(&self, _shard: i32) -> Result<Box<dyn Loader + '_>, TpccError> {
+        Ok(Box::new(MariadbLoader::new(self.open()?, &self.name)?))
+    }
+
+    fn session(
+        &self,
+        _shard: i32,
+        work: &mut dyn FnMut(&mut dyn Session) -> Result<(), TpccError>,
+    ) -> Result<(), TpccError> {
+        let session = MariadbSession::new(self.connect()?, &self.name);
+        work(&mut session.map_err(|e| explain(&self.name, &e))?)
+    }
+
+    fn counters(&self) -> Result<Counters, TpccError> {
+        let counted = counters_of(&mut self.open()?);
+        let mut counters = counted.map_err(|e| explain(&self.name, &e))?;
+        counters.server_cpu_micros = self.usage.as_ref().and_then(|usage| usage());
+        Ok(counters)
+    }
+
+    fn bytes_per_warehouse(&self) -> u64 {
+        // And the log in addition.
+        MariadbStore::WAREHOUSE.get() * 5 / 4
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        free_bytes(self.folder.as_ref()?).map(Bytes::get)
+    }
+}
+
+/// Status variables that are counted: reads asked of the buffer pool, pages read and written, and
+/// requests to write into a page.
+const COUNTED: [&str; 4] = [
+    "Innodb_buffer_pool_read_requests",
+    "Innodb_pages_read",
+    "Innodb_pages_written",
+    "Innodb_buffer_pool_write_requests",
+];
+
+/// From the server's own status.
+fn counters_of(connection: &mut Conn) -> Result<Counters, Error> {
+    let names = COUNTED.join("','");
+    let sql = format!("SHOW GLOBAL STATUS WHERE Variable_name IN ('{names}')");
+    let rows: Vec<(String, String)> = connection.query(sql)?;
+    Ok(counters_in(&rows.into_iter().collect()))
+}
+
+fn counters_in(status: &BTreeMap<String, String>) -> Counters {
+    let [logical, read, written, changed] = COUNTED.map(|name| status.get(name)?.parse().ok());
+    Counters {
+        logical_reads: logical,
+        physical_reads: read,
+        physical_writes: written,
+        block_changes: changed,
+        server_cpu_micros: None,
+    }
+}
