@@ -215,7 +215,7 @@ impl Cache {
             }
         }
         if purgeable {
-            if let Some(node) = held.from_others(self, false) {
+            if let Some(node) = held.take_from_others(self, false) {
                 return node;
             }
             // SAFETY: with the lock.
@@ -228,7 +228,7 @@ impl Cache {
                 // SQLite writes changed pages to the file and asks again.
                 return null_mut();
             }
-            if let Some(node) = held.from_others(self, true) {
+            if let Some(node) = held.take_from_others(self, true) {
                 return node;
             }
         }
@@ -384,7 +384,7 @@ impl Body {
         }
         let hits = cache.hits.load(Ordering::Relaxed) + 1;
         cache.hits.store(hits, Ordering::Relaxed);
-        if hits % TIMED_HITS == 0 && self.share.is_some() {
+        if hits.is_multiple_of(TIMED_HITS) && self.share.is_some() {
             self.timed = Some((Instant::now(), true));
         }
         node

@@ -193,7 +193,9 @@ impl Share {
 
     /// Whether this miss is to be timed.
     pub fn is_timed(&self) -> bool {
-        self.misses.load(Ordering::Relaxed) % TIMED_MISSES == 0
+        self.misses
+            .load(Ordering::Relaxed)
+            .is_multiple_of(TIMED_MISSES)
     }
 
     /// How long it was from a hit, or from a miss, until SQLite's next call.
@@ -289,7 +291,7 @@ impl<'a> Held<'a> {
 
     /// A slot from another cache of the share: one that is not used now, or that has more than its part where this one
     /// has less; from any with `must`.
-    pub fn from_others(&mut self, cache: &Cache, must: bool) -> Option<*mut Node> {
+    pub fn take_from_others(&mut self, cache: &Cache, must: bool) -> Option<*mut Node> {
         // SAFETY: `cache` is the caller's own, with the lock.
         let (shape, own) = unsafe { (cache.body().shape, cache.body().pages()) };
         let giver = self.inner().giver(cache, own, must)?;
@@ -356,8 +358,8 @@ impl Inner {
     /// Cuts a granule into slots of a shape: one that is not cut yet, or one of another shape that is empty.
     fn cut_another(&mut self, shape: Shape) -> bool {
         let blank = self.blanks.pop().or_else(|| {
-            let is_it = |chunk: &Box<Chunk>| chunk.shape != shape && chunk.is_empty();
-            let at = self.chunks.iter().position(is_it)?;
+            let is_it = |chunk: &Chunk| chunk.shape != shape && chunk.is_empty();
+            let at = self.chunks.iter().position(|chunk| is_it(chunk))?;
             Some(self.uncut(at))
         });
         match blank.map(|blank| Chunk::cut(blank, shape)) {

@@ -10,17 +10,17 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_sqlite::{Api, Installed, Options, install};
 use hugeleaf_sys::RealKernel;
 use hugeleaf_units::Bytes;
-use hugeleaf_workload::PageArm;
 use hugeleaf_workload::tpcc::{
     Durability, Origin, Pace, Run, Scale, SqliteCache, SqliteSettings, SqliteStore, drive, load,
 };
+use hugeleaf_workload::{AskedPages, PageArm};
 use rusqlite::{Connection, OpenFlags};
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
@@ -84,7 +84,7 @@ fn installed(cache: &str, size: Bytes, host: &Host) -> Result<Option<Installed>,
             // Connections keep to the size that SQLite is told.
             let more = Bytes(size.get() / 16 * 17);
             SqliteCache::install(
-                PageArm::parse(&format!("thp:{huge}"), host)?,
+                PageArm::of(format!("thp:{huge}").parse::<AskedPages>()?, host),
                 more,
                 false,
                 host,
@@ -303,7 +303,7 @@ fn swap(asked: &Asked) -> Result<(), Failed> {
         database(file, rows)?;
     }
     let counts = [AtomicU64::new(0), AtomicU64::new(0)];
-    let (busy, end) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (busy, end) = (AtomicUsize::new(0), AtomicBool::new(false));
     let longest = std::thread::scope(|scope| -> Result<Duration, Failed> {
         let workers: Vec<_> = (0..2usize)
             .map(|at| {
@@ -312,11 +312,11 @@ fn swap(asked: &Asked) -> Result<(), Failed> {
                     let connection = open(file, asked.each)?;
                     let mut longest = Duration::ZERO;
                     while !end.load(Ordering::Relaxed) {
-                        let is_busy = busy.load(Ordering::Relaxed) as usize == at;
+                        let is_busy = busy.load(Ordering::Relaxed) == at;
                         let one = std::cell::Cell::new(false);
                         let stop = || {
                             is_busy
-                                && (busy.load(Ordering::Relaxed) as usize != at
+                                && (busy.load(Ordering::Relaxed) != at
                                     || end.load(Ordering::Relaxed))
                                 || !is_busy && one.replace(true)
                         };
@@ -347,7 +347,7 @@ fn swap(asked: &Asked) -> Result<(), Failed> {
             println!("second {} {sizes:?}", all - last);
             last = all;
             let phase = began.elapsed().as_secs() / PHASE.as_secs();
-            busy.store(phase % 2, Ordering::Relaxed);
+            busy.store(usize::from(phase % 2 == 1), Ordering::Relaxed);
         }
         end.store(true, Ordering::Relaxed);
         let mut longest = Duration::ZERO;
