@@ -114,7 +114,7 @@ pub unsafe extern "C" fn hl_sqlite_install(
 /// Sets how much all databases together may hold, in bytes, up to `most_bytes` of the options. What is above it is taken
 /// from them within seconds. Any thread.
 ///
-/// Errors: `HL_INVALID` where there is no such cache; `HL_OVER_TARGET`.
+/// Errors: `HL_INVALID` where there is no such cache, and above `most_bytes`.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_sqlite_set_target(
     target_bytes: u64,

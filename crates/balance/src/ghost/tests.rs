@@ -31,7 +31,9 @@ fn ratio(hits: &[u64], items: u64, touches: usize) -> f64 {
 
 fn ghost_of(trace: &[u64]) -> Ghost {
     let mut ghost = Ghost::new(CAPACITY, STEP, SAMPLES).half_life(Duration::from_secs(1 << 40));
-    trace.iter().for_each(|key| ghost.touch(*key));
+    trace.iter().for_each(|key| {
+        ghost.touch(*key);
+    });
     ghost.pass(SECOND);
     ghost
 }
@@ -163,7 +165,9 @@ fn sizes_move_the_place_and_time_forgets() {
         "before anything was touched"
     );
     for turn in 0..10 {
-        (0..1500).for_each(|key| ghost.touch(key));
+        (0..1500).for_each(|key| {
+            ghost.touch(key);
+        });
         ghost.pass(SECOND / 10);
         assert_eq!(turn > 0, ghost.hit_ratio(1600).unwrap() > 0.4);
     }
@@ -227,7 +231,9 @@ proptest! {
     #[test]
     fn of_all_keys_it_is_exact(keys in proptest::collection::vec(0u64..60, 1..400)) {
         let mut ghost = Ghost::new(100, 1, 1 << 20);
-        keys.iter().for_each(|key| ghost.touch(*key));
+        keys.iter().for_each(|key| {
+        ghost.touch(*key);
+    });
         let hits = exact(&keys);
         for size in [1, 5, 17, 60] {
             let wanted = ratio(&hits, size, keys.len());
