@@ -796,7 +796,7 @@ hl_status hl_sqlite_install(const struct hl_sqlite_options *options,
 // Sets how much all databases together may hold, in bytes, up to `most_bytes` of the options. What is above it is taken
 // from them within seconds. Any thread.
 //
-// Errors: `HL_INVALID` where there is no such cache; `HL_OVER_TARGET`.
+// Errors: `HL_INVALID` where there is no such cache, and above `most_bytes`.
 hl_status hl_sqlite_set_target(uint64_t target_bytes,
                                struct hl_error *error);
 
