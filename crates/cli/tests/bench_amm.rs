@@ -101,13 +101,13 @@ fn two_servers_share_their_memory_and_each_phase_has_its_figures() {
             ("tpcc", Some("a busy")),
             ("tpcc", Some("b busy")),
         ] {
-            let rate = value(&result, &arm, (load, phase), "throughput");
+            let rate = value(&result, arm, (load, phase), "throughput");
             assert!(rate > 0.0, "{arm}, {load}, {phase:?}: {rate}");
         }
         let night = ("nightly", Some("night"));
         let flood = ("flood", Some("flood"));
         for at in [night, flood] {
-            let others = value(&result, &arm, at, "statements of the other a second");
+            let others = value(&result, arm, at, "statements of the other a second");
             assert!(others > 0.0, "{arm}, {at:?}");
         }
         // A flood is statements that are not in the buffer pool.
@@ -116,10 +116,10 @@ fn two_servers_share_their_memory_and_each_phase_has_its_figures() {
         let during = value(&result, arm, flood, reads);
         assert!(during > before, "{arm}: {before} and {during}");
         let orders = ("tpcc", Some("a busy"));
-        assert!(value(&result, &arm, orders, "block changes an operation") > 1.0);
-        assert!(value(&result, &arm, orders, "resident, most") > 64e6);
+        assert!(value(&result, arm, orders, "block changes an operation") > 1.0);
+        assert!(value(&result, arm, orders, "resident, most") > 64e6);
         assert_eq!(
-            value(&result, &arm, orders, "buffer pools, most"),
+            value(&result, arm, orders, "buffer pools, most"),
             64.0 * 1024.0 * 1024.0
         );
     }
