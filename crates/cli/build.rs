@@ -11,6 +11,7 @@ use std::{env, fs};
 
 const SOURCES: &str = "../preload/src";
 const FILE: &str = "libhugeleaf_run.so";
+const SQLITE_FILE: &str = "libhugeleaf_sqlite.so";
 
 /// A function that exists nowhere; only the panic handler calls it.
 const PANIC: &[u8] = b"hugeleaf_run_must_not_panic";
@@ -19,13 +20,17 @@ fn main() {
     println!("cargo::rerun-if-changed={SOURCES}");
     println!("cargo::rerun-if-changed=build.rs");
     let out = PathBuf::from(variable("OUT_DIR")).join(FILE);
+    let sqlite = out.with_file_name(SQLITE_FILE);
     let architecture = variable("CARGO_CFG_TARGET_ARCH");
     if variable("CARGO_CFG_TARGET_OS") != "linux"
         || !["x86_64", "aarch64"].contains(&architecture.as_str())
     {
-        fs::write(&out, b"").expect("OUT_DIR can be written");
+        for library in [&out, &sqlite] {
+            fs::write(library, b"").expect("OUT_DIR can be written");
+        }
         return;
     }
+    compile_sqlite(&sqlite);
     compile(&out);
     let library = fs::read(&out).expect("the library was compiled");
     let panics = library.windows(PANIC.len()).any(|bytes| bytes == PANIC);
@@ -33,6 +38,61 @@ fn main() {
         !panics,
         "the library that is loaded into programs can panic"
     );
+}
+
+/// Compiles what `run --sqlite` loads. It is a package of its own, with the standard library, always optimised, and linked
+/// with no SQLite, whatever else is compiled here. Where its target is not installed (a static program is made for another C
+/// library than the one it is loaded into) an empty file stands for it.
+fn compile_sqlite(out: &Path) {
+    const PACKAGE: &str = "../sqlite/loaded";
+    for used in ["sqlite", "region", "balance", "host", "sys", "units"] {
+        println!("cargo::rerun-if-changed=../{used}/src");
+    }
+    println!("cargo::rerun-if-changed={PACKAGE}/src");
+    println!("cargo::rerun-if-changed={PACKAGE}/Cargo.toml");
+    let target = variable("TARGET").replace("-musl", "-gnu");
+    let folder = PathBuf::from(variable("OUT_DIR")).join("sqlite");
+    let mut cargo = Command::new(variable("CARGO"));
+    cargo.args([
+        "build",
+        "--release",
+        "--quiet",
+        "--locked",
+        "--target",
+        &target,
+    ]);
+    cargo
+        .arg("--manifest-path")
+        .arg(format!("{PACKAGE}/Cargo.toml"));
+    cargo.arg("--target-dir").arg(&folder);
+    // What was said for the program is not meant for it: flags for a static program, a linter in place of the compiler.
+    for of_others in [
+        "CARGO_ENCODED_RUSTFLAGS",
+        "RUSTC_WORKSPACE_WRAPPER",
+        "CARGO_TARGET_DIR",
+    ] {
+        cargo.env_remove(of_others);
+    }
+    if let Ok(linker) = env::var("RUSTC_LINKER") {
+        let key = target.to_uppercase().replace('-', "_");
+        cargo.env(format!("CARGO_TARGET_{key}_LINKER"), linker);
+    }
+    let output = cargo.output().expect("cargo can be started");
+    let made = folder
+        .join(&target)
+        .join("release")
+        .join("libhugeleaf_sqlite_loaded.so");
+    if output.status.success() && fs::copy(&made, out).is_ok() {
+        return;
+    }
+    let is_static = variable("TARGET") != target;
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        is_static,
+        "what run --sqlite loads does not compile:\n{words}"
+    );
+    println!("cargo::warning=run --sqlite is left out of this build: rustup target add {target}");
+    fs::write(out, b"").expect("OUT_DIR can be written");
 }
 
 fn variable(name: &str) -> String {

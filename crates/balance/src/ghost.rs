@@ -131,14 +131,18 @@ impl Ghost {
         ((self.threshold as f64 + 1.0) / ALL as f64).min(1.0)
     }
 
-    /// A key was asked for, found or not. `key_hash` is any number that is the key's own: it is mixed here.
+    /// A key was asked for, found or not. `key_hash` is any number that is the key's own: it is mixed here. Returns
+    /// whether the key is in the sample: one that is not never will be, so a cache that remembers this with the item
+    /// need not report later touches of it ([`Ghost::hit_ratio`] then counts too few).
     #[inline]
-    pub fn touch(&mut self, key_hash: u64) {
+    pub fn touch(&mut self, key_hash: u64) -> bool {
         self.touches += 1.0;
         let hash = mixed(key_hash);
-        if hash <= self.threshold {
+        let is_sampled = hash <= self.threshold;
+        if is_sampled {
             self.sample(hash);
         }
+        is_sampled
     }
 
     fn sample(&mut self, hash: u64) {

@@ -25,7 +25,7 @@ named! {
         Manual = "MANUAL",
         /// The policy, by what it would bring.
         Deferred = "DEFERRED",
-        /// The policy, at once: the target had fallen.
+        /// At once: the target had fallen, a component took what nobody had, or a new one needed room.
         Immediate = "IMMEDIATE",
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::history::{OperationKind, Status};
+use crate::history::{Mode, OperationKind, ResizeOperation, Status};
 use crate::settings::Settings;
 use crate::standing::Trouble;
 use crate::state::{BackOff, Cause, Check, Flight, Grant, State, Stride, Track};
@@ -60,6 +60,37 @@ pub fn learn(settings: &Settings, state: &mut State, id: u64, came: &Came, now: 
             follow(settings, state, flight, done, now);
         }
     }
+}
+
+/// A component has another size now, because whoever carries orders out changed it at once: it took memory that nobody
+/// had, or made room for a new component. That is neither an order nor somebody's hand. One that is not known is
+/// ignored.
+pub fn changed(state: &mut State, component: &str, now_bytes: Bytes, why: &str, now: Duration) {
+    let Some(track) = state.tracks.get_mut(component) else {
+        return;
+    };
+    let before = track.expected;
+    track.expected = now_bytes;
+    track.held = now_bytes;
+    track.smallest = track.smallest.min(now_bytes);
+    track.largest = track.largest.max(now_bytes);
+    track.operations += 1;
+    state.history.add(ResizeOperation {
+        id: 0,
+        component: component.to_owned(),
+        kind: match now_bytes > before {
+            true => OperationKind::Grow,
+            false => OperationKind::Shrink,
+        },
+        mode: Mode::Immediate,
+        initial: before,
+        target: now_bytes,
+        end_size: Some(now_bytes),
+        status: Status::Complete,
+        start_seconds: now.as_secs_f64(),
+        end_seconds: Some(now.as_secs_f64()),
+        why: why.to_owned(),
+    });
 }
 
 /// What a component changed by of what it was asked. The size that counts is the larger one of what it says and what

@@ -34,7 +34,7 @@ pub use component::{Benefit, Component, Estimate, Granule, NoGranule};
 pub use counters::Counters;
 pub use ghost::{Ghost, Step};
 pub use history::{History, Mode, OperationKind, ResizeOperation, Status};
-pub use learn::{Came, learn};
+pub use learn::{Came, changed, learn};
 pub use policy::decide;
 pub use settings::Settings;
 pub use spill::{Ran, Spills};

@@ -437,6 +437,28 @@ typedef struct hl_resize {
     char why[HL_TEXT];
 } hl_resize;
 
+// A function of whatever type; its own one is known where it is called.
+typedef void (*hl_function)(void);
+
+// What is asked for. Zero all of it, then set the rest but `most_bytes`. In C:
+// `hl_sqlite_options o = { .size = sizeof o, .target_bytes = …, .ladder = "2M", .config = (hl_function)sqlite3_config, … };`
+typedef struct hl_sqlite_options {
+    // `sizeof(hl_sqlite_options)`.
+    size_t size;
+    // All databases together hold no more than this, in bytes.
+    uint64_t target_bytes;
+    // The largest target that can be set later; 0 for twice the target.
+    uint64_t most_bytes;
+    // The page sizes to try, from large to small, as in `hl_region_options`.
+    const char *ladder;
+    // `sqlite3_config`.
+    hl_function config;
+    // `sqlite3_vfs_find`.
+    hl_function vfs_find;
+    // `sqlite3_vfs_register`.
+    hl_function vfs_register;
+} hl_sqlite_options;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -761,6 +783,25 @@ hl_status hl_ghost_benefit(struct hl_ghost *ghost,
                            double seconds_per_miss,
                            struct hl_benefit *benefit,
                            struct hl_error *error);
+
+// Gives SQLite one page cache for all connections and databases of this process, on the pages of the ladder, and divides it
+// among databases by what each gains. Once a process, before SQLite is first used; it initialises SQLite. It stays
+// until the process ends. Any thread.
+//
+// Errors: `HL_INVALID`, also where SQLite was used before or has got a cache here already; `HL_TOO_LARGE`,
+// `HL_SHORT`, `HL_NO_SUCH_SIZE`, `HL_SYSTEM`, `HL_UNREADABLE`. SQLite keeps its own cache then.
+hl_status hl_sqlite_install(const struct hl_sqlite_options *options,
+                            struct hl_error *error);
+
+// Sets how much all databases together may hold, in bytes, up to `most_bytes` of the options. What is above it is taken
+// from them within seconds. Any thread.
+//
+// Errors: `HL_INVALID` where there is no such cache; `HL_OVER_TARGET`.
+hl_status hl_sqlite_set_target(uint64_t target_bytes,
+                               struct hl_error *error);
+
+// How much all databases together hold now, in bytes; 0 where there is no such cache. Any thread.
+uint64_t hl_sqlite_held(void);
 
 #ifdef __cplusplus
 }  // extern "C"

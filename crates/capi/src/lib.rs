@@ -27,11 +27,13 @@ mod region;
 // The header has them in this order.
 mod elastic;
 mod manager;
+mod sqlite;
 
 pub use call::{HL_TEXT, hl_error, hl_status, hl_status_text};
 pub use elastic::*;
 pub use manager::*;
 pub use region::*;
+pub use sqlite::*;
 
 use std::ffi::{c_char, c_void};
 

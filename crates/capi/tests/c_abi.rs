@@ -220,6 +220,11 @@ fn a_manager_moves_memory_to_who_gains() {
     holds("a_manager_moves_memory_to_who_gains", "manager.c");
 }
 
+#[test]
+fn sqlite_has_its_cache_from_c() {
+    holds("sqlite_has_its_cache_from_c", "sqlite.c");
+}
+
 /// The C and the Rust program of one example.
 fn both(test: &str, name: &str, to: &Path) -> Option<[PathBuf; 2]> {
     let rust = built().join("examples").join(name);

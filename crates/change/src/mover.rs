@@ -374,7 +374,8 @@ impl Mover<'_, '_> {
         let Ok(range) = Range::new(first.range.start(), last.range.end()) else {
             return;
         };
-        let before = self.job.moving;
+        let (before, kernel) = (self.job.moving, self.job.context.kernel);
+        let busy_before = kernel.cpu_time();
         for i in chunk {
             work.methods[*i] = Some(Method::Collapse);
         }
@@ -383,8 +384,9 @@ impl Mover<'_, '_> {
         });
         if answer.is_ok() {
             let pages = self.rules.huge.pages_for(range.len()).get();
-            self.step
-                .learn(pages, self.job.moving.saturating_sub(before));
+            let took = self.job.moving.saturating_sub(before);
+            let busy = kernel.cpu_time().saturating_sub(busy_before);
+            self.step.learn(pages, took, busy);
         }
         match answer {
             Ok(done) => {

@@ -29,78 +29,42 @@ pub fn pause_after(took: Duration, budget: Percent) -> Duration {
     took.saturating_mul(100 - budget) / budget
 }
 
-/// The sizes of calls where a budget is to be kept: 1, 2, 4 and 8 huge pages.
-const SIZES: usize = 4;
-/// So many calls of one size, then one of the next larger or smaller.
-const TRY_EVERY: u32 = 4;
+/// The most that one call moves where a budget is to be kept.
+const MOST_PAGES: u64 = 64;
 
-/// How many huge pages to move in one call under a budget: one, unless calls cost much more than
-/// the copying.
+/// How many huge pages to move in one call under a budget: one, unless calls wait for much longer than they copy.
 ///
-/// Every call first has all processors empty their lists of new pages, with the victim's memory
-/// map locked for reading. On a busy host that wait is several times as long as copying a page
-/// (tried: 14 ms against 1 ms, and 50 ms where tasks wait for processors), so there a call that moves more pages
-/// stalls the victim less often. What calls cost changes with what else goes on, so other sizes are tried now and then.
+/// Every call first has all processors empty their lists of new pages (`lru_add_drain_all`), with the victim's memory
+/// map locked for reading. That is work for a kernel thread of each processor, which waits for its turn as everybody does:
+/// 0.05 ms on an idle host, 10 ms where two processors are busy, and up to 450 ms where many tasks wait for them, against
+/// 1 ms for copying a page (traced; docs/internals/kernel-notes.md). So a call moves as many pages as take as long to
+/// copy as it waits for: half of its time is then of use, and the victim's map is locked less often for the same memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Step {
-    /// Calls move 2 to the power of this.
-    at: usize,
-    /// What a page took in calls of each size, smoothed; nothing where none was made.
-    each: [Option<Duration>; SIZES],
-    /// Calls since another size was tried.
-    calls: u32,
-    /// Whether the smaller one is tried next.
-    down: bool,
+    /// What a call waited for, and what a page took of a processor's time, smoothed; nothing before the first call.
+    known: Option<(Duration, Duration)>,
 }
 
 impl Step {
-    /// Huge pages for the next call; 1 to 8.
+    /// Huge pages for the next call; 1 to 64.
     pub fn pages(self) -> u64 {
-        let (smaller, larger) = (self.at.saturating_sub(1), (self.at + 1).min(SIZES - 1));
-        let size = match (self.calls >= TRY_EVERY, self.down && self.at > 0) {
-            (false, _) => self.at,
-            (true, true) => smaller,
-            (true, false) => larger,
+        let Some((wait, copy)) = self.known else {
+            return 1;
         };
-        1 << size
+        let pages = wait.as_nanos() / copy.as_nanos().max(1);
+        u64::try_from(pages)
+            .unwrap_or(u64::MAX)
+            .clamp(1, MOST_PAGES)
     }
 
-    /// Learns from a call that moved so many huge pages.
-    pub fn learn(&mut self, pages: u64, took: Duration) {
+    /// Learns from a call that moved so many huge pages, took so long, and had a processor for `busy` of that.
+    pub fn learn(&mut self, pages: u64, took: Duration, busy: Duration) {
         let pages = u32::try_from(pages.max(1)).unwrap_or(u32::MAX);
-        let size = usize::try_from(pages.ilog2()).unwrap_or(0).min(SIZES - 1);
-        let each = took / pages;
-        self.each[size] = match self.each[size] {
-            Some(before) if size == self.at => {
-                // What the others cost was under other conditions.
-                if each < before / 2 || each / 2 > before {
-                    self.each = [None; SIZES];
-                }
-                Some(before / 2 + each / 2)
-            }
-            _ => Some(each),
-        };
-        self.calls += 1;
-        if self.calls > TRY_EVERY {
-            (self.calls, self.down) = (0, !self.down);
-        }
-        self.choose();
-    }
-
-    /// A larger call must bring a quarter, a smaller one may cost a tenth: the fewest pages at a time that do.
-    fn choose(&mut self) {
-        let Some(here) = self.each[self.at] else {
-            return;
-        };
-        let of = |size: Option<usize>| *self.each.get(size?)?;
-        let is_better = |larger: Duration| larger < here / 4 * 3;
-        let is_as_good = |smaller: Duration| smaller <= here.saturating_add(here / 10);
-        if of(self.at.checked_add(1)).is_some_and(is_better) {
-            // And on in that direction.
-            (self.at, self.calls, self.down) = (self.at + 1, TRY_EVERY - 1, false);
-        } else if of(self.at.checked_sub(1)).is_some_and(is_as_good) {
-            (self.at, self.calls, self.down) = (self.at - 1, TRY_EVERY - 1, true);
-        }
+        let (wait, copy) = (took.saturating_sub(busy), busy / pages);
+        self.known = Some(match self.known {
+            Some((waited, copied)) => (waited / 2 + wait / 2, copied / 2 + copy / 2),
+            None => (wait, copy),
+        });
     }
 }
 
@@ -160,40 +124,48 @@ mod tests {
         pause_after(Duration::MAX, percent(1)); // Does not overflow.
     }
 
-    /// The pages of each of so many calls that cost so much each and a page.
-    fn calls(step: &mut Step, count: usize, call: u64, page: u64) -> Vec<u64> {
+    /// The pages of each of so many calls that wait so long and copy so long a page.
+    fn calls(step: &mut Step, count: usize, wait: u64, copy: u64) -> Vec<u64> {
         let one = |_| {
             let pages = step.pages();
-            step.learn(pages, Duration::from_millis(call + page * pages));
+            let busy = Duration::from_micros(copy * pages);
+            step.learn(pages, Duration::from_micros(wait) + busy, busy);
             pages
         };
         (0..count).map(one).collect()
     }
 
     #[test]
-    fn steps_grow_only_where_calls_cost_more_than_copying() {
+    fn steps_grow_only_where_calls_wait_longer_than_they_copy() {
         let mut step = Step::default();
-        let ones = |pages: &[u64]| pages.iter().filter(|pages| **pages == 1).count();
-        let copying = calls(&mut step, 100, 0, 1);
-        assert!(ones(&copying) >= 80 && copying.iter().all(|pages| *pages <= 2));
-        // Now each call waits 12 ms before it copies 1 ms a page.
-        let waiting = calls(&mut step, 100, 12, 1);
-        assert!(waiting[60..].iter().sum::<u64>() >= 40 * 6, "{waiting:?}");
-        let copying = calls(&mut step, 100, 0, 1);
-        assert!(ones(&copying[60..]) >= 32, "{copying:?}");
-        // Also where no call was ever quick.
-        let mut step = Step::default();
-        let waiting = calls(&mut step, 100, 50, 1);
-        assert!(waiting[60..].iter().sum::<u64>() >= 40 * 6, "{waiting:?}");
+        assert!(
+            calls(&mut step, 100, 50, 1000)
+                .iter()
+                .all(|pages| *pages == 1)
+        );
+        let waiting = calls(&mut step, 20, 12_000, 1000);
+        assert!(
+            waiting[5..].iter().all(|pages| (8..=12).contains(pages)),
+            "{waiting:?}"
+        );
+        let waiting = calls(&mut step, 20, 450_000, 1000);
+        assert!(
+            waiting[5..].iter().all(|pages| *pages == MOST_PAGES),
+            "{waiting:?}"
+        );
+        let copying = calls(&mut step, 20, 50, 1000);
+        assert!(copying[12..].iter().all(|pages| *pages == 1), "{copying:?}");
     }
 
     #[test]
     fn steps_take_any_time() {
         let mut step = Step::default();
         for took in [Duration::ZERO, Duration::MAX, Duration::MAX, Duration::ZERO] {
-            for pages in [0, 1, 2, 8, 500, u64::MAX] {
-                step.learn(pages, took);
-                assert!((1..=8).contains(&step.pages()));
+            for busy in [Duration::ZERO, Duration::MAX] {
+                for pages in [0, 1, 2, 8, 500, u64::MAX] {
+                    step.learn(pages, took, busy);
+                    assert!((1..=MOST_PAGES).contains(&step.pages()));
+                }
             }
         }
     }

@@ -15,7 +15,8 @@ use hugeleaf_verdict::roles::RoleState;
 use hugeleaf_verdict::run::{Numa, Obstacle, Policy, Refusal, obstacle};
 use serde::Serialize;
 
-pub use environment::variables;
+pub use environment::{SqliteCache, variables};
+pub use library::Library;
 pub use watch::{Watch, Watcher};
 
 /// A process, as it was when it held most.
@@ -69,13 +70,23 @@ pub fn stands_in_the_way(policy: &Policy, program: &Program) -> Option<Obstacle>
 /// Where there is no place for it that only this user, or root, can change.
 pub fn library_for(
     obstacle: Option<&Obstacle>,
-    library: &[u8],
+    library: &Library,
     is_dry: bool,
 ) -> Result<Option<PathBuf>, Refusal> {
     match obstacle {
         Some(obstacle) if !obstacle.may_pass_on => Ok(None),
-        _ if is_dry => library::where_it_would_be(library).map(Some),
-        _ => library::place(library).map(Some),
+        _ => place(library, is_dry).map(Some),
+    }
+}
+
+/// The file of a library that is loaded whatever the program is, as [`library_for`].
+///
+/// # Errors
+/// As there.
+pub fn place(library: &Library, is_dry: bool) -> Result<PathBuf, Refusal> {
+    match is_dry {
+        true => library::where_it_would_be(library),
+        false => library::place(library),
     }
 }
 

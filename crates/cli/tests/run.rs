@@ -859,3 +859,43 @@ fn children_inherit_the_policy() {
     );
     assert!(works("true", &[]));
 }
+
+/// Fills a database, asks it, and prints the answer and the names of its own threads.
+const PYTHON: &str = "\
+import glob, sqlite3, sys
+database = sqlite3.connect(sys.argv[1])
+database.execute('CREATE TABLE IF NOT EXISTS t (id INTEGER PRIMARY KEY, text TEXT)')
+rows = ((None, '%0200d' % n) for n in range(50000))
+database.executemany('INSERT INTO t VALUES (?, ?)', rows)
+database.commit()
+print(*database.execute('SELECT count(*), sum(id) FROM t WHERE text > 0').fetchone())
+print(*(open(name).read().strip() for name in glob.glob('/proc/self/task/*/comm')))
+";
+
+#[test]
+fn sqlite_of_a_program_gets_one_cache() {
+    const TEST: &str = "sqlite_of_a_program_gets_one_cache";
+    let works = Command::new("python3")
+        .args(["-c", "import sqlite3"])
+        .output();
+    if !works.is_ok_and(|output| output.status.success()) {
+        return not_run(TEST, "no python3 with sqlite3");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let answer = |name: &str, flags: &[&str]| {
+        let file = folder.path().join(name);
+        let program = ["--", "python3", "-c", PYTHON, file.to_str().unwrap()];
+        good(&run(&[flags, &program].concat()))
+    };
+    let (ours, own) = (answer("ours", &["--sqlite", "64M"]), answer("own", &[]));
+    let rows = |text: &str| text.lines().next().map(str::to_owned);
+    assert_eq!(rows(&ours), Some("50000 1250025000".to_owned()), "{ours}");
+    assert_eq!(rows(&ours), rows(&own));
+    // The thread that divides memory among databases; the kernel keeps 15 letters of its name.
+    assert!(ours.contains("hugeleaf-manage"), "{ours}");
+    assert!(!own.contains("hugeleaf-manage"), "{own}");
+    let small = run(&["--sqlite", "1M", "--", "true"]);
+    refused(&small, 125, &["--sqlite 1M is too small", "--sqlite 2G"]);
+    let dry = good(&run(&["--dry-run", "--sqlite", "64M", "--", "true"]));
+    assert!(dry.contains("HUGELEAF_SQLITE=67108864;"), "{dry}");
+}

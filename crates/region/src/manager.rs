@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hugeleaf_balance::{
     Benefit, Came, Component as Balanced, Granule as Unit, Move, OperationKind, Settings, State,
-    View, decide, learn, view,
+    View, changed, decide, learn, view,
 };
 use hugeleaf_units::{Bytes, Pages};
 
@@ -94,7 +94,7 @@ impl Manager {
     }
 
     /// Adds a component that is never smaller than `least` and never larger than `most`, both rounded up to whole
-    /// granules, and gives it its least.
+    /// granules, and gives it its least. Where all of the target is held, those components give that lose least by it.
     ///
     /// # Errors
     /// [`ElasticError::NameTaken`]; those of [`Elastic::component`] and [`Elastic::take_many`]. It is not added then.
@@ -110,6 +110,7 @@ impl Manager {
         }
         let component = self.elastic.component(name, true)?;
         let least = self.granule.round_up(least);
+        self.make_room(self.count(least))?;
         let granules = self.elastic.take_many(component, self.count(least))?;
         managed.grow(&granules);
         self.parts.push(Part {
@@ -127,6 +128,51 @@ impl Manager {
             },
         });
         Ok(component)
+    }
+
+    /// Gives a component up to `count` granules that nobody has, at once and without a look at what they would bring: a
+    /// cache that fills need not wait for looks while memory is free. Returns how many it got: none where all of the
+    /// target is held, or the component is as large as it may be.
+    ///
+    /// # Errors
+    /// [`ElasticError::NoSuchComponent`]; those of [`Elastic::take_many`]. What it got until then is its own.
+    pub fn claim(&mut self, component: Component, count: usize) -> Result<usize, ElasticError> {
+        let at = self.parts.iter().position(|p| p.component == component);
+        let at = at.ok_or(ElasticError::NoSuchComponent(component))?;
+        let balanced = &self.parts[at].balanced;
+        let before = balanced.now;
+        let free = self.elastic.target() - self.elastic.held();
+        let count = count.min(self.count_down(free.min(balanced.room())));
+        if count == 0 {
+            return Ok(0);
+        }
+        self.give_to(at, count)?;
+        self.has_changed(at, "it needed more, and nobody had that memory");
+        Ok(self.count(self.parts[at].balanced.now - before))
+    }
+
+    fn has_changed(&mut self, at: usize, why: &str) {
+        let balanced = &self.parts[at].balanced;
+        let now = self.began.elapsed();
+        changed(&mut self.state, &balanced.name, balanced.now, why, now);
+    }
+
+    /// Frees so many granules for a new component, where it can: those give that lose least by it.
+    fn make_room(&mut self, granules: usize) -> Result<(), ElasticError> {
+        let loss = |part: &Part| part.balanced.benefit.less.map_or(0.0, |less| less.high());
+        let mut givers: Vec<usize> = (0..self.parts.len()).collect();
+        givers.sort_by(|a, b| loss(&self.parts[*a]).total_cmp(&loss(&self.parts[*b])));
+        for at in givers {
+            let free = self.elastic.target() - self.elastic.held();
+            let missing = granules.saturating_sub(self.count_down(free));
+            let surplus = self.count_down(self.parts[at].balanced.surplus());
+            let count = missing.min(surplus);
+            if count > 0 && self.take_from(at, count).is_ok() {
+                self.return_rest()?;
+                self.has_changed(at, "a new component needed room");
+            }
+        }
+        Ok(())
     }
 
     /// Another target for all together; returns how much is held above it, which the next steps take from the
@@ -279,6 +325,11 @@ impl Manager {
         }
     }
 
+    /// How many whole granules these are.
+    fn count_down(&self, bytes: Bytes) -> usize {
+        self.count(self.granule.round_down(bytes))
+    }
+
     /// How many granules these are.
     fn count(&self, bytes: Bytes) -> usize {
         let granules = self.elastic.granule().pages_for(bytes);
@@ -350,6 +401,21 @@ impl Running {
     pub fn view(&self) -> (View, Option<String>) {
         let (manager, failed) = &*lock(&self.shared.manager);
         (manager.view(), failed.clone())
+    }
+
+    /// As [`Manager::claim`], where the manager has nothing else to do; `None` where it has: whoever asks goes on with
+    /// what it holds rather than wait.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn claim(&self, component: Component, count: usize) -> Result<Option<usize>, ElasticError> {
+        match self.shared.manager.try_lock() {
+            Ok(mut manager) => manager.0.claim(component, count).map(Some),
+            Err(TryLockError::Poisoned(manager)) => {
+                manager.into_inner().0.claim(component, count).map(Some)
+            }
+            Err(TryLockError::WouldBlock) => Ok(None),
+        }
     }
 
     /// Adds a component, as [`Manager::add`].

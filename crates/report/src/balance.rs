@@ -173,12 +173,12 @@ pub fn metrics(all: &[BalanceStatus]) -> Vec<Family> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::metrics::text;
     use crate::page::View;
 
-    fn status() -> BalanceStatus {
+    pub(crate) fn status() -> BalanceStatus {
         serde_json::from_str(
             r#"{"name":"databases","action":"watch","pages":"large","target_bytes":4294967296,"usable_bytes":4194304000,
             "held_bytes":1,"resident_bytes":2147483648,"every_seconds":2,"problems":["nothing is given: tasks stall"],

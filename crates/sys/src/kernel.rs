@@ -163,6 +163,11 @@ pub trait Kernel: Send + Sync {
         self.inner().now()
     }
 
+    /// What this thread has had of a processor's time so far.
+    fn cpu_time(&self) -> Duration {
+        self.inner().cpu_time()
+    }
+
     /// Waits. May return early when a signal arrives.
     fn sleep(&self, time: Duration) {
         self.inner().sleep(time)
@@ -308,6 +313,14 @@ impl Kernel for RealKernel {
 
     fn now(&self) -> Duration {
         self.start.elapsed()
+    }
+
+    fn cpu_time(&self) -> Duration {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        // A clock of the kernel is never negative.
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
+        Duration::new(seconds, nanoseconds)
     }
 
     fn sleep(&self, time: Duration) {

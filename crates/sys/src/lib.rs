@@ -11,6 +11,7 @@
 
 mod advice;
 mod asked;
+mod barrier;
 mod careful;
 mod draft;
 mod error;
@@ -39,6 +40,7 @@ mod walk;
 
 pub use advice::Advice;
 pub use asked::{confine, end_confined};
+pub use barrier::Barrier;
 pub use careful::{
     Inside, Rights, copy_in_memory, is_safe_from_others, list_at_most, open_regular, read_at_most,
 };

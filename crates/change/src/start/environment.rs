@@ -5,26 +5,55 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::RunSettings;
+use hugeleaf_units::{Bytes, Ladder};
 use hugeleaf_verdict::run::{Refusal, SANITIZER_OPTION, Settled};
 
-use super::library::NAME;
+use super::library::Library;
 
 const PRELOAD: &str = "LD_PRELOAD";
 const SANITIZER: &str = "ASAN_OPTIONS";
 
-/// The variables to set for a program into which `library` is loaded; `None` where its loader is not to hear of it.
+/// What SQLite's cache is to be, and the library that makes it.
+#[derive(Debug, Clone)]
+pub struct SqliteCache {
+    /// Where the library is.
+    pub library: PathBuf,
+    /// All databases of a process together.
+    pub size: Bytes,
+    /// The pages to try.
+    pub ladder: Ladder,
+}
+
+impl SqliteCache {
+    /// The library reads this.
+    const VARIABLE: &str = "HUGELEAF_SQLITE";
+
+    fn value(&self) -> String {
+        format!("{};{}", self.size.get(), self.ladder)
+    }
+}
+
+/// The variables to set for a program into which `library` is loaded; `None` where its loader is not to hear of it. With
+/// `sqlite` a second one is.
 ///
 /// # Errors
 /// Where the library's path cannot be written into the variable.
 pub fn variables(
     settled: &Settled,
     library: Option<PathBuf>,
+    sqlite: Option<&SqliteCache>,
 ) -> Result<Vec<(&'static str, OsString)>, Refusal> {
     let before = |name| std::env::var_os(name).unwrap_or_default();
     let mut all = Vec::new();
     if let Some(library) = library {
         check_path(&library)?;
-        all.push((PRELOAD, preload(&library, &before(PRELOAD))));
+        let mut list = vec![library.as_path()];
+        if let Some(sqlite) = sqlite {
+            check_path(&sqlite.library)?;
+            list.push(&sqlite.library);
+            all.push((SqliteCache::VARIABLE, sqlite.value().into()));
+        }
+        all.push((PRELOAD, preload(&list, &before(PRELOAD))));
     }
     all.push((RunSettings::VARIABLE, settled.settings.to_string().into()));
     // For its children too: a program built with the address sanitizer ends at once where
@@ -49,10 +78,13 @@ fn check_path(library: &Path) -> Result<(), Refusal> {
     ))
 }
 
-/// Our library first, then what was there. Where `run` was started under `run`, the inner one
-/// holds: the library of the outer one is taken out.
-fn preload(library: &Path, before: &OsStr) -> OsString {
-    let mut list = library.as_os_str().as_bytes().to_vec();
+/// Our libraries first, then what was there. Where `run` was started under `run`, the inner one
+/// holds: the libraries of the outer one are taken out.
+fn preload(libraries: &[&Path], before: &OsStr) -> OsString {
+    let names: Vec<&[u8]> = { libraries.iter() }
+        .map(|library| library.as_os_str().as_bytes())
+        .collect();
+    let mut list = names.join(&b':');
     let others = before
         .as_bytes()
         .split(|b| *b == b':' || b.is_ascii_whitespace())
@@ -65,8 +97,7 @@ fn preload(library: &Path, before: &OsStr) -> OsString {
 }
 
 fn is_ours(path: &[u8]) -> bool {
-    let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
-    name.starts_with(NAME.as_bytes()) && name.ends_with(b".so")
+    Library::is_one(path.rsplit(|b| *b == b'/').next().unwrap_or_default())
 }
 
 /// The sanitizer's options with the one that lets it live together with another library; whoever set
@@ -94,10 +125,12 @@ mod tests {
     #[test]
     fn what_was_preloaded_stays_and_an_outer_run_goes() {
         let ours = Path::new("/var/cache/hugeleaf/libhugeleaf_run-1.so");
-        let list = |before: &str| preload(ours, OsStr::new(before)).into_string().unwrap();
+        let list = |before: &str| preload(&[ours], OsStr::new(before)).into_string().unwrap();
         assert_eq!(list(""), ours.display().to_string());
         assert_eq!(
-            list("/lib/a.so /lib/b.so:libhugeleaf_run.so:/x/libhugeleaf_run-2.so"),
+            list(
+                "/lib/a.so /lib/b.so:libhugeleaf_run.so:/x/libhugeleaf_run-2.so:/x/libhugeleaf_sqlite-3.so"
+            ),
             format!("{}:/lib/a.so:/lib/b.so", ours.display())
         );
     }

@@ -9,10 +9,42 @@ use std::path::{Path, PathBuf};
 use hugeleaf_sys::{Existing, effective_uid, is_mounted_noexec, write_whole};
 use hugeleaf_verdict::run::Refusal;
 
-/// How the names of its files begin.
-pub(super) const NAME: &str = "libhugeleaf_run";
-/// Names a file to take instead.
-const VARIABLE: &str = "HUGELEAF_RUN_LIBRARY";
+/// A library that is loaded into programs.
+#[derive(Debug, Clone, Copy)]
+pub struct Library {
+    /// How the names of its files begin.
+    name: &'static str,
+    /// Names a file to take instead.
+    variable: &'static str,
+    /// The file; empty where none was built for this architecture.
+    bytes: &'static [u8],
+}
+
+impl Library {
+    /// The one that all of `run` is about.
+    pub const fn run(bytes: &'static [u8]) -> Library {
+        Library {
+            name: "libhugeleaf_run",
+            variable: "HUGELEAF_RUN_LIBRARY",
+            bytes,
+        }
+    }
+
+    /// SQLite's page cache.
+    pub const fn sqlite(bytes: &'static [u8]) -> Library {
+        Library {
+            name: "libhugeleaf_sqlite",
+            variable: "HUGELEAF_SQLITE_LIBRARY",
+            bytes,
+        }
+    }
+
+    /// Whether a file of that name is one of hugeleaf's libraries, of any version.
+    pub(super) fn is_one(file: &[u8]) -> bool {
+        let names = [Library::run(b"").name, Library::sqlite(b"").name];
+        file.ends_with(b".so") && names.iter().any(|name| file.starts_with(name.as_bytes()))
+    }
+}
 /// Where root's copy is; others may use it.
 const SYSTEM: &str = "/var/cache/hugeleaf";
 const FOLDER: &str = "hugeleaf";
@@ -25,10 +57,10 @@ const FOREIGN_WRITE: u32 = 0o022;
 ///
 /// # Errors
 /// Where there is no place that only this user, or root, can change.
-pub fn place(library: &[u8]) -> Result<PathBuf, Refusal> {
+pub fn place(library: &Library) -> Result<PathBuf, Refusal> {
     let path = match existing(library)? {
         Some(path) => path,
-        None => write_to(&own_folder()?, library)?,
+        None => write_to(&own_folder(library)?, library)?,
     };
     if is_mounted_noexec(&path).unwrap_or(false) {
         return Err(Refusal::new(
@@ -36,7 +68,7 @@ pub fn place(library: &[u8]) -> Result<PathBuf, Refusal> {
                 "run: {}: its file system is mounted noexec, so no program can load it",
                 path.display()
             ),
-            elsewhere(),
+            elsewhere(library),
         ));
     }
     Ok(path)
@@ -46,39 +78,47 @@ pub fn place(library: &[u8]) -> Result<PathBuf, Refusal> {
 ///
 /// # Errors
 /// Where [`place`] would see no folder at all.
-pub fn where_it_would_be(library: &[u8]) -> Result<PathBuf, Refusal> {
+pub fn where_it_would_be(library: &Library) -> Result<PathBuf, Refusal> {
     match existing(library)? {
         Some(path) => Ok(path),
-        None => Ok(own_folder()?.join(file_name(library))),
+        None => Ok(own_folder(library)?.join(file_name(library))),
     }
 }
 
 /// A file that is there already: the one that is named, the one installed next to this program,
 /// or root's copy.
-fn existing(library: &[u8]) -> Result<Option<PathBuf>, Refusal> {
-    if let Some(named) = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()) {
-        return check_named(PathBuf::from(named)).map(Some);
+fn existing(library: &Library) -> Result<Option<PathBuf>, Refusal> {
+    if let Some(named) = std::env::var_os(library.variable).filter(|v| !v.is_empty()) {
+        return check_named(library.variable, PathBuf::from(named)).map(Some);
     }
-    if library.is_empty() {
+    if library.bytes.is_empty() {
         return Err(Refusal::new(
             "run: this hugeleaf was built without the library that it loads",
-            "build it for Linux on glibc, or set HUGELEAF_RUN_LIBRARY to the library",
+            format!(
+                "build it for Linux on glibc, or set {} to the library",
+                library.variable
+            ),
         ));
     }
     let installed = std::env::current_exe().ok().and_then(|exe| {
         let prefix = exe.parent()?.parent()?;
-        Some(prefix.join("lib").join(FOLDER).join(format!("{NAME}.so")))
+        Some(
+            prefix
+                .join("lib")
+                .join(FOLDER)
+                .join(format!("{}.so", library.name)),
+        )
     });
     let system = Path::new(SYSTEM).join(file_name(library));
     let mut known = installed.into_iter().chain([system]);
-    Ok(known.find(|path| is_sound(path, library)))
+    Ok(known.find(|path| is_sound(path, library.bytes)))
 }
 
-fn check_named(path: PathBuf) -> Result<PathBuf, Refusal> {
+fn check_named(variable: &str, path: PathBuf) -> Result<PathBuf, Refusal> {
     let wrong = |reason: String| {
         Refusal::new(
-            format!("run: {VARIABLE}={}: {reason}", path.display()),
-            format!("name the library with its whole path, or unset {VARIABLE}"),
+            format!("run: {variable}={}: {reason}", path.display()),
+            format!("name the library with its whole path, or unset {variable}"),
         )
     };
     if !path.is_absolute() {
@@ -108,17 +148,16 @@ fn is_ours(facts: &Metadata) -> bool {
 
 /// Named by what it holds: several versions can be in use at a time, and a file never changes
 /// under a running program. (FNV-1a; files are compared whole, so this is a name and no proof.)
-fn file_name(library: &[u8]) -> String {
-    let hash = library
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-    format!("{NAME}-{hash:016x}.so")
+fn file_name(library: &Library) -> String {
+    let bytes = library.bytes.iter();
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{}-{hash:016x}.so", library.name)
 }
 
 /// This user's folder for it.
-fn own_folder() -> Result<PathBuf, Refusal> {
+fn own_folder(library: &Library) -> Result<PathBuf, Refusal> {
     if effective_uid() == 0 {
         return Ok(PathBuf::from(SYSTEM));
     }
@@ -129,33 +168,39 @@ fn own_folder() -> Result<PathBuf, Refusal> {
     cache.map(|path| path.join(FOLDER)).ok_or_else(|| {
         Refusal::new(
             "run: no folder for the library: neither XDG_CACHE_HOME nor HOME is set",
-            elsewhere(),
+            elsewhere(library),
         )
     })
 }
 
-fn elsewhere() -> String {
+fn elsewhere(library: &Library) -> String {
     format!(
-        "set {VARIABLE} to a copy that only you can change, or XDG_CACHE_HOME to another folder"
+        "set {} to a copy that only you can change, or XDG_CACHE_HOME to another folder",
+        library.variable
     )
 }
 
 /// Writes the library into a folder, made if need be; gives its path.
-fn write_to(folder: &Path, library: &[u8]) -> Result<PathBuf, Refusal> {
+fn write_to(folder: &Path, library: &Library) -> Result<PathBuf, Refusal> {
     let fail = |path: &Path, error: &std::io::Error| {
-        Refusal::new(format!("run: {}: {error}", path.display()), elsewhere())
+        Refusal::new(
+            format!("run: {}: {error}", path.display()),
+            elsewhere(library),
+        )
     };
     make(folder).map_err(|error| fail(folder, &error))?;
     let folder = fs::canonicalize(folder).map_err(|error| fail(folder, &error))?;
-    check_folder(&folder)?;
+    check_folder(&folder, library)?;
     let path = folder.join(file_name(library));
     match fs::symlink_metadata(&path) {
-        Ok(facts) if !facts.is_file() || !is_ours(&facts) => return Err(foreign(&path, &facts)),
-        Ok(_) if holds(&path, library) => return Ok(path),
+        Ok(facts) if !facts.is_file() || !is_ours(&facts) => {
+            return Err(foreign(&path, &facts, library));
+        }
+        Ok(_) if holds(&path, library.bytes) => return Ok(path),
         _ => {}
     }
     // Whole or not at all: another launcher may be at it at the same time. The mask does not count here either.
-    write_whole(&path, library, Existing::Replaced)
+    write_whole(&path, library.bytes, Existing::Replaced)
         .map_err(|error| fail(&path, &std::io::Error::other(error.reason())))?;
     fs::set_permissions(&path, Permissions::from_mode(0o644)).map_err(|e| fail(&path, &e))?;
     Ok(path)
@@ -175,11 +220,14 @@ fn make(folder: &Path) -> std::io::Result<()> {
 }
 
 /// A folder that others can change, or replace, is no place for it.
-fn check_folder(folder: &Path) -> Result<(), Refusal> {
+fn check_folder(folder: &Path, library: &Library) -> Result<(), Refusal> {
     const WORLD_WRITE: u32 = 0o002;
     for (depth, path) in folder.ancestors().enumerate() {
         let facts = fs::metadata(path).map_err(|error| {
-            Refusal::new(format!("run: {}: {error}", path.display()), elsewhere())
+            Refusal::new(
+                format!("run: {}: {error}", path.display()),
+                elsewhere(library),
+            )
         })?;
         let owner = facts.uid();
         let mask = if depth == 0 {
@@ -189,13 +237,13 @@ fn check_folder(folder: &Path) -> Result<(), Refusal> {
         };
         let owned = owner == 0 || owner == effective_uid();
         if !owned || facts.mode() & mask != 0 {
-            return Err(foreign(path, &facts));
+            return Err(foreign(path, &facts, library));
         }
     }
     Ok(())
 }
 
-fn foreign(path: &Path, facts: &Metadata) -> Refusal {
+fn foreign(path: &Path, facts: &Metadata, library: &Library) -> Refusal {
     Refusal::new(
         format!(
             "run: {}: others could change what is loaded from there (owner {}, mode {:o})",
@@ -203,7 +251,7 @@ fn foreign(path: &Path, facts: &Metadata) -> Refusal {
             facts.uid(),
             facts.mode() & 0o7777
         ),
-        elsewhere(),
+        elsewhere(library),
     )
 }
 
@@ -215,7 +263,7 @@ mod tests {
     fn folder() -> Option<tempfile::TempDir> {
         let above = std::env::current_exe().ok()?.parent()?.to_owned();
         let dir = tempfile::tempdir_in(above).ok()?;
-        match check_folder(&fs::canonicalize(dir.path()).ok()?) {
+        match check_folder(&fs::canonicalize(dir.path()).ok()?, &Library::run(b"")) {
             Ok(()) => Some(dir),
             Err(failure) => {
                 println!("not run: library: no folder that others cannot change: {failure:?}");
@@ -228,16 +276,16 @@ mod tests {
     fn written_once_and_whole() {
         let Some(dir) = folder() else { return };
         let folder = dir.path().join("a/hugeleaf");
-        let path = write_to(&folder, b"library").unwrap();
+        let path = write_to(&folder, &Library::run(b"library")).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"library");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o644);
         let inode = fs::metadata(&path).unwrap().ino();
-        assert_eq!(write_to(&folder, b"library").unwrap(), path);
+        assert_eq!(write_to(&folder, &Library::run(b"library")).unwrap(), path);
         assert_eq!(fs::metadata(&path).unwrap().ino(), inode, "written again");
         // Another version goes next to it; a damaged file is replaced, not changed.
-        assert_ne!(write_to(&folder, b"newer").unwrap(), path);
+        assert_ne!(write_to(&folder, &Library::run(b"newer")).unwrap(), path);
         fs::write(&path, b"damaged").unwrap();
-        assert_eq!(write_to(&folder, b"library").unwrap(), path);
+        assert_eq!(write_to(&folder, &Library::run(b"library")).unwrap(), path);
         assert_eq!(fs::read(&path).unwrap(), b"library");
         assert_ne!(fs::metadata(&path).unwrap().ino(), inode);
         let names = fs::read_dir(&folder).unwrap().count();
@@ -248,9 +296,9 @@ mod tests {
     fn what_others_could_change_is_refused() {
         let Some(dir) = folder() else { return };
         let folder = dir.path().join("hugeleaf");
-        let path = write_to(&folder, b"library").unwrap();
+        let path = write_to(&folder, &Library::run(b"library")).unwrap();
         let refused = |what: &Path| {
-            let failure = write_to(&folder, b"library").unwrap_err();
+            let failure = write_to(&folder, &Library::run(b"library")).unwrap_err();
             let text = format!("{failure:?}");
             assert!(text.contains(&what.display().to_string()), "{text}");
         };
@@ -280,7 +328,7 @@ mod tests {
     #[test]
     fn temporary_folders_of_everybody_are_refused() {
         let dir = tempfile::tempdir_in("/tmp").unwrap();
-        let failure = write_to(&dir.path().join("x"), b"library").unwrap_err();
+        let failure = write_to(&dir.path().join("x"), &Library::run(b"library")).unwrap_err();
         assert!(
             format!("{failure:?}").contains("others could change"),
             "{failure:?}"

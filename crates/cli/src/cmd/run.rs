@@ -8,15 +8,18 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use hugeleaf_change::start::{Found, Watcher, library_for, set_numa, stands_in_the_way, variables};
+use hugeleaf_change::start::{
+    Found, Library, SqliteCache, Watcher, library_for, place, set_numa, stands_in_the_way,
+    variables,
+};
 use hugeleaf_host::system::memory_room;
-use hugeleaf_host::{Host, Program, ProgramError, find_program};
+use hugeleaf_host::{Host, Program, ProgramError, RunWay, find_program};
 use hugeleaf_proof::{circumstances, write_whole};
 use hugeleaf_report::page::View;
 use hugeleaf_report::run::{Exit, RunReport, RunSettings};
 use hugeleaf_report::start::{Start, json, mapping, missing_line, page};
 use hugeleaf_sys::{Draft, Ended, Existing, Pid, Started, end_by, own_pid};
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, Ladder, PageKind, Rung};
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::run::ldr_cntrl::{Mapped, translate};
 use hugeleaf_verdict::run::{Numa, Obstacle, Policy, RunRole, Settled, Want, settle};
@@ -24,12 +27,24 @@ use hugeleaf_verdict::run::{Numa, Obstacle, Policy, RunRole, Settled, Want, sett
 use crate::context::{Context, Failure, tell};
 
 /// The library that is loaded into programs; empty where none was built for this architecture.
-const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libhugeleaf_run.so"));
+const LIBRARY: Library = Library::run(include_bytes!(concat!(
+    env!("OUT_DIR"),
+    "/libhugeleaf_run.so"
+)));
+
+/// The library that gives programs' SQLite its cache.
+const SQLITE: Library = Library::sqlite(include_bytes!(concat!(
+    env!("OUT_DIR"),
+    "/libhugeleaf_sqlite.so"
+)));
 
 /// The statuses of env(1): its own failure, a program that cannot be run, one that is not there.
 pub const OWN_FAILURE: u8 = 125;
 const NOT_RUNNABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
+
+/// A cache of SQLite has room for so many base pages at least.
+const LEAST_PAGES: u64 = 4096;
 
 /// The variables that AIX administrators set.
 const LDR_CNTRL: &str = "LDR_CNTRL";
@@ -47,6 +62,7 @@ Examples:
   hugeleaf run --dry-run --shm 1G,2M -- postgres  what would be set, and what is unavailable
   hugeleaf run --data 2M! --reserve 8G -- server  8G of data on 2M pages, or no start
   hugeleaf run --ldr-cntrl DATAPSIZE=64K@SHMPSIZE=16M -- server   as on AIX
+  hugeleaf run --sqlite 2G -- python3 app.py      one page cache for all databases, on large pages
   hugeleaf run --report pages.json -- sort big    asked and got, by role, at the end
 
 Exit status: the program's own; 125 run could not do its work, 126 the program cannot be run, 127 it \
@@ -68,6 +84,10 @@ pub struct Args {
     /// Take so much for data before the program runs
     #[arg(long, value_name = "BYTES")]
     reserve: Option<Bytes>,
+    /// Give the program's SQLite one page cache of this size for all its connections and databases, on the pages that
+    /// data gets; each process that uses SQLite as a shared library (libsqlite3.so.0) has one
+    #[arg(long, value_name = "BYTES")]
+    sqlite: Option<Bytes>,
     /// Where memory comes from: bind=NODES, prefer=NODE, interleave=NODES or local
     #[arg(long, value_name = "POLICY")]
     numa: Option<Numa>,
@@ -238,11 +258,59 @@ fn command(
     settled: &Settled,
     obstacle: Option<&Obstacle>,
 ) -> Result<Command, Failure> {
-    let library = library_for(obstacle, LIBRARY, false)?;
+    let library = library_for(obstacle, &LIBRARY, false)?;
+    let sqlite = sqlite(args, settled, false)?;
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
-    command.envs(variables(settled, library)?);
+    command.envs(variables(settled, library, sqlite.as_ref())?);
     Ok(command)
+}
+
+/// SQLite's cache, where one is asked for: on the pages of data.
+fn sqlite(args: &Args, settled: &Settled, is_dry: bool) -> Result<Option<SqliteCache>, Failure> {
+    /// A page larger than this part of the cache could hardly be moved between databases.
+    const PART: u64 = 8;
+    let Some(size) = args.sqlite else {
+        return Ok(None);
+    };
+    let settings = &settled.settings;
+    let base = settings.base.ok_or_else(|| {
+        Failure::missing(
+            "run: --sqlite: the size of a base page is unknown",
+            "hugeleaf status",
+        )
+    })?;
+    let asked = settings.of(RunRole::Data);
+    let rung = |way: &RunWay| match way {
+        RunWay::Hugetlb(size) => Some(Rung {
+            size: *size,
+            kind: Some(PageKind::Hugetlb),
+        }),
+        RunWay::Thp => settings.pmd.map(|size| Rung {
+            size,
+            kind: Some(PageKind::Thp),
+        }),
+    };
+    let fits = |rung: &Rung| rung.size.bytes().get() <= size.get() / PART;
+    let mut rungs: Vec<Rung> = asked.ways.iter().filter_map(rung).filter(fits).collect();
+    let is_mandatory = asked.mandatory && !rungs.is_empty();
+    if rungs.is_empty() {
+        rungs.push(Rung {
+            size: base,
+            kind: None,
+        });
+    }
+    if size.get() < base.bytes().get() * LEAST_PAGES {
+        return Err(Failure::usage(
+            format!("run: --sqlite {size} is too small for a cache"),
+            "give it 64M or more, as in: hugeleaf run --sqlite 2G -- python3 app.py",
+        ));
+    }
+    Ok(Some(SqliteCache {
+        library: place(&SQLITE, is_dry)?,
+        size,
+        ladder: Ladder::of(rungs, is_mandatory),
+    }))
 }
 
 /// Why the kernel would not run it, with the status of env(1).
@@ -339,8 +407,9 @@ fn dry_run(
     settled: Settled,
     obstacle: Option<Obstacle>,
 ) -> Result<ExitCode, Failure> {
-    let library = library_for(obstacle.as_ref(), LIBRARY, true)?;
-    let environment = variables(&settled, library)?.into_iter();
+    let library = library_for(obstacle.as_ref(), &LIBRARY, true)?;
+    let sqlite = sqlite(args, &settled, true)?;
+    let environment = variables(&settled, library, sqlite.as_ref())?.into_iter();
     let environment = environment.map(|(name, value)| (name.to_owned(), lossy(&value)));
     let start = Start {
         command: args.command.iter().map(lossy).collect(),

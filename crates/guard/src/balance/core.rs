@@ -407,9 +407,14 @@ impl Core {
 
     /// Says who is let be by the policy, or was set by hand, once each time.
     fn tell_trouble(&mut self, done: &mut Done) {
+        // While an order goes on its memory may still be on its way back.
+        let moves = |name: &str| {
+            let mut parts = self.parts.iter();
+            parts.any(|part| part.member.name == name && part.order.is_some())
+        };
         let standings = self.state.standings();
         let troubled: BTreeMap<String, String> = standings
-            .filter(|(_, standing)| standing.is_apart())
+            .filter(|(name, standing)| standing.is_apart() && !moves(name))
             .map(|(name, standing)| (name.to_owned(), standing.to_string()))
             .collect();
         for (name, text) in &troubled {

@@ -58,7 +58,7 @@ impl Sim {
             load,
             counts: Counts::default(),
             process: ProgramId {
-                pid: load as u32,
+                pid: u32::try_from(load).unwrap(),
                 start_ticks: 1,
             },
             floor: Bytes::ZERO,

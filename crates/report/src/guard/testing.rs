@@ -78,6 +78,7 @@ pub fn program(pid: u32, name: &str, state: Stand) -> ProgramStatus {
 pub fn status() -> Status {
     Status {
         schema: 1,
+        balance: vec![crate::balance::tests::status()],
         version: "0.1.0".into(),
         pid: 4711,
         started: "2026-11-24T10:00:00Z".into(),

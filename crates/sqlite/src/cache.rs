@@ -1,0 +1,595 @@
+//! The pages of one database of one connection, as SQLite sees it.
+//!
+//! Pages are replaced as S3-FIFO does (Yang, Zhang, Qiu, Yue, Vigfusson: "FIFO queues are all you need for cache
+//! eviction", SOSP 2023): a page that is asked for once goes through a small queue and leaves again, however many there
+//! are (a scan); one that is asked for again, or returns soon, joins the main one. A hit changes one byte and moves
+//! nothing, where a list in the order of use writes to five nodes.
+#![allow(unsafe_code)]
+//! # Safety
+//! SQLite calls a cache from one thread at a time. Whoever else changes one holds the lock of its share and has stopped
+//! its gate; the [`Body`] is changed by nobody else.
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_uint};
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use crate::chunk::Shape;
+use crate::gate::Gate;
+use crate::ghosts::Ghosts;
+use crate::node::{LINE, Node, Place, Queue, Table};
+use crate::share::{Held, Share};
+use crate::store::Store;
+
+/// The small queue is one page in so many.
+const SMALL_PART: usize = 10;
+/// After so many pages that were passed over the next one goes, however often it was asked for: a miss takes a bounded
+/// time.
+const LOOKS: usize = 64;
+/// Of so many hits one is timed.
+const TIMED_HITS: u64 = 1024;
+/// So many touches of sampled pages are passed on at once.
+const TOUCHES: usize = 64;
+
+/// The cache behind an `sqlite3_pcache`.
+pub(crate) struct Cache {
+    pub gate: Gate,
+    /// It is told from others by this.
+    pub number: u64,
+    store: &'static Store,
+    /// Hits so far; written by SQLite's thread only.
+    pub hits: AtomicU64,
+    /// Misses so far; the same.
+    pub misses: AtomicU64,
+    /// Its pages; written with the lock of its share.
+    pub pages: AtomicUsize,
+    body: UnsafeCell<Body>,
+}
+
+/// What only one may touch at a time.
+pub(crate) struct Body {
+    pub shape: Shape,
+    /// Whether pages that are not in use may be dropped.
+    purgeable: bool,
+    /// So many pages SQLite wants to be kept.
+    most: usize,
+    pinned: usize,
+    /// No page has a larger key.
+    largest: c_uint,
+    table: Table,
+    small: Queue,
+    main: Queue,
+    ghosts: Ghosts,
+    pub share: Option<Arc<Share>>,
+    /// Touches of sampled pages that the ghost list has not seen yet.
+    touches: Vec<u64>,
+    /// A call that is timed until the next one, and whether it was a hit.
+    timed: Option<(Instant, bool)>,
+}
+
+impl Cache {
+    pub fn new(store: &'static Store, shape: Shape, purgeable: bool) -> Cache {
+        Cache {
+            gate: Gate::new(store.barrier),
+            number: store.next_number(),
+            store,
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            pages: AtomicUsize::new(0),
+            body: UnsafeCell::new(Body {
+                shape,
+                purgeable,
+                most: 100,
+                pinned: 0,
+                largest: 0,
+                table: Table::new(),
+                small: Queue::EMPTY,
+                main: Queue::EMPTY,
+                ghosts: Ghosts::new(),
+                share: None,
+                touches: Vec::new(),
+                timed: None,
+            }),
+        }
+    }
+
+    /// # Safety
+    /// The caller is alone in the cache, as the head of this file says.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn body(&self) -> &mut Body {
+        // SAFETY: as the caller promises.
+        unsafe { &mut *self.body.get() }
+    }
+
+    fn share(&self) -> Option<Arc<Share>> {
+        // SAFETY: only SQLite's thread sets it, which this is.
+        unsafe { (*self.body.get()).share.clone() }
+    }
+
+    /// Has the lock of the share, where there is one; with it whoever asks is alone in the cache.
+    fn alone<T>(&self, does: impl FnOnce(&mut Body, Option<Held<'_>>) -> T) -> T {
+        let share = self.share();
+        let held = share.as_deref().map(Share::lock);
+        // SAFETY: this is SQLite's thread, and those who stop the gate hold the lock.
+        does(unsafe { self.body() }, held)
+    }
+
+    #[inline]
+    pub fn fetch(&self, key: c_uint, create: c_int) -> *mut Node {
+        if self.gate.enter() {
+            // SAFETY: inside the gate.
+            let node = unsafe { self.body() }.hit(key, self);
+            self.gate.leave();
+            if !node.is_null() || create == 0 {
+                return node;
+            }
+        }
+        self.miss(key, create)
+    }
+
+    #[cold]
+    fn miss(&self, key: c_uint, create: c_int) -> *mut Node {
+        self.join();
+        let Some(share) = self.share() else {
+            // SAFETY: without a share nobody else knows this cache.
+            let body = unsafe { self.body() };
+            let node = body.without_share(create, self.store);
+            body.begin(node, key);
+            self.count(body);
+            return node;
+        };
+        let mut held = share.lock();
+        // SAFETY: with the lock.
+        let body = unsafe { self.body() };
+        // The gate may have been stopped.
+        let node = body.hit(key, self);
+        if !node.is_null() || create == 0 {
+            return node;
+        }
+        let node = self.of_share(&share, &mut held, create);
+        // SAFETY: with the lock, which may have been another one's meanwhile.
+        let body = unsafe { self.body() };
+        body.begin(node, key);
+        if !node.is_null() {
+            // SAFETY: the node is live and this cache's.
+            unsafe { (*node).sampled = share.missed(self.hash(key), &mut body.touches) };
+            body.timed = share.is_timed().then(|| (Instant::now(), false));
+            let misses = self.misses.load(Ordering::Relaxed) + 1;
+            self.misses.store(misses, Ordering::Relaxed);
+        }
+        self.count(body);
+        node
+    }
+
+    /// What the ghost list knows a page of this cache by.
+    fn hash(&self, key: c_uint) -> u64 {
+        (self.number << 32) ^ u64::from(key)
+    }
+
+    fn count(&self, body: &Body) {
+        self.pages.store(body.table.count, Ordering::Relaxed);
+    }
+
+    /// Takes part in a share once it is worth it. Small databases, and those that are opened and closed all the time,
+    /// take nothing from the others.
+    fn join(&self) {
+        // SAFETY: only SQLite's thread sets the share, which this is.
+        let body = unsafe { &mut *self.body.get() };
+        let is_for_it = self.store.is_for(body.purgeable);
+        if body.share.is_some() || !is_for_it || body.table.count < self.store.joins_at() {
+            return;
+        }
+        let Some(share) = self.store.share_of(self.number, body.shape) else {
+            return;
+        };
+        share.lock().join(self);
+        body.share = Some(share);
+    }
+
+    /// A page of the share's memory, or whatever else there is.
+    fn of_share<'a>(&self, share: &'a Share, held: &mut Held<'a>, create: c_int) -> *mut Node {
+        // SAFETY: with the lock.
+        let body = unsafe { self.body() };
+        let (shape, purgeable) = (body.shape, body.purgeable);
+        let is_full = purgeable && self.store.obeys_size() && body.table.count >= body.most;
+        if is_full {
+            let crowded = body.pinned >= body.most - body.most / 10;
+            if create == 1 && crowded {
+                return null_mut();
+            }
+            let own = body.evict();
+            if !own.is_null() {
+                return own;
+            }
+        }
+        if let Some(node) = held.take(shape, self) {
+            return node;
+        }
+        if share.wants_more() {
+            held.release_while(|| share.claim());
+            if let Some(node) = held.take(shape, self) {
+                return node;
+            }
+        }
+        if purgeable {
+            if let Some(node) = held.take_from_others(self, false) {
+                return node;
+            }
+            // SAFETY: with the lock.
+            let body = unsafe { self.body() };
+            let own = body.evict();
+            if !own.is_null() {
+                return own;
+            }
+            if create == 1 {
+                // SQLite writes changed pages to the file and asks again.
+                return null_mut();
+            }
+            if let Some(node) = held.take_from_others(self, true) {
+                return node;
+            }
+        }
+        share.outside();
+        heap_node(shape)
+    }
+
+    #[inline]
+    pub fn unpin(&self, node: *mut Node, discard: bool) {
+        if !discard && self.gate.enter() {
+            // SAFETY: inside the gate; the node is pinned, so it is live.
+            unsafe { self.body().unpin(node) };
+            self.gate.leave();
+            return;
+        }
+        self.alone(|body, mut held| {
+            // SAFETY: as above.
+            unsafe { body.unpin(node) };
+            let over = body.purgeable && self.store.obeys_size() && body.table.count > body.most;
+            if discard || over {
+                body.drop_node(node, held.as_mut());
+            }
+            self.count(body);
+        });
+    }
+
+    pub fn rekey(&self, node: *mut Node, key: c_uint) {
+        self.alone(|body, mut held| {
+            let there = body.table.find(key);
+            if !there.is_null() && there != node {
+                body.drop_node(there, held.as_mut());
+            }
+            // SAFETY: the node is pinned, so it is live.
+            unsafe {
+                body.table.remove(node);
+                (*node).key = key;
+                (*node).sampled = false;
+                body.table.insert(node);
+            }
+            body.largest = body.largest.max(key);
+            self.count(body);
+        });
+    }
+
+    /// Drops all pages with a key from this one on, also those in use.
+    pub fn cut(&self, from: c_uint) {
+        self.alone(|body, mut held| {
+            if body.table.count > 0 && body.largest >= from {
+                for node in body.table.from(from, body.largest) {
+                    body.drop_node(node, held.as_mut());
+                }
+            }
+            body.largest = body.largest.min(from.saturating_sub(1));
+            self.count(body);
+        });
+    }
+
+    pub fn set_most(&self, pages: usize) {
+        self.alone(|body, held| {
+            body.most = pages;
+            if self.store.obeys_size() || held.is_none() {
+                body.shrink(pages, held);
+            }
+            self.count(body);
+        });
+    }
+
+    /// Drops what is not in use.
+    pub fn shrink(&self) {
+        self.alone(|body, held| {
+            body.shrink(0, held);
+            self.count(body);
+        });
+    }
+
+    /// How many pages there are.
+    pub fn count_pages(&self) -> usize {
+        self.pages.load(Ordering::Relaxed)
+    }
+
+    /// Leaves the share, with all pages.
+    pub fn end(&self) {
+        self.cut(0);
+        self.alone(|_, held| {
+            if let Some(mut held) = held {
+                held.leave(self);
+            }
+        });
+    }
+
+    /// Takes up to `count` pages that are not in use from this cache, whose owner is kept out meanwhile, and gives their
+    /// slots back to `held`. For another cache of the share, whose lock that is.
+    pub fn give(&self, count: usize, held: &mut Held<'_>) -> usize {
+        self.gate.stop();
+        // SAFETY: the gate is stopped, with the lock.
+        let body = unsafe { self.body() };
+        let mut given = 0;
+        // What is not purgeable is all there is of its content.
+        while body.purgeable && given < count {
+            let node = body.evict();
+            if node.is_null() {
+                break;
+            }
+            body.release(node, Some(&mut *held));
+            given += 1;
+        }
+        self.count(body);
+        self.gate.resume();
+        given
+    }
+
+    /// Drops these pages of this cache, whose owner is kept out meanwhile, but those in use; returns how many those are.
+    /// For whoever has the lock of the share.
+    pub fn vacate(&self, nodes: &[*mut Node], held: &mut Held<'_>) -> usize {
+        self.gate.stop();
+        // SAFETY: the gate is stopped, with the lock; the share says that these nodes are this cache's.
+        let body = unsafe { self.body() };
+        let mut left = 0;
+        for node in nodes {
+            // SAFETY: as above.
+            match unsafe { (**node).pinned } {
+                true => left += 1,
+                false => body.drop_node(*node, Some(&mut *held)),
+            }
+        }
+        self.count(body);
+        self.gate.resume();
+        left
+    }
+}
+
+impl Body {
+    /// A page that is here, in use from now on; null where it is not here.
+    #[inline]
+    fn hit(&mut self, key: c_uint, cache: &Cache) -> *mut Node {
+        let node = self.table.find(key);
+        if self.timed.is_some() {
+            self.time();
+        }
+        if node.is_null() {
+            return node;
+        }
+        // SAFETY: what the table finds is live.
+        unsafe {
+            (*node).used = ((*node).used + 1).min(3);
+            if !(*node).pinned {
+                (*node).pinned = true;
+                self.pinned += 1;
+            }
+            if (*node).sampled {
+                self.touch(cache.hash(key));
+            }
+        }
+        let hits = cache.hits.load(Ordering::Relaxed) + 1;
+        cache.hits.store(hits, Ordering::Relaxed);
+        if hits.is_multiple_of(TIMED_HITS) && self.share.is_some() {
+            self.timed = Some((Instant::now(), true));
+        }
+        node
+    }
+
+    #[cold]
+    fn time(&mut self) {
+        if let (Some((since, hit)), Some(share)) = (self.timed.take(), &self.share) {
+            share.took(since.elapsed(), hit);
+        }
+    }
+
+    #[cold]
+    fn touch(&mut self, hash: u64) {
+        self.touches.push(hash);
+        if self.touches.len() < TOUCHES {
+            return;
+        }
+        match &self.share {
+            Some(share) => share.touched(&mut self.touches),
+            None => self.touches.clear(),
+        }
+    }
+
+    /// Where there is no share: its own memory, of the size that SQLite asks for.
+    fn without_share(&mut self, create: c_int, store: &Store) -> *mut Node {
+        let limited = self.purgeable && (store.obeys_size() || !store.is_for(true));
+        if limited {
+            let crowded = self.pinned >= self.most - self.most / 10;
+            if create == 1 && crowded {
+                return null_mut();
+            }
+            if self.table.count >= self.most {
+                let own = self.evict();
+                if !own.is_null() {
+                    return own;
+                }
+            }
+        }
+        heap_node(self.shape)
+    }
+
+    /// Makes a page of a node for a key.
+    fn begin(&mut self, node: *mut Node, key: c_uint) {
+        if node.is_null() {
+            return;
+        }
+        let pages = self.main.length.max(self.table.count);
+        let is_back = self.ghosts.returns(key, pages);
+        // SAFETY: the node is live, this cache's, and in no queue and no table; what SQLite keeps follows it.
+        unsafe {
+            (*node).key = key;
+            (*node).pinned = true;
+            (*node).used = 0;
+            (*node).sampled = false;
+            std::ptr::write_bytes((*node).page.extra.cast::<u8>(), 0, self.shape.extra);
+            self.table.insert(node);
+            let place = if is_back { Place::Main } else { Place::Small };
+            self.place(node, place);
+        }
+        self.pinned += 1;
+        self.largest = self.largest.max(key);
+    }
+
+    /// # Safety
+    /// The node is live and in no queue.
+    unsafe fn place(&mut self, node: *mut Node, place: Place) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            (*node).place = place;
+            match place {
+                Place::Small => self.small.push(node),
+                Place::Main => self.main.push(node),
+                Place::Aside => {}
+            }
+        }
+    }
+
+    /// # Safety
+    /// The node is live and of this cache.
+    unsafe fn displace(&mut self, node: *mut Node) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            match (*node).place {
+                Place::Small => self.small.remove(node),
+                Place::Main => self.main.remove(node),
+                Place::Aside => {}
+            }
+            (*node).place = Place::Aside;
+        }
+    }
+
+    /// # Safety
+    /// The node is live and of this cache.
+    #[inline]
+    unsafe fn unpin(&mut self, node: *mut Node) {
+        if self.timed.is_some() {
+            self.time();
+        }
+        // SAFETY: as the caller promises.
+        unsafe {
+            if (*node).pinned {
+                (*node).pinned = false;
+                self.pinned -= 1;
+            }
+            if (*node).place == Place::Aside {
+                self.place(node, Place::Main);
+            }
+        }
+    }
+
+    /// Takes a page out that is not in use, the one that is worth least: its node is in no queue and no table. Null where
+    /// all are in use.
+    fn evict(&mut self) -> *mut Node {
+        for look in 0.. {
+            let small = self.small.length * SMALL_PART >= self.table.count;
+            let from_small = !self.small.oldest().is_null() && (small || self.main.length == 0);
+            let node = match from_small {
+                true => self.small.oldest(),
+                false => self.main.oldest(),
+            };
+            if node.is_null() {
+                return node;
+            }
+            // SAFETY: what is in a queue is live.
+            unsafe {
+                self.displace(node);
+                if (*node).pinned {
+                    // It joins a queue again when it is not in use any more.
+                    continue;
+                }
+                let used = (*node).used;
+                if look < LOOKS && (used > 1 || (used > 0 && !from_small)) {
+                    (*node).used = if from_small { 0 } else { used - 1 };
+                    self.place(node, Place::Main);
+                    continue;
+                }
+                if from_small {
+                    let pages = self.main.length.max(self.table.count);
+                    self.ghosts.dropped((*node).key, pages);
+                }
+                self.table.remove(node);
+            }
+            return node;
+        }
+        null_mut()
+    }
+
+    /// Drops a page, in use or not.
+    fn drop_node(&mut self, node: *mut Node, held: Option<&mut Held<'_>>) {
+        // SAFETY: the node is live and of this cache.
+        unsafe {
+            if (*node).pinned {
+                self.pinned -= 1;
+            }
+            self.displace(node);
+            self.table.remove(node);
+        }
+        self.release(node, held);
+    }
+
+    /// Gives a node's memory back; it is in no queue and no table.
+    fn release(&mut self, node: *mut Node, held: Option<&mut Held<'_>>) {
+        // SAFETY: the node is live, and nobody uses it after this. What is of a chunk is released with the lock.
+        unsafe {
+            let chunk = (*node).chunk;
+            if chunk.is_null() {
+                dealloc(node.cast(), layout(self.shape));
+            } else if let Some(held) = held {
+                held.give_back(chunk, node);
+            }
+        }
+    }
+
+    fn shrink(&mut self, keep: usize, mut held: Option<Held<'_>>) {
+        while self.purgeable && self.table.count > keep {
+            let node = self.evict();
+            if node.is_null() {
+                return;
+            }
+            self.release(node, held.as_mut());
+        }
+    }
+
+    pub fn pages(&self) -> usize {
+        self.table.count
+    }
+}
+
+fn layout(shape: Shape) -> Layout {
+    // Both are small: a page of 64K and a few hundred bytes at most.
+    Layout::from_size_align(shape.bytes(), LINE).expect("a page and its node are small")
+}
+
+/// A page of its own allocation; null where there is no memory.
+fn heap_node(shape: Shape) -> *mut Node {
+    // SAFETY: the layout is not empty; the allocation holds the node, what follows it, and the page, in this order.
+    unsafe {
+        let memory = alloc(layout(shape));
+        if memory.is_null() {
+            return null_mut();
+        }
+        let node = memory.cast::<Node>();
+        let buffer = memory.add(Node::bytes(shape.extra));
+        Node::set_up(node, buffer.cast(), null_mut());
+        node
+    }
+}

@@ -1,0 +1,86 @@
+//! What of SQLite's interface is used, as sqlite3.h says it: these types have not changed since 3.7.14 (2012), and
+//! SQLite promises that they will not. Declared here because a program brings its own SQLite, in which this crate must
+//! not link a second one.
+#![allow(non_camel_case_types)]
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+pub(crate) const SQLITE_OK: c_int = 0;
+pub(crate) const SQLITE_CONFIG_PCACHE2: c_int = 18;
+pub(crate) const SQLITE_CONFIG_PCACHE_HDRSZ: c_int = 24;
+pub(crate) const SQLITE_OPEN_MAIN_DB: c_int = 0x0000_0100;
+pub(crate) const SQLITE_MISUSE: c_int = 21;
+pub(crate) const SQLITE_NOTFOUND: c_int = 12;
+
+/// `sqlite3_pcache_page`.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Page {
+    /// The content.
+    pub buffer: *mut c_void,
+    /// What SQLite keeps for the page.
+    pub extra: *mut c_void,
+}
+
+/// `sqlite3_pcache`: ours to define.
+#[repr(C)]
+pub(crate) struct Opaque {
+    _private: [u8; 0],
+}
+
+/// `sqlite3_pcache_methods2`.
+#[repr(C)]
+pub(crate) struct Methods {
+    pub version: c_int,
+    pub arg: *mut c_void,
+    pub init: unsafe extern "C" fn(*mut c_void) -> c_int,
+    pub shutdown: unsafe extern "C" fn(*mut c_void),
+    pub create: unsafe extern "C" fn(c_int, c_int, c_int) -> *mut Opaque,
+    pub cachesize: unsafe extern "C" fn(*mut Opaque, c_int),
+    pub pagecount: unsafe extern "C" fn(*mut Opaque) -> c_int,
+    pub fetch: unsafe extern "C" fn(*mut Opaque, c_uint, c_int) -> *mut Page,
+    pub unpin: unsafe extern "C" fn(*mut Opaque, *mut Page, c_int),
+    pub rekey: unsafe extern "C" fn(*mut Opaque, *mut Page, c_uint, c_uint),
+    pub truncate: unsafe extern "C" fn(*mut Opaque, c_uint),
+    pub destroy: unsafe extern "C" fn(*mut Opaque),
+    pub shrink: unsafe extern "C" fn(*mut Opaque),
+}
+
+// SAFETY: it holds functions, and a pointer that is null and that nobody uses.
+#[allow(unsafe_code)]
+unsafe impl Sync for Methods {}
+
+/// `xOpen` of a VFS.
+pub(crate) type Open =
+    unsafe extern "C" fn(*mut Vfs, *const c_char, *mut c_void, c_int, *mut c_int) -> c_int;
+
+/// `sqlite3_vfs`: all of version 3. What is not used here is passed on as it is.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Vfs {
+    pub version: c_int,
+    pub size_of_file: c_int,
+    pub max_path: c_int,
+    pub next: *mut Vfs,
+    pub name: *const c_char,
+    pub data: *mut c_void,
+    pub open: Option<Open>,
+    /// `xDelete` to `xGetLastError`.
+    pub first: [*const c_void; 11],
+    /// `xCurrentTimeInt64`, of version 2.
+    pub second: *const c_void,
+    /// `xSetSystemCall` to `xNextSystemCall`, of version 3.
+    pub third: [*const c_void; 3],
+}
+
+/// The functions of the SQLite whose cache is replaced.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Api {
+    /// `sqlite3_config`.
+    pub config: unsafe extern "C" fn(c_int, ...) -> c_int,
+    /// `sqlite3_vfs_find`; it initialises SQLite.
+    pub vfs_find: unsafe extern "C" fn(*const c_char) -> *mut c_void,
+    /// `sqlite3_vfs_register`.
+    pub vfs_register: unsafe extern "C" fn(*mut c_void, c_int) -> c_int,
+}

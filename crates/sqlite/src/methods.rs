@@ -1,0 +1,144 @@
+//! The functions that SQLite calls, and how they are given to it.
+#![allow(unsafe_code)]
+//! # Safety
+//! SQLite calls the functions of [`METHODS`] with what it was given by them: a cache from [`create`] until [`destroy`], a
+//! page from [`fetch`] until it is unpinned with `discard`, or its cache is cut or ended. It never uses one cache in two
+//! threads at a time.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+
+use crate::cache::Cache;
+use crate::chunk::Shape;
+use crate::ffi::{
+    Api, Methods, Opaque, Page, SQLITE_CONFIG_PCACHE_HDRSZ, SQLITE_CONFIG_PCACHE2, SQLITE_OK,
+};
+use crate::names;
+use crate::store::Store;
+
+static STORE: OnceLock<Store> = OnceLock::new();
+
+/// The store of this process, once.
+pub(crate) fn set_store(store: Store) -> Option<&'static Store> {
+    STORE.set(store).ok()?;
+    STORE.get()
+}
+
+pub(crate) fn store() -> Option<&'static Store> {
+    STORE.get()
+}
+
+/// Gives the functions to SQLite.
+///
+/// # Errors
+/// SQLite's status: `SQLITE_MISUSE` where it is in use already.
+pub(crate) fn give(api: &Api) -> Result<(), c_int> {
+    // SAFETY: this option takes a pointer to methods, which SQLite copies.
+    let done = unsafe { (api.config)(SQLITE_CONFIG_PCACHE2, &raw const METHODS) };
+    match done {
+        SQLITE_OK => Ok(()),
+        other => Err(other),
+    }
+}
+
+/// What SQLite keeps for a page, with the header of its own cache, in bytes.
+///
+/// # Errors
+/// SQLite's status.
+pub(crate) fn header(api: &Api) -> Result<usize, c_int> {
+    let mut header: c_int = 0;
+    // SAFETY: this option takes a pointer to an int, which it fills in.
+    let done = unsafe { (api.config)(SQLITE_CONFIG_PCACHE_HDRSZ, &raw mut header) };
+    match done {
+        SQLITE_OK => usize::try_from(header).map_err(|_| done),
+        other => Err(other),
+    }
+}
+
+static METHODS: Methods = Methods {
+    version: 1,
+    arg: null_mut(),
+    init,
+    shutdown,
+    create,
+    cachesize,
+    pagecount,
+    fetch,
+    unpin,
+    rekey,
+    truncate,
+    destroy,
+    shrink,
+};
+
+unsafe extern "C" fn init(_: *mut c_void) -> c_int {
+    SQLITE_OK
+}
+
+unsafe extern "C" fn shutdown(_: *mut c_void) {}
+
+unsafe extern "C" fn create(page: c_int, extra: c_int, purgeable: c_int) -> *mut Opaque {
+    let (Some(store), Ok(page), Ok(extra)) =
+        (store(), usize::try_from(page), usize::try_from(extra))
+    else {
+        return null_mut();
+    };
+    let cache = Cache::new(store, Shape { page, extra }, purgeable != 0);
+    store.made(cache.number, names::of_new_cache(cache.number));
+    Box::into_raw(Box::new(cache)).cast()
+}
+
+/// The cache that a pointer of SQLite's means.
+///
+/// # Safety
+/// The pointer comes from [`create`] and was not destroyed.
+unsafe fn cache<'a>(pointer: *mut Opaque) -> &'a Cache {
+    // SAFETY: as the caller promises.
+    unsafe { &*pointer.cast::<Cache>() }
+}
+
+unsafe extern "C" fn cachesize(of: *mut Opaque, pages: c_int) {
+    // SAFETY: SQLite hands in what it was given, in one thread at a time; so for all below.
+    unsafe { cache(of) }.set_most(usize::try_from(pages).unwrap_or(0));
+}
+
+unsafe extern "C" fn pagecount(of: *mut Opaque) -> c_int {
+    // SAFETY: as above.
+    let pages = unsafe { cache(of) }.count_pages();
+    c_int::try_from(pages).unwrap_or(c_int::MAX)
+}
+
+unsafe extern "C" fn fetch(of: *mut Opaque, key: c_uint, create: c_int) -> *mut Page {
+    // SAFETY: as above. The page is the node's first field.
+    unsafe { cache(of) }.fetch(key, create).cast()
+}
+
+unsafe extern "C" fn unpin(of: *mut Opaque, page: *mut Page, discard: c_int) {
+    // SAFETY: as above. A page is the first field of its node.
+    unsafe { cache(of) }.unpin(page.cast(), discard != 0);
+}
+
+unsafe extern "C" fn rekey(of: *mut Opaque, page: *mut Page, _: c_uint, key: c_uint) {
+    // SAFETY: as above.
+    unsafe { cache(of) }.rekey(page.cast(), key);
+}
+
+unsafe extern "C" fn truncate(of: *mut Opaque, from: c_uint) {
+    // SAFETY: as above.
+    unsafe { cache(of) }.cut(from);
+}
+
+unsafe extern "C" fn destroy(of: *mut Opaque) {
+    // SAFETY: as above; SQLite forgets the pointer, and it is ours again.
+    let cache = unsafe { Box::from_raw(of.cast::<Cache>()) };
+    cache.end();
+    if let Some(store) = store() {
+        store.ended(cache.number, names::successor());
+    }
+}
+
+unsafe extern "C" fn shrink(of: *mut Opaque) {
+    // SAFETY: as above.
+    unsafe { cache(of) }.shrink();
+}

@@ -1,0 +1,508 @@
+//! A database's share of the memory: the granules that it has, and the caches of the connections that use them.
+#![allow(unsafe_code)]
+//! # Safety
+//! Pointers to caches are of those that joined and did not leave, which both happens with the lock; pointers to chunks of
+//! those that the share holds. Caches are changed from here with the lock and their gates stopped.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use hugeleaf::balance::{Benefit, Ghost};
+use hugeleaf::{Component, Granule, Managed};
+
+use crate::cache::Cache;
+use crate::chunk::{Blank, Chunk, Shape};
+use crate::node::Node;
+use crate::store::Store;
+use crate::timing::Timing;
+
+/// The ghost list knows so many keys.
+const SAMPLES: usize = 4000;
+/// A cache that was not used for so many looks gives first.
+const IDLE_LOOKS: u32 = 3;
+/// So many pages are taken from another cache at once: stopping it costs more than taking a page.
+const AT_ONCE: usize = 32;
+/// After a look for a cache to take from that found none, so many misses go by without another one.
+const LOOK_AGAIN: u32 = 256;
+/// So many granules are emptied without releasing the lock: each takes some 0.1 ms.
+const VACATED: usize = 8;
+/// Of so many granules those are emptied that are worth least.
+const CANDIDATES: usize = 64;
+/// Of so many misses one is timed.
+const TIMED_MISSES: u64 = 16;
+
+/// One database, or all of a kind.
+#[derive(Debug)]
+pub(crate) struct Share {
+    pub name: String,
+    store: &'static Store,
+    /// Pages that fit into a granule.
+    each: u64,
+    component: OnceLock<Component>,
+    inner: Mutex<Inner>,
+    ghost: Mutex<Ghost>,
+    timing: Timing,
+    misses: AtomicU64,
+    /// Pages that did not fit and came from the heap.
+    outside: AtomicU64,
+    /// Whether there may be memory that nobody has; looked at anew at each look of the manager.
+    may_claim: AtomicBool,
+}
+
+/// What is kept by the lock.
+#[derive(Debug, Default)]
+struct Inner {
+    blanks: Vec<Blank>,
+    // In boxes, since nodes point to them.
+    #[allow(clippy::vec_box)]
+    chunks: Vec<Box<Chunk>>,
+    /// Where to begin looking for a free slot.
+    next: usize,
+    /// Slots that nobody has, of all shapes.
+    free: usize,
+    caches: Vec<Member>,
+    /// So many misses are to go by without a look for a cache to take from.
+    skip: u32,
+    /// Where to begin looking for a granule to empty.
+    turn: usize,
+}
+
+/// A cache that takes part.
+#[derive(Debug)]
+struct Member {
+    cache: *const Cache,
+    /// Its hits and misses at the last look.
+    asked: u64,
+    /// So many looks it was not used.
+    idle: u32,
+}
+
+// SAFETY: pointers in it are followed with the lock only, as the head of this file says.
+unsafe impl Send for Inner {}
+
+/// The lock of a share, held.
+pub(crate) struct Held<'a> {
+    share: &'a Share,
+    /// `None` only while it is released.
+    inner: Option<MutexGuard<'a, Inner>>,
+}
+
+/// How a share stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShareView {
+    /// Its database's file name, or what it is for.
+    pub name: String,
+    /// Connections that use it.
+    pub connections: usize,
+    /// Pages that it has room for, cut so far.
+    pub slots: u64,
+    /// Of these, in use.
+    pub used: u64,
+    /// Pages that were asked for and were there, of the connections that are open.
+    pub hits: u64,
+    /// Pages that were asked for and were not there.
+    pub misses: u64,
+    /// Pages that did not fit and came from the heap instead.
+    pub outside: u64,
+    /// How much longer a miss takes than a hit, in nanoseconds; 0 where too few were timed.
+    pub nanoseconds_per_miss: u64,
+}
+
+impl Share {
+    /// Of databases with such pages: others may take part, and then count as if theirs were as large.
+    pub fn new(name: String, store: &'static Store, shape: Shape) -> Share {
+        let each = (store.granule() / shape.bytes()).max(1) as u64;
+        Share {
+            name,
+            store,
+            each,
+            component: OnceLock::new(),
+            inner: Mutex::default(),
+            ghost: Mutex::new(Ghost::new(each, each, SAMPLES)),
+            timing: Timing::default(),
+            misses: AtomicU64::new(0),
+            outside: AtomicU64::new(0),
+            may_claim: AtomicBool::new(true),
+        }
+    }
+
+    /// The manager knows it by this.
+    pub fn is_managed_as(&self, component: Component) {
+        let _ = self.component.set(component);
+    }
+
+    pub fn lock(&self) -> Held<'_> {
+        Held {
+            share: self,
+            inner: Some(self.inner.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+
+    /// Memory that the share has from now on.
+    pub fn add(&self, blanks: impl IntoIterator<Item = Blank>) {
+        self.lock().inner().blanks.extend(blanks);
+    }
+
+    /// Whether it is worth asking for more memory.
+    pub fn wants_more(&self) -> bool {
+        self.may_claim.load(Ordering::Relaxed)
+    }
+
+    /// Asks for more memory. The caller must not hold the lock: who gives takes it.
+    pub fn claim(&self) {
+        let more = match self.component.get() {
+            Some(component) => self.store.claim(*component, self),
+            None => self.store.next_blank().map(|blank| self.add([blank])),
+        };
+        if more.is_none() {
+            self.may_claim.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// How many it has.
+    pub fn granules(&self) -> u64 {
+        let mut held = self.lock();
+        let inner = held.inner();
+        (inner.chunks.len() + inner.blanks.len()) as u64
+    }
+
+    /// A miss of this key. Returns whether the ghost list has it in its sample.
+    pub fn missed(&self, hash: u64, touches: &mut Vec<u64>) -> bool {
+        self.misses.fetch_add(1, Ordering::Relaxed);
+        if self.component.get().is_none() {
+            return false;
+        }
+        let mut ghost = self.ghost.lock().unwrap_or_else(PoisonError::into_inner);
+        for hash in touches.drain(..) {
+            ghost.touch(hash);
+        }
+        ghost.touch(hash)
+    }
+
+    /// Touches of pages in the sample. They are forgotten where the list is in use.
+    pub fn touched(&self, touches: &mut Vec<u64>) {
+        if let Ok(mut ghost) = self.ghost.try_lock() {
+            for hash in touches.iter() {
+                ghost.touch(*hash);
+            }
+        }
+        touches.clear();
+    }
+
+    /// Whether this miss is to be timed.
+    pub fn is_timed(&self) -> bool {
+        self.misses
+            .load(Ordering::Relaxed)
+            .is_multiple_of(TIMED_MISSES)
+    }
+
+    /// How long it was from a hit, or from a miss, until SQLite's next call.
+    pub fn took(&self, time: Duration, hit: bool) {
+        self.timing.took(time, hit);
+    }
+
+    pub fn outside(&self) {
+        self.outside.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn view(&self) -> ShareView {
+        let mut held = self.lock();
+        let inner = held.inner();
+        let slots: usize = inner.chunks.iter().map(|chunk| chunk.slots()).sum();
+        let hits = inner.caches.iter().map(|member| member.hits()).sum();
+        ShareView {
+            name: self.name.clone(),
+            connections: inner.caches.len(),
+            slots: slots as u64,
+            used: (slots - inner.free) as u64,
+            hits,
+            misses: self.misses.load(Ordering::Relaxed),
+            outside: self.outside.load(Ordering::Relaxed),
+            nanoseconds_per_miss: self
+                .timing
+                .miss()
+                .map_or(0, |miss| u64::try_from(miss.as_nanos()).unwrap_or(u64::MAX)),
+        }
+    }
+}
+
+impl Member {
+    fn cache(&self) -> &Cache {
+        // SAFETY: it has joined and did not leave, and the caller has the lock.
+        unsafe { &*self.cache }
+    }
+
+    fn hits(&self) -> u64 {
+        self.cache().hits.load(Ordering::Relaxed)
+    }
+
+    fn pages(&self) -> usize {
+        self.cache().pages.load(Ordering::Relaxed)
+    }
+}
+
+impl<'a> Held<'a> {
+    fn inner(&mut self) -> &mut Inner {
+        let share = self.share;
+        let lock = || share.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        self.inner.get_or_insert_with(lock)
+    }
+
+    /// Does something without the lock, and has it again.
+    pub fn release_while(&mut self, does: impl FnOnce()) {
+        self.inner = None;
+        does();
+        self.inner();
+    }
+
+    pub fn join(&mut self, cache: &Cache) {
+        self.inner().caches.push(Member {
+            cache,
+            asked: 0,
+            idle: 0,
+        });
+    }
+
+    pub fn leave(&mut self, cache: &Cache) {
+        let is_other = |member: &Member| !std::ptr::eq(member.cache, cache);
+        self.inner().caches.retain(is_other);
+    }
+
+    /// A slot for a cache; `None` where none is free.
+    pub fn take(&mut self, shape: Shape, owner: &Cache) -> Option<*mut Node> {
+        let inner = self.inner();
+        if let Some(node) = inner.free_slot(shape, owner) {
+            return Some(node);
+        }
+        if !inner.cut_another(shape) {
+            return None;
+        }
+        inner.free_slot(shape, owner)
+    }
+
+    /// Gives a slot back.
+    pub fn give_back(&mut self, chunk: *mut Chunk, node: *const Node) {
+        // SAFETY: the share holds the chunk as long as a node of it is in use.
+        unsafe { (*chunk).give_back(node) };
+        self.inner().free += 1;
+    }
+
+    /// A slot from another cache of the share: one that is not used now, or that has more than its part where this one
+    /// has less; from any with `must`.
+    pub fn take_from_others(&mut self, cache: &Cache, must: bool) -> Option<*mut Node> {
+        // SAFETY: `cache` is the caller's own, with the lock.
+        let (shape, own) = unsafe { (cache.body().shape, cache.body().pages()) };
+        let giver = self.inner().giver(cache, own, must)?;
+        // SAFETY: it has joined and did not leave, with the lock.
+        let given = unsafe { &*giver }.give(AT_ONCE, self);
+        if given == 0 {
+            self.inner().skip = LOOK_AGAIN;
+        }
+        self.take(shape, cache)
+    }
+
+    /// Empties granules, those that are worth least first, and no more than `count`.
+    fn vacate(&mut self, count: usize) -> Vec<Granule> {
+        let mut granules = self.inner().unused(count);
+        for at in self.inner().by_worth() {
+            if granules.len() >= count {
+                break;
+            }
+            // Chunks are taken out below only, so that numbers stay what they are.
+            self.empty(at);
+        }
+        granules.extend(self.inner().unused(count - granules.len()));
+        granules
+    }
+
+    /// Drops all pages of a chunk but those in use.
+    fn empty(&mut self, at: usize) {
+        let used: Vec<_> = { self.inner().chunks.get(at).into_iter() }
+            .flat_map(|chunk| chunk.used())
+            .collect();
+        let mut owners: Vec<*const Cache> = used.iter().map(|(owner, _)| *owner).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        for owner in owners {
+            let its = used.iter().filter(|(of, _)| *of == owner);
+            let nodes: Vec<*mut Node> = its.map(|(_, node)| *node).collect();
+            // SAFETY: who owns a slot has joined and did not leave, with the lock.
+            let left = unsafe { &*owner }.vacate(&nodes, self);
+            if left > 0 {
+                return;
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn free_slot(&mut self, shape: Shape, owner: &Cache) -> Option<*mut Node> {
+        if self.free == 0 {
+            return None;
+        }
+        let chunks = self.chunks.len();
+        for step in 0..chunks {
+            let at = (self.next + step) % chunks;
+            let chunk = &mut self.chunks[at];
+            if chunk.shape == shape && chunk.free() > 0 {
+                self.next = at;
+                self.free -= 1;
+                return chunk.take(owner);
+            }
+        }
+        None
+    }
+
+    /// Cuts a granule into slots of a shape: one that is not cut yet, or one of another shape that is empty.
+    fn cut_another(&mut self, shape: Shape) -> bool {
+        let blank = self.blanks.pop().or_else(|| {
+            let is_it = |chunk: &Chunk| chunk.shape != shape && chunk.is_empty();
+            let at = self.chunks.iter().position(|chunk| is_it(chunk))?;
+            Some(self.uncut(at))
+        });
+        match blank.map(|blank| Chunk::cut(blank, shape)) {
+            None => false,
+            Some(Err(blank)) => {
+                self.blanks.push(blank);
+                false
+            }
+            Some(Ok(chunk)) => {
+                self.free += chunk.slots();
+                self.next = self.chunks.len();
+                self.chunks.push(chunk);
+                true
+            }
+        }
+    }
+
+    /// Takes an empty chunk out.
+    fn uncut(&mut self, at: usize) -> Blank {
+        let chunk = self.chunks.swap_remove(at);
+        self.free -= chunk.slots();
+        chunk.blank
+    }
+
+    /// Granules in which nothing is, taken out; no more than `count`.
+    fn unused(&mut self, count: usize) -> Vec<Granule> {
+        let mut granules = Vec::new();
+        while granules.len() < count {
+            let blank = self.blanks.pop().or_else(|| {
+                let at = self.chunks.iter().position(|chunk| chunk.is_empty())?;
+                Some(self.uncut(at))
+            });
+            let Some(granule) = blank.and_then(|blank| blank.granule) else {
+                break;
+            };
+            granules.push(granule);
+        }
+        granules
+    }
+
+    /// Some chunks by how much is lost with them: by how often their pages were asked for of late. One with a page in use
+    /// cannot be emptied, and is not in it.
+    fn by_worth(&mut self) -> Vec<usize> {
+        let worth = |chunk: &Chunk| -> Option<u64> {
+            let mut worth = 0;
+            for (_, node) in chunk.used() {
+                // SAFETY: a slot in use has a live node. What is read may be changed by its owner meanwhile: it is a
+                // byte each, and only an opinion.
+                let (pinned, used) = unsafe {
+                    let (pinned, used) = (&raw const (*node).pinned, &raw const (*node).used);
+                    (pinned.cast::<u8>().read_volatile(), used.read_volatile())
+                };
+                if pinned != 0 {
+                    return None;
+                }
+                worth += 1 + u64::from(used);
+            }
+            Some(worth)
+        };
+        let count = self.chunks.len();
+        let turn = (0..count.min(CANDIDATES)).map(|step| (self.turn + step) % count);
+        let mut all: Vec<(u64, usize)> = turn
+            .filter_map(|at| Some((worth(&self.chunks[at])?, at)))
+            .collect();
+        self.turn = self.turn.wrapping_add(CANDIDATES);
+        all.sort_unstable();
+        all.into_iter().map(|(_, at)| at).collect()
+    }
+
+    /// Whom a cache with `own` pages may take from.
+    fn giver(&mut self, cache: &Cache, own: usize, must: bool) -> Option<*const Cache> {
+        if self.skip > 0 && !must {
+            self.skip -= 1;
+            return None;
+        }
+        let others = self.caches.iter();
+        let others = others.filter(|m| !std::ptr::eq(m.cache, cache) && m.pages() > 0);
+        let idle = |member: &&Member| member.idle >= IDLE_LOOKS;
+        let most = |member: &&Member| member.pages();
+        if let Some(member) = others.clone().filter(idle).max_by_key(most) {
+            return Some(member.cache);
+        }
+        let largest = others.max_by_key(most);
+        let slots: usize = self.chunks.iter().map(|chunk| chunk.slots()).sum();
+        let active = self.caches.iter().filter(|member| !idle(member)).count();
+        let part = slots / active.max(1);
+        let fair = |member: &&Member| own < part && member.pages() > part;
+        let found = largest.filter(|member| must || fair(member));
+        if found.is_none() {
+            self.skip = LOOK_AGAIN;
+        }
+        found.map(|member| member.cache)
+    }
+
+    /// Sees which caches are used.
+    fn look(&mut self) {
+        for member in &mut self.caches {
+            let asked = member.hits() + member.cache().misses.load(Ordering::Relaxed);
+            member.idle = match asked == member.asked {
+                true => member.idle.saturating_add(1),
+                false => 0,
+            };
+            member.asked = asked;
+        }
+        self.skip = 0;
+    }
+}
+
+/// A share as the manager sees it.
+pub(crate) struct Managee(pub std::sync::Arc<Share>);
+
+impl Managed for Managee {
+    fn benefit(&mut self, elapsed: Duration) -> Benefit {
+        let share = &self.0;
+        share.lock().inner().look();
+        share.may_claim.store(true, Ordering::Relaxed);
+        let capacity = share.granules() * share.each;
+        let mut ghost = share.ghost.lock().unwrap_or_else(PoisonError::into_inner);
+        ghost.set_capacity(capacity);
+        ghost.pass(elapsed);
+        match share.timing.miss() {
+            Some(miss) => ghost.benefit(share.each, miss.as_secs_f64()),
+            None => Benefit::default(),
+        }
+    }
+
+    fn grow(&mut self, granules: &[Granule]) {
+        let blanks = granules
+            .iter()
+            .filter_map(|granule| self.0.store.blank(*granule));
+        self.0.add(blanks);
+    }
+
+    fn shrink(&mut self, count: usize) -> Vec<Granule> {
+        let mut granules = Vec::new();
+        // The lock is released now and then: those who miss a page wait for it.
+        while granules.len() < count {
+            let some = self.0.lock().vacate(VACATED.min(count - granules.len()));
+            if some.is_empty() {
+                break;
+            }
+            granules.extend(some);
+        }
+        granules
+    }
+}

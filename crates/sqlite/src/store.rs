@@ -1,0 +1,318 @@
+//! The memory of all caches of this process, and whose it is.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use hugeleaf::{Bytes, Component, Elastic, Granule, Running};
+use hugeleaf_sys::Barrier;
+
+use crate::chunk::{Blank, Shape};
+use crate::fork;
+use crate::share::{Managee, Share, ShareView};
+
+/// Databases from this number on have one share together: elastic memory knows a limited number of components.
+const NAMED: usize = 48;
+/// With fewer granules than so many for each, databases have one share together.
+const GRANULES_EACH: u64 = 8;
+/// A cache takes part from so many pages on.
+const JOINS_AT: usize = 64;
+/// While one grows it takes up to so many bytes at once: that takes some milliseconds.
+const AT_ONCE: u64 = 16 << 20;
+/// It takes one part in so many of what it has.
+const GROWS_BY: u64 = 16;
+
+/// The share of databases that have none of their own.
+pub(crate) const OTHERS: &str = "other databases";
+
+/// Which caches have their pages in this memory. Those of others come from the heap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PagesOf {
+    /// Databases in files, and temporary ones: a page can be read again, so one that nobody uses may go.
+    Files,
+    /// Databases in memory: a page is all there is of its content.
+    Memory,
+}
+
+/// Where memory comes from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// Elastic memory, moved between databases by what they gain.
+    Managed {
+        elastic: Arc<Elastic>,
+        running: Running,
+    },
+    /// One range for all, which never changes; connections keep to the size that SQLite asks for.
+    Fixed {
+        start: usize,
+        granule: usize,
+        granules: usize,
+        next: AtomicUsize,
+    },
+}
+
+/// The memory of all caches.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub barrier: Barrier,
+    pages_of: PagesOf,
+    source: OnceLock<Source>,
+    shares: Mutex<Shares>,
+    numbers: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Shares {
+    /// By the path of the database.
+    named: HashMap<Vec<u8>, Arc<Share>>,
+    others: Option<Arc<Share>>,
+    /// Paths of caches, by their numbers.
+    paths: HashMap<u64, Vec<u8>>,
+}
+
+impl Store {
+    pub fn new(pages_of: PagesOf) -> Store {
+        Store {
+            barrier: Barrier::of_process(),
+            pages_of,
+            source: OnceLock::new(),
+            shares: Mutex::default(),
+            numbers: AtomicU64::new(1),
+        }
+    }
+
+    pub fn set_source(&self, source: Source) {
+        let _ = self.source.set(source);
+    }
+
+    fn source(&self) -> Option<&Source> {
+        // A forked child has its parent's memory, which nobody manages there, and locks that nobody may ever release.
+        self.source.get().filter(|_| !fork::is_child())
+    }
+
+    pub fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn shares(&self) -> MutexGuard<'_, Shares> {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether caches of that kind have their pages here.
+    pub fn is_for(&self, purgeable: bool) -> bool {
+        purgeable == (self.pages_of == PagesOf::Files)
+    }
+
+    /// Whether connections keep to the size that SQLite asks for (`PRAGMA cache_size`). Otherwise they have what their
+    /// database has.
+    pub fn obeys_size(&self) -> bool {
+        !matches!(self.source(), Some(Source::Managed { .. }))
+    }
+
+    /// A cache takes part from so many pages on.
+    pub fn joins_at(&self) -> usize {
+        match self.source() {
+            Some(Source::Managed { .. }) => JOINS_AT,
+            Some(Source::Fixed { .. }) => 0,
+            None => usize::MAX,
+        }
+    }
+
+    /// Bytes of a granule.
+    pub fn granule(&self) -> usize {
+        match self.source.get() {
+            Some(Source::Managed { elastic, .. }) => bytes_of(elastic),
+            Some(Source::Fixed { granule, .. }) => *granule,
+            None => 0,
+        }
+    }
+
+    /// A cache is made for this database; `None`: for none in a file.
+    pub fn made(&self, number: u64, path: Option<Vec<u8>>) {
+        if let Some(path) = path.filter(|_| self.source().is_some()) {
+            self.shares().paths.insert(number, path);
+        }
+    }
+
+    /// A cache has ended; the one with the number `successor` is of the same database.
+    pub fn ended(&self, number: u64, successor: u64) {
+        if self.source().is_none() {
+            return;
+        }
+        let mut shares = self.shares();
+        let path = shares.paths.remove(&number);
+        if let Some(path) = path.filter(|_| successor != 0 && successor != number) {
+            shares.paths.insert(successor, path);
+        }
+    }
+
+    /// The share of the cache with that number, made where there is none; `None` where there is no memory.
+    pub fn share_of(&'static self, number: u64, shape: Shape) -> Option<Arc<Share>> {
+        let source = self.source()?;
+        let mut shares = self.shares();
+        let path = shares.paths.get(&number).cloned();
+        let Some(path) = path.filter(|_| shares.named.len() < self.most_shares(source)) else {
+            return self.others(&mut shares, source, shape);
+        };
+        if let Some(share) = shares.named.get(&path) {
+            return Some(Arc::clone(share));
+        }
+        let name = shares.name_of(&path);
+        match self.make(source, name, shape) {
+            None => self.others(&mut shares, source, shape),
+            Some(share) => {
+                shares.named.insert(path, Arc::clone(&share));
+                Some(share)
+            }
+        }
+    }
+
+    fn most_shares(&self, source: &Source) -> usize {
+        match source {
+            Source::Fixed { .. } => 0,
+            Source::Managed { elastic, .. } => {
+                let granules = elastic.granule().pages_for(elastic.target()).get();
+                usize::try_from(granules / GRANULES_EACH).map_or(NAMED, |most| most.min(NAMED))
+            }
+        }
+    }
+
+    fn others(
+        &'static self,
+        shares: &mut Shares,
+        source: &Source,
+        shape: Shape,
+    ) -> Option<Arc<Share>> {
+        if shares.others.is_none() {
+            shares.others = self.make(source, OTHERS.to_owned(), shape);
+        }
+        shares.others.clone()
+    }
+
+    fn make(&'static self, source: &Source, name: String, shape: Shape) -> Option<Arc<Share>> {
+        let share = Arc::new(Share::new(name, self, shape));
+        if let Source::Managed { elastic, running } = source {
+            let least = elastic.granule().bytes();
+            let sizes = (least, elastic.max());
+            let managed = Box::new(Managee(Arc::clone(&share)));
+            let component = running.add(&share.name, sizes, managed).ok()?;
+            share.is_managed_as(component);
+        }
+        Some(share)
+    }
+
+    /// A granule of elastic memory, to be cut.
+    pub fn blank(&self, granule: Granule) -> Option<Blank> {
+        let Some(Source::Managed { elastic, .. }) = self.source() else {
+            return None;
+        };
+        Some(Blank {
+            granule: Some(granule),
+            start: elastic.address(granule).ok()?,
+            length: bytes_of(elastic),
+        })
+    }
+
+    /// The next granule of a fixed range; `None` where all are taken.
+    pub fn next_blank(&self) -> Option<Blank> {
+        let Some(Source::Fixed {
+            start,
+            granule,
+            granules,
+            next,
+        }) = self.source()
+        else {
+            return None;
+        };
+        let more = |next: usize| (next < *granules).then_some(next + 1);
+        let taken = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        Some(Blank {
+            granule: None,
+            start: (start + taken.ok()? * granule) as *mut u8,
+            length: *granule,
+        })
+    }
+
+    /// Has the manager give a share what nobody has; `None` where there is nothing now.
+    pub fn claim(&self, component: Component, share: &Share) -> Option<()> {
+        let Some(Source::Managed { elastic, running }) = self.source() else {
+            return None;
+        };
+        if elastic.held() + elastic.granule().bytes() > elastic.target() {
+            return None;
+        }
+        let most = AT_ONCE / elastic.granule().bytes().get();
+        let count = (share.granules() / GROWS_BY).clamp(1, most.max(1));
+        let count = usize::try_from(count).unwrap_or(1);
+        match running.claim(component, count) {
+            // The manager is at work: the next miss asks again.
+            Ok(None) => Some(()),
+            Ok(Some(got)) => (got > 0).then_some(()),
+            Err(_) => None,
+        }
+    }
+
+    pub fn views(&self) -> Vec<ShareView> {
+        let shares = self.shares();
+        let all = shares.named.values().chain(&shares.others);
+        let mut views: Vec<ShareView> = all.map(|share| share.view()).collect();
+        views.sort_by(|a, b| a.name.cmp(&b.name));
+        views
+    }
+
+    pub fn manager(&self) -> Option<&Running> {
+        match self.source()? {
+            Source::Managed { running, .. } => Some(running),
+            Source::Fixed { .. } => None,
+        }
+    }
+
+    pub fn elastic(&self) -> Option<&Elastic> {
+        match self.source()? {
+            Source::Managed { elastic, .. } => Some(elastic),
+            Source::Fixed { .. } => None,
+        }
+    }
+
+    /// The range of a fixed source that is cut so far, and all of it, in bytes.
+    pub fn fixed(&self) -> Option<(Bytes, Bytes)> {
+        let Source::Fixed {
+            granule,
+            granules,
+            next,
+            ..
+        } = self.source()?
+        else {
+            return None;
+        };
+        let bytes = |count: usize| Bytes((count * granule) as u64);
+        Some((bytes(next.load(Ordering::Relaxed)), bytes(*granules)))
+    }
+}
+
+/// Bytes of a granule.
+fn bytes_of(elastic: &Elastic) -> usize {
+    usize::try_from(elastic.granule().bytes().get()).unwrap_or(usize::MAX)
+}
+
+impl Shares {
+    /// A component's name for a database: its file's, told from others of that name by a number.
+    fn name_of(&self, path: &[u8]) -> String {
+        /// Elastic memory takes 47 bytes.
+        const LONGEST: usize = 40;
+        let path = String::from_utf8_lossy(path);
+        let file = path.rsplit('/').next().unwrap_or(&path);
+        let end = (0..=LONGEST.min(file.len())).rev();
+        let end = end.into_iter().find(|at| file.is_char_boundary(*at));
+        let name = match &file[..end.unwrap_or(0)] {
+            "" => "database",
+            name => name,
+        };
+        let is_taken = |name: &str| self.named.values().any(|share| share.name == name);
+        let numbered = (2..).map(|n| format!("{name} {n}"));
+        let names = std::iter::once(name.to_owned()).chain(numbered);
+        let free = { names }.find(|name| !is_taken(name) && name != OTHERS);
+        free.unwrap_or_else(|| name.to_owned())
+    }
+}

@@ -1,0 +1,194 @@
+//! The same statements on SQLite's own cache and on this one: every answer is the same, also while memory moves and
+//! transactions are larger than the cache. SQLite is configured once a process, so each side is a process of its own.
+
+mod support;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+use std::process::Command;
+
+use hugeleaf::Bytes;
+use rusqlite::Connection;
+use rusqlite::types::Value;
+
+/// Names what a child is: the cache, the seed, how many statements, the folder.
+const CHILD: &str = "HUGELEAF_DIFFERENTIAL";
+/// A hash of all answers so far is compared this often.
+const EACH: u64 = 500;
+
+#[test]
+fn every_answer_is_the_same_as_with_sqlites_own_cache() {
+    let (seeds, statements) = match std::env::var_os("HUGELEAF_SOAK") {
+        // Ten million in all.
+        Some(_) => (20, 500_000),
+        None => (4, 4_000),
+    };
+    for seed in 0..seeds {
+        let answers = ["own", "ours"].map(|cache| child(cache, seed, statements));
+        let [own, ours] = &answers;
+        assert_eq!(own.len() as u64, statements / EACH, "{own:?}");
+        for (at, (own, ours)) in own.iter().zip(ours).enumerate() {
+            assert_eq!(
+                own,
+                ours,
+                "seed {seed}, statements up to {}",
+                (at as u64 + 1) * EACH
+            );
+        }
+        assert_eq!(own.len(), ours.len());
+    }
+}
+
+fn child(cache: &str, seed: u64, statements: u64) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let what = format!("{cache} {seed} {statements} {}", folder.path().display());
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_of_the_other_test", "--nocapture"])
+        .env(CHILD, what)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{cache} {seed}: {text} {errors}");
+    let lines = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("answers "));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn child_of_the_other_test() {
+    let Ok(what) = std::env::var(CHILD) else {
+        return;
+    };
+    let what: Vec<&str> = what.splitn(4, ' ').collect();
+    let [cache, seed, statements, folder] = what[..] else {
+        panic!("{what:?}");
+    };
+    // Much less than the databases become.
+    let installed = (cache == "ours").then(|| support::cache(Bytes::from_mib(8)));
+    let moves = |n: u64| {
+        if let Some(installed) = &installed {
+            let target = Bytes::from_mib(4 + n % 5);
+            installed.set_target(target).unwrap().unwrap();
+        }
+    };
+    run(
+        seed.parse().unwrap(),
+        statements.parse().unwrap(),
+        Path::new(folder),
+        moves,
+    );
+    if let Some(installed) = installed {
+        let shares = installed.shares();
+        let misses: u64 = shares.iter().map(|share| share.misses).sum();
+        assert!(misses > 100, "the cache was never too small: {shares:?}");
+    }
+}
+
+/// Statements drawn from a seed, and the hash of what they answered.
+fn run(seed: u64, statements: u64, folder: &Path, moves: impl Fn(u64)) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let files: Vec<_> = (0..3).map(|n| folder.join(format!("d{n}"))).collect();
+    let mut connections: Vec<Connection> = files.iter().map(|file| open(file, seed)).collect();
+    let mut hasher = DefaultHasher::new();
+    for n in 1..=statements {
+        let at = random.usize(0..connections.len());
+        let statement = draw(&mut random);
+        answer(&connections[at], &statement, &mut hasher);
+        match random.u16(0..400) {
+            // A connection that comes and goes.
+            0 => {
+                let _ = connections[at].execute_batch("ROLLBACK");
+                connections[at] = open(&files[at], seed);
+            }
+            1 => moves(n),
+            _ => {}
+        }
+        if n % EACH == 0 {
+            println!("answers {:016x}", hasher.finish());
+        }
+    }
+}
+
+fn open(file: &Path, seed: u64) -> Connection {
+    let connection = Connection::open(file).unwrap();
+    let page = 512 << (seed % 6);
+    let mode = if seed % 2 == 0 { "WAL" } else { "DELETE" };
+    let setup = format!(
+        "PRAGMA page_size={page}; PRAGMA journal_mode={mode}; PRAGMA synchronous=OFF; PRAGMA cache_size=200; PRAGMA cache_spill=20;
+         CREATE TABLE IF NOT EXISTS a (id INTEGER PRIMARY KEY, k INTEGER, text TEXT);
+         CREATE TABLE IF NOT EXISTS b (k INTEGER PRIMARY KEY, n INTEGER, blob BLOB) WITHOUT ROWID;
+         CREATE INDEX IF NOT EXISTS ak ON a (k); CREATE INDEX IF NOT EXISTS bn ON b (n, k);"
+    );
+    connection.execute_batch(&setup).unwrap();
+    connection
+}
+
+fn draw(random: &mut fastrand::Rng) -> String {
+    let (id, k) = (random.u32(0..5000), random.u32(0..800));
+    let long = random.u32(1..900);
+    let name = random.u32(0..3);
+    match random.u8(0..40) {
+        0..=8 => format!(
+            "INSERT OR REPLACE INTO a VALUES ({id}, {k}, printf('%.*c', {long}, 'x') || {id})"
+        ),
+        9..=14 => format!("INSERT OR REPLACE INTO b VALUES ({id}, {k}, zeroblob({long}))"),
+        15..=18 => format!(
+            "UPDATE a SET text = text || '{k}', k = {k} WHERE id BETWEEN {id} AND {id} + 20"
+        ),
+        19 => format!("UPDATE b SET n = n + 1, blob = zeroblob({long} * 4) WHERE n < {k} / 8"),
+        20..=21 => format!("DELETE FROM a WHERE id BETWEEN {id} AND {id} + 60"),
+        22 => format!("DELETE FROM b WHERE n = {k}"),
+        23 => "BEGIN".to_owned(),
+        24..=25 => "COMMIT".to_owned(),
+        26 => "ROLLBACK".to_owned(),
+        27 => format!("SAVEPOINT s{name}"),
+        28 => format!("ROLLBACK TO s{name}"),
+        29 => format!("RELEASE s{name}"),
+        30 if k < 160 => {
+            format!("INSERT INTO a SELECT NULL, k, text FROM a WHERE k < {k} / 4 LIMIT 300")
+        }
+        31 if k < 160 => {
+            format!("CREATE TABLE IF NOT EXISTS t{name} AS SELECT * FROM a WHERE k > {k}")
+        }
+        32 => format!("DROP TABLE IF EXISTS t{name}"),
+        33 if k < 8 => "VACUUM".to_owned(),
+        33 => "PRAGMA wal_checkpoint(TRUNCATE)".to_owned(),
+        34 if k < 80 => "SELECT count(*), sum(length(text)), max(id) FROM a".to_owned(),
+        35 => format!("SELECT a.id, b.n FROM a JOIN b ON a.id = b.k WHERE a.k = {k} ORDER BY 1, 2"),
+        36 => format!(
+            "SELECT k, count(*), sum(length(text)) FROM a GROUP BY k ORDER BY 2 DESC, 1 LIMIT {}",
+            k % 40
+        ),
+        37 => format!(
+            "SELECT DISTINCT substr(text, 1, 30) FROM a WHERE id > {id} ORDER BY text, id LIMIT 50"
+        ),
+        38 if k < 8 => "PRAGMA integrity_check".to_owned(),
+        _ => format!(
+            "SELECT * FROM a WHERE id = {id} UNION ALL SELECT k, n, length(blob) FROM b WHERE k = {id}"
+        ),
+    }
+}
+
+/// What a statement answers, or with which error it fails.
+fn answer(connection: &Connection, statement: &str, hasher: &mut DefaultHasher) {
+    statement.hash(hasher);
+    let rows = || -> rusqlite::Result<Vec<String>> {
+        let mut prepared = connection.prepare(statement)?;
+        let columns = prepared.column_count();
+        let mut rows = prepared.query([])?;
+        let mut all = Vec::new();
+        while let Some(row) = rows.next()? {
+            let values: Result<Vec<Value>, _> =
+                (0..columns).map(|column| row.get(column)).collect();
+            all.push(format!("{:?}", values?));
+        }
+        Ok(all)
+    };
+    match rows() {
+        Ok(rows) => rows.hash(hasher),
+        Err(error) => error.to_string().hash(hasher),
+    }
+    connection.changes().hash(hasher);
+}
