@@ -174,6 +174,8 @@ impl Private {
             .arg(program)
             .current_dir(&self.folder)
             .env("HOME", &self.folder)
+            // MariaDB removes all temporary tables there when it starts, also those of another server.
+            .env("TMPDIR", &self.folder)
             .env("LC_ALL", "C")
             .stdin(Stdio::null());
         // A Ctrl-C at the terminal is for us: the server is stopped once nobody needs it.
