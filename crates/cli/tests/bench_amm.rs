@@ -215,7 +215,7 @@ fn memory_moves_to_the_one_that_is_busy() {
         return;
     }
     let args = [
-        "--arms", "amm:base", "--loads", "swap", "--for", "20s", "--every", "500ms",
+        "--arms", "amm:base", "--loads", "swap", "--for", "20s", "--every", "1s",
     ];
     let Some(result) = measured(test, below.path(), &args, 0) else {
         return;
@@ -248,6 +248,7 @@ fn what_cannot_be_is_told_in_two_lines() {
         &["--arms", "auto:base"],
         &["--loads", "storm"],
         &["--for", "500ms"],
+        &["--every", "10ms"],
     ] {
         assert_eq!(say(wrong).status.code(), Some(2), "{wrong:?}");
     }

@@ -174,6 +174,8 @@ impl Private {
             .arg(program)
             .current_dir(&self.folder)
             .env("HOME", &self.folder)
+            // MariaDB removes all temporary tables there when it starts, also those of another server.
+            .env("TMPDIR", &self.folder)
             .env("LC_ALL", "C")
             .stdin(Stdio::null());
         // A Ctrl-C at the terminal is for us: the server is stopped once nobody needs it.
@@ -220,19 +222,6 @@ fn reason_in(text: &str) -> String {
     said.unwrap_or("it said nothing").trim().to_owned()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_error_says_why() {
-        let log = "1 [Note] starts\n2 [ERROR] no room\n3 [ERROR] Aborting\n";
-        assert_eq!(reason_in(log), "2 [ERROR] no room");
-        assert_eq!(reason_in("one\ntwo\n\n"), "two");
-        assert_eq!(reason_in(""), "it said nothing");
-    }
-}
-
 /// `None` where we are an ordinary user and can run it ourselves.
 fn account(name: &str, user: &str) -> Result<Option<Account>, TpccError> {
     const FILE: &str = "/etc/passwd";
@@ -253,5 +242,18 @@ fn account(name: &str, user: &str) -> Result<Option<Account>, TpccError> {
             what: name.to_owned(),
             reason: format!("it does not run as root, and {FILE} has no user {user} or nobody"),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_error_says_why() {
+        let log = "1 [Note] starts\n2 [ERROR] no room\n3 [ERROR] Aborting\n";
+        assert_eq!(reason_in(log), "2 [ERROR] no room");
+        assert_eq!(reason_in("one\ntwo\n\n"), "two");
+        assert_eq!(reason_in(""), "it said nothing");
     }
 }

@@ -52,8 +52,8 @@ pub struct Args {
     /// After so long in a phase memory has had time to move
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     settle: Duration,
-    /// How often hugeleaf balance looks
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time)]
+    /// How often hugeleaf balance looks, once a second at most
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_every)]
     every: Duration,
     /// Connections of a busy server
     #[arg(long, value_name = "C", default_value = "2", value_parser = parse_connections)]
@@ -89,6 +89,16 @@ fn parse_phase(text: &str) -> Result<Duration, String> {
     match time.subsec_nanos() {
         0 => parse_count(&seconds, "seconds", MOST).map(|_| time),
         _ => Err(format!("'{text}' is not a number of whole seconds")),
+    }
+}
+
+/// The shortest and the longest that the balancer takes.
+fn parse_every(text: &str) -> Result<Duration, String> {
+    const BOUNDS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3600)];
+    let time = parse_time(text)?;
+    match (BOUNDS[0]..=BOUNDS[1]).contains(&time) {
+        true => Ok(time),
+        false => Err(format!("'{text}' is not a time from 1s to 1h")),
     }
 }
 

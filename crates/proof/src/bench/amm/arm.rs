@@ -33,7 +33,8 @@ const HALF: u8 = 50;
 impl AmmArm {
     /// The sizes of both at the start, in whole steps of `step`.
     pub fn split(self, target: Bytes, least: Bytes, step: Bytes) -> [Bytes; 2] {
-        let part = target.get() / 100 * u64::from(self.share);
+        let part = u128::from(target.get()) * u128::from(self.share) / 100;
+        let part = u64::try_from(part).unwrap_or(u64::MAX);
         let step = step.get().max(1);
         let most = target.get().saturating_sub(least.get());
         let first = (part / step * step).clamp(least.get().min(most), most);
@@ -137,6 +138,9 @@ mod tests {
             arm.split(mib(100), mib(20), mib(8))
         };
         assert_eq!(split("manual:base"), [mib(48), mib(52)]);
+        // Half of a power of two is exactly that.
+        let half: AmmArm = "manual:base".parse().unwrap();
+        assert_eq!(half.split(mib(64), mib(8), mib(8)), [mib(32); 2]);
         assert_eq!(split("manual:base:75"), [mib(72), mib(28)]);
         assert_eq!(split("manual:base:99"), [mib(80), mib(20)]);
         assert_eq!(split("manual:base:1"), [mib(20), mib(80)]);

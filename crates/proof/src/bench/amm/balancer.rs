@@ -30,10 +30,12 @@ const BELOW: &str = "name a folder where there is room and you may write: --belo
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Balancer {
-    /// Starts it with its file and its output in a folder.
+    /// Starts it with its file and its output in a folder. `programs` is what the servers hold at any
+    /// size of their buffer pools: its target is of whole processes, and that of an arm of buffer
+    /// pools, so that no arm has more of them than another.
     pub(super) fn start(
         settings: &AmmSettings,
-        pages: AmmPages,
+        (pages, programs): (AmmPages, Bytes),
         addresses: [String; 2],
         folder: &Path,
     ) -> Result<Balancer, BenchError> {
@@ -42,7 +44,7 @@ impl Balancer {
             move |e: std::io::Error| BenchError::missing(format!("bench amm: {path}: {e}"), BELOW)
         };
         let (config, log) = (folder.join("balance.toml"), folder.join("balance.log"));
-        write_whole(&config, &text(settings, pages, addresses))
+        write_whole(&config, &text(settings, (pages, programs), addresses))
             .map_err(|e| BenchError::missing(format!("bench amm: {e}"), BELOW))?;
         let out = File::create_new(&log).map_err(failed(&log))?;
         let err = out.try_clone().map_err(failed(&log))?;
@@ -92,7 +94,11 @@ impl Drop for Balancer {
 }
 
 /// Its file.
-fn text(settings: &AmmSettings, pages: AmmPages, addresses: [String; 2]) -> String {
+fn text(
+    settings: &AmmSettings,
+    (pages, programs): (AmmPages, Bytes),
+    addresses: [String; 2],
+) -> String {
     let pages = match pages {
         AmmPages::Base => "base",
         AmmPages::Large | AmmPages::Hugetlb => "large",
@@ -103,7 +109,7 @@ fn text(settings: &AmmSettings, pages: AmmPages, addresses: [String; 2]) -> Stri
     let mut text = format!(
         "schema = 1\n\n[[balance]]\nname = \"amm\"\ntarget = \"{}\"\naction = \"balance\"\n\
          every = \"{every}ms\"\npages = \"{pages}\"\n",
-        whole(target)
+        whole(target + programs)
     );
     for (name, address) in NAMES.iter().zip(addresses) {
         text.push_str(&format!(
@@ -144,10 +150,15 @@ mod tests {
             seed: 1,
         };
         let addresses = ["mysql://root@localhost/?socket=/a", "mysql://x"];
-        let text = text(&settings, AmmPages::Large, addresses.map(str::to_owned));
+        let programs = Bytes::from_mib(1);
+        let text = text(
+            &settings,
+            (AmmPages::Large, programs),
+            addresses.map(str::to_owned),
+        );
         for line in [
             "schema = 1",
-            "target = \"67108864\"",
+            "target = \"68157440\"",
             "every = \"2000ms\"",
             "pages = \"large\"",
             "  name = \"b\"",

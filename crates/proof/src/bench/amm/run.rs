@@ -53,8 +53,8 @@ impl Run<'_> {
         let mut balancer = match self.arm.automatic {
             true => {
                 let addresses = both.each_ref().map(Tenant::address);
-                let (settings, pages) = (self.settings, self.arm.pages);
-                Some(Balancer::start(settings, pages, addresses, &folder.0)?)
+                let about = (self.arm.pages, self.programs(both));
+                Some(Balancer::start(self.settings, about, addresses, &folder.0)?)
             }
             false => None,
         };
@@ -73,6 +73,20 @@ impl Run<'_> {
             }
         }
         Ok(RunSeen { phases, large })
+    }
+
+    /// What both servers hold that is not their buffer pools, and room for what connections take.
+    fn programs(&self, both: &[Tenant; 2]) -> Bytes {
+        const CONNECTIONS: Bytes = Bytes::from_mib(8);
+        let of = |tenant: &Tenant| {
+            let resident = tenant.resident(self.machine.root)?;
+            let pool: Bytes = (tenant.pages(self.machine)?.iter())
+                .map(|held| held.bytes)
+                .sum();
+            Some(Bytes(resident.get().saturating_sub(pool.get())))
+        };
+        let held: Bytes = both.iter().filter_map(of).sum();
+        held + CONNECTIONS
     }
 
     /// The part of both buffer pools that is on large pages.
