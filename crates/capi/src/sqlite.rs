@@ -3,7 +3,7 @@
 //! # Safety
 //! The functions in the options are SQLite's, with the types of sqlite3.h; the header says so to whoever calls.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
@@ -44,34 +44,19 @@ static INSTALLED: OnceLock<Installed> = OnceLock::new();
 
 /// The functions in the options.
 fn api(given: &hl_sqlite_options) -> Result<Api, Failure> {
-    let function = |function: hl_function, name: &str| {
-        function.ok_or_else(|| {
-            Failure::invalid(
-                format!("{name} is NULL"),
-                format!("set it to (hl_function)sqlite3_{name}"),
-            )
-        })
+    let address = |function: hl_function, name: &str| match function {
+        Some(function) => Ok(function as *const c_void),
+        None => Err(Failure::invalid(
+            format!("{name} is NULL"),
+            format!("set it to (hl_function)sqlite3_{name}"),
+        )),
     };
-    let config = function(given.config, "config")?;
-    let vfs_find = function(given.vfs_find, "vfs_find")?;
-    let vfs_register = function(given.vfs_register, "vfs_register")?;
-    // SAFETY: by the header these are SQLite's functions, of these types.
-    unsafe {
-        Ok(Api {
-            config: std::mem::transmute::<
-                unsafe extern "C" fn(),
-                unsafe extern "C" fn(c_int, ...) -> c_int,
-            >(config),
-            vfs_find: std::mem::transmute::<
-                unsafe extern "C" fn(),
-                unsafe extern "C" fn(*const c_char) -> *mut c_void,
-            >(vfs_find),
-            vfs_register: std::mem::transmute::<
-                unsafe extern "C" fn(),
-                unsafe extern "C" fn(*mut c_void, c_int) -> c_int,
-            >(vfs_register),
-        })
-    }
+    let config = address(given.config, "config")?;
+    let vfs_find = address(given.vfs_find, "vfs_find")?;
+    let vfs_register = address(given.vfs_register, "vfs_register")?;
+    // SAFETY: by the header these are SQLite's functions.
+    let api = unsafe { Api::at(config, vfs_find, vfs_register) };
+    api.ok_or_else(|| Failure::invalid("a function is NULL", "see hugeleaf.h"))
 }
 
 fn failure(error: InstallError) -> Failure {

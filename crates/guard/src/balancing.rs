@@ -1,14 +1,15 @@
 //! The guard's targets: started, stopped and started anew as its rules change; one balancer a host.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use hugeleaf_host::{Host, Root};
-use hugeleaf_sys::{HostLock, Kernel, lock_host};
+use hugeleaf_sys::{HostLock, Kernel};
 
+use crate::alone::{NotAlone, alone};
 use crate::balance::core::Said;
 use crate::balance::{BalanceStatus, Run, Target, run};
 use crate::config::Share;
@@ -32,28 +33,16 @@ pub struct NoLock {
 /// # Errors
 /// [`NoLock`].
 pub fn balance_lock(run: &Path) -> Result<HostLock, NoLock> {
-    let path: PathBuf = run.join("balance.lock");
-    match lock_host(&path, false) {
-        Ok(lock) => {
-            let _ = lock.note(&std::process::id().to_string());
-            Ok(lock)
-        }
-        Err(error) if error.errno == hugeleaf_sys::Errno::AGAIN => {
-            let holder = std::fs::read_to_string(&path).unwrap_or_default();
-            let what = format!(
-                "another balancer runs on this host (process {})",
-                holder.trim()
-            );
-            Err(NoLock {
-                what,
-                is_held: true,
-            })
-        }
-        Err(error) => Err(NoLock {
-            what: error.to_string(),
+    alone(&run.join("balance.lock")).map_err(|error| match error {
+        NotAlone::Held(holder) => NoLock {
+            what: format!("another balancer runs on this host (process {holder})"),
+            is_held: true,
+        },
+        NotAlone::Failed(what) => NoLock {
+            what,
             is_held: false,
-        }),
-    }
+        },
+    })
 }
 
 type Statuses = Arc<Mutex<Vec<Option<BalanceStatus>>>>;

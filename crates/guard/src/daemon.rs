@@ -11,10 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use hugeleaf_host::{Fact, Host, Root};
-use hugeleaf_sys::{Existing, HostLock, Kernel, lock_host, process_usage, write_whole};
+use hugeleaf_sys::{Existing, HostLock, Kernel, process_usage, write_whole};
 use hugeleaf_units::Bytes;
 use jiff::Timestamp;
 
+use crate::alone::{NotAlone, alone};
 use crate::balance::core::Said;
 use crate::balancing::{Balancing, With};
 use crate::config::{Config, ConfigError};
@@ -965,20 +966,10 @@ fn make(folder: &Path) -> Result<(), GuardError> {
 }
 
 fn take_lock(places: &Places) -> Result<HostLock, GuardError> {
-    let path = places.run.join("guard.lock");
-    match lock_host(&path, false) {
-        Ok(lock) => {
-            let _ = lock.note(&std::process::id().to_string());
-            Ok(lock)
-        }
-        Err(error) if error.errno == hugeleaf_sys::Errno::AGAIN => {
-            let holder = std::fs::read_to_string(&path).unwrap_or_default();
-            Err(GuardError::Another(holder.trim().to_owned()))
-        }
-        Err(error) => Err(GuardError::Place {
-            what: error.to_string(),
-        }),
-    }
+    alone(&places.run.join("guard.lock")).map_err(|error| match error {
+        NotAlone::Held(holder) => GuardError::Another(holder),
+        NotAlone::Failed(what) => GuardError::Place { what },
+    })
 }
 
 /// The answer to a request; in the server's thread.

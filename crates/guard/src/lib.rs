@@ -9,6 +9,7 @@
 //!
 //! Main types: [`Config`], [`State`], [`Observation`], [`Decision`].
 
+mod alone;
 pub mod balance;
 mod balancing;
 pub mod client;

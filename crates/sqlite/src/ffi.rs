@@ -84,3 +84,37 @@ pub struct Api {
     /// `sqlite3_vfs_register`.
     pub vfs_register: unsafe extern "C" fn(*mut c_void, c_int) -> c_int,
 }
+
+impl Api {
+    /// The functions at these addresses; `None` where one is null.
+    ///
+    /// # Safety
+    /// They are SQLite's functions of these names, as dlsym(3) finds them.
+    #[allow(unsafe_code)]
+    pub unsafe fn at(
+        config: *const c_void,
+        vfs_find: *const c_void,
+        vfs_register: *const c_void,
+    ) -> Option<Api> {
+        if config.is_null() || vfs_find.is_null() || vfs_register.is_null() {
+            return None;
+        }
+        // SAFETY: as the caller promises; none is null.
+        unsafe {
+            Some(Api {
+                config: std::mem::transmute::<
+                    *const c_void,
+                    unsafe extern "C" fn(c_int, ...) -> c_int,
+                >(config),
+                vfs_find: std::mem::transmute::<
+                    *const c_void,
+                    unsafe extern "C" fn(*const c_char) -> *mut c_void,
+                >(vfs_find),
+                vfs_register: std::mem::transmute::<
+                    *const c_void,
+                    unsafe extern "C" fn(*mut c_void, c_int) -> c_int,
+                >(vfs_register),
+            })
+        }
+    }
+}

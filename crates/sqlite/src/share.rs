@@ -163,9 +163,7 @@ impl Share {
 
     /// How many it has.
     pub fn granules(&self) -> u64 {
-        let mut held = self.lock();
-        let inner = held.inner();
-        (inner.chunks.len() + inner.blanks.len()) as u64
+        self.lock().inner().granules()
     }
 
     /// A miss of this key. Returns whether the ghost list has it in its sample.
@@ -454,6 +452,10 @@ impl Inner {
         found.map(|member| member.cache)
     }
 
+    fn granules(&self) -> u64 {
+        (self.chunks.len() + self.blanks.len()) as u64
+    }
+
     /// Sees which caches are used.
     fn look(&mut self) {
         for member in &mut self.caches {
@@ -474,9 +476,12 @@ pub(crate) struct Managee(pub std::sync::Arc<Share>);
 impl Managed for Managee {
     fn benefit(&mut self, elapsed: Duration) -> Benefit {
         let share = &self.0;
-        share.lock().inner().look();
+        let capacity = {
+            let mut held = share.lock();
+            held.inner().look();
+            held.inner().granules() * share.each
+        };
         share.may_claim.store(true, Ordering::Relaxed);
-        let capacity = share.granules() * share.each;
         let mut ghost = share.ghost.lock().unwrap_or_else(PoisonError::into_inner);
         ghost.set_capacity(capacity);
         ghost.pass(elapsed);

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use hugeleaf_guard::balance::core::Said;
 use hugeleaf_guard::balance::{BalanceStatus, Core, KINDS, Run, run as balance};
-use hugeleaf_guard::{Files, NoLock, Places, balance_lock};
+use hugeleaf_guard::{NoLock, Places, balance_lock};
 use hugeleaf_report::balance as views;
 use hugeleaf_report::json::answer;
 use serde_json::json;
 
+use super::guard::files_of;
 use crate::context::{Context, Failure, Status, tell};
 
 /// One pass waits for so long for what was begun, at most.
@@ -49,13 +50,7 @@ pub struct Args {
 /// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     context.need_live("balance")?;
-    let files = args.config.as_ref().map_or_else(Files::usual, Files::named);
-    let files = if args.dry_run {
-        files.watching()
-    } else {
-        files
-    };
-    let config = files.read()?;
+    let config = files_of(args.config.as_ref(), args.dry_run).read()?;
     if config.targets.is_empty() {
         let kinds: Vec<&str> = KINDS.iter().map(|kind| kind.name()).collect();
         return Err(Failure::missing(

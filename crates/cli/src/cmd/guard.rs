@@ -111,7 +111,13 @@ fn socket(whom: &Whom) -> PathBuf {
 }
 
 fn files(args: &Args) -> Files {
-    args.config.as_ref().map_or_else(Files::usual, Files::named)
+    files_of(args.config.as_ref(), false)
+}
+
+/// The rules of `--config`, or those of the host; no rule acts where they are only `watching`.
+pub(super) fn files_of(config: Option<&PathBuf>, watching: bool) -> Files {
+    let files = config.map_or_else(Files::usual, Files::named);
+    if watching { files.watching() } else { files }
 }
 
 fn print(
@@ -208,12 +214,7 @@ fn guard(args: &Args, context: &Context) -> Result<Status, Failure> {
     context.need_live("guard")?;
     let host = context.host()?;
     let places = Places::default();
-    let files = files(args);
-    let files = if args.dry_run {
-        files.watching()
-    } else {
-        files
-    };
+    let files = files_of(args.config.as_ref(), args.dry_run);
     let guard = Guard::new(&context.root, &context.kernel, &host, files, places)?;
     let orders = guard.orders();
     let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])

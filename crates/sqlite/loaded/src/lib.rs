@@ -65,25 +65,9 @@ fn install() -> Result<(), String> {
     let ladder: Ladder = ladder.parse().map_err(|e| format!("{e}"))?;
     let [config, vfs_find, vfs_register] =
         [c"sqlite3_config", c"sqlite3_vfs_find", c"sqlite3_vfs_register"].map(find);
-    if config.is_null() || vfs_find.is_null() || vfs_register.is_null() {
-        return Err("this program's SQLite has no function to set a cache".to_owned());
-    }
-    // SAFETY: these are SQLite's functions, with the types of sqlite3.h.
-    let api = unsafe {
-        Api {
-            config: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, ...) -> c_int>(
-                config,
-            ),
-            vfs_find: std::mem::transmute::<
-                *mut c_void,
-                unsafe extern "C" fn(*const c_char) -> *mut c_void,
-            >(vfs_find),
-            vfs_register: std::mem::transmute::<
-                *mut c_void,
-                unsafe extern "C" fn(*mut c_void, c_int) -> c_int,
-            >(vfs_register),
-        }
-    };
+    // SAFETY: these are SQLite's functions of these names.
+    let api = unsafe { Api::at(config, vfs_find, vfs_register) };
+    let api = api.ok_or("this program's SQLite has no function to set a cache")?;
     let installed = hugeleaf_sqlite::install(&api, &Options::new(Bytes(bytes), ladder));
     installed.map(drop).map_err(|e| e.to_string())
 }

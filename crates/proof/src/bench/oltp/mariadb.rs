@@ -5,16 +5,14 @@ use hugeleaf_host::Host;
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::tpcc::{MariadbServer, MariadbStore, ServerSettings};
 
-use super::copier::Copier;
 use super::order::{Database, Io, Order, Progress, Server, ServerKind, Setup};
 use super::pages::Pages;
-use super::run::{fill, run_once};
+use super::run::fill;
 use super::server::tree_usage;
-use super::started::{is_on, lacks_pool, promote_mariadb, under_run};
-use super::watch::{Processes, Watcher};
+use super::started::{Driven, lacks_pool, promote_mariadb, promotion_took, under_run};
+use super::watch::Processes;
 use crate::bench::{BenchError, Machine};
 use crate::rows::Results;
-use crate::spread::Spread;
 
 /// `--start mariadb`.
 pub(super) const KIND: ServerKind = ServerKind {
@@ -167,9 +165,7 @@ impl Server for Mariadb<'_> {
         let (order, machine) = (self.order, self.machine);
         let store = self.store(setup)?;
         let server = self.server(setup)?;
-        let copier = Copier::start(order.copy_beside, server.folder())?;
-        let copied = || copier.as_ref()?.copied(machine.root);
-        let watched = match server.pid() {
+        let processes = match server.pid() {
             Some(pid) => Processes::Server {
                 pid,
                 host: machine.host,
@@ -177,26 +173,17 @@ impl Server for Mariadb<'_> {
             },
             None => Processes::Elsewhere,
         };
-        let mut watcher = Watcher::of(watched, machine.root).with_copier(&copied);
-        if pages.is_some() && order.translation {
-            watcher = watcher.counting();
-        }
-        let mut run = run_once(&store, order, setup, machine, &mut watcher, progress)?;
-        for seen in &mut run.layouts {
-            seen.verified = pages.map(|pages| is_on(&seen.pages, pages, machine.host));
-        }
-        Ok(run)
+        let driven = Driven {
+            order,
+            machine,
+            store: &store,
+            folder: server.folder(),
+            processes,
+        };
+        driven.drive(pages, setup, progress)
     }
 
     fn caveats(&self) -> Vec<String> {
-        let promoted = Spread::of(&self.promoted);
-        let said = promoted.map(|seconds| {
-            format!(
-                "promoting the running server took {:.1} s (median of {}), before the load",
-                seconds.median,
-                self.promoted.len()
-            )
-        });
-        said.into_iter().collect()
+        promotion_took(&self.promoted).into_iter().collect()
     }
 }

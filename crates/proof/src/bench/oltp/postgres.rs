@@ -5,16 +5,14 @@ use hugeleaf_host::Host;
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::tpcc::{PostgresServer, PostgresStore, ServerSettings, Warmed};
 
-use super::copier::Copier;
 use super::order::{Database, Io, Order, Progress, Server, ServerKind, Setup};
 use super::pages::Pages;
-use super::run::{fill, run_once};
+use super::run::fill;
 use super::server::tree_usage;
-use super::started::{is_on, lacks_pool, promote, under_run};
-use super::watch::{Processes, Watcher};
+use super::started::{Driven, lacks_pool, promote, promotion_took, under_run};
+use super::watch::Processes;
 use crate::bench::{BenchError, Machine};
 use crate::rows::Results;
-use crate::spread::Spread;
 
 /// `--start postgres`.
 pub(super) const KIND: ServerKind = ServerKind {
@@ -208,29 +206,18 @@ impl Server for Postgres<'_> {
         let (order, machine) = (self.order, self.machine);
         let server = self.server(setup)?;
         let store = store_of(server, order, machine)?;
-        let copier = Copier::start(order.copy_beside, server.folder())?;
-        let copied = || copier.as_ref()?.copied(machine.root);
-        let watched = processes(server, machine.host);
-        let mut watcher = Watcher::of(watched, machine.root).with_copier(&copied);
-        if pages.is_some() && order.translation {
-            watcher = watcher.counting();
-        }
-        let mut run = run_once(&store, order, setup, machine, &mut watcher, progress)?;
-        for seen in &mut run.layouts {
-            seen.verified = pages.map(|pages| is_on(&seen.pages, pages, machine.host));
-        }
-        Ok(run)
+        let driven = Driven {
+            order,
+            machine,
+            store: &store,
+            folder: server.folder(),
+            processes: processes(server, machine.host),
+        };
+        driven.drive(pages, setup, progress)
     }
 
     fn caveats(&self) -> Vec<String> {
-        let mut caveats = Vec::new();
-        if let Some(seconds) = Spread::of(&self.promoted) {
-            caveats.push(format!(
-                "promoting the running server took {:.1} s (median of {}), before the load",
-                seconds.median,
-                self.promoted.len()
-            ));
-        }
+        let mut caveats: Vec<String> = promotion_took(&self.promoted).into_iter().collect();
         if self.warmed == Some(Warmed::ByKeys) {
             caveats.push(
                 "the cache was filled by reading tables through their keys, not block by block"

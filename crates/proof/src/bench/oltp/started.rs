@@ -2,6 +2,7 @@
 //! with, the pool they need, the move to large pages while they run, and the look at what it came to.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -10,14 +11,66 @@ use hugeleaf_sys::RealKernel;
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::why::available;
 use hugeleaf_workload::PageArm;
+use hugeleaf_workload::tpcc::Store;
 
 use super::child::{program, refusal};
+use super::copier::Copier;
+use super::order::{Order, Progress, Setup};
 use super::pages::Pages;
+use super::run::run_once;
+use super::watch::{Processes, Watcher};
 use crate::bench::{BenchError, Machine, Shortage};
+use crate::rows::Results;
+use crate::spread::Spread;
 
 /// So much of a server's memory has to be on the pages of an arm: where it begins and ends a block
 /// may be shared with what is smaller.
 const NEARLY_ALL: f64 = 0.99;
+
+/// A server of this host that is about to be driven.
+pub(super) struct Driven<'a> {
+    pub order: &'a Order,
+    pub machine: &'a Machine<'a>,
+    pub store: &'a dyn Store,
+    /// Where its files are.
+    pub folder: &'a Path,
+    /// What is looked at meanwhile.
+    pub processes: Processes<'a>,
+}
+
+impl Driven<'_> {
+    /// Runs the load once, with a copy next to it where the order wants one. Whether it was on the pages of the arm is read
+    /// back.
+    pub fn drive(
+        self,
+        pages: Option<Pages>,
+        setup: Setup,
+        progress: Progress<'_>,
+    ) -> Result<Results, BenchError> {
+        let (order, machine) = (self.order, self.machine);
+        let copier = Copier::start(order.copy_beside, self.folder)?;
+        let copied = || copier.as_ref()?.copied(machine.root);
+        let mut watcher = Watcher::of(self.processes, machine.root).with_copier(&copied);
+        if pages.is_some() && order.translation {
+            watcher = watcher.counting();
+        }
+        let mut run = run_once(self.store, order, setup, machine, &mut watcher, progress)?;
+        for seen in &mut run.layouts {
+            seen.verified = pages.map(|pages| is_on(&seen.pages, pages, machine.host));
+        }
+        Ok(run)
+    }
+}
+
+/// How long promotions of the running server took, in seconds; `None` where there was none.
+pub(super) fn promotion_took(seconds: &[f64]) -> Option<String> {
+    let spread = Spread::of(seconds)?;
+    Some(format!(
+        "promoting the running server took {:.1} s (median of {}), before the load",
+        spread.median,
+        seconds.len()
+    ))
+}
 
 /// This very program's `run`, with these flags, before the command of a server.
 pub(in crate::bench) fn under_run(flags: &[&str]) -> Result<Vec<OsString>, BenchError> {
