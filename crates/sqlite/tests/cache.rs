@@ -1,5 +1,8 @@
 //! The cache in one process: what is written is read, memory goes where it is asked for, nothing is above the target.
 
+// A panic is how a test fails, also in its helpers.
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering};

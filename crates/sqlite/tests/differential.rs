@@ -1,11 +1,13 @@
 //! The same statements on SQLite's own cache and on this one: every answer is the same, also while memory moves and
 //! transactions are larger than the cache. SQLite is configured once a process, so each side is a process of its own.
 
+// A panic is how a test fails, also in its helpers.
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
-use std::process::Command;
 
 use hugeleaf::Bytes;
 use rusqlite::Connection;
@@ -42,11 +44,7 @@ fn every_answer_is_the_same_as_with_sqlites_own_cache() {
 fn child(cache: &str, seed: u64, statements: u64) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let what = format!("{cache} {seed} {statements} {}", folder.path().display());
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_of_the_other_test", "--nocapture"])
-        .env(CHILD, what)
-        .output()
-        .unwrap();
+    let output = support::child(CHILD, &what).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{cache} {seed}: {text} {errors}");
@@ -105,7 +103,7 @@ fn run(seed: u64, statements: u64, folder: &Path, moves: impl Fn(u64)) {
             1 => moves(n),
             _ => {}
         }
-        if n % EACH == 0 {
+        if n.is_multiple_of(EACH) {
             println!("answers {:016x}", hasher.finish());
         }
     }
@@ -114,7 +112,11 @@ fn run(seed: u64, statements: u64, folder: &Path, moves: impl Fn(u64)) {
 fn open(file: &Path, seed: u64) -> Connection {
     let connection = Connection::open(file).unwrap();
     let page = 512 << (seed % 6);
-    let mode = if seed % 2 == 0 { "WAL" } else { "DELETE" };
+    let mode = if seed.is_multiple_of(2) {
+        "WAL"
+    } else {
+        "DELETE"
+    };
     let setup = format!(
         "PRAGMA page_size={page}; PRAGMA journal_mode={mode}; PRAGMA synchronous=OFF; PRAGMA cache_size=200; PRAGMA cache_spill=20;
          CREATE TABLE IF NOT EXISTS a (id INTEGER PRIMARY KEY, k INTEGER, text TEXT);

@@ -5,6 +5,9 @@
 //! A file system stands before the default one (`sqlite3_vfs`): a file's methods are called with the file that they were
 //! given for, which follows ours in memory.
 
+// A panic is how a test fails, also in its helpers.
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::ffi::{c_char, c_int, c_void};
@@ -28,16 +31,19 @@ struct File {
 }
 
 unsafe fn below(file: *mut sqlite::sqlite3_file) -> *mut sqlite::sqlite3_file {
+    // SAFETY: SQLite hands in what `open` set up.
     unsafe { (*file.cast::<File>()).below }
 }
 
 unsafe fn of(file: *mut sqlite::sqlite3_file) -> &'static sqlite::sqlite3_io_methods {
+    // SAFETY: as above; the default file system's methods live as long as it.
     unsafe { &*(*below(file)).pMethods }
 }
 
 macro_rules! pass {
     ($($name:ident as $field:ident ($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {$(
         unsafe extern "C" fn $name(file: *mut sqlite::sqlite3_file $(, $argument: $type)*) -> $answer {
+            // SAFETY: what SQLite handed in is handed on, with the file that it is for.
             unsafe { of(file).$field.unwrap()(below(file) $(, $argument)*) }
         }
     )*};
@@ -78,6 +84,7 @@ unsafe extern "C" fn write(
     count: c_int,
     at: i64,
 ) -> c_int {
+    // SAFETY: what SQLite handed in is handed on, all of it or the first part.
     unsafe {
         let write = of(file).xWrite.unwrap();
         if !fails() {
@@ -96,6 +103,7 @@ unsafe extern "C" fn write(
 }
 
 unsafe extern "C" fn sync(file: *mut sqlite::sqlite3_file, flags: c_int) -> c_int {
+    // SAFETY: what SQLite handed in is handed on.
     unsafe {
         match fails() {
             true => sqlite::SQLITE_IOERR_FSYNC,
@@ -111,6 +119,7 @@ unsafe extern "C" fn open(
     flags: c_int,
     got: *mut c_int,
 ) -> c_int {
+    // SAFETY: SQLite gives room for `szOsFile` bytes: ours, and behind it the default file's.
     unsafe {
         let default = (*vfs).pAppData.cast::<sqlite::sqlite3_vfs>();
         let ours = file.cast::<File>();
@@ -150,6 +159,7 @@ unsafe extern "C" fn open(
 
 /// A file system of the name "failing" before the default one.
 fn register() {
+    // SAFETY: the default file system is there, and the copy is never freed.
     unsafe {
         let default = sqlite::sqlite3_vfs_find(null());
         let mut vfs = *default;

@@ -1,5 +1,8 @@
 //! SQLite takes no cache once it is in use, and goes on with its own. Alone in its process.
 
+// A panic is how a test fails, also in its helpers.
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use hugeleaf::Bytes;

@@ -1,10 +1,13 @@
 //! A process that is killed during its commits: what it was told is committed is there afterwards, and the file is whole.
 
+// A panic is how a test fails, also in its helpers.
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use hugeleaf::Bytes;
@@ -43,9 +46,7 @@ fn no_row_is_lost_by_a_kill() {
 
 /// The last row that the child was told is committed.
 fn killed(file: &Path, mode: &str, after: Duration) -> Option<i64> {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_of_the_other_test", "--nocapture"])
-        .env(CHILD, format!("{mode} {}", file.display()))
+    let mut child = support::child(CHILD, &format!("{mode} {}", file.display()))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()

@@ -1,4 +1,4 @@
-//! Loads of SQLite on its own cache and on ours, a process each: SQLite is configured once. `must_reach` runs it; by hand:
+//! Loads of SQLite on its own cache and on ours, a process each: SQLite is configured once.
 //!
 //! ```text
 //! sqlite LOAD CACHE FOLDER MIB SECONDS

@@ -232,8 +232,8 @@ proptest! {
     fn of_all_keys_it_is_exact(keys in proptest::collection::vec(0u64..60, 1..400)) {
         let mut ghost = Ghost::new(100, 1, 1 << 20);
         keys.iter().for_each(|key| {
-        ghost.touch(*key);
-    });
+            ghost.touch(*key);
+        });
         let hits = exact(&keys);
         for size in [1, 5, 17, 60] {
             let wanted = ratio(&hits, size, keys.len());

@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -81,4 +82,12 @@ pub fn integrity(connection: &Connection) -> String {
     connection
         .query_row("PRAGMA integrity_check", [], |row| row.get(0))
         .unwrap()
+}
+
+/// This test program, to run `child_of_the_other_test` alone; a variable tells it what to do.
+pub fn child(variable: &str, what: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "child_of_the_other_test", "--nocapture"]);
+    command.env(variable, what);
+    command
 }
