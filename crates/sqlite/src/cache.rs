@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use crate::chunk::Shape;
+use crate::chunk::{Owner, Shape};
 use crate::gate::Gate;
 use crate::ghosts::Ghosts;
 use crate::node::{LINE, Node, Place, Queue, Table};
-use crate::share::{Held, Share};
+use crate::share::{Connection, Held, Share};
 use crate::store::Store;
 
 /// The small queue is one page in so many.
@@ -36,16 +36,16 @@ const TOUCHES: usize = 64;
 
 /// The cache behind an `sqlite3_pcache`.
 pub(crate) struct Cache {
-    pub gate: Gate,
+    gate: Gate,
     /// It is told from others by this.
     pub number: u64,
     store: &'static Store,
     /// Hits so far; written by SQLite's thread only.
-    pub hits: AtomicU64,
+    hits: AtomicU64,
     /// Misses so far; the same.
-    pub misses: AtomicU64,
+    misses: AtomicU64,
     /// Its pages; written with the lock of its share.
-    pub pages: AtomicUsize,
+    pages: AtomicUsize,
     body: UnsafeCell<Body>,
 }
 
@@ -102,6 +102,11 @@ impl Cache {
     pub unsafe fn body(&self) -> &mut Body {
         // SAFETY: as the caller promises.
         unsafe { &mut *self.body.get() }
+    }
+
+    /// What a share knows it by.
+    fn address(&self) -> Owner {
+        std::ptr::from_ref(self).cast()
     }
 
     fn share(&self) -> Option<Arc<Share>> {
@@ -205,17 +210,18 @@ impl Cache {
                 return own;
             }
         }
-        if let Some(node) = held.take(shape, self) {
+        if let Some(node) = held.take(shape, self.address()) {
             return node;
         }
         if share.wants_more() {
             held.release_while(|| share.claim());
-            if let Some(node) = held.take(shape, self) {
+            if let Some(node) = held.take(shape, self.address()) {
                 return node;
             }
         }
         if purgeable {
-            if let Some(node) = held.take_from_others(self, false) {
+            if let Some(node) = held.take_from_others((self.address(), self.pages()), shape, false)
+            {
                 return node;
             }
             // SAFETY: with the lock.
@@ -228,7 +234,7 @@ impl Cache {
                 // SQLite writes changed pages to the file and asks again.
                 return null_mut();
             }
-            if let Some(node) = held.take_from_others(self, true) {
+            if let Some(node) = held.take_from_others((self.address(), self.pages()), shape, true) {
                 return node;
             }
         }
@@ -304,24 +310,31 @@ impl Cache {
         });
     }
 
-    /// How many pages there are.
-    pub fn count_pages(&self) -> usize {
-        self.pages.load(Ordering::Relaxed)
-    }
-
     /// Leaves the share, with all pages.
     pub fn end(&self) {
         self.cut(0);
         self.alone(|_, held| {
             if let Some(mut held) = held {
-                held.leave(self);
+                held.leave(self.address());
             }
         });
     }
+}
 
-    /// Takes up to `count` pages that are not in use from this cache, whose owner is kept out meanwhile, and gives their
-    /// slots back to `held`. For another cache of the share, whose lock that is.
-    pub fn give(&self, count: usize, held: &mut Held<'_>) -> usize {
+impl Connection for Cache {
+    fn hits(&self) -> u64 {
+        self.hits.load(Ordering::Relaxed)
+    }
+
+    fn misses(&self) -> u64 {
+        self.misses.load(Ordering::Relaxed)
+    }
+
+    fn pages(&self) -> usize {
+        self.pages.load(Ordering::Relaxed)
+    }
+
+    fn give(&self, count: usize, held: &mut Held<'_>) -> usize {
         self.gate.stop();
         // SAFETY: the gate is stopped, with the lock.
         let body = unsafe { self.body() };
@@ -340,9 +353,7 @@ impl Cache {
         given
     }
 
-    /// Drops these pages of this cache, whose owner is kept out meanwhile, but those in use; returns how many those are.
-    /// For whoever has the lock of the share.
-    pub fn vacate(&self, nodes: &[*mut Node], held: &mut Held<'_>) -> usize {
+    fn vacate(&self, nodes: &[*mut Node], held: &mut Held<'_>) -> usize {
         self.gate.stop();
         // SAFETY: the gate is stopped, with the lock; the share says that these nodes are this cache's.
         let body = unsafe { self.body() };
@@ -554,7 +565,7 @@ impl Body {
             if chunk.is_null() {
                 dealloc(node.cast(), layout(self.shape));
             } else if let Some(held) = held {
-                held.give_back(chunk, node);
+                held.give_back(chunk.cast(), node);
             }
         }
     }
@@ -567,10 +578,6 @@ impl Body {
             }
             self.release(node, held.as_mut());
         }
-    }
-
-    pub fn pages(&self) -> usize {
-        self.table.count
     }
 }
 

@@ -9,8 +9,10 @@ use std::ptr::null;
 
 use hugeleaf::Granule;
 
-use crate::cache::Cache;
 use crate::node::Node;
+
+/// Who has a slot: the address of a cache.
+pub(crate) type Owner = *const ();
 
 /// What a slot has room for: SQLite's page, and what it keeps for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +45,7 @@ pub(crate) struct Chunk {
     /// Slots that nobody has.
     free: Vec<u32>,
     /// Whose each slot is; null: nobody's.
-    owners: Vec<*const Cache>,
+    owners: Vec<Owner>,
 }
 
 impl Chunk {
@@ -85,11 +87,11 @@ impl Chunk {
     }
 
     /// A slot for a cache, its node made anew; `None` where all are taken.
-    pub fn take(&mut self, owner: *const Cache) -> Option<*mut Node> {
+    pub fn take(&mut self, owner: Owner) -> Option<*mut Node> {
         let slot = self.free.pop()? as usize;
         self.owners[slot] = owner;
         let node = self.node_at(slot);
-        let chunk = std::ptr::from_mut(self);
+        let chunk = std::ptr::from_mut(self).cast::<c_void>();
         // SAFETY: both parts are within the granule and aligned to a cache line, and nobody else has this slot.
         unsafe {
             let buffer = self.blank.start.add(slot * self.shape.page);
@@ -108,7 +110,7 @@ impl Chunk {
     }
 
     /// The slots in use: whose, and the node.
-    pub fn used(&self) -> impl Iterator<Item = (*const Cache, *mut Node)> + '_ {
+    pub fn used(&self) -> impl Iterator<Item = (Owner, *mut Node)> + '_ {
         let owners = self.owners.iter().enumerate();
         let used = owners.filter(|(_, owner)| !owner.is_null());
         used.map(|(slot, owner)| (*owner, self.node_at(slot)))

@@ -1,7 +1,9 @@
 //! What of SQLite's interface is used, as sqlite3.h says it: these types have not changed since 3.7.14 (2012), and
 //! SQLite promises that they will not. Declared here because a program brings its own SQLite, in which this crate must
 //! not link a second one.
-#![allow(non_camel_case_types)]
+#![allow(unsafe_code)]
+//! # Safety
+//! Types and addresses are those of sqlite3.h, for which whoever gives them vouches.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -47,7 +49,6 @@ pub(crate) struct Methods {
 }
 
 // SAFETY: it holds functions, and a pointer that is null and that nobody uses.
-#[allow(unsafe_code)]
 unsafe impl Sync for Methods {}
 
 /// `xOpen` of a VFS.
@@ -90,7 +91,6 @@ impl Api {
     ///
     /// # Safety
     /// They are SQLite's functions of these names, as dlsym(3) finds them.
-    #[allow(unsafe_code)]
     pub unsafe fn at(
         config: *const c_void,
         vfs_find: *const c_void,

@@ -15,6 +15,7 @@
 mod cache;
 mod chunk;
 mod ffi;
+mod fixed;
 mod fork;
 mod gate;
 mod ghosts;
@@ -25,20 +26,17 @@ mod share;
 mod store;
 mod timing;
 
-use std::any::Any;
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use hugeleaf::balance::{Settings, View};
-use hugeleaf::{
-    Bytes, Elastic, ElasticError, ElasticOptions, Info, Ladder, Manager, PageSize, Range,
-};
+use hugeleaf::{Bytes, Elastic, ElasticError, ElasticOptions, Info, Ladder, Manager, PageSize};
 
-use store::{Source, Store};
+use store::{Origin, Store};
 
 pub use ffi::Api;
+pub use fixed::install_on;
 pub use share::ShareView;
 pub use store::PagesOf;
 
@@ -121,7 +119,7 @@ pub fn install(api: &Api, options: &Options) -> Result<Installed, InstallError> 
     let store = prepare(api, PagesOf::Files)?;
     let manager = Manager::new(Arc::clone(&elastic), Settings::in_process())?;
     let running = manager.start(options.every).map_err(InstallError::Thread)?;
-    store.set_source(Source::Managed { elastic, running });
+    store.set_source(Origin::Managed { elastic, running });
     // Last: it initialises SQLite. Without names all databases have one share.
     names::watch(api).map_err(InstallError::Refused)?;
     Ok(Installed(store))
@@ -141,37 +139,7 @@ fn memory(options: &Options) -> Result<Elastic, InstallError> {
     Ok(Elastic::new(&asked.granule(granule))?)
 }
 
-/// Replaces the cache of a SQLite by one in a range of memory that never changes, for connections that keep to the size
-/// that SQLite asks for. Memory is taken from it in parts of `part` bytes, and what is less than a part at the end is not
-/// used. `keep` is kept as long as the process lives.
-///
-/// # Safety
-/// The range is mapped, can be written to, is used by nobody else, and stays so as long as `keep` lives.
-///
-/// # Errors
-/// [`InstallError::Again`], [`InstallError::Refused`].
-#[allow(unsafe_code)]
-pub unsafe fn install_on(
-    api: &Api,
-    range: Range,
-    part: Bytes,
-    pages_of: PagesOf,
-    keep: Box<dyn Any + Send + Sync>,
-) -> Result<Installed, InstallError> {
-    let store = prepare(api, pages_of)?;
-    Box::leak(keep);
-    let number = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-    let granule = number(part.get()).max(1);
-    store.set_source(Source::Fixed {
-        start: number(range.start()),
-        granule,
-        granules: number(range.len().get()) / granule,
-        next: AtomicUsize::new(0),
-    });
-    Ok(Installed(store))
-}
-
-fn prepare(api: &Api, pages_of: PagesOf) -> Result<&'static Store, InstallError> {
+pub(crate) fn prepare(api: &Api, pages_of: PagesOf) -> Result<&'static Store, InstallError> {
     if methods::store().is_some() {
         return Err(InstallError::Again);
     }

@@ -15,6 +15,7 @@ use crate::ffi::{
     Api, Methods, Opaque, Page, SQLITE_CONFIG_PCACHE_HDRSZ, SQLITE_CONFIG_PCACHE2, SQLITE_OK,
 };
 use crate::names;
+use crate::share::Connection;
 use crate::store::Store;
 
 static STORE: OnceLock<Store> = OnceLock::new();
@@ -105,7 +106,7 @@ unsafe extern "C" fn cachesize(of: *mut Opaque, pages: c_int) {
 
 unsafe extern "C" fn pagecount(of: *mut Opaque) -> c_int {
     // SAFETY: as above.
-    let pages = unsafe { cache(of) }.count_pages();
+    let pages = unsafe { cache(of) }.pages();
     c_int::try_from(pages).unwrap_or(c_int::MAX)
 }
 

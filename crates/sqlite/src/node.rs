@@ -10,7 +10,6 @@ use std::ptr::null_mut;
 use hugeleaf::{Bytes, PageSize};
 use hugeleaf_sys::{Advice, Memory, Space};
 
-use crate::chunk::Chunk;
 use crate::ffi::Page;
 
 /// In which queue of its cache a node is.
@@ -43,8 +42,8 @@ pub(crate) struct Node {
     /// Neighbours in its queue.
     pub newer: *mut Node,
     pub older: *mut Node,
-    /// Whose memory it is in; null: an allocation of its own.
-    pub chunk: *mut Chunk,
+    /// The chunk that its memory is of (`chunk::Chunk`); null: an allocation of its own.
+    pub chunk: *mut c_void,
 }
 
 /// Nodes and pages begin at the beginning of a cache line.
@@ -60,7 +59,7 @@ impl Node {
     ///
     /// # Safety
     /// `node` is aligned and has room for [`Node::bytes`]; `buffer` has room for a page.
-    pub unsafe fn set_up(node: *mut Node, buffer: *mut c_void, chunk: *mut Chunk) {
+    pub unsafe fn set_up(node: *mut Node, buffer: *mut c_void, chunk: *mut c_void) {
         // SAFETY: as the caller promises.
         unsafe {
             let extra = node.add(1).cast::<c_void>();

@@ -11,10 +11,8 @@ use std::time::Duration;
 use hugeleaf::balance::{Benefit, Ghost};
 use hugeleaf::{Component, Granule, Managed};
 
-use crate::cache::Cache;
-use crate::chunk::{Blank, Chunk, Shape};
+use crate::chunk::{Blank, Chunk, Owner, Shape};
 use crate::node::Node;
-use crate::store::Store;
 use crate::timing::Timing;
 
 /// The ghost list knows so many keys.
@@ -32,11 +30,39 @@ const CANDIDATES: usize = 64;
 /// Of so many misses one is timed.
 const TIMED_MISSES: u64 = 16;
 
+/// Where a share has its memory from.
+pub(crate) trait Source: std::fmt::Debug + Send + Sync {
+    /// Bytes of a granule.
+    fn granule(&self) -> usize;
+    /// A granule of elastic memory, to be cut.
+    fn blank(&self, granule: Granule) -> Option<Blank>;
+    /// The next granule of a range that never changes; `None` where all are taken, or it is of no range.
+    fn next_blank(&self) -> Option<Blank>;
+    /// Has the manager give a share what nobody has; `None` where there is nothing now.
+    fn claim(&self, component: Component, share: &Share) -> Option<()>;
+}
+
+/// A cache that takes part, as its share sees it.
+pub(crate) trait Connection {
+    /// Pages that were asked for and were there.
+    fn hits(&self) -> u64;
+    /// Pages that were asked for and were not there.
+    fn misses(&self) -> u64;
+    /// Its pages.
+    fn pages(&self) -> usize;
+    /// Takes up to `count` pages that are not in use from it, whose owner is kept out meanwhile, and gives their slots back
+    /// to `held`. For another cache of the share, whose lock that is. Returns how many.
+    fn give(&self, count: usize, held: &mut Held<'_>) -> usize;
+    /// Drops these pages of it, whose owner is kept out meanwhile, but those in use; returns how many those are. For whoever
+    /// has the lock of the share.
+    fn vacate(&self, nodes: &[*mut Node], held: &mut Held<'_>) -> usize;
+}
+
 /// One database, or all of a kind.
 #[derive(Debug)]
 pub(crate) struct Share {
     pub name: String,
-    store: &'static Store,
+    source: &'static dyn Source,
     /// Pages that fit into a granule.
     each: u64,
     component: OnceLock<Component>,
@@ -71,7 +97,7 @@ struct Inner {
 /// A cache that takes part.
 #[derive(Debug)]
 struct Member {
-    cache: *const Cache,
+    cache: *const dyn Connection,
     /// Its hits and misses at the last look.
     asked: u64,
     /// So many looks it was not used.
@@ -112,11 +138,11 @@ pub struct ShareView {
 
 impl Share {
     /// Of databases with such pages: others may take part, and then count as if theirs were as large.
-    pub fn new(name: String, store: &'static Store, shape: Shape) -> Share {
-        let each = (store.granule() / shape.bytes()).max(1) as u64;
+    pub fn new(name: String, source: &'static dyn Source, shape: Shape) -> Share {
+        let each = (source.granule() / shape.bytes()).max(1) as u64;
         Share {
             name,
-            store,
+            source,
             each,
             component: OnceLock::new(),
             inner: Mutex::default(),
@@ -153,8 +179,8 @@ impl Share {
     /// Asks for more memory. The caller must not hold the lock: who gives takes it.
     pub fn claim(&self) {
         let more = match self.component.get() {
-            Some(component) => self.store.claim(*component, self),
-            None => self.store.next_blank().map(|blank| self.add([blank])),
+            Some(component) => self.source.claim(*component, self),
+            None => self.source.next_blank().map(|blank| self.add([blank])),
         };
         if more.is_none() {
             self.may_claim.store(false, Ordering::Relaxed);
@@ -227,17 +253,17 @@ impl Share {
 }
 
 impl Member {
-    fn cache(&self) -> &Cache {
+    fn cache(&self) -> &dyn Connection {
         // SAFETY: it has joined and did not leave, and the caller has the lock.
         unsafe { &*self.cache }
     }
 
     fn hits(&self) -> u64 {
-        self.cache().hits.load(Ordering::Relaxed)
+        self.cache().hits()
     }
 
     fn pages(&self) -> usize {
-        self.cache().pages.load(Ordering::Relaxed)
+        self.cache().pages()
     }
 }
 
@@ -255,7 +281,7 @@ impl<'a> Held<'a> {
         self.inner();
     }
 
-    pub fn join(&mut self, cache: &Cache) {
+    pub fn join(&mut self, cache: &(dyn Connection + 'static)) {
         self.inner().caches.push(Member {
             cache,
             asked: 0,
@@ -263,13 +289,13 @@ impl<'a> Held<'a> {
         });
     }
 
-    pub fn leave(&mut self, cache: &Cache) {
-        let is_other = |member: &Member| !std::ptr::eq(member.cache, cache);
+    pub fn leave(&mut self, cache: Owner) {
+        let is_other = |member: &Member| !std::ptr::addr_eq(member.cache, cache);
         self.inner().caches.retain(is_other);
     }
 
     /// A slot for a cache; `None` where none is free.
-    pub fn take(&mut self, shape: Shape, owner: &Cache) -> Option<*mut Node> {
+    pub fn take(&mut self, shape: Shape, owner: Owner) -> Option<*mut Node> {
         let inner = self.inner();
         if let Some(node) = inner.free_slot(shape, owner) {
             return Some(node);
@@ -289,9 +315,12 @@ impl<'a> Held<'a> {
 
     /// A slot from another cache of the share: one that is not used now, or that has more than its part where this one
     /// has less; from any with `must`.
-    pub fn take_from_others(&mut self, cache: &Cache, must: bool) -> Option<*mut Node> {
-        // SAFETY: `cache` is the caller's own, with the lock.
-        let (shape, own) = unsafe { (cache.body().shape, cache.body().pages()) };
+    pub fn take_from_others(
+        &mut self,
+        (cache, own): (Owner, usize),
+        shape: Shape,
+        must: bool,
+    ) -> Option<*mut Node> {
         let giver = self.inner().giver(cache, own, must)?;
         // SAFETY: it has joined and did not leave, with the lock.
         let given = unsafe { &*giver }.give(AT_ONCE, self);
@@ -320,14 +349,19 @@ impl<'a> Held<'a> {
         let used: Vec<_> = { self.inner().chunks.get(at).into_iter() }
             .flat_map(|chunk| chunk.used())
             .collect();
-        let mut owners: Vec<*const Cache> = used.iter().map(|(owner, _)| *owner).collect();
+        let mut owners: Vec<Owner> = used.iter().map(|(owner, _)| *owner).collect();
         owners.sort_unstable();
         owners.dedup();
         for owner in owners {
             let its = used.iter().filter(|(of, _)| *of == owner);
             let nodes: Vec<*mut Node> = its.map(|(_, node)| *node).collect();
-            // SAFETY: who owns a slot has joined and did not leave, with the lock.
-            let left = unsafe { &*owner }.vacate(&nodes, self);
+            let members = self.inner().caches.iter();
+            let mut its = members.filter(|member| std::ptr::addr_eq(member.cache, owner));
+            let Some(cache) = its.next().map(|member| member.cache) else {
+                return;
+            };
+            // SAFETY: it has joined and did not leave, with the lock.
+            let left = unsafe { &*cache }.vacate(&nodes, self);
             if left > 0 {
                 return;
             }
@@ -336,7 +370,7 @@ impl<'a> Held<'a> {
 }
 
 impl Inner {
-    fn free_slot(&mut self, shape: Shape, owner: &Cache) -> Option<*mut Node> {
+    fn free_slot(&mut self, shape: Shape, owner: Owner) -> Option<*mut Node> {
         if self.free == 0 {
             return None;
         }
@@ -428,13 +462,13 @@ impl Inner {
     }
 
     /// Whom a cache with `own` pages may take from.
-    fn giver(&mut self, cache: &Cache, own: usize, must: bool) -> Option<*const Cache> {
+    fn giver(&mut self, cache: Owner, own: usize, must: bool) -> Option<*const dyn Connection> {
         if self.skip > 0 && !must {
             self.skip -= 1;
             return None;
         }
         let others = self.caches.iter();
-        let others = others.filter(|m| !std::ptr::eq(m.cache, cache) && m.pages() > 0);
+        let others = others.filter(|m| !std::ptr::addr_eq(m.cache, cache) && m.pages() > 0);
         let idle = |member: &&Member| member.idle >= IDLE_LOOKS;
         let most = |member: &&Member| member.pages();
         if let Some(member) = others.clone().filter(idle).max_by_key(most) {
@@ -459,7 +493,7 @@ impl Inner {
     /// Sees which caches are used.
     fn look(&mut self) {
         for member in &mut self.caches {
-            let asked = member.hits() + member.cache().misses.load(Ordering::Relaxed);
+            let asked = member.hits() + member.cache().misses();
             member.idle = match asked == member.asked {
                 true => member.idle.saturating_add(1),
                 false => 0,
@@ -494,7 +528,7 @@ impl Managed for Managee {
     fn grow(&mut self, granules: &[Granule]) {
         let blanks = granules
             .iter()
-            .filter_map(|granule| self.0.store.blank(*granule));
+            .filter_map(|granule| self.0.source.blank(*granule));
         self.0.add(blanks);
     }
 

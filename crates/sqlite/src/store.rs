@@ -9,7 +9,7 @@ use hugeleaf_sys::Barrier;
 
 use crate::chunk::{Blank, Shape};
 use crate::fork;
-use crate::share::{Managee, Share, ShareView};
+use crate::share::{Managee, Share, ShareView, Source};
 
 /// Databases from this number on have one share together: elastic memory knows a limited number of components.
 const NAMED: usize = 48;
@@ -37,7 +37,7 @@ pub enum PagesOf {
 
 /// Where memory comes from.
 #[derive(Debug)]
-pub(crate) enum Source {
+pub(crate) enum Origin {
     /// Elastic memory, moved between databases by what they gain.
     Managed {
         elastic: Arc<Elastic>,
@@ -57,7 +57,7 @@ pub(crate) enum Source {
 pub(crate) struct Store {
     pub barrier: Barrier,
     pages_of: PagesOf,
-    source: OnceLock<Source>,
+    source: OnceLock<Origin>,
     shares: Mutex<Shares>,
     numbers: AtomicU64,
 }
@@ -82,11 +82,11 @@ impl Store {
         }
     }
 
-    pub fn set_source(&self, source: Source) {
+    pub fn set_source(&self, source: Origin) {
         let _ = self.source.set(source);
     }
 
-    fn source(&self) -> Option<&Source> {
+    fn source(&self) -> Option<&Origin> {
         // A forked child has its parent's memory, which nobody manages there, and locks that nobody may ever release.
         self.source.get().filter(|_| !fork::is_child())
     }
@@ -107,24 +107,15 @@ impl Store {
     /// Whether connections keep to the size that SQLite asks for (`PRAGMA cache_size`). Otherwise they have what their
     /// database has.
     pub fn obeys_size(&self) -> bool {
-        !matches!(self.source(), Some(Source::Managed { .. }))
+        !matches!(self.source(), Some(Origin::Managed { .. }))
     }
 
     /// A cache takes part from so many pages on.
     pub fn joins_at(&self) -> usize {
         match self.source() {
-            Some(Source::Managed { .. }) => JOINS_AT,
-            Some(Source::Fixed { .. }) => 0,
+            Some(Origin::Managed { .. }) => JOINS_AT,
+            Some(Origin::Fixed { .. }) => 0,
             None => usize::MAX,
-        }
-    }
-
-    /// Bytes of a granule.
-    pub fn granule(&self) -> usize {
-        match self.source.get() {
-            Some(Source::Managed { elastic, .. }) => bytes_of(elastic),
-            Some(Source::Fixed { granule, .. }) => *granule,
-            None => 0,
         }
     }
 
@@ -168,10 +159,10 @@ impl Store {
         }
     }
 
-    fn most_shares(&self, source: &Source) -> usize {
+    fn most_shares(&self, source: &Origin) -> usize {
         match source {
-            Source::Fixed { .. } => 0,
-            Source::Managed { elastic, .. } => {
+            Origin::Fixed { .. } => 0,
+            Origin::Managed { elastic, .. } => {
                 let granules = elastic.granule().pages_for(elastic.target()).get();
                 usize::try_from(granules / GRANULES_EACH).map_or(NAMED, |most| most.min(NAMED))
             }
@@ -181,7 +172,7 @@ impl Store {
     fn others(
         &'static self,
         shares: &mut Shares,
-        source: &Source,
+        source: &Origin,
         shape: Shape,
     ) -> Option<Arc<Share>> {
         if shares.others.is_none() {
@@ -190,9 +181,9 @@ impl Store {
         shares.others.clone()
     }
 
-    fn make(&'static self, source: &Source, name: String, shape: Shape) -> Option<Arc<Share>> {
+    fn make(&'static self, source: &Origin, name: String, shape: Shape) -> Option<Arc<Share>> {
         let share = Arc::new(Share::new(name, self, shape));
-        if let Source::Managed { elastic, running } = source {
+        if let Origin::Managed { elastic, running } = source {
             let least = elastic.granule().bytes();
             let sizes = (least, elastic.max());
             let managed = Box::new(Managee(Arc::clone(&share)));
@@ -202,9 +193,55 @@ impl Store {
         Some(share)
     }
 
-    /// A granule of elastic memory, to be cut.
-    pub fn blank(&self, granule: Granule) -> Option<Blank> {
-        let Some(Source::Managed { elastic, .. }) = self.source() else {
+    pub fn views(&self) -> Vec<ShareView> {
+        let shares = self.shares();
+        let all = shares.named.values().chain(&shares.others);
+        let mut views: Vec<ShareView> = all.map(|share| share.view()).collect();
+        views.sort_by(|a, b| a.name.cmp(&b.name));
+        views
+    }
+
+    pub fn manager(&self) -> Option<&Running> {
+        match self.source()? {
+            Origin::Managed { running, .. } => Some(running),
+            Origin::Fixed { .. } => None,
+        }
+    }
+
+    pub fn elastic(&self) -> Option<&Elastic> {
+        match self.source()? {
+            Origin::Managed { elastic, .. } => Some(elastic),
+            Origin::Fixed { .. } => None,
+        }
+    }
+
+    /// The range of a fixed source that is cut so far, and all of it, in bytes.
+    pub fn fixed(&self) -> Option<(Bytes, Bytes)> {
+        let Origin::Fixed {
+            granule,
+            granules,
+            next,
+            ..
+        } = self.source()?
+        else {
+            return None;
+        };
+        let bytes = |count: usize| Bytes((count * granule) as u64);
+        Some((bytes(next.load(Ordering::Relaxed)), bytes(*granules)))
+    }
+}
+
+impl Source for Store {
+    fn granule(&self) -> usize {
+        match self.source.get() {
+            Some(Origin::Managed { elastic, .. }) => bytes_of(elastic),
+            Some(Origin::Fixed { granule, .. }) => *granule,
+            None => 0,
+        }
+    }
+
+    fn blank(&self, granule: Granule) -> Option<Blank> {
+        let Some(Origin::Managed { elastic, .. }) = self.source() else {
             return None;
         };
         Some(Blank {
@@ -214,9 +251,8 @@ impl Store {
         })
     }
 
-    /// The next granule of a fixed range; `None` where all are taken.
-    pub fn next_blank(&self) -> Option<Blank> {
-        let Some(Source::Fixed {
+    fn next_blank(&self) -> Option<Blank> {
+        let Some(Origin::Fixed {
             start,
             granule,
             granules,
@@ -234,9 +270,8 @@ impl Store {
         })
     }
 
-    /// Has the manager give a share what nobody has; `None` where there is nothing now.
-    pub fn claim(&self, component: Component, share: &Share) -> Option<()> {
-        let Some(Source::Managed { elastic, running }) = self.source() else {
+    fn claim(&self, component: Component, share: &Share) -> Option<()> {
+        let Some(Origin::Managed { elastic, running }) = self.source() else {
             return None;
         };
         if elastic.held() + elastic.granule().bytes() > elastic.target() {
@@ -251,43 +286,6 @@ impl Store {
             Ok(Some(got)) => (got > 0).then_some(()),
             Err(_) => None,
         }
-    }
-
-    pub fn views(&self) -> Vec<ShareView> {
-        let shares = self.shares();
-        let all = shares.named.values().chain(&shares.others);
-        let mut views: Vec<ShareView> = all.map(|share| share.view()).collect();
-        views.sort_by(|a, b| a.name.cmp(&b.name));
-        views
-    }
-
-    pub fn manager(&self) -> Option<&Running> {
-        match self.source()? {
-            Source::Managed { running, .. } => Some(running),
-            Source::Fixed { .. } => None,
-        }
-    }
-
-    pub fn elastic(&self) -> Option<&Elastic> {
-        match self.source()? {
-            Source::Managed { elastic, .. } => Some(elastic),
-            Source::Fixed { .. } => None,
-        }
-    }
-
-    /// The range of a fixed source that is cut so far, and all of it, in bytes.
-    pub fn fixed(&self) -> Option<(Bytes, Bytes)> {
-        let Source::Fixed {
-            granule,
-            granules,
-            next,
-            ..
-        } = self.source()?
-        else {
-            return None;
-        };
-        let bytes = |count: usize| Bytes((count * granule) as u64);
-        Some((bytes(next.load(Ordering::Relaxed)), bytes(*granules)))
     }
 }
 

@@ -43,8 +43,8 @@ pub const OWN_FAILURE: u8 = 125;
 const NOT_RUNNABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// A cache of SQLite has room for so many base pages at least.
-const LEAST_PAGES: u64 = 4096;
+/// A cache of SQLite that is smaller could hardly be divided.
+const LEAST: Bytes = Bytes::from_mib(16);
 
 /// The variables that AIX administrators set.
 const LDR_CNTRL: &str = "LDR_CNTRL";
@@ -300,7 +300,7 @@ fn sqlite(args: &Args, settled: &Settled, is_dry: bool) -> Result<Option<SqliteC
             kind: None,
         });
     }
-    if size.get() < base.bytes().get() * LEAST_PAGES {
+    if size < LEAST {
         return Err(Failure::usage(
             format!("run: --sqlite {size} is too small for a cache"),
             "give it 64M or more, as in: hugeleaf run --sqlite 2G -- python3 app.py",

@@ -119,11 +119,11 @@ fn jcmd(pid: Pid, words: &[&str]) -> Result<String, ServerError> {
     let shown = words.join(" ");
     match text {
         Err(_) => Err(ServerError::late(format!(
-            "jcmd {pid} {shown}: no answer in {} s",
+            "no answer in {} s to jcmd {pid} {shown}",
             PATIENCE.as_secs()
         ))),
         Ok(_) if !ended.success() => Err(ServerError::new(format!(
-            "jcmd {pid} {shown} failed ({ended}); run it by hand, as the JVM's user"
+            "it ended with {ended}: jcmd {pid} {shown}; run it by hand, as the JVM's user"
         ))),
         Ok(text) => Ok(text),
     }
