@@ -374,8 +374,7 @@ impl Mover<'_, '_> {
         let Ok(range) = Range::new(first.range.start(), last.range.end()) else {
             return;
         };
-        let (before, kernel) = (self.job.moving, self.job.context.kernel);
-        let busy_before = kernel.cpu_time();
+        let (before, busy_before) = (self.job.moving, self.job.working);
         for i in chunk {
             work.methods[*i] = Some(Method::Collapse);
         }
@@ -385,7 +384,7 @@ impl Mover<'_, '_> {
         if answer.is_ok() {
             let pages = self.rules.huge.pages_for(range.len()).get();
             let took = self.job.moving.saturating_sub(before);
-            let busy = kernel.cpu_time().saturating_sub(busy_before);
+            let busy = self.job.working.saturating_sub(busy_before);
             self.step.learn(pages, took, busy);
         }
         match answer {

@@ -2,9 +2,10 @@
 //! Pure.
 //!
 //! While a call moves a page, whoever touches that page waits for it, and the thread that moves
-//! takes one processor. A pause of nine times the call's length keeps both below a tenth of the
+//! takes one processor. A pause of nine times what the call had of a processor keeps both below a tenth of the
 //! victim's time, whatever the machine's speed, and also when a call is slow because the kernel
-//! has to compact memory first.
+//! has to compact memory first. What a call waits for others stops nobody but who changes the victim's memory
+//! map (`mmap`, `munmap`): that is kept to a quarter of the time.
 
 use std::time::Duration;
 
@@ -23,10 +24,15 @@ const LARGEST_CALL: Bytes = Bytes(64 << 20);
 /// Huge pages that one call maps into a further process that shares them. Nothing is copied there.
 const ATTACHED_A_CALL: u64 = 16;
 
-/// How long to pause after a call that took `took`, so that calls take `budget` of the time.
-pub fn pause_after(took: Duration, budget: Percent) -> Duration {
+/// How much longer calls may wait for others than they may work.
+const WAITING_OVER_WORKING: u32 = 3;
+
+/// How long to pause after a call that had a processor for `busy` and waited for `waited`: the work takes `budget` of
+/// the time at most, and the whole call a quarter where that is a tenth.
+pub fn pause_after(busy: Duration, waited: Duration, budget: Percent) -> Duration {
     let budget = u32::from(budget.get());
-    took.saturating_mul(100 - budget) / budget
+    let weighed = busy.max(waited / WAITING_OVER_WORKING);
+    weighed.saturating_mul(100 - budget) / budget
 }
 
 /// The most that one call moves where a budget is to be kept.
@@ -109,19 +115,31 @@ mod tests {
 
     #[test]
     fn pauses_keep_the_budget() {
-        let took = Duration::from_millis(2);
-        assert_eq!(pause_after(took, percent(10)), Duration::from_millis(18));
-        assert_eq!(pause_after(took, percent(50)), took);
-        assert_eq!(pause_after(took, Percent::ALL), Duration::ZERO);
+        let (took, none) = (Duration::from_millis(2), Duration::ZERO);
+        assert_eq!(
+            pause_after(took, none, percent(10)),
+            Duration::from_millis(18)
+        );
+        assert_eq!(pause_after(took, none, percent(50)), took);
+        assert_eq!(pause_after(took, took, Percent::ALL), Duration::ZERO);
+        // Waiting counts for a third, and only where it is the longer of both then.
+        assert_eq!(
+            pause_after(took, took * 2, percent(10)),
+            Duration::from_millis(18)
+        );
+        assert_eq!(
+            pause_after(none, took * 6, percent(10)),
+            Duration::from_millis(36)
+        );
         for budget in 1..=100 {
-            let pause = pause_after(took, percent(budget)).as_secs_f64();
+            let pause = pause_after(took, none, percent(budget)).as_secs_f64();
             let share = took.as_secs_f64() / (took.as_secs_f64() + pause);
             assert!(
                 (share * 100.0 - f64::from(budget)).abs() < 0.01,
                 "{budget}: {share}"
             );
         }
-        pause_after(Duration::MAX, percent(1)); // Does not overflow.
+        pause_after(Duration::MAX, Duration::MAX, percent(1)); // Does not overflow.
     }
 
     /// The pages of each of so many calls that wait so long and copy so long a page.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hugeleaf_host::{Host, Looking, Process, ProcessError, Root};
-use hugeleaf_sys::{Advice, Errno, Kernel, Pid, PidFd, SysError};
+use hugeleaf_sys::{Advice, Errno, Kernel, Pid, PidFd, Precedence, SysError};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::blocks::{Plan, Rules};
@@ -200,6 +200,8 @@ pub(crate) struct Job<'a> {
     start: Duration,
     /// Time in calls.
     pub(crate) moving: Duration,
+    /// What those calls had of a processor.
+    pub(crate) working: Duration,
     /// Time held back beyond the budget.
     pub(crate) held_back: Duration,
     pub(crate) stopped_by: Option<StoppedBy>,
@@ -224,6 +226,7 @@ impl<'a> Job<'a> {
             floor,
             start,
             moving: Duration::ZERO,
+            working: Duration::ZERO,
             held_back: Duration::ZERO,
             stopped_by: None,
             done: Bytes::ZERO,
@@ -332,11 +335,18 @@ impl<'a> Job<'a> {
         act: impl FnOnce(&dyn Kernel, &PidFd) -> Result<T, SysError>,
     ) -> Result<T, SysError> {
         let kernel = self.context.kernel;
-        let before = kernel.now();
-        let answer = act(kernel, &work.identity.fd);
+        let (before, busy_before) = (kernel.now(), kernel.cpu_time());
+        let answer = {
+            // Who is moved waits as long as a call holds its memory map: that must not become the time of others who
+            // want the processor. The pause below pays for it.
+            let _first = (self.budget != Percent::ALL).then(Precedence::take);
+            act(kernel, &work.identity.fd)
+        };
         let took = kernel.now().saturating_sub(before);
+        let busy = kernel.cpu_time().saturating_sub(busy_before).min(took);
         self.moving += took;
-        let pause = pacer::pause_after(took, self.budget);
+        self.working += busy;
+        let pause = pacer::pause_after(busy, took.saturating_sub(busy), self.budget);
         if !pause.is_zero() && !self.is_asked_to_stop() {
             kernel.sleep(pause);
         }

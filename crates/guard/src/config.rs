@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use hugeleaf_change::Percent;
 use hugeleaf_proof::MetricSpec;
-use hugeleaf_units::{Bytes, parse_time};
+use hugeleaf_units::{Bytes, line_and_column, parse_time};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
@@ -329,14 +329,6 @@ fn label(path: &Path, n: usize, written: &Written) -> String {
         .file_name()
         .map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
     format!("{file} rule {}: {}", n + 1, written.matcher())
-}
-
-/// Line and column of a place in a text, both from 1; a column is a character.
-fn line_and_column(text: &str, at: usize) -> (usize, usize) {
-    let before = text.get(..at).unwrap_or(text);
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-    (line, column)
 }
 
 /// A value that is written as a text.

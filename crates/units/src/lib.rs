@@ -13,11 +13,13 @@ mod bytes;
 mod ladder;
 mod named;
 mod page;
+mod place;
 mod range;
 mod time;
 
 pub use bytes::{Bytes, ParseBytesError};
 pub use ladder::{Ladder, ParseLadderError, Rung};
 pub use page::{NotAPageSize, PageKind, PageSize, Pages};
+pub use place::line_and_column;
 pub use range::{EmptyRange, Range};
 pub use time::parse_time;

@@ -1,6 +1,7 @@
 //! Plan files: text in, a plan or an error with line and column out. TOML, read by the library
 //! `toml`; what is no nonsense to it but is to us is found by [`sense`] and located here.
 
+use hugeleaf_units::line_and_column;
 use std::fmt;
 use std::ops::Range;
 
@@ -58,19 +59,6 @@ fn one_line(message: &str) -> String {
 fn at(text: &str, span: Option<Range<usize>>, what: String) -> PlanError {
     let (line, column) = span.map_or((0, 0), |span| line_and_column(text, span.start));
     PlanError { line, column, what }
-}
-
-fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
-    let mut offset = offset.min(text.len());
-    while !text.is_char_boundary(offset) {
-        offset -= 1;
-    }
-    let before = &text[..offset];
-    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-    (
-        before.matches('\n').count() + 1,
-        before[line_start..].chars().count() + 1,
-    )
 }
 
 /// Where a value stands in a text; of one that is not there, the last that is on the way to it.
