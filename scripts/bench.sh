@@ -6,7 +6,7 @@
 #
 # Names: those in `all` below; none means all.
 # --smoke takes small sizes, one round and unoptimised programs, and keeps nothing: it shows that everything still runs.
-# guard-soak takes two hours and runs where it is named. RUN_OPTIONS='--rounds N --only PART,… --more' goes to run-*, trace, oltp-profile and guard-*: fewer rounds or parts, added to what is there.
+# guard-soak takes two hours and runs where it is named. RUN_OPTIONS='--rounds N --only PART,… --more' goes to run-*, trace, oltp-profile, sqlite and guard-*: fewer rounds or parts, added to what is there.
 # At most 16 GiB are in use at a time. Leave the machine alone meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,7 +16,7 @@ if [ "${1:-}" = --smoke ]; then
     smoke=(--smoke)
     shift
 fi
-all='promote latency shared servers region chase pagetables mover pin simulate run-coverage run-always run-rates run-pool trace oltp oltp-profile top guard-cost guard-proofs guard-kills guard-growth'
+all='promote latency shared servers region chase pagetables mover pin simulate run-coverage run-always run-rates run-pool trace oltp oltp-profile top guard-cost guard-proofs guard-kills guard-growth sqlite'
 names=${*:-$all}
 
 if [ ${#smoke[@]} -gt 0 ]; then
@@ -36,7 +36,8 @@ cargo build --locked --quiet "${profile[@]}" \
     --package hugeleaf-cli --bin hugeleaf \
     --package hugeleaf-host --example hold \
     --package hugeleaf-change --example bench_promote \
-    --package hugeleaf-proof --example simulate
+    --package hugeleaf-proof --example simulate \
+    --package hugeleaf-workload --example sqlite
 
 must_reach() {
     cargo bench --locked --quiet "${profile[@]}" --package hugeleaf-cli --bench must_reach -- \
@@ -135,7 +136,7 @@ for name in $names; do
         fi
         ;;
     latency | shared | servers | region | top | guard-cost) must_reach "$name" ;;
-    run-coverage | run-always | run-rates | run-pool | trace | oltp-profile | guard-proofs | guard-kills | guard-growth | guard-soak)
+    run-coverage | run-always | run-rates | run-pool | trace | oltp-profile | guard-proofs | guard-kills | guard-growth | sqlite | guard-soak)
         # shellcheck disable=SC2086 # words without spaces
         must_reach "$name" ${RUN_OPTIONS:-}
         ;;

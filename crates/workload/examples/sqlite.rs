@@ -5,7 +5,7 @@
 //! ```
 //!
 //! LOAD: `keyed`, `threads`, `scan`, `write`, `small`, `tpcc`, `swap`. CACHE: `stock` (SQLite's own), `large` and `base` (ours, on
-//! huge and on base pages), `half` (ours on huge pages, each database half of it for good). MIB: pages of databases in
+//! huge and on base pages), `half` and `uneven` (fixed shares on huge pages: equal, and 13 of 16 parts for the first database). MIB: pages of databases in
 //! all. Prints operations a second; of `swap` those of each second, and the longest operation in seconds.
 
 use std::path::{Path, PathBuf};
@@ -33,8 +33,8 @@ const PHASE: Duration = Duration::from_secs(30);
 struct Asked {
     folder: PathBuf,
     cache: Bytes,
-    /// Of one database's cache, as SQLite is told.
-    each: Bytes,
+    /// Of each database's cache, as SQLite is told.
+    each: [Bytes; 2],
     time: Duration,
     installed: Option<Installed>,
 }
@@ -46,11 +46,10 @@ fn main() -> Result<(), Failed> {
     };
     let size = Bytes::from_mib(mib.parse()?);
     let host = read_host(&Root::live(), &RealKernel::new())?;
-    let databases = if load == "swap" { 2 } else { 1 };
     let asked = Asked {
         folder: PathBuf::from(folder),
         cache: size,
-        each: Bytes(size.get() / databases),
+        each: shares(load, cache, size),
         time: Duration::from_secs(seconds.parse()?),
         installed: installed(cache, size, &host)?,
     };
@@ -68,6 +67,16 @@ fn main() -> Result<(), Failed> {
     Ok(())
 }
 
+/// What each database may take of the cache.
+fn shares(load: &str, cache: &str, size: Bytes) -> [Bytes; 2] {
+    let part = |of_16: u64| Bytes(size.get() / 16 * of_16);
+    match (load, cache) {
+        ("swap", "uneven") => [part(13), part(3)],
+        ("swap", _) => [part(8), part(8)],
+        _ => [size, size],
+    }
+}
+
 fn installed(cache: &str, size: Bytes, host: &Host) -> Result<Option<Installed>, Failed> {
     let huge = host
         .pmd_page
@@ -80,7 +89,7 @@ fn installed(cache: &str, size: Bytes, host: &Host) -> Result<Option<Installed>,
         "stock" => Ok(None),
         "large" => managed(format!("thp:{huge}")).map(Some),
         "base" => managed(host.base_page.to_string()).map(Some),
-        "half" => {
+        "half" | "uneven" => {
             // Connections keep to the size that SQLite is told.
             let more = Bytes(size.get() / 16 * 17);
             SqliteCache::install(
@@ -309,7 +318,7 @@ fn swap(asked: &Asked) -> Result<(), Failed> {
             .map(|at| {
                 let (file, count, busy, end) = (&files[at], &counts[at], &busy, &end);
                 scope.spawn(move || -> Result<Duration, Failed> {
-                    let connection = open(file, asked.each)?;
+                    let connection = open(file, asked.each[at])?;
                     let mut longest = Duration::ZERO;
                     while !end.load(Ordering::Relaxed) {
                         let is_busy = busy.load(Ordering::Relaxed) == at;

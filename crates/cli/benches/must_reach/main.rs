@@ -9,7 +9,7 @@
 //!
 //! Names: `latency`, `shared`, `servers`, `region`, `run-coverage`, `run-always`, `run-rates`,
 //! `run-pool`, `trace`, `oltp-profile`, `top`, `guard-cost`, `guard-proofs`, `guard-kills`, `guard-growth`,
-//! `guard-soak`; none means all but the last, which takes two hours. `--smoke` takes small sizes and one round: it shows that everything still runs, and its figures
+//! `sqlite`, `guard-soak`; none means all but the last, which takes two hours. `--smoke` takes small sizes and one round: it shows that everything still runs, and its figures
 //! mean nothing. Those from `run-coverage` on but `top` and `guard-cost` also take `--rounds N`, `--only PART,…` (programs or calls by name), and
 //! `--more`, which adds to the samples that FOLDER has: hours of them need not be taken in one go.
 
@@ -36,6 +36,7 @@ mod region;
 mod run;
 mod servers;
 mod shared;
+mod sqlite;
 mod timing;
 mod top;
 mod trace;
@@ -53,7 +54,7 @@ enum Mode {
     Smoke,
 }
 
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "latency",
     "shared",
     "servers",
@@ -69,6 +70,7 @@ const NAMES: [&str; 16] = [
     "guard-proofs",
     "guard-kills",
     "guard-growth",
+    "sqlite",
     SOAK,
 ];
 
@@ -154,6 +156,7 @@ fn main() -> Result<(), Failed> {
             "guard-proofs" => guard::proofs(&asked)?,
             "guard-kills" => guard::kills(&asked)?,
             "guard-growth" => guard::growth(&asked)?,
+            "sqlite" => sqlite::run(&asked)?,
             SOAK => guard::soak(&asked)?,
             _ => servers::run(mode, out)?,
         }
