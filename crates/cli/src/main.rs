@@ -108,7 +108,8 @@ fn main() -> ExitCode {
     if let Some(code) = cmd::bench::attacher().or_else(cmd::bench::copier) {
         return code;
     }
-    let cli = match Cli::try_parse() {
+    let words = cmd::bench::with_file(std::env::args_os().collect(), &Cli::command());
+    let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
         // Help and the version are asked for, not failures.
         Err(asked) if !asked.use_stderr() => asked.exit(),

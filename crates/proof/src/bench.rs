@@ -4,11 +4,12 @@
 //! [`chase`] is the latency of a dependent read by working set; [`pagetables`] what it costs that
 //! many processes attach one region; [`mover`] the data path of a backup server;
 //! [`pin`] what it costs to pin a buffer; [`oltp`] orders a minute on a database; [`amm`] two servers that
-//! share their memory. Arms are page sizes. Those that are unavailable are in the
+//! share their memory; [`described`] any program that a file describes. Arms are page sizes. Those that are unavailable are in the
 //! result with the reason and what to do; nothing of the host is changed to get them.
 
 pub mod amm;
 pub mod chase;
+pub mod described;
 mod layout;
 mod measuring;
 pub mod mover;

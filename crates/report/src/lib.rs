@@ -13,6 +13,7 @@ pub mod balance;
 pub mod bench;
 pub mod chart;
 pub mod compare;
+pub mod described;
 pub mod flame;
 pub mod guard;
 pub mod json;

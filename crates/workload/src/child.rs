@@ -128,3 +128,37 @@ pub fn end_with_parent() -> std::io::Result<()> {
     use rustix::process::{Signal, set_parent_process_death_signal};
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
+
+/// Whom a program runs as where we are root and it should not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Account {
+    /// User.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
+
+/// The account of `user`, or of nobody where there is none of that name; `None` where we are an ordinary user and can run
+/// programs ourselves.
+///
+/// # Errors
+/// `/etc/passwd` cannot be read, or has neither.
+pub fn account_of(user: &str) -> std::io::Result<Option<Account>> {
+    const FILE: &str = "/etc/passwd";
+    if !rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    let users = std::fs::read_to_string(FILE)?;
+    let find = |name: &str| {
+        let line = users.lines().find(|l| l.split(':').next() == Some(name))?;
+        let mut fields = line.split(':').skip(2);
+        let uid = fields.next()?.parse().ok()?;
+        let gid = fields.next()?.parse().ok()?;
+        Some(Account { uid, gid })
+    };
+    let none = || std::io::Error::other(format!("{FILE} has no user {user} or nobody"));
+    find(user)
+        .or_else(|| find("nobody"))
+        .map(Some)
+        .ok_or_else(none)
+}

@@ -12,13 +12,13 @@
 //! outlives its parent.
 //!
 //! This crate must not judge or draw anything, and knows nothing of experiments: `hugeleaf-proof`
-//! measures it as it measures any server. It reads no files: what it must know of the host, its
-//! caller tells it in [`Settings`].
+//! measures it as it measures any server. Of files it reads what its workloads are made of and what their processes used:
+//! what it must know of the host, its caller tells it.
 //!
 //! Next to it stand workloads that measure memory itself: [`chase`], the latency of a read that
 //! depends on the one before; [`pagetables`], processes that attach one region; [`mover`], a backup
-//! server's data path; [`pin`], the cost of keeping a buffer where it is; and [`keyed`], reads by key
-//! on a server.
+//! server's data path; [`pin`], the cost of keeping a buffer where it is; [`keyed`], reads by key
+//! on a server; and [`described`], any program that a file describes.
 //!
 //! Main types: [`Oltp`], [`Settings`], [`Stats`], [`RemoteKernel`]; [`serve`] is the other side;
 //! [`Walk`], [`ChaseMemory`], [`PageArm`]; [`Attachers`].
@@ -27,6 +27,7 @@ pub mod chase;
 pub mod child;
 mod client;
 mod database;
+pub mod described;
 mod kernel;
 pub mod keyed;
 pub mod mover;

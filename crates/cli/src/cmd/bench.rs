@@ -2,6 +2,7 @@
 
 mod amm;
 mod chase;
+mod described;
 mod lists;
 mod mover;
 mod oltp;
@@ -36,12 +37,19 @@ use setup::{Output, Setup};
   hugeleaf bench mover            what a backup server moves, by the pages of its buffers
   hugeleaf bench pin              what it costs to pin a buffer for a transfer
   hugeleaf bench amm              what it brings that memory moves between two servers
+  hugeleaf bench --list           programs that come with hugeleaf: redis, pgbench, jvm, nginx, …
+  hugeleaf bench redis --pages 4K,thp:2M,promoted
+  hugeleaf bench my.toml          a workload of your own: docs/reference/workload-file.md
 
 Nothing of the host is changed: what it cannot give is listed as `unavailable`, with the command
 that changes that.")]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub struct Args {
+    /// List the workloads that come with hugeleaf, and what this host lacks for them
+    #[arg(long)]
+    list: bool,
     #[command(subcommand)]
-    workload: Workload,
+    workload: Option<Workload>,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -50,6 +58,8 @@ enum Workload {
     Amm(amm::Args),
     /// Latency of a dependent random read, by working set and page size
     Chase(chase::Args),
+    /// Any program that a file describes; hugeleaf bench NAME is short for it
+    File(described::Args),
     /// Data path of a backup server, by the physical layout of its buffers
     Mover(mover::Args),
     /// Orders a minute on a database, after the rules of TPC-C
@@ -62,18 +72,32 @@ enum Workload {
 
 /// Runs one, prints what it measured, then writes it: a full disk costs the file only.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
-    let (name, output, names_pages) = args.workload.about();
+    let Some(workload) = &args.workload else {
+        return described::list(context);
+    };
+    if let Workload::File(file) = workload
+        && let Some(status) = file.before(context)?
+    {
+        return Ok(status);
+    }
+    measured(workload, context)
+}
+
+fn measured(workload: &Workload, context: &Context) -> Result<Status, Failure> {
+    let (name, output, names_pages) = workload.about();
     let setup = Setup::new(name, output, context)?;
     let results = {
         let bar = Bar::new();
-        args.workload
-            .measure(&setup, context, &mut |event| bar.show(&event))?
+        workload.measure(&setup, context, &mut |event| bar.show(&event))?
     };
     let json = results.to_json();
     let page = || view::page(&results);
     context.answer(Context::view(false), || json.clone(), page)?;
-    let default = || default_path(name, &results.experiment.started);
-    let path = output.output.clone().unwrap_or_else(default);
+    let default = || default_path(&results.experiment.name, &results.experiment.started);
+    let path = workload
+        .kept_in()
+        .or_else(|| output.output.clone())
+        .unwrap_or_else(default);
     save("result", &path, &json)?;
     if let Some(path) = &output.html {
         save("page", path, &view::whole_page(&results).html())?;
@@ -89,10 +113,19 @@ impl Workload {
         match self {
             Workload::Amm(args) => ("amm", &args.output, !args.arms.is_empty()),
             Workload::Chase(args) => ("chase", &args.output, !args.pages.is_empty()),
+            Workload::File(args) => ("file", &args.output, args.names_arms()),
             Workload::Mover(args) => ("mover", &args.output, !args.pages.is_empty()),
             Workload::Oltp(args) => ("oltp", &args.output, !args.pages.is_empty()),
             Workload::Pagetables(args) => ("pagetables", &args.output, !args.pages.is_empty()),
             Workload::Pin(args) => ("pin", &args.output, !args.pages.is_empty()),
+        }
+    }
+
+    /// Where its result goes if it is gone on with.
+    fn kept_in(&self) -> Option<PathBuf> {
+        match self {
+            Workload::File(args) => args.resumed(),
+            _ => None,
         }
     }
 
@@ -114,6 +147,7 @@ impl Workload {
             Workload::Chase(args) => {
                 measure::chase::measure(&args.settings(context, setup)?, machine, progress)
             }
+            Workload::File(args) => return args.measure(machine, progress),
             Workload::Mover(args) => {
                 measure::mover::measure(&args.settings(setup)?, machine, progress)
             }
@@ -189,6 +223,27 @@ fn failure(name: &str, error: &BenchError) -> Failure {
         }
         error => Failure::missing(what, error.next()),
     }
+}
+
+/// The command line with `bench file NAME` where `bench NAME` was typed.
+pub fn with_file(
+    mut words: Vec<std::ffi::OsString>,
+    command: &clap::Command,
+) -> Vec<std::ffi::OsString> {
+    let is_bench = words.get(1).is_some_and(|word| word == "bench");
+    let name = words
+        .get(2)
+        .and_then(|word| word.to_str())
+        .filter(|_| is_bench);
+    let bench = command.find_subcommand("bench");
+    let is_file = |name: &str| {
+        let known = bench.and_then(|bench| bench.find_subcommand(name));
+        known.is_none() && name != "help" && !name.starts_with('-')
+    };
+    if name.is_some_and(is_file) {
+        words.insert(2, "file".into());
+    }
+    words
 }
 
 /// How far it is.

@@ -95,7 +95,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     Ok(Status::Good)
 }
 
-fn read(path: &Path) -> Result<Results, Failure> {
+pub(super) fn read(path: &Path) -> Result<Results, Failure> {
     let shown = path.display();
     let mut text = String::new();
     let got =

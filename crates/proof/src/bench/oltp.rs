@@ -29,4 +29,4 @@ pub use pages::Pages;
 pub(super) use child::program;
 pub(super) use run::FILLED_AT;
 pub(super) use server::cache_pages;
-pub(super) use started::{lacks_pool, promote_mariadb};
+pub(super) use started::{lacks_pool, promote, promote_mariadb, under_run};

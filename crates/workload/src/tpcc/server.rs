@@ -14,11 +14,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hugeleaf_units::Bytes;
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::error::TpccError;
 use super::store::Durability;
-use crate::child;
+use crate::child::{self, Account};
 
 pub use mariadb::MariadbServer;
 pub(crate) use mariadb::options as mariadb_options;
@@ -43,13 +43,6 @@ pub struct ServerSettings {
     /// A program, with its arguments, that is given the server's command line and becomes the
     /// server; none where this is empty.
     pub start_with: Vec<OsString>,
-}
-
-/// Whom the server runs as where we are root: it refuses that.
-#[derive(Debug, Clone, Copy)]
-struct Account {
-    uid: u32,
-    gid: u32,
 }
 
 /// How a server is ended.
@@ -224,25 +217,10 @@ fn reason_in(text: &str) -> String {
 
 /// `None` where we are an ordinary user and can run it ourselves.
 fn account(name: &str, user: &str) -> Result<Option<Account>, TpccError> {
-    const FILE: &str = "/etc/passwd";
-    if !geteuid().is_root() {
-        return Ok(None);
-    }
-    let users = fs::read_to_string(FILE).map_err(file(Path::new(FILE)))?;
-    let find = |name: &str| {
-        let line = users.lines().find(|l| l.split(':').next() == Some(name))?;
-        let mut fields = line.split(':').skip(2);
-        let uid = fields.next()?.parse().ok()?;
-        let gid = fields.next()?.parse().ok()?;
-        Some(Account { uid, gid })
-    };
-    match find(user).or_else(|| find("nobody")) {
-        Some(account) => Ok(Some(account)),
-        None => Err(TpccError::Start {
-            what: name.to_owned(),
-            reason: format!("it does not run as root, and {FILE} has no user {user} or nobody"),
-        }),
-    }
+    child::account_of(user).map_err(|e| TpccError::Start {
+        what: name.to_owned(),
+        reason: format!("it does not run as root: {e}"),
+    })
 }
 
 #[cfg(test)]

@@ -117,7 +117,7 @@ pub(in crate::bench) fn promote_mariadb(pid: u32) -> Result<f64, BenchError> {
 }
 
 /// Why nothing of a server may have been moved, and what to do next.
-pub(super) type MovedNone<'a> = (&'a str, &'a str);
+pub(in crate::bench) type MovedNone<'a> = (&'a str, &'a str);
 
 /// Of a server whose cache is private memory: small parts of it are left as they are.
 const NOT_WHOLE: MovedNone<'static> = (
@@ -129,7 +129,7 @@ const NOT_WHOLE: MovedNone<'static> = (
 ///
 /// # Errors
 /// [`BenchError::Lacking`] where none of it could be moved, for which `none` has the reason.
-pub(super) fn promote(target: &[&str], none: MovedNone<'_>) -> Result<f64, BenchError> {
+pub(in crate::bench) fn promote(target: &[&str], none: MovedNone<'_>) -> Result<f64, BenchError> {
     let lost = |e: std::io::Error| {
         BenchError::missing(format!("bench: hugeleaf promote: {e}"), "run it again")
     };

@@ -1,0 +1,271 @@
+//! See `hugeleaf bench file --help`.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use hugeleaf_proof::bench::described::{LabArm, LabPages, LabSettings, measure, merged, unmet};
+use hugeleaf_proof::bench::{BenchEvent, Machine, room};
+use hugeleaf_proof::rows::Results;
+use hugeleaf_proof::write_whole;
+use hugeleaf_report::described as view;
+use hugeleaf_units::Bytes;
+use hugeleaf_workload::described::{Described, SHIPPED, shipped};
+
+use super::lists::parse_rounds;
+use super::setup::Output;
+use crate::context::{Context, Failure, Status, tell};
+
+/// A file of a workload is a page or two.
+const LONGEST: Bytes = Bytes::from_mib(1);
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Pages:  4K or base; thp:2M and hugetlb:2M by hugeleaf run; run (what it gives by itself);
+        promoted (started as it is, moved when it is filled)
+
+Examples:
+  hugeleaf bench --list
+  hugeleaf bench redis
+  hugeleaf bench pgbench --pages 4K,hugetlb:2M,promoted --pairs 10 --html pgbench.html
+  hugeleaf bench redis --arm old=server=/opt/old/redis-server --arm new=server=redis-server
+  hugeleaf bench my.toml --dry-run     every command that it would run
+
+The first arm is what the others are compared with. Arms take turns in random order, and all is started
+anew for each turn. A file that does not come with hugeleaf runs once you have seen its commands
+(--dry-run) and said --yes; as root it runs as nobody, unless it asks for root.
+Exit status: 0 measured; 1 interrupted, or an arm that was named was unavailable; 2 wrong usage;
+3 a precondition is missing."
+)]
+pub struct Args {
+    /// A workload of hugeleaf bench --list, or a file that describes one
+    #[arg(value_name = "NAME|FILE")]
+    workload: String,
+    /// Pages to compare, separated by commas [default: the file's own arms; else
+    /// base pages, the transparent huge page, and promoted or run]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pages: Vec<LabPages>,
+    /// An arm that sets a variable of the workload, env.VARIABLE, or pages; several of one name are one arm
+    #[arg(long = "arm", value_name = "NAME=KEY=VALUE", conflicts_with = "pages")]
+    arms: Vec<LabArm>,
+    /// Runs of each arm; an interval needs 6
+    #[arg(long = "pairs", value_name = "N", default_value = "6", value_parser = parse_rounds)]
+    rounds: usize,
+    /// Where the folder of its data is made; it should be on a disk
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    below: PathBuf,
+    /// Go on with a result that was interrupted, and write it again
+    #[arg(long, value_name = "FILE", conflicts_with = "output")]
+    resume: Option<PathBuf>,
+    /// Seed of the orders, to repeat a run
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+    /// Show what it needs and every command that it would run; run nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Run a file that does not come with hugeleaf
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    pub(super) output: Output,
+}
+
+impl Args {
+    /// Whether arms were named: then it is a no where one of them is unavailable.
+    pub(super) fn names_arms(&self) -> bool {
+        !self.pages.is_empty() || !self.arms.is_empty()
+    }
+
+    pub(super) fn resumed(&self) -> Option<PathBuf> {
+        self.resume.clone()
+    }
+
+    /// What is to be done before anything is measured: all there is of a dry run, and of a stranger's file that nobody has
+    /// agreed to.
+    pub(super) fn before(&self, context: &Context) -> Result<Option<Status>, Failure> {
+        let (described, _) = self.read()?;
+        if self.dry_run {
+            let unmet = unmet(
+                &described,
+                room(&context.root).unwrap_or_default(),
+                &self.below,
+            );
+            let json = || view::one_json(&described, unmet.as_ref());
+            context.answer(Context::view(false), json, || {
+                view::one(&described, unmet.as_ref())
+            })?;
+            return Ok(Some(Status::Good));
+        }
+        if shipped(&self.workload).is_none() && !self.yes && !self.agreed(&described)? {
+            return Err(Failure::missing(
+                format!(
+                    "bench {}: it does not come with hugeleaf, and would run commands of its own",
+                    self.workload
+                ),
+                format!(
+                    "hugeleaf bench {0} --dry-run, and then: hugeleaf bench {0} --yes",
+                    self.workload
+                ),
+            ));
+        }
+        Ok(None)
+    }
+
+    /// Asks on a terminal, with all commands in sight.
+    fn agreed(&self, described: &Described) -> Result<bool, Failure> {
+        if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+            return Ok(false);
+        }
+        for (what, command) in described.commands() {
+            for line in command.lines() {
+                tell(&format!("{what:>8}: {line}"));
+            }
+        }
+        let who = match described.needs.root {
+            true => "as root",
+            false => "without rights",
+        };
+        tell(&format!("Run these commands {who}? [y/N]"));
+        let mut answer = String::new();
+        let read = std::io::stdin().read_line(&mut answer);
+        read.map_err(|e| Failure::missing(format!("bench: {e}"), "--yes"))?;
+        Ok(matches!(answer.trim(), "y" | "yes"))
+    }
+
+    fn read(&self) -> Result<(Described, String), Failure> {
+        let (path, text) = match shipped(&self.workload) {
+            Some(shipped) => (
+                format!("{}.toml", shipped.name).into(),
+                shipped.text.to_owned(),
+            ),
+            None => self.read_file()?,
+        };
+        let described = Described::parse(&path, &text).map_err(|e| {
+            Failure::usage(
+                format!("bench: {e}"),
+                "docs/reference/workload-file.md has all that a file may say",
+            )
+        })?;
+        Ok((described, text))
+    }
+
+    fn read_file(&self) -> Result<(PathBuf, String), Failure> {
+        let path = PathBuf::from(&self.workload);
+        let is_name = !self.workload.contains(['/', '.']);
+        let read = hugeleaf_sys::open_regular(&path)
+            .and_then(|file| hugeleaf_sys::read_at_most(&file, LONGEST));
+        let bytes = read.map_err(|e| match is_name {
+            true => Failure::usage(
+                format!(
+                    "bench {}: no such benchmark, workload or file",
+                    self.workload
+                ),
+                "hugeleaf bench --help; hugeleaf bench --list",
+            ),
+            false => Failure::missing(
+                format!("bench: {}: {e}", path.display()),
+                "name a file that describes a workload; hugeleaf bench --list",
+            ),
+        })?;
+        let text = String::from_utf8(bytes).map_err(|_| {
+            Failure::usage(
+                format!("bench: {}: not UTF-8", path.display()),
+                "write it as UTF-8",
+            )
+        })?;
+        Ok((path, text))
+    }
+
+    pub(super) fn measure(
+        &self,
+        machine: &Machine<'_>,
+        progress: &mut dyn FnMut(BenchEvent),
+    ) -> Result<Results, Failure> {
+        let (described, text) = self.read()?;
+        let resume = self
+            .resume
+            .as_deref()
+            .map(super::super::compare::read)
+            .transpose()?;
+        let path = self.resume.clone().or_else(|| self.output.output.clone());
+        let settings = LabSettings {
+            described: &described,
+            text: &text,
+            arms: self.arms(&described, machine),
+            rounds: self.rounds,
+            seed: self.seed,
+            below: self.below.clone(),
+            resume,
+            // Without a place of its own, what is interrupted is written once it ends.
+            keep: &|results| {
+                if let Some(path) = &path {
+                    // A full disk is said at the end.
+                    let _ = write_whole(path, &results.to_json());
+                }
+            },
+        };
+        measure(&settings, machine, progress)
+            .map_err(|error| super::failure(&described.name, &error))
+    }
+
+    fn arms(&self, described: &Described, machine: &Machine<'_>) -> Vec<LabArm> {
+        if !self.arms.is_empty() {
+            return merged(self.arms.iter().cloned());
+        }
+        let of = |pages: LabPages| LabArm {
+            name: pages.label(machine.host),
+            pages: Some(pages),
+            ..LabArm::default()
+        };
+        if self.pages.is_empty() && !described.arms.is_empty() {
+            let own = described.arms.iter().cloned();
+            return merged(own.map(|own| LabArm {
+                name: own.name,
+                set: own.set,
+                ..LabArm::default()
+            }));
+        }
+        match self.pages.is_empty() {
+            false => merged(self.pages.iter().copied().map(of)),
+            true => merged(usual(described, machine).into_iter().map(of)),
+        }
+    }
+}
+
+/// Base pages, transparent huge ones, and a move while it runs where that is possible.
+fn usual(described: &Described, machine: &Machine<'_>) -> Vec<LabPages> {
+    let base = machine.host.base_page.to_string();
+    let huge = machine
+        .host
+        .pmd_page
+        .get()
+        .map(|size| format!("thp:{size}"));
+    let live = match described.server {
+        Some(_) => "promoted",
+        None => "run",
+    };
+    let all = [Some(base), huge, Some(live.to_owned())];
+    all.into_iter()
+        .flatten()
+        .filter_map(|text| text.parse().ok())
+        .collect()
+}
+
+/// `bench --list`.
+pub(super) fn list(context: &Context) -> Result<Status, Failure> {
+    let memory = room(&context.root).unwrap_or_default();
+    let mut all = Vec::new();
+    for shipped in SHIPPED {
+        let described = shipped.described();
+        let described =
+            described.map_err(|e| Failure::missing(format!("bench: {e}"), "report this"))?;
+        let unmet = unmet(&described, memory, Path::new("/var/tmp"));
+        all.push((described, unmet));
+    }
+    context.answer(
+        Context::view(false),
+        || view::list_json(&all),
+        || view::list(&all),
+    )?;
+    Ok(Status::Good)
+}

@@ -1,0 +1,177 @@
+//! An arm: pages, a setting, a binary, a command.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::str::FromStr;
+
+use hugeleaf_host::Host;
+use hugeleaf_units::PageKind;
+use hugeleaf_workload::{AskedPages, PageArm};
+
+use crate::bench::BenchError;
+use crate::bench::oltp::under_run;
+
+/// What is compared with the others.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LabArm {
+    /// Its name.
+    pub name: String,
+    /// Its pages; those that the program gets by itself where nothing is said.
+    pub pages: Option<LabPages>,
+    /// Variables of the workload that it sets anew.
+    pub set: Vec<(String, String)>,
+    /// Variables of the environment.
+    pub environment: Vec<(String, String)>,
+}
+
+/// The pages of an arm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LabPages {
+    /// Of a size and kind, by `hugeleaf run`; base pages by switching transparent ones off.
+    Asked(AskedPages),
+    /// What `hugeleaf run` gives without being told more.
+    Run,
+    /// Started as it is, and promoted when it is filled.
+    Promoted,
+}
+
+impl FromStr for LabPages {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LabPages, String> {
+        match text {
+            "run" => Ok(LabPages::Run),
+            "promoted" => Ok(LabPages::Promoted),
+            _ => {
+                let asked = text.parse().map(LabPages::Asked);
+                asked.map_err(|e| format!("{e}, run or promoted"))
+            }
+        }
+    }
+}
+
+impl LabPages {
+    /// Its name on this host.
+    pub fn label(self, host: &Host) -> String {
+        match self {
+            LabPages::Asked(asked) => PageArm::of(asked, host).to_string(),
+            LabPages::Run => "run".to_owned(),
+            LabPages::Promoted => "promoted".to_owned(),
+        }
+    }
+
+    /// What a file calls it where it says that it does not fit.
+    pub(super) fn kind(self, host: &Host) -> &'static str {
+        match self {
+            LabPages::Run => "run",
+            LabPages::Promoted => "promoted",
+            LabPages::Asked(asked) => match PageArm::of(asked, host).kind {
+                PageKind::Base => "base",
+                PageKind::Thp => "thp",
+                PageKind::Hugetlb => "hugetlb",
+            },
+        }
+    }
+
+    /// Size and kind that its memory is to be on; `None` where any large page will do.
+    pub(super) fn asked(self, host: &Host) -> Option<PageArm> {
+        match self {
+            LabPages::Asked(asked) => Some(PageArm::of(asked, host)),
+            LabPages::Run | LabPages::Promoted => None,
+        }
+    }
+
+    /// Whether transparent huge pages are to be off for it.
+    pub(super) fn is_base(self, host: &Host) -> bool {
+        self.asked(host)
+            .is_some_and(|arm| arm.kind == PageKind::Base)
+    }
+
+    /// What stands before the command.
+    pub(super) fn start_with(self, host: &Host) -> Result<Vec<OsString>, BenchError> {
+        match (self, self.asked(host)) {
+            (LabPages::Run, _) => under_run(&[]),
+            (_, Some(arm)) if arm.kind != PageKind::Base => {
+                let ladder = arm.to_string();
+                under_run(&["--data", &ladder, "--shm", &ladder])
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+impl FromStr for LabArm {
+    type Err = String;
+
+    /// `NAME=KEY=VALUE`: a variable of the workload, `pages`, or `env.NAME`.
+    fn from_str(text: &str) -> Result<LabArm, String> {
+        let wrong =
+            || format!("'{text}' is not NAME=KEY=VALUE, as in new=server=/opt/new/bin/server");
+        let (name, rest) = text.split_once('=').ok_or_else(wrong)?;
+        let (key, value) = rest.split_once('=').ok_or_else(wrong)?;
+        if name.is_empty() || key.is_empty() {
+            return Err(wrong());
+        }
+        let mut arm = LabArm {
+            name: name.to_owned(),
+            ..LabArm::default()
+        };
+        match (key, key.strip_prefix("env.")) {
+            ("pages", _) => arm.pages = Some(value.parse()?),
+            (_, Some(variable)) => arm
+                .environment
+                .push((variable.to_owned(), value.to_owned())),
+            _ => arm.set.push((key.to_owned(), value.to_owned())),
+        }
+        Ok(arm)
+    }
+}
+
+impl fmt::Display for LabArm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// Those of one name as one, in the order in which names come first.
+pub fn merged(parts: impl IntoIterator<Item = LabArm>) -> Vec<LabArm> {
+    let mut all: Vec<LabArm> = Vec::new();
+    for part in parts {
+        match all.iter_mut().find(|arm| arm.name == part.name) {
+            Some(arm) => {
+                arm.pages = part.pages.or(arm.pages);
+                arm.set.extend(part.set);
+                arm.environment.extend(part.environment);
+            }
+            None => all.push(part),
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arm_may_be_a_setting_a_binary_or_pages() {
+        let parts = [
+            "old=server=/a b=c",
+            "new=server=/d",
+            "new=pages=promoted",
+            "new=env.X=1",
+        ];
+        let arms = merged(parts.map(|part| part.parse().unwrap()));
+        let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        assert_eq!(arms.len(), 2);
+        assert_eq!(arms[0].set, [pair("server", "/a b=c")]);
+        assert_eq!(
+            (arms[1].pages, arms[1].set.len()),
+            (Some(LabPages::Promoted), 1)
+        );
+        assert_eq!(arms[1].environment, [pair("X", "1")]);
+        for text in ["", "old", "old=x", "=x=y", "a==y", "a=pages=large"] {
+            assert!(text.parse::<LabArm>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What is seen of a program's memory while it runs.
+
+use std::time::{Duration, Instant};
+
+use hugeleaf_host::process::stat::parse_status;
+use hugeleaf_host::{Held, Host, Looking, Root, Target, find_targets, read_process, totals};
+use hugeleaf_sys::{Pid, RealKernel};
+use hugeleaf_units::{Bytes, PageKind};
+use hugeleaf_workload::PageArm;
+
+/// How often it is looked at: a look at gigabytes on base pages takes tens of milliseconds.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// A program with all that it started, as it was when it was largest.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    at: Option<Instant>,
+    pub(super) pages: Vec<Held>,
+    pub(super) resident: Bytes,
+    pub(super) page_tables: Bytes,
+}
+
+impl Seen {
+    /// Looks, where it is time.
+    pub(super) fn look(&mut self, root: &Root, host: &Host, pid: u32) {
+        if self.at.is_none_or(|at| at.elapsed() >= EVERY) {
+            self.look_now(root, host, pid);
+        }
+    }
+
+    /// Looks.
+    pub(super) fn look_now(&mut self, root: &Root, host: &Host, pid: u32) {
+        let kernel = RealKernel::new();
+        let pids = find_targets(root, &Target::Tree(Pid(pid))).unwrap_or_default();
+        let read = |pid: &Pid| read_process(root, &kernel, host, *pid, Looking::Segments).ok();
+        let processes: Vec<_> = pids.iter().filter_map(read).collect();
+        self.at = Some(Instant::now());
+        let pages = totals::of_processes(&processes);
+        let resident: Bytes = pages.iter().map(|held| held.bytes).sum();
+        if resident >= self.resident {
+            (self.pages, self.resident) = (pages, resident);
+            let tables = |pid: &Pid| {
+                let status = root.parse(format!("proc/{pid}/status"), parse_status);
+                status.known()?.page_tables
+            };
+            self.page_tables = pids.iter().filter_map(tables).sum();
+        }
+    }
+
+    /// The part of it that is on pages larger than the base page; of a size and kind, where one is asked for.
+    pub(super) fn part(&self, asked: Option<PageArm>) -> Option<f64> {
+        let is_on = |held: &&Held| match asked {
+            Some(arm) if arm.kind != PageKind::Base => {
+                held.size == arm.size && held.kind == arm.kind
+            }
+            _ => held.kind != PageKind::Base,
+        };
+        let on: Bytes = self.pages.iter().filter(is_on).map(|held| held.bytes).sum();
+        (!self.resident.is_zero()).then(|| on.as_f64() / self.resident.as_f64())
+    }
+}

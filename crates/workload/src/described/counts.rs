@@ -1,0 +1,93 @@
+//! What processes used, and what the kernel counted, between two moments.
+
+use std::collections::BTreeMap;
+
+use hugeleaf_host::system::counters::parse_vmstat;
+use hugeleaf_host::{Root, Target, find_targets};
+use hugeleaf_sys::Pid;
+
+/// Sums so far.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Counts {
+    /// Processor time in seconds, and page faults that needed no disk.
+    used: [f64; 2],
+    vmstat: BTreeMap<String, u64>,
+}
+
+impl Counts {
+    /// Of a server with all that it started, where there is one, and of what this process has started and seen end.
+    pub(super) fn now(root: &Root, server: Option<u32>) -> Counts {
+        let own = used(root, std::process::id(), false).unwrap_or_default();
+        let tree =
+            server.map(|pid| find_targets(root, &Target::Tree(Pid(pid))).unwrap_or_default());
+        let of_server = tree.unwrap_or_default().into_iter();
+        let all = of_server.filter_map(|pid| used(root, pid.0, true));
+        let used = all.fold(own, |sum, one| [sum[0] + one[0], sum[1] + one[1]]);
+        let text = root
+            .read("proc/vmstat")
+            .known()
+            .cloned()
+            .unwrap_or_default();
+        let vmstat = parse_vmstat(&text).map(|(name, count)| (name.to_owned(), count));
+        Counts {
+            used,
+            vmstat: vmstat.collect(),
+        }
+    }
+
+    /// What came since `before`, under the names that a file knows.
+    #[allow(clippy::cast_precision_loss)] // events of minutes are below 2^52
+    pub(super) fn since(&self, before: &Counts) -> BTreeMap<String, f64> {
+        let used = ["cpu", "faults"]
+            .into_iter()
+            .zip(self.used)
+            .zip(before.used);
+        let mut all: BTreeMap<String, f64> = used
+            .map(|((name, now), then)| (name.to_owned(), (now - then).max(0.0)))
+            .collect();
+        for (name, now) in &self.vmstat {
+            let then = before.vmstat.get(name).copied().unwrap_or(0);
+            all.insert(format!("vmstat:{name}"), now.saturating_sub(then) as f64);
+        }
+        all
+    }
+}
+
+/// Processor time and minor faults of a process with the children that it has waited for, or of those alone
+/// (`/proc/PID/stat`, proc(5): fields 10, 11, 14 to 17).
+fn used(root: &Root, pid: u32, with_itself: bool) -> Option<[f64; 2]> {
+    let text = root.read(format!("proc/{pid}/stat"));
+    let text = text.known()?;
+    // The name may hold anything: it ends at the last parenthesis. The first field after it is the third.
+    let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_whitespace().collect();
+    let field = |n: usize| fields.get(n - 3)?.parse::<f64>().ok();
+    let mut ticks = field(16)? + field(17)?;
+    let mut faults = field(11)?;
+    if with_itself {
+        ticks += field(14)? + field(15)?;
+        faults += field(10)?;
+    }
+    #[allow(clippy::cast_precision_loss)]
+    let a_second = rustix::param::clock_ticks_per_second() as f64;
+    Some([ticks / a_second, faults])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_of_a_child_is_counted_when_it_has_ended() {
+        let root = Root::live();
+        let before = Counts::now(&root, None);
+        let loops = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+        let mut command = std::process::Command::new("sh");
+        assert!(command.args(["-c", loops]).status().unwrap().success());
+        let counted = Counts::now(&root, None).since(&before);
+        assert!(
+            counted["cpu"] > 0.0 && counted["faults"] > 0.0,
+            "{counted:?}"
+        );
+        assert!(counted.contains_key("vmstat:pgfault"));
+    }
+}

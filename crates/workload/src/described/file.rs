@@ -1,0 +1,693 @@
+//! The file: TOML, schema 1. docs/reference/workload-file.md describes it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hugeleaf_units::{Bytes, line_and_column, parse_time};
+use regex::Regex;
+use serde::{Deserialize, Deserializer};
+use toml::Spanned;
+
+use super::needs::{Needs, WrittenNeeds};
+
+/// The schema that this version reads.
+pub const SCHEMA: u64 = 1;
+
+/// How long a command may take that says nothing of it.
+const USUAL_LIMIT: Duration = Duration::from_secs(600);
+
+/// Names that a file may not give to variables of its own: they are set by who runs it, or mean something to the shell.
+pub(super) const TAKEN: [&str; 4] = ["work", "files", "pages", "round"];
+
+/// A workload.
+#[derive(Debug, Clone)]
+pub struct Described {
+    /// What it is called: the file's name without `.toml`.
+    pub name: String,
+    /// What is measured, in a sentence.
+    pub title: String,
+    /// Which effect of page sizes it shows, in a sentence.
+    pub effect: String,
+    /// What it stands for, as in `Java` or `decision support`; may be empty.
+    pub kind: String,
+    /// What has to be there.
+    pub needs: Needs,
+    /// Variables of its commands. An arm may set them anew.
+    pub set: BTreeMap<String, String>,
+    /// Variables that are sizes: a part of the memory, or bytes.
+    pub sizes: BTreeMap<String, Size>,
+    /// Small files that are written next to the commands, by name.
+    pub files: BTreeMap<String, String>,
+    /// What makes the data, once.
+    pub prepare: Option<Script>,
+    /// What is started on the pages of an arm; without one the load itself is.
+    pub server: Option<Server>,
+    /// What is measured.
+    pub load: Load,
+    /// The figures; the first is the one that arms are compared by.
+    pub measures: Vec<Measure>,
+    /// What has to succeed after each load.
+    pub check: Option<Script>,
+    /// Variables that take several values: each combination is measured on each arm.
+    pub matrix: BTreeMap<String, Vec<String>>,
+    /// Arms that it is made for, each with the variables that it sets: they are compared where nobody asks for pages.
+    pub arms: Vec<OwnArm>,
+    /// Pages that it cannot be on, by kind (`hugetlb`, `thp`, `promoted`, `run`), with the reason.
+    pub unfit: BTreeMap<String, String>,
+}
+
+/// An arm that a file is made for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnArm {
+    /// Its name.
+    pub name: String,
+    /// Variables that it sets.
+    pub set: Vec<(String, String)>,
+}
+
+/// A command of the shell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Script {
+    /// As `sh -eu` takes it.
+    pub run: String,
+    /// How long it may take.
+    pub limit: Duration,
+}
+
+/// A server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// What becomes the server: it ends with `exec PROGRAM`.
+    pub run: String,
+    /// What succeeds as soon as it answers.
+    pub ready: String,
+    /// What fills it, after each start; may be nothing.
+    pub fill: Option<Script>,
+    /// How long it may take to answer, and to end.
+    pub limit: Duration,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Load {
+    /// Its command.
+    pub script: Script,
+    /// What runs before it, unmeasured.
+    pub warm: Option<Script>,
+    /// How requests come.
+    pub looped: Loop,
+}
+
+/// How requests come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Loop {
+    /// The next when the last is answered: throughput is what is measured.
+    #[default]
+    Closed,
+    /// At a rate, whether answered or not: latency, or processor time a request, is what is measured.
+    Open,
+}
+
+/// A figure.
+#[derive(Debug, Clone)]
+pub struct Measure {
+    /// Its name.
+    pub name: String,
+    /// Its unit.
+    pub unit: String,
+    /// Which way is better; nothing of what is no good or bad.
+    pub better: Option<Better>,
+    /// Where it comes from.
+    pub source: Source,
+    /// What it is multiplied by.
+    pub factor: f64,
+    /// The measure that it is divided by: processor time a request.
+    pub per: Option<String>,
+}
+
+/// Which way is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// More is better.
+    Higher,
+    /// Less is.
+    Lower,
+}
+
+/// Where a figure comes from.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// The last match of an expression in what the load prints: its first group, commas left out.
+    Text(Regex),
+    /// A pointer (RFC 6901) into the JSON that it prints.
+    Json(String),
+    /// How long the load took, in seconds.
+    Seconds,
+    /// What was counted meanwhile: `cpu` (seconds of all processes), `faults`, or `vmstat:NAME`.
+    Counter(String),
+    /// A percentile of lines of which an expression takes a value and a count.
+    Histogram(Regex, f64),
+}
+
+/// A size as it is written.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Size {
+    /// Bytes.
+    Bytes(Bytes),
+    /// A part of the memory that may be taken, from 0 to 1.
+    Part(f64),
+}
+
+impl Size {
+    /// The bytes, where so much may be taken.
+    pub fn of(self, most: Bytes) -> Bytes {
+        match self {
+            Size::Bytes(bytes) => bytes,
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                clippy::cast_precision_loss
+            )] // A part of a host's memory is far below 2^52 bytes.
+            Size::Part(part) => Bytes((most.get() as f64 * part) as u64),
+        }
+    }
+}
+
+impl std::str::FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Size, String> {
+        let Some(percent) = text.strip_suffix('%') else {
+            let bytes: Result<Bytes, _> = text.parse();
+            return bytes
+                .map(Size::Bytes)
+                .map_err(|_| format!("'{text}' is neither a size (1G) nor a part (10%)"));
+        };
+        let part = percent.trim().parse::<f64>().ok();
+        match part.filter(|part| (0.0..=100.0).contains(part)) {
+            Some(part) => Ok(Size::Part(part / 100.0)),
+            None => Err(format!("'{text}' is not a percentage from 0% to 100%")),
+        }
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Size::Bytes(bytes) => bytes.fmt(f),
+            Size::Part(part) => write!(f, "{:.0}%", part * 100.0),
+        }
+    }
+}
+
+/// Why a file describes no workload.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}:{line}:{column}: {what}", path.display())]
+pub struct FileError {
+    /// The file.
+    pub path: PathBuf,
+    /// From 1.
+    pub line: usize,
+    /// In characters, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub what: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    schema: Spanned<u64>,
+    title: String,
+    #[serde(default)]
+    effect: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    needs: WrittenNeeds,
+    #[serde(default)]
+    set: BTreeMap<Spanned<String>, Plain>,
+    #[serde(default)]
+    sizes: BTreeMap<Spanned<String>, Spanned<String>>,
+    #[serde(default)]
+    files: BTreeMap<Spanned<String>, String>,
+    prepare: Option<WrittenScript>,
+    server: Option<WrittenServer>,
+    load: WrittenLoad,
+    measure: Spanned<Vec<Spanned<WrittenMeasure>>>,
+    check: Option<WrittenScript>,
+    #[serde(default)]
+    matrix: BTreeMap<Spanned<String>, Spanned<Vec<Plain>>>,
+    #[serde(default)]
+    arm: Vec<Spanned<WrittenArm>>,
+    #[serde(default)]
+    unfit: BTreeMap<Spanned<String>, String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenArm {
+    name: String,
+    set: BTreeMap<Spanned<String>, Plain>,
+}
+
+/// A value of a variable: a text or a number.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum Plain {
+    Whole(i64),
+    Number(f64),
+    Text(String),
+}
+
+impl Plain {
+    fn text(self) -> String {
+        match self {
+            Plain::Whole(n) => n.to_string(),
+            Plain::Number(n) => n.to_string(),
+            Plain::Text(text) => text,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenScript {
+    #[serde(deserialize_with = "command")]
+    run: String,
+    #[serde(default, deserialize_with = "some_time")]
+    limit: Option<Duration>,
+}
+
+impl WrittenScript {
+    fn script(self) -> Script {
+        Script {
+            run: self.run,
+            limit: self.limit.unwrap_or(USUAL_LIMIT),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenServer {
+    #[serde(deserialize_with = "command")]
+    run: String,
+    #[serde(deserialize_with = "command")]
+    ready: String,
+    fill: Option<WrittenScript>,
+    #[serde(default, deserialize_with = "some_time")]
+    limit: Option<Duration>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenLoad {
+    #[serde(deserialize_with = "command")]
+    run: String,
+    #[serde(default, deserialize_with = "some_time")]
+    limit: Option<Duration>,
+    warm: Option<WrittenScript>,
+    #[serde(default, rename = "loop")]
+    looped: WrittenLoop,
+    rate: Option<Spanned<Vec<Plain>>>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WrittenLoop {
+    #[default]
+    Closed,
+    Open,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenMeasure {
+    name: String,
+    #[serde(default)]
+    unit: String,
+    better: Option<Better>,
+    regex: Option<Spanned<String>>,
+    json: Option<Spanned<String>>,
+    #[serde(default)]
+    seconds: bool,
+    counter: Option<Spanned<String>>,
+    histogram: Option<Spanned<String>>,
+    percentile: Option<Spanned<f64>>,
+    factor: Option<Spanned<f64>>,
+    per: Option<Spanned<String>>,
+}
+
+fn command<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let text = String::deserialize(from)?;
+    match text.trim().is_empty() {
+        true => Err(serde::de::Error::custom("a command that is empty")),
+        false => Ok(text),
+    }
+}
+
+fn some_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(from)?;
+    parse_time(&text)
+        .map(Some)
+        .map_err(serde::de::Error::custom)
+}
+
+/// What is wrong, and where.
+pub(super) type Wrong = (Range<usize>, String);
+
+pub(super) fn wrong<T>(span: Range<usize>, what: impl Into<String>) -> Result<T, Wrong> {
+    Err((span, what.into()))
+}
+
+impl Described {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The first that is wrong, with line and column.
+    pub fn parse(path: &Path, text: &str) -> Result<Described, FileError> {
+        let error = |(span, what): Wrong| {
+            let (line, column) = line_and_column(text, span.start);
+            FileError {
+                path: path.to_owned(),
+                line,
+                column,
+                what,
+            }
+        };
+        let file: File = toml::from_str(text)
+            .map_err(|e| error((e.span().unwrap_or(0..0), e.message().trim().to_owned())))?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        file.described(name.into_owned()).map_err(error)
+    }
+
+    /// All commands, in the order in which they run, each with what it is: for who has to decide whether to run them.
+    pub fn commands(&self) -> Vec<(&'static str, &str)> {
+        let mut all = Vec::new();
+        all.extend(self.prepare.as_ref().map(|s| ("prepare", s.run.as_str())));
+        if let Some(server) = &self.server {
+            all.push(("server", server.run.as_str()));
+            all.push(("ready", server.ready.as_str()));
+            all.extend(server.fill.as_ref().map(|s| ("fill", s.run.as_str())));
+        }
+        all.extend(self.load.warm.as_ref().map(|s| ("warm", s.run.as_str())));
+        all.push(("load", self.load.script.run.as_str()));
+        all.extend(self.check.as_ref().map(|s| ("check", s.run.as_str())));
+        all
+    }
+
+    /// Every combination of what varies, each as variables in the order of their names; one without any where nothing does.
+    pub fn points(&self) -> Vec<Vec<(String, String)>> {
+        let mut points = vec![Vec::new()];
+        for (name, values) in &self.matrix {
+            let with = |point: &Vec<(String, String)>| {
+                let all: Vec<_> = values
+                    .iter()
+                    .map(|value| {
+                        let mut point = point.clone();
+                        point.push((name.clone(), value.clone()));
+                        point
+                    })
+                    .collect();
+                all
+            };
+            points = points.iter().flat_map(with).collect();
+        }
+        points
+    }
+
+    /// The figure that arms are compared by.
+    pub fn main(&self) -> &Measure {
+        &self.measures[0]
+    }
+}
+
+impl File {
+    fn described(self, name: String) -> Result<Described, Wrong> {
+        if *self.schema.get_ref() != SCHEMA {
+            let found = self.schema.get_ref();
+            let what = format!("this version reads schema {SCHEMA}, and not {found}");
+            return wrong(self.schema.span(), what);
+        }
+        let mut names = BTreeSet::new();
+        let mut variable = |name: &Spanned<String>| {
+            check_name(name)?;
+            match names.insert(name.get_ref().clone()) {
+                true => Ok(name.get_ref().clone()),
+                false => wrong(name.span(), format!("'{}' is there twice", name.get_ref())),
+            }
+        };
+        let mut set = BTreeMap::new();
+        for (name, value) in self.set {
+            set.insert(variable(&name)?, value.text());
+        }
+        let mut sizes = BTreeMap::new();
+        for (name, text) in self.sizes {
+            let size = text.get_ref().parse();
+            let size = size.map_err(|what| (text.span(), what))?;
+            sizes.insert(variable(&name)?, size);
+        }
+        let mut matrix = BTreeMap::new();
+        let rate =
+            (self.load.rate).map(|values| (Spanned::new(values.span(), "rate".into()), values));
+        let is_rated = rate.is_some();
+        for (name, values) in self.matrix.into_iter().chain(rate) {
+            let span = values.span();
+            let texts: Vec<String> = values.into_inner().into_iter().map(Plain::text).collect();
+            if texts.is_empty() {
+                return wrong(span, "a list of no values");
+            }
+            if texts.iter().collect::<BTreeSet<_>>().len() < texts.len() {
+                return wrong(span, "the same value twice");
+            }
+            matrix.insert(variable(&name)?, texts);
+        }
+        if (self.load.looped == WrittenLoop::Open) != is_rated {
+            let what = "an open loop says its rates (load.rate = [100, 200]), and only that does";
+            return wrong(self.measure.span(), what);
+        }
+        for (name, span) in self.files.keys().map(|name| (name.get_ref(), name.span())) {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+            if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
+                return wrong(span, format!("'{name}' is not the plain name of a file"));
+            }
+        }
+        let unfit = unfit(self.unfit)?;
+        let arms = arms(self.arm, |name| {
+            set.contains_key(name) || sizes.contains_key(name)
+        })?;
+        Ok(Described {
+            name,
+            title: self.title,
+            effect: self.effect,
+            kind: self.kind,
+            needs: self.needs.needs()?,
+            set,
+            sizes,
+            files: self
+                .files
+                .into_iter()
+                .map(|(name, text)| (name.into_inner(), text))
+                .collect(),
+            prepare: self.prepare.map(WrittenScript::script),
+            server: self.server.map(|server| Server {
+                run: server.run,
+                ready: server.ready,
+                fill: server.fill.map(WrittenScript::script),
+                limit: server.limit.unwrap_or(Duration::from_secs(60)),
+            }),
+            load: Load {
+                script: Script {
+                    run: self.load.run,
+                    limit: self.load.limit.unwrap_or(USUAL_LIMIT),
+                },
+                warm: self.load.warm.map(WrittenScript::script),
+                looped: match self.load.looped {
+                    WrittenLoop::Closed => Loop::Closed,
+                    WrittenLoop::Open => Loop::Open,
+                },
+            },
+            measures: measures(self.measure)?,
+            check: self.check.map(WrittenScript::script),
+            matrix,
+            arms,
+            unfit,
+        })
+    }
+}
+
+/// Names of variables are those of the shell, in small letters: what the system calls its own is in capitals.
+fn check_name(name: &Spanned<String>) -> Result<(), Wrong> {
+    let text = name.get_ref();
+    let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let begins = text.starts_with(|c: char| c.is_ascii_lowercase());
+    if !begins || !text.chars().all(is_part) {
+        let what = format!("'{text}' is not the name of a variable: small letters, digits and _");
+        return wrong(name.span(), what);
+    }
+    if TAKEN.contains(&text.as_str()) {
+        return wrong(name.span(), format!("'{text}' is set by hugeleaf"));
+    }
+    Ok(())
+}
+
+fn arms(
+    written: Vec<Spanned<WrittenArm>>,
+    is_variable: impl Fn(&str) -> bool,
+) -> Result<Vec<OwnArm>, Wrong> {
+    let mut all: Vec<OwnArm> = Vec::new();
+    for arm in written {
+        let span = arm.span();
+        let arm = arm.into_inner();
+        if arm.name.is_empty() || all.iter().any(|known| known.name == arm.name) {
+            let what = format!("'{}' is the name of no arm, or of two", arm.name);
+            return wrong(span, what);
+        }
+        let mut set = Vec::new();
+        for (name, value) in arm.set {
+            if !is_variable(name.get_ref()) {
+                let what = format!("'{}' is no variable of set or sizes", name.get_ref());
+                return wrong(name.span(), what);
+            }
+            set.push((name.into_inner(), value.text()));
+        }
+        all.push(OwnArm {
+            name: arm.name,
+            set,
+        });
+    }
+    Ok(all)
+}
+
+fn unfit(written: BTreeMap<Spanned<String>, String>) -> Result<BTreeMap<String, String>, Wrong> {
+    const KINDS: [&str; 4] = ["hugetlb", "thp", "promoted", "run"];
+    let mut all = BTreeMap::new();
+    for (kind, reason) in written {
+        if !KINDS.contains(&kind.get_ref().as_str()) {
+            let what = format!("'{}' is none of {}", kind.get_ref(), KINDS.join(", "));
+            return wrong(kind.span(), what);
+        }
+        all.insert(kind.into_inner(), reason);
+    }
+    Ok(all)
+}
+
+fn measures(written: Spanned<Vec<Spanned<WrittenMeasure>>>) -> Result<Vec<Measure>, Wrong> {
+    let span = written.span();
+    let mut measures: Vec<Measure> = Vec::new();
+    for one in written.into_inner() {
+        let at = one.span();
+        let one = one.into_inner();
+        if one.name.trim().is_empty() {
+            return wrong(at, "a measure without a name");
+        }
+        if measures.iter().any(|known| known.name == one.name) {
+            return wrong(at, format!("'{}' is there twice", one.name));
+        }
+        if let Some(per) = &one.per
+            && measures.iter().all(|known| known.name != *per.get_ref())
+        {
+            let what = format!("'{}' is no measure before this one", per.get_ref());
+            return wrong(per.span(), what);
+        }
+        let factor = match &one.factor {
+            Some(factor) if !factor.get_ref().is_finite() || *factor.get_ref() == 0.0 => {
+                return wrong(factor.span(), "a factor is a number, and not 0");
+            }
+            factor => factor.as_ref().map_or(1.0, |factor| *factor.get_ref()),
+        };
+        measures.push(Measure {
+            source: source(&one, at)?,
+            name: one.name,
+            unit: one.unit,
+            better: one.better,
+            factor,
+            per: one.per.map(Spanned::into_inner),
+        });
+    }
+    match measures.first() {
+        None => wrong(span, "a workload without a measure"),
+        Some(first) if first.better.is_none() => wrong(
+            span,
+            "the first measure says which way is better: better = \"higher\" or \"lower\"",
+        ),
+        Some(_) => Ok(measures),
+    }
+}
+
+/// The one place where a figure comes from.
+fn source(one: &WrittenMeasure, at: Range<usize>) -> Result<Source, Wrong> {
+    const ONE: &str = "a measure has one of regex, json, seconds = true, counter, histogram";
+    let mut sources = Vec::new();
+    if let Some(regex) = &one.regex {
+        sources.push(Source::Text(compiled(regex, 1)?));
+    }
+    if let Some(pointer) = &one.json {
+        if !pointer.get_ref().starts_with('/') {
+            return wrong(
+                pointer.span(),
+                "a pointer into JSON begins with / (RFC 6901)",
+            );
+        }
+        sources.push(Source::Json(pointer.get_ref().clone()));
+    }
+    if one.seconds {
+        sources.push(Source::Seconds);
+    }
+    if let Some(counter) = &one.counter {
+        let name = counter.get_ref();
+        if !matches!(name.as_str(), "cpu" | "faults") && !name.starts_with("vmstat:") {
+            let what = format!("'{name}' is none of cpu, faults, vmstat:NAME");
+            return wrong(counter.span(), what);
+        }
+        sources.push(Source::Counter(name.clone()));
+    }
+    if let Some(regex) = &one.histogram {
+        let Some(percentile) = &one.percentile else {
+            return wrong(
+                regex.span(),
+                "a histogram says which percentile: percentile = 99.0",
+            );
+        };
+        if !(0.0..=100.0).contains(percentile.get_ref()) {
+            return wrong(percentile.span(), "a percentile is from 0 to 100");
+        }
+        sources.push(Source::Histogram(
+            compiled(regex, 2)?,
+            *percentile.get_ref(),
+        ));
+    } else if let Some(percentile) = &one.percentile {
+        return wrong(percentile.span(), "a percentile without a histogram");
+    }
+    match (sources.pop(), sources.is_empty()) {
+        (Some(source), true) => Ok(source),
+        _ => wrong(at, ONE),
+    }
+}
+
+/// An expression with at least so many groups. What it takes to match is linear in the text, whoever wrote it.
+fn compiled(text: &Spanned<String>, groups: usize) -> Result<Regex, Wrong> {
+    const LARGEST: usize = 1 << 20;
+    let built = regex::RegexBuilder::new(text.get_ref())
+        .multi_line(true)
+        .size_limit(LARGEST)
+        .build();
+    let regex = built.map_err(|e| {
+        let last = e.to_string();
+        let last = last.lines().last().unwrap_or_default().trim().to_owned();
+        (text.span(), format!("not a regular expression: {last}"))
+    })?;
+    match regex.captures_len() > groups {
+        true => Ok(regex),
+        false => {
+            let what =
+                format!("the expression needs {groups} group(s) in parentheses: the figures");
+            wrong(text.span(), what)
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! What a workload needs of a host, and what of it is missing. Pure but for [`Place`], which looks.
+
+use std::path::{Path, PathBuf};
+
+use hugeleaf_units::Bytes;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::file::{Size, Wrong, wrong};
+
+/// What has to be there.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Needs {
+    /// Memory that it takes.
+    pub memory: Option<Size>,
+    /// Of that what has to be on the pages of an arm from a pool; all of it where nothing is said.
+    pub large: Option<Size>,
+    /// Room for its folder.
+    pub disk: Option<Bytes>,
+    /// Programs, of which each has to be found by its name; of `a|b` one of them.
+    pub programs: Vec<String>,
+    /// Debian's packages that have them, for who lacks one.
+    pub packages: Vec<String>,
+    /// Files of the kernel that have to be there.
+    pub files: Vec<PathBuf>,
+    /// Whether its commands run as root. Without it they run as nobody where hugeleaf runs as root.
+    pub root: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WrittenNeeds {
+    memory: Option<Spanned<String>>,
+    large: Option<Spanned<String>>,
+    disk: Option<Spanned<String>>,
+    #[serde(default)]
+    programs: Vec<String>,
+    #[serde(default)]
+    packages: Vec<String>,
+    #[serde(default)]
+    files: Vec<Spanned<PathBuf>>,
+    #[serde(default)]
+    root: bool,
+}
+
+impl WrittenNeeds {
+    pub(super) fn needs(self) -> Result<Needs, Wrong> {
+        fn size<T: std::str::FromStr<Err: ToString>>(
+            text: Option<Spanned<String>>,
+        ) -> Result<Option<T>, Wrong> {
+            let Some(text) = text else { return Ok(None) };
+            let size = text.get_ref().parse::<T>();
+            size.map(Some).map_err(|e| (text.span(), e.to_string()))
+        }
+        for file in &self.files {
+            if !file.get_ref().is_absolute() {
+                return wrong(
+                    file.span(),
+                    "a file of the kernel is named by its whole path",
+                );
+            }
+        }
+        Ok(Needs {
+            memory: size(self.memory)?,
+            large: size(self.large)?,
+            disk: size(self.disk)?,
+            programs: self.programs,
+            packages: self.packages,
+            files: self.files.into_iter().map(Spanned::into_inner).collect(),
+            root: self.root,
+        })
+    }
+}
+
+/// What a host has of it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Place {
+    /// The most memory that may be taken.
+    pub memory: Bytes,
+    /// Free room where the folder is made.
+    pub disk: Option<Bytes>,
+    /// Whether we are root.
+    pub is_root: bool,
+}
+
+/// What is missing, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unmet {
+    /// What is missing.
+    pub what: String,
+    /// What to do.
+    pub next: String,
+}
+
+impl Needs {
+    /// The first that is missing; `has` says whether a program is found, `is_there` whether a file is.
+    pub fn unmet(
+        &self,
+        place: &Place,
+        has: &dyn Fn(&str) -> bool,
+        is_there: &dyn Fn(&Path) -> bool,
+    ) -> Option<Unmet> {
+        let unmet = |what: String, next: String| Some(Unmet { what, next });
+        let missing = self
+            .programs
+            .iter()
+            .find(|names| !names.split('|').any(has));
+        if let Some(name) = missing {
+            let next = match self.packages.is_empty() {
+                true => format!("install {}", name.replace('|', " or ")),
+                false => format!("apt-get install {}", self.packages.join(" ")),
+            };
+            return unmet(
+                format!("{} is not installed", name.replace('|', " or ")),
+                next,
+            );
+        }
+        if let Some(file) = self.files.iter().find(|file| !is_there(file)) {
+            let what = format!("this kernel has no {}", file.display());
+            return unmet(what, "hugeleaf check    # what this host has".into());
+        }
+        if self.root && !place.is_root {
+            return unmet(
+                "it has to run as root".into(),
+                "sudo hugeleaf bench …".into(),
+            );
+        }
+        if let Some(size) = self.memory {
+            let asked = size.of(place.memory);
+            if asked > place.memory {
+                let what = format!(
+                    "it takes {asked} of memory, and {} may be taken (half of what is available)",
+                    place.memory
+                );
+                return unmet(what, "hugeleaf mem    # who holds memory".into());
+            }
+        }
+        match (self.disk, place.disk) {
+            (Some(asked), Some(free)) if asked > free => unmet(
+                format!("it takes {asked} of disk, and {free} are free"),
+                "--below DIR    # where there is more room".into(),
+            ),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let needs = Needs {
+            memory: Some(Size::Bytes(Bytes::from_mib(100))),
+            disk: Some(Bytes::from_mib(10)),
+            programs: vec!["cc|gcc".into(), "wrk".into()],
+            packages: vec!["wrk".into()],
+            files: vec!["/proc/x".into()],
+            root: true,
+            large: None,
+        };
+        let mut place = Place {
+            memory: Bytes::from_mib(100),
+            disk: Some(Bytes::from_mib(10)),
+            is_root: true,
+        };
+        let unmet = |place: &Place, programs: &[&str], there: bool| {
+            let has = |name: &str| programs.contains(&name);
+            let missing = needs.unmet(place, &has, &|_| there);
+            missing.map(|missing| format!("{}; {}", missing.what, missing.next))
+        };
+        assert_eq!(unmet(&place, &["gcc", "wrk"], true), None);
+        let found = unmet(&place, &["gcc"], true).unwrap();
+        assert_eq!(found, "wrk is not installed; apt-get install wrk");
+        assert!(unmet(&place, &["wrk"], true).unwrap().contains("cc or gcc"));
+        assert!(
+            unmet(&place, &["cc", "wrk"], false)
+                .unwrap()
+                .contains("/proc/x")
+        );
+        place.disk = Some(Bytes::from_mib(9));
+        assert!(
+            unmet(&place, &["cc", "wrk"], true)
+                .unwrap()
+                .contains("disk")
+        );
+        place.memory = Bytes::from_mib(99);
+        assert!(
+            unmet(&place, &["cc", "wrk"], true)
+                .unwrap()
+                .contains("memory")
+        );
+        place.is_root = false;
+        assert!(
+            unmet(&place, &["cc", "wrk"], true)
+                .unwrap()
+                .contains("root")
+        );
+    }
+}

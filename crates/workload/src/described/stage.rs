@@ -1,0 +1,551 @@
+//! Where a workload runs: a folder of its own, an account without rights, and nothing left behind.
+//!
+//! As root every command runs in a PID and a mount namespace of its own: when it ends, or this process does, however that is,
+//! all that it started ends and all that it mounted goes. It runs as `nobody` unless the file asks for root.
+//! Without root, commands end with this process, and what they left is looked for and ended by a mark in its environment.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, Permissions};
+use std::io::{self, PipeReader, Read};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hugeleaf_host::Root;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::counts::Counts;
+use super::figures::Ran;
+use super::file::{Described, Script};
+use crate::child::{Account, account_of, wait};
+
+/// Variables of commands.
+pub type Variables = [(String, String)];
+
+/// How often what runs is looked at, and a request to stop is noticed.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What is kept of what a command prints: its end.
+const KEPT: usize = 8 << 20;
+
+/// What a server may take to end after it was asked to.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The status with which a command says that this host cannot do it, as test programs do.
+const LACKING: i32 = 77;
+
+/// Whether a variable of the environment stays: how this host reaches the registries of packages.
+fn is_kept(name: &OsStr) -> bool {
+    const ENDS: [&str; 2] = ["_proxy", "_PROXY"];
+    const BEGINS: [&str; 5] = [
+        "PIP_",
+        "npm_config_",
+        "SSL_CERT_",
+        "NODE_EXTRA_CA_CERTS",
+        "REQUESTS_CA_BUNDLE",
+    ];
+    let name = name.to_string_lossy();
+    BEGINS.iter().any(|begin| name.starts_with(begin)) || ENDS.iter().any(|end| name.ends_with(end))
+}
+
+/// The variable that marks all that a stage has started.
+const MARK: &str = "HUGELEAF_WORKLOAD";
+
+/// Why a command of a workload did not do its part.
+#[derive(Debug, thiserror::Error)]
+pub enum StageError {
+    /// A folder, a file or a program.
+    #[error("{what}: {source}")]
+    Io {
+        /// Which.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// It ended with a status other than 0.
+    #[error("{what} ended with {status}: {said}")]
+    Failed {
+        /// Which command.
+        what: &'static str,
+        /// How.
+        status: String,
+        /// The end of what it printed.
+        said: String,
+    },
+    /// It says that this host cannot do it.
+    #[error("{said}")]
+    Lacking {
+        /// Its last words.
+        said: String,
+    },
+    /// It took longer than it may.
+    #[error("{what} took longer than its limit of {} s: {said}", limit.as_secs())]
+    TooLong {
+        /// Which command.
+        what: &'static str,
+        /// The limit.
+        limit: Duration,
+        /// The end of what it printed.
+        said: String,
+    },
+    /// The caller asked to stop.
+    #[error("stopped on request")]
+    Stopped,
+}
+
+/// Whoever looks on while a load runs: told the process that it, or its server, descends from.
+pub type Watched<'a> = &'a mut dyn FnMut(u32);
+
+/// What a command has come to.
+#[derive(Debug)]
+pub struct Ended {
+    /// What it printed and what was counted.
+    pub ran: Ran,
+}
+
+/// A folder with a workload's data, until it is dropped.
+#[derive(Debug)]
+pub struct Stage<'a> {
+    described: &'a Described,
+    folder: PathBuf,
+    account: Option<Account>,
+    /// Whether commands have namespaces of their own.
+    is_isolated: bool,
+    mark: String,
+    stop: &'a AtomicBool,
+}
+
+/// A server, until it is dropped.
+#[derive(Debug)]
+pub struct Running {
+    started: Started,
+}
+
+/// A command that was started.
+#[derive(Debug)]
+struct Started {
+    what: &'static str,
+    child: Child,
+    printed: Arc<Mutex<Tail>>,
+    is_isolated: bool,
+}
+
+/// The end of what was printed.
+#[derive(Debug, Default)]
+struct Tail {
+    bytes: Vec<u8>,
+    is_ended: bool,
+}
+
+impl<'a> Stage<'a> {
+    /// Makes a folder below `below`, with the files of the workload.
+    ///
+    /// # Errors
+    /// The folder cannot be made, or there is no account without rights.
+    pub fn new(
+        described: &'a Described,
+        below: &Path,
+        stop: &'a AtomicBool,
+    ) -> Result<Stage<'a>, StageError> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let account = match described.needs.root {
+            true => None,
+            false => account_of("nobody").map_err(io_of("/etc/passwd"))?,
+        };
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let mark = format!("{}-{}-{number}", described.name, std::process::id());
+        let folder = below.join(format!("hugeleaf-lab-{mark}"));
+        let mut builder = fs::DirBuilder::new();
+        builder
+            .mode(0o755)
+            .create(&folder)
+            .map_err(io_of(&folder.display().to_string()))?;
+        // From here on the folder is removed, whatever comes.
+        let stage = Stage {
+            described,
+            folder,
+            account,
+            is_isolated: rustix::process::geteuid().is_root() && can_isolate(),
+            mark,
+            stop,
+        };
+        stage
+            .furnish()
+            .map_err(io_of(&stage.folder.display().to_string()))?;
+        Ok(stage)
+    }
+
+    /// Where its commands may write.
+    pub fn work(&self) -> PathBuf {
+        self.folder.join("work")
+    }
+
+    fn files(&self) -> PathBuf {
+        self.folder.join("files")
+    }
+
+    fn furnish(&self) -> io::Result<()> {
+        let mut builder = fs::DirBuilder::new();
+        builder.mode(0o755).create(self.work())?;
+        builder.create(self.files())?;
+        for (name, text) in &self.described.files {
+            let file = self.files().join(name);
+            fs::write(&file, text)?;
+            fs::set_permissions(&file, Permissions::from_mode(0o755))?;
+        }
+        match self.account {
+            Some(Account { uid, gid }) => chown(self.work(), Some(uid), Some(gid)),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs a command to its end, behind `start_with`, and looks on.
+    ///
+    /// # Errors
+    /// [`StageError`].
+    pub fn run(
+        &self,
+        (what, script): (&'static str, &Script),
+        (variables, start_with): (&Variables, &[OsString]),
+        server: Option<&Running>,
+        watch: Watched<'_>,
+    ) -> Result<Ended, StageError> {
+        let root = Root::live();
+        let server = server.and_then(Running::pid);
+        let before = Counts::now(&root, server);
+        let began = Instant::now();
+        let mut started = self.started(what, &script.run, variables, start_with)?;
+        let status = loop {
+            if started.has_ended(LOOK) {
+                break started.status()?;
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(StageError::Stopped);
+            }
+            if began.elapsed() > script.limit {
+                return Err(StageError::TooLong {
+                    what,
+                    limit: script.limit,
+                    said: started.said(),
+                });
+            }
+            if let Some(pid) = server.or_else(|| started.inner()) {
+                watch(pid);
+            }
+        };
+        let seconds = began.elapsed().as_secs_f64();
+        let counted = Counts::now(&root, server).since(&before);
+        if status.code() == Some(LACKING) {
+            return Err(StageError::Lacking {
+                said: started.said(),
+            });
+        }
+        if !status.success() {
+            return Err(StageError::Failed {
+                what,
+                status: status.to_string(),
+                said: started.said(),
+            });
+        }
+        Ok(Ended {
+            ran: Ran {
+                printed: started.printed(),
+                seconds,
+                counted,
+            },
+        })
+    }
+
+    /// Starts the server behind `start_with` and waits until it answers.
+    ///
+    /// # Errors
+    /// It ended, or did not answer in time; with the end of what it printed.
+    pub fn start(
+        &self,
+        variables: &Variables,
+        start_with: &[OsString],
+    ) -> Result<Option<Running>, StageError> {
+        let Some(server) = &self.described.server else {
+            return Ok(None);
+        };
+        let began = Instant::now();
+        let mut started = self.started("server", &server.run, variables, start_with)?;
+        let ready = Script {
+            run: server.ready.clone(),
+            limit: Duration::from_secs(10),
+        };
+        loop {
+            if started.has_ended(Duration::from_millis(50)) {
+                return Err(StageError::Failed {
+                    what: "server",
+                    status: started.status()?.to_string(),
+                    said: started.said(),
+                });
+            }
+            match self.run(("ready", &ready), (variables, &[]), None, &mut |_| {}) {
+                Ok(_) => break,
+                Err(StageError::Stopped) => return Err(StageError::Stopped),
+                Err(_) if began.elapsed() < server.limit => {}
+                Err(error) => {
+                    let said = format!("{error}; the server said: {}", started.said());
+                    return Err(StageError::TooLong {
+                        what: "server",
+                        limit: server.limit,
+                        said,
+                    });
+                }
+            }
+        }
+        Ok(Some(Running { started }))
+    }
+
+    fn started(
+        &self,
+        what: &'static str,
+        script: &str,
+        variables: &Variables,
+        start_with: &[OsString],
+    ) -> Result<Started, StageError> {
+        let (reader, writer) = io::pipe().map_err(io_of("a pipe"))?;
+        let mut command = self.command(script, variables, start_with);
+        let other = writer.try_clone().map_err(io_of("a pipe"))?;
+        command.stdin(Stdio::null()).stdout(writer).stderr(other);
+        let child = command.spawn().map_err(io_of("setpriv"))?;
+        // The writing ends are the child's alone from here on.
+        drop(command);
+        let printed = Arc::new(Mutex::new(Tail::default()));
+        let tail = Arc::clone(&printed);
+        std::thread::spawn(move || keep_end(reader, &tail));
+        Ok(Started {
+            what,
+            child,
+            printed,
+            is_isolated: self.is_isolated,
+        })
+    }
+
+    /// A command of the shell, ended with this process, as the account of this stage.
+    fn command(&self, script: &str, variables: &Variables, start_with: &[OsString]) -> Command {
+        let mut words: Vec<OsString> = ["setpriv", "--pdeathsig", "KILL"].map(Into::into).into();
+        if self.is_isolated {
+            words.extend(ISOLATED.map(Into::into));
+        }
+        words.extend_from_slice(start_with);
+        if let Some(Account { uid, gid }) = self.account {
+            let ids = [format!("--reuid={uid}"), format!("--regid={gid}")];
+            words.push("setpriv".into());
+            words.extend(ids.map(Into::into));
+            words.push("--clear-groups".into());
+        }
+        words.extend(["sh", "-eu", "-c", script].map(Into::into));
+        let mut command = Command::new(&words[0]);
+        let path = std::env::var("PATH").unwrap_or_default();
+        command
+            .args(&words[1..])
+            .env_clear()
+            .envs(std::env::vars_os().filter(|(name, _)| is_kept(name)))
+            .env(
+                "PATH",
+                format!("{path}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+            )
+            .env("LC_ALL", "C")
+            .env("HOME", self.work())
+            .env("TMPDIR", self.work())
+            .env("work", self.work())
+            .env("files", self.files())
+            .env(MARK, &self.mark)
+            .envs(variables.iter().map(|(name, value)| (name, value)))
+            .current_dir(self.work());
+        // A Ctrl-C at the terminal is for us.
+        command.process_group(0);
+        command
+    }
+
+    /// Ends what was started here and left its parents. Of namespaces nothing is left.
+    fn sweep(&self) {
+        if self.is_isolated {
+            return;
+        }
+        let mark = format!("{MARK}={}\0", self.mark);
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let pid = name.to_str().and_then(|name| name.parse().ok());
+            let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) else {
+                continue;
+            };
+            // The handle first: what is read next is of the process that it holds.
+            let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else {
+                continue;
+            };
+            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+            let is_ours = environment
+                .windows(mark.len())
+                .any(|window| window == mark.as_bytes());
+            if is_ours {
+                let _ = pidfd_send_signal(&handle, Signal::KILL);
+            }
+        }
+    }
+}
+
+impl Drop for Stage<'_> {
+    fn drop(&mut self) {
+        self.sweep();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A PID namespace with a `/proc` of its own, whose processes end with the first of them, and mounts that nobody else sees.
+const ISOLATED: [&str; 7] = [
+    "unshare",
+    "--pid",
+    "--fork",
+    "--kill-child=KILL",
+    "--mount-proc",
+    "--propagation=private",
+    "--",
+];
+
+/// Whether this host lets us: a container may not.
+fn can_isolate() -> bool {
+    let mut command = Command::new(ISOLATED[0]);
+    let quiet = || Stdio::null();
+    command.args(&ISOLATED[1..]).arg("true");
+    let status = command
+        .stdin(quiet())
+        .stdout(quiet())
+        .stderr(quiet())
+        .status();
+    status.is_ok_and(|status| status.success())
+}
+
+impl Running {
+    /// The server's process.
+    pub fn pid(&self) -> Option<u32> {
+        self.started.inner()
+    }
+
+    /// Ends it: first as it likes to, then at once.
+    ///
+    /// # Errors
+    /// It had ended before: it crashed.
+    pub fn stop(mut self) -> Result<(), StageError> {
+        if self.started.has_ended(Duration::ZERO) {
+            return Err(StageError::Failed {
+                what: "server",
+                status: self.started.status()?.to_string(),
+                said: self.started.said(),
+            });
+        }
+        self.started.ask_to_end();
+        wait(&mut self.started.child, PATIENCE);
+        Ok(())
+    }
+}
+
+impl Started {
+    /// The process that the shell became, where the namespaces' own stand before it.
+    fn inner(&self) -> Option<u32> {
+        let pid = self.child.id();
+        if !self.is_isolated {
+            return Some(pid);
+        }
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+        children.split_whitespace().next()?.parse().ok()
+    }
+
+    fn ask_to_end(&self) {
+        let pid = self.inner().and_then(|pid| i32::try_from(pid).ok());
+        let pid = pid.and_then(rustix::process::Pid::from_raw);
+        if let Some(handle) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
+            let _ = pidfd_send_signal(&handle, Signal::TERM);
+        }
+    }
+
+    /// Whether it ends within `time`.
+    fn has_ended(&self, time: Duration) -> bool {
+        let Ok(handle) = pidfd_open(
+            rustix::process::Pid::from_child(&self.child),
+            PidfdFlags::empty(),
+        ) else {
+            return true;
+        };
+        let time = Timespec::try_from(time).ok();
+        let mut fds = [PollFd::new(&handle, PollFlags::IN)];
+        matches!(poll(&mut fds, time.as_ref()), Ok(1))
+    }
+
+    fn status(&mut self) -> Result<ExitStatus, StageError> {
+        self.child.wait().map_err(io_of(self.what))
+    }
+
+    /// What it printed, once all of it is there.
+    fn printed(&self) -> String {
+        let began = Instant::now();
+        loop {
+            let tail = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
+            // Something that it left behind may hold the pipe open.
+            if tail.is_ended || began.elapsed() > Duration::from_secs(1) {
+                return String::from_utf8_lossy(&tail.bytes).into_owned();
+            }
+            drop(tail);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The last lines of it.
+    fn said(&self) -> String {
+        const LINES: usize = 3;
+        let printed = self.printed();
+        let lines = printed.lines().rev().filter(|line| !line.trim().is_empty());
+        let mut last: Vec<&str> = lines.take(LINES).collect();
+        last.reverse();
+        match last.is_empty() {
+            true => "it printed nothing".to_owned(),
+            false => last.join(" / "),
+        }
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            let group = rustix::process::Pid::from_child(&self.child);
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn keep_end(mut reader: PipeReader, tail: &Mutex<Tail>) {
+    let mut part = vec![0; 64 << 10];
+    loop {
+        let read = reader.read(&mut part);
+        let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+        match read {
+            Ok(0) => break tail.is_ended = true,
+            Ok(n) => {
+                tail.bytes.extend_from_slice(&part[..n]);
+                let much = tail.bytes.len().saturating_sub(KEPT);
+                if much > KEPT / 2 {
+                    tail.bytes.drain(..much);
+                }
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break tail.is_ended = true,
+        }
+    }
+}
+
+fn io_of(what: &str) -> impl Fn(io::Error) -> StageError {
+    move |source| StageError::Io {
+        what: what.to_owned(),
+        source,
+    }
+}

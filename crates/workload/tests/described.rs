@@ -1,0 +1,278 @@
+//! Files that describe workloads: every kind of error says where it is; and what runs leaves nothing behind, whatever happens.
+
+#![allow(clippy::unwrap_used)] // a test, with helpers
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hugeleaf_workload::described::{Described, Script, Stage, StageError};
+
+fn parse(text: &str) -> Result<Described, String> {
+    Described::parse(Path::new("w.toml"), text).map_err(|e| e.to_string())
+}
+
+const LEAST: &str = "schema = 1\ntitle = 'x'\nload.run = 'true'\n";
+const MEASURE: &str = "[[measure]]\nname = 'a'\nbetter = 'lower'\nseconds = true\n";
+
+#[test]
+fn the_least_that_a_file_says() {
+    let described = parse(&format!("{LEAST}{MEASURE}")).unwrap();
+    assert_eq!(
+        (described.name.as_str(), described.points().len()),
+        ("w", 1)
+    );
+    assert_eq!(described.load.script.limit, Duration::from_secs(600));
+    assert_eq!(described.commands(), [("load", "true")]);
+}
+
+#[test]
+fn every_combination_is_a_point() {
+    let described = parse(&format!(
+        "{LEAST}{MEASURE}[matrix]\na = [1, 2]\nb = ['x', 'y', 'z']"
+    ))
+    .unwrap();
+    let points = described.points();
+    assert_eq!(points.len(), 6);
+    assert!(points.contains(&vec![("a".into(), "2".into()), ("b".into(), "z".into())]));
+}
+
+/// Every kind of error, with where it is and a word of what is wrong.
+#[test]
+fn errors_say_where() {
+    let with = |more: &str| format!("{LEAST}{more}");
+    let measured = |more: &str| format!("{LEAST}{MEASURE}{more}");
+    let cases = [
+        (String::new(), "1:1", "schema"),
+        ("schema = 2\ntitle='x'\nload.run='x'\nmeasure=[]".into(), "1:10", "schema 1"),
+        ("schema = 'x'".into(), "1:10", "invalid type"),
+        (with("measure = []"), "4:11", "without a measure"),
+        (with("meazure = []"), "4:1", "meazure"),
+        (format!("schema = 1\ntitle = 'x'\nload.run = ' '\n{MEASURE}"), "3:12", "empty"),
+        (format!("schema = 1\ntitle = 'x'\n[load]\nrun = 'x'\nlimit = 'soon'\n{MEASURE}"), "5:9", "soon"),
+        (with("[[measure]]\nname = 'a'\nbetter = 'more'"), "6:10", "more"),
+        (with("[[measure]]\nname = 'a'\nseconds = true"), "4:1", "which way"),
+        (with("[[measure]]\nname = 'a'\nbetter = 'lower'"), "4:1", "one of"),
+        (with("[[measure]]\nname = 'a'\nbetter = 'lower'\nseconds = true\njson = '/a'"), "4:1", "one of"),
+        (with("[[measure]]\nname = 'a'\nbetter = 'lower'\nregex = '(('"), "7:9", "regular expression"),
+        (with("[[measure]]\nname = 'a'\nbetter = 'lower'\nregex = 'a'"), "7:9", "group"),
+        (with("[[measure]]\nname = 'a'\nbetter = 'lower'\nregex = '(a{1000}){1000}'"), "7:9", "regular expression"),
+        (with("[[measure]]\nname = 'a'\nbetter = 'lower'\njson = 'a'"), "7:8", "begins with /"),
+        (with("[[measure]]\nname = 'a'\nbetter = 'lower'\ncounter = 'x'"), "7:11", "cpu, faults"),
+        (with("[[measure]]\nname = 'a'\nbetter = 'lower'\nhistogram = '(a)(b)'"), "7:13", "percentile"),
+        (with("[[measure]]\nname = 'a'\nbetter = 'lower'\nhistogram = '(a)(b)'\npercentile = 101"), "8:14", "0 to 100"),
+        (with("[[measure]]\nname = 'a'\nbetter = 'lower'\nseconds = true\npercentile = 9"), "8:14", "without a histogram"),
+        (with("[[measure]]\nname = 'a'\nbetter = 'lower'\nseconds = true\nfactor = 0"), "8:10", "not 0"),
+        (with("[[measure]]\nname = 'a'\nbetter = 'lower'\nseconds = true\nper = 'b'"), "8:7", "before this one"),
+        (measured("[[measure]]\nname = 'a'\nseconds = true"), "8:1", "twice"),
+        (measured("[needs]\nmemory = 'much'"), "9:10", "much"),
+        (measured("[needs]\nmemory = '101%'"), "9:10", "0% to 100%"),
+        (measured("[needs]\ndisk = 'x'"), "9:8", "x"),
+        (measured("[needs]\nfiles = ['proc/x']"), "9:10", "whole path"),
+        (measured("[set]\nPATH = '/x'"), "9:1", "small letters"),
+        (measured("[set]\nwork = '/x'"), "9:1", "set by hugeleaf"),
+        (measured("[set]\na = 1\n[sizes]\na = '1G'"), "11:1", "twice"),
+        (measured("[sizes]\na = 'x'"), "9:5", "neither"),
+        (measured("[matrix]\na = []"), "9:5", "no values"),
+        (measured("[matrix]\na = [1, '1']"), "9:5", "twice"),
+        (measured("[files]\n'../x' = 'y'"), "9:1", "plain name"),
+        (measured("[files]\n'.x' = 'y'"), "9:1", "plain name"),
+        (measured("[unfit]\nlarge = 'y'"), "9:1", "none of"),
+        (measured("[[arm]]\nname = 'x'\nset.a = 1"), "10:5", "no variable"),
+        (measured("[[arm]]\nname = ''\nset = {}"), "8:1", "no arm"),
+        (measured("[server]\nrun = 'x'"), "8:1", "ready"),
+        ("schema = 1\ntitle = 'x'\nmeasure = [{name='a', better='lower', seconds=true}]\n[load]\nrun='x'\nloop='open'".into(), "3:11", "rates"),
+        ("schema = 1\ntitle = 'x'\nmeasure = [{name='a', better='lower', seconds=true}]\n[load]\nrun='x'\nrate=[1]".into(), "3:11", "rates"),
+    ];
+    for (text, at, word) in cases {
+        let error = parse(&text)
+            .err()
+            .unwrap_or_else(|| panic!("no error: {text}"));
+        assert!(
+            error.starts_with(&format!("w.toml:{at}: ")) && error.contains(word),
+            "{text}\n{error}, and not {at} {word}"
+        );
+    }
+}
+
+/// A stage of a workload with this server and load, below a folder of its own.
+fn staged(file: &str, act: impl FnOnce(&Described, &Stage<'_>, &AtomicBool)) {
+    let described = parse(file).unwrap();
+    let below = tempfile::tempdir().unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(below.path(), open).unwrap();
+    let stop = AtomicBool::new(false);
+    {
+        let stage = Stage::new(&described, below.path(), &stop).unwrap();
+        act(&described, &stage, &stop);
+    }
+    assert_eq!(std::fs::read_dir(below.path()).unwrap().count(), 0);
+}
+
+fn script(run: &str, limit: Duration) -> Script {
+    Script {
+        run: run.to_owned(),
+        limit,
+    }
+}
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn run(stage: &Stage<'_>, text: &str, limit: Duration) -> Result<String, StageError> {
+    let ended = stage.run(
+        ("load", &script(text, limit)),
+        (&[], &[]),
+        None,
+        &mut |_| {},
+    );
+    ended.map(|ended| ended.ran.printed)
+}
+
+#[test]
+fn commands_have_a_folder_and_no_rights() {
+    staged(
+        &format!("{LEAST}{MEASURE}[files]\na = 'text'"),
+        |_, stage, _| {
+            let said = run(
+                stage,
+                "cat \"$files/a\"; echo; echo x >\"$work/b\"; pwd; id -u; echo \"${SECRET:-none}\"",
+                LONG,
+            );
+            let said = said.unwrap();
+            let lines: Vec<&str> = said.lines().collect();
+            assert_eq!((lines[0], lines[3]), ("text", "none"));
+            assert_eq!(lines[1], stage.work().to_str().unwrap());
+            assert_ne!(lines[2], "0");
+            assert!(run(stage, "echo x >\"$files/a\"", LONG).is_err());
+            // A variable that nobody has set is a mistake, and so is a command that fails.
+            assert!(run(stage, "echo $nobody", LONG).is_err());
+            assert!(run(stage, "false; true", LONG).is_err());
+        },
+    );
+}
+
+#[test]
+fn what_fails_says_its_last_words() {
+    staged(&format!("{LEAST}{MEASURE}"), |_, stage, _| {
+        let error = run(stage, "echo first; echo no such table >&2; exit 3", LONG)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("status: 3") && error.contains("no such table"),
+            "{error}"
+        );
+        let lacking = run(stage, "echo no such device; exit 77", LONG).unwrap_err();
+        assert!(
+            matches!(&lacking, StageError::Lacking { said } if said == "no such device"),
+            "{lacking}"
+        );
+        let long = run(stage, "echo waits; sleep 100", Duration::from_millis(300)).unwrap_err();
+        assert!(
+            matches!(&long, StageError::TooLong { said, .. } if said == "waits"),
+            "{long}"
+        );
+    });
+}
+
+/// How many processes of this host have these words in their command line.
+fn count(words: &str) -> usize {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines
+        .filter(|line| String::from_utf8_lossy(line).replace('\0', " ").trim() == words)
+        .count()
+}
+
+#[test]
+fn nothing_outlives_its_command() {
+    // A time that nobody else sleeps for.
+    let words = format!("sleep 3{}", std::process::id());
+    staged(&format!("{LEAST}{MEASURE}"), |_, stage, stop| {
+        let script = format!("{words} & setsid {words} & sleep 0.5");
+        run(stage, &script, LONG).unwrap();
+        let wait = |wanted: usize| {
+            let began = Instant::now();
+            while count(&words) != wanted && began.elapsed() < Duration::from_secs(10) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            count(&words)
+        };
+        // As root they have ended with it; else they end with the stage.
+        if hugeleaf_sys::effective_uid() == 0 {
+            assert_eq!(wait(0), 0);
+        }
+        stop.store(true, Ordering::Relaxed);
+        let error = run(stage, &words, LONG).unwrap_err();
+        assert!(matches!(error, StageError::Stopped), "{error}");
+    });
+    assert_eq!(count(&words), 0);
+}
+
+fn server(run: &str, ready: &str) -> String {
+    format!("{LEAST}{MEASURE}[server]\nlimit = '2s'\nrun = '''{run}'''\nready = '''{ready}'''")
+}
+
+#[test]
+fn a_server_that_does_not_start_says_why() {
+    staged(
+        &server("echo port 80 is taken; exit 1", "true"),
+        |_, stage, _| {
+            let error = stage.start(&[], &[]).unwrap_err().to_string();
+            assert!(error.contains("port 80 is taken"), "{error}");
+        },
+    );
+    staged(
+        &server("echo starts; exec sleep 1000", "false"),
+        |_, stage, _| {
+            let error = stage.start(&[], &[]).unwrap_err().to_string();
+            assert!(
+                error.contains("limit of 2 s") && error.contains("starts"),
+                "{error}"
+            );
+        },
+    );
+}
+
+#[test]
+fn a_server_is_asked_to_end_and_one_that_has_crashed_is_told() {
+    let file = server(
+        "trap 'echo bye >\"$work/bye\"; exit 0' TERM; : >\"$work/up\"; while :; do sleep 0.05; done",
+        "test -e \"$work/up\"",
+    );
+    staged(&file, |_, stage, _| {
+        let running = stage.start(&[], &[]).unwrap().unwrap();
+        assert!(running.pid().is_some());
+        running.stop().unwrap();
+        assert!(stage.work().join("bye").exists());
+    });
+    staged(
+        &server(
+            ": >\"$work/up\"; sleep 0.4; echo out of memory; exit 9",
+            "test -e \"$work/up\"",
+        ),
+        |_, stage, _| {
+            let running = stage.start(&[], &[]).unwrap().unwrap();
+            run(stage, "sleep 1", LONG).unwrap();
+            let error = running.stop().unwrap_err().to_string();
+            assert!(error.contains("out of memory"), "{error}");
+        },
+    );
+}
+
+/// One that prints without end costs no more memory than what is kept of it.
+#[test]
+fn a_command_may_print_without_end() {
+    staged(&format!("{LEAST}{MEASURE}"), |_, stage, _| {
+        let said = run(
+            stage,
+            "head -c 60000000 /dev/zero | tr '\\0' x; echo; echo end",
+            LONG,
+        )
+        .unwrap();
+        assert!(
+            said.ends_with("end\n") && said.len() < 16 << 20,
+            "{}",
+            said.len()
+        );
+    });
+}
