@@ -29,6 +29,7 @@ mod spread;
 pub mod stats;
 pub mod subject;
 pub mod weigh;
+pub mod worth;
 
 pub use experiment::{Circumstances, Event, Keep, ProveError, Settings, run};
 pub use live::{LiveSubject, circumstances};

@@ -12,6 +12,7 @@ pub mod apply;
 pub mod balance;
 pub mod bench;
 pub mod chart;
+pub mod check;
 pub mod compare;
 pub mod described;
 pub mod flame;

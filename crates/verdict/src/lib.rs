@@ -7,6 +7,7 @@
 //!
 //! Main types: [`why::Verdict`], [`why::Account`], [`why::Summary`], [`findings::Finding`].
 
+pub mod check;
 pub mod eligible;
 pub mod ends;
 pub mod findings;

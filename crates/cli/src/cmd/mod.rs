@@ -3,6 +3,7 @@
 pub mod apply;
 pub mod balance;
 pub mod bench;
+pub mod check;
 pub mod compare;
 pub mod completions;
 pub mod guard;

@@ -10,6 +10,8 @@ pub mod buddy;
 pub mod cgroups;
 #[cfg(feature = "full")]
 pub mod counters;
+#[cfg(feature = "full")]
+pub mod features;
 mod files;
 #[cfg(feature = "full")]
 mod identity;
@@ -39,6 +41,8 @@ use crate::model::{Cgroup, Host};
 use crate::root::Root;
 use files::line;
 
+#[cfg(feature = "full")]
+pub use features::names_of_processes;
 #[cfg(feature = "full")]
 pub use identity::{Identity, identity};
 pub use memory_limits::{memory_limits_of, memory_room, read_memory_limits};

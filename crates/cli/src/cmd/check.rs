@@ -1,0 +1,88 @@
+//! See `hugeleaf check --help`.
+
+use std::path::{Path, PathBuf};
+
+use hugeleaf_host::Host;
+use hugeleaf_host::system::features::read_features;
+use hugeleaf_host::system::names_of_processes;
+use hugeleaf_proof::circumstances;
+use hugeleaf_proof::worth::{Worths, add};
+use hugeleaf_report::check::{check as screen, check_json};
+use hugeleaf_verdict::check::{Checked, Profile, State, check, programs};
+
+use super::compare::read;
+
+use crate::context::{Context, Failure, Status};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "States: change (it hurts, or a program that runs here wants it otherwise), look, good, absent, unknown
+
+Examples:
+  hugeleaf check
+  hugeleaf check --for oltp
+  hugeleaf check --results lab        what larger pages brought here, of results of hugeleaf bench
+
+It reads, and changes nothing. What a feature is worth is taken from results that this very host has
+made; without any it says that it was not measured here.
+Exit status: 0 nothing has to be changed; 1 something has; 3 the host cannot be read."
+)]
+pub struct Args {
+    /// What the host is for: oltp, warehouse, backup, jvm, cache, vector
+    #[arg(long = "for", value_name = "USE", value_parser = parse_profile)]
+    profile: Option<Profile>,
+    /// A folder with results of hugeleaf bench
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    results: PathBuf,
+}
+
+fn parse_profile(text: &str) -> Result<Profile, String> {
+    let all = Profile::ALL;
+    let named = all.iter().copied().find(|profile| profile.name() == text);
+    let names: Vec<&str> = all.iter().map(|profile| profile.name()).collect();
+    named.ok_or_else(|| format!("'{text}' is none of {}", names.join(", ")))
+}
+
+/// Runs it.
+pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    let host = context.host()?;
+    let features = read_features(&context.root);
+    let names = names_of_processes(&context.root);
+    let mut running = programs();
+    running.retain(|program| names.contains(&program.name));
+    let rows = check(&Checked {
+        host: &host,
+        features: &features,
+        profile: args.profile,
+        running: &running,
+    });
+    let worths = worths(&args.results, context, &host);
+    context.answer(
+        Context::view(false),
+        || check_json(&rows, args.profile, &worths),
+        || screen(&rows, args.profile, &worths),
+    )?;
+    let must_change = rows.iter().any(|row| row.state == State::Change);
+    Ok(if must_change {
+        Status::No
+    } else {
+        Status::Good
+    })
+}
+
+/// What the results in a folder say of this host; others, and files that are no results, are passed over.
+fn worths(folder: &Path, context: &Context, host: &Host) -> Worths {
+    /// A lab of years has fewer.
+    const MOST: usize = 500;
+    let here = circumstances(&context.root, host, &[]).host;
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let files = entries.map(|entry| entry.path());
+    let files =
+        files.filter(|path| path.extension().is_some_and(|end| end == "json") && path.is_file());
+    let mut worths = Worths::new();
+    for results in files.take(MOST).filter_map(|path| read(&path).ok()) {
+        add(&mut worths, &results, &here);
+    }
+    worths
+}

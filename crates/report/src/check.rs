@@ -1,0 +1,125 @@
+//! `hugeleaf check`: a host's features, row by row, and what they are worth here.
+
+use hugeleaf_proof::worth::{Worth, Worths};
+use hugeleaf_verdict::check::{Profile, Row, State};
+use serde_json::{Value as Json, json};
+
+use crate::json::{answer, both};
+use crate::page::{Cell, Command, Mark, Narrow, Note, Page, Table};
+
+fn text(worth: &Worth) -> String {
+    match (worth.low, worth.high) {
+        (Some(low), Some(high)) => format!(
+            "×{:.2} [{low:.2}, {high:.2}] {}",
+            worth.ratio, worth.workload
+        ),
+        _ => format!("×{:.2} {}", worth.ratio, worth.workload),
+    }
+}
+
+const NOT_MEASURED: &str = "not measured here";
+
+fn worth(row: &Row, measured: &Worths) -> Option<String> {
+    let arm = row.arm.as_ref()?;
+    let Some(all) = measured.get(arm).filter(|all| !all.is_empty()) else {
+        return Some(NOT_MEASURED.to_owned());
+    };
+    // The least and the most say more than a mean.
+    let by = |a: &&Worth, b: &&Worth| a.ratio.total_cmp(&b.ratio);
+    let (low, high) = (all.iter().min_by(by)?, all.iter().max_by(by)?);
+    Some(match all.len() {
+        1 => text(low),
+        n => format!("{} to {} ({n} workloads)", text(low), text(high)),
+    })
+}
+
+/// The screen.
+pub fn check(rows: &[Row], profile: Option<Profile>, measured: &Worths) -> Page {
+    let count = |state: State| rows.iter().filter(|row| row.state == state).count();
+    let who = profile.map_or(String::new(), |profile| format!(" for {}", profile.name()));
+    let mut page = Page::new(
+        "Check",
+        format!(
+            "{} features{who}: {} to change, {} to look at, {} good, {} not here, {} unknown. Nothing is changed: hugeleaf plan and \
+             apply do that",
+            rows.len(),
+            count(State::Change),
+            count(State::Look),
+            count(State::Good),
+            count(State::Absent),
+            count(State::Unknown)
+        ),
+    );
+    let mut areas: Vec<&str> = Vec::new();
+    for row in rows {
+        if !areas.contains(&row.area) {
+            areas.push(row.area);
+        }
+    }
+    for area in areas {
+        let of_area: Vec<&Row> = rows.iter().filter(|row| row.area == area).collect();
+        let table = Table::of(of_area)
+            .left("FEATURE", |row| row.what.as_str())
+            .left("STATE", |row| {
+                Cell::from(row.state.name()).marked(mark(row.state))
+            })
+            .left("VALUE", |row| row.value.as_deref().unwrap_or("-"))
+            .narrow(Narrow::Wraps)
+            .done();
+        page.section(area.to_uppercase(), vec![table.into()]);
+    }
+    let worths: Vec<(String, Cell)> = (rows.iter())
+        .filter_map(|row| Some((row.what.clone(), worth(row, measured)?.into())))
+        .collect();
+    page.section(
+        "WORTH HERE, OVER BASE PAGES",
+        vec![crate::page::Block::Facts(worths)],
+    );
+    let mut wrong: Vec<&Row> = rows
+        .iter()
+        .filter(|row| row.why.is_some() && row.state != State::Unknown)
+        .collect();
+    wrong.sort_by_key(|row| row.state != State::Change);
+    let notes: Vec<Note> = wrong.into_iter().map(note).collect();
+    page.section("FINDINGS", vec![crate::page::Block::Notes(notes)]);
+    page
+}
+
+fn mark(state: State) -> Mark {
+    match state {
+        State::Change => Mark::Bad,
+        State::Look => Mark::Warn,
+        State::Good => Mark::Good,
+        State::Absent | State::Unknown => Mark::Dim,
+    }
+}
+
+fn note(row: &Row) -> Note {
+    let risk = row.risk.map(|risk| format!("risk: {risk}"));
+    Note {
+        word: Cell::from(row.state.name()).marked(mark(row.state)),
+        text: format!("{}: {}", row.what, row.why.as_deref().unwrap_or_default()),
+        evidence: risk.into_iter().collect(),
+        commands: row
+            .command
+            .iter()
+            .map(|line| Command {
+                label: "next".to_owned(),
+                line: line.clone(),
+                note: String::new(),
+            })
+            .collect(),
+    }
+}
+
+/// The same as JSON.
+pub fn check_json(rows: &[Row], profile: Option<Profile>, measured: &Worths) -> String {
+    let one = |row: &Row| {
+        let worth = row
+            .arm
+            .as_ref()
+            .map(|arm| measured.get(arm).map_or(&[][..], Vec::as_slice));
+        both(row, json!({ "worth": worth }))
+    };
+    answer(&json!({ "profile": profile, "features": rows.iter().map(one).collect::<Json>() }))
+}

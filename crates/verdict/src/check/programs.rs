@@ -1,0 +1,155 @@
+//! What programs that run here want of the host: a data file, with sources.
+
+use serde::Deserialize;
+
+use super::{Checked, Row, State};
+
+/// The data file.
+pub const PROGRAMS_SOURCE: &str = include_str!("../../data/programs.toml");
+
+/// A program and what it wants.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    /// As the kernel names its processes.
+    pub name: String,
+    /// As people call it.
+    pub title: String,
+    /// Settings of transparent huge pages that it is content with, the best first.
+    pub thp: Vec<String>,
+    /// Where its makers say so.
+    pub source: String,
+    /// `vm.overcommit_memory`.
+    pub overcommit_memory: Option<u64>,
+    /// The most for `vm.swappiness`.
+    pub swappiness: Option<u64>,
+    /// The least for `vm.max_map_count`.
+    pub max_map_count: Option<u64>,
+    /// The least for `net.core.somaxconn`.
+    pub somaxconn: Option<u64>,
+    /// Whether it takes pages of a pool where there are any.
+    #[serde(default)]
+    pub pool: bool,
+}
+
+/// All that are known.
+pub fn programs() -> Vec<Program> {
+    #[derive(Deserialize)]
+    struct File {
+        program: Vec<Program>,
+    }
+    // The file is part of the program; a test reads it.
+    toml::from_str::<File>(PROGRAMS_SOURCE).map_or_else(|_| Vec::new(), |file| file.program)
+}
+
+const AREA: &str = "programs";
+
+/// What those that run here want and do not have, and where two of them want different things.
+pub(super) fn wants(checked: &Checked<'_>) -> Vec<Row> {
+    let mut all: Vec<Row> = checked
+        .running
+        .iter()
+        .filter_map(|program| thp(checked, program))
+        .collect();
+    all.extend(conflicts(checked.running));
+    for program in checked.running {
+        all.extend(settings(checked, program));
+    }
+    all
+}
+
+fn thp(checked: &Checked<'_>, program: &Program) -> Option<Row> {
+    let setting = checked.host.thp.known()?.enabled.known()?;
+    let row = Row::new(
+        "program-thp",
+        AREA,
+        format!("{}: transparent huge pages", program.title),
+    )
+    .is(setting);
+    if program.thp.contains(setting) {
+        return Some(row);
+    }
+    let best = program.thp.first()?;
+    let why = format!("it wants {} ({})", program.thp.join(" or "), program.source);
+    let row = row.should(State::Change, why);
+    Some(row.by(
+        format!("echo {best} > /sys/kernel/mm/transparent_hugepage/enabled"),
+        "it changes what every program here gets",
+    ))
+}
+
+/// Two that no single setting is good for.
+fn conflicts(running: &[Program]) -> Vec<Row> {
+    let mut all = Vec::new();
+    for (at, one) in running.iter().enumerate() {
+        for other in &running[at + 1..] {
+            if one.thp.iter().any(|setting| other.thp.contains(setting)) {
+                continue;
+            }
+            let what = format!("{} and {} on one host", one.title, other.title);
+            let why = format!(
+                "no setting of transparent huge pages is right for both: {} wants {}, {} wants {}. Set what the one \
+                 wants, and give the other its own by its unit (MemoryTHP=) or by hugeleaf run",
+                one.title,
+                one.thp.join(" or "),
+                other.title,
+                other.thp.join(" or ")
+            );
+            all.push(Row::new("program-conflict", AREA, what).should(State::Change, why));
+        }
+    }
+    all
+}
+
+fn settings(checked: &Checked<'_>, program: &Program) -> Vec<Row> {
+    type Wrong = fn(u64, u64) -> bool;
+    let features = checked.features;
+    let all: [(&str, Option<u64>, Wrong, &str); 4] = [
+        (
+            "vm.overcommit_memory",
+            program.overcommit_memory,
+            |has, wants| has != wants,
+            "be",
+        ),
+        (
+            "vm.swappiness",
+            program.swappiness,
+            |has, most| has > most,
+            "be at most",
+        ),
+        (
+            "vm.max_map_count",
+            program.max_map_count,
+            |has, least| has < least,
+            "be at least",
+        ),
+        (
+            "net.core.somaxconn",
+            program.somaxconn,
+            |has, least| has < least,
+            "be at least",
+        ),
+    ];
+    let wrong = all.into_iter().filter_map(|(name, wants, is_wrong, word)| {
+        let wants = wants?;
+        let has = features.number(&format!("proc/sys/{}", name.replace('.', "/")))?;
+        is_wrong(has, wants).then(|| {
+            let why = format!(
+                "{} asks for it to {word} {wants} ({})",
+                program.title, program.source
+            );
+            Row::new(
+                "program-setting",
+                AREA,
+                format!("{}: {name}", program.title),
+            )
+            .is(has.to_string())
+            .should(State::Look, why)
+            .by(
+                format!("sysctl -w {name}={wants}"),
+                "it holds for all programs",
+            )
+        })
+    });
+    wrong.collect()
+}

@@ -1,0 +1,721 @@
+//! The rows, each from the facts that it is about.
+
+use hugeleaf_host::system::features::{Disk, DiskMount};
+use hugeleaf_host::{Fact, Host, thp_is_on};
+use hugeleaf_units::Bytes;
+
+use super::{Checked, Profile, Row, State};
+
+use Profile::{Backup, Cache, Jvm, Oltp, Vector, Warehouse};
+
+/// Page tables of more than this part of memory are worth a look.
+const MANY_PAGE_TABLES: f64 = 0.01;
+/// So much that waits to be written is written all at once, in a time that users notice.
+const MUCH_DIRTY: Bytes = Bytes(1 << 30);
+/// What a database that reads and writes asynchronously asks for (Oracle's installation guides).
+const MANY_REQUESTS: u64 = 1_048_576;
+
+const UNTIL_BOOT: &str = "until the next start only; write it into /etc/sysctl.d to keep it";
+
+/// A setting of the kernel by its name as in `vm.swappiness`.
+fn setting<'a>(checked: &'a Checked<'_>, name: &str) -> &'a Fact<String> {
+    checked
+        .features
+        .setting(&format!("proc/sys/{}", name.replace('.', "/")))
+}
+
+fn number(checked: &Checked<'_>, name: &str) -> Option<u64> {
+    checked
+        .features
+        .number(&format!("proc/sys/{}", name.replace('.', "/")))
+}
+
+/// A row of a setting: absent, unknown, or with its value.
+fn of_setting(
+    checked: &Checked<'_>,
+    id: &'static str,
+    area: &'static str,
+    what: &str,
+    name: &str,
+) -> Row {
+    let row = Row::new(id, area, what);
+    match setting(checked, name) {
+        Fact::Known(value) => row.is(format!(
+            "{name} = {}",
+            value.split_whitespace().collect::<Vec<_>>().join(" ")
+        )),
+        Fact::Absent => row,
+        Fact::Unreadable(error) => row.should(State::Unknown, error.to_string()),
+    }
+}
+
+fn sysctl(name: &str, value: impl std::fmt::Display) -> String {
+    format!("sysctl -w {name}={value}")
+}
+
+const MEMORY: &str = "memory";
+
+pub(super) fn memory(checked: &Checked<'_>) -> Vec<Row> {
+    let host = checked.host;
+    let mut all = vec![
+        pools(checked),
+        thp(checked),
+        thp_shared(checked),
+        page_tables(host),
+        hvo(checked),
+    ];
+    all.extend(numa(checked));
+    all.push(swappiness(checked));
+    all.push(dirty(checked));
+    all
+}
+
+fn pools(checked: &Checked<'_>) -> Row {
+    let host = checked.host;
+    let row = Row::new("pools", MEMORY, "hugetlb pools");
+    let sizes: Vec<String> = (host.totals())
+        .map(|pool| format!("{} × {}", pool.all().get(), pool.size))
+        .collect();
+    if sizes.is_empty() {
+        return row;
+    }
+    let mut row = row.is(sizes.join(", "));
+    row.arm = host
+        .memory
+        .default_hugetlb_page
+        .get()
+        .map(|size| format!("hugetlb:{size}"));
+    let wants = checked.running.iter().find(|program| program.pool);
+    match wants {
+        Some(program) if !host.totals().any(|pool| pool.gives_any()) => row
+            .should(
+                State::Look,
+                format!(
+                    "{} would take pages of a pool, and all pools are empty",
+                    program.title
+                ),
+            )
+            .by(
+                format!("hugeleaf plan {}", program.name),
+                "memory in a pool is for nobody else",
+            ),
+        _ => row,
+    }
+}
+
+fn thp(checked: &Checked<'_>) -> Row {
+    let row = Row::new("thp", MEMORY, "transparent huge pages, private memory");
+    let Some(thp) = checked.host.thp.known() else {
+        return row;
+    };
+    match &thp.enabled {
+        Fact::Known(setting) => {
+            let mut row = row.is(setting.as_str());
+            row.arm = checked
+                .host
+                .pmd_page
+                .get()
+                .map(|size| format!("thp:{size}"));
+            match thp_is_on(Some(setting)) {
+                true => row,
+                false => row
+                    .should(State::Change, "nobody can have them, also not programs that ask and those that are promoted by hand")
+                    .by("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled", "programs that ask with madvise(2) get them"),
+            }
+        }
+        Fact::Absent => row,
+        Fact::Unreadable(error) => row.should(State::Unknown, error.to_string()),
+    }
+}
+
+fn thp_shared(checked: &Checked<'_>) -> Row {
+    let row = Row::new(
+        "thp-shared",
+        MEMORY,
+        "transparent huge pages, shared memory",
+    );
+    let Some(thp) = checked.host.thp.known() else {
+        return row;
+    };
+    match &thp.shmem_enabled {
+        Fact::Known(setting) if thp_is_on(Some(setting)) => row.is(setting.as_str()),
+        Fact::Known(setting) => row
+            .is(setting.as_str())
+            .should(
+                State::Look,
+                "shared memory (PostgreSQL, ZGC heaps) cannot be on them unless it is mounted so",
+            )
+            .by(
+                "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled",
+                "programs that ask with madvise(2) get them",
+            ),
+        Fact::Absent => row,
+        Fact::Unreadable(error) => row.should(State::Unknown, error.to_string()),
+    }
+}
+
+fn page_tables(host: &Host) -> Row {
+    let row = Row::new("page-tables", MEMORY, "page tables of processes");
+    let (Some(tables), Some(total)) = (host.memory.page_tables.get(), host.memory.total.get())
+    else {
+        return row.should(State::Unknown, "/proc/meminfo does not say");
+    };
+    let part = tables.as_f64() / total.as_f64().max(1.0);
+    let row = row.is(format!("{tables}, {:.1} % of memory", 100.0 * part));
+    match part > MANY_PAGE_TABLES {
+        true => row
+            .should(State::Look, "many processes map much memory on base pages; larger pages of a pool share or shrink the tables")
+            .by("hugeleaf mem", "it only looks"),
+        false => row,
+    }
+}
+
+fn hvo(checked: &Checked<'_>) -> Row {
+    const NAME: &str = "vm.hugetlb_optimize_vmemmap";
+    let row = of_setting(
+        checked,
+        "hvo",
+        MEMORY,
+        "descriptors of pool pages given back (HVO)",
+        NAME,
+    );
+    let has_pool = checked.host.totals().any(|pool| pool.all().get() > 0);
+    match number(checked, NAME) {
+        Some(0) if has_pool => row
+            .should(State::Look, "1.6 % of a pool of 2M pages is spent on descriptors that nobody needs")
+            .by(sysctl(NAME, 1), "making and freeing pool pages takes about twice as long, and freeing can fail where memory is short"),
+        _ => row,
+    }
+}
+
+fn numa(checked: &Checked<'_>) -> Vec<Row> {
+    const BALANCING: &str = "kernel.numa_balancing";
+    const RECLAIM: &str = "vm.zone_reclaim_mode";
+    if checked.host.nodes.len() < 2 {
+        return vec![Row::new("numa", MEMORY, "several memory nodes")];
+    }
+    let balancing = of_setting(
+        checked,
+        "numa-balancing",
+        MEMORY,
+        "moving pages to who uses them",
+        BALANCING,
+    );
+    let balancing = match number(checked, BALANCING) {
+        Some(1..) if checked.is_for(&[Oltp, Cache, Jvm]) => balancing
+            .should(State::Look, "it takes faults to find who uses a page, and splits what it moves; a server that is bound to a node needs none of it")
+            .by(sysctl(BALANCING, 0), "programs that are not bound stay with memory of another node"),
+        _ => balancing,
+    };
+    let reclaim = of_setting(
+        checked,
+        "zone-reclaim",
+        MEMORY,
+        "reclaim before using another node",
+        RECLAIM,
+    );
+    let reclaim = match number(checked, RECLAIM) {
+        Some(1..) => reclaim
+            .should(
+                State::Change,
+                "a node that is full pushes its page cache out while others are free",
+            )
+            .by(sysctl(RECLAIM, 0), UNTIL_BOOT),
+        _ => reclaim,
+    };
+    vec![balancing, reclaim]
+}
+
+fn swappiness(checked: &Checked<'_>) -> Row {
+    const NAME: &str = "vm.swappiness";
+    let row = of_setting(
+        checked,
+        "swappiness",
+        MEMORY,
+        "how readily memory of programs goes to swap",
+        NAME,
+    );
+    let has_swap = checked
+        .host
+        .memory
+        .swap_total
+        .get()
+        .is_some_and(|swap| !swap.is_zero());
+    match number(checked, NAME) {
+        Some(11..) if has_swap && checked.is_for(&[Oltp, Jvm, Cache]) => row
+            .should(
+                State::Look,
+                "a buffer pool in swap is read twice; 1 to 10 keeps it in memory before page cache",
+            )
+            .by(sysctl(NAME, 10), UNTIL_BOOT),
+        _ => row,
+    }
+}
+
+/// How much may wait to be written: a part of memory, or bytes.
+fn dirty(checked: &Checked<'_>) -> Row {
+    let row = Row::new("dirty", MEMORY, "written data that waits in memory");
+    let bytes = number(checked, "vm.dirty_background_bytes").filter(|bytes| *bytes > 0);
+    let ratio = number(checked, "vm.dirty_background_ratio");
+    let available = checked.host.memory.available.get();
+    let (limit, how) = match (bytes, ratio, available) {
+        (Some(bytes), _, _) => (Bytes(bytes), format!("vm.dirty_background_bytes = {bytes}")),
+        (None, Some(ratio), Some(available)) => {
+            let limit = Bytes(available.get() / 100 * ratio);
+            (
+                limit,
+                format!("vm.dirty_background_ratio = {ratio}, here {limit}"),
+            )
+        }
+        _ => return row,
+    };
+    let row = row.is(how);
+    match limit > MUCH_DIRTY && checked.is_for(&[Oltp, Warehouse, Backup]) {
+        true => row
+            .should(State::Look, format!("up to {limit} is written out at once, and those who wait for a commit wait for it"))
+            .by("sysctl -w vm.dirty_background_bytes=268435456 vm.dirty_bytes=1073741824", UNTIL_BOOT),
+        false => row,
+    }
+}
+
+const DISKS: &str = "disks";
+
+pub(super) fn disks(checked: &Checked<'_>) -> Vec<Row> {
+    let mut all = vec![aio(checked), io_uring(checked)];
+    for disk in &checked.features.disks {
+        all.extend(of_disk(checked, disk));
+    }
+    all.extend(checked.features.mounts.iter().map(|mount| of_mount(mount)));
+    all
+}
+
+fn aio(checked: &Checked<'_>) -> Row {
+    const MOST: &str = "fs.aio-max-nr";
+    let row = of_setting(
+        checked,
+        "aio",
+        DISKS,
+        "asynchronous requests at a time (libaio)",
+        MOST,
+    );
+    let (most, now) = (number(checked, MOST), number(checked, "fs.aio-nr"));
+    match most {
+        Some(most) if most < MANY_REQUESTS && checked.is_for(&[Oltp, Warehouse]) => {
+            let is_short = now.is_some_and(|now| now > most / 2);
+            let state = if is_short { State::Change } else { State::Look };
+            row.should(
+                state,
+                format!(
+                    "{} are reserved; a server that gets none falls back to waiting for each",
+                    now.unwrap_or(0)
+                ),
+            )
+            .by(sysctl(MOST, MANY_REQUESTS), UNTIL_BOOT)
+        }
+        _ => row,
+    }
+}
+
+fn io_uring(checked: &Checked<'_>) -> Row {
+    const NAME: &str = "kernel.io_uring_disabled";
+    let row = of_setting(checked, "io-uring", DISKS, "io_uring", NAME);
+    match number(checked, NAME) {
+        Some(1..) => row
+            .should(State::Look, "programs that ask for it fall back to other ways")
+            .by(sysctl(NAME, 0), "it has had more holes than other parts of the kernel: hosts with strangers leave it off"),
+        _ => row,
+    }
+}
+
+/// The word in brackets.
+fn chosen(text: &str) -> &str {
+    let inside = text
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'));
+    inside.map_or(text.trim(), |(word, _)| word)
+}
+
+fn of_disk(checked: &Checked<'_>, disk: &Disk) -> Vec<Row> {
+    let name = &disk.name;
+    let scheduler = Row::new("scheduler", DISKS, format!("{name}: scheduler"));
+    let scheduler = match &disk.scheduler {
+        Fact::Known(text) => {
+            let (word, rotates) = (chosen(text), disk.rotates.get().unwrap_or(false));
+            let row = scheduler.is(text.as_str());
+            let next = |wanted: &str| format!("echo {wanted} > /sys/block/{name}/queue/scheduler");
+            match (word, rotates) {
+                ("none" | "noop", true) => row
+                    .should(
+                        State::Look,
+                        "a disk that turns gains by requests in order: mq-deadline",
+                    )
+                    .by(next("mq-deadline"), "a request may wait for others"),
+                ("bfq" | "cfq", false) => row
+                    .should(
+                        State::Look,
+                        "being fair takes processor time that a fast disk has no need of: none",
+                    )
+                    .by(next("none"), "one program may take the disk from others"),
+                _ => row,
+            }
+        }
+        Fact::Absent => scheduler,
+        Fact::Unreadable(error) => scheduler.should(State::Unknown, error.to_string()),
+    };
+    let depth = Row::new(
+        "queue-depth",
+        DISKS,
+        format!("{name}: requests that may wait"),
+    );
+    let depth = match disk.requests.get() {
+        Some(requests) => depth.is(requests.to_string()),
+        None => depth,
+    };
+    let ahead = Row::new("read-ahead", DISKS, format!("{name}: read ahead"));
+    let ahead = match disk.read_ahead_kib.get() {
+        Some(kib) => {
+            let row = ahead.is(Bytes::from_kib(kib).to_string());
+            let next = |kib: u64| format!("echo {kib} > /sys/block/{name}/queue/read_ahead_kb");
+            match checked.profile {
+                Some(Backup | Warehouse) if kib < 1024 => row
+                    .should(
+                        State::Look,
+                        "long reads through the page cache gain by 1M or more",
+                    )
+                    .by(next(4096), "small reads at random read more than they use"),
+                Some(Oltp | Vector) if kib > 256 => row
+                    .should(State::Look, "reads of one block drag others in")
+                    .by(next(128), "long reads through the page cache get slower"),
+                _ => row,
+            }
+        }
+        None => ahead,
+    };
+    vec![scheduler, depth, ahead]
+}
+
+/// File systems of which direct I/O and large folios are known (Documentation/filesystems; kernel-notes).
+fn of_mount(mount: &DiskMount) -> Row {
+    let has = |option: &str| mount.options.split(',').any(|o| o == option);
+    let direct = match mount.kind.as_str() {
+        "ext4" | "xfs" | "btrfs" | "f2fs" => "direct I/O",
+        "zfs" => "direct I/O from OpenZFS 2.3 on",
+        "overlay" | "9p" | "fuse" | "virtiofs" => "direct I/O as the file system below has it",
+        _ => "direct I/O not known",
+    };
+    let times = match (has("noatime"), has("relatime")) {
+        (true, _) => "noatime",
+        (_, true) => "relatime",
+        _ => "atime of each read",
+    };
+    let row = Row::new("mount", DISKS, format!("{}: {}", mount.at, mount.kind))
+        .is(format!("{times}; {direct}"));
+    if has("nobarrier") || has("barrier=0") {
+        return row
+            .should(
+                State::Change,
+                "commits are said to be on the disk before they are: a power cut loses them",
+            )
+            .by(
+                format!("mount -o remount,barrier {}", mount.at),
+                "commits take as long as they take",
+            );
+    }
+    match times {
+        "noatime" | "relatime" => row,
+        _ => row.should(State::Look, "each read is also a write").by(
+            format!("mount -o remount,relatime {}", mount.at),
+            "programs that look for files nobody reads see less",
+        ),
+    }
+}
+
+const NETWORK: &str = "network";
+
+pub(super) fn network(checked: &Checked<'_>) -> Vec<Row> {
+    const BACKLOG: &str = "net.core.somaxconn";
+    const POLL: &str = "net.core.busy_poll";
+    let backlog = of_setting(
+        checked,
+        "somaxconn",
+        NETWORK,
+        "connections that wait to be accepted",
+        BACKLOG,
+    );
+    let backlog = match number(checked, BACKLOG) {
+        Some(..=511) => backlog
+            .should(
+                State::Look,
+                "many clients that connect at once are turned away; servers ask for 511 and more",
+            )
+            .by(sysctl(BACKLOG, 4096), UNTIL_BOOT),
+        _ => backlog,
+    };
+    let poll = of_setting(
+        checked,
+        "busy-poll",
+        NETWORK,
+        "waiting for packets without sleeping",
+        POLL,
+    );
+    let mut all = vec![backlog, poll];
+    for device in &checked.features.network {
+        let row = Row::new(
+            "network-device",
+            NETWORK,
+            format!("{}: queues, longest packet", device.name),
+        );
+        all.push(match (device.queues.get(), device.mtu.get()) {
+            (Some(queues), Some(mtu)) => {
+                let how = if queues == 1 {
+                    "1 queue".to_owned()
+                } else {
+                    format!("{queues} queues")
+                };
+                let offloads = match device.gro_flush_timeout.get() {
+                    Some(0) | None => "packets given up at once",
+                    Some(_) => "packets gathered",
+                };
+                row.is(format!("{how}, {mtu}; {offloads}"))
+            }
+            _ => row,
+        });
+    }
+    all
+}
+
+const PROCESSORS: &str = "processors";
+
+pub(super) fn processors(checked: &Checked<'_>) -> Vec<Row> {
+    vec![
+        clock(checked),
+        governor(checked),
+        weaknesses(checked),
+        preemption(checked),
+        threads(checked),
+    ]
+}
+
+fn clock(checked: &Checked<'_>) -> Row {
+    const FOLDER: &str = "sys/devices/system/clocksource/clocksource0";
+    let row = Row::new("clock", PROCESSORS, "clock");
+    let current = checked
+        .features
+        .setting(&format!("{FOLDER}/current_clocksource"));
+    let offered = checked
+        .features
+        .setting(&format!("{FOLDER}/available_clocksource"));
+    let offered = offered.known().map_or("", String::as_str);
+    match current {
+        Fact::Known(name)
+            if matches!(
+                name.as_str(),
+                "hpet" | "acpi_pm" | "jiffies" | "refined-jiffies"
+            ) =>
+        {
+            let row = row.is(name.as_str()).should(
+                State::Change,
+                "reading it is a system call and slow: databases read the clock for every statement",
+            );
+            let better = offered
+                .split_whitespace()
+                .find(|name| matches!(*name, "tsc" | "kvm-clock" | "arch_sys_counter"));
+            match better {
+                Some(better) => row.by(
+                    format!("echo {better} > /{FOLDER}/current_clocksource"),
+                    "the kernel may have left it because it was not steady: dmesg says so",
+                ),
+                None => row,
+            }
+        }
+        Fact::Known(name) => row.is(name.as_str()),
+        Fact::Absent => row,
+        Fact::Unreadable(error) => row.should(State::Unknown, error.to_string()),
+    }
+}
+
+fn governor(checked: &Checked<'_>) -> Row {
+    let row = Row::new("governor", PROCESSORS, "frequency");
+    let all = &checked.features.governors;
+    if all.is_empty() {
+        return row;
+    }
+    let names: Vec<String> = all
+        .iter()
+        .map(|(name, count)| format!("{name} on {count}"))
+        .collect();
+    let row = row.is(names.join(", "));
+    match all
+        .keys()
+        .all(|name| matches!(name.as_str(), "performance" | "schedutil"))
+    {
+        true => row,
+        false => row
+            .should(
+                State::Look,
+                "processors that are slowed down while they wait take time to be fast again",
+            )
+            .by(
+                "cpupower frequency-set -g performance",
+                "it takes more power",
+            ),
+    }
+}
+
+fn weaknesses(checked: &Checked<'_>) -> Row {
+    let row = Row::new(
+        "mitigations",
+        PROCESSORS,
+        "mitigations of processor weaknesses",
+    );
+    match &checked.features.weaknesses {
+        Fact::Known(all) => {
+            let count = |start: &str| all.values().filter(|text| text.starts_with(start)).count();
+            let (mitigated, open) = (count("Mitigation"), count("Vulnerable"));
+            let row = row.is(format!("{mitigated} mitigated, {open} open"));
+            match open {
+                0 => row,
+                _ => {
+                    let open = all
+                        .iter()
+                        .filter(|(_, text)| text.starts_with("Vulnerable"));
+                    let names: Vec<&str> = open.map(|(name, _)| name.as_str()).collect();
+                    row.should(
+                        State::Look,
+                        format!(
+                            "open: {}; on a host of strangers that is a risk, and it is faster",
+                            names.join(", ")
+                        ),
+                    )
+                }
+            }
+        }
+        Fact::Absent => row,
+        Fact::Unreadable(error) => row.should(State::Unknown, error.to_string()),
+    }
+}
+
+fn preemption(checked: &Checked<'_>) -> Row {
+    let row = Row::new("preemption", PROCESSORS, "preemption of the kernel");
+    if let Fact::Known(text) = checked.features.setting("sys/kernel/debug/sched/preempt") {
+        return row.is(chosen(&text.replace('(', "[").replace(')', "]")));
+    }
+    let version = checked.features.setting("proc/version");
+    let word = version.known().and_then(|text| {
+        let mut words = text.split_whitespace();
+        words.find(|word| word.starts_with("PREEMPT"))
+    });
+    match (version, word) {
+        (Fact::Known(_), Some(word)) => row.is(word.trim_matches(['(', ')'])),
+        (Fact::Known(_), None) => row.is("none"),
+        _ => row,
+    }
+}
+
+fn threads(checked: &Checked<'_>) -> Row {
+    let row = of_setting(
+        checked,
+        "threads",
+        PROCESSORS,
+        "threads of the host",
+        "kernel.threads-max",
+    );
+    match number(checked, "kernel.pid_max") {
+        Some(pids @ ..=32_768) => {
+            let processes = format!("kernel.pid_max = {pids}: as many threads can be at a time");
+            row.should(State::Look, processes)
+                .by(sysctl("kernel.pid_max", 4_194_304), UNTIL_BOOT)
+        }
+        _ => row,
+    }
+}
+
+const LIMITS: &str = "limits";
+
+pub(super) fn limits(checked: &Checked<'_>) -> Vec<Row> {
+    let mut all: Vec<Row> = [
+        (
+            "open-files",
+            "Max open files",
+            "files that a program may open",
+            Some(65_536),
+        ),
+        (
+            "processes",
+            "Max processes",
+            "processes of a user",
+            Some(4096),
+        ),
+        (
+            "memlock",
+            "Max locked memory",
+            "memory that a program may lock",
+            None,
+        ),
+    ]
+    .into_iter()
+    .map(|(id, name, what, least)| of_limit(checked, id, name, what, least))
+    .collect();
+    all.push(maps(checked));
+    all.push(shared(checked));
+    all
+}
+
+/// A limit of this shell. Services have those of their units.
+fn of_limit(
+    checked: &Checked<'_>,
+    id: &'static str,
+    name: &str,
+    what: &str,
+    least: Option<u64>,
+) -> Row {
+    let row = Row::new(id, LIMITS, what);
+    let limits = match &checked.features.limits {
+        Fact::Known(all) => all,
+        Fact::Absent => return row,
+        Fact::Unreadable(error) => return row.should(State::Unknown, error.to_string()),
+    };
+    let Some((_, soft, hard)) = limits.iter().find(|limit| limit.0 == name) else {
+        return row;
+    };
+    let row = row.is(format!("{soft}, at most {hard}"));
+    let short = least.filter(|least| hard.parse::<u64>().is_ok_and(|hard| hard < *least));
+    match short {
+        Some(least) => row.should(State::Look, format!("a server with many clients asks for {least} and more: LimitNOFILE= and LimitNPROC= of its unit")),
+        None => row,
+    }
+}
+
+fn maps(checked: &Checked<'_>) -> Row {
+    const NAME: &str = "vm.max_map_count";
+    let row = of_setting(checked, "maps", LIMITS, "mappings of a process", NAME);
+    match number(checked, NAME) {
+        Some(..262_144) if checked.is_for(&[Jvm, Vector, Warehouse]) => row
+            .should(State::Look, "a large heap that gives memory back in pieces runs out of mappings, and then out of memory")
+            .by(sysctl(NAME, 262_144), UNTIL_BOOT),
+        _ => row,
+    }
+}
+
+fn shared(checked: &Checked<'_>) -> Row {
+    let row = of_setting(
+        checked,
+        "shared-memory",
+        LIMITS,
+        "largest SysV segment",
+        "kernel.shmmax",
+    );
+    let (most, total) = (
+        number(checked, "kernel.shmmax"),
+        checked.host.memory.total.get(),
+    );
+    match (most, total) {
+        (Some(most), Some(total)) if Bytes(most) < Bytes(total.get() / 2) => row
+            .should(
+                State::Look,
+                "a segment for half of the memory would be refused",
+            )
+            .by(sysctl("kernel.shmmax", total.get()), UNTIL_BOOT),
+        _ => row,
+    }
+}
