@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::cli_support::{NOBODY, good, holder, not_run, public_copy, stderr};
 use crate::is_program;
+use crate::kinds::{Held, kind};
 use crate::namespace::Namespace;
 use crate::sources::printed;
 
@@ -264,6 +265,9 @@ fn a_knob_says_what_was_said() {
         let Some((key, _)) = words.and_then(|words| words.split_once('=')) else {
             continue;
         };
+        if key.contains('*') || !matches!(kind(&one.command), Some((_, Held::Run(_)))) {
+            continue;
+        }
         let set = one.command.split('=').next().unwrap();
         host.shell(&format!(
             "sysctl -n {key} >/dev/null 2>&1 || exit 0; {set}=$(sysctl -n {key})"

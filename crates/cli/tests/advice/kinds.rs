@@ -21,7 +21,7 @@ const SERVICE: Held = NotHere("it starts a service of the host anew");
 const SERVER: Held = NotHere("it asks a server by an address that the person has");
 
 /// Each command, `*` for any text; the first that fits counts.
-pub const KINDS: [(&str, Held); 66] = [
+pub const KINDS: [(&str, Held); 68] = [
     // Pools.
     (
         "echo $(($(cat $f) + *)) > $f",
@@ -64,6 +64,11 @@ pub const KINDS: [(&str, Held); 66] = [
     ("sysctl -p *", FILES),
     ("sysctl -w vm.hugetlb_shm_group=*", KNOBS),
     ("sysctl kernel.*=*", KNOBS),
+    (
+        "sysctl -w vm.dirty_background_bytes=* vm.dirty_bytes=*",
+        NotHere("the kernel refuses the 0 that it shows where a part of the memory is in force"),
+    ),
+    ("sysctl -w *=*", KNOBS),
     ("sysctl fs.file-max", Asks),
     ("systemd-tmpfiles --create *", FILES),
     (

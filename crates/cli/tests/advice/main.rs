@@ -200,6 +200,16 @@ fn flags_that_are_printed_are_taken() {
         // `bench oltp` has a help of its own, and of a workload that is given none may be meant;
         // the name of a process is no command.
         let of_any = command.split_whitespace().nth(2) == Some("*");
+        // `bench my.toml` is short for `bench file my.toml`.
+        let is_file = named[0] == "bench" && !of_any;
+        let word = command
+            .split_whitespace()
+            .nth(2)
+            .filter(|word| word.contains('.'));
+        let named = match word.filter(|_| is_file) {
+            Some(_) => vec![named[0].clone(), "file".to_owned()],
+            None => named,
+        };
         let below: Vec<String> = match (of_any, named.get(1)) {
             (true, _) => words_of(&help(&named[..1], &mut known).unwrap_or_default()),
             (false, word) => word.cloned().into_iter().collect(),

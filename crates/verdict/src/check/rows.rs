@@ -285,7 +285,7 @@ pub(super) fn disks(checked: &Checked<'_>) -> Vec<Row> {
     for disk in &checked.features.disks {
         all.extend(of_disk(checked, disk));
     }
-    all.extend(checked.features.mounts.iter().map(|mount| of_mount(mount)));
+    all.extend(checked.features.mounts.iter().map(of_mount));
     all
 }
 
@@ -523,7 +523,7 @@ fn clock(checked: &Checked<'_>) -> Row {
             match better {
                 Some(better) => row.by(
                     format!("echo {better} > /{FOLDER}/current_clocksource"),
-                    "the kernel may have left it because it was not steady: dmesg says so",
+                    "the kernel may have left it because it was not steady: its log says so",
                 ),
                 None => row,
             }

@@ -107,7 +107,10 @@ impl Needs {
             .find(|names| !names.split('|').any(has));
         if let Some(name) = missing {
             let next = match self.packages.is_empty() {
-                true => format!("install {}", name.replace('|', " or ")),
+                true => format!(
+                    "the file names no package that has {}",
+                    name.replace('|', " or ")
+                ),
                 false => format!("apt-get install {}", self.packages.join(" ")),
             };
             return unmet(
