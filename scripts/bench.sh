@@ -16,7 +16,7 @@ if [ "${1:-}" = --smoke ]; then
     smoke=(--smoke)
     shift
 fi
-all='promote latency shared servers region chase pagetables mover pin simulate run-coverage run-always run-rates run-pool trace oltp oltp-profile top guard-cost guard-proofs guard-kills guard-growth sqlite'
+all='promote latency shared servers region chase pagetables mover pin simulate run-coverage run-always run-rates run-pool trace oltp oltp-profile top guard-cost guard-proofs guard-kills guard-growth sqlite amm lab'
 names=${*:-$all}
 
 if [ ${#smoke[@]} -gt 0 ]; then
@@ -213,6 +213,36 @@ for name in $names; do
             bench_oltp noncached-copy "${files[@]}" --io buffered --copy-beside 1G --for 6s --ramp-up 2s \
                 --pages base,locked,thp:2M --rounds 6 --no-translation
             rm -r "$data"
+        fi
+        ;;
+    amm)
+        # Oracle's question: who divides the memory, on which pages. Two hours.
+        if [ ${#smoke[@]} -gt 0 ]; then
+            bench_arms amm amm --loads swap --arms manual:base,amm:base --target 64M --least 16M --for 3s --settle 1s --every 1s --rounds 1
+        else
+            for load in swap steady nightly flood tpcc; do
+                with_pool 640 bench_arms amm "amm-$load" --loads "$load" --rounds 3
+            done
+        fi
+        ;;
+    lab)
+        # Every program that comes with hugeleaf, by page size. Hours.
+        # shellcheck disable=SC2206 # words without spaces
+        programs=(${LAB:-compile duckdb jobs jvm mariadb memcached nginx node orders pgbench python redis sort sqlite vectors files filesystems schedulers})
+        if [ ${#smoke[@]} -gt 0 ]; then
+            bench_arms file lab-sort sort --set lines=50000 --pages 4K,run --pairs 1
+        else
+            for program in "${programs[@]}"; do
+                # The last arm is what a server can be while it runs, and a program from its start.
+                live=promoted
+                case $program in
+                compile | duckdb | jobs | jvm | node | python | sort | sqlite | vectors | files) live=run ;;
+                esac
+                pages=(--pages "4K,thp:2M,hugetlb:2M,$live")
+                case $program in filesystems | schedulers) pages=() ;; esac
+                with_pool 1500 with_setting /sys/kernel/mm/transparent_hugepage/shmem_enabled advise \
+                    bench_arms file "lab-$program" "$program" "${pages[@]}" --pairs "${PAIRS:-6}"
+            done
         fi
         ;;
     simulate)

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hugeleaf_host::{Host, Looking, Process, ProcessError, Root};
-use hugeleaf_sys::{Advice, Errno, Kernel, Pid, PidFd, Precedence, SysError};
+use hugeleaf_sys::{Advice, Errno, Kernel, Pid, PidFd, SysError};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::blocks::{Plan, Rules};
@@ -336,12 +336,7 @@ impl<'a> Job<'a> {
     ) -> Result<T, SysError> {
         let kernel = self.context.kernel;
         let (before, busy_before) = (kernel.now(), kernel.cpu_time());
-        let answer = {
-            // Who is moved waits as long as a call holds its memory map: that must not become the time of others who
-            // want the processor. The pause below pays for it.
-            let _first = (self.budget != Percent::ALL).then(Precedence::take);
-            act(kernel, &work.identity.fd)
-        };
+        let answer = act(kernel, &work.identity.fd);
         let took = kernel.now().saturating_sub(before);
         let busy = kernel.cpu_time().saturating_sub(busy_before).min(took);
         self.moving += took;

@@ -224,6 +224,11 @@ impl Context {
     }
 }
 
+/// Whether what is told is read on a terminal.
+pub fn is_told_to_a_terminal() -> bool {
+    std::io::stderr().is_terminal()
+}
+
 /// Lines on stderr; what a terminal would act on is written out. Where nobody reads them any more, that
 /// is no reason to stop.
 pub fn tell(lines: &str) {

@@ -11,10 +11,11 @@ use cli_support::{
 use serde_json::Value;
 
 /// Every command that a person types.
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 21] = [
     "status",
     "mem",
     "why",
+    "check",
     "promote",
     "demote",
     "run",

@@ -7,6 +7,9 @@
 //! This module must not decide what a difference comes from: it lists what differs.
 
 mod facts;
+mod sets;
+
+pub use sets::{ComparedSets, SetRow, sets};
 
 use serde::{Serialize, Serializer};
 

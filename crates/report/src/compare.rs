@@ -1,6 +1,6 @@
 //! `hugeleaf compare`: two results, or two arms of one.
 
-use hugeleaf_proof::compare::{Compared, ComparedRow, Side};
+use hugeleaf_proof::compare::{Compared, ComparedRow, ComparedSets, SetRow, Side};
 use hugeleaf_proof::rows::{Kind, Place, Results};
 use hugeleaf_proof::stats::{Better, Verdict};
 use serde::Serialize;
@@ -8,8 +8,7 @@ use serde_json::json;
 
 use crate::bench::value;
 use crate::json::answer;
-use crate::page::number;
-use crate::page::{Cell, Note, Page, Table, TableOf};
+use crate::page::{Cell, Mark, Note, Page, Table, TableOf, counted, number};
 
 /// So many rows are read on a screen.
 const FEW: usize = 24;
@@ -108,6 +107,84 @@ impl Shown<'_> {
         };
         [side(0, self.a), side(1, self.b.unwrap_or(self.a))]
     }
+}
+
+/// Two sets of results, workload by workload: how much better the second is, in percent of throughput.
+pub fn sets(compared: &ComparedSets) -> Page {
+    let names: Vec<&str> = compared
+        .rows
+        .iter()
+        .map(|row| row.workload.as_str())
+        .collect();
+    let mut distinct = names.clone();
+    distinct.dedup();
+    let lead = format!(
+        "B over A, {}: percent of throughput, above 0 is better; of a time, as if it were work a second",
+        counted(distinct.len(), "workload")
+    );
+    let mut page = Page::new("hugeleaf compare", lead);
+    let percent = |value: Option<f64>| {
+        value.map_or_else(|| Cell::from("-"), |p| Cell::from(format!("{p:+.1} %")))
+    };
+    let interval = |row: &&SetRow| match (row.low_percent, row.high_percent) {
+        (Some(low), Some(high)) => format!("[{low:+.1}, {high:+.1}]"),
+        _ => "-".to_owned(),
+    };
+    let place = |row: &&SetRow| {
+        let all = row
+            .at
+            .iter()
+            .map(|place| format!("{} {}", place.name, place.value.to_json()).replace('"', ""));
+        all.collect::<Vec<_>>().join(", ")
+    };
+    let mark = |row: &&SetRow| match row.verdict {
+        Some(Verdict::Faster) => Mark::Good,
+        Some(Verdict::Slower) => Mark::Bad,
+        _ => Mark::Dim,
+    };
+    page.section(
+        "",
+        vec![
+            Table::of(&compared.rows)
+                .left("WORKLOAD", |row| row.workload.as_str())
+                .left("AT", place)
+                .left("ARM", |row| row.arm.as_deref().unwrap_or_default())
+                .right("B OVER A", |row| percent(row.better_percent))
+                .right("95 %", interval)
+                .left("VERDICT", |row| {
+                    Cell::from(better_or_worse(row.verdict)).marked(mark(row))
+                })
+                .done()
+                .into(),
+        ],
+    );
+    let equal = format!("within ±{} %", number(compared.equal * 100.0));
+    let mut notes = vec![Note::new("equal", equal)];
+    notes.extend(
+        compared
+            .left_out
+            .iter()
+            .map(|text| Note::new("left out", text)),
+    );
+    page.section("", vec![notes.into()]);
+    page
+}
+
+fn better_or_worse(verdict: Option<Verdict>) -> &'static str {
+    match verdict {
+        Some(Verdict::Faster) => "better",
+        Some(Verdict::Slower) => "worse",
+        Some(Verdict::Same) => "equal",
+        Some(Verdict::Unclear) => "unclear",
+        None => "-",
+    }
+}
+
+/// The same as JSON.
+pub fn sets_json(compared: &ComparedSets) -> String {
+    answer(
+        &json!({ "equal": compared.equal, "workloads": compared.rows, "left_out": compared.left_out }),
+    )
 }
 
 #[derive(Serialize)]

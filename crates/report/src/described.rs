@@ -1,6 +1,6 @@
 //! `bench --list` and `bench FILE --dry-run`: workloads that files describe, and what a host lacks for them.
 
-use hugeleaf_workload::described::{Described, Unmet};
+use hugeleaf_proof::bench::described::{Described, Unmet};
 use serde_json::{Value as Json, json};
 
 use crate::json::answer;

@@ -29,7 +29,6 @@ mod own_memory;
 mod pagemap;
 mod patience;
 mod populate;
-mod precedence;
 mod process;
 mod remote_call;
 mod space;
@@ -65,7 +64,6 @@ pub use memory_file::{
 pub use own_memory::OwnMemory;
 pub use pagemap::{LONGEST_UNSCANNED, PageMap, PageRun, PageState, ScanDetail};
 pub use patience::unless_stuck;
-pub use precedence::Precedence;
 pub use process::{
     DIRECT_FLAG, NOFOLLOW_FLAG, Pid, PidFd, effective_uid, free_space, kernel_log, machine,
     own_pid, terminal_columns, ticks_per_second,

@@ -10,6 +10,7 @@ mod figures;
 mod file;
 mod needs;
 mod shipped;
+mod size;
 mod stage;
 
 pub use figures::{Figure, NoFigure, Ran, figures};
@@ -18,4 +19,5 @@ pub use file::{
 };
 pub use needs::{Needs, Place, Unmet};
 pub use shipped::{SHIPPED, Shipped, shipped};
+pub use size::Size;
 pub use stage::{Ended, Running, Stage, StageError, Watched};

@@ -3,6 +3,7 @@
 mod amm;
 mod chase;
 mod described;
+mod failure;
 mod lists;
 mod mover;
 mod oltp;
@@ -13,18 +14,18 @@ mod setup;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use hugeleaf_proof::bench::{self as measure, BenchError, BenchEvent, Machine};
+use hugeleaf_proof::bench::{self as measure, BenchEvent, Machine};
 use hugeleaf_proof::rows::Results;
 use hugeleaf_proof::write_whole;
 use hugeleaf_report::bench as view;
 use hugeleaf_report::screen::clean;
-use hugeleaf_workload::mover::MoverError;
 use hugeleaf_workload::pagetables::serve_attacher;
 use indicatif::ProgressBar;
 
 use crate::context::{Context, Failure, Status, tell};
 use crate::progress;
 
+use failure::failure;
 pub use oltp::copier;
 pub use setup::ATTACHER;
 use setup::{Output, Setup};
@@ -38,7 +39,7 @@ use setup::{Output, Setup};
   hugeleaf bench pin              what it costs to pin a buffer for a transfer
   hugeleaf bench amm              what it brings that memory moves between two servers
   hugeleaf bench --list           programs that come with hugeleaf: redis, pgbench, jvm, nginx, …
-  hugeleaf bench redis --pages 4K,thp:2M,promoted
+  hugeleaf bench redis            Redis on base pages, on transparent huge ones, and promoted while it runs
   hugeleaf bench my.toml          a workload of your own: docs/reference/workload-file.md
 
 Nothing of the host is changed: what it cannot give is listed as `unavailable`, with the command
@@ -205,23 +206,6 @@ fn status(is_short: bool, is_interrupted: bool) -> Status {
     match is_short || is_interrupted {
         true => Status::No,
         false => Status::Good,
-    }
-}
-
-fn failure(name: &str, error: &BenchError) -> Failure {
-    let what = format!("bench {name}: {error}");
-    if let BenchError::Refused(refusal) = error {
-        return Failure::missing(&refusal.what, &refusal.next).with_status(refusal.status);
-    }
-    match error {
-        BenchError::Stopped | BenchError::Mover(MoverError::Stopped) => {
-            let what = format!("bench {name}: {}", BenchError::Stopped);
-            Failure::no(what, format!("hugeleaf bench {name}"))
-        }
-        BenchError::Mover(MoverError::There { .. } | MoverError::Alignment { .. }) => {
-            Failure::usage(what, error.next())
-        }
-        error => Failure::missing(what, error.next()),
     }
 }
 

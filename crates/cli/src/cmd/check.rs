@@ -10,7 +10,7 @@ use hugeleaf_proof::worth::{Worths, add};
 use hugeleaf_report::check::{check as screen, check_json};
 use hugeleaf_verdict::check::{Checked, Profile, State, check, programs};
 
-use super::compare::read;
+use super::results::all_in;
 
 use crate::context::{Context, Failure, Status};
 
@@ -71,17 +71,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     })
 }
 
-/// What the results in a folder say of this host; others, and files that are no results, are passed over.
+/// What the results in a folder say of this host; others are passed over.
 fn worths(folder: &Path, context: &Context, host: &Host) -> Worths {
-    /// A lab of years has fewer.
-    const MOST: usize = 500;
     let here = circumstances(&context.root, host, &[]).host;
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let files = entries.map(|entry| entry.path());
-    let files =
-        files.filter(|path| path.extension().is_some_and(|end| end == "json") && path.is_file());
     let mut worths = Worths::new();
-    for results in files.take(MOST).filter_map(|path| read(&path).ok()) {
+    for results in all_in(folder).unwrap_or_default() {
         add(&mut worths, &results, &here);
     }
     worths

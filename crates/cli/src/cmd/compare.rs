@@ -1,19 +1,13 @@
 //! See `hugeleaf compare --help`.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use hugeleaf_proof::compare::{CompareError, arms, files};
-use hugeleaf_proof::rows::Results;
-use hugeleaf_report::compare::Shown;
-use hugeleaf_units::Bytes;
+use hugeleaf_proof::compare::{CompareError, arms, files, sets};
+use hugeleaf_report::compare::{Shown, sets as sets_page, sets_json};
 
 use super::prove::Part;
-use crate::context::{Context, Failure, Status};
-
-/// A result of a day of measuring has a few megabytes; what is longer is something else.
-const LONGEST: Bytes = Bytes::from_mib(256);
+use super::results::{all_in, read};
+use crate::context::{Context, Failure, Status, tell};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -21,13 +15,15 @@ const LONGEST: Bytes = Bytes::from_mib(256);
   hugeleaf compare before.json after.json
   hugeleaf compare oltp.json --arms base,hugetlb:2M
   hugeleaf compare old.json new.json --arms base,thp:2M --all
+  hugeleaf compare before after                     two folders, workload by workload
+  hugeleaf compare before after --fail-if-slower 2% for a release that must not be slower
 
-A and B are result files of `bench` or `prove`. What differs between them besides the
+A and B are result files of `bench` or `prove`, or folders of them. What differs between them besides the
 samples (host, kernel, settings, knobs) is listed, and each row names what of that bears on it.
 Samples of two files are no pairs: their interval is by rank. Two arms of one file are compared in
 the rounds that both have.
 
-Exit status: 0 shown, whatever it says; 1 the two cannot be compared, or a file is no result; 2
+Exit status: 0 shown, whatever it says; 1 slower than --fail-if-slower allows, or the two cannot be compared, or a file is no result; 2
 wrong usage; 3 a file cannot be read.")]
 pub struct Args {
     /// A result
@@ -42,6 +38,9 @@ pub struct Args {
     /// Differences within ± this count as none
     #[arg(long, value_name = "PERCENT", default_value = "2%")]
     equal: Part,
+    /// End with status 1 where what was measured for is slower by more than this
+    #[arg(long, value_name = "PERCENT")]
+    fail_if_slower: Option<Part>,
     /// Also what else was measured: latencies, CPU, I/O, page tables
     #[arg(long)]
     all: bool,
@@ -64,6 +63,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
             format!("compare: --arms {a},{b} is one arm twice"),
             "name two of them: hugeleaf compare --help",
         ));
+    }
+    if let (Some(b), None) = (&args.b, &args.arms)
+        && args.a.is_dir()
+        && b.is_dir()
+    {
+        return folders(args, b, context);
     }
     let a = read(&args.a)?;
     let b = args.b.as_deref().map(read).transpose()?;
@@ -92,29 +97,46 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     };
     let view = Context::view(args.all);
     context.answer(view, || shown.json(), || shown.page(args.all))?;
-    Ok(Status::Good)
+    args.status(|part| compared.slower_by(part))
 }
 
-pub(super) fn read(path: &Path) -> Result<Results, Failure> {
-    let shown = path.display();
-    let mut text = String::new();
-    let got =
-        File::open(path).and_then(|file| file.take(LONGEST.get() + 1).read_to_string(&mut text));
-    match got {
-        Ok(_) if text.len() as u64 > LONGEST.get() => Err(Failure::no(
-            format!("{shown}: it is longer than {LONGEST}: it is no result of prove or bench"),
-            "name a file that --output wrote: hugeleaf bench --help",
-        )),
-        Ok(_) => Results::read(&text)
-            .map_err(|error| Failure::no(format!("{shown}: {error}"), error.next)),
-        Err(e) if e.kind() == std::io::ErrorKind::InvalidData => Err(Failure::no(
-            format!("{shown}: it is no text: it is no result of prove or bench"),
-            "name a file that --output wrote: hugeleaf bench --help",
-        )),
-        Err(e) => Err(Failure::missing(
-            format!("{shown}: {e}"),
-            "name a file that --output wrote, and that you may read",
-        )),
+/// Two folders of results, by the experiment's name.
+fn folders(args: &Args, b: &Path, context: &Context) -> Result<Status, Failure> {
+    let (a, b) = (all_in(&args.a)?, all_in(b)?);
+    let compared = sets(&a, &b, args.equal.0);
+    if compared.rows.is_empty() {
+        return Err(Failure::no(
+            format!(
+                "{} and {}: no result of the one is also in the other",
+                args.a.display(),
+                args.b.as_deref().unwrap_or(&args.a).display()
+            ),
+            "name folders with results of the same benchmarks: hugeleaf bench --help",
+        ));
+    }
+    let view = Context::view(args.all);
+    context.answer(view, || sets_json(&compared), || sets_page(&compared))?;
+    args.status(|part| compared.slower_by(part))
+}
+
+impl Args {
+    /// A no where something is slower than is allowed, with what that is.
+    fn status(&self, slower: impl FnOnce(f64) -> Vec<String>) -> Result<Status, Failure> {
+        let Some(part) = self.fail_if_slower else {
+            return Ok(Status::Good);
+        };
+        let slower = slower(part.0);
+        match slower.is_empty() {
+            true => Ok(Status::Good),
+            false => {
+                tell(&format!(
+                    "slower by more than {} %: {}",
+                    100.0 * part.0,
+                    slower.join(", ")
+                ));
+                Ok(Status::No)
+            }
+        }
     }
 }
 

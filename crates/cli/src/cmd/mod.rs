@@ -12,6 +12,7 @@ pub mod metrics;
 pub mod plan;
 pub mod promote;
 pub mod prove;
+mod results;
 pub mod run;
 pub mod status;
 pub mod top;

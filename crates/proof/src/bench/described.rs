@@ -7,14 +7,17 @@
 mod arm;
 mod measure;
 mod seen;
+mod turn;
 
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Root;
 use hugeleaf_units::Bytes;
-use hugeleaf_workload::described::{Described, Place, Unmet};
+use hugeleaf_workload::described::Place;
 
 use crate::rows::Results;
+
+pub use hugeleaf_workload::described::{Described, Unmet};
 
 pub use arm::{LabArm, LabPages, merged};
 pub use measure::measure;

@@ -2,35 +2,10 @@
 
 use serde::Deserialize;
 
-use super::{Checked, Row, State};
+use super::model::{Checked, Program, Row, State};
 
 /// The data file.
 pub const PROGRAMS_SOURCE: &str = include_str!("../../data/programs.toml");
-
-/// A program and what it wants.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Program {
-    /// As the kernel names its processes.
-    pub name: String,
-    /// As people call it.
-    pub title: String,
-    /// Settings of transparent huge pages that it is content with, the best first.
-    pub thp: Vec<String>,
-    /// Where its makers say so.
-    pub source: String,
-    /// `vm.overcommit_memory`.
-    pub overcommit_memory: Option<u64>,
-    /// The most for `vm.swappiness`.
-    pub swappiness: Option<u64>,
-    /// The least for `vm.max_map_count`.
-    pub max_map_count: Option<u64>,
-    /// The least for `net.core.somaxconn`.
-    pub somaxconn: Option<u64>,
-    /// Whether it takes pages of a pool where there are any.
-    #[serde(default)]
-    pub pool: bool,
-}
 
 /// All that are known.
 pub fn programs() -> Vec<Program> {

@@ -4,7 +4,7 @@ use hugeleaf_host::system::features::{Disk, DiskMount};
 use hugeleaf_host::{Fact, Host, thp_is_on};
 use hugeleaf_units::Bytes;
 
-use super::{Checked, Profile, Row, State};
+use super::model::{Checked, Profile, Row, State};
 
 use Profile::{Backup, Cache, Jvm, Oltp, Vector, Warehouse};
 
@@ -382,7 +382,7 @@ fn of_disk(checked: &Checked<'_>, disk: &Disk) -> Vec<Row> {
                         State::Look,
                         "long reads through the page cache gain by 1M or more",
                     )
-                    .by(next(4096), "small reads at random read more than they use"),
+                    .by(next(2048), "small reads at random read more than they use"),
                 Some(Oltp | Vector) if kib > 256 => row
                     .should(State::Look, "reads of one block drag others in")
                     .by(next(128), "long reads through the page cache get slower"),
@@ -448,7 +448,7 @@ pub(super) fn network(checked: &Checked<'_>) -> Vec<Row> {
                 State::Look,
                 "many clients that connect at once are turned away; servers ask for 511 and more",
             )
-            .by(sysctl(BACKLOG, 4096), UNTIL_BOOT),
+            .by(sysctl(BACKLOG, 8192), UNTIL_BOOT),
         _ => backlog,
     };
     let poll = of_setting(
@@ -638,13 +638,13 @@ pub(super) fn limits(checked: &Checked<'_>) -> Vec<Row> {
             "open-files",
             "Max open files",
             "files that a program may open",
-            Some(65_536),
+            Some(60_000),
         ),
         (
             "processes",
             "Max processes",
             "processes of a user",
-            Some(4096),
+            Some(5000),
         ),
         (
             "memlock",

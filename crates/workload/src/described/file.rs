@@ -1,17 +1,17 @@
 //! The file: TOML, schema 1. docs/reference/workload-file.md describes it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hugeleaf_units::{Bytes, line_and_column, parse_time};
+use hugeleaf_units::{line_and_column, parse_time};
 use regex::Regex;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::needs::{Needs, WrittenNeeds};
+use super::size::{Size, Wrong, wrong};
 
 /// The schema that this version reads.
 pub const SCHEMA: u64 = 1;
@@ -151,57 +151,6 @@ pub enum Source {
     Counter(String),
     /// A percentile of lines of which an expression takes a value and a count.
     Histogram(Regex, f64),
-}
-
-/// A size as it is written.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Size {
-    /// Bytes.
-    Bytes(Bytes),
-    /// A part of the memory that may be taken, from 0 to 1.
-    Part(f64),
-}
-
-impl Size {
-    /// The bytes, where so much may be taken.
-    pub fn of(self, most: Bytes) -> Bytes {
-        match self {
-            Size::Bytes(bytes) => bytes,
-            #[allow(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                clippy::cast_precision_loss
-            )] // A part of a host's memory is far below 2^52 bytes.
-            Size::Part(part) => Bytes((most.get() as f64 * part) as u64),
-        }
-    }
-}
-
-impl std::str::FromStr for Size {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Size, String> {
-        let Some(percent) = text.strip_suffix('%') else {
-            let bytes: Result<Bytes, _> = text.parse();
-            return bytes
-                .map(Size::Bytes)
-                .map_err(|_| format!("'{text}' is neither a size (1G) nor a part (10%)"));
-        };
-        let part = percent.trim().parse::<f64>().ok();
-        match part.filter(|part| (0.0..=100.0).contains(part)) {
-            Some(part) => Ok(Size::Part(part / 100.0)),
-            None => Err(format!("'{text}' is not a percentage from 0% to 100%")),
-        }
-    }
-}
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Size::Bytes(bytes) => bytes.fmt(f),
-            Size::Part(part) => write!(f, "{:.0}%", part * 100.0),
-        }
-    }
 }
 
 /// Why a file describes no workload.
@@ -358,13 +307,6 @@ fn some_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::
         .map_err(serde::de::Error::custom)
 }
 
-/// What is wrong, and where.
-pub(super) type Wrong = (Range<usize>, String);
-
-pub(super) fn wrong<T>(span: Range<usize>, what: impl Into<String>) -> Result<T, Wrong> {
-    Err((span, what.into()))
-}
-
 impl Described {
     /// Reads a file.
     ///
@@ -434,91 +376,140 @@ impl File {
             let what = format!("this version reads schema {SCHEMA}, and not {found}");
             return wrong(self.schema.span(), what);
         }
-        let mut names = BTreeSet::new();
-        let mut variable = |name: &Spanned<String>| {
-            check_name(name)?;
-            match names.insert(name.get_ref().clone()) {
-                true => Ok(name.get_ref().clone()),
-                false => wrong(name.span(), format!("'{}' is there twice", name.get_ref())),
-            }
-        };
-        let mut set = BTreeMap::new();
-        for (name, value) in self.set {
-            set.insert(variable(&name)?, value.text());
-        }
-        let mut sizes = BTreeMap::new();
-        for (name, text) in self.sizes {
-            let size = text.get_ref().parse();
-            let size = size.map_err(|what| (text.span(), what))?;
-            sizes.insert(variable(&name)?, size);
-        }
-        let mut matrix = BTreeMap::new();
-        let rate =
-            (self.load.rate).map(|values| (Spanned::new(values.span(), "rate".into()), values));
-        let is_rated = rate.is_some();
-        for (name, values) in self.matrix.into_iter().chain(rate) {
-            let span = values.span();
-            let texts: Vec<String> = values.into_inner().into_iter().map(Plain::text).collect();
-            if texts.is_empty() {
-                return wrong(span, "a list of no values");
-            }
-            if texts.iter().collect::<BTreeSet<_>>().len() < texts.len() {
-                return wrong(span, "the same value twice");
-            }
-            matrix.insert(variable(&name)?, texts);
-        }
+        let variables = Variables::of(self.set, self.sizes, self.matrix, self.load.rate.clone())?;
+        let is_rated = self.load.rate.is_some();
         if (self.load.looped == WrittenLoop::Open) != is_rated {
             let what = "an open loop says its rates (load.rate = [100, 200]), and only that does";
             return wrong(self.measure.span(), what);
         }
-        for (name, span) in self.files.keys().map(|name| (name.get_ref(), name.span())) {
-            let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-            if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
-                return wrong(span, format!("'{name}' is not the plain name of a file"));
-            }
-        }
         let unfit = unfit(self.unfit)?;
-        let arms = arms(self.arm, |name| {
-            set.contains_key(name) || sizes.contains_key(name)
-        })?;
+        let arms = arms(self.arm, |name| variables.may_be_set(name))?;
         Ok(Described {
             name,
             title: self.title,
             effect: self.effect,
             kind: self.kind,
             needs: self.needs.needs()?,
-            set,
-            sizes,
-            files: self
-                .files
-                .into_iter()
-                .map(|(name, text)| (name.into_inner(), text))
-                .collect(),
+            set: variables.set,
+            sizes: variables.sizes,
+            matrix: variables.matrix,
+            files: files(self.files)?,
             prepare: self.prepare.map(WrittenScript::script),
-            server: self.server.map(|server| Server {
-                run: server.run,
-                ready: server.ready,
-                fill: server.fill.map(WrittenScript::script),
-                limit: server.limit.unwrap_or(Duration::from_secs(60)),
-            }),
-            load: Load {
-                script: Script {
-                    run: self.load.run,
-                    limit: self.load.limit.unwrap_or(USUAL_LIMIT),
-                },
-                warm: self.load.warm.map(WrittenScript::script),
-                looped: match self.load.looped {
-                    WrittenLoop::Closed => Loop::Closed,
-                    WrittenLoop::Open => Loop::Open,
-                },
-            },
+            server: self.server.map(WrittenServer::server),
+            load: self.load.load(),
             measures: measures(self.measure)?,
             check: self.check.map(WrittenScript::script),
-            matrix,
             arms,
             unfit,
         })
     }
+}
+
+impl WrittenServer {
+    fn server(self) -> Server {
+        Server {
+            run: self.run,
+            ready: self.ready,
+            fill: self.fill.map(WrittenScript::script),
+            limit: self.limit.unwrap_or(Duration::from_secs(60)),
+        }
+    }
+}
+
+impl WrittenLoad {
+    fn load(self) -> Load {
+        Load {
+            script: Script {
+                run: self.run,
+                limit: self.limit.unwrap_or(USUAL_LIMIT),
+            },
+            warm: self.warm.map(WrittenScript::script),
+            looped: match self.looped {
+                WrittenLoop::Closed => Loop::Closed,
+                WrittenLoop::Open => Loop::Open,
+            },
+        }
+    }
+}
+
+/// All variables of a file, each name once.
+struct Variables {
+    set: BTreeMap<String, String>,
+    sizes: BTreeMap<String, Size>,
+    matrix: BTreeMap<String, Vec<String>>,
+}
+
+impl Variables {
+    fn of(
+        set: BTreeMap<Spanned<String>, Plain>,
+        sizes: BTreeMap<Spanned<String>, Spanned<String>>,
+        matrix: BTreeMap<Spanned<String>, Spanned<Vec<Plain>>>,
+        rate: Option<Spanned<Vec<Plain>>>,
+    ) -> Result<Variables, Wrong> {
+        let mut all = Variables {
+            set: BTreeMap::new(),
+            sizes: BTreeMap::new(),
+            matrix: BTreeMap::new(),
+        };
+        for (name, value) in set {
+            let name = all.new_name(&name)?;
+            all.set.insert(name, value.text());
+        }
+        for (name, text) in sizes {
+            let size = text.get_ref().parse();
+            let size = size.map_err(|what| (text.span(), what))?;
+            let name = all.new_name(&name)?;
+            all.sizes.insert(name, size);
+        }
+        let rate = rate.map(|values| (Spanned::new(values.span(), "rate".into()), values));
+        for (name, values) in matrix.into_iter().chain(rate) {
+            let values = list(values)?;
+            let name = all.new_name(&name)?;
+            all.matrix.insert(name, values);
+        }
+        Ok(all)
+    }
+
+    fn new_name(&self, name: &Spanned<String>) -> Result<String, Wrong> {
+        check_name(name)?;
+        let text = name.get_ref();
+        match self.may_be_set(text) || self.matrix.contains_key(text) {
+            true => wrong(name.span(), format!("'{text}' is there twice")),
+            false => Ok(text.clone()),
+        }
+    }
+
+    fn may_be_set(&self, name: &str) -> bool {
+        self.set.contains_key(name) || self.sizes.contains_key(name)
+    }
+}
+
+/// Values of a variable that takes several, no two alike.
+fn list(values: Spanned<Vec<Plain>>) -> Result<Vec<String>, Wrong> {
+    let span = values.span();
+    let texts: Vec<String> = values.into_inner().into_iter().map(Plain::text).collect();
+    if texts.is_empty() {
+        return wrong(span, "a list of no values");
+    }
+    match texts.iter().collect::<BTreeSet<_>>().len() < texts.len() {
+        true => wrong(span, "the same value twice"),
+        false => Ok(texts),
+    }
+}
+
+/// Small files, by names that stay in their folder.
+fn files(written: BTreeMap<Spanned<String>, String>) -> Result<BTreeMap<String, String>, Wrong> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let mut all = BTreeMap::new();
+    for (name, text) in written {
+        let plain = name.get_ref();
+        if plain.is_empty() || plain.starts_with('.') || !plain.chars().all(is_plain) {
+            let what = format!("'{plain}' is not the plain name of a file");
+            return wrong(name.span(), what);
+        }
+        all.insert(name.into_inner(), text);
+    }
+    Ok(all)
 }
 
 /// Names of variables are those of the shell, in small letters: what the system calls its own is in capitals.

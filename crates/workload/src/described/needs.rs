@@ -6,7 +6,7 @@ use hugeleaf_units::Bytes;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::file::{Size, Wrong, wrong};
+use super::size::{Size, Wrong, wrong};
 
 /// What has to be there.
 #[derive(Debug, Clone, Default, PartialEq)]

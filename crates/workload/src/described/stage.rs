@@ -372,20 +372,18 @@ impl<'a> Stage<'a> {
             return;
         }
         let mark = format!("{MARK}={}\0", self.mark);
-        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            let pid = name.to_str().and_then(|name| name.parse().ok());
-            let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) else {
-                continue;
-            };
+        let root = Root::live();
+        for name in root.list("proc").or_default() {
+            let pid = name.parse().ok().and_then(rustix::process::Pid::from_raw);
             // The handle first: what is read next is of the process that it holds.
-            let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else {
+            let Some(handle) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
                 continue;
             };
-            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
-            let is_ours = environment
-                .windows(mark.len())
-                .any(|window| window == mark.as_bytes());
+            let environment = root.read_bytes(format!("proc/{name}/environ"));
+            let is_ours = environment.is_ok_and(|environment| {
+                let mut windows = environment.windows(mark.len());
+                windows.any(|window| window == mark.as_bytes())
+            });
             if is_ours {
                 let _ = pidfd_send_signal(&handle, Signal::KILL);
             }
@@ -455,7 +453,8 @@ impl Started {
         if !self.is_isolated {
             return Some(pid);
         }
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+        let children = Root::live().read(format!("proc/{pid}/task/{pid}/children"));
+        let children = children.known()?;
         children.split_whitespace().next()?.parse().ok()
     }
 

@@ -11,9 +11,10 @@ use hugeleaf_report::described as view;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::described::{Described, SHIPPED, shipped};
 
+use super::failure::failure;
 use super::lists::parse_rounds;
 use super::setup::Output;
-use crate::context::{Context, Failure, Status, tell};
+use crate::context::{Context, Failure, Status, is_told_to_a_terminal, tell};
 
 /// A file of a workload is a page or two.
 const LONGEST: Bytes = Bytes::from_mib(1);
@@ -48,6 +49,9 @@ pub struct Args {
     /// An arm that sets a variable of the workload, env.VARIABLE, or pages; several of one name are one arm
     #[arg(long = "arm", value_name = "NAME=KEY=VALUE", conflicts_with = "pages")]
     arms: Vec<LabArm>,
+    /// Set a variable of the workload on all arms
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_set)]
+    set: Vec<(String, String)>,
     /// Runs of each arm; an interval needs 6
     #[arg(long = "pairs", value_name = "N", default_value = "6", value_parser = parse_rounds)]
     rounds: usize,
@@ -68,6 +72,13 @@ pub struct Args {
     yes: bool,
     #[command(flatten)]
     pub(super) output: Output,
+}
+
+fn parse_set(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("'{text}' is not KEY=VALUE, as in seconds=5")),
+    }
 }
 
 impl Args {
@@ -113,7 +124,7 @@ impl Args {
 
     /// Asks on a terminal, with all commands in sight.
     fn agreed(&self, described: &Described) -> Result<bool, Failure> {
-        if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+        if !(std::io::stdin().is_terminal() && is_told_to_a_terminal()) {
             return Ok(false);
         }
         for (what, command) in described.commands() {
@@ -181,17 +192,22 @@ impl Args {
         machine: &Machine<'_>,
         progress: &mut dyn FnMut(BenchEvent),
     ) -> Result<Results, Failure> {
-        let (described, text) = self.read()?;
+        let (mut described, text) = self.read()?;
+        let (matrix, set): (Vec<_>, Vec<_>) =
+            (self.set.iter().cloned()).partition(|(name, _)| described.matrix.contains_key(name));
+        for (name, value) in matrix {
+            described.matrix.insert(name, vec![value]);
+        }
         let resume = self
             .resume
             .as_deref()
-            .map(super::super::compare::read)
+            .map(crate::cmd::results::read)
             .transpose()?;
         let path = self.resume.clone().or_else(|| self.output.output.clone());
         let settings = LabSettings {
             described: &described,
             text: &text,
-            arms: self.arms(&described, machine),
+            arms: self.arms_set(&set, &described, machine),
             rounds: self.rounds,
             seed: self.seed,
             below: self.below.clone(),
@@ -204,8 +220,22 @@ impl Args {
                 }
             },
         };
-        measure(&settings, machine, progress)
-            .map_err(|error| super::failure(&described.name, &error))
+        measure(&settings, machine, progress).map_err(|error| failure(&described.name, &error))
+    }
+
+    /// The arms, each with what is set on all of them, which it may set anew.
+    fn arms_set(
+        &self,
+        set: &[(String, String)],
+        described: &Described,
+        machine: &Machine<'_>,
+    ) -> Vec<LabArm> {
+        let mut arms = self.arms(described, machine);
+        for arm in &mut arms {
+            let own = std::mem::take(&mut arm.set);
+            arm.set = set.iter().cloned().chain(own).collect();
+        }
+        arms
     }
 
     fn arms(&self, described: &Described, machine: &Machine<'_>) -> Vec<LabArm> {

@@ -2,18 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_host::Root;
 use hugeleaf_units::{Bytes, PageKind};
-use hugeleaf_workload::described::{
-    Better, Described, Figure, Loop, Measure, Running, Stage, StageError, figures,
-};
+use hugeleaf_workload::described::{Better, Described, Loop, Measure, Stage};
 use serde_json::json;
 
-use super::arm::{LabArm, LabPages};
-use super::seen::Seen;
+use super::arm::LabArm;
+use super::turn::{Point, Taken, Turn, failed, variables};
 use super::{LabSettings, unmet};
 use crate::bench::measuring::Measuring;
-use crate::bench::oltp::{lacks_pool, promote};
 use crate::bench::{BenchError, BenchEvent, Machine, Shortage};
 use crate::rows::{ArmAbout, Chart, Place, Quantity, Results, Sample};
 
@@ -23,9 +19,6 @@ const FAILURES: usize = 2;
 /// Less than this part on the pages of its arm is doubtful, and more than that on large ones where it is to be on base pages.
 const ENOUGH: f64 = 0.5;
 const HARDLY: f64 = 0.1;
-
-/// A combination of what varies.
-type Point = Vec<(String, String)>;
 
 /// Has it all run.
 ///
@@ -89,7 +82,7 @@ fn check(settings: &LabSettings<'_>, machine: &Machine<'_>) -> Result<(), BenchE
     match unmet(described, machine.most, &settings.below) {
         None => Ok(()),
         Some(unmet) => Err(BenchError::missing(
-            format!("bench {name}: not run: {}", unmet.what),
+            format!("bench {name} cannot run here: {}", unmet.what),
             unmet.next,
         )),
     }
@@ -129,6 +122,7 @@ fn said(settings: &LabSettings<'_>) -> serde_json::Value {
     json!({
         "rounds": settings.rounds,
         "arms_set": arms,
+        "matrix": settings.described.matrix,
         "workload": settings.text,
     })
 }
@@ -208,7 +202,7 @@ fn take_up(
     before: &Results,
     settings: &LabSettings<'_>,
 ) -> Result<(), BenchError> {
-    let keys = ["workload", "arms_set", "seed", "rounds"];
+    let keys = ["workload", "matrix", "arms_set", "seed", "rounds"];
     let differs = keys
         .into_iter()
         .find(|key| before.settings.get(*key) != results.settings.get(*key));
@@ -228,16 +222,6 @@ fn take_up(
     Ok(())
 }
 
-/// One turn of an arm at a place.
-struct Turn<'a> {
-    settings: &'a LabSettings<'a>,
-    machine: &'a Machine<'a>,
-    stage: &'a Stage<'a>,
-    arm: &'a LabArm,
-    point: &'a Point,
-    round: usize,
-}
-
 fn stage(
     settings: &LabSettings<'_>,
     machine: &Machine<'_>,
@@ -246,12 +230,12 @@ fn stage(
 ) -> Result<(), BenchError> {
     let described = settings.described;
     let stage = Stage::new(described, &settings.below, machine.stop);
-    let stage = stage.map_err(|e| failed(described, "its folder", e))?;
+    let stage = stage.map_err(|e| failed(described, "folder", e))?;
     if let Some(prepare) = &described.prepare {
         run.taking(format!("{}: preparing", described.name));
         let variables = variables(settings, machine, &LabArm::default(), &Point::new(), 0);
         let prepared = stage.run(("prepare", prepare), (&variables, &[]), None, &mut |_| {});
-        prepared.map_err(|e| failed(described, "preparing it", e))?;
+        prepared.map_err(|e| failed(described, "prepare", e))?;
     }
     let arms = 0..settings.arms.len();
     let cells: Vec<(usize, usize)> = arms
@@ -278,8 +262,8 @@ fn stage(
             machine,
             stage: &stage,
             arm,
-            point,
             round,
+            variables: variables(settings, machine, arm, point, round),
         };
         match turn.take() {
             Ok(samples) => add(&mut run.results, &turn, &at, samples),
@@ -337,247 +321,6 @@ fn reject(run: &mut Measuring<'_>, turn: &Turn<'_>, at: &[Place], error: &BenchE
     run.results.rejected.push(json!({
         "arm": turn.arm.name, "at": at, "round": turn.round, "reason": reason,
     }));
-}
-
-fn failed(described: &Described, what: &str, error: StageError) -> BenchError {
-    let name = &described.name;
-    match error {
-        StageError::Stopped => BenchError::Stopped,
-        StageError::Lacking { said } => BenchError::Lacking(Shortage {
-            from: Bytes::ZERO,
-            reason: said,
-            next: format!("hugeleaf bench {name} --dry-run    # what it runs"),
-        }),
-        error => BenchError::missing(
-            format!("bench {name}: {what}: {error}"),
-            format!("hugeleaf bench {name} --dry-run    # what it runs"),
-        ),
-    }
-}
-
-/// The variables of its commands.
-fn variables(
-    settings: &LabSettings<'_>,
-    machine: &Machine<'_>,
-    arm: &LabArm,
-    point: &Point,
-    round: usize,
-) -> Vec<(String, String)> {
-    let described = settings.described;
-    let mut all: BTreeMap<String, String> = described.set.clone();
-    for (name, size) in &described.sizes {
-        all.insert(name.clone(), size.of(machine.most).get().to_string());
-    }
-    all.extend(point.iter().cloned());
-    // Before any arm, what takes several values has its first.
-    for (name, values) in &described.matrix {
-        all.entry(name.clone()).or_insert_with(|| values[0].clone());
-    }
-    all.extend(arm.set.iter().cloned());
-    for name in described.sizes.keys() {
-        let mib = all.get(name).and_then(|bytes| bytes.parse::<u64>().ok());
-        all.extend(mib.map(|bytes| (format!("{name}_mib"), (bytes >> 20).to_string())));
-    }
-    all.insert("round".to_owned(), round.to_string());
-    let pages = arm
-        .pages
-        .map_or_else(|| "own".to_owned(), |pages| pages.label(machine.host));
-    all.insert("pages".to_owned(), pages);
-    all.extend(arm.environment.iter().cloned());
-    all.into_iter().collect()
-}
-
-/// What a turn came to.
-struct Taken {
-    figures: Vec<Figure>,
-    counted: BTreeMap<String, f64>,
-    seen: Seen,
-    promoted_seconds: Option<f64>,
-}
-
-impl Turn<'_> {
-    fn take(&self) -> Result<Taken, BenchError> {
-        let (host, described) = (self.machine.host, self.settings.described);
-        self.fits()?;
-        let variables = variables(
-            self.settings,
-            self.machine,
-            self.arm,
-            self.point,
-            self.round,
-        );
-        let start_with = match self.arm.pages {
-            Some(pages) => pages.start_with(host)?,
-            None => Vec::new(),
-        };
-        let own = |what| move |e| failed(described, what, e);
-        let thp_off = ThpOff::during(self.arm.pages.is_some_and(|pages| pages.is_base(host)));
-        let server = self
-            .stage
-            .start(&variables, &start_with)
-            .map_err(own("the server"))?;
-        drop(thp_off);
-        let mut nobody = |_| {};
-        let fill = described
-            .server
-            .as_ref()
-            .and_then(|server| server.fill.as_ref());
-        if let Some(fill) = fill {
-            let ran = self.stage.run(
-                ("fill", fill),
-                (&variables, &[]),
-                server.as_ref(),
-                &mut nobody,
-            );
-            ran.map_err(own("filling it"))?;
-        }
-        let mut seen = Seen::default();
-        let promoted_seconds = self.warm(&variables, server.as_ref(), &mut seen)?;
-        let root = Root::live();
-        let is_subject = server.is_none();
-        let thp_off =
-            ThpOff::during(is_subject && self.arm.pages.is_some_and(|pages| pages.is_base(host)));
-        let before: &[_] = if is_subject { &start_with } else { &[] };
-        let ended = {
-            let mut watch = |pid| seen.look(&root, host, pid);
-            // A server is looked at when the load is over.
-            let watch: &mut dyn FnMut(u32) = if is_subject { &mut watch } else { &mut nobody };
-            let load = ("load", &described.load.script);
-            let ended = self
-                .stage
-                .run(load, (&variables, before), server.as_ref(), watch);
-            ended.map_err(own("the load"))?
-        };
-        drop(thp_off);
-        if let Some(pid) = server.as_ref().and_then(Running::pid) {
-            seen.look_now(&root, host, pid);
-        }
-        if let Some(check) = &described.check {
-            let checked = self.stage.run(
-                ("check", check),
-                (&variables, &[]),
-                server.as_ref(),
-                &mut nobody,
-            );
-            checked.map_err(own("its result is wrong"))?;
-        }
-        let figures = figures(&described.measures, &ended.ran);
-        let figures = figures.map_err(|e| BenchError::missing(
-            format!("bench {}: {e}", described.name),
-            format!("hugeleaf bench {} --dry-run    # what it runs, and where its figures come from", described.name),
-        ))?;
-        if let Some(server) = server {
-            server.stop().map_err(own("the server"))?;
-        }
-        Ok(Taken {
-            figures,
-            counted: ended.ran.counted,
-            seen,
-            promoted_seconds,
-        })
-    }
-
-    /// Refuses pages that the file rules out, or that the pool does not have.
-    fn fits(&self) -> Result<(), BenchError> {
-        let (host, described) = (self.machine.host, self.settings.described);
-        let Some(pages) = self.arm.pages else {
-            return Ok(());
-        };
-        let lacking = |reason: String, next: String| {
-            Err(BenchError::Lacking(Shortage {
-                from: Bytes::ZERO,
-                reason,
-                next,
-            }))
-        };
-        if let Some(reason) = described.unfit.get(pages.kind(host)) {
-            return lacking(
-                reason.clone(),
-                "hugeleaf bench with other --pages".to_owned(),
-            );
-        }
-        if pages == LabPages::Promoted && described.server.is_none() {
-            let reason = "it ends by itself: there is no server to promote".to_owned();
-            return lacking(reason, "hugeleaf bench with --pages run".to_owned());
-        }
-        let Some(arm) = pages
-            .asked(host)
-            .filter(|arm| arm.kind == PageKind::Hugetlb)
-        else {
-            return Ok(());
-        };
-        let needs = described.needs.large.or(described.needs.memory);
-        let needs = needs.map_or(Bytes::ZERO, |size| size.of(self.machine.most));
-        match lacks_pool((&described.name, "nobody"), needs, arm, self.machine)? {
-            Some(why) => Err(BenchError::Lacking(why)),
-            None => Ok(()),
-        }
-    }
-
-    /// Runs what warms it. Of a server that is looked at, and promoted where the arm says so, while it has its connections:
-    /// a process of its own for each may be all that maps its memory.
-    fn warm(
-        &self,
-        variables: &[(String, String)],
-        server: Option<&Running>,
-        seen: &mut Seen,
-    ) -> Result<Option<f64>, BenchError> {
-        let (host, described) = (self.machine.host, self.settings.described);
-        let wants = self.arm.pages == Some(LabPages::Promoted);
-        let mut promoted = None;
-        let root = Root::live();
-        if let Some(warm) = &described.load.warm {
-            let mut watch = |pid| {
-                if wants && promoted.is_none() {
-                    promoted = Some(promote_tree(pid));
-                }
-                seen.look(&root, host, pid);
-            };
-            let mut nobody = |_| {};
-            let watch: &mut dyn FnMut(u32) = if server.is_some() {
-                &mut watch
-            } else {
-                &mut nobody
-            };
-            let ran = self
-                .stage
-                .run(("warm", warm), (variables, &[]), server, watch);
-            ran.map_err(|e| failed(described, "warming it", e))?;
-        }
-        match (promoted, server.and_then(Running::pid)) {
-            (Some(promoted), _) => promoted.map(Some),
-            (None, Some(pid)) if wants => promote_tree(pid).map(Some),
-            _ => Ok(None),
-        }
-    }
-}
-
-/// Moves a server with all that it started; how long it took, in seconds.
-fn promote_tree(pid: u32) -> Result<f64, BenchError> {
-    let none = (
-        "no block of it is wholly in memory, or the kernel does not collapse it",
-        "hugeleaf why, while it runs, says why",
-    );
-    promote(&["--switch-thp-on", &format!("tree:{pid}")], none)
-}
-
-/// Transparent huge pages are off for what this process starts, until this is dropped (PR_SET_THP_DISABLE is kept
-/// across fork and execve, prctl(2)).
-struct ThpOff(bool);
-
-impl ThpOff {
-    fn during(wanted: bool) -> ThpOff {
-        // Where the kernel refuses, what is read back says so.
-        ThpOff(wanted && rustix::thread::disable_transparent_huge_pages(true).is_ok())
-    }
-}
-
-impl Drop for ThpOff {
-    fn drop(&mut self) {
-        if self.0 {
-            let _ = rustix::thread::disable_transparent_huge_pages(false);
-        }
-    }
 }
 
 /// Adds a turn's figures.

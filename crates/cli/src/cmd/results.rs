@@ -1,0 +1,55 @@
+//! Reading results that were written before.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use hugeleaf_proof::rows::Results;
+use hugeleaf_units::Bytes;
+
+use crate::context::Failure;
+
+/// A result of a day of measuring has a few megabytes; what is longer is something else.
+const LONGEST: Bytes = Bytes::from_mib(256);
+
+/// A result.
+pub(super) fn read(path: &Path) -> Result<Results, Failure> {
+    let shown = path.display();
+    let mut text = String::new();
+    let got =
+        File::open(path).and_then(|file| file.take(LONGEST.get() + 1).read_to_string(&mut text));
+    match got {
+        Ok(_) if text.len() as u64 > LONGEST.get() => Err(Failure::no(
+            format!("{shown}: it is longer than {LONGEST}: it is no result of prove or bench"),
+            "name a file that --output wrote: hugeleaf bench --help",
+        )),
+        Ok(_) => Results::read(&text)
+            .map_err(|error| Failure::no(format!("{shown}: {error}"), error.next)),
+        Err(e) if e.kind() == std::io::ErrorKind::InvalidData => Err(Failure::no(
+            format!("{shown}: it is no text: it is no result of prove or bench"),
+            "name a file that --output wrote: hugeleaf bench --help",
+        )),
+        Err(e) => Err(Failure::missing(
+            format!("{shown}: {e}"),
+            "name a file that --output wrote, and that you may read",
+        )),
+    }
+}
+
+/// All results in a folder, by name; other files are passed over.
+pub(super) fn all_in(folder: &Path) -> Result<Vec<Results>, Failure> {
+    /// A lab of years has fewer.
+    const MOST: usize = 1000;
+    let entries = std::fs::read_dir(folder).map_err(|e| {
+        Failure::missing(
+            format!("{}: {e}", folder.display()),
+            "name a folder with results of hugeleaf bench",
+        )
+    })?;
+    let paths = entries.flatten().map(|entry| entry.path());
+    let is_result =
+        |path: &PathBuf| path.extension().is_some_and(|end| end == "json") && path.is_file();
+    let mut paths: Vec<PathBuf> = paths.filter(is_result).take(MOST).collect();
+    paths.sort();
+    Ok(paths.iter().filter_map(|path| read(path).ok()).collect())
+}

@@ -1,0 +1,276 @@
+//! `hugeleaf bench FILE`, whole: strangers' files, errors, what an interruption leaves, and what is gone on with.
+
+// A panic is how a test fails, also in its helpers.
+#![allow(clippy::unwrap_used)]
+
+mod cli_support;
+
+use std::path::{Path, PathBuf};
+
+use cli_support::{
+    Running, good, hugeleaf, refused, rows, run, samples, stderr, stdout, wait_until,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const SUM: &str = r#"
+schema = 1
+title = "A sum"
+
+[set]
+n = 1000
+
+[prepare]
+run = 'echo "$n" >"$work/n"'
+
+[load]
+run = 'awk -v n="$n" "BEGIN { for (i = 0; i < n; i++) s += i; print \"sum\", s; print \"rate\", n }"'
+
+[[measure]]
+name = "rate"
+unit = "1/s"
+better = "higher"
+regex = '^rate (.*)'
+
+[check]
+run = 'test "$(cat "$work/n")" -gt 0'
+"#;
+
+/// A file in a folder of its own; the folder goes with the first.
+fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("own.toml");
+    std::fs::write(&path, text).unwrap();
+    (folder, path)
+}
+
+fn result(path: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[test]
+fn all_that_come_with_it_are_listed_and_shown() {
+    let text = good(&run(&["bench", "--list", "--json"]));
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    let all = answer["workloads"].as_array().unwrap();
+    assert!(all.len() >= 14);
+    for workload in all {
+        let name = workload["name"].as_str().unwrap();
+        let shown = good(&run(&["bench", name, "--dry-run"]));
+        assert!(shown.contains("LOAD") && shown.contains("CHECK"), "{shown}");
+        assert_eq!(
+            workload["ready"] == false,
+            workload["missing"].is_string(),
+            "{workload}"
+        );
+    }
+}
+
+#[test]
+fn a_strangers_file_is_shown_and_not_run() {
+    let (folder, path) = file(&SUM.replace("awk -v", "touch /tmp/never; awk -v"));
+    let path = path.to_str().unwrap();
+    let output = run(&["bench", path]);
+    refused(
+        &output,
+        3,
+        &["does not come with hugeleaf", "--dry-run", "--yes"],
+    );
+    let shown = good(&run(&["bench", path, "--dry-run"]));
+    assert!(
+        shown.contains("touch /tmp/never") && shown.contains("nobody"),
+        "{shown}"
+    );
+    assert!(!Path::new("/tmp/never").exists());
+    drop(folder);
+}
+
+#[test]
+fn arms_may_be_settings_and_all_of_them_are_measured() {
+    let (folder, path) = file(SUM);
+    let out = folder.path().join("result.json");
+    let arguments = [
+        "bench",
+        path.to_str().unwrap(),
+        "--yes",
+        "--pairs",
+        "3",
+        "--arm",
+        "few=n=100",
+        "--arm",
+        "many=n=5000",
+        "--output",
+        out.to_str().unwrap(),
+    ];
+    let output = run(&arguments);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let result = result(&out);
+    for (arm, value) in [("few", 100.0), ("many", 5000.0)] {
+        let row = rows(&result, arm, "rate").remove(0);
+        assert_eq!(samples(row), [value; 3], "{arm}");
+        assert_eq!(rows(&result, arm, "processor time").len(), 1);
+    }
+    // A page and a comparison are had for nothing.
+    let out = out.to_str().unwrap();
+    let compared = good(&run(&["compare", out, "--arms", "few,many"]));
+    assert!(compared.contains("rate"), "{compared}");
+}
+
+#[test]
+fn wrong_usage_says_what_to_do() {
+    let (_folder, path) = file(&SUM.replace("better = \"higher\"", "better = \"more\""));
+    let text = refused(
+        &run(&["bench", path.to_str().unwrap()]),
+        2,
+        &["own.toml:", "workload-file.md"],
+    );
+    assert!(text.contains(":17:10:"), "{text}");
+    refused(
+        &run(&["bench", "nothing-of-this-name"]),
+        2,
+        &["nothing-of-this-name", "--list"],
+    );
+    refused(&run(&["bench", "/nowhere/x.toml"]), 3, &["/nowhere/x.toml"]);
+    refused(&run(&["bench", "/dev/zero.toml"]), 3, &["zero.toml"]);
+    let (_folder, path) = file(SUM);
+    let path = path.to_str().unwrap();
+    refused(
+        &run(&["bench", path, "--yes", "--arm", "a=m=1"]),
+        2,
+        &["'m'", "--dry-run"],
+    );
+    refused(
+        &run(&["bench", path, "--yes", "--arm", "a"]),
+        2,
+        &["NAME=KEY=VALUE"],
+    );
+    refused(
+        &run(&["bench", path, "--yes", "--below", "/nowhere"]),
+        3,
+        &["/nowhere"],
+    );
+}
+
+#[test]
+fn what_is_missing_is_not_run() {
+    let (_folder, path) = file(&format!(
+        "{SUM}\n[needs]\nprograms = ['no-such-program']\npackages = ['no-such-package']"
+    ));
+    refused(
+        &run(&["bench", path.to_str().unwrap(), "--yes"]),
+        3,
+        &[
+            "cannot run here: no-such-program",
+            "apt-get install no-such-package",
+        ],
+    );
+}
+
+#[test]
+fn a_run_that_fails_is_no_sample() {
+    let (folder, path) = file(&SUM.replace(
+        "awk -v",
+        "test \"$n\" -lt 500 || { echo no room >&2; exit 1; }; awk -v",
+    ));
+    let out = folder.path().join("result.json");
+    let arguments = [
+        "bench",
+        path.to_str().unwrap(),
+        "--yes",
+        "--pairs",
+        "4",
+        "--arm",
+        "few=n=100",
+        "--arm",
+        "many=n=5000",
+        "--output",
+        out.to_str().unwrap(),
+    ];
+    let output = run(&arguments);
+    // One of the arms that were named is not there.
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let result = result(&out);
+    assert_eq!(samples(rows(&result, "few", "rate").remove(0)).len(), 4);
+    let text = result.to_string();
+    assert_eq!(result["rejected"].as_array().unwrap().len(), 2, "{text}");
+    assert!(text.contains("no room"), "{text}");
+    // And where all of them fail there is no result.
+    let broken = SUM.replace("awk -v", "echo broken; exit 1; awk -v");
+    let (_folder, path) = file(&broken);
+    let output = run(&["bench", path.to_str().unwrap(), "--yes", "--pairs", "1"]);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("no run has succeeded") && text.contains("broken"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_interrupted_run_leaves_nothing_and_is_gone_on_with() {
+    // The second run waits until it is let go.
+    let (folder, path) = file(&SUM.replace(
+        "awk -v",
+        "test \"$round\" = 0 || test -e /var/tmp/hugeleaf-lab-go || sleep 1000; awk -v",
+    ));
+    let (out, below) = (
+        folder.path().join("result.json"),
+        folder.path().join("below"),
+    );
+    std::fs::create_dir(&below).unwrap();
+    // Commands run as nobody.
+    for open in [folder.path(), &below] {
+        std::fs::set_permissions(open, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .unwrap();
+    }
+    let arguments = [
+        "bench",
+        path.to_str().unwrap(),
+        "--yes",
+        "--pairs",
+        "3",
+        "--arm",
+        "few=n=100",
+        "--below",
+        below.to_str().unwrap(),
+    ];
+    let mut first = hugeleaf(&arguments);
+    first.args(["--output", out.to_str().unwrap()]);
+    let child = Running(
+        first
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    let rounds = || -> Option<usize> {
+        let result: Value = serde_json::from_str(&std::fs::read_to_string(&out).ok()?).ok()?;
+        Some(samples(rows(&result, "few", "rate").first()?).len())
+    };
+    wait_until("the first round to be written", || rounds() == Some(1));
+    let pid = Pid::from_raw(i32::try_from(child.0.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    wait_until("it to end", || {
+        !below.join("x").exists() && std::fs::read_dir(&below).unwrap().count() == 0
+    });
+    drop(child);
+    assert_eq!(result(&out)["experiment"]["ending"], "interrupted");
+    std::fs::write("/var/tmp/hugeleaf-lab-go", "").unwrap();
+    let again = |more: &[&str]| {
+        hugeleaf(&arguments)
+            .args(["--resume", out.to_str().unwrap()])
+            .args(more)
+            .output()
+            .unwrap()
+    };
+    let other = again(&["--seed", "7"]);
+    let whole = again(&[]);
+    std::fs::remove_file("/var/tmp/hugeleaf-lab-go").unwrap();
+    refused(&other, 2, &["differs in seed"]);
+    assert!(whole.status.success(), "{}", stderr(&whole));
+    let result = result(&out);
+    assert_eq!(result["experiment"]["ending"], "done");
+    assert_eq!(samples(rows(&result, "few", "rate").remove(0)), [100.0; 3]);
+    assert_eq!(std::fs::read_dir(&below).unwrap().count(), 0);
+    assert!(stdout(&whole).contains("few"));
+}

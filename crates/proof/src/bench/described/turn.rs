@@ -1,0 +1,288 @@
+//! One turn of an arm at a place: started, filled, warmed, driven, looked at, checked, stopped.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use hugeleaf_host::Root;
+use hugeleaf_units::{Bytes, PageKind};
+use hugeleaf_workload::described::{
+    Described, Figure, Ran, Running, Script, Stage, StageError, figures,
+};
+
+use super::LabSettings;
+use super::arm::{LabArm, LabPages};
+use super::seen::Seen;
+use crate::bench::oltp::{lacks_pool, promote};
+use crate::bench::{BenchError, Machine, Shortage};
+
+/// A combination of what varies.
+pub(super) type Point = Vec<(String, String)>;
+
+/// One turn of an arm at a place.
+pub(super) struct Turn<'a> {
+    pub(super) settings: &'a LabSettings<'a>,
+    pub(super) machine: &'a Machine<'a>,
+    pub(super) stage: &'a Stage<'a>,
+    pub(super) arm: &'a LabArm,
+    pub(super) round: usize,
+    /// Of its commands.
+    pub(super) variables: Vec<(String, String)>,
+}
+
+/// The variables of the commands of an arm at a place.
+pub(super) fn variables(
+    settings: &LabSettings<'_>,
+    machine: &Machine<'_>,
+    arm: &LabArm,
+    point: &Point,
+    round: usize,
+) -> Vec<(String, String)> {
+    let described = settings.described;
+    let mut all: BTreeMap<String, String> = described.set.clone();
+    for (name, size) in &described.sizes {
+        all.insert(name.clone(), size.of(machine.most).get().to_string());
+    }
+    all.extend(point.iter().cloned());
+    // Before any arm, what takes several values has its first.
+    for (name, values) in &described.matrix {
+        all.entry(name.clone()).or_insert_with(|| values[0].clone());
+    }
+    all.extend(arm.set.iter().cloned());
+    for name in described.sizes.keys() {
+        let mib = all.get(name).and_then(|bytes| bytes.parse::<u64>().ok());
+        all.extend(mib.map(|bytes| (format!("{name}_mib"), (bytes >> 20).to_string())));
+    }
+    all.insert("round".to_owned(), round.to_string());
+    let pages = arm
+        .pages
+        .map_or_else(|| "own".to_owned(), |pages| pages.label(machine.host));
+    all.insert("pages".to_owned(), pages);
+    all.extend(arm.environment.iter().cloned());
+    all.into_iter().collect()
+}
+
+/// What a turn came to.
+pub(super) struct Taken {
+    pub(super) figures: Vec<Figure>,
+    pub(super) counted: BTreeMap<String, f64>,
+    pub(super) seen: Seen,
+    pub(super) promoted_seconds: Option<f64>,
+}
+
+impl Turn<'_> {
+    /// Takes it.
+    ///
+    /// # Errors
+    /// [`BenchError::Lacking`] where the host lacks the pages of the arm; else why this is no sample.
+    pub(super) fn take(&self) -> Result<Taken, BenchError> {
+        self.fits()?;
+        let described = self.settings.described;
+        let start_with = match self.arm.pages {
+            Some(pages) => pages.start_with(self.machine.host)?,
+            None => Vec::new(),
+        };
+        let server = self.started(&start_with)?;
+        let fill = described
+            .server
+            .as_ref()
+            .and_then(|server| server.fill.as_ref());
+        self.run("fill", fill, server.as_ref())?;
+        let mut seen = Seen::default();
+        let promoted_seconds = self.warm(server.as_ref(), &mut seen)?;
+        let ran = self.load(&start_with, server.as_ref(), &mut seen)?;
+        self.run("check", described.check.as_ref(), server.as_ref())?;
+        let figures = figures(&described.measures, &ran);
+        let figures = figures.map_err(|e| {
+            let name = &described.name;
+            BenchError::missing(
+                format!("bench {name}: {e}"),
+                format!("hugeleaf bench {name} --dry-run    # what it runs, and where its figures come from"),
+            )
+        })?;
+        if let Some(server) = server {
+            server.stop().map_err(|e| failed(described, "server", e))?;
+        }
+        Ok(Taken {
+            figures,
+            counted: ran.counted,
+            seen,
+            promoted_seconds,
+        })
+    }
+
+    /// Whether what is started is to be on base pages.
+    fn is_base(&self) -> bool {
+        let pages = self.arm.pages;
+        pages.is_some_and(|pages| pages.is_base(self.machine.host))
+    }
+
+    fn started(&self, start_with: &[OsString]) -> Result<Option<Running>, BenchError> {
+        let _off = ThpOff::during(self.is_base());
+        let started = self.stage.start(&self.variables, start_with);
+        started.map_err(|e| failed(self.settings.described, "server", e))
+    }
+
+    /// Runs a command, where there is one.
+    fn run(
+        &self,
+        what: &'static str,
+        script: Option<&Script>,
+        server: Option<&Running>,
+    ) -> Result<(), BenchError> {
+        let Some(script) = script else {
+            return Ok(());
+        };
+        let with = (self.variables.as_slice(), &[][..]);
+        let ran = self.stage.run((what, script), with, server, &mut |_| {});
+        ran.map(drop)
+            .map_err(|e| failed(self.settings.described, what, e))
+    }
+
+    /// Runs what is measured. Where there is no server that is what the arm is about, and is looked at meanwhile; a server is
+    /// looked at when the load is over.
+    fn load(
+        &self,
+        start_with: &[OsString],
+        server: Option<&Running>,
+        seen: &mut Seen,
+    ) -> Result<Ran, BenchError> {
+        let (root, host) = (Root::live(), self.machine.host);
+        let load = ("load", &self.settings.described.load.script);
+        let is_subject = server.is_none();
+        let _off = ThpOff::during(is_subject && self.is_base());
+        let before = if is_subject { start_with } else { &[] };
+        let mut watch = |pid| {
+            if is_subject {
+                seen.look(&root, host, pid);
+            }
+        };
+        let with = (self.variables.as_slice(), before);
+        let ended = self.stage.run(load, with, server, &mut watch);
+        let ended = ended.map_err(|e| failed(self.settings.described, "load", e))?;
+        if let Some(pid) = server.and_then(Running::pid) {
+            seen.look_now(&root, host, pid);
+        }
+        Ok(ended.ran)
+    }
+
+    /// Refuses pages that the file rules out, or that the pool does not have.
+    fn fits(&self) -> Result<(), BenchError> {
+        let (host, described) = (self.machine.host, self.settings.described);
+        let Some(pages) = self.arm.pages else {
+            return Ok(());
+        };
+        let lacking = |reason: String, next: String| {
+            Err(BenchError::Lacking(Shortage {
+                from: Bytes::ZERO,
+                reason,
+                next,
+            }))
+        };
+        if let Some(reason) = described.unfit.get(pages.kind(host)) {
+            return lacking(
+                reason.clone(),
+                "hugeleaf bench with other --pages".to_owned(),
+            );
+        }
+        if pages == LabPages::Promoted && described.server.is_none() {
+            let reason = "it ends by itself: there is no server to promote".to_owned();
+            return lacking(reason, "hugeleaf bench with --pages run".to_owned());
+        }
+        let Some(arm) = pages
+            .asked(host)
+            .filter(|arm| arm.kind == PageKind::Hugetlb)
+        else {
+            return Ok(());
+        };
+        let needs = described.needs.large.or(described.needs.memory);
+        let needs = needs.map_or(Bytes::ZERO, |size| size.of(self.machine.most));
+        match lacks_pool((&described.name, "nobody"), needs, arm, self.machine)? {
+            Some(why) => Err(BenchError::Lacking(why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs what warms it. Of a server that is looked at, and promoted where the arm says so, while it has its connections:
+    /// a process of its own for each may be all that maps its memory.
+    fn warm(&self, server: Option<&Running>, seen: &mut Seen) -> Result<Option<f64>, BenchError> {
+        let (host, described) = (self.machine.host, self.settings.described);
+        let wants = self.arm.pages == Some(LabPages::Promoted);
+        let mut promoted = None;
+        let root = Root::live();
+        if let Some(warm) = &described.load.warm {
+            let mut watch = |pid| {
+                if wants && promoted.is_none() {
+                    promoted = Some(promote_tree(pid));
+                }
+                seen.look(&root, host, pid);
+            };
+            let mut nobody = |_| {};
+            let watch: &mut dyn FnMut(u32) = if server.is_some() {
+                &mut watch
+            } else {
+                &mut nobody
+            };
+            let with = (self.variables.as_slice(), &[][..]);
+            let ran = self.stage.run(("warm", warm), with, server, watch);
+            ran.map_err(|e| failed(described, "warm", e))?;
+        }
+        match (promoted, server.and_then(Running::pid)) {
+            (Some(promoted), _) => promoted.map(Some),
+            (None, Some(pid)) if wants => promote_tree(pid).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Moves a server with all that it started; how long it took, in seconds.
+fn promote_tree(pid: u32) -> Result<f64, BenchError> {
+    let none = (
+        "no block of it is wholly in memory, or the kernel does not collapse it",
+        "hugeleaf why, while it runs, says why",
+    );
+    promote(&["--switch-thp-on", &format!("tree:{pid}")], none)
+}
+
+/// Transparent huge pages are off for what this process starts, until this is dropped (PR_SET_THP_DISABLE is kept
+/// across fork and execve, prctl(2)).
+struct ThpOff(bool);
+
+impl ThpOff {
+    fn during(wanted: bool) -> ThpOff {
+        // Where the kernel refuses, what is read back says so.
+        ThpOff(wanted && rustix::thread::disable_transparent_huge_pages(true).is_ok())
+    }
+}
+
+impl Drop for ThpOff {
+    fn drop(&mut self) {
+        if self.0 {
+            let _ = rustix::thread::disable_transparent_huge_pages(false);
+        }
+    }
+}
+
+/// An error of a command as one of this benchmark.
+pub(super) fn failed(described: &Described, what: &str, error: StageError) -> BenchError {
+    let name = &described.name;
+    match error {
+        StageError::Stopped => BenchError::Stopped,
+        StageError::Lacking { said } => BenchError::Lacking(Shortage {
+            from: Bytes::ZERO,
+            reason: said,
+            next: format!("hugeleaf bench {name} --dry-run    # what it runs"),
+        }),
+        error => BenchError::missing(
+            format!("bench {name}: {}", words(what, &error)),
+            format!("hugeleaf bench {name} --dry-run    # what it runs"),
+        ),
+    }
+}
+
+/// What a command's error says of it.
+fn words(what: &str, error: &StageError) -> String {
+    match what {
+        "check" => format!("its result is wrong: {error}"),
+        _ => error.to_string(),
+    }
+}

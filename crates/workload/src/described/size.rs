@@ -1,0 +1,64 @@
+//! Sizes as files write them, and what is wrong with a file.
+
+use std::fmt;
+use std::ops::Range;
+
+use hugeleaf_units::Bytes;
+
+/// A size as it is written.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Size {
+    /// Bytes.
+    Bytes(Bytes),
+    /// A part of the memory that may be taken, from 0 to 1.
+    Part(f64),
+}
+
+impl Size {
+    /// The bytes, where so much may be taken.
+    pub fn of(self, most: Bytes) -> Bytes {
+        match self {
+            Size::Bytes(bytes) => bytes,
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                clippy::cast_precision_loss
+            )] // A part of a host's memory is far below 2^52 bytes.
+            Size::Part(part) => Bytes((most.get() as f64 * part) as u64),
+        }
+    }
+}
+
+impl std::str::FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Size, String> {
+        let Some(percent) = text.strip_suffix('%') else {
+            let bytes: Result<Bytes, _> = text.parse();
+            return bytes
+                .map(Size::Bytes)
+                .map_err(|_| format!("'{text}' is neither a size (1G) nor a part (10%)"));
+        };
+        let part = percent.trim().parse::<f64>().ok();
+        match part.filter(|part| (0.0..=100.0).contains(part)) {
+            Some(part) => Ok(Size::Part(part / 100.0)),
+            None => Err(format!("'{text}' is not a percentage from 0% to 100%")),
+        }
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Size::Bytes(bytes) => bytes.fmt(f),
+            Size::Part(part) => write!(f, "{:.0}%", part * 100.0),
+        }
+    }
+}
+
+/// What is wrong, and where.
+pub(super) type Wrong = (Range<usize>, String);
+
+pub(super) fn wrong<T>(span: Range<usize>, what: impl Into<String>) -> Result<T, Wrong> {
+    Err((span, what.into()))
+}
