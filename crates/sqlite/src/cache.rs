@@ -128,15 +128,18 @@ impl Cache {
             // SAFETY: inside the gate.
             let node = unsafe { self.body() }.hit(key, self);
             self.gate.leave();
-            if !node.is_null() || create == 0 {
-                return node;
-            }
+            return match node.is_null() && create != 0 {
+                true => self.miss(key, create, true),
+                false => node,
+            };
         }
-        self.miss(key, create)
+        self.miss(key, create, false)
     }
 
+    /// A page that is not here, or was not `looked` for, since the gate was stopped. Nobody but this thread adds pages:
+    /// what was not here before is not here now.
     #[cold]
-    fn miss(&self, key: c_uint, create: c_int) -> *mut Node {
+    fn miss(&self, key: c_uint, create: c_int, looked: bool) -> *mut Node {
         self.join();
         let Some(share) = self.share() else {
             // SAFETY: without a share nobody else knows this cache.
@@ -149,10 +152,11 @@ impl Cache {
         let mut held = share.lock();
         // SAFETY: with the lock.
         let body = unsafe { self.body() };
-        // The gate may have been stopped.
-        let node = body.hit(key, self);
-        if !node.is_null() || create == 0 {
-            return node;
+        if !looked {
+            let node = body.hit(key, self);
+            if !node.is_null() || create == 0 {
+                return node;
+            }
         }
         let node = self.of_share(&share, &mut held, create);
         // SAFETY: with the lock, which may have been another one's meanwhile.

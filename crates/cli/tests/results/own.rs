@@ -368,15 +368,15 @@ pub fn looking(runs: &Runs) -> String {
     table.text()
 }
 
-/// What the guard keeps, and at what cost: the figures of its runs as they are.
-pub fn guard(runs: &Runs) -> String {
+/// The figures of runs as they are: those whose names begin so.
+pub fn figures(runs: &Runs, begins: &[&str]) -> String {
     let mut table = Table::new(&["run", "what", "figure", "raw samples"]);
     let number = |value: &Value| {
         value
             .as_f64()
             .map(|n| format!("{}", (n * 1e3).round() / 1e3))
     };
-    for run in runs.named("guard-").chain(runs.named("top")) {
+    for run in begins.iter().flat_map(|begin| runs.named(begin)) {
         let summary = run.value["summary"].as_object();
         for (what, value) in summary.into_iter().flatten() {
             let figures = match value.as_array() {

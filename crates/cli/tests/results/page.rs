@@ -67,8 +67,13 @@ pub fn page(runs: &Runs) -> String {
     );
     section(
         "What does the guard keep, and what does it cost?",
-        own::guard(runs),
+        own::figures(runs, &["guard-", "top"]),
     );
+    section(
+        "What does SQLite gain on one cache on large pages?",
+        own::figures(runs, &["sqlite-"]),
+    );
+    section("Any program, by page size", results(runs, "lab-"));
     section("Published and measured", summary::text(runs));
     section(
         "What it does not show",
