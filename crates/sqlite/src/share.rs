@@ -390,6 +390,10 @@ impl Inner {
     /// Cuts a granule into slots of a shape: one that is not cut yet, or one of another shape that is empty.
     fn cut_another(&mut self, shape: Shape) -> bool {
         let blank = self.blanks.pop().or_else(|| {
+            // Where no slot is free no granule is empty: each miss of a full cache comes by here.
+            if self.free == 0 {
+                return None;
+            }
             let is_it = |chunk: &Chunk| chunk.shape != shape && chunk.is_empty();
             let at = self.chunks.iter().position(|chunk| is_it(chunk))?;
             Some(self.uncut(at))
