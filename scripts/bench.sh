@@ -217,7 +217,9 @@ for name in $names; do
         ;;
     amm)
         # Oracle's question: who divides the memory, on which pages. Two hours.
-        if [ ${#smoke[@]} -gt 0 ]; then
+        if ! command -v mariadbd >/dev/null && [ ! -x /usr/sbin/mariadbd ]; then
+            echo "not run: amm: MariaDB is not installed"
+        elif [ ${#smoke[@]} -gt 0 ]; then
             bench_arms amm amm --loads swap --arms manual:base,amm:base --target 64M --least 16M --for 3s --settle 1s --every 1s --rounds 1
         else
             for load in swap steady nightly flood tpcc; do

@@ -116,6 +116,24 @@ fn arms_may_be_settings_and_all_of_them_are_measured() {
     assert!(compared.contains("rate"), "{compared}");
 }
 
+/// What all arms set is also what the data is made with.
+#[test]
+fn a_variable_is_set_for_all_that_runs() {
+    let (folder, path) = file(&SUM.replace("-gt 0'", "= 77'"));
+    let out = folder.path().join("result.json");
+    let (path, out_text) = (path.to_str().unwrap(), out.to_str().unwrap());
+    let arguments = [
+        "bench", path, "--yes", "--pairs", "1", "--pages", "4K", "--set", "n=77",
+    ];
+    let output = hugeleaf(&arguments)
+        .args(["--output", out_text])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let result = result(&out);
+    assert_eq!(samples(rows(&result, "base", "rate").remove(0)), [77.0]);
+}
+
 #[test]
 fn wrong_usage_says_what_to_do() {
     let (_folder, path) = file(&SUM.replace("better = \"higher\"", "better = \"more\""));

@@ -233,7 +233,7 @@ fn stage(
     let stage = stage.map_err(|e| failed(described, "folder", e))?;
     if let Some(prepare) = &described.prepare {
         run.taking(format!("{}: preparing", described.name));
-        let variables = variables(settings, machine, &LabArm::default(), &Point::new(), 0);
+        let variables = variables(settings, machine, &common(&settings.arms), &Point::new(), 0);
         let prepared = stage.run(("prepare", prepare), (&variables, &[]), None, &mut |_| {});
         prepared.map_err(|e| failed(described, "prepare", e))?;
     }
@@ -291,6 +291,19 @@ fn stage(
         }
         Ok(())
     })
+}
+
+/// What all arms set: the data that they share is made with it.
+fn common(arms: &[LabArm]) -> LabArm {
+    let sets = |arm: &LabArm, pair: &(String, String)| arm.set.contains(pair);
+    let first = arms.first().map_or(&[][..], |arm| arm.set.as_slice());
+    let all = first
+        .iter()
+        .filter(|pair| arms.iter().all(|arm| sets(arm, pair)));
+    LabArm {
+        set: all.cloned().collect(),
+        ..LabArm::default()
+    }
 }
 
 /// What there is so far, as a result that can be gone on with.
