@@ -110,7 +110,7 @@ fn main() -> ExitCode {
     if let Some(code) = cmd::bench::attacher().or_else(cmd::bench::copier) {
         return code;
     }
-    let words = cmd::bench::with_file(std::env::args_os().collect(), &Cli::command());
+    let words = cmd::bench::with_file(std::env::args_os().collect(), Cli::command);
     let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
         // Help and the version are asked for, not failures.

@@ -31,6 +31,16 @@ pub enum Better {
     Neither,
 }
 
+impl Better {
+    /// A ratio as if it were one of work a second: half the time is twice as much.
+    pub fn gain(self, ratio: f64) -> f64 {
+        match self {
+            Better::Lower => 1.0 / ratio,
+            Better::Higher | Better::Neither => ratio,
+        }
+    }
+}
+
 /// What an experiment says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

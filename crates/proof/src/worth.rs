@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use crate::result::HostFingerprint;
 use crate::rows::{Results, fields};
-use crate::stats::Better;
 
 /// What an arm brought to a workload.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -49,20 +48,20 @@ pub fn add(worths: &mut Worths, results: &Results, host: &HostFingerprint) {
         let Some(ratio) = effect.as_ref().map(|effect| effect.ratio).or_else(medians) else {
             continue;
         };
-        let ends = effect.map(|effect| (effect.low, effect.high));
+        let gain = |ratio: f64| row.quantity.better.gain(ratio);
+        let ends = effect.map(|effect| {
+            let (a, b) = (gain(effect.low), gain(effect.high));
+            (a.min(b), a.max(b))
+        });
         let places: Vec<String> = row
             .at
             .iter()
             .map(|place| place.value.to_json().to_string().replace('"', ""))
             .collect();
         let workload = std::iter::once(results.experiment.name.clone()).chain(places);
-        let (ratio, ends) = match row.quantity.better {
-            Better::Lower => (1.0 / ratio, ends.map(|(low, high)| (1.0 / high, 1.0 / low))),
-            _ => (ratio, ends),
-        };
         worths.entry(row.arm.clone()).or_default().push(Worth {
             workload: workload.collect::<Vec<_>>().join(" "),
-            ratio,
+            ratio: gain(ratio),
             low: ends.map(|ends| ends.0),
             high: ends.map(|ends| ends.1),
         });

@@ -125,7 +125,7 @@ fn run(stage: &Stage<'_>, text: &str, limit: Duration) -> Result<String, StageEr
         None,
         &mut |_| {},
     );
-    ended.map(|ended| ended.ran.printed)
+    ended.map(|ran| ran.printed)
 }
 
 #[test]

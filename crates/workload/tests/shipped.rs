@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_units::Bytes;
-use hugeleaf_workload::described::{Place, SHIPPED, Script, Stage, StageError, figures, shipped};
+use hugeleaf_workload::described::{SHIPPED, Script, Stage, StageError, figures, shipped};
 
 /// Sizes at which it takes seconds, and what breaks the result that its check looks at.
 struct Small {
@@ -144,30 +144,17 @@ fn all_of_them_are_tried() {
     }
 }
 
-/// Whether a program is somewhere in the path.
-fn has(name: &str) -> bool {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let mut all = path
-        .split(':')
-        .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"]);
-    all.any(|folder| Path::new(folder).join(name).is_file())
-}
-
 fn try_out(name: &str) {
     let small = SMALL.iter().find(|small| small.name == name).unwrap();
     let mut described = shipped(name).unwrap().described().unwrap();
-    let place = Place {
-        memory: Bytes::from_mib(4 << 10),
-        disk: Some(Bytes::from_mib(8 << 10)),
-        is_root: hugeleaf_sys::effective_uid() == 0,
-    };
-    if let Some(unmet) = described.needs.unmet(&place, &has, &Path::exists) {
+    let memory = Bytes::from_mib(4 << 10);
+    if let Some(unmet) = described.needs.unmet_here(memory, Path::new("/var/tmp")) {
         println!("not run: {name}: {}", unmet.what);
         return;
     }
     let mut variables: BTreeMap<String, String> = described.set.clone();
     for (name, size) in &described.sizes {
-        variables.insert(name.clone(), size.of(place.memory).get().to_string());
+        variables.insert(name.clone(), size.of(memory).get().to_string());
     }
     for (name, values) in &described.matrix {
         variables.insert(name.clone(), values[0].clone());
@@ -225,7 +212,7 @@ fn try_out(name: &str) {
                 }
                 ended => ended.unwrap(),
             };
-            let found = figures(&described.measures, &ended.ran).unwrap();
+            let found = figures(&described.measures, &ended).unwrap();
             assert!(found[0].value > 0.0, "{found:?}");
             let checked = stage.run(("check", &check), with, server.as_ref(), &mut nobody);
             assert_eq!(checked.is_ok(), succeeds, "{:?}", checked.err());

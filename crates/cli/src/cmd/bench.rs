@@ -209,22 +209,20 @@ fn status(is_short: bool, is_interrupted: bool) -> Status {
     }
 }
 
-/// The command line with `bench file NAME` where `bench NAME` was typed.
+/// The command line with `bench file NAME` where `bench NAME` was typed. What commands there are is asked only then.
 pub fn with_file(
     mut words: Vec<std::ffi::OsString>,
-    command: &clap::Command,
+    command: impl FnOnce() -> clap::Command,
 ) -> Vec<std::ffi::OsString> {
     let is_bench = words.get(1).is_some_and(|word| word == "bench");
-    let name = words
-        .get(2)
-        .and_then(|word| word.to_str())
-        .filter(|_| is_bench);
-    let bench = command.find_subcommand("bench");
-    let is_file = |name: &str| {
-        let known = bench.and_then(|bench| bench.find_subcommand(name));
-        known.is_none() && name != "help" && !name.starts_with('-')
+    let name = words.get(2).and_then(|word| word.to_str());
+    let name = name.filter(|name| is_bench && *name != "help" && !name.starts_with('-'));
+    let is_known = |name: &str| {
+        let command = command();
+        let bench = command.find_subcommand("bench");
+        bench.is_some_and(|bench| bench.find_subcommand(name).is_some())
     };
-    if name.is_some_and(is_file) {
+    if name.is_some_and(|name| !is_known(name)) {
         words.insert(2, "file".into());
     }
     words

@@ -14,22 +14,16 @@ use crate::root::Root;
 const SETTINGS: &[&str] = &[
     "proc/sys/fs/aio-max-nr",
     "proc/sys/fs/aio-nr",
-    "proc/sys/fs/file-max",
     "proc/sys/kernel/io_uring_disabled",
     "proc/sys/kernel/numa_balancing",
     "proc/sys/kernel/pid_max",
-    "proc/sys/kernel/sem",
-    "proc/sys/kernel/shmall",
     "proc/sys/kernel/shmmax",
-    "proc/sys/kernel/shmmni",
     "proc/sys/kernel/threads-max",
     "proc/sys/net/core/busy_poll",
     "proc/sys/net/core/busy_read",
     "proc/sys/net/core/somaxconn",
     "proc/sys/vm/dirty_background_bytes",
     "proc/sys/vm/dirty_background_ratio",
-    "proc/sys/vm/dirty_bytes",
-    "proc/sys/vm/dirty_ratio",
     "proc/sys/vm/hugetlb_optimize_vmemmap",
     "proc/sys/vm/max_map_count",
     "proc/sys/vm/overcommit_memory",
@@ -38,7 +32,6 @@ const SETTINGS: &[&str] = &[
     "proc/version",
     "sys/devices/system/clocksource/clocksource0/available_clocksource",
     "sys/devices/system/clocksource/clocksource0/current_clocksource",
-    "sys/devices/system/cpu/smt/control",
     "sys/kernel/debug/sched/preempt",
 ];
 
@@ -77,9 +70,6 @@ pub struct Disk {
     pub read_ahead_kib: Fact<u64>,
     /// Whether it turns.
     pub rotates: Fact<bool>,
-    /// Of what a direct transfer has to be a multiple.
-    #[serde(rename = "logical_block_bytes")]
-    pub logical_block: Fact<u64>,
 }
 
 /// A file system on a disk.
@@ -194,7 +184,6 @@ fn disks(root: &Root) -> Vec<Disk> {
             requests: files::number(root, file("nr_requests")),
             read_ahead_kib: files::number(root, file("read_ahead_kb")),
             rotates: files::number(root, file("rotational")).map(|n| n != 0),
-            logical_block: files::number(root, file("logical_block_size")),
             name,
         }
     };

@@ -9,11 +9,7 @@ mod measure;
 mod seen;
 mod turn;
 
-use std::path::{Path, PathBuf};
-
-use hugeleaf_host::Root;
-use hugeleaf_units::Bytes;
-use hugeleaf_workload::described::Place;
+use std::path::PathBuf;
 
 use crate::rows::Results;
 
@@ -40,30 +36,4 @@ pub struct LabSettings<'a> {
     pub resume: Option<Results>,
     /// Called with what there is after each round.
     pub keep: &'a dyn Fn(&Results),
-}
-
-/// What of a workload's needs this host lacks.
-pub fn unmet(described: &Described, memory: Bytes, below: &Path) -> Option<Unmet> {
-    let place = Place {
-        memory,
-        disk: rustix::fs::statvfs(below)
-            .ok()
-            .map(|s| Bytes(s.f_bavail.saturating_mul(s.f_frsize))),
-        is_root: hugeleaf_sys::effective_uid() == 0,
-    };
-    let path = std::env::var("PATH").unwrap_or_default();
-    let all = || {
-        path.split(':')
-            .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"])
-    };
-    let has = |name: &str| match name.starts_with('/') {
-        true => Path::new(name).exists(),
-        false => all().any(|folder| Path::new(folder).join(name).is_file()),
-    };
-    let root = Root::live();
-    let is_there = |file: &Path| {
-        let below = file.strip_prefix("/").unwrap_or(file);
-        root.path(below).exists()
-    };
-    described.needs.unmet(&place, &has, &is_there)
 }

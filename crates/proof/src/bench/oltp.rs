@@ -28,5 +28,5 @@ pub use pages::Pages;
 
 pub(super) use child::program;
 pub(super) use run::FILLED_AT;
-pub(super) use server::cache_pages;
+pub(super) use server::{cache_pages, page_tables};
 pub(super) use started::{lacks_pool, promote, promote_mariadb, under_run};

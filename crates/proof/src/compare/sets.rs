@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 
 use super::{CompareError, Compared, ComparedRow, files};
 use crate::rows::{Place, Results, places};
-use crate::stats::{Better, Effect, Verdict};
+use crate::stats::{Effect, Verdict};
 
 /// Two sets compared.
 #[derive(Debug, Clone, PartialEq)]
@@ -94,13 +94,9 @@ fn main_rows(name: &str, both: &Compared) -> Vec<SetRow> {
     .collect()
 }
 
-/// A ratio as percent of throughput: half the time is twice as much.
+/// A ratio as percent of throughput.
 fn percent(row: &ComparedRow, ratio: f64) -> f64 {
-    let gain = match row.quantity.better {
-        Better::Lower => 1.0 / ratio,
-        Better::Higher | Better::Neither => ratio,
-    };
-    100.0 * (gain - 1.0)
+    100.0 * (row.quantity.better.gain(ratio) - 1.0)
 }
 
 fn better(row: &ComparedRow, effect: &Effect) -> (f64, f64) {

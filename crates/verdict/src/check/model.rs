@@ -1,7 +1,7 @@
 //! What is judged, and what comes of it.
 
-use hugeleaf_host::Host;
 use hugeleaf_host::system::features::Features;
+use hugeleaf_host::{Fact, Host};
 use serde::Deserialize;
 
 /// A program and what it wants.
@@ -98,6 +98,15 @@ impl Row {
             command: None,
             risk: None,
             arm: None,
+        }
+    }
+
+    /// What a fact makes of it: it stays absent, or is unknown with the reason, unless the fact is known.
+    pub(super) fn of<T>(self, fact: &Fact<T>, known: impl FnOnce(Row, &T) -> Row) -> Row {
+        match fact {
+            Fact::Known(value) => known(self, value),
+            Fact::Absent => self,
+            Fact::Unreadable(error) => self.should(State::Unknown, error.to_string()),
         }
     }
 

@@ -38,15 +38,10 @@ fn of_setting(
     what: &str,
     name: &str,
 ) -> Row {
-    let row = Row::new(id, area, what);
-    match setting(checked, name) {
-        Fact::Known(value) => row.is(format!(
-            "{name} = {}",
-            value.split_whitespace().collect::<Vec<_>>().join(" ")
-        )),
-        Fact::Absent => row,
-        Fact::Unreadable(error) => row.should(State::Unknown, error.to_string()),
-    }
+    Row::new(id, area, what).of(setting(checked, name), |row, value| {
+        let words: Vec<&str> = value.split_whitespace().collect();
+        row.is(format!("{name} = {}", words.join(" ")))
+    })
 }
 
 fn sysctl(name: &str, value: impl std::fmt::Display) -> String {
@@ -108,8 +103,7 @@ fn thp(checked: &Checked<'_>) -> Row {
     let Some(thp) = checked.host.thp.known() else {
         return row;
     };
-    match &thp.enabled {
-        Fact::Known(setting) => {
+    row.of(&thp.enabled, |row, setting| {
             let mut row = row.is(setting.as_str());
             row.arm = checked
                 .host
@@ -122,10 +116,7 @@ fn thp(checked: &Checked<'_>) -> Row {
                     .should(State::Change, "nobody can have them, also not programs that ask and those that are promoted by hand")
                     .by("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled", "programs that ask with madvise(2) get them"),
             }
-        }
-        Fact::Absent => row,
-        Fact::Unreadable(error) => row.should(State::Unknown, error.to_string()),
-    }
+    })
 }
 
 fn thp_shared(checked: &Checked<'_>) -> Row {
@@ -137,10 +128,11 @@ fn thp_shared(checked: &Checked<'_>) -> Row {
     let Some(thp) = checked.host.thp.known() else {
         return row;
     };
-    match &thp.shmem_enabled {
-        Fact::Known(setting) if thp_is_on(Some(setting)) => row.is(setting.as_str()),
-        Fact::Known(setting) => row
-            .is(setting.as_str())
+    row.of(&thp.shmem_enabled, |row, setting| {
+        let row = row.is(setting.as_str());
+        match thp_is_on(Some(setting)) {
+            true => row,
+            false => row
             .should(
                 State::Look,
                 "shared memory (PostgreSQL, ZGC heaps) cannot be on them unless it is mounted so",
@@ -149,9 +141,8 @@ fn thp_shared(checked: &Checked<'_>) -> Row {
                 "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled",
                 "programs that ask with madvise(2) get them",
             ),
-        Fact::Absent => row,
-        Fact::Unreadable(error) => row.should(State::Unknown, error.to_string()),
-    }
+        }
+    })
 }
 
 fn page_tables(host: &Host) -> Row {
@@ -338,30 +329,26 @@ fn chosen(text: &str) -> &str {
 fn of_disk(checked: &Checked<'_>, disk: &Disk) -> Vec<Row> {
     let name = &disk.name;
     let scheduler = Row::new("scheduler", DISKS, format!("{name}: scheduler"));
-    let scheduler = match &disk.scheduler {
-        Fact::Known(text) => {
-            let (word, rotates) = (chosen(text), disk.rotates.get().unwrap_or(false));
-            let row = scheduler.is(text.as_str());
-            let next = |wanted: &str| format!("echo {wanted} > /sys/block/{name}/queue/scheduler");
-            match (word, rotates) {
-                ("none" | "noop", true) => row
-                    .should(
-                        State::Look,
-                        "a disk that turns gains by requests in order: mq-deadline",
-                    )
-                    .by(next("mq-deadline"), "a request may wait for others"),
-                ("bfq" | "cfq", false) => row
-                    .should(
-                        State::Look,
-                        "being fair takes processor time that a fast disk has no need of: none",
-                    )
-                    .by(next("none"), "one program may take the disk from others"),
-                _ => row,
-            }
+    let scheduler = scheduler.of(&disk.scheduler, |row, text| {
+        let (word, rotates) = (chosen(text), disk.rotates.get().unwrap_or(false));
+        let row = row.is(text.as_str());
+        let next = |wanted: &str| format!("echo {wanted} > /sys/block/{name}/queue/scheduler");
+        match (word, rotates) {
+            ("none" | "noop", true) => row
+                .should(
+                    State::Look,
+                    "a disk that turns gains by requests in order: mq-deadline",
+                )
+                .by(next("mq-deadline"), "a request may wait for others"),
+            ("bfq" | "cfq", false) => row
+                .should(
+                    State::Look,
+                    "being fair takes processor time that a fast disk has no need of: none",
+                )
+                .by(next("none"), "one program may take the disk from others"),
+            _ => row,
         }
-        Fact::Absent => scheduler,
-        Fact::Unreadable(error) => scheduler.should(State::Unknown, error.to_string()),
-    };
+    });
     let depth = Row::new(
         "queue-depth",
         DISKS,
@@ -506,32 +493,30 @@ fn clock(checked: &Checked<'_>) -> Row {
         .features
         .setting(&format!("{FOLDER}/available_clocksource"));
     let offered = offered.known().map_or("", String::as_str);
-    match current {
-        Fact::Known(name)
-            if matches!(
-                name.as_str(),
-                "hpet" | "acpi_pm" | "jiffies" | "refined-jiffies"
-            ) =>
-        {
-            let row = row.is(name.as_str()).should(
-                State::Change,
-                "reading it is a system call and slow: databases read the clock for every statement",
-            );
-            let better = offered
-                .split_whitespace()
-                .find(|name| matches!(*name, "tsc" | "kvm-clock" | "arch_sys_counter"));
-            match better {
-                Some(better) => row.by(
-                    format!("echo {better} > /{FOLDER}/current_clocksource"),
-                    "the kernel may have left it because it was not steady: its log says so",
-                ),
-                None => row,
-            }
+    row.of(current, |row, name| {
+        let row = row.is(name.as_str());
+        let is_slow = matches!(
+            name.as_str(),
+            "hpet" | "acpi_pm" | "jiffies" | "refined-jiffies"
+        );
+        if !is_slow {
+            return row;
         }
-        Fact::Known(name) => row.is(name.as_str()),
-        Fact::Absent => row,
-        Fact::Unreadable(error) => row.should(State::Unknown, error.to_string()),
-    }
+        let row = row.should(
+            State::Change,
+            "reading it is a system call and slow: databases read the clock for every statement",
+        );
+        let better = offered
+            .split_whitespace()
+            .find(|name| matches!(*name, "tsc" | "kvm-clock" | "arch_sys_counter"));
+        match better {
+            Some(better) => row.by(
+                format!("echo {better} > /{FOLDER}/current_clocksource"),
+                "the kernel may have left it because it was not steady: its log says so",
+            ),
+            None => row,
+        }
+    })
 }
 
 fn governor(checked: &Checked<'_>) -> Row {
@@ -568,31 +553,28 @@ fn weaknesses(checked: &Checked<'_>) -> Row {
         PROCESSORS,
         "mitigations of processor weaknesses",
     );
-    match &checked.features.weaknesses {
-        Fact::Known(all) => {
-            let count = |start: &str| all.values().filter(|text| text.starts_with(start)).count();
-            let (mitigated, open) = (count("Mitigation"), count("Vulnerable"));
-            let row = row.is(format!("{mitigated} mitigated, {open} open"));
-            match open {
-                0 => row,
-                _ => {
-                    let open = all
-                        .iter()
-                        .filter(|(_, text)| text.starts_with("Vulnerable"));
-                    let names: Vec<&str> = open.map(|(name, _)| name.as_str()).collect();
-                    row.should(
-                        State::Look,
-                        format!(
-                            "open: {}; on a host of strangers that is a risk, and it is faster",
-                            names.join(", ")
-                        ),
-                    )
-                }
-            }
+    row.of(&checked.features.weaknesses, |row, all| {
+        let mitigated = all.values().filter(|text| text.starts_with("Mitigation"));
+        let open = all
+            .iter()
+            .filter(|(_, text)| text.starts_with("Vulnerable"));
+        let open: Vec<&str> = open.map(|(name, _)| name.as_str()).collect();
+        let row = row.is(format!(
+            "{} mitigated, {} open",
+            mitigated.count(),
+            open.len()
+        ));
+        match open.is_empty() {
+            true => row,
+            false => row.should(
+                State::Look,
+                format!(
+                    "open: {}; on a host of strangers that is a risk, and it is faster",
+                    open.join(", ")
+                ),
+            ),
         }
-        Fact::Absent => row,
-        Fact::Unreadable(error) => row.should(State::Unknown, error.to_string()),
-    }
+    })
 }
 
 fn preemption(checked: &Checked<'_>) -> Row {
@@ -669,21 +651,17 @@ fn of_limit(
     what: &str,
     least: Option<u64>,
 ) -> Row {
-    let row = Row::new(id, LIMITS, what);
-    let limits = match &checked.features.limits {
-        Fact::Known(all) => all,
-        Fact::Absent => return row,
-        Fact::Unreadable(error) => return row.should(State::Unknown, error.to_string()),
-    };
-    let Some((_, soft, hard)) = limits.iter().find(|limit| limit.0 == name) else {
-        return row;
-    };
-    let row = row.is(format!("{soft}, at most {hard}"));
-    let short = least.filter(|least| hard.parse::<u64>().is_ok_and(|hard| hard < *least));
-    match short {
-        Some(least) => row.should(State::Look, format!("a server with many clients asks for {least} and more: LimitNOFILE= and LimitNPROC= of its unit")),
-        None => row,
-    }
+    Row::new(id, LIMITS, what).of(&checked.features.limits, |row, limits| {
+        let Some((_, soft, hard)) = limits.iter().find(|limit| limit.0 == name) else {
+            return row;
+        };
+        let row = row.is(format!("{soft}, at most {hard}"));
+        let short = least.filter(|least| hard.parse::<u64>().is_ok_and(|hard| hard < *least));
+        match short {
+            Some(least) => row.should(State::Look, format!("a server with many clients asks for {least} and more: LimitNOFILE= and LimitNPROC= of its unit")),
+            None => row,
+        }
+    })
 }
 
 fn maps(checked: &Checked<'_>) -> Row {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hugeleaf_host::system::counters::parse_vmstat;
 use hugeleaf_host::{Root, Target, find_targets};
-use hugeleaf_sys::Pid;
+use hugeleaf_sys::{Pid, children_usage, ticks_per_second};
 
 /// Sums so far.
 #[derive(Debug, Clone, Default)]
@@ -17,11 +17,13 @@ pub(super) struct Counts {
 impl Counts {
     /// Of a server with all that it started, where there is one, and of what this process has started and seen end.
     pub(super) fn now(root: &Root, server: Option<u32>) -> Counts {
-        let own = used(root, std::process::id(), false).unwrap_or_default();
+        let ended = children_usage();
+        #[allow(clippy::cast_precision_loss)] // faults of hours are below 2^52
+        let own = [ended.processor().as_secs_f64(), ended.minor_faults as f64];
         let tree =
             server.map(|pid| find_targets(root, &Target::Tree(Pid(pid))).unwrap_or_default());
         let of_server = tree.unwrap_or_default().into_iter();
-        let all = of_server.filter_map(|pid| used(root, pid.0, true));
+        let all = of_server.filter_map(|pid| used(root, pid.0));
         let used = all.fold(own, |sum, one| [sum[0] + one[0], sum[1] + one[1]]);
         let text = root
             .read("proc/vmstat")
@@ -53,23 +55,18 @@ impl Counts {
     }
 }
 
-/// Processor time and minor faults of a process with the children that it has waited for, or of those alone
-/// (`/proc/PID/stat`, proc(5): fields 10, 11, 14 to 17).
-fn used(root: &Root, pid: u32, with_itself: bool) -> Option<[f64; 2]> {
+/// Processor time in seconds and minor faults of a process, with the children that it has waited for (`/proc/PID/stat`,
+/// proc(5): fields 10, 11, 14 to 17).
+fn used(root: &Root, pid: u32) -> Option<[f64; 2]> {
     let text = root.read(format!("proc/{pid}/stat"));
     let text = text.known()?;
     // The name may hold anything: it ends at the last parenthesis. The first field after it is the third.
     let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_whitespace().collect();
     let field = |n: usize| fields.get(n - 3)?.parse::<f64>().ok();
-    let mut ticks = field(16)? + field(17)?;
-    let mut faults = field(11)?;
-    if with_itself {
-        ticks += field(14)? + field(15)?;
-        faults += field(10)?;
-    }
-    #[allow(clippy::cast_precision_loss)]
-    let a_second = rustix::param::clock_ticks_per_second() as f64;
-    Some([ticks / a_second, faults])
+    let ticks = field(14)? + field(15)? + field(16)? + field(17)?;
+    #[allow(clippy::cast_precision_loss)] // a hundred or a thousand
+    let a_second = ticks_per_second() as f64;
+    Some([ticks / a_second, field(10)? + field(11)?])
 }
 
 #[cfg(test)]

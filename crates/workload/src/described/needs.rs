@@ -1,7 +1,10 @@
-//! What a workload needs of a host, and what of it is missing. Pure but for [`Place`], which looks.
+//! What a workload needs of a host, and what of it is missing. Pure but for [`Needs::unmet_here`],
+//! which looks.
 
 use std::path::{Path, PathBuf};
 
+use hugeleaf_host::Root;
+use hugeleaf_host::program::find_program;
 use hugeleaf_units::Bytes;
 use serde::Deserialize;
 use toml::Spanned;
@@ -74,7 +77,7 @@ impl WrittenNeeds {
 
 /// What a host has of it.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Place {
+struct Place {
     /// The most memory that may be taken.
     pub memory: Bytes,
     /// Free room where the folder is made.
@@ -92,9 +95,29 @@ pub struct Unmet {
     pub next: String,
 }
 
+/// Where commands are looked for: what this program was given, and where administrators have theirs.
+pub(super) fn search_path() -> String {
+    let path = std::env::var("PATH").unwrap_or_default();
+    format!("{path}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+}
+
 impl Needs {
+    /// The first that is missing on this host, where so much memory may be taken and the folder is made below `below`.
+    pub fn unmet_here(&self, memory: Bytes, below: &Path) -> Option<Unmet> {
+        let disk = rustix::fs::statvfs(below).ok();
+        let place = Place {
+            memory,
+            disk: disk.map(|s| Bytes(s.f_bavail.saturating_mul(s.f_frsize))),
+            is_root: hugeleaf_sys::effective_uid() == 0,
+        };
+        let (root, search) = (Root::live(), search_path());
+        let has = |name: &str| find_program(Path::new(name), &search).is_ok();
+        let is_there = |file: &Path| root.path(file.strip_prefix("/").unwrap_or(file)).exists();
+        self.unmet(&place, &has, &is_there)
+    }
+
     /// The first that is missing; `has` says whether a program is found, `is_there` whether a file is.
-    pub fn unmet(
+    fn unmet(
         &self,
         place: &Place,
         has: &dyn Fn(&str) -> bool,

@@ -22,6 +22,7 @@ use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::counts::Counts;
 use super::figures::Ran;
 use super::file::{Described, Script};
+use super::needs::search_path;
 use crate::child::{Account, account_of, wait};
 
 /// Variables of commands.
@@ -100,13 +101,6 @@ pub enum StageError {
 
 /// Whoever looks on while a load runs: told the process that it, or its server, descends from.
 pub type Watched<'a> = &'a mut dyn FnMut(u32);
-
-/// What a command has come to.
-#[derive(Debug)]
-pub struct Ended {
-    /// What it printed and what was counted.
-    pub ran: Ran,
-}
 
 /// A folder with a workload's data, until it is dropped.
 #[derive(Debug)]
@@ -214,7 +208,7 @@ impl<'a> Stage<'a> {
         (variables, start_with): (&Variables, &[OsString]),
         server: Option<&Running>,
         watch: Watched<'_>,
-    ) -> Result<Ended, StageError> {
+    ) -> Result<Ran, StageError> {
         let root = Root::live();
         let server = server.and_then(Running::pid);
         let before = Counts::now(&root, server);
@@ -252,12 +246,10 @@ impl<'a> Stage<'a> {
                 said: started.said(),
             });
         }
-        Ok(Ended {
-            ran: Ran {
-                printed: started.printed(),
-                seconds,
-                counted,
-            },
+        Ok(Ran {
+            printed: started.printed(),
+            seconds,
+            counted,
         })
     }
 
@@ -344,15 +336,11 @@ impl<'a> Stage<'a> {
         }
         words.extend(["sh", "-eu", "-c", script].map(Into::into));
         let mut command = Command::new(&words[0]);
-        let path = std::env::var("PATH").unwrap_or_default();
         command
             .args(&words[1..])
             .env_clear()
             .envs(std::env::vars_os().filter(|(name, _)| is_kept(name)))
-            .env(
-                "PATH",
-                format!("{path}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
-            )
+            .env("PATH", search_path())
             .env("LC_ALL", "C")
             .env("HOME", self.work())
             .env("TMPDIR", self.work())

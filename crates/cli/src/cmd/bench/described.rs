@@ -1,9 +1,10 @@
 //! See `hugeleaf bench file --help`.
 
+use std::cell::OnceCell;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use hugeleaf_proof::bench::described::{LabArm, LabPages, LabSettings, measure, merged, unmet};
+use hugeleaf_proof::bench::described::{LabArm, LabPages, LabSettings, measure, merged};
 use hugeleaf_proof::bench::{BenchEvent, Machine, room};
 use hugeleaf_proof::rows::Results;
 use hugeleaf_proof::write_whole;
@@ -72,6 +73,9 @@ pub struct Args {
     yes: bool,
     #[command(flatten)]
     pub(super) output: Output,
+    /// The workload, read once: what was shown and agreed to is what runs.
+    #[arg(skip)]
+    known: Box<OnceCell<(Described, String)>>,
 }
 
 fn parse_set(text: &str) -> Result<(String, String), String> {
@@ -96,18 +100,16 @@ impl Args {
     pub(super) fn before(&self, context: &Context) -> Result<Option<Status>, Failure> {
         let (described, _) = self.read()?;
         if self.dry_run {
-            let unmet = unmet(
-                &described,
-                room(&context.root).unwrap_or_default(),
-                &self.below,
-            );
-            let json = || view::one_json(&described, unmet.as_ref());
+            let unmet = described
+                .needs
+                .unmet_here(room(&context.root).unwrap_or_default(), &self.below);
+            let json = || view::one_json(described, unmet.as_ref());
             context.answer(Context::view(false), json, || {
-                view::one(&described, unmet.as_ref())
+                view::one(described, unmet.as_ref())
             })?;
             return Ok(Some(Status::Good));
         }
-        if shipped(&self.workload).is_none() && !self.yes && !self.agreed(&described)? {
+        if shipped(&self.workload).is_none() && !self.yes && !self.agreed(described)? {
             return Err(Failure::missing(
                 format!(
                     "bench {}: it does not come with hugeleaf, and would run commands of its own",
@@ -143,7 +145,10 @@ impl Args {
         Ok(matches!(answer.trim(), "y" | "yes"))
     }
 
-    fn read(&self) -> Result<(Described, String), Failure> {
+    fn read(&self) -> Result<&(Described, String), Failure> {
+        if let Some(known) = self.known.get() {
+            return Ok(known);
+        }
         let (path, text) = match shipped(&self.workload) {
             Some(shipped) => (
                 format!("{}.toml", shipped.name).into(),
@@ -157,7 +162,7 @@ impl Args {
                 "docs/reference/workload-file.md has all that a file may say",
             )
         })?;
-        Ok((described, text))
+        Ok(self.known.get_or_init(|| (described, text)))
     }
 
     fn read_file(&self) -> Result<(PathBuf, String), Failure> {
@@ -192,7 +197,8 @@ impl Args {
         machine: &Machine<'_>,
         progress: &mut dyn FnMut(BenchEvent),
     ) -> Result<Results, Failure> {
-        let (mut described, text) = self.read()?;
+        let (described, text) = self.read()?;
+        let mut described = described.clone();
         let (matrix, set): (Vec<_>, Vec<_>) =
             (self.set.iter().cloned()).partition(|(name, _)| described.matrix.contains_key(name));
         for (name, value) in matrix {
@@ -206,7 +212,7 @@ impl Args {
         let path = self.resume.clone().or_else(|| self.output.output.clone());
         let settings = LabSettings {
             described: &described,
-            text: &text,
+            text,
             arms: self.arms_set(&set, &described, machine),
             rounds: self.rounds,
             seed: self.seed,
@@ -289,7 +295,7 @@ pub(super) fn list(context: &Context) -> Result<Status, Failure> {
         let described = shipped.described();
         let described =
             described.map_err(|e| Failure::missing(format!("bench: {e}"), "report this"))?;
-        let unmet = unmet(&described, memory, Path::new("/var/tmp"));
+        let unmet = described.needs.unmet_here(memory, Path::new("/var/tmp"));
         all.push((described, unmet));
     }
     context.answer(

@@ -6,9 +6,9 @@ use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::described::{Better, Described, Loop, Measure, Stage};
 use serde_json::json;
 
+use super::LabSettings;
 use super::arm::LabArm;
 use super::turn::{Point, Taken, Turn, failed, variables};
-use super::{LabSettings, unmet};
 use crate::bench::measuring::Measuring;
 use crate::bench::{BenchError, BenchEvent, Machine, Shortage};
 use crate::rows::{ArmAbout, Chart, Place, Quantity, Results, Sample};
@@ -79,7 +79,7 @@ fn check(settings: &LabSettings<'_>, machine: &Machine<'_>) -> Result<(), BenchE
             ));
         }
     }
-    match unmet(described, machine.most, &settings.below) {
+    match described.needs.unmet_here(machine.most, &settings.below) {
         None => Ok(()),
         Some(unmet) => Err(BenchError::missing(
             format!("bench {name} cannot run here: {}", unmet.what),

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_host::{Held, Host, Looking, Root, Target, find_targets, read_process, totals};
 use hugeleaf_sys::{Pid, RealKernel};
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::PageArm;
+
+use crate::bench::oltp::page_tables;
 
 /// How often it is looked at: a look at gigabytes on base pages takes tens of milliseconds.
 const EVERY: Duration = Duration::from_secs(2);
@@ -39,11 +40,8 @@ impl Seen {
         let resident: Bytes = pages.iter().map(|held| held.bytes).sum();
         if resident >= self.resident {
             (self.pages, self.resident) = (pages, resident);
-            let tables = |pid: &Pid| {
-                let status = root.parse(format!("proc/{pid}/status"), parse_status);
-                status.known()?.page_tables
-            };
-            self.page_tables = pids.iter().filter_map(tables).sum();
+            let pids: Vec<u32> = pids.iter().map(|pid| pid.0).collect();
+            self.page_tables = page_tables(root, &pids).unwrap_or_default();
         }
     }
 

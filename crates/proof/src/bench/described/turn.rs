@@ -157,12 +157,12 @@ impl Turn<'_> {
             }
         };
         let with = (self.variables.as_slice(), before);
-        let ended = self.stage.run(load, with, server, &mut watch);
-        let ended = ended.map_err(|e| failed(self.settings.described, "load", e))?;
+        let ran = self.stage.run(load, with, server, &mut watch);
+        let ran = ran.map_err(|e| failed(self.settings.described, "load", e))?;
         if let Some(pid) = server.and_then(Running::pid) {
             seen.look_now(&root, host, pid);
         }
-        Ok(ended.ran)
+        Ok(ran)
     }
 
     /// Refuses pages that the file rules out, or that the pool does not have.
