@@ -49,5 +49,5 @@ pub use outcome::{
 pub use refusals::{NoSplit, NoZeros};
 pub use split::can_split_shared;
 pub use totals::Totals;
-pub use touched::{Touched, touched};
+pub use touched::{Look, Touched, look, touched};
 pub use whole::Outcome;

@@ -13,7 +13,7 @@ use hugeleaf_host::process::identity;
 use hugeleaf_host::process::maps::{SmapsEntry, read_smaps_lines};
 use hugeleaf_host::{Fact, Root};
 use hugeleaf_sys::{Kernel, Pid, write_value};
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, Range};
 
 /// What `clear_refs` takes for all pages.
 const ALL: &str = "1";
@@ -27,6 +27,21 @@ pub struct Touched {
     pub cost: Duration,
 }
 
+/// What of some ranges was touched in a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Look {
+    /// From when a page's bit was cleared until it was read.
+    pub time: Duration,
+    /// Base pages in memory.
+    pub resident: Bytes,
+    /// Those of them that were touched.
+    pub touched: Bytes,
+    /// Memory on large pages.
+    pub large: Bytes,
+    /// Time in the two walks.
+    pub cost: Duration,
+}
+
 /// Watches what a process touches for `time`.
 ///
 /// # Errors
@@ -37,6 +52,64 @@ pub fn touched(
     pid: Pid,
     time: Duration,
 ) -> Result<Touched, String> {
+    let seen = watch(kernel, root, pid, time, "smaps_rollup")?;
+    let referenced: Bytes = seen.entries.iter().map(|e| e.counts.referenced).sum();
+    Ok(Touched {
+        bytes_per_second: referenced.as_f64() / seen.between.as_secs_f64(),
+        cost: seen.cost,
+    })
+}
+
+/// Watches which base pages of some ranges a process touches for `time`, and for as long as a walk over them takes. The
+/// process waits for the first of the two walks where it maps memory or faults meanwhile: the kernel holds its lock
+/// (clear_refs_write, fs/proc/task_mmu.c).
+///
+/// # Errors
+/// Those of [`touched`].
+pub fn look(
+    kernel: &dyn Kernel,
+    root: &Root,
+    pid: Pid,
+    ranges: &[Range],
+    time: Duration,
+) -> Result<Look, String> {
+    let seen = watch(kernel, root, pid, time, "smaps")?;
+    let of_ranges = |entry: &&SmapsEntry| {
+        ranges
+            .iter()
+            .any(|r| r.intersect(entry.map.range).is_some())
+    };
+    let mut look = Look {
+        // Both walks go from low to high addresses: a page's own time ends as much later as it began.
+        time: seen.between + seen.cost / 2,
+        cost: seen.cost,
+        ..Look::default()
+    };
+    for SmapsEntry { counts, .. } in seen.entries.iter().filter(of_ranges) {
+        let small = counts.resident.saturating_sub(counts.pmd_mapped);
+        look.resident += small;
+        look.touched += counts.referenced.min(small);
+        look.large += counts.pmd_mapped + counts.hugetlb;
+    }
+    Ok(look)
+}
+
+/// What was seen of a process.
+struct Seen {
+    /// Between the two walks.
+    between: Duration,
+    /// In them.
+    cost: Duration,
+    entries: Vec<SmapsEntry>,
+}
+
+fn watch(
+    kernel: &dyn Kernel,
+    root: &Root,
+    pid: Pid,
+    time: Duration,
+    file: &str,
+) -> Result<Seen, String> {
     let before = identity(root, pid).map_err(|e| e.to_string())?;
     let path = root.path(format!("proc/{pid}/clear_refs"));
     let began = kernel.now();
@@ -44,21 +117,22 @@ pub fn touched(
     let from = kernel.now();
     kernel.sleep(time);
     let to = kernel.now();
-    let span = to.saturating_sub(from).max(Duration::from_millis(1));
-    let referenced = referenced(root, pid)?;
+    let between = to.saturating_sub(from).max(Duration::from_millis(1));
+    let entries = entries(root, pid, file)?;
     let cost = from.saturating_sub(began) + kernel.now().saturating_sub(to);
     match identity(root, pid) {
-        Ok(after) if after == before => Ok(Touched {
-            bytes_per_second: referenced.as_f64() / span.as_secs_f64(),
+        Ok(after) if after == before => Ok(Seen {
+            between,
             cost,
+            entries,
         }),
         _ => Err(format!("process {pid} ended meanwhile")),
     }
 }
 
-fn referenced(root: &Root, pid: Pid) -> Result<Bytes, String> {
-    match root.parse_lines(format!("proc/{pid}/smaps_rollup"), read_smaps_lines) {
-        Fact::Known(all) => Ok(all.iter().map(|e: &SmapsEntry| e.counts.referenced).sum()),
+fn entries(root: &Root, pid: Pid, file: &str) -> Result<Vec<SmapsEntry>, String> {
+    match root.parse_lines(format!("proc/{pid}/{file}"), read_smaps_lines) {
+        Fact::Known(all) => Ok(all),
         Fact::Absent => Err(format!("process {pid} ended meanwhile")),
         Fact::Unreadable(error) => Err(error.to_string()),
     }
@@ -99,6 +173,35 @@ mod tests {
             busy.bytes_per_second - idle.bytes_per_second > (64 << 20) as f64
         });
         assert!(seen.is_some());
+    }
+
+    #[test]
+    fn base_pages_of_some_ranges_are_counted_alone() {
+        if effective_uid() != 0 {
+            println!("not run: base_pages_of_some_ranges_are_counted_alone: needs root");
+            return;
+        }
+        let (kernel, root) = (RealKernel::new(), Root::live());
+        let page = kernel.base_page().bytes().get();
+        let memory = vec![1u8; 32 << 20];
+        let start = memory.as_ptr() as u64;
+        let range = Range::new(start, start + memory.len() as u64).unwrap();
+        let look = |ranges: &[Range]| {
+            look(&kernel, &root, own_pid(), ranges, Duration::from_millis(1)).unwrap()
+        };
+        let all = look(&[range]);
+        assert!(all.resident + all.large >= Bytes(32 << 20), "{all:?}");
+        assert!(all.touched <= all.resident && all.time >= Duration::from_millis(1));
+        // What was not touched is not counted: a mapping of its own, which nobody else uses.
+        assert!(
+            all.touched < Bytes((32 << 20) - 64 * page) || all.large > Bytes::ZERO,
+            "{all:?}"
+        );
+        let none = look(&[]);
+        assert_eq!(
+            (none.resident, none.touched, none.large),
+            Default::default()
+        );
     }
 
     #[test]

@@ -29,6 +29,8 @@ enum Command {
     Mem(cmd::mem::Args),
     /// Why each range is not on a larger page, with the command that changes it
     Why(cmd::why::Args),
+    /// What larger pages would bring a process, before anything is changed: a range
+    Predict(cmd::predict::Args),
     /// Is this host fit for a database: every feature, present, set, and what it is worth here
     Check(cmd::check::Args),
     /// Move a running process's memory to larger pages, without a restart
@@ -123,6 +125,7 @@ fn main() -> ExitCode {
         Some(Command::Status(args)) => cmd::status::run(&args, &context),
         Some(Command::Mem(args)) => cmd::mem::run(&args, &context),
         Some(Command::Why(args)) => cmd::why::run(&args, &context),
+        Some(Command::Predict(args)) => cmd::predict::run(&args, &context),
         Some(Command::Check(args)) => cmd::check::run(&args, &context),
         Some(Command::Promote(args)) => cmd::promote::run_promote(&args, &context),
         Some(Command::Demote(args)) => cmd::promote::run_demote(&args, &context),

@@ -21,6 +21,7 @@ pub mod experiment;
 pub mod live;
 pub mod metric;
 pub mod orders;
+pub mod predict;
 pub mod result;
 pub mod rows;
 pub mod rule;

@@ -22,6 +22,7 @@ pub mod mem;
 pub mod metrics;
 pub mod page;
 pub mod plan;
+pub mod predict;
 pub mod promote;
 pub mod prove;
 pub mod roles;

@@ -12,6 +12,7 @@ pub mod eligible;
 pub mod ends;
 pub mod findings;
 pub mod plan;
+pub mod predict;
 mod refusal;
 pub mod roles;
 pub mod run;

@@ -10,6 +10,7 @@ pub mod guard;
 pub mod mem;
 pub mod metrics;
 pub mod plan;
+pub mod predict;
 pub mod promote;
 pub mod prove;
 mod results;

@@ -15,6 +15,8 @@ mod rings;
 mod role;
 #[cfg(feature = "full")]
 mod run;
+#[cfg(feature = "full")]
+pub mod spent;
 pub mod stat;
 
 use hugeleaf_sys::Pid;

@@ -90,14 +90,14 @@ pub fn identity(root: &Root, pid: Pid) -> Result<(u64, [u64; 4]), ProcessError> 
 /// can make its own as long as it likes.
 const LONGEST_COMMAND: Bytes = Bytes(16 << 10);
 
-fn gone(root: &Root, pid: Pid) -> ProcessError {
+pub(super) fn gone(root: &Root, pid: Pid) -> ProcessError {
     ProcessError::Gone {
         pid,
         hidden_possible: hides_processes(root),
     }
 }
 
-fn read_stat(root: &Root, pid: Pid) -> Result<Stat, ProcessError> {
+pub(super) fn read_stat(root: &Root, pid: Pid) -> Result<Stat, ProcessError> {
     known(root.parse(file_of(pid, "stat"), parse_stat), || {
         gone(root, pid)
     })

@@ -16,6 +16,8 @@ pub struct Stat {
     pub parent: u32,
     /// Bit mask of the kernel's `PF_` flags.
     pub flags: u64,
+    /// Page faults that needed no disk (minflt).
+    pub minor_faults: u64,
     /// User time, in clock ticks.
     pub user_ticks: u64,
     /// System time, in clock ticks.
@@ -62,7 +64,7 @@ pub fn parse_stat(text: &str) -> Result<Stat, ParseError> {
     for (field, word) in (3..=LAST).zip(text[close + 1..].split_ascii_whitespace()) {
         match field {
             3 => state = word.chars().next(),
-            4 | 9 | 14 | 15 | 20 | 22 | 24 | 26..=28 | LAST => {
+            4 | 9 | 10 | 14 | 15 | 20 | 22 | 24 | 26..=28 | LAST => {
                 numbers[field] = word.parse::<u64>().ok();
             }
             _ => {}
@@ -74,6 +76,7 @@ pub fn parse_stat(text: &str) -> Result<Stat, ParseError> {
         state: state.ok_or_else(|| error("expected a state"))?,
         parent: u32::try_from(needed(4)?).map_err(|_| error("expected a process id"))?,
         flags: needed(9)?,
+        minor_faults: needed(10)?,
         user_ticks: needed(14)?,
         system_ticks: needed(15)?,
         threads: needed(20)?,
@@ -243,6 +246,7 @@ mod tests {
             ('S', 1, 3, 5555)
         );
         assert_eq!((stat.user_ticks, stat.system_ticks), (7, 8));
+        assert_eq!(stat.minor_faults, 100);
         assert_eq!(stat.resident_pages, 200);
         assert_eq!(stat.image, [94000, 94100, 140_000, 98000]);
         assert!(!stat.is_kernel_thread());

@@ -1,0 +1,165 @@
+//! `hugeleaf predict` on programs that run: what it says of one that misses the TLB all the time, and that it says nothing
+//! where it would mislead.
+
+// A panic is how a test fails, also in its helpers.
+#![allow(clippy::unwrap_used)]
+
+mod cli_support;
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use cli_support::{hugeleaf, repository, run, stderr, stdout};
+use serde_json::Value;
+
+/// Ended when dropped.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Ended {
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    fn resident_kib(&self) -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()));
+        let text = text.unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+        number.unwrap_or(0)
+    }
+}
+
+/// A program that does nothing but read at random, on base pages.
+fn reader(folder: &tempfile::TempDir) -> Ended {
+    let output = folder.path().join("out.json");
+    let arguments = [
+        "bench",
+        "chase",
+        "--sizes",
+        "64M",
+        "--pages",
+        "base",
+        "--for",
+        "120s",
+        "--rounds",
+        "2",
+        "--output",
+        output.to_str().unwrap(),
+    ];
+    let child = hugeleaf(&arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let reader = Ended(child.unwrap());
+    while reader.resident_kib() < 64 << 10 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // It lays its path out before it reads.
+    std::thread::sleep(Duration::from_secs(2));
+    reader
+}
+
+#[test]
+fn a_program_that_misses_all_the_time_gets_a_range() {
+    let folder = tempfile::tempdir().unwrap();
+    let reader = reader(&folder);
+    let output = run(&["predict", &reader.pid(), "--json"]);
+    let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{answer:#}");
+    let predicted = &answer["predicted"];
+    let [low, high] = ["low", "high"].map(|end| predicted[end].as_f64().unwrap());
+    assert!(0.9 < low && low <= high && high < 3.0, "{answer:#}");
+    let set = predicted["working_set_bytes"].as_u64().unwrap();
+    assert!(set >= 60 << 20, "{answer:#}");
+    if predicted["by"] == "touched-pages" {
+        assert!(
+            predicted["misses_per_second"].as_f64().unwrap() > 1e5,
+            "{answer:#}"
+        );
+    }
+    let read = &answer["read"];
+    assert!(read["base_ns"].as_f64().unwrap() > 0.0, "{answer:#}");
+    let screen = stdout(&run(&["predict", &reader.pid()]));
+    assert!(
+        screen.contains("in the same time on larger pages"),
+        "{screen}"
+    );
+    assert!(screen.contains("hugeleaf prove"), "{screen}");
+}
+
+#[test]
+fn what_a_read_costs_is_taken_from_a_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let reader = reader(&folder);
+    let chase = folder.path().join("chase.json");
+    let chase = chase.to_str().unwrap();
+    let measured = run(&[
+        "bench",
+        "chase",
+        "--sizes",
+        "1M,8M",
+        "--pages",
+        "base,thp:2M",
+        "--for",
+        "1s",
+        "--rounds",
+        "2",
+        "-o",
+        chase,
+    ]);
+    if measured.status.code() != Some(0) {
+        println!(
+            "not run: what_a_read_costs_is_taken_from_a_result: no transparent huge page of 2M: {}",
+            stderr(&measured)
+        );
+        return;
+    }
+    let output = run(&["predict", &reader.pid(), "--chase", chase, "--json"]);
+    let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    // The nearest to what it works with.
+    assert_eq!(answer["read"]["size_bytes"], 8 << 20, "{answer:#}");
+
+    let one = run(&[
+        "bench", "chase", "--sizes", "1M", "--pages", "base", "--for", "1s", "--rounds", "2", "-o",
+        chase,
+    ]);
+    assert_eq!(one.status.code(), Some(0), "{}", stderr(&one));
+    let output = run(&["predict", &reader.pid(), "--chase", chase]);
+    assert_eq!(output.status.code(), Some(3), "{}", stdout(&output));
+    assert!(stderr(&output).contains("next:"), "{}", stderr(&output));
+}
+
+#[test]
+fn what_rests_gets_none() {
+    let sleeper = Ended(Command::new("sleep").arg("120").spawn().unwrap());
+    let output = run(&["predict", &sleeper.pid(), "--for", "1s"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(
+        stdout(&output).contains("what rests gains nothing"),
+        "{}",
+        stdout(&output)
+    );
+    let output = run(&["predict", &sleeper.pid(), "--for", "1s", "--json"]);
+    let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert!(
+        answer["predicted"].is_null() && answer["unsaid"].is_string(),
+        "{answer:#}"
+    );
+}
+
+#[test]
+fn nobody_and_a_captured_host_get_none() {
+    let output = run(&["predict", "4194303"]);
+    assert_ne!(output.status.code(), Some(0));
+    assert!(stderr(&output).contains("next:"), "{}", stderr(&output));
+    let captured = repository().join("fixtures/x86-4k-two-nodes");
+    let output = run(&["predict", "1", "--root", captured.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+}

@@ -1,0 +1,112 @@
+//! What a process has used of the processors: `stat` of it and of each of its threads (proc(5)).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hugeleaf_sys::{Pid, ticks_per_second};
+
+use super::ProcessError;
+use super::read::{gone, read_stat};
+use super::stat::parse_stat;
+use crate::root::Root;
+
+/// What a process has used since it started.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Spent {
+    /// Processor time in user mode, of all threads, those that have ended included.
+    pub user: Duration,
+    /// Processor time in the kernel.
+    pub system: Duration,
+    /// Page faults that needed no disk.
+    pub minor_faults: u64,
+    /// Processor time of each living thread, user mode and kernel, by its id.
+    pub threads: BTreeMap<u32, Duration>,
+}
+
+impl Spent {
+    /// What was used since an earlier look.
+    #[must_use]
+    pub fn since(&self, before: &Spent) -> Spent {
+        let thread = |(id, now): (&u32, &Duration)| {
+            let then = before.threads.get(id).copied().unwrap_or_default();
+            (*id, now.saturating_sub(then))
+        };
+        Spent {
+            user: self.user.saturating_sub(before.user),
+            system: self.system.saturating_sub(before.system),
+            minor_faults: self.minor_faults.saturating_sub(before.minor_faults),
+            threads: self.threads.iter().map(thread).collect(),
+        }
+    }
+
+    /// Of the thread that used most.
+    pub fn busiest(&self) -> Duration {
+        self.threads.values().max().copied().unwrap_or_default()
+    }
+}
+
+/// What a process has used so far.
+///
+/// # Errors
+/// [`ProcessError`]: it ended, or is hidden.
+pub fn spent(root: &Root, pid: Pid) -> Result<Spent, ProcessError> {
+    let all = read_stat(root, pid)?;
+    let names = root.list(format!("proc/{pid}/task"));
+    let names = names.known().ok_or_else(|| gone(root, pid))?;
+    let thread = |name: &String| {
+        let stat = root.parse(format!("proc/{pid}/task/{name}/stat"), parse_stat);
+        // One that has ended meanwhile is left out.
+        let stat = stat.known()?;
+        let used = time(stat.user_ticks + stat.system_ticks);
+        Some((name.parse().ok()?, used))
+    };
+    Ok(Spent {
+        user: time(all.user_ticks),
+        system: time(all.system_ticks),
+        minor_faults: all.minor_faults,
+        threads: names.iter().filter_map(thread).collect(),
+    })
+}
+
+fn time(ticks: u64) -> Duration {
+    const NANOS: u64 = 1_000_000_000;
+    let nanos = u128::from(ticks) * u128::from(NANOS) / u128::from(ticks_per_second().max(1));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hugeleaf_sys::own_pid;
+
+    #[test]
+    fn what_works_has_used_more() {
+        let root = Root::live();
+        let before = spent(&root, own_pid()).unwrap();
+        let began = std::time::Instant::now();
+        let used = loop {
+            let memory = vec![1u8; 1 << 20];
+            std::hint::black_box(&memory);
+            let used = spent(&root, own_pid()).unwrap().since(&before);
+            let all = used.user + used.system;
+            if all >= Duration::from_millis(50) || began.elapsed() > Duration::from_secs(60) {
+                break used;
+            }
+        };
+        assert!(used.user + used.system >= Duration::from_millis(50));
+        assert!(used.busiest() <= used.user + used.system + Duration::from_millis(50));
+        assert!(used.busiest() > Duration::ZERO && used.minor_faults > 0);
+        assert!(spent(&root, Pid(u32::MAX / 2)).is_err());
+    }
+
+    #[test]
+    fn a_new_thread_counts_from_its_start() {
+        let of = |id: u32, millis| BTreeMap::from([(id, Duration::from_millis(millis))]);
+        let at = |threads| Spent {
+            threads,
+            ..Spent::default()
+        };
+        let since = at(of(2, 30)).since(&at(of(1, 500)));
+        assert_eq!(since.busiest(), Duration::from_millis(30));
+    }
+}

@@ -1,0 +1,177 @@
+//! Watches a process for a prediction (`hugeleaf_verdict::predict`), and measures what a read costs here.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hugeleaf_change::{Look, look};
+use hugeleaf_host::process::spent::spent;
+use hugeleaf_host::{Looking, Process, Root, read_process};
+use hugeleaf_sys::{Kernel, Pid};
+use hugeleaf_units::{Bytes, PageKind, PageSize};
+use hugeleaf_verdict::predict::{Reads, Seen, Watched, could_be_larger};
+use hugeleaf_workload::PageArm;
+
+use crate::bench::chase::{ChaseSettings, READ, cache_line, measure};
+use crate::bench::{BenchError, Machine};
+use crate::metric::{MetricSpec, Reading, between};
+use crate::rows::{Results, Value};
+
+/// A look that is short enough to miss few second touches; the walk over page tables comes on top.
+const SHORT: Duration = Duration::from_millis(2);
+/// What is touched in this time is what a process works with.
+const LONG: Duration = Duration::from_secs(1);
+/// How much of the time looks may take from it.
+const LOOKS: usize = 9;
+
+/// What was seen of a process, but for what a read costs.
+#[derive(Debug)]
+pub struct Observed {
+    /// The process.
+    pub process: Process,
+    /// All that [`Watched`] has, with reads that cost nothing.
+    pub watched: Watched,
+    /// The longest time in which the kernel kept the process from mapping memory, for one look.
+    pub longest_walk: Duration,
+}
+
+/// Watches a process for about `time`.
+///
+/// # Errors
+/// Why it could not be watched, in a sentence.
+pub fn observe(
+    kernel: &dyn Kernel,
+    (root, host): (&Root, &hugeleaf_host::Host),
+    pid: Pid,
+    time: Duration,
+    stop: &AtomicBool,
+) -> Result<Observed, String> {
+    let process = read_process(root, kernel, host, pid, Looking::Segments);
+    let process = process.map_err(|e| e.to_string())?;
+    let ranges = could_be_larger(host, &process);
+    let mut walks = walk_cycles(pid);
+    let (from, before) = (kernel.now(), spent(root, pid).map_err(|e| e.to_string())?);
+    let began = walks.as_mut().and_then(|metric| metric.read().ok());
+    let one = |time| look(kernel, root, pid, &ranges, time);
+    let mut looks = Vec::new();
+    let pause = time.saturating_sub(LONG) / u32::try_from(LOOKS).unwrap_or(1);
+    for _ in 0..LOOKS {
+        if stop.load(Ordering::Relaxed) {
+            return Err("stopped on request".to_owned());
+        }
+        let seen = one(SHORT)?;
+        looks.push(seen);
+        kernel.sleep(pause.saturating_sub(seen.time));
+    }
+    looks.push(one(LONG)?);
+    let elapsed = kernel.now().saturating_sub(from);
+    let used = spent(root, pid).map_err(|e| e.to_string())?.since(&before);
+    let walks = walks.as_mut().zip(began).and_then(|(metric, began)| {
+        let now: Reading = metric.read().ok()?;
+        between("walk-cycles", &began, &now, elapsed).ok()
+    });
+    Ok(Observed {
+        process,
+        longest_walk: looks.iter().map(|look| look.cost).max().unwrap_or_default(),
+        watched: Watched {
+            base_page: host.base_page,
+            looks: looks.into_iter().map(seen).collect(),
+            time: elapsed,
+            user: used.user,
+            system: used.system,
+            busiest: used.busiest(),
+            faults: used.minor_faults,
+            walks,
+            reads: Reads {
+                size: Bytes::ZERO,
+                base_ns: 1.0,
+                large_ns: 1.0,
+            },
+        },
+    })
+}
+
+fn seen(look: Look) -> Seen {
+    Seen {
+        time: look.time,
+        resident: look.resident,
+        touched: look.touched,
+        large: look.large,
+    }
+}
+
+/// The share of cycles in page walks, where this processor counts them; one that counts walks alone says no share.
+fn walk_cycles(pid: Pid) -> Option<Box<dyn crate::Metric>> {
+    let spec: MetricSpec = "walk-cycles".parse().ok()?;
+    let metric = spec.open(&[pid]).ok()?;
+    metric.unit().starts_with("share").then_some(metric)
+}
+
+/// Measures what a dependent random read costs here in so much memory, or in as much of it as may be taken.
+///
+/// # Errors
+/// [`BenchError`].
+pub fn reads(machine: &Machine<'_>, size: Bytes) -> Result<Reads, BenchError> {
+    /// More makes little difference, and takes long to lay out.
+    const MOST: Bytes = Bytes::from_mib(512);
+    let Some(huge) = machine.host.pmd_page.get() else {
+        return Err(BenchError::Lacking(crate::bench::Shortage {
+            from: Bytes::ZERO,
+            reason: "this host has no transparent huge pages".to_owned(),
+            next: "hugeleaf status".to_owned(),
+        }));
+    };
+    // Memory of both kinds is there at the same time.
+    let size = size
+        .min(MOST)
+        .min(Bytes(machine.most.get() / 3))
+        .max(huge.bytes());
+    let settings = ChaseSettings {
+        arms: vec![PageArm::base(machine.host), large(huge)],
+        sizes: vec![size],
+        time: Duration::from_secs(2),
+        rounds: 9,
+        seed: 1,
+        most: machine.most,
+        line: cache_line(machine.root),
+    };
+    let results = measure(&settings, machine, &mut |_| {})?;
+    table(&results, size).ok_or(BenchError::Stopped)
+}
+
+fn large(size: PageSize) -> PageArm {
+    PageArm {
+        size,
+        kind: PageKind::Thp,
+    }
+}
+
+/// What a read costs by a result of `bench chase`, at the working set nearest to `size`: of all samples the fastest, which
+/// others disturbed least. `None` where the result has no base or no large pages.
+pub fn table(results: &Results, size: Bytes) -> Option<Reads> {
+    let mut by_size: BTreeMap<Bytes, (Option<f64>, Option<f64>)> = BTreeMap::new();
+    for row in results.rows.iter().filter(|row| row.quantity.name == READ) {
+        let place = row.at.first().map(|place| &place.value);
+        let fastest = row.values().into_iter().reduce(f64::min);
+        let (Some(Value::Bytes(at)), Some(fastest)) = (place, fastest) else {
+            continue;
+        };
+        let arm = results.arms.iter().find(|arm| arm.name == row.arm)?;
+        let cell = by_size.entry(*at).or_default();
+        match arm.kind {
+            Some(PageKind::Base) => cell.0 = Some(fastest),
+            // Of several sizes the last, which is the largest.
+            Some(PageKind::Thp) => cell.1 = Some(fastest),
+            _ => {}
+        }
+    }
+    let both = by_size.into_iter().filter_map(|(size, cell)| {
+        Some(Reads {
+            size,
+            base_ns: cell.0?,
+            large_ns: cell.1?,
+        })
+    });
+    let far = |reads: &Reads| (reads.size.as_f64() / size.as_f64().max(1.0)).ln().abs();
+    both.min_by(|a, b| far(a).total_cmp(&far(b)))
+}

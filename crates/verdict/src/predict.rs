@@ -1,0 +1,444 @@
+//! What larger pages would bring a process, before anything is changed: a range, or why none is said. Pure.
+//!
+//! With the processor's counters the share of its time in page walks is known, and with it the most that can be won.
+//! Without them it is reasoned from three things that every host has. How many base pages it touches in a short while is
+//! the least number of translations it needed; those beyond what a TLB holds were missed. What a miss costs is what a
+//! dependent random read takes longer on base pages than on large ones in as much memory, measured here. And how much of
+//! its time it computes in user mode bounds all of it: what waits for a disk or the kernel wins nothing there.
+//!
+//! How far that is right was tried: [`MODEL`] holds what was fitted to programs whose gain was proven, and
+//! docs/figures.md how often the proven gain was in the range.
+
+use std::time::Duration;
+
+use hugeleaf_host::{Host, Process};
+use hugeleaf_units::{Bytes, PageSize, Range};
+use serde::Serialize;
+
+use crate::eligible::{self, Kind, Reason};
+
+/// What was seen of a process in short looks at which of its base pages it touches.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Seen {
+    /// How long a page was watched.
+    pub time: Duration,
+    /// Base pages in memory that could be larger.
+    pub resident: Bytes,
+    /// Those of them that were touched.
+    pub touched: Bytes,
+    /// Memory that is on large pages already.
+    pub large: Bytes,
+}
+
+/// What is known of a process.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Watched {
+    /// The size of a base page.
+    pub base_page: PageSize,
+    /// Short looks, and a long one last: what it touches in a second is what it works with.
+    pub looks: Vec<Seen>,
+    /// The time of all of it.
+    pub time: Duration,
+    /// Processor time in user mode meanwhile, of all threads.
+    pub user: Duration,
+    /// Processor time in the kernel.
+    pub system: Duration,
+    /// Processor time of its busiest thread.
+    pub busiest: Duration,
+    /// Page faults that needed no disk.
+    pub faults: u64,
+    /// Share of its cycles in page walks, where the processor counts them.
+    pub walks: Option<f64>,
+    /// What a read costs here.
+    pub reads: Reads,
+}
+
+/// What a dependent random read costs on this host in as much memory as the process works with, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Reads {
+    /// In so much memory.
+    #[serde(rename = "size_bytes")]
+    pub size: Bytes,
+    /// On base pages.
+    pub base_ns: f64,
+    /// On large ones.
+    pub large_ns: f64,
+}
+
+/// What larger pages would bring.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Predicted {
+    /// Work in the same time, over now: at least.
+    pub low: f64,
+    /// At most.
+    pub high: f64,
+    /// By what.
+    pub by: By,
+    /// Translations that it missed a second, at least; where they were counted by touched pages.
+    pub misses_per_second: Option<f64>,
+    /// Memory it touches in a second, on base pages.
+    #[serde(rename = "working_set_bytes")]
+    pub working_set: Bytes,
+    /// Share of its processor time that page walks take, at least and at most.
+    pub walks: [f64; 2],
+    /// Share of its processor time in user mode.
+    pub user_share: f64,
+    /// The part of the time in which its busiest thread has a processor.
+    pub busy: f64,
+    /// Page faults a second.
+    pub faults_per_second: f64,
+}
+
+/// What a prediction is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    /// The processor's own count of its cycles in page walks.
+    WalkCycles,
+    /// Pages touched, and what a miss costs here.
+    TouchedPages,
+}
+
+/// Why nothing is said.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Unsaid {
+    /// It does not work.
+    #[error(
+        "it used {percent:.0} % of a processor while it was watched, and what rests gains nothing: watch it while it works"
+    )]
+    Rests {
+        /// Of one processor.
+        percent: f64,
+    },
+    /// Too little memory to matter.
+    #[error(
+        "it works with {0} on base pages that could be larger, which the TLB covers well enough: nothing to gain"
+    )]
+    Small(Bytes),
+    /// Different things at different times.
+    #[error(
+        "it touched between {low:.0} and {high:.0} pages a second from one look to the next: watch it for longer, with --for"
+    )]
+    Varies {
+        /// Least.
+        low: f64,
+        /// Most.
+        high: f64,
+    },
+    /// A range that would say nothing.
+    #[error("between ×{low:.2} and ×{high:.2}, which is no answer: hugeleaf prove measures it")]
+    Wide {
+        /// Low end.
+        low: f64,
+        /// High end.
+        high: f64,
+    },
+}
+
+/// What was fitted to proven gains.
+#[derive(Debug, Clone, Copy)]
+pub struct Model {
+    /// A TLB of two levels holds about so many translations of base pages (1,536 in Intel's since Skylake, 2,048 and more in
+    /// AMD's since Zen 2: their optimisation manuals).
+    pub reach: f64,
+    /// Of a miss's cost a program feels at least this part: what it does meanwhile, and reads in order, hide the rest.
+    pub felt_least: f64,
+    /// And at most this: it is more than one where several misses stand behind each page that is seen.
+    pub felt_most: f64,
+    /// Processor time that a page fault takes which a larger page would spare, in seconds.
+    pub fault: f64,
+    /// What noise and layout alone move a proof by.
+    pub margin: f64,
+    /// A look that found so large a part of all pages touched was too long to count by.
+    pub full: f64,
+    /// Ends further apart say nothing.
+    pub widest: f64,
+}
+
+/// The model as it is used.
+pub const MODEL: Model = Model {
+    reach: 1536.0,
+    felt_least: 0.1,
+    felt_most: 1.0,
+    fault: 0.7e-6,
+    margin: 0.02,
+    full: 0.9,
+    widest: 1.0,
+};
+
+/// Less work is too little to go by, of one processor.
+const RESTS: f64 = 0.05;
+/// So far may looks differ, a factor; noise is a part of it.
+const VARIES: f64 = 8.0;
+
+/// The ranges of a process whose pages could be larger, by whatever method: what is no file, on no pool and long enough.
+/// Settings that forbid it now do not count.
+pub fn could_be_larger(host: &Host, process: &Process) -> Vec<Range> {
+    let could = |segment: &&hugeleaf_host::Segment| match eligible::mapping(host, process, segment)
+    {
+        Err(Reason::Hugetlb | Reason::Special | Reason::TooSmall) => false,
+        Ok(kind) => kind != Kind::File,
+        Err(_) => Kind::of(segment) != Kind::File,
+    };
+    process
+        .segments
+        .iter()
+        .filter(could)
+        .map(|segment| segment.range)
+        .collect()
+}
+
+/// Whether there is anything to predict, before it is measured what a read costs: how much it works with.
+///
+/// # Errors
+/// [`Unsaid::Rests`], [`Unsaid::Small`].
+pub fn working_set(watched: &Watched, model: &Model) -> Result<Bytes, Unsaid> {
+    let used = (watched.user + watched.system).as_secs_f64() / seconds(watched);
+    if used < RESTS {
+        return Err(Unsaid::Rests {
+            percent: used * 100.0,
+        });
+    }
+    let touched = watched.looks.iter().map(|look| look.touched).max();
+    let touched = touched.unwrap_or_default();
+    match touched.as_f64() / watched.base_page.bytes().as_f64() <= model.reach {
+        true => Err(Unsaid::Small(touched)),
+        false => Ok(touched),
+    }
+}
+
+fn seconds(watched: &Watched) -> f64 {
+    watched.time.as_secs_f64().max(1e-6)
+}
+
+/// Predicts.
+///
+/// # Errors
+/// [`Unsaid`]: what would mislead is not said.
+pub fn predict(watched: &Watched, model: &Model) -> Result<Predicted, Unsaid> {
+    let working_set = working_set(watched, model)?;
+    let time = seconds(watched);
+    let used = watched.user + watched.system;
+    let busy = (watched.busiest.as_secs_f64() / time).min(1.0);
+    let user_share = watched.user.as_secs_f64() / used.as_secs_f64();
+    let bound = (1.0 - watched.reads.large_ns / watched.reads.base_ns).max(0.0);
+    let (misses, is_full) = misses(watched, model)?;
+    let counted = watched.walks.map(|share| share.clamp(0.0, 1.0));
+    let of_large = of_large(watched);
+    let (by, walks) = match counted {
+        // Nine tenths of all walks went away with larger pages, where somebody counted (docs/internals/kernel-notes.md).
+        Some(share) => (By::WalkCycles, [share * 0.5 * (1.0 - of_large), share]),
+        None => {
+            let miss = (watched.reads.base_ns - watched.reads.large_ns).max(0.0) * 1e-9;
+            let share = misses * miss / watched.user.as_secs_f64().max(0.01) * time;
+            let most = if is_full {
+                bound
+            } else {
+                (share * model.felt_most).min(bound)
+            };
+            (
+                By::TouchedPages,
+                [(share * model.felt_least).min(most), most],
+            )
+        }
+    };
+    let faults_per_second = watched.faults as f64 / time;
+    let faults =
+        (faults_per_second * model.fault / (used.as_secs_f64() / time)).min(1.0 - user_share);
+    // What waits for others wins less than it computes faster: down to nothing.
+    let low = gain(walks[0] * user_share * busy) - model.margin;
+    let high = gain(walks[1] * user_share + faults) + model.margin;
+    if high - low > model.widest {
+        return Err(Unsaid::Wide { low, high });
+    }
+    Ok(Predicted {
+        low,
+        high,
+        by,
+        misses_per_second: counted.is_none().then_some(misses),
+        working_set,
+        walks,
+        user_share,
+        busy,
+        faults_per_second,
+    })
+}
+
+/// What goes faster by where a share of its time goes away.
+fn gain(share: f64) -> f64 {
+    1.0 / (1.0 - share.clamp(0.0, 0.95))
+}
+
+/// The part of its memory that is on large pages already.
+fn of_large(watched: &Watched) -> f64 {
+    let last = watched.looks.last();
+    last.map_or(0.0, |look| {
+        look.large
+            .share_of(look.large + look.resident)
+            .unwrap_or(0.0)
+    })
+}
+
+/// Translations missed a second, at least, in the middle of all short looks; and whether they were too long to tell.
+fn misses(watched: &Watched, model: &Model) -> Result<(f64, bool), Unsaid> {
+    let page = watched.base_page.bytes().as_f64();
+    let short = &watched.looks[..watched.looks.len().saturating_sub(1)];
+    let rate = |look: &Seen| {
+        let (all, touched) = (look.resident.as_f64() / page, look.touched.as_f64() / page);
+        if all <= 0.0 || touched <= model.reach {
+            return 0.0;
+        }
+        // Touched more than once counts once: of random touches so many stand behind the pages that were seen.
+        let part = (touched / all).min(model.full);
+        let touches = -all * (1.0 - part).ln();
+        touches * (1.0 - model.reach / touched) / look.time.as_secs_f64().max(1e-6)
+    };
+    let mut rates: Vec<f64> = short.iter().map(rate).collect();
+    rates.sort_by(f64::total_cmp);
+    let Some(middle) = rates.get(rates.len() / 2).copied() else {
+        return Ok((0.0, true));
+    };
+    let (low, high) = (rates[rates.len() / 4], rates[rates.len() * 3 / 4]);
+    if low * VARIES < high && high > 1e6 {
+        return Err(Unsaid::Varies { low, high });
+    }
+    let full = short.iter().filter(|look| {
+        look.touched
+            .share_of(look.resident)
+            .is_some_and(|part| part >= model.full)
+    });
+    Ok((middle, full.count() * 2 > short.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: u64 = 4096;
+
+    fn look(millis: u64, resident: u64, touched: u64) -> Seen {
+        Seen {
+            time: Duration::from_millis(millis),
+            resident: Bytes(resident * PAGE),
+            touched: Bytes(touched * PAGE),
+            large: Bytes::ZERO,
+        }
+    }
+
+    /// One thread that computes, and touches so many of 262,144 pages in 10 ms.
+    fn works(touched: u64) -> Watched {
+        let mut looks = vec![look(10, 1 << 18, touched); 9];
+        looks.push(look(1000, 1 << 18, 1 << 18));
+        Watched {
+            base_page: PageSize::new(Bytes(PAGE)).unwrap(),
+            looks,
+            time: Duration::from_secs(4),
+            user: Duration::from_secs(4),
+            system: Duration::ZERO,
+            busiest: Duration::from_secs(4),
+            faults: 0,
+            walks: None,
+            reads: Reads {
+                size: Bytes(1 << 30),
+                base_ns: 150.0,
+                large_ns: 100.0,
+            },
+        }
+    }
+
+    fn said(watched: &Watched) -> Predicted {
+        predict(watched, &MODEL).unwrap()
+    }
+
+    #[test]
+    fn more_misses_bring_more() {
+        let few = said(&works(2_000));
+        let many = said(&works(40_000));
+        assert!(
+            few.high < many.high && few.low < many.low,
+            "{few:?} {many:?}"
+        );
+        assert!(few.low <= 1.0 && few.high < 1.1, "{few:?}");
+        // 40,000 pages in 10 ms are four million misses a second at least, 50 ns each: a fifth of the time.
+        let misses = many.misses_per_second.unwrap();
+        assert!((4e6..5e6).contains(&misses), "{misses}");
+        assert!(many.high > 1.2, "{many:?}");
+    }
+
+    #[test]
+    fn no_more_than_a_read_itself() {
+        let all = said(&works(1 << 18));
+        assert!(all.high <= 1.5 + MODEL.margin + 1e-9, "{all:?}");
+        let mut same = works(1 << 18);
+        same.reads.large_ns = same.reads.base_ns;
+        let none = said(&same);
+        assert!(
+            none.low < 1.0 && none.high <= 1.0 + MODEL.margin,
+            "{none:?}"
+        );
+    }
+
+    #[test]
+    fn what_the_kernel_does_gains_nothing() {
+        let mut watched = works(40_000);
+        watched.user = Duration::from_secs(1);
+        watched.system = Duration::from_secs(3);
+        let server = said(&watched);
+        assert!((server.user_share - 0.25).abs() < 1e-9);
+        // As many misses in a quarter of the time take more of it, but never more than all of that quarter.
+        assert!(server.high <= 1.0 / 0.75 + MODEL.margin);
+    }
+
+    #[test]
+    fn faults_count_where_there_is_time_in_the_kernel() {
+        let mut watched = works(2_000);
+        watched.faults = 400_000;
+        watched.system = Duration::from_millis(400);
+        watched.user = Duration::from_millis(3_600);
+        assert!(said(&watched).high > said(&works(2_000)).high);
+    }
+
+    #[test]
+    fn counters_are_believed() {
+        let mut watched = works(2_000);
+        watched.walks = Some(0.3);
+        let counted = said(&watched);
+        assert_eq!(counted.by, By::WalkCycles);
+        assert!(counted.misses_per_second.is_none());
+        assert!(counted.low > 1.1 && counted.high > 1.4, "{counted:?}");
+    }
+
+    #[test]
+    fn what_would_mislead_is_not_said() {
+        let mut rests = works(40_000);
+        rests.user = Duration::from_millis(40);
+        assert!(matches!(predict(&rests, &MODEL), Err(Unsaid::Rests { .. })));
+        let mut small = works(1_000);
+        for look in &mut small.looks {
+            look.touched = Bytes(1_000 * PAGE);
+        }
+        assert!(matches!(predict(&small, &MODEL), Err(Unsaid::Small(_))));
+        let mut varies = works(100_000);
+        for look in &mut varies.looks[..4] {
+            look.touched = Bytes(1_700 * PAGE);
+        }
+        assert!(matches!(
+            predict(&varies, &MODEL),
+            Err(Unsaid::Varies { .. })
+        ));
+        let mut wide = works(1 << 18);
+        wide.reads.large_ns = 10.0;
+        assert!(matches!(predict(&wide, &MODEL), Err(Unsaid::Wide { .. })));
+    }
+
+    #[test]
+    fn nothing_at_all_is_no_panic() {
+        let mut nothing = works(0);
+        nothing.looks.clear();
+        nothing.time = Duration::ZERO;
+        assert!(predict(&nothing, &MODEL).is_err());
+        nothing.user = Duration::from_secs(1);
+        nothing.reads.base_ns = 0.0;
+        let _ = predict(&nothing, &MODEL);
+    }
+}
