@@ -8,11 +8,13 @@ JOBS ?= 0
 PREFIX ?= /usr/local
 # Real kernels in virtual machines: which, and what to run there.
 HOST ?=
+A ?= x86-6.1
+B ?= x86-7.3-two-nodes
 CMD ?= hugeleaf
 VM = $(CARGO) run --locked --quiet --package hugeleaf-vm --bin hugeleaf-vm --
 
 .DEFAULT_GOAL := help
-.PHONY: help compiler build try test lint fmt bench soak suites fuzz dist install-library publish-check deny vm vm-shell vm-list vm-test vm-table captures
+.PHONY: help compiler build try test lint fmt bench soak suites fuzz dist install-library publish-check deny vm vm-shell vm-list vm-kernels vm-test vm-table captures
 
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -66,6 +68,9 @@ vm-shell: compiler ## a shell there: make vm-shell HOST=arm64-16k
 
 vm-list: compiler ## the hosts there are
 	$(VM) list
+
+vm-kernels: compiler ## the lab on two kernels, counted and compared: make vm-kernels A=x86-6.1 B=x86-7.3-two-nodes
+	scripts/kernels.sh $(A) $(B)
 
 vm-test: compiler ## the tests of all hosts, or of HOST='A B'; results go to vm/results
 	$(VM) test --record $(HOST)

@@ -7,7 +7,7 @@ mod cli_support;
 
 use std::path::{Path, PathBuf};
 
-use cli_support::{good, refused, repository, run};
+use cli_support::{good, refused, repository, run, stderr, stdout};
 use hugeleaf_proof::rows::{ArmAbout, Quantity, Results, Sample, fields};
 use serde_json::{Value, json};
 
@@ -307,4 +307,85 @@ fn an_interrupted_result_with_samples_is_marked() {
     for row in answer["rows"].as_array().unwrap() {
         assert_eq!(row["notes"].as_array().unwrap().len(), 2, "{row}");
     }
+}
+
+/// A folder with one result.
+fn set(below: &Path, name: &str, base: &[f64]) -> String {
+    let folder = below.join(name);
+    std::fs::create_dir(&folder).unwrap();
+    write(&folder, "oltp.json", &oltp(&[("base", base)], 1 << 30));
+    folder.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn of_two_folders_what_was_counted_can_be_asked_for() {
+    let below = tempfile::tempdir().unwrap();
+    let (a, b) = (
+        set(below.path(), "a", &BASE),
+        set(below.path(), "b", &LARGE),
+    );
+    let counts = good(&run(&["compare", &a, &b, "--counts"]));
+    line(&counts, &["oltp", "base", "page tables", "1M", "equal"]);
+    assert!(!counts.contains("NOTPM"), "{counts}");
+    let timed = good(&run(&["compare", &a, &b]));
+    line(&timed, &["oltp", "base", "better"]);
+    assert!(!timed.contains("page tables"), "{timed}");
+    let files = [&a, &b].map(|folder| format!("{folder}/oltp.json"));
+    refused(
+        &run(&["compare", &files[0], &files[1], "--counts"]),
+        2,
+        &["two folders"],
+    );
+}
+
+#[test]
+fn many_folders_are_a_history_with_a_page() {
+    let below = tempfile::tempdir().unwrap();
+    let slow = BASE.map(|value| value * 0.9);
+    let all = [("1-old", &BASE), ("2-fast", &LARGE), ("3-slow", &slow)]
+        .map(|(name, samples)| set(below.path(), name, samples));
+    let page = below.path().join("history.html");
+    let html = ["--html", page.to_str().unwrap()];
+    let sets: Vec<&str> = all.iter().map(String::as_str).collect();
+    let arguments = [&["compare", "--history"], sets.as_slice(), &html].concat();
+    let output = run(&arguments);
+    let text = stdout(&output);
+    assert!(output.status.success() && stderr(&output).contains("history.html"));
+    line(&text, &["WORKLOAD", "2-fast", "3-slow", "LAST IS"]);
+    line(&text, &["oltp", "base", "+20.", "-10.0 %", "worse"]);
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(html.contains("<svg") && html.contains("1-old"), "{html}");
+
+    let arguments = [&["compare", "--json", "--history"], sets.as_slice()].concat();
+    let answer: Value = serde_json::from_str(&good(&run(&arguments))).unwrap();
+    assert_eq!(answer["sets"], json!(["1-old", "2-fast", "3-slow"]));
+    assert_eq!(answer["rows"][0]["points"][1]["verdict"], "slower");
+
+    let arguments = [
+        &["compare", "--fail-if-slower", "2%", "--history"],
+        sets.as_slice(),
+    ]
+    .concat();
+    assert_eq!(run(&arguments).status.code(), Some(1));
+    // The last set counts, not what was between.
+    let back = [
+        "compare",
+        "--fail-if-slower",
+        "2%",
+        "--history",
+        sets[0],
+        sets[2],
+        sets[1],
+    ];
+    assert_eq!(run(&back).status.code(), Some(0));
+
+    let nothing = below.path().join("nothing");
+    std::fs::create_dir(&nothing).unwrap();
+    let nothing = nothing.to_str().unwrap();
+    refused(
+        &run(&["compare", "--history", sets[0], nothing]),
+        1,
+        &["first folder"],
+    );
+    refused(&run(&["compare", "--history", sets[0]]), 2, &["--history"]);
 }

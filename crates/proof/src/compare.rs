@@ -9,7 +9,7 @@
 mod facts;
 mod sets;
 
-pub use sets::{ComparedSets, SetRow, sets};
+pub use sets::{ComparedSets, History, HistoryRow, SetRow, Which, history, sets};
 
 use serde::{Serialize, Serializer};
 

@@ -1,6 +1,8 @@
 //! `hugeleaf compare`: two results, or two arms of one.
 
-use hugeleaf_proof::compare::{Compared, ComparedRow, ComparedSets, SetRow, Side};
+use hugeleaf_proof::compare::{
+    Compared, ComparedRow, ComparedSets, History, HistoryRow, SetRow, Side, Which,
+};
 use hugeleaf_proof::rows::{Kind, Place, Results};
 use hugeleaf_proof::stats::{Better, Verdict};
 use serde::Serialize;
@@ -8,7 +10,10 @@ use serde_json::json;
 
 use crate::bench::value;
 use crate::json::answer;
-use crate::page::{Cell, Mark, Note, Page, Table, TableOf, counted, number};
+use crate::page::{
+    Axis, Block, Cell, Chart, Mark, Note, Page, Point, Series, Table, TableOf, Unit, counted,
+    number,
+};
 
 /// So many rows are read on a screen.
 const FEW: usize = 24;
@@ -110,56 +115,48 @@ impl Shown<'_> {
 }
 
 /// Two sets of results, workload by workload: how much better the second is, in percent of throughput.
-pub fn sets(compared: &ComparedSets) -> Page {
-    let names: Vec<&str> = compared
-        .rows
-        .iter()
+pub fn sets(compared: &ComparedSets, which: Which) -> Page {
+    let mut distinct: Vec<&str> = (compared.rows.iter())
         .map(|row| row.workload.as_str())
         .collect();
-    let mut distinct = names.clone();
     distinct.dedup();
     let lead = format!(
-        "B over A, {}: percent of throughput, above 0 is better; of a time, as if it were work a second",
-        counted(distinct.len(), "workload")
+        "B over A, {}: {}",
+        counted(distinct.len(), "workload"),
+        match which {
+            Which::Main =>
+                "percent of throughput, above 0 is better; of a time, as if it were work a second",
+            Which::Counts =>
+                "what was counted, not timed; above 0 is better, of what is no better or worse, more",
+        }
     );
     let mut page = Page::new("hugeleaf compare", lead);
-    let percent = |value: Option<f64>| {
-        value.map_or_else(|| Cell::from("-"), |p| Cell::from(format!("{p:+.1} %")))
-    };
     let interval = |row: &&SetRow| match (row.low_percent, row.high_percent) {
         (Some(low), Some(high)) => format!("[{low:+.1}, {high:+.1}]"),
         _ => "-".to_owned(),
     };
-    let place = |row: &&SetRow| {
-        let all = row
-            .at
-            .iter()
-            .map(|place| format!("{} {}", place.name, place.value.to_json()).replace('"', ""));
-        all.collect::<Vec<_>>().join(", ")
+    let side = |value: Option<f64>, unit: &str| {
+        let unit = if unit == "bytes" { unit } else { "" };
+        value.map_or_else(|| "-".to_owned(), |value| self::value(value, unit))
     };
-    let mark = |row: &&SetRow| match row.verdict {
-        Some(Verdict::Faster) => Mark::Good,
-        Some(Verdict::Slower) => Mark::Bad,
-        _ => Mark::Dim,
-    };
-    page.section(
-        "",
-        vec![
-            Table::of(&compared.rows)
-                .left("WORKLOAD", |row| row.workload.as_str())
-                .left("AT", place)
-                .left("ARM", |row| row.arm.as_deref().unwrap_or_default())
-                .right("B OVER A", |row| percent(row.better_percent))
-                .right("95 %", interval)
-                .left("VERDICT", |row| {
-                    Cell::from(better_or_worse(row.verdict)).marked(mark(row))
-                })
-                .done()
-                .into(),
-        ],
-    );
-    let equal = format!("within ±{} %", number(compared.equal * 100.0));
-    let mut notes = vec![Note::new("equal", equal)];
+    let table = Table::of(&compared.rows)
+        .left("WORKLOAD", |row| row.workload.as_str())
+        .left("AT", |row| place(&row.at))
+        .left("ARM", |row| row.arm.as_deref().unwrap_or_default())
+        .when(which == Which::Counts, |table| {
+            table
+                .left("WHAT", |row| row.what.as_str())
+                .right("A", |row| side(row.a, &row.unit))
+                .right("B", |row| side(row.b, &row.unit))
+        })
+        .right("B OVER A", |row| percent(row.better_percent))
+        .right("95 %", interval)
+        .left("VERDICT", |row| {
+            Cell::from(better_or_worse(row.verdict)).marked(mark(row.verdict))
+        })
+        .done();
+    page.section("", vec![table.into()]);
+    let mut notes = vec![Note::new("equal", within(compared.equal))];
     notes.extend(
         compared
             .left_out
@@ -168,6 +165,123 @@ pub fn sets(compared: &ComparedSets) -> Page {
     );
     page.section("", vec![notes.into()]);
     page
+}
+
+fn within(equal: f64) -> String {
+    format!("within ±{} %", number(equal * 100.0))
+}
+
+fn percent(value: Option<f64>) -> Cell {
+    value.map_or_else(|| Cell::from("-"), |p| Cell::from(format!("{p:+.1} %")))
+}
+
+fn place(at: &[Place]) -> String {
+    let one = |place: &Place| format!("{} {}", place.name, place.value.to_json()).replace('"', "");
+    at.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+const fn mark(verdict: Option<Verdict>) -> Mark {
+    match verdict {
+        Some(Verdict::Faster) => Mark::Good,
+        Some(Verdict::Slower) => Mark::Bad,
+        _ => Mark::Dim,
+    }
+}
+
+/// Many sets: a row a workload with a column a set, and a chart of each workload.
+pub fn history(history: &History) -> Page {
+    let (first, last) = (history.sets.first(), history.sets.last());
+    let name = |set: Option<&String>| set.cloned().unwrap_or_default();
+    let lead = format!(
+        "{} over {}, the first: percent of throughput, above 0 is better; of a time, as if it were work a second",
+        counted(history.sets.len().saturating_sub(1), "set"),
+        name(first)
+    );
+    let mut page = Page::new("hugeleaf compare", lead);
+    let others = history.sets.get(1..).unwrap_or_default().iter().enumerate();
+    let point = |row: &HistoryRow, set: usize| row.points.get(set).cloned().flatten();
+    let table = Table::of(&history.rows)
+        .left("WORKLOAD", |row| row.workload.as_str())
+        .left("AT", |row| place(&row.at))
+        .left("ARM", |row| row.arm.as_deref().unwrap_or_default())
+        .each(others, |table, (set, name)| {
+            table.right(name.clone(), move |row| match point(row, set) {
+                Some(point) => percent(point.better_percent).marked(mark(point.verdict)),
+                None => Cell::from("-"),
+            })
+        })
+        .left("LAST IS", |row| {
+            let last = row.points.last().cloned().flatten();
+            let verdict = last.and_then(|point| point.verdict);
+            Cell::from(better_or_worse(verdict)).marked(mark(verdict))
+        })
+        .done();
+    page.section("", vec![table.into()]);
+    let notes = vec![
+        Note::new("last", name(last)),
+        Note::new("equal", within(history.equal)),
+    ];
+    page.section("", vec![notes.into()]);
+    let charts = of_workloads(history);
+    page.section("SET BY SET", charts.into_iter().map(Block::Chart).collect());
+    page
+}
+
+/// A chart a workload: a curve an arm and place, with the interval against the first set.
+fn of_workloads(history: &History) -> Vec<Chart> {
+    let mut names: Vec<&str> = (history.rows.iter())
+        .map(|row| row.workload.as_str())
+        .collect();
+    names.dedup();
+    let ratio = |percent: f64| 1.0 + percent / 100.0;
+    #[allow(clippy::cast_precision_loss)] // a number of sets
+    let points = |row: &HistoryRow| {
+        let known = row.points.iter().enumerate();
+        let known = known.filter_map(|(set, point)| {
+            let point = point.as_ref()?;
+            Some(Point {
+                interval: point
+                    .low_percent
+                    .zip(point.high_percent)
+                    .map(|(low, high)| (ratio(low), ratio(high))),
+                ..Point::at((set + 1) as f64, ratio(point.better_percent?))
+            })
+        });
+        std::iter::once(Point::at(0.0, 1.0)).chain(known).collect()
+    };
+    let series = |row: &HistoryRow| {
+        let parts = [row.arm.clone().unwrap_or_default(), place(&row.at)];
+        let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        Series::new(parts.join(" "), points(row))
+    };
+    #[allow(clippy::cast_precision_loss)] // as above
+    let steps = || {
+        let names = history.sets.iter().enumerate();
+        names.map(|(at, name)| (at as f64, name.clone())).collect()
+    };
+    let chart = |name: &&str| Chart {
+        title: (*name).to_owned(),
+        x: Axis {
+            steps: steps(),
+            ..Axis::named("set")
+        },
+        y: Axis {
+            unit: Unit::Ratio,
+            level: Some(1.0),
+            ..Axis::named("over the first set")
+        },
+        series: (history.rows.iter())
+            .filter(|row| row.workload == **name)
+            .map(series)
+            .collect(),
+        ..Chart::default()
+    };
+    names.iter().map(chart).collect()
+}
+
+/// The same as JSON.
+pub fn history_json(history: &History) -> String {
+    answer(history)
 }
 
 fn better_or_worse(verdict: Option<Verdict>) -> &'static str {

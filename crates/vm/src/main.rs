@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
+use hugeleaf_units::Bytes;
 use hugeleaf_vm::architecture::Architecture;
 use hugeleaf_vm::cache::Cache;
 use hugeleaf_vm::harness::Recount;
-use hugeleaf_vm::host::HostFile;
+use hugeleaf_vm::host::{HostFile, Size};
 use hugeleaf_vm::missing::Missing;
 use hugeleaf_vm::programs::{self, Programs};
 use hugeleaf_vm::qemu::Ended;
@@ -54,6 +55,12 @@ enum Command {
         /// A file of this machine to put on the path inside; can be given several times
         #[arg(long, value_name = "FILE")]
         add: Vec<PathBuf>,
+        /// Another userland than the host's own, of vm/userlands.toml
+        #[arg(long)]
+        userland: Option<String>,
+        /// More memory than the host's own; it then has one node
+        #[arg(long, value_name = "SIZE")]
+        memory: Option<Bytes>,
         /// The command, as lines of a shell
         #[arg(trailing_var_arg = true, required = true, allow_hyphen_values = true)]
         line: Vec<String>,
@@ -127,9 +134,18 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             limit,
             files,
             add,
+            userland,
+            memory,
             line,
         } => {
-            let host = one(&workshop, &host)?;
+            let mut host = one(&workshop, &host)?;
+            if let Some(userland) = userland {
+                host.description.userland = userland;
+            }
+            if let Some(memory) = memory {
+                host.description.memory = Size(memory);
+                host.description.nodes.clear();
+            }
             let programs = compile(&workshop, &[], host.description.architecture)?;
             let errand = Errand {
                 line: line.join(" "),

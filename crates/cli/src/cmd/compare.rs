@@ -2,8 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use hugeleaf_proof::compare::{CompareError, arms, files, sets};
-use hugeleaf_report::compare::{Shown, sets as sets_page, sets_json};
+use hugeleaf_proof::compare::{CompareError, Which, arms, files, history, sets};
+use hugeleaf_proof::write_whole;
+use hugeleaf_report::compare::{
+    Shown, history as history_page, history_json, sets as sets_page, sets_json,
+};
+use hugeleaf_report::page::Page;
 
 use super::prove::Part;
 use super::results::{all_in, read};
@@ -17,6 +21,8 @@ use crate::context::{Context, Failure, Status, tell};
   hugeleaf compare old.json new.json --arms base,thp:2M --all
   hugeleaf compare before after                     two folders, workload by workload
   hugeleaf compare before after --fail-if-slower 2% for a release that must not be slower
+  hugeleaf compare linux-6.1 linux-7.3 --counts     faults, page tables, coverage: what no clock is needed for
+  hugeleaf compare --history 2026-0* --html history.html
 
 A and B are result files of `bench` or `prove`, or folders of them. What differs between them besides the
 samples (host, kernel, settings, knobs) is listed, and each row names what of that bears on it.
@@ -26,12 +32,21 @@ the rounds that both have.
 Exit status: 0 shown, whatever it says; 1 slower than --fail-if-slower allows, or the two cannot be compared, or a file is no result; 2
 wrong usage; 3 a file cannot be read.")]
 pub struct Args {
-    /// A result
-    #[arg(value_name = "A")]
-    a: PathBuf,
+    /// A result, or a folder of results
+    #[arg(value_name = "A", required_unless_present = "history")]
+    a: Option<PathBuf>,
     /// Another one
-    #[arg(value_name = "B", required_unless_present = "arms")]
+    #[arg(value_name = "B", required_unless_present_any = ["arms", "history"])]
     b: Option<PathBuf>,
+    /// Hold many folders of results against the first, the oldest first
+    #[arg(long, value_name = "DIR", num_args = 2.., conflicts_with_all = ["a", "b", "arms", "counts"])]
+    history: Vec<PathBuf>,
+    /// Of two folders: what was counted beside what they were measured for
+    #[arg(long, conflicts_with = "arms")]
+    counts: bool,
+    /// Of folders: also write a page, with a chart of each workload where there are many
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Compare two arms: the first of A, the second of B, or of A too where there is no B
     #[arg(long, value_name = "ARM,ARM", value_parser = parse_arms)]
     arms: Option<[String; 2]>,
@@ -56,6 +71,9 @@ fn parse_arms(text: &str) -> Result<[String; 2], String> {
 
 /// Runs it. That two results differ is no failure: it is what was asked for.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    let Some(path) = &args.a else {
+        return many(args, context);
+    };
     if let (None, Some([a, b])) = (&args.b, &args.arms)
         && a == b
     {
@@ -65,12 +83,18 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         ));
     }
     if let (Some(b), None) = (&args.b, &args.arms)
-        && args.a.is_dir()
+        && path.is_dir()
         && b.is_dir()
     {
-        return folders(args, b, context);
+        return folders(args, [path, b], context);
     }
-    let a = read(&args.a)?;
+    if args.counts || args.html.is_some() {
+        return Err(Failure::usage(
+            "compare: --counts and --html are for two folders",
+            "hugeleaf compare A B --all    # all rows of two results",
+        ));
+    }
+    let a = read(path)?;
     let b = args.b.as_deref().map(read).transpose()?;
     let equal = args.equal.0;
     let compared = match (&args.arms, &b) {
@@ -85,7 +109,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         }
     };
     let compared = compared.map_err(|error| refused(&error))?;
-    let names = [Some(&args.a), args.b.as_ref()];
+    let names = [Some(path), args.b.as_ref()];
     let names = names.map(|path| {
         path.map(|path| path.display().to_string())
             .unwrap_or_default()
@@ -101,25 +125,61 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
 }
 
 /// Two folders of results, by the experiment's name.
-fn folders(args: &Args, b: &Path, context: &Context) -> Result<Status, Failure> {
-    let (a, b) = (all_in(&args.a)?, all_in(b)?);
-    let compared = sets(&a, &b, args.equal.0);
+fn folders(args: &Args, paths: [&Path; 2], context: &Context) -> Result<Status, Failure> {
+    let which = match args.counts {
+        true => Which::Counts,
+        false => Which::Main,
+    };
+    let [a, b] = paths.map(all_in);
+    let compared = sets(&a?, &b?, which, args.equal.0);
     if compared.rows.is_empty() {
+        let [a, b] = paths.map(Path::display);
         return Err(Failure::no(
-            format!(
-                "{} and {}: no result of the one is also in the other",
-                args.a.display(),
-                args.b.as_deref().unwrap_or(&args.a).display()
-            ),
+            format!("{a} and {b}: no result of the one is also in the other"),
             "name folders with results of the same benchmarks: hugeleaf bench --help",
         ));
     }
-    let view = Context::view(args.all);
-    context.answer(view, || sets_json(&compared), || sets_page(&compared))?;
+    let page = || sets_page(&compared, which);
+    context.answer(Context::view(args.all), || sets_json(&compared), page)?;
+    args.write(page)?;
+    args.status(|part| compared.slower_by(part))
+}
+
+/// Many folders, each held against the first.
+fn many(args: &Args, context: &Context) -> Result<Status, Failure> {
+    let read = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        Ok((name.to_string_lossy().into_owned(), all_in(path)?))
+    };
+    let sets: Result<Vec<_>, Failure> = args.history.iter().map(read).collect();
+    let compared = history(&sets?, args.equal.0);
+    if compared.rows.is_empty() {
+        return Err(Failure::no(
+            "no result of the first folder is also in another",
+            "name folders with results of the same benchmarks: hugeleaf bench --help",
+        ));
+    }
+    let page = || history_page(&compared);
+    context.answer(Context::view(args.all), || history_json(&compared), page)?;
+    args.write(page)?;
     args.status(|part| compared.slower_by(part))
 }
 
 impl Args {
+    fn write(&self, page: impl Fn() -> Page) -> Result<(), Failure> {
+        let Some(path) = &self.html else {
+            return Ok(());
+        };
+        write_whole(path, &page().html()).map_err(|e| {
+            Failure::missing(
+                format!("compare: the page: {e}"),
+                "name a file where there is room and you may write: --html FILE",
+            )
+        })?;
+        tell(&format!("page: {}", path.display()));
+        Ok(())
+    }
+
     /// A no where something is slower than is allowed, with what that is.
     fn status(&self, slower: impl FnOnce(f64) -> Vec<String>) -> Result<Status, Failure> {
         let Some(part) = self.fail_if_slower else {

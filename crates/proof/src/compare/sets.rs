@@ -3,8 +3,8 @@
 
 use serde::{Serialize, Serializer};
 
-use super::{CompareError, Compared, ComparedRow, files};
-use crate::rows::{Place, Results, places};
+use super::{CompareError, Compared, ComparedRow, Side, files};
+use crate::rows::{Kind, Place, Results, places};
 use crate::stats::{Effect, Verdict};
 
 /// Two sets compared.
@@ -25,6 +25,14 @@ pub struct SetRow {
     pub workload: String,
     /// The arm.
     pub arm: Option<String>,
+    /// The quantity.
+    pub what: String,
+    /// Its unit.
+    pub unit: String,
+    /// Its median in A.
+    pub a: Option<f64>,
+    /// And in B.
+    pub b: Option<f64>,
     /// Where.
     #[serde(serialize_with = "at")]
     pub at: Vec<Place>,
@@ -42,8 +50,34 @@ fn at<S: Serializer>(at: &[Place], to: S) -> Result<S::Ok, S::Error> {
     places::serialize(at, to)
 }
 
+/// Which quantities are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Which {
+    /// What each workload is measured for.
+    #[default]
+    Main,
+    /// What was counted beside it: page faults, page tables, memory, the part on large pages. It holds where the clock does
+    /// not, as in an emulated machine.
+    Counts,
+}
+
+impl Which {
+    fn takes(self, row: &ComparedRow) -> bool {
+        let quantity = &row.quantity;
+        match self {
+            Which::Main => quantity.main,
+            Which::Counts => {
+                let is_amount = matches!(quantity.kind, Kind::Amount | Kind::Counted);
+                let is_time = ["s", "seconds", "ms", "µs", "ns"].contains(&quantity.unit.as_str());
+                // What an arm brought over the first stays: a ratio, by its own clock on each side.
+                !quantity.main && is_amount && !is_time
+            }
+        }
+    }
+}
+
 /// Compares results of the same experiment in two sets.
-pub fn sets(a: &[Results], b: &[Results], equal: f64) -> ComparedSets {
+pub fn sets(a: &[Results], b: &[Results], which: Which, equal: f64) -> ComparedSets {
     let mut compared = ComparedSets {
         rows: Vec::new(),
         left_out: Vec::new(),
@@ -56,7 +90,7 @@ pub fn sets(a: &[Results], b: &[Results], equal: f64) -> ComparedSets {
             continue;
         };
         match files(one, other, equal) {
-            Ok(both) => compared.rows.extend(main_rows(name, &both)),
+            Ok(both) => compared.rows.extend(rows(name, which, &both)),
             Err(
                 error @ (CompareError::Different { .. }
                 | CompareError::NothingInCommon { .. }
@@ -74,16 +108,19 @@ pub fn sets(a: &[Results], b: &[Results], equal: f64) -> ComparedSets {
     compared
 }
 
-fn main_rows(name: &str, both: &Compared) -> Vec<SetRow> {
-    let rows = both
-        .rows
-        .iter()
-        .filter(|row| row.quantity.main && row.verdict.is_some());
+fn rows(name: &str, which: Which, both: &Compared) -> Vec<SetRow> {
+    let rows = both.rows.iter();
+    let rows = rows.filter(|row| which.takes(row) && row.verdict.is_some());
+    let median = |side: &Option<Side>| side.as_ref().map(|side| side.spread.median);
     rows.map(|row| {
         let ends = row.effect.as_ref().map(|effect| better(row, effect));
         SetRow {
             workload: name.to_owned(),
             arm: row.arm.clone(),
+            what: row.quantity.name.clone(),
+            unit: row.quantity.unit.clone(),
+            a: median(&row.a),
+            b: median(&row.b),
             at: row.at.clone(),
             better_percent: row.ratio.map(|ratio| percent(row, ratio)),
             low_percent: ends.map(|ends| ends.0),
@@ -138,6 +175,81 @@ impl ComparedSets {
     }
 }
 
+/// Many sets, each held against the first.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct History {
+    /// Their names, the oldest first.
+    pub sets: Vec<String>,
+    /// Workload by workload.
+    pub rows: Vec<HistoryRow>,
+    /// What counted as equal.
+    pub equal: f64,
+}
+
+/// A workload on an arm at a place, set by set.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HistoryRow {
+    /// The workload.
+    pub workload: String,
+    /// The arm.
+    pub arm: Option<String>,
+    /// Where.
+    #[serde(serialize_with = "at")]
+    pub at: Vec<Place>,
+    /// Against the first set, for each of the others in their order; missing where that set has no such result.
+    pub points: Vec<Option<SetRow>>,
+}
+
+/// Holds each of some sets against the first, in what each workload was measured for.
+pub fn history(sets_of: &[(String, Vec<Results>)], equal: f64) -> History {
+    let mut all = History {
+        sets: sets_of.iter().map(|(name, _)| name.clone()).collect(),
+        rows: Vec::new(),
+        equal,
+    };
+    let Some(((_, first), others)) = sets_of.split_first() else {
+        return all;
+    };
+    for (index, (_, other)) in others.iter().enumerate() {
+        for row in sets(first, other, Which::Main, equal).rows {
+            let is_same = |known: &&mut HistoryRow| {
+                known.workload == row.workload && known.arm == row.arm && known.at == row.at
+            };
+            let known = match all.rows.iter_mut().find(is_same) {
+                Some(known) => known,
+                None => {
+                    all.rows.push(HistoryRow {
+                        workload: row.workload.clone(),
+                        arm: row.arm.clone(),
+                        at: row.at.clone(),
+                        points: vec![None; others.len()],
+                    });
+                    let last = all.rows.len() - 1;
+                    &mut all.rows[last]
+                }
+            };
+            known.points[index] = Some(row);
+        }
+    }
+    all
+}
+
+impl History {
+    /// The rows that are slower in the last set than in the first by more than `part`.
+    pub fn slower_by(&self, part: f64) -> Vec<String> {
+        let last = self
+            .rows
+            .iter()
+            .filter_map(|row| row.points.last()?.clone());
+        let compared = ComparedSets {
+            rows: last.collect(),
+            left_out: Vec::new(),
+            equal: self.equal,
+        };
+        compared.slower_by(part)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,7 +284,7 @@ mod tests {
             result("redis", rate(), 120.0),
             result("new", rate(), 1.0),
         ];
-        let compared = sets(&a, &b, 0.02);
+        let compared = sets(&a, &b, Which::Main, 0.02);
         let percents = compared.rows.iter().map(|row| {
             let percent = row.better_percent.unwrap();
             format!("{} {percent:.0}", row.workload)
@@ -196,8 +308,61 @@ mod tests {
     #[test]
     fn the_same_is_the_same() {
         let a = [result("redis", Quantity::rate("rate", "1/s").main(), 100.0)];
-        let compared = sets(&a, &a, 0.02);
+        let compared = sets(&a, &a, Which::Main, 0.02);
         assert_eq!(compared.rows[0].verdict, Some(Verdict::Same));
         assert!(compared.slower_by(0.0).is_empty());
+    }
+
+    #[test]
+    fn what_was_counted_can_be_asked_for() {
+        let with = |faults: f64, seconds: f64| {
+            let mut all = result("redis", Quantity::rate("rate", "1/s").main(), 100.0);
+            for round in 0..6 {
+                let mut put =
+                    |quantity, value| all.add("base", &[], quantity, Sample::of(round, value));
+                put(Quantity::amount("page faults", ""), faults);
+                put(Quantity::amount("processor time", "s"), seconds);
+            }
+            all
+        };
+        let compared = sets(&[with(100.0, 1.0)], &[with(50.0, 9.0)], Which::Counts, 0.02);
+        let [row] = compared.rows.as_slice() else {
+            panic!("{compared:?}")
+        };
+        assert_eq!(
+            (row.what.as_str(), row.a, row.b),
+            ("page faults", Some(100.0), Some(50.0))
+        );
+        assert_eq!(row.verdict, Some(Verdict::Faster));
+    }
+
+    #[test]
+    fn a_history_has_a_point_a_set() {
+        let rate = || Quantity::rate("rate", "1/s").main();
+        let set = |name: &str, all: Vec<Results>| (name.to_owned(), all);
+        let history = history(
+            &[
+                set(
+                    "1",
+                    vec![result("redis", rate(), 100.0), result("sort", rate(), 10.0)],
+                ),
+                set("2", vec![result("redis", rate(), 110.0)]),
+                set(
+                    "3",
+                    vec![result("redis", rate(), 80.0), result("sort", rate(), 10.0)],
+                ),
+            ],
+            0.02,
+        );
+        let percents = |at: usize| {
+            let points = history.rows[at].points.iter();
+            let percents = points.map(|p| p.as_ref().map(|p| p.better_percent.unwrap().round()));
+            percents.collect::<Vec<_>>()
+        };
+        assert_eq!(history.rows.len(), 2);
+        assert_eq!(percents(0), [Some(10.0), Some(-20.0)]);
+        assert_eq!(percents(1), [None, Some(0.0)]);
+        assert_eq!(history.slower_by(0.02), ["redis on base"]);
+        assert!(super::history(&[], 0.02).rows.is_empty());
     }
 }
