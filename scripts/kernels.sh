@@ -22,11 +22,11 @@ out=${OUT:-target/kernels}
 # As much as an emulated processor does in a minute.
 small() { # WORKLOAD
     case $1 in
-    sort) echo "--set lines=400000" ;;
-    python) echo "--set rows=60000" ;;
-    sqlite) echo "--set rows=150000 --set reads=10000" ;;
-    redis) echo "--set keys=150000 --set requests=20000" ;;
-    memcached) echo "--set keys=100000 --set requests=40000" ;;
+    sort) echo "--set lines=1200000" ;;
+    python) echo "--set rows=250000" ;;
+    sqlite) echo "--set rows=500000 --set reads=30000" ;;
+    redis) echo "--set keys=300000 --set requests=40000" ;;
+    memcached) echo "--set keys=250000 --set requests=100000" ;;
     esac
 }
 

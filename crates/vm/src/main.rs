@@ -43,28 +43,7 @@ enum Command {
         hosts: Vec<String>,
     },
     /// Run one command inside and bring back its output, what it left in /out, and its exit status
-    Run {
-        /// The host
-        host: String,
-        /// Seconds after which the guest is ended
-        #[arg(long, default_value_t = 300)]
-        limit: u64,
-        /// Where what was left in /out goes
-        #[arg(long, value_name = "DIR")]
-        files: Option<PathBuf>,
-        /// A file of this machine to put on the path inside; can be given several times
-        #[arg(long, value_name = "FILE")]
-        add: Vec<PathBuf>,
-        /// Another userland than the host's own, of vm/userlands.toml
-        #[arg(long)]
-        userland: Option<String>,
-        /// More memory than the host's own; it then has one node
-        #[arg(long, value_name = "SIZE")]
-        memory: Option<Bytes>,
-        /// The command, as lines of a shell
-        #[arg(trailing_var_arg = true, required = true, allow_hyphen_values = true)]
-        line: Vec<String>,
-    },
+    Run(Run),
     /// A shell on the console of a guest; `exit` ends it
     Shell {
         /// The host
@@ -88,6 +67,31 @@ enum Command {
     Table,
     /// Copy the output of `cargo test -- --show-output`; tests that say `not run: NAME: REASON` are counted as ignored
     Count,
+}
+
+/// One command in a guest.
+#[derive(Debug, clap::Args)]
+struct Run {
+    /// The host
+    host: String,
+    /// Seconds after which the guest is ended
+    #[arg(long, default_value_t = 300)]
+    limit: u64,
+    /// Where what was left in /out goes
+    #[arg(long, value_name = "DIR")]
+    files: Option<PathBuf>,
+    /// A file of this machine to put on the path inside; can be given several times
+    #[arg(long, value_name = "FILE")]
+    add: Vec<PathBuf>,
+    /// Another userland than the host's own, of vm/userlands.toml
+    #[arg(long)]
+    userland: Option<String>,
+    /// More memory than the host's own; it then has one node
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Bytes>,
+    /// The command, as lines of a shell
+    #[arg(trailing_var_arg = true, required = true, allow_hyphen_values = true)]
+    line: Vec<String>,
 }
 
 fn main() -> ExitCode {
@@ -129,33 +133,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        Command::Run {
-            host,
-            limit,
-            files,
-            add,
-            userland,
-            memory,
-            line,
-        } => {
-            let mut host = one(&workshop, &host)?;
-            if let Some(userland) = userland {
-                host.description.userland = userland;
-            }
-            if let Some(memory) = memory {
-                host.description.memory = Size(memory);
-                host.description.nodes.clear();
-            }
-            let programs = compile(&workshop, &[], host.description.architecture)?;
-            let errand = Errand {
-                line: line.join(" "),
-                add,
-                limit: Duration::from_secs(limit),
-                files,
-            };
-            let status = workshop.command(&host, &programs, &errand)?;
-            Ok(ExitCode::from(u8::try_from(status).unwrap_or(125)))
-        }
+        Command::Run(run) => one_command(&workshop, run),
         Command::Shell { host } => {
             let host = one(&workshop, &host)?;
             let programs = compile(&workshop, &[], host.description.architecture)?;
@@ -177,6 +155,32 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Table => table(&workshop),
         Command::Count => unreachable!("it needs no workshop"),
     }
+}
+
+fn one_command(workshop: &Workshop, run: Run) -> anyhow::Result<ExitCode> {
+    let host = with(one(workshop, &run.host)?, run.userland, run.memory);
+    let programs = compile(workshop, &[], host.description.architecture)?;
+    let errand = Errand {
+        line: run.line.join(" "),
+        add: run.add,
+        limit: Duration::from_secs(run.limit),
+        files: run.files,
+    };
+    let status = workshop.command(&host, &programs, &errand)?;
+    Ok(ExitCode::from(u8::try_from(status).unwrap_or(125)))
+}
+
+/// A host with another userland, and with other memory on one node.
+fn with(mut host: HostFile, userland: Option<String>, memory: Option<Bytes>) -> HostFile {
+    let description = &mut host.description;
+    if let Some(userland) = userland {
+        description.userland = userland;
+    }
+    if let Some(memory) = memory {
+        description.memory = Size(memory);
+        description.nodes.clear();
+    }
+    host
 }
 
 fn processors() -> usize {

@@ -1,25 +1,26 @@
-//! The whole page.
+//! The pages: one that answers, and one a subject.
 
 use serde_json::Value;
 
 use hugeleaf_units::Bytes;
 
 use crate::runs::{Run, Runs, Table};
-use crate::{answers, oltp, own, summary};
+use crate::{answers, oltp, own, programs, summary};
 
-const HEAD: &str = "# Results
-
-Ten questions first. A ratio is of two arms that took turns on one machine: what it says of larger pages over base pages unless the
-question says otherwise; *not shown* is an interval with ×1 in it. Each leads to its raw samples.
+const HEAD: &str = "# What larger pages bring
 
 ";
 
-const ABOUT: &str = "Below: the figures of each question, [what was published](#published-and-measured), [what this does not
-show](#what-it-does-not-show), and [the machines and the whole commands](#on-what-and-how-to-repeat-it). Losses and missed figures are here like
-the others. A time by itself says nothing about another machine and is not here. A ratio with an interval is a Hodges-Lehmann estimate,
-the median of the means of all pairs of log ratios of rounds or pairs, unless its line says otherwise; a median is called one.
+const WHEN_NOT: &str = "- **What waits wins nothing there.** A server that spends its time in the kernel, on the network or on a disk computes faster in the rest only: nginx, fio.\n\
+- **What fits the TLB wins nothing.** A few megabytes that are read again and again, or memory that is read in order.\n\
+- **What forks to save loses them.** A large page that is written to while a forked child lives is mapped by base pages from then on, until it is promoted again: [Redis](guide/redis.md).\n\
+- **What is made and thrown away.** A large page has to be cleared whole before its first byte is used, and one of which little is used is memory wasted: [heaps that grow](results/run.md).\n\
+- **Losses are in the tables** like gains. `hugeleaf prove` measures yours; `hugeleaf predict` says beforehand what may be expected.\n\n";
 
-This page is made from the raw runs under [bench/runs](../bench/runs) by `crates/cli/tests/results`, and a test compares it with them.
+const ABOUT: &str = "A time by itself says nothing about another machine and is not here. A ratio with an interval is a Hodges-Lehmann estimate, the median
+of the means of all pairs of log ratios of rounds or pairs, with its 95 % interval, unless its line says otherwise; a median is called one.
+
+All these pages are made from the raw runs under [bench/runs](../bench/runs) by `crates/cli/tests/results`, and a test compares them with them.
 
 ";
 
@@ -36,54 +37,123 @@ const NOT_SHOWN: &str = "- **One kind of machine.** A virtual machine with two p
 - **No TPC-C results.** The load follows its public rules. Compare it with other runs of hugeleaf only.\n\
 - **The best of several arms** is more than a single one would give by chance. Look at the table below it.\n";
 
-/// From the runs to the text.
-pub fn page(runs: &Runs) -> String {
-    let mut out = [HEAD, &answers::text(runs), ABOUT].concat();
-    let mut section = |title: &str, text: String| {
-        out.push_str(&format!("## {title}\n\n{text}"));
+/// The page that answers, below the repository.
+pub const FIRST: &str = "docs/results.md";
+
+/// The folder of the others.
+pub const SUBJECTS: &str = "docs/results";
+
+/// What is on a page of its own.
+struct Subject {
+    /// Its file, without its ending.
+    file: &'static str,
+    title: &'static str,
+    text: String,
+}
+
+fn subjects(runs: &Runs) -> Vec<Subject> {
+    let subject = |file, title, text| Subject { file, title, text };
+    let moving = || [results(runs, "mover"), results(runs, "pin")].concat();
+    let tables = || results(runs, "pagetables") + &page_tables(runs);
+    let limits = || format!("{NOT_SHOWN}\n{}", caveats(runs));
+    vec![
+        subject("programs", "Any program, by page size", programs::all(runs)),
+        subject(
+            "databases",
+            "Is a database faster on larger pages?",
+            oltp::text(runs),
+        ),
+        subject(
+            "memory",
+            "What does memory bring that moves between servers?",
+            amm(runs),
+        ),
+        subject(
+            "sqlite",
+            "What does SQLite gain on one cache on large pages?",
+            own::figures(runs, &["sqlite-"]),
+        ),
+        subject(
+            "run",
+            "What does a program gain under run?",
+            own::programs(runs),
+        ),
+        subject("always", "And where THP is always on?", own::always(runs)),
+        subject(
+            "reads",
+            "What does a dependent read cost?",
+            results(runs, "chase"),
+        ),
+        subject(
+            "data-path",
+            "What does it cost to pin and move data?",
+            moving(),
+        ),
+        subject("page-tables", "How large are page tables?", tables()),
+        subject(
+            "predict",
+            "What did predict say, and what was proven?",
+            programs::predicted(runs),
+        ),
+        subject(
+            "promotion",
+            "What do promotion and the library cost?",
+            own::promotion(runs),
+        ),
+        subject(
+            "guard",
+            "What does the guard keep, and what does it cost?",
+            own::figures(runs, &["guard-", "top"]),
+        ),
+        subject("trace", "What does a trace cost?", own::trace(runs)),
+        subject(
+            "sure",
+            "How fast are the screens, and how sure is prove?",
+            own::looking(runs) + &own::prove(runs),
+        ),
+        subject("published", "Published and measured", summary::text(runs)),
+        subject("limits", "What it does not show", limits()),
+        subject(
+            MACHINES,
+            "On what, and how to repeat it",
+            hosts(runs) + &commands(runs),
+        ),
+    ]
+}
+
+/// The page that lists all runs.
+pub const MACHINES: &str = "machines";
+
+/// From the runs to the pages: each with its path below the repository.
+pub fn pages(runs: &Runs) -> Vec<(String, String)> {
+    let subjects = subjects(runs);
+    let mut first = [HEAD, &programs::summary(runs), "## When not\n\n", WHEN_NOT].concat();
+    first.push_str("## Ten questions\n\nA ratio is of two arms that took turns on one machine: what it says of larger pages over base pages unless the question says\notherwise; *not shown* is an interval with ×1 in it. Each leads to its raw samples.\n\n");
+    first.push_str(&answers::text(runs));
+    first.push_str("## A page a subject\n\n");
+    for Subject { file, title, .. } in &subjects {
+        first.push_str(&format!("- [{title}](results/{file}.md)\n"));
+    }
+    first.push_str("\n## How to read a figure\n\n");
+    first.push_str(ABOUT);
+    let mut pages = vec![(FIRST.to_owned(), first)];
+    // A folder further down.
+    let moved = |text: &str| {
+        text.replace("](../", "](../../")
+            .replace("](guide/", "](../guide/")
     };
-    section("Is a database faster on larger pages?", oltp::text(runs));
-    section(
-        "What does memory bring that moves between servers?",
-        amm(runs),
-    );
-    section("What does a dependent read cost?", results(runs, "chase"));
-    let moving = [results(runs, "mover"), results(runs, "pin")].concat();
-    section("What does it cost to pin and move data?", moving);
-    section(
-        "How large are page tables?",
-        results(runs, "pagetables") + &page_tables(runs),
-    );
-    section("What does a program gain under run?", own::programs(runs));
-    section("And where THP is always on?", own::always(runs));
-    section(
-        "What do promotion and the library cost?",
-        own::promotion(runs),
-    );
-    section("What does a trace cost?", own::trace(runs));
-    section(
-        "How fast are the screens, and how sure is prove?",
-        own::looking(runs) + &own::prove(runs),
-    );
-    section(
-        "What does the guard keep, and what does it cost?",
-        own::figures(runs, &["guard-", "top"]),
-    );
-    section(
-        "What does SQLite gain on one cache on large pages?",
-        own::figures(runs, &["sqlite-"]),
-    );
-    section("Any program, by page size", results(runs, "lab-"));
-    section("Published and measured", summary::text(runs));
-    section(
-        "What it does not show",
-        format!("{NOT_SHOWN}\n{}", caveats(runs)),
-    );
-    section(
-        "On what, and how to repeat it",
-        hosts(runs) + &commands(runs),
-    );
-    out.trim_end().to_owned() + "\n"
+    pages.extend(subjects.iter().map(|Subject { file, title, text }| {
+        let text = format!(
+            "# {title}\n\n[All results](../results.md)\n\n{}",
+            moved(text)
+        );
+        (format!("{SUBJECTS}/{file}.md"), text)
+    }));
+    for (_, text) in &mut pages {
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    pages
 }
 
 fn results(runs: &Runs, begin: &str) -> String {
