@@ -15,6 +15,7 @@ mod barrier;
 mod careful;
 mod draft;
 mod error;
+mod ethtool;
 mod faulty;
 mod fetch;
 mod file_capabilities;
@@ -46,6 +47,7 @@ pub use careful::{
 };
 pub use draft::{Draft, Existing, draft_beside, is_draft_of, write_whole};
 pub use error::{Errno, SysError, errno_of, last_errno};
+pub use ethtool::offloads;
 pub use faulty::{Call, Fault, Faulty};
 pub use file_capabilities::{FileCapabilities, setcap_advice};
 pub use files::{

@@ -21,7 +21,7 @@ const SERVICE: Held = NotHere("it starts a service of the host anew");
 const SERVER: Held = NotHere("it asks a server by an address that the person has");
 
 /// Each command, `*` for any text; the first that fits counts.
-pub const KINDS: [(&str, Held); 68] = [
+pub const KINDS: [(&str, Held); 69] = [
     // Pools.
     (
         "echo $(($(cat $f) + *)) > $f",
@@ -62,6 +62,10 @@ pub const KINDS: [(&str, Held); 68] = [
     ("echo * > *", POOLS),
     // Settings.
     ("sysctl -p *", FILES),
+    (
+        "ethtool -K * rx on tx on tso on gro on",
+        NotHere("it changes a network device of the host, which may be how the host is reached"),
+    ),
     ("sysctl -w vm.hugetlb_shm_group=*", KNOBS),
     ("sysctl kernel.*=*", KNOBS),
     (

@@ -4,10 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hugeleaf_sys::Errno;
 use serde::Serialize;
 
 use super::files;
-use crate::fact::Fact;
+use crate::fact::{Fact, ReadError};
 use crate::root::Root;
 
 /// Settings that are a file of one line or two each.
@@ -95,6 +96,9 @@ pub struct Network {
     pub queues: Fact<usize>,
     /// Whether several packets are given up as one for so many nanoseconds (`gro_flush_timeout`).
     pub gro_flush_timeout: Fact<u64>,
+    /// What it does by itself, on or off by name (`ethtool -k`); absent on a captured host, and of a device
+    /// without hardware.
+    pub offloads: Fact<BTreeMap<String, bool>>,
 }
 
 impl Features {
@@ -237,6 +241,7 @@ fn network(root: &Root) -> Vec<Network> {
             mtu: files::number(root, file("mtu")),
             queues: queues.map(|all| all.iter().filter(|queue| queue.starts_with("rx-")).count()),
             gro_flush_timeout: files::number(root, file("gro_flush_timeout")),
+            offloads: offloads(root, &name),
             name,
         }
     };
@@ -245,6 +250,28 @@ fn network(root: &Root) -> Vec<Network> {
         .filter(|name| name != "lo")
         .map(one)
         .collect()
+}
+
+/// Asked of the running kernel: no file has it.
+fn offloads(root: &Root, device: &str) -> Fact<BTreeMap<String, bool>> {
+    // A device without hardware beneath, as of a container, leaves it all to that one's.
+    let has_hardware = root.list(format!("sys/class/net/{device}/device"));
+    if !root.is_live() || has_hardware.known().is_none() {
+        return Fact::Absent;
+    }
+    match hugeleaf_sys::offloads(device) {
+        Ok(known) => Fact::Known(
+            known
+                .into_iter()
+                .map(|(name, on)| (name.to_owned(), on))
+                .collect(),
+        ),
+        Err(error) if error.errno == Errno::OPNOTSUPP => Fact::Absent,
+        Err(error) => Fact::Unreadable(ReadError::io(
+            root.path(format!("sys/class/net/{device}")),
+            &std::io::Error::from(error.errno),
+        )),
+    }
 }
 
 /// Names, soft and hard limits: columns of a fixed width (fs/proc/base.c, proc_pid_limits).

@@ -1,6 +1,6 @@
 //! The rows, each from the facts that it is about.
 
-use hugeleaf_host::system::features::{Disk, DiskMount};
+use hugeleaf_host::system::features::{Disk, DiskMount, Network};
 use hugeleaf_host::{Fact, Host, thp_is_on};
 use hugeleaf_units::Bytes;
 
@@ -459,16 +459,38 @@ pub(super) fn network(checked: &Checked<'_>) -> Vec<Row> {
                 } else {
                     format!("{queues} queues")
                 };
-                let offloads = match device.gro_flush_timeout.get() {
-                    Some(0) | None => "packets given up at once",
-                    Some(_) => "packets gathered",
-                };
-                row.is(format!("{how}, {mtu}; {offloads}"))
+                row.is(format!("{how}, {mtu}"))
             }
             _ => row,
         });
+        all.push(offloads(device));
     }
     all
+}
+
+/// What a device does in place of the processor.
+fn offloads(device: &Network) -> Row {
+    const WHY: &str = "the processor does it, packet by packet; where the device offers it (no [fixed] in ethtool -k) it costs \
+                       nothing there";
+    const RISK: &str =
+        "a driver with faults loses packets: watch ethtool -S; until the next start only";
+    let what = format!("{}: what it does by itself", device.name);
+    Row::new("network-offloads", NETWORK, what).of(&device.offloads, |row, known| {
+        let off: Vec<&str> = (known.iter())
+            .filter(|(_, on)| !**on)
+            .map(|(name, _)| name.as_str())
+            .collect();
+        match off.is_empty() {
+            true => row.is("checksums, cutting and gathering of packets"),
+            false => row
+                .is(format!("without {}", off.join(", ")))
+                .should(State::Look, WHY)
+                .by(
+                    format!("ethtool -K {} rx on tx on tso on gro on", device.name),
+                    RISK,
+                ),
+        }
+    })
 }
 
 const PROCESSORS: &str = "processors";

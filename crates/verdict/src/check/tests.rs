@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use hugeleaf_host::system::features::{Disk, DiskMount, Features};
+use hugeleaf_host::system::features::{Disk, DiskMount, Features, Network};
 use hugeleaf_host::{Fact, Host};
 
 use super::*;
@@ -39,6 +39,31 @@ fn program(name: &str) -> Program {
         .into_iter()
         .find(|program| program.name == name)
         .unwrap()
+}
+
+#[test]
+fn a_device_that_leaves_work_to_the_processor_is_looked_at() {
+    let with = |known: &[(&str, bool)]| Features {
+        network: vec![Network {
+            name: "eth0".to_owned(),
+            offloads: match known {
+                [] => Fact::Absent,
+                known => {
+                    let named = known.iter().map(|(name, on)| ((*name).to_owned(), *on));
+                    Fact::Known(named.collect())
+                }
+            },
+            ..Network::default()
+        }],
+        ..Features::default()
+    };
+    let row = |known| one(&healthy(), &with(known), "network-offloads");
+    assert_eq!(row(&[]).state, State::Absent);
+    assert_eq!(row(&[("cutting", true)]).state, State::Good);
+    let off = row(&[("checksums", true), ("cutting", false)]);
+    assert_eq!(off.state, State::Look);
+    assert!(off.value.unwrap().ends_with("without cutting"));
+    assert!(off.command.unwrap().contains("eth0"));
 }
 
 #[test]
