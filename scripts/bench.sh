@@ -16,7 +16,7 @@ if [ "${1:-}" = --smoke ]; then
     smoke=(--smoke)
     shift
 fi
-all='promote latency shared servers region chase pagetables mover pin simulate run-coverage run-always run-rates run-pool trace oltp oltp-profile top guard-cost guard-proofs guard-kills guard-growth sqlite amm lab'
+all='promote latency shared servers region chase pagetables mover pin simulate run-coverage run-always run-rates run-pool trace oltp oltp-profile top guard-cost guard-proofs guard-kills guard-growth sqlite amm lab predict same'
 names=${*:-$all}
 
 if [ ${#smoke[@]} -gt 0 ]; then
@@ -122,6 +122,54 @@ if [ ${#smoke[@]} -eq 0 ] && [ -w "$reporting" ]; then
     much=$(awk '/^MemAvailable/ { half = int($2 / 2048); print (half < 16384 ? half : 16384) "M" }' /proc/meminfo)
     "$target/examples/hold" - "$much" 0 </dev/null >/dev/null
 fi
+
+# What drives each workload of the lab while it is measured, as its command line begins to say it, and which program is asked about.
+driver_of() { # PROGRAM
+    case $1 in
+    compile) echo "g\\+\\+ -O2 -o /.*/large|cc1plus" ;;
+    duckdb) echo "run.py measure|python3" ;;
+    jvm) echo "Warehouses|java" ;;
+    mariadb) echo "sysbench .*run|mariadbd" ;;
+    memcached) echo "client.py get|memcached" ;;
+    nginx) echo "wrk -t1|nginx" ;;
+    node) echo "objects.js|node" ;;
+    orders) echo "wrk -t1|postgres" ;;
+    pgbench) echo "pgbench -S|postgres" ;;
+    python) echo "objects.py|python3" ;;
+    redis) echo "redis-benchmark|redis-server" ;;
+    sort) echo "sort -S|sort" ;;
+    sqlite) echo "keyed.py read|python3" ;;
+    vectors) echo "search search|search" ;;
+    esac
+}
+
+# Asks `predict` about a workload on base pages while it is measured.
+predicted() { # PROGRAM
+    local program=$1 bench driver name to more=()
+    driver=$(driver_of "$program") name=${driver#*|} driver=${driver%|*}
+    to=$out/predict-$program.json
+    [ ${#smoke[@]} -eq 0 ] || more=(--set rows=400000)
+    with_lock "$target/hugeleaf" bench file "$program" --pages 4K --pairs 3 "${more[@]}" --output "$out/lab-once.tmp" >/dev/null 2>&1 &
+    bench=$!
+    while kill -0 "$bench" 2>/dev/null; do
+        # It has to be at work for a while, and still be when it was asked about.
+        if pgrep -f -- "$driver" >/dev/null && sleep 1.5 && pgrep -f -- "$driver" >/dev/null; then
+            "$target/hugeleaf" predict "$name" --for 2500ms --json >"$to.tmp" 2>/dev/null || true
+            [ ! -s "$to.tmp" ] || ! pgrep -f -- "$driver" >/dev/null || break
+            rm -f "$to.tmp"
+        fi
+        sleep 0.2
+    done
+    kill -INT "$bench" 2>/dev/null || true
+    wait "$bench" || true
+    rm -f "$out/lab-once.tmp"
+    if [ -s "$to.tmp" ]; then
+        mv "$to.tmp" "$to"
+        echo "  written: $to"
+    else
+        echo "not run: predict: $program was not seen at work"
+    fi
+}
 
 for name in $names; do
     echo "== $name"
@@ -246,6 +294,40 @@ for name in $names; do
                     bench_arms file "lab-$program" "$program" "${pages[@]}" --pairs "${PAIRS:-6}"
             done
         fi
+        ;;
+    predict)
+        # What predict says of each program of the lab on base pages; what was proven is in the results of `lab`.
+        # shellcheck disable=SC2206 # words without spaces
+        programs=(${LAB:-compile duckdb jvm mariadb memcached nginx node orders pgbench python redis sort sqlite vectors})
+        if [ ${#smoke[@]} -gt 0 ]; then
+            programs=(python)
+        fi
+        for program in "${programs[@]}"; do
+            predicted "$program"
+        done
+        ;;
+    same)
+        # Whether compare says that the same is the same: programs of the lab on base pages, twice one after the other; and one
+        # with a tenth more to do, which has to be slower. In a folder of its own: it is about compare, and not about pages.
+        # shellcheck disable=SC2206 # words without spaces
+        programs=(${LAB:-python node sqlite vectors memcached redis sort})
+        same=$out/same
+        [ ${#smoke[@]} -gt 0 ] || same=bench/same/$(basename "$out")
+        small=()
+        if [ ${#smoke[@]} -gt 0 ]; then
+            programs=(sort) small=(--set lines=50000)
+        fi
+        for set in first second; do
+            mkdir -p "$same/$set"
+            for program in "${programs[@]}"; do
+                out=$same/$set with_lock bench_arms file "$program" "$program" --pages 4K --pairs "${PAIRS:-8}" "${small[@]}"
+            done
+        done
+        mkdir -p "$same/slower"
+        [ ${#smoke[@]} -gt 0 ] || small=(--set lines=11000000)
+        out=$same/slower with_lock bench_arms file sort sort --pages 4K --pairs "${PAIRS:-8}" "${small[@]}"
+        "$target/hugeleaf" compare "$same/first" "$same/second" | tee "$same/same.txt"
+        "$target/hugeleaf" compare "$same/first" "$same/slower" | tee "$same/slower.txt"
         ;;
     simulate)
         # Recordings of this kind of machine, made with the example record_noise.

@@ -16,7 +16,7 @@ if [ $# -lt 2 ]; then
 fi
 a=$1 b=$2
 shift 2
-workloads=${*:-sort python sqlite redis memcached}
+workloads=${*:-sort python sqlite}
 out=${OUT:-target/kernels}
 
 # As much as an emulated processor does in a minute.
@@ -25,8 +25,6 @@ small() { # WORKLOAD
     sort) echo "--set lines=1200000" ;;
     python) echo "--set rows=250000" ;;
     sqlite) echo "--set rows=500000 --set reads=30000" ;;
-    redis) echo "--set keys=300000 --set requests=40000" ;;
-    memcached) echo "--set keys=250000 --set requests=100000" ;;
     esac
 }
 

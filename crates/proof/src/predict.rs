@@ -24,12 +24,12 @@ const LONG: Duration = Duration::from_secs(1);
 /// How much of the time looks may take from it.
 const LOOKS: usize = 9;
 
-/// What was seen of a process, but for what a read costs.
+/// What was seen of a process.
 #[derive(Debug)]
 pub struct Observed {
     /// The process.
     pub process: Process,
-    /// All that [`Watched`] has, with reads that cost nothing.
+    /// What it did meanwhile.
     pub watched: Watched,
     /// The longest time in which the kernel kept the process from mapping memory, for one look.
     pub longest_walk: Duration,
@@ -82,11 +82,6 @@ pub fn observe(
             busiest: used.busiest(),
             faults: used.minor_faults,
             walks,
-            reads: Reads {
-                size: Bytes::ZERO,
-                base_ns: 1.0,
-                large_ns: 1.0,
-            },
         },
     })
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hugeleaf_host::Process;
-use hugeleaf_verdict::predict::{By, Predicted, Unsaid, Watched};
+use hugeleaf_verdict::predict::{By, Predicted, Reads, Unsaid, Watched};
 use serde_json::json;
 
 use crate::json::answer;
@@ -17,6 +17,8 @@ pub struct Prediction<'a> {
     pub watched: &'a Watched,
     /// How long one look kept it from mapping memory, at most.
     pub longest_walk: Duration,
+    /// What a read costs here, where that was measured.
+    pub reads: Option<&'a Reads>,
     /// What is said.
     pub predicted: &'a Result<Predicted, Unsaid>,
 }
@@ -41,7 +43,6 @@ impl Prediction<'_> {
     fn facts(&self) -> Vec<(String, Cell)> {
         let watched = self.watched;
         let seconds = watched.time.as_secs_f64();
-        let reads = watched.reads;
         let mut facts: Vec<(String, Cell)> = Vec::new();
         let mut fact = |name: &str, value: String| facts.push((name.to_owned(), value.into()));
         fact("watched for", format!("{seconds:.1} s"));
@@ -82,7 +83,7 @@ impl Prediction<'_> {
                 format!("{low:.0} to {high:.0} % of its time in user mode, {of}"),
             );
         }
-        if !reads.size.is_zero() {
+        if let Some(reads) = self.reads {
             fact(
                 "a random read here",
                 format!(
@@ -146,7 +147,7 @@ impl Prediction<'_> {
                 "walk_cycles_share": watched.walks,
                 "looks": looks,
             },
-            "read": (!watched.reads.size.is_zero()).then_some(watched.reads),
+            "read": self.reads,
         }))
     }
 }

@@ -49,8 +49,6 @@ pub struct Watched {
     pub faults: u64,
     /// Share of its cycles in page walks, where the processor counts them.
     pub walks: Option<f64>,
-    /// What a read costs here.
-    pub reads: Reads,
 }
 
 /// What a dependent random read costs on this host in as much memory as the process works with, in nanoseconds.
@@ -143,8 +141,12 @@ pub struct Model {
     pub reach: f64,
     /// Of a miss's cost a program feels at least this part: what it does meanwhile, and reads in order, hide the rest.
     pub felt_least: f64,
-    /// And at most this: it is more than one where several misses stand behind each page that is seen.
+    /// And at most this: it is more than one where several misses stand behind each page that is seen. Redis felt 3.5
+    /// and memcached 1.6 of what was counted (bench/runs/2026-11-25-vm-3).
     pub felt_most: f64,
+    /// A program may win so much more of its time than a random read does: the kernel, too, touches its memory, and
+    /// page tables that are not read leave the caches to it. Redis won 1.1 of it.
+    pub over_reads: f64,
     /// Processor time that a page fault takes which a larger page would spare, in seconds.
     pub fault: f64,
     /// What noise and layout alone move a proof by.
@@ -158,10 +160,11 @@ pub struct Model {
 /// The model as it is used.
 pub const MODEL: Model = Model {
     reach: 1536.0,
-    felt_least: 0.1,
-    felt_most: 1.0,
+    felt_least: 0.3,
+    felt_most: 4.0,
+    over_reads: 1.3,
     fault: 0.7e-6,
-    margin: 0.02,
+    margin: 0.03,
     full: 0.9,
     widest: 1.0,
 };
@@ -215,21 +218,22 @@ fn seconds(watched: &Watched) -> f64 {
 ///
 /// # Errors
 /// [`Unsaid`]: what would mislead is not said.
-pub fn predict(watched: &Watched, model: &Model) -> Result<Predicted, Unsaid> {
+pub fn predict(watched: &Watched, reads: &Reads, model: &Model) -> Result<Predicted, Unsaid> {
     let working_set = working_set(watched, model)?;
     let time = seconds(watched);
     let used = watched.user + watched.system;
     let busy = (watched.busiest.as_secs_f64() / time).min(1.0);
     let user_share = watched.user.as_secs_f64() / used.as_secs_f64();
-    let bound = (1.0 - watched.reads.large_ns / watched.reads.base_ns).max(0.0);
+    let of_read = (1.0 - reads.large_ns / reads.base_ns).max(0.0);
+    let bound = model.over_reads * of_read;
     let (misses, is_full) = misses(watched, model)?;
     let counted = watched.walks.map(|share| share.clamp(0.0, 1.0));
     let of_large = of_large(watched);
     let (by, walks) = match counted {
-        // Nine tenths of all walks went away with larger pages, where somebody counted (docs/internals/kernel-notes.md).
+        // Not all walks go away with larger pages; how many do could be counted on no machine of the tests.
         Some(share) => (By::WalkCycles, [share * 0.5 * (1.0 - of_large), share]),
         None => {
-            let miss = (watched.reads.base_ns - watched.reads.large_ns).max(0.0) * 1e-9;
+            let miss = (reads.base_ns - reads.large_ns).max(0.0) * 1e-9;
             let share = misses * miss / watched.user.as_secs_f64().max(0.01) * time;
             let most = if is_full {
                 bound
@@ -238,7 +242,7 @@ pub fn predict(watched: &Watched, model: &Model) -> Result<Predicted, Unsaid> {
             };
             (
                 By::TouchedPages,
-                [(share * model.felt_least).min(most), most],
+                [(share.min(of_read) * model.felt_least).min(most), most],
             )
         }
     };
@@ -338,16 +342,17 @@ mod tests {
             busiest: Duration::from_secs(4),
             faults: 0,
             walks: None,
-            reads: Reads {
-                size: Bytes(1 << 30),
-                base_ns: 150.0,
-                large_ns: 100.0,
-            },
         }
     }
 
+    const READS: Reads = Reads {
+        size: Bytes(1 << 30),
+        base_ns: 150.0,
+        large_ns: 100.0,
+    };
+
     fn said(watched: &Watched) -> Predicted {
-        predict(watched, &MODEL).unwrap()
+        predict(watched, &READS, &MODEL).unwrap()
     }
 
     #[test]
@@ -366,12 +371,15 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_a_read_itself() {
+    fn hardly_more_than_a_read_itself() {
         let all = said(&works(1 << 18));
-        assert!(all.high <= 1.5 + MODEL.margin + 1e-9, "{all:?}");
-        let mut same = works(1 << 18);
-        same.reads.large_ns = same.reads.base_ns;
-        let none = said(&same);
+        let most = 1.0 / (1.0 - MODEL.over_reads / 3.0) + MODEL.margin;
+        assert!(all.high <= most + 1e-9, "{all:?}");
+        let same = Reads {
+            large_ns: READS.base_ns,
+            ..READS
+        };
+        let none = predict(&works(1 << 18), &same, &MODEL).unwrap();
         assert!(
             none.low < 1.0 && none.high <= 1.0 + MODEL.margin,
             "{none:?}"
@@ -412,23 +420,34 @@ mod tests {
     fn what_would_mislead_is_not_said() {
         let mut rests = works(40_000);
         rests.user = Duration::from_millis(40);
-        assert!(matches!(predict(&rests, &MODEL), Err(Unsaid::Rests { .. })));
+        assert!(matches!(
+            predict(&rests, &READS, &MODEL),
+            Err(Unsaid::Rests { .. })
+        ));
         let mut small = works(1_000);
         for look in &mut small.looks {
             look.touched = Bytes(1_000 * PAGE);
         }
-        assert!(matches!(predict(&small, &MODEL), Err(Unsaid::Small(_))));
+        assert!(matches!(
+            predict(&small, &READS, &MODEL),
+            Err(Unsaid::Small(_))
+        ));
         let mut varies = works(100_000);
         for look in &mut varies.looks[..4] {
             look.touched = Bytes(1_700 * PAGE);
         }
         assert!(matches!(
-            predict(&varies, &MODEL),
+            predict(&varies, &READS, &MODEL),
             Err(Unsaid::Varies { .. })
         ));
-        let mut wide = works(1 << 18);
-        wide.reads.large_ns = 10.0;
-        assert!(matches!(predict(&wide, &MODEL), Err(Unsaid::Wide { .. })));
+        let wide = Reads {
+            large_ns: 10.0,
+            ..READS
+        };
+        assert!(matches!(
+            predict(&works(1 << 18), &wide, &MODEL),
+            Err(Unsaid::Wide { .. })
+        ));
     }
 
     #[test]
@@ -436,9 +455,12 @@ mod tests {
         let mut nothing = works(0);
         nothing.looks.clear();
         nothing.time = Duration::ZERO;
-        assert!(predict(&nothing, &MODEL).is_err());
+        assert!(predict(&nothing, &READS, &MODEL).is_err());
         nothing.user = Duration::from_secs(1);
-        nothing.reads.base_ns = 0.0;
-        let _ = predict(&nothing, &MODEL);
+        let zero = Reads {
+            base_ns: 0.0,
+            ..READS
+        };
+        let _ = predict(&nothing, &zero, &MODEL);
     }
 }

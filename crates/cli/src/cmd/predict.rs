@@ -56,22 +56,27 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     bar.set_message(format!("watching {pid}"));
     let place = (&context.root, &host);
     let observed = observe(&context.kernel, place, pid, args.time, &context.stop);
-    let mut observed = observed.map_err(|why| {
+    let observed = observed.map_err(|why| {
         Failure::missing(
             format!("predict: {why}"),
             format!("hugeleaf mem {pid}    # whether it may be read"),
         )
     })?;
-    if let Ok(size) = working_set(&observed.watched, &MODEL) {
-        bar.set_message("measuring what a read costs here");
-        observed.watched.reads = args.reads(context, &host, size)?;
-    }
+    // What has nothing to gain is not worth the measuring.
+    let (reads, predicted) = match working_set(&observed.watched, &MODEL) {
+        Ok(size) => {
+            bar.set_message("measuring what a read costs here");
+            let reads = args.reads(context, &host, size)?;
+            (Some(reads), predict(&observed.watched, &reads, &MODEL))
+        }
+        Err(unsaid) => (None, Err(unsaid)),
+    };
     bar.finish_and_clear();
-    let predicted = predict(&observed.watched, &MODEL);
     let prediction = Prediction {
         process: &observed.process,
         watched: &observed.watched,
         longest_walk: observed.longest_walk,
+        reads: reads.as_ref(),
         predicted: &predicted,
     };
     context.answer(

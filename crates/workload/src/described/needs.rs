@@ -116,6 +116,14 @@ impl Needs {
         self.unmet(&place, &has, &is_there)
     }
 
+    /// How to get what is missing.
+    fn install(&self, name: &str) -> String {
+        match self.packages.is_empty() {
+            true => format!("the file names no package that has {name}"),
+            false => format!("apt-get install {}", self.packages.join(" ")),
+        }
+    }
+
     /// The first that is missing; `has` says whether a program is found, `is_there` whether a file is.
     fn unmet(
         &self,
@@ -129,21 +137,19 @@ impl Needs {
             .iter()
             .find(|names| !names.split('|').any(has));
         if let Some(name) = missing {
-            let next = match self.packages.is_empty() {
-                true => format!(
-                    "the file names no package that has {}",
-                    name.replace('|', " or ")
-                ),
-                false => format!("apt-get install {}", self.packages.join(" ")),
-            };
-            return unmet(
-                format!("{} is not installed", name.replace('|', " or ")),
-                next,
-            );
+            let name = name.replace('|', " or ");
+            return unmet(format!("{name} is not installed"), self.install(&name));
         }
         if let Some(file) = self.files.iter().find(|file| !is_there(file)) {
-            let what = format!("this kernel has no {}", file.display());
-            return unmet(what, "hugeleaf check    # what this host has".into());
+            let name = file.display();
+            // Of the kernel's own files no package brings one.
+            let folder = file.iter().nth(1).unwrap_or_default();
+            let is_kernels = ["proc", "sys", "dev"].iter().any(|own| folder == *own);
+            let next = match is_kernels {
+                true => "hugeleaf check    # what this host has".into(),
+                false => self.install(&name.to_string()),
+            };
+            return unmet(format!("there is no {name} here"), next);
         }
         if self.root && !place.is_root {
             return unmet(
@@ -205,6 +211,14 @@ mod tests {
                 .unwrap()
                 .contains("/proc/x")
         );
+        let header = Needs {
+            packages: vec!["lib".into()],
+            files: vec!["/usr/include/x.h".into()],
+            ..Needs::default()
+        };
+        let missing = header.unmet(&place, &|_| true, &|_| false).unwrap();
+        assert_eq!(missing.what, "there is no /usr/include/x.h here");
+        assert_eq!(missing.next, "apt-get install lib");
         place.disk = Some(Bytes::from_mib(9));
         assert!(
             unmet(&place, &["cc", "wrk"], true)
