@@ -14,6 +14,7 @@ use hugeleaf_host::process::maps::{SmapsEntry, read_smaps_lines};
 use hugeleaf_host::{Fact, Root};
 use hugeleaf_sys::{Kernel, Pid, write_value};
 use hugeleaf_units::{Bytes, Range};
+use hugeleaf_verdict::predict::Seen as Touches;
 
 /// What `clear_refs` takes for all pages.
 const ALL: &str = "1";
@@ -28,16 +29,10 @@ pub struct Touched {
 }
 
 /// What of some ranges was touched in a while.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Look {
-    /// From when a page's bit was cleared until it was read.
-    pub time: Duration,
-    /// Base pages in memory.
-    pub resident: Bytes,
-    /// Those of them that were touched.
-    pub touched: Bytes,
-    /// Memory on large pages.
-    pub large: Bytes,
+    /// What was seen.
+    pub seen: Touches,
     /// Time in the two walks.
     pub cost: Duration,
 }
@@ -79,19 +74,23 @@ pub fn look(
             .iter()
             .any(|r| r.intersect(entry.map.range).is_some())
     };
-    let mut look = Look {
+    let mut all = Touches {
         // Both walks go from low to high addresses: a page's own time ends as much later as it began.
         time: seen.between + seen.cost / 2,
-        cost: seen.cost,
-        ..Look::default()
+        resident: Bytes::ZERO,
+        touched: Bytes::ZERO,
+        large: Bytes::ZERO,
     };
     for SmapsEntry { counts, .. } in seen.entries.iter().filter(of_ranges) {
         let small = counts.resident.saturating_sub(counts.pmd_mapped);
-        look.resident += small;
-        look.touched += counts.referenced.min(small);
-        look.large += counts.pmd_mapped + counts.hugetlb;
+        all.resident += small;
+        all.touched += counts.referenced.min(small);
+        all.large += counts.pmd_mapped + counts.hugetlb;
     }
-    Ok(look)
+    Ok(Look {
+        seen: all,
+        cost: seen.cost,
+    })
 }
 
 /// What was seen of a process.
@@ -187,7 +186,9 @@ mod tests {
         let start = memory.as_ptr() as u64;
         let range = Range::new(start, start + memory.len() as u64).unwrap();
         let look = |ranges: &[Range]| {
-            look(&kernel, &root, own_pid(), ranges, Duration::from_millis(1)).unwrap()
+            look(&kernel, &root, own_pid(), ranges, Duration::from_millis(1))
+                .unwrap()
+                .seen
         };
         let all = look(&[range]);
         assert!(all.resident + all.large >= Bytes(32 << 20), "{all:?}");

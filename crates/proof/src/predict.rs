@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hugeleaf_change::{Look, look};
+use hugeleaf_change::look;
 use hugeleaf_host::process::spent::spent;
 use hugeleaf_host::{Looking, Process, Root, read_process};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
-use hugeleaf_verdict::predict::{Reads, Seen, Watched, could_be_larger};
+use hugeleaf_verdict::predict::{Reads, Watched, could_be_larger};
 use hugeleaf_workload::PageArm;
 
 use crate::bench::chase::{ChaseSettings, READ, cache_line, measure};
@@ -21,8 +21,8 @@ use crate::rows::{Results, Value};
 const SHORT: Duration = Duration::from_millis(2);
 /// What is touched in this time is what a process works with.
 const LONG: Duration = Duration::from_secs(1);
-/// How much of the time looks may take from it.
-const LOOKS: usize = 9;
+/// So many short ones, over the time there is.
+const LOOKS: u32 = 9;
 
 /// What was seen of a process.
 #[derive(Debug)]
@@ -54,14 +54,14 @@ pub fn observe(
     let began = walks.as_mut().and_then(|metric| metric.read().ok());
     let one = |time| look(kernel, root, pid, &ranges, time);
     let mut looks = Vec::new();
-    let pause = time.saturating_sub(LONG) / u32::try_from(LOOKS).unwrap_or(1);
+    let pause = time.saturating_sub(LONG) / LOOKS;
     for _ in 0..LOOKS {
         if stop.load(Ordering::Relaxed) {
             return Err("stopped on request".to_owned());
         }
-        let seen = one(SHORT)?;
-        looks.push(seen);
-        kernel.sleep(pause.saturating_sub(seen.time));
+        let look = one(SHORT)?;
+        looks.push(look);
+        kernel.sleep(pause.saturating_sub(look.seen.time));
     }
     looks.push(one(LONG)?);
     let elapsed = kernel.now().saturating_sub(from);
@@ -75,7 +75,7 @@ pub fn observe(
         longest_walk: looks.iter().map(|look| look.cost).max().unwrap_or_default(),
         watched: Watched {
             base_page: host.base_page,
-            looks: looks.into_iter().map(seen).collect(),
+            looks: looks.into_iter().map(|look| look.seen).collect(),
             time: elapsed,
             user: used.user,
             system: used.system,
@@ -84,15 +84,6 @@ pub fn observe(
             walks,
         },
     })
-}
-
-fn seen(look: Look) -> Seen {
-    Seen {
-        time: look.time,
-        resident: look.resident,
-        touched: look.touched,
-        large: look.large,
-    }
 }
 
 /// The share of cycles in page walks, where this processor counts them; one that counts walks alone says no share.

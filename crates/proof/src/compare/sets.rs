@@ -162,17 +162,21 @@ impl Compared {
 impl ComparedSets {
     /// The rows that are slower by more than `part`.
     pub fn slower_by(&self, part: f64) -> Vec<String> {
-        let is_slower = |row: &&SetRow| {
-            row.verdict == Some(Verdict::Slower)
-                && row.better_percent.is_some_and(|p| -p > 100.0 * part)
-        };
-        let slower = self.rows.iter().filter(is_slower);
-        let words = slower.map(|row| match &row.arm {
-            Some(arm) => format!("{} on {arm}", row.workload),
-            None => row.workload.clone(),
-        });
-        words.collect()
+        slower(self.rows.iter(), part)
     }
+}
+
+/// Those of some rows that are slower by more than `part`, in words.
+fn slower<'a>(rows: impl Iterator<Item = &'a SetRow>, part: f64) -> Vec<String> {
+    let is_slower = |row: &&SetRow| {
+        row.verdict == Some(Verdict::Slower)
+            && row.better_percent.is_some_and(|p| -p > 100.0 * part)
+    };
+    let words = rows.filter(is_slower).map(|row| match &row.arm {
+        Some(arm) => format!("{} on {arm}", row.workload),
+        None => row.workload.clone(),
+    });
+    words.collect()
 }
 
 /// Many sets, each held against the first.
@@ -237,16 +241,8 @@ pub fn history(sets_of: &[(String, Vec<Results>)], equal: f64) -> History {
 impl History {
     /// The rows that are slower in the last set than in the first by more than `part`.
     pub fn slower_by(&self, part: f64) -> Vec<String> {
-        let last = self
-            .rows
-            .iter()
-            .filter_map(|row| row.points.last()?.clone());
-        let compared = ComparedSets {
-            rows: last.collect(),
-            left_out: Vec::new(),
-            equal: self.equal,
-        };
-        compared.slower_by(part)
+        let last = self.rows.iter();
+        slower(last.filter_map(|row| row.points.last()?.as_ref()), part)
     }
 }
 
