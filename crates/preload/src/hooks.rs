@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::calls::flag::MEMORY;
 use crate::calls::{self, Advice, failed, flag};
 use crate::private::{self, judged};
-use crate::room::{populate, reserve_as};
+use crate::room::{self, populate, reserve_as};
 use crate::shared::{self, Answer};
 use crate::state::{growing, libc_text, settings, stood_aside, up};
 use crate::{arena, elf, fork, growth, heap, judge, must, must_map, pool, segments, stack, window};
@@ -365,6 +365,13 @@ fn remap(old: usize, old_length: usize, length: usize, flags: usize, to: usize) 
     // What is at a fixed address may be gone after a call in vain, and another thread's memory
     // there by the second one: such a call is made once.
     if flags & flag::MREMAP_FIXED != 0 {
+        if let Some(page) = segments::page_of(old)
+            && flags == flag::MAYMOVE | flag::MREMAP_FIXED
+            && old_length == length
+            && old.abs_diff(to) >= length
+        {
+            return move_segment(old, length, to, page);
+        }
         if touch && growing() {
             join();
         }
@@ -375,6 +382,19 @@ fn remap(old: usize, old_length: usize, length: usize, flags: usize, to: usize) 
         return result;
     }
     call()
+}
+
+/// Shared memory that the program does not know to be on reserved pages: a move of much of it in one call
+/// fails or never ends.
+fn move_segment(old: usize, length: usize, to: usize, page: usize) -> isize {
+    // SAFETY: the program's own call.
+    match unsafe { room::move_parts(old, length, to, page) } {
+        Ok(()) => {
+            segments::moved(old, length, to);
+            to as isize
+        }
+        Err((_, error)) => error,
+    }
 }
 
 fn grow_elsewhere(old: usize, old_length: usize, length: usize) -> Option<usize> {

@@ -143,7 +143,7 @@ fn private_pages(call: &Call) -> isize {
     }
     let at = fresh(call, if fixed { call.address } else { 0 });
     match fixed && !calls::failed(at) {
-        true => move_over(at as usize, call.length, call.address),
+        true => move_over(at as usize, call.length, call.address, settings().base),
         false => at,
     }
 }
@@ -228,7 +228,7 @@ pub fn grow(
     // at least as long and nobody knows of it.
     unsafe { core::ptr::copy_nonoverlapping(old as *const u8, at as *mut u8, old_length) };
     let at = if fixed {
-        move_over(at, length, to)
+        move_over(at, length, to, base)
     } else {
         at as isize
     };
@@ -248,19 +248,16 @@ fn shared_kind(call: &Call) -> Option<isize> {
     }
     let made = match call.address {
         0 => match shared::anonymous(call.length) {
-            Answer::At(at) => Some(at),
+            Answer::At(at) => Some((at, settings().base)),
             Answer::Pass | Answer::Fail(_) => None,
         },
         address => shared::anonymous_for(call.length, address),
     };
-    let Some(at) = made else {
+    let Some((at, page)) = made else {
         return Some(refused(Role::Shm));
     };
-    Some(placed(
-        at,
-        segments::mapped(at).unwrap_or(call.length),
-        call,
-    ))
+    let length = segments::mapped(at).unwrap_or(call.length);
+    Some(placed((at, page), length, call))
 }
 
 /// A file in memory: a memfd, a file in `/dev/shm`.
@@ -296,7 +293,7 @@ fn file_pages(call: &Call) -> isize {
         stays(Kind::ShortFile);
     }
     if settle_file(at, inside, call.protection) {
-        return placed(at, call.length, call);
+        return placed((at, settings().base), call.length, call);
     }
     // SAFETY: mapped above, not handed out.
     unsafe { calls::munmap(at, call.length) };
@@ -322,8 +319,8 @@ fn settle_file(at: usize, length: usize, protection: usize) -> bool {
     true
 }
 
-/// Shared memory that was made for a call: its rights, its lock, and its address.
-fn placed(at: usize, length: usize, call: &Call) -> isize {
+/// Shared memory that was made for a call, of pages of a size: its rights, its lock, and its address.
+fn placed((at, page): (usize, usize), length: usize, call: &Call) -> isize {
     let mut error = 0;
     if call.protection != flag::MEMORY && call.flags & flag::ANONYMOUS != 0 {
         // SAFETY: made for this call, not handed out.
@@ -348,6 +345,6 @@ fn placed(at: usize, length: usize, call: &Call) -> isize {
     }
     match call.address {
         0 => at as isize,
-        address => move_over(at, length, address),
+        address => move_over(at, length, address, page),
     }
 }

@@ -6,7 +6,7 @@
 //! the room is only a good address, it is given up and taken with `MAP_FIXED_NOREPLACE`: who comes
 //! in between has the place. Private memory without rights is given rights where it is. And what
 //! must keep its place is replaced by something that was made elsewhere, whole, and moved there by
-//! one `mremap`, which asks for nothing but a few bytes of the kernel's own.
+//! `mremap`, which asks for nothing but a few bytes of the kernel's own.
 //! `docs/internals/kernel-notes.md` has what was tried.
 //!
 //! # Safety
@@ -147,27 +147,65 @@ impl Room {
     }
 }
 
-/// Moves a mapping of our own that nobody knows yet to the place of what is at `to`, in one step.
-/// The new address; or `-errno`, and the mapping is gone.
+/// The most that is moved by one call. `mremap` of 4G or more of reserved pages fails, and leaves a
+/// gap where they were to go; and where a shared mapping comes to hold a whole page table (1G with base
+/// pages of 4K), the thread waits for itself for ever (kernel-notes.md, "A mapping in the place of another").
+const MOVED_AT_ONCE: usize = 512 << 20;
+
+/// Whether reserved pages of a size can be moved at all: not those of 16G (arm64 with base pages of 64K).
+pub const fn can_move(page: usize) -> bool {
+    page <= 1 << 30
+}
+
+/// Moves a mapping of our own that nobody knows yet, of pages of `page` bytes, to the place of what is
+/// at `to`. The new address; or `-errno`, and the mapping is gone.
 ///
 /// What is at `to` must be the caller's to replace.
-pub fn move_over(made: usize, size: usize, to: usize) -> isize {
-    let how = flag::MAYMOVE | flag::MREMAP_FIXED;
+pub fn move_over(made: usize, size: usize, to: usize, page: usize) -> isize {
     // SAFETY: ours until now, and by the caller the place is its own.
-    let moved = unsafe { calls::mremap(made, size, size, how, to) };
-    if calls::failed(moved) {
-        // SAFETY: it was not moved, and nobody knows of it.
-        unsafe { calls::munmap(made, size) };
+    match unsafe { move_parts(made, size, to, page) } {
+        Ok(()) => to as isize,
+        Err((done, error)) => {
+            // SAFETY: it was not moved, and nobody knows of it.
+            unsafe { calls::munmap(made + done, size - done) };
+            error
+        }
     }
-    moved
+}
+
+/// The same of any mapping, as `mremap` with `MREMAP_FIXED` does it. How much was moved before the call
+/// that failed, and its `-errno`.
+///
+/// # Safety
+///
+/// Both are the caller's, who knows that what is at `to` goes.
+pub unsafe fn move_parts(
+    from: usize,
+    size: usize,
+    to: usize,
+    page: usize,
+) -> Result<(), (usize, isize)> {
+    let how = flag::MAYMOVE | flag::MREMAP_FIXED;
+    let mut done = 0;
+    while done < size {
+        let part = (size - done).min(MOVED_AT_ONCE.max(page));
+        // SAFETY: by the caller.
+        let moved = unsafe { calls::mremap(from + done, part, part, how, to + done) };
+        if calls::failed(moved) {
+            return Err((done, moved));
+        }
+        done += part;
+    }
+    Ok(())
 }
 
 /// Puts reserved pages of one size, populated, in the place of our own room at `at`: all of
 /// `length`, or what was there stays. `kind` is private or shared.
 pub fn lay(at: usize, length: usize, size: usize, kind: usize) -> bool {
     length != 0
+        && can_move(size)
         && reserved_pages(length, size, kind)
-            .is_some_and(|made| !calls::failed(move_over(made, length, at)))
+            .is_some_and(|made| !calls::failed(move_over(made, length, at, size)))
 }
 
 /// New memory on reserved pages of one size, populated. `kind` is private or shared.
@@ -203,7 +241,7 @@ pub unsafe fn leave_reserved(start: usize, length: usize) -> bool {
     }
     // SAFETY: by the caller, and the copy is as long as the original.
     unsafe { core::ptr::copy_nonoverlapping(start as *const u8, room.at as *mut u8, length) };
-    !calls::failed(move_over(room.at, length, start))
+    !calls::failed(move_over(room.at, length, start, settings().base))
 }
 
 /// Moves what is there onto huge pages, in up to three attempts: what another thread or the kernel

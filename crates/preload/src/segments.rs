@@ -81,6 +81,29 @@ pub fn changed(start: usize, length: usize) {
     }
 }
 
+/// The size of the pages of a range that begins in a segment.
+pub fn page_of(start: usize) -> Option<usize> {
+    if COUNT.load(Relaxed) == 0 {
+        return None;
+    }
+    Some(meeting(start, 1)?.page.load(Relaxed))
+}
+
+/// Takes note that the program moved a range elsewhere: a whole segment is one there, of a part nothing
+/// is known any more.
+pub fn moved(start: usize, length: usize, to: usize) {
+    let Some(segment) = meeting(start, 1) else {
+        return;
+    };
+    let (asked, mapped) = (segment.asked.load(Relaxed), segment.mapped.load(Relaxed));
+    let whole = asked != 0 && length >= asked && length <= mapped;
+    if segment.start.load(Relaxed) == start && whole {
+        segment.start.store(to, Relaxed);
+    } else {
+        segment.asked.store(0, Relaxed);
+    }
+}
+
 fn meeting(start: usize, length: usize) -> Option<&'static Segment> {
     SEGMENTS.iter().find(|segment| {
         let (first, mapped) = (segment.start.load(Relaxed), segment.mapped.load(Relaxed));
@@ -113,6 +136,18 @@ mod tests {
         assert_eq!(unmap_length(start + PAGE, 5000), 5000);
         assert_eq!(unmap_length(start, 5000), PAGE);
         assert_eq!(unmap_length(start, 5000), 5000);
+    }
+
+    #[test]
+    fn one_that_was_moved_is_known_where_it_is() {
+        let (start, to) = (0x1_0000_0000, 0x2_0000_0000);
+        assert!(remember(start, 2 * PAGE - 1, 2 * PAGE, PAGE));
+        assert_eq!(page_of(start + PAGE), Some(PAGE));
+        moved(start, 2 * PAGE - 1, to);
+        assert_eq!((page_of(start), page_of(to)), (None, Some(PAGE)));
+        // A part: what is left of it is unmapped as asked for.
+        moved(to, PAGE, start);
+        assert_eq!(unmap_length(to, 2 * PAGE - 1), 2 * PAGE - 1);
     }
 
     #[test]

@@ -86,12 +86,13 @@ fn transparent(length: usize, offset: usize) -> Option<usize> {
     Some(at)
 }
 
-/// Shared anonymous memory on larger pages that can take the place of what is at an address.
-pub fn anonymous_for(length: usize, address: usize) -> Option<usize> {
-    let fits = |size: &usize| (address | length) & (size - 1) == 0;
+/// Shared anonymous memory on larger pages that can take the place of what is at an address, and the
+/// size of its pages.
+pub fn anonymous_for(length: usize, address: usize) -> Option<(usize, usize)> {
+    let fits = |size: &usize| (address | length) & (size - 1) == 0 && room::can_move(*size);
     let mut sizes = settings().shm.sizes().filter(fits);
-    let reserved = sizes.find_map(|size| reserved_pages(length, size, flag::SHARED));
-    reserved.or_else(|| transparent(length, address))
+    let reserved = sizes.find_map(|size| Some((reserved_pages(length, size, flag::SHARED)?, size)));
+    reserved.or_else(|| Some((transparent(length, address)?, settings().base)))
 }
 
 /// As many reserved pages as there are, of each size in turn, and base pages behind them.
@@ -124,7 +125,7 @@ fn mosaic(length: usize) -> Option<usize> {
 fn base_pages_behind(at: usize, length: usize) -> bool {
     length == 0
         || calls::map_new(length, MEMORY, flag::SHARED)
-            .is_some_and(|made| !calls::failed(move_over(made, length, at)))
+            .is_some_and(|made| !calls::failed(move_over(made, length, at, settings().base)))
 }
 
 fn say_short(length: usize, got: usize) {

@@ -150,17 +150,30 @@ impl Space {
 
     /// Maps private anonymous memory into a part, in place of what was there.
     ///
+    /// A mapping with MAP_FIXED would not do: kernels before 6.12 unmap first, and ask the accounting
+    /// then. Where it refuses, a gap is left that any thread's next mapping may get. So the new one is
+    /// made elsewhere, and moved by one call that asks for nothing.
+    ///
     /// # Errors
     /// EINVAL where `part` is outside or is not made of whole base pages; ENOMEM past a limit. What
     /// was there is there still. For a moment the new mapping has addresses of its own: a limit on
     /// them (RLIMIT_AS) must leave as many as `part` has.
     pub fn map_private(&self, part: Range) -> Result<(), SysError> {
         self.check(MemoryCall::MapPrivate, "mmap", part)?;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        self.replace(part, flags, -1, 0)
+        let fail = |errno| SysError::new("mmap", part.to_string(), errno);
+        let made = make_aligned(part).map_err(fail)?;
+        mremap_over(made, part).map_err(|errno| {
+            munmap(made);
+            SysError::new("mremap", part.to_string(), errno)
+        })
     }
 
     /// Maps a file in memory into a part, shared, in place of what was there.
+    ///
+    /// What could be refused is asked for by a mapping elsewhere, which goes again: the pages that it
+    /// reserved are the file's from then on, and the mapping in place asks for nothing. It is not moved
+    /// there as private memory is: mremap(2) of 4G or more of hugetlb pages fails, and leaves a gap
+    /// (kernel-notes.md, "A mapping in the place of another").
     ///
     /// # Errors
     /// As [`Space::map_private`]; ENOMEM where `reserve` asks for pages that the pool or the
@@ -178,7 +191,17 @@ impl Space {
             Reserve::All => libc::MAP_SHARED,
             Reserve::None => libc::MAP_SHARED | libc::MAP_NORESERVE,
         };
-        self.replace(part, flags, file.file().as_raw_fd(), offset)
+        let descriptor = file.file().as_raw_fd();
+        let map = |at, flags| {
+            mmap(at, part.len(), READ_WRITE, flags, descriptor, offset)
+                .map_err(|errno| SysError::new("mmap", part.to_string(), errno))
+        };
+        let first = map(0, flags)?;
+        let placed = map(part.start(), flags | libc::MAP_FIXED);
+        if let Ok(first) = Range::new(first, first + part.len().get()) {
+            munmap(first);
+        }
+        placed.map(|_| ())
     }
 
     /// Takes the pages of a part away; its addresses stay set aside.
@@ -198,27 +221,6 @@ impl Space {
         )
         .map(|_| ())
         .map_err(|errno| SysError::new("mmap", part.to_string(), errno))
-    }
-
-    /// Puts a new mapping in the place of what a part holds; where that fails, what was there is
-    /// there still.
-    ///
-    /// A mapping with MAP_FIXED would not do: the kernel unmaps first, and asks the pool and the
-    /// accounting then. Where they refuse, a gap is left that any thread's next mapping may get. So
-    /// the new one is made elsewhere, and moved by one call that asks for nothing.
-    fn replace(
-        &self,
-        part: Range,
-        flags: i32,
-        descriptor: RawFd,
-        offset: u64,
-    ) -> Result<(), SysError> {
-        let fail = |errno| SysError::new("mmap", part.to_string(), errno);
-        let made = make_aligned(part, flags, descriptor, offset).map_err(fail)?;
-        mremap_over(made, part).map_err(|errno| {
-            munmap(made);
-            SysError::new("mremap", part.to_string(), errno)
-        })
     }
 
     /// Advises on a part (madvise(2)).
@@ -366,15 +368,16 @@ pub(crate) fn mmap(
     }
 }
 
-/// A new mapping as long as `part` and aligned as it is: a page table that it shared with a
+/// New private memory as long as `part` and aligned as it is: a page table that it shared with a
 /// neighbour would come along, and keep the kernel from putting a huge page there.
-fn make_aligned(part: Range, flags: i32, descriptor: RawFd, offset: u64) -> Result<Range, Errno> {
+fn make_aligned(part: Range) -> Result<Range, Errno> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let map = |at, flags| {
-        let start = mmap(at, part.len(), READ_WRITE, flags, descriptor, offset)?;
+        let start = mmap(at, part.len(), READ_WRITE, flags, -1, 0)?;
         Range::new(start, start + part.len().get()).map_err(|_| Errno::INVAL)
     };
     let unit = 1 << (part.start() | part.len().get()).trailing_zeros().min(62);
-    // Reserved pages always are, others often.
+    // Often it is.
     let made = map(0, flags)?;
     if made.start() % unit == 0 {
         return Ok(made);

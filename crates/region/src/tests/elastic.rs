@@ -262,6 +262,22 @@ fn a_page_of_the_largest_size_is_replaced_by_smaller_ones() {
     assert_eq!(pool(size), before);
 }
 
+/// Addresses alone, more than the kernel moves in one call (mremap(2) of reserved pages fails from 4G on),
+/// and beyond one page table of the largest pages.
+#[test]
+fn as_many_addresses_as_databases_have() {
+    let sizes = &host().page_sizes;
+    for info in sizes.iter().filter(|info| info.kind == PageKind::Hugetlb) {
+        let size = info.size;
+        for gigabytes in [1, 2, 4, 5, 8, 600] {
+            let max = pages(size, ((gigabytes << 30) / size.bytes().get()).max(1));
+            let elastic = Elastic::new(&asked(max, &format!("hugetlb:{size}")).shared());
+            let elastic = elastic.unwrap_or_else(|error| panic!("{max} of {size}: {error}"));
+            assert_eq!(elastic.max(), max);
+        }
+    }
+}
+
 #[test]
 fn a_mandatory_ladder_takes_all_or_none() {
     let test = "a_mandatory_ladder_takes_all_or_none";
