@@ -33,6 +33,9 @@ seed guard_rules docs/guide/guard.md
 line guard_rules 'schema = 1\ndefault.action = "promote"\n' 'schema = 1\n[[rule]]\nname = "redis*"\nhours = ["22:00-06:00"]\nmetric = "cpi"\nprove = { pairs = 12, every = "7d" }\n'
 line guard_request '\x01GET / HTTP/1.1\r\nHost: 127.0.0.1:9646\r\n\r\n' '\x00POST /pause HTTP/1.1\r\n\r\n'
 line guard_state '{"tracks":[],"remembered":[],"paused_since":null,"fragmented":{"failures":0,"until":{"secs":0,"nanos":0}},"short_until":{"secs":0,"nanos":0},"counts":{}}'
+line balance_server '\x00$45\r\nused_memory:100\r\nkeyspace_hits:1\r\nprocess_id:9\r\n\r\n*2\r\n$9\r\nmaxmemory\r\n$9\r\n100000000\r\n+OK\r\n' \
+    '\x01STAT pid 9\r\nSTAT limit_maxbytes 67108864\r\nSTAT bytes 10\r\nSTAT get_hits 1\r\nSTAT get_misses 1\r\nEND\r\nSTAT 1:chunk_size 96\r\nSTAT 1:total_pages 2\r\nEND\r\nOK\r\n' \
+    '\x02\x4a\x00\x00\x00\x0a5.5.5-10.11.6-MariaDB\x00\x09\x00\x00\x00abcdefgh\x00\xfe\xf7\x2d\x02\x00\xff\x81\x15' '\x03R\x00\x00\x00\x08\x00\x00\x00\x00Z\x00\x00\x00\x05I'
 seed run_settings fixtures/run/*/proc/1000/environ
 seed parse_elf /bin/true
 seed numa_maps fixtures/**/numa_maps /proc/self/numa_maps

@@ -19,8 +19,9 @@ use hugeleaf_guard::balance::kind_named;
 use hugeleaf_guard::balance::server::{Opening, Server as Balanced};
 use hugeleaf_host::Root;
 use hugeleaf_units::Bytes;
-use kit::Place;
+use kit::{Guarding, Place};
 use rustix::process::Signal;
+use support::cgroup::MemoryCgroup;
 use support::mariadb::{self, MariaDb};
 use support::redis_server::{self, Redis};
 use support::server::{Account, Server, as_account, folder_for, wait_until};
@@ -51,9 +52,12 @@ struct Memcached {
 
 impl Memcached {
     fn start(program: &std::path::Path, mib: u32) -> Memcached {
+        Memcached::start_on(kit::free_port(), program, mib)
+    }
+
+    fn start_on(port: u16, program: &std::path::Path, mib: u32) -> Memcached {
         let account = Account::first_of(&["memcache", "nobody"]);
         let folder = folder_for(account);
-        let port = kit::free_port();
         let mut command = as_account(account, program, folder.path());
         command.args([
             "-l",
@@ -254,21 +258,12 @@ fn memory_goes_to_whom_it_is_worth_most_and_a_kill_leaves_it_there() {
     memcached.fill(8);
     let place = Place::new();
     let config = place.write("guard.toml", &rules(&mariadb, &memcached));
-    let dry = place
-        .hugeleaf(&[
-            "balance",
-            "--config",
-            &config,
-            "--once",
-            "--dry-run",
-            "--json",
-        ])
-        .output()
-        .unwrap();
-    let said: serde_json::Value = serde_json::from_slice(&dry.stdout).unwrap();
+    let said = dry_run(&place, &config);
     let parts = said["balance"][0]["components"].as_array().unwrap();
     assert_eq!(parts[0]["size_bytes"], 256 << 20, "{said}");
     assert_eq!(parts[1]["size_bytes"], 300 << 20, "{said}");
+    let servers = [mariadb.server.pid(), memcached.server.pid()];
+    assert_a_shared_limit_is_divided(&place, &config, servers, test);
     let load = mariadb.load();
     let child = place
         .hugeleaf(&["balance", "--config", &config])
@@ -300,7 +295,89 @@ fn memory_goes_to_whom_it_is_worth_most_and_a_kill_leaves_it_there() {
     balancer.0.wait().unwrap();
     let (db, cache) = sizes();
     assert!(db + cache <= mib(700) && db >= mib(300), "{db} and {cache}");
+    let rules = rules(&mariadb, &memcached);
+    let mut db = open("mariadb", &mariadb.address());
+    assert_the_target_holds_where_a_server_is_killed(&place, &rules, &mut *db, memcached, &program);
     load.assert_healthy();
     assert!(load.end() > 0);
     mariadb.server.assert_no_complaint(&mariadb::COMPLAINTS);
+}
+
+const MINUTES: Duration = Duration::from_secs(180);
+
+/// What the guard says of a server.
+fn standing(guard: &Guarding<'_>, name: &str) -> String {
+    let status = guard.status();
+    let parts = status["balance"][0]["components"].as_array().unwrap();
+    let part = parts.iter().find(|part| part["name"] == name).unwrap();
+    part["standing"].as_str().unwrap().to_owned()
+}
+
+/// A cgroup that both servers are in leaves less than the target: that is divided.
+fn assert_a_shared_limit_is_divided(place: &Place, config: &str, servers: [u32; 2], test: &str) {
+    // What they hold by now stays counted where it was taken, so this is what is left to them.
+    let Some(cgroup) = MemoryCgroup::new("hugeleaf-balance-test", mib(200)) else {
+        return not_run(
+            &format!("the part of {test} with a cgroup"),
+            "needs the memory controller",
+        );
+    };
+    let usable = || {
+        let said = dry_run(place, config);
+        let target = &said["balance"][0];
+        let problems = target["problems"].as_array().unwrap();
+        let problems: Vec<_> = problems.iter().filter_map(|p| p.as_str()).collect();
+        (
+            target["usable_bytes"].as_u64().unwrap(),
+            problems.join("; "),
+        )
+    };
+    cgroup.add(servers[0]);
+    let (before, problems) = usable();
+    assert!(!problems.contains("cgroup"), "{problems}");
+    cgroup.add(servers[1]);
+    let (after, problems) = usable();
+    assert!(problems.contains("hugeleaf-balance-test"), "{problems}");
+    assert!(after < before, "{before} and {after}");
+}
+
+fn dry_run(place: &Place, config: &str) -> serde_json::Value {
+    let arguments = [
+        "balance",
+        "--config",
+        config,
+        "--once",
+        "--dry-run",
+        "--json",
+    ];
+    let output = place.hugeleaf(&arguments).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A guard that balances, and a server that is killed and comes back with more than the target has left by then.
+fn assert_the_target_holds_where_a_server_is_killed(
+    place: &Place,
+    rules: &str,
+    db: &mut dyn Balanced,
+    memcached: Memcached,
+    program: &std::path::Path,
+) {
+    let guard = Guarding::start(place, rules);
+    guard.wait_for("both are reached", |status| {
+        let parts = status["balance"][0]["components"].as_array();
+        parts.is_some_and(|parts| parts.iter().all(|part| part["size_bytes"].is_u64()))
+    });
+    memcached.server.kill();
+    wait_until("the guard has seen that it is gone", MINUTES, || {
+        standing(&guard, "cache").contains("it has not answered for")
+    });
+    let port = memcached.port;
+    drop(memcached);
+    let memcached = Memcached::start_on(port, program, 600);
+    assert!(db.look().unwrap().size > mib(100));
+    let mut cache = open("memcached", &memcached.address());
+    wait_until("both are within the target again", MINUTES, || {
+        db.look().unwrap().size + cache.look().unwrap().size <= mib(700)
+    });
+    guard.end();
 }

@@ -4,6 +4,7 @@
 //!
 //! Nothing here starts, stops or talks to a server that the test did not start.
 
+pub mod cgroup;
 pub mod facts;
 pub mod guide;
 pub mod host;

@@ -149,6 +149,13 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Ends it as a crash would.
+    pub fn kill(&self) {
+        send(self.pid(), Signal::KILL);
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         send(self.pid(), self.stop);
