@@ -79,6 +79,8 @@ pub(crate) struct Part {
     /// What was in use at the last look.
     used: Bytes,
     fills: bool,
+    /// Whether less than a granule of it is unused; also where it does not say.
+    is_full: bool,
     unused_since: Option<Duration>,
 }
 
@@ -101,6 +103,7 @@ impl Part {
             order: None,
             used: Bytes::ZERO,
             fills: false,
+            is_full: true,
             unused_since: None,
         }
     }
@@ -150,7 +153,8 @@ impl Part {
         let grown = used - self.used;
         self.fills = grown > Bytes(look.size.get() / FILLS_PART) && used < look.size;
         self.used = used;
-        let has_room = used + self.granule.bytes() <= look.size && !self.fills;
+        self.is_full = used + self.granule.bytes() > look.size;
+        let has_room = !self.is_full && !self.fills;
         self.unused_since = has_room.then(|| self.unused_since.unwrap_or(at));
     }
 
@@ -160,11 +164,13 @@ impl Part {
         let Some((then, before)) = before else { return };
         let elapsed = at.saturating_sub(then);
         let is_same = self.size() == Some(look.size);
+        // A cache that is not full misses what it never had: that says nothing of its size.
+        let is_settled = self.order.is_none() && !self.fills && self.is_full;
         // Counters that fell were reset.
         let operations = counts.operations.checked_sub(before.operations);
         let misses = counts.misses.checked_sub(before.misses);
         match operations.zip(misses) {
-            Some((operations, misses)) if is_same && self.order.is_none() && !self.fills => {
+            Some((operations, misses)) if is_same && is_settled => {
                 (self.counters).observe(look.size, operations, misses, elapsed);
             }
             _ => self.counters.skip(elapsed),
@@ -400,5 +406,54 @@ impl Part {
                 order.before
             ),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::balance::kinds::kind_named;
+
+    /// A server of 512M that nobody uses misses what it never held, whatever its size: were that counted, it would
+    /// seem that memory is worth nothing to it when its load comes.
+    #[test]
+    fn misses_of_a_cache_that_is_not_full_say_nothing_of_its_size() {
+        let mib = Bytes::from_mib;
+        let member = Member {
+            name: "b".into(),
+            kind: kind_named("memcached").unwrap(),
+            address: String::new(),
+            shown: String::new(),
+            least: mib(64),
+            most: mib(2048),
+            miss: Duration::from_millis(1),
+            set_limit: false,
+        };
+        let slope = |used: fn(Bytes) -> Bytes| {
+            let granule = Granule::new(mib(8)).unwrap();
+            let mut part = Part::new(member.clone(), granule, Duration::from_secs(1));
+            let mut counts = Counts::default();
+            for second in 0..60 {
+                counts.operations += 1000;
+                counts.misses += 500;
+                let size = if second < 30 { mib(512) } else { mib(256) };
+                let look = Look {
+                    size,
+                    used: Some(used(size)),
+                    counts: Some(counts),
+                    ..Look::default()
+                };
+                let report = Report {
+                    seen: Some((Duration::from_secs(second), look, None)),
+                    ..Report::default()
+                };
+                part.observe(&report, Duration::from_secs(second));
+            }
+            part.counters.benefit().more
+        };
+        assert!(slope(|size| size).is_some());
+        assert!(slope(|_| Bytes::from_mib(100)).is_none());
+        // One that was full at one size only.
+        assert!(slope(|size| size.min(Bytes::from_mib(256))).is_none());
     }
 }
