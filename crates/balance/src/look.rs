@@ -40,8 +40,8 @@ pub(crate) fn look(
         track.smallest = track.smallest.min(component.now);
         track.largest = track.largest.max(component.now);
         let is_other = component.benefit.pressure > track.tried_at * ANOTHER_LOAD;
-        if track.tries.failures > 0 && is_other {
-            // What was in vain under another load says nothing now. The same load does not bring it here again.
+        if (track.tries.failures > 0 || track.tries.waits(now)) && is_other {
+            // What was in vain, or was taken from it, under another load says nothing now. The same load does not bring it here again.
             track.tries = BackOff::default();
         }
         unanswered(settings, state, component, now);

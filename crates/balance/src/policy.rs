@@ -442,6 +442,7 @@ impl<'a> Round<'a> {
         let until = self.now.saturating_add(self.settings.probe_every);
         if let Some(track) = self.state.tracks.get_mut(&component.name) {
             track.tries.until = track.tries.until.max(until);
+            track.tried_at = component.benefit.pressure;
         }
     }
 

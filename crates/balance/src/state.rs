@@ -201,7 +201,7 @@ pub(crate) struct Track {
     pub back_off: BackOff,
     /// Of tries of what is unknown of it.
     pub tries: BackOff,
-    /// What it lost altogether when one was in vain.
+    /// What it lost altogether when it was tried last.
     pub tried_at: f64,
     pub stride: Option<Stride>,
     pub standing: Standing,
