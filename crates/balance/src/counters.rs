@@ -51,6 +51,8 @@ pub struct Counters {
     operations: f64,
     misses: f64,
     window: Window,
+    /// Operations a second since the last look.
+    latest: f64,
 }
 
 impl Counters {
@@ -65,6 +67,7 @@ impl Counters {
             operations: 0.0,
             misses: 0.0,
             window: Window::new(HALF_LIFE / 12),
+            latest: 0.0,
         }
     }
 
@@ -79,14 +82,13 @@ impl Counters {
     }
 
     /// How much its counters grew in the time since the last look, during all of which it had that size. A look while
-    /// it is resized, or fills, is better left out: by [`Counters::skip`].
+    /// it is resized is better left out, by [`Counters::skip`], and for one while it fills there is
+    /// [`Counters::observe_unfilled`].
     pub fn observe(&mut self, size: Bytes, operations: u64, misses: u64, elapsed: Duration) {
         // Counters are not read at one instant.
         let misses = misses.min(operations);
         let (operations, misses) = (operations as f64, misses as f64);
         self.size = size;
-        self.operations += operations;
-        self.misses += misses;
         let same = self.seen.iter_mut().find(|seen| seen.size == size);
         match same {
             Some(seen) => {
@@ -99,10 +101,25 @@ impl Counters {
                 misses,
             }),
         }
+        self.count(operations, misses, elapsed);
+        self.skip(elapsed);
+    }
+
+    /// The same of a server that fills, or is not full: what it does and loses now, which says nothing of its size.
+    pub fn observe_unfilled(&mut self, operations: u64, misses: u64, elapsed: Duration) {
+        self.count(operations as f64, misses.min(operations) as f64, elapsed);
+        self.skip(elapsed);
+    }
+
+    fn count(&mut self, operations: f64, misses: f64, elapsed: Duration) {
+        self.operations += operations;
+        self.misses += misses;
         let now = self.window.pass(elapsed);
         self.operations *= now;
         self.misses *= now;
-        self.skip(elapsed);
+        if !elapsed.is_zero() {
+            self.latest = operations / elapsed.as_secs_f64();
+        }
     }
 
     /// Time has passed of which nothing is to be counted: what was seen gets older, and rates stay what they were.
@@ -124,23 +141,26 @@ impl Counters {
         self.seen.push(new);
     }
 
-    /// What a granule more or less is worth: the same, as far as a straight line tells. Where the slope is unknown,
-    /// only the pressure is said.
+    /// What a granule more or less is worth, as far as a straight line tells. Where the slope is unknown, only the
+    /// pressure is said. A load that has just gone gains nothing by more, and one that has just come loses by less.
     pub fn benefit(&self) -> Benefit {
         let rate = |count: f64| self.window.rate(count).unwrap_or(0.0);
         let pressure = rate(self.misses) * self.seconds_per_miss;
-        let estimate = self.slope().map(|(slope, error, samples)| {
-            let worth =
-                self.granule.bytes().as_f64() * rate(self.operations) * self.seconds_per_miss;
-            Estimate {
-                value: (-slope * worth).max(0.0),
-                error: error * worth,
-                samples,
-            }
-        });
+        let smooth = rate(self.operations);
+        let slope = self.slope();
+        let at_rate = |operations: f64| {
+            slope.map(|(slope, error, samples)| {
+                let worth = self.granule.bytes().as_f64() * operations * self.seconds_per_miss;
+                Estimate {
+                    value: (-slope * worth).max(0.0),
+                    error: error * worth,
+                    samples,
+                }
+            })
+        };
         Benefit {
-            more: estimate,
-            less: estimate,
+            more: at_rate(smooth.min(self.latest)),
+            less: at_rate(smooth.max(self.latest)),
             pressure,
         }
     }
@@ -217,6 +237,28 @@ mod tests {
         let benefit = counters.benefit();
         assert!(benefit.pressure > 9.0);
         assert!(benefit.more.unwrap().low() == 0.0);
+    }
+
+    #[test]
+    fn one_that_rests_unfilled_gains_nothing_any_more() {
+        let mut counters = counters();
+        for (size, misses) in [(1000, 2_000), (1100, 1_500)] {
+            for _ in 0..60 {
+                counters.observe(Bytes(size), 10_000, misses, SECOND);
+            }
+        }
+        let busy = counters.benefit();
+        counters.observe_unfilled(10, 10, SECOND);
+        let just_now = counters.benefit();
+        assert!(just_now.more.unwrap().value < busy.more.unwrap().value / 30.0);
+        assert!(just_now.less.unwrap().value > busy.less.unwrap().value / 2.0);
+        for _ in 0..60 {
+            counters.observe_unfilled(10, 10, SECOND);
+        }
+        let idle = counters.benefit();
+        // The same slope, of next to no operations.
+        assert!(idle.more.unwrap().value < busy.more.unwrap().value / 30.0);
+        assert!(idle.pressure < busy.pressure / 30.0);
     }
 
     #[test]

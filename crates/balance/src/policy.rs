@@ -314,7 +314,8 @@ impl<'a> Round<'a> {
         self.order(to, OperationKind::Shrink, taken, back);
     }
 
-    /// Takes what is held above the target, first from those that lose least by it.
+    /// Takes what is held above the target, first from those that lose least by it, and last from those that were just
+    /// given something of which it is not known yet what it brings.
     fn take_for_target(&mut self, over: Bytes) {
         let components = self.components;
         let mut givers: Vec<&Component> = (components.iter())
@@ -325,7 +326,14 @@ impl<'a> Round<'a> {
             Some(less) => less.high() / c.granule.bytes().as_f64(),
             None => f64::INFINITY,
         };
-        givers.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
+        let is_judged = |c: &Component| {
+            let mut to = self.state.checks.iter().map(|check| &check.plan.to);
+            to.any(|to| to.as_deref() == Some(c.name.as_str()))
+        };
+        givers.sort_by(|a, b| {
+            let judged = is_judged(a).cmp(&is_judged(b));
+            judged.then(cost(a).total_cmp(&cost(b)))
+        });
         let mut left = over;
         for from in givers {
             if left.is_zero() || self.state.allowed < 1.0 {

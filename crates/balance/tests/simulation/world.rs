@@ -156,9 +156,10 @@ impl Part {
         let fills = self.filled < self.granules() * 0.97;
         let (size, second) = (self.size, Duration::from_secs(1));
         if let Known::Counters(counters) = &mut self.known {
-            match resizing || fills {
-                true => counters.skip(second),
-                false => counters.observe(size, load as u64, misses as u64, second),
+            match (resizing, fills) {
+                (true, _) => counters.skip(second),
+                (_, true) => counters.observe_unfilled(load as u64, misses as u64, second),
+                _ => counters.observe(size, load as u64, misses as u64, second),
             }
         }
     }

@@ -164,13 +164,15 @@ impl Part {
         let Some((then, before)) = before else { return };
         let elapsed = at.saturating_sub(then);
         let is_same = self.size() == Some(look.size);
-        // A cache that is not full misses what it never had: that says nothing of its size.
-        let is_settled = self.order.is_none() && !self.fills && self.is_full;
         // Counters that fell were reset.
         let operations = counts.operations.checked_sub(before.operations);
         let misses = counts.misses.checked_sub(before.misses);
-        match operations.zip(misses) {
-            Some((operations, misses)) if is_same && is_settled => {
+        match operations.zip(misses).filter(|_| self.order.is_none()) {
+            // A cache that is not full misses what it never had: that says nothing of its size.
+            Some((operations, misses)) if self.fills || !self.is_full => {
+                (self.counters).observe_unfilled(operations, misses, elapsed);
+            }
+            Some((operations, misses)) if is_same => {
                 (self.counters).observe(look.size, operations, misses, elapsed);
             }
             _ => self.counters.skip(elapsed),
