@@ -1,6 +1,8 @@
 //! A server of the test's own: started in a temporary folder as an ordinary user, ended by its
 //! process id, also when the test panics or is killed.
 
+#![allow(dead_code)] // each test program uses a part of it
+
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
