@@ -414,23 +414,14 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::balance::kinds::kind_named;
+    use crate::balance::tests::member;
 
     /// A server of 512M that nobody uses misses what it never held, whatever its size: were that counted, it would
     /// seem that memory is worth nothing to it when its load comes.
     #[test]
     fn misses_of_a_cache_that_is_not_full_say_nothing_of_its_size() {
         let mib = Bytes::from_mib;
-        let member = Member {
-            name: "b".into(),
-            kind: kind_named("memcached").unwrap(),
-            address: String::new(),
-            shown: String::new(),
-            least: mib(64),
-            most: mib(2048),
-            miss: Duration::from_millis(1),
-            set_limit: false,
-        };
+        let member = member("b", "memcached");
         let slope = |used: fn(Bytes) -> Bytes| {
             let granule = Granule::new(mib(8)).unwrap();
             let mut part = Part::new(member.clone(), granule, Duration::from_secs(1));

@@ -136,7 +136,7 @@ struct World {
     most: Bytes,
 }
 
-fn member(name: &str, kind: &str) -> Member {
+pub(super) fn member(name: &str, kind: &str) -> Member {
     Member {
         name: name.into(),
         kind: kind_named(kind).unwrap(),
