@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use cli_support::{
-    NOBODY, Running, hugeleaf, is_root, not_run, of_arm, public_copy, refused, rows, samples,
-    stderr, stdout, wait_until,
+    NOBODY, Running, has_pool_in_use, hugeleaf, is_root, not_run, of_arm, public_copy, refused,
+    rows, samples, stderr, stdout, wait_until,
 };
 use hugeleaf_sys::lock_host;
 use serde_json::Value;
@@ -417,7 +417,7 @@ fn pages_of_a_pool_are_nothing_to_lock_and_go_back() {
     let test = "pages_of_a_pool_are_nothing_to_lock_and_go_back";
     let pool = Path::new("/proc/sys/vm/nr_hugepages");
     let Some(_guard) = Pool::of(pool, 8) else {
-        not_run(test, "needs root and a pool");
+        not_run(test, "needs root and a pool of which nobody uses pages");
         return;
     };
     let size = hugeleaf_units::Bytes(default_page());
@@ -476,6 +476,9 @@ impl Pool {
             return None;
         }
         let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
+        if has_pool_in_use() {
+            return None;
+        }
         let before = std::fs::read_to_string(path).ok()?.trim().to_owned();
         let pool = Pool {
             path: path.to_owned(),

@@ -7,6 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use hugeleaf_host::{Root, read_host};
+use hugeleaf_sys::RealKernel;
+use hugeleaf_units::Pages;
+
 /// The user that owns nothing ("nobody").
 pub const NOBODY: u32 = 65534;
 
@@ -194,6 +198,12 @@ pub fn is_root() -> bool {
 /// Says that a test could not be run, and why.
 pub fn not_run(test: &str, why: &str) {
     println!("not run: {test}: {why}");
+}
+
+/// Whether somebody uses reserved pages of this host: no test can then set a pool to a size of its own.
+pub fn has_pool_in_use() -> bool {
+    let host = read_host(&Root::live(), &RealKernel::new());
+    host.is_ok_and(|host| host.pools.iter().any(|pool| pool.used() > Pages(0)))
 }
 
 /// A copy of the binary that every user may run, in a folder of its own.

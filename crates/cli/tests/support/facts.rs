@@ -4,6 +4,14 @@
 use hugeleaf_sys::{Kernel, PageState, RealKernel, ScanDetail};
 use hugeleaf_units::Range;
 
+/// Whether this host has a pool of reserved pages.
+pub fn has_pool() -> bool {
+    let folders = std::fs::read_dir("/sys/kernel/mm/hugepages");
+    let pages = |folder: &std::path::Path| std::fs::read_to_string(folder.join("nr_hugepages"));
+    let mut pools = folders.into_iter().flatten().flatten();
+    pools.any(|folder| pages(&folder.path()).is_ok_and(|text| text.trim() != "0"))
+}
+
 /// A mapping as `/proc/PID/smaps` shows it; sizes in kB as the kernel prints them.
 #[derive(Debug, Default, Clone)]
 pub struct Mapping {

@@ -58,11 +58,13 @@ impl Host {
         chosen("/sys/kernel/mm/transparent_hugepage/enabled").as_deref() != Some("never")
     }
 
-    /// That many pages in a pool, on one node or anywhere; as many as were got.
+    /// That many pages in a pool that nobody uses, on one node or anywhere; as many as were got.
     pub fn pool(&mut self, size: u64, node: Option<u32>, pages: u64) -> u64 {
-        let path = pool_file(size, node, "nr_hugepages");
-        self.set(&path, &pages.to_string());
-        number(&path).unwrap_or(0)
+        let of_pool = |name| number(pool_file(size, node, name)).unwrap_or(0);
+        let used = of_pool("nr_hugepages") - of_pool("free_hugepages");
+        let wanted = (used + pages).to_string();
+        self.set(&pool_file(size, node, "nr_hugepages"), &wanted);
+        of_pool("free_hugepages")
     }
 
     /// The size of the pool whose pages are as large as THP, or the smallest there is.

@@ -96,13 +96,13 @@ fn pool_pages_of_a_forked_tree_count_once() {
     if host.pool(size, None, 18) < 18 {
         return not_run(test, "18 pages for a pool cannot be reserved");
     }
-    let of_pool = |name| number(pool_file(size, None, name)).unwrap();
+    let free = || number(pool_file(size, None, "free_hugepages")).unwrap();
     for children in [1, 10] {
         let mut victim = Victim::start();
         victim.map("a", "pool", 8 * size, size);
         victim.tell("touch a");
         victim.tell(&format!("forks {children} a {size}"));
-        let used = (of_pool("nr_hugepages") - of_pool("free_hugepages")) * size;
+        let used = (18 - free()) * size;
         assert_eq!(used, (8 + children) * size);
         let target = format!("tree:{}", victim.pid());
         let mem = json(&["mem", &target]);
@@ -115,7 +115,7 @@ fn pool_pages_of_a_forked_tree_count_once() {
         assert_eq!(large, used + others);
         drop(victim);
         // Its children end after it, and give their pages back then.
-        while of_pool("free_hugepages") < of_pool("nr_hugepages") {
+        while free() < 18 {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
     }
