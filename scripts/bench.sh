@@ -45,20 +45,21 @@ must_reach() {
 }
 
 # Runs a command with a setting of the kernel, where there is one and it may be set; then puts it
-# back. Of a choice, as `always [madvise] never`, the word in brackets is what it was.
-with_setting() { # FILE VALUE COMMAND…
-    local file=$1 value=$2 before status=0
+# back, also where this script is interrupted. Of a choice, as `always [madvise] never`, the word in brackets is what it was.
+with_setting() ( # FILE VALUE COMMAND…
+    file=$1 value=$2 status=0
     shift 2
     if [ ! -w "$file" ]; then
         "$@"
         return
     fi
     before=$(sed -E 's/.*\[(.*)\].*/\1/' "$file")
+    trap 'echo "$before" >"$file"' EXIT
+    trap 'exit 130' INT TERM
     echo "$value" >"$file"
     "$@" || status=$?
-    echo "$before" >"$file"
-    return "$status"
-}
+    exit "$status"
+)
 
 # Runs a command under the lock that tests and benchmarks share.
 with_lock() { # COMMAND…
@@ -75,11 +76,15 @@ with_lock() { # COMMAND…
     return "$status"
 }
 
-# Runs a command with so many pages in the pool of the default size.
+# Runs a command with so many pages in the pool of the default size that nobody uses yet.
 with_pool() { # PAGES COMMAND…
     local pages=$1
     shift
-    with_lock with_setting /proc/sys/vm/nr_hugepages "$pages" "$@"
+    with_lock with_setting /proc/sys/vm/nr_hugepages "$(($(pages_in_use) + pages))" "$@"
+}
+
+pages_in_use() {
+    awk '/^HugePages_Total/ { total = $2 } /^HugePages_Free/ { print total - $2 }' /proc/meminfo
 }
 
 # The same, and pages of the other sizes: 64K transparent, and so many of 1G in their pool.
@@ -89,7 +94,7 @@ with_ladder() { # PAGES PAGES-OF-1G COMMAND…
     # Those of 1G first: they want memory that is still whole.
     with_lock with_setting /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages "$large" \
         with_setting /sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled madvise \
-        with_setting /proc/sys/vm/nr_hugepages "$pages" "$@"
+        with_setting /proc/sys/vm/nr_hugepages "$(($(pages_in_use) + pages))" "$@"
 }
 
 # A benchmark of the program itself. Arms that this host has not (status 1) are no failure; all else is.
@@ -289,8 +294,12 @@ for name in $names; do
                 compile | duckdb | jobs | jvm | node | python | sort | sqlite | vectors | files) live=run ;;
                 esac
                 pages=(--pages "4K,thp:2M,hugetlb:2M,$live")
+                # Two pages of 1G, where there are any, hold what is one piece of memory.
+                giant=0
+                case $program in vectors | sqlite | python) giant=2 pages=(--pages "4K,thp:2M,hugetlb:2M,hugetlb:1G,$live") ;; esac
                 case $program in filesystems | schedulers) pages=() ;; esac
-                with_pool 1500 with_setting /sys/kernel/mm/transparent_hugepage/shmem_enabled advise \
+                with_setting /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages "$giant" \
+                    with_pool 1500 with_setting /sys/kernel/mm/transparent_hugepage/shmem_enabled advise \
                     bench_arms file "lab-$program" "$program" "${pages[@]}" --pairs "${PAIRS:-6}"
             done
         fi
