@@ -148,17 +148,40 @@ driver_of() { # PROGRAM
     esac
 }
 
+# What a workload has to do more of, so that it is still at it when it was watched.
+longer() { # PROGRAM
+    case $1 in
+    node) echo "--set rows=1800000" ;;
+    python) echo "--set rows=6000000" ;;
+    sort) echo "--set lines=25000000" ;;
+    sqlite) echo "--set reads=2500000" ;;
+    vectors) echo "--set queries=250000" ;;
+    esac
+}
+
+# When a program is at what is measured, in seconds after it was first seen at work: those that first make their data take longer.
+measured_after() { # PROGRAM
+    case $1 in
+    node) echo 5 ;;
+    python) echo 11 ;;
+    sqlite) echo 6 ;;
+    *) echo 1.5 ;;
+    esac
+}
+
 # Asks `predict` about a workload on base pages while it is measured.
 predicted() { # PROGRAM
-    local program=$1 bench driver name to more=()
+    local program=$1 bench driver name to more
+    # shellcheck disable=SC2207 # words without spaces
+    more=($(longer "$program"))
     driver=$(driver_of "$program") name=${driver#*|} driver=${driver%|*}
     to=$out/predict-$program.json
-    [ ${#smoke[@]} -eq 0 ] || more=(--set rows=400000)
+    [ ${#smoke[@]} -eq 0 ] || more=(--set rows=400000) # of python
     with_lock "$target/hugeleaf" bench file "$program" --pages 4K --pairs 3 "${more[@]}" --output "$out/lab-once.tmp" >/dev/null 2>&1 &
     bench=$!
     while kill -0 "$bench" 2>/dev/null; do
         # It has to be at work for a while, and still be when it was asked about.
-        if pgrep -f -- "$driver" >/dev/null && sleep 1.5 && pgrep -f -- "$driver" >/dev/null; then
+        if pgrep -f -- "$driver" >/dev/null && sleep "$(measured_after "$program")" && pgrep -f -- "$driver" >/dev/null; then
             "$target/hugeleaf" predict "$name" --for 2500ms --json >"$to.tmp" 2>/dev/null || true
             [ ! -s "$to.tmp" ] || ! pgrep -f -- "$driver" >/dev/null || break
             rm -f "$to.tmp"
