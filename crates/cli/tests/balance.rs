@@ -6,6 +6,8 @@
 mod cli_support;
 #[path = "guard/kit.rs"]
 mod kit;
+#[path = "balance/liars.rs"]
+mod liars;
 mod support;
 
 use std::io::{BufRead, BufReader, Write};

@@ -244,4 +244,15 @@ fn this_host_is_checked_and_not_changed() {
     }
     let output = run(&["check", "--for", "everything"]);
     assert_eq!(output.status.code(), Some(2));
+    // Each file system on a disk that it names says at least how large a file may be.
+    let answer: Value = serde_json::from_str(&stdout(&run(&["check", "--json"]))).unwrap();
+    for one in answer["file_systems"].as_array().unwrap() {
+        if one["kind"] == "ext4" && one["at"] == "/" {
+            assert!(
+                one["can"]["largest_file_bytes"].as_u64() > Some(1 << 40),
+                "{one}"
+            );
+            assert_eq!(one["resize"], "larger", "{one}");
+        }
+    }
 }

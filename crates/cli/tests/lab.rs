@@ -292,3 +292,118 @@ fn an_interrupted_run_leaves_nothing_and_is_gone_on_with() {
     assert_eq!(std::fs::read_dir(&below).unwrap().count(), 0);
     assert!(stdout(&whole).contains("few"));
 }
+
+/// A command line of the run, that no other process has.
+fn is_running(mark: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let command = |path: PathBuf| std::fs::read_to_string(path.join("cmdline"));
+    processes
+        .filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok())
+        .any(|entry| command(entry.path()).is_ok_and(|text| text.contains(mark)))
+}
+
+#[test]
+fn what_a_killed_run_leaves_is_removed_by_the_next() {
+    const SLEEP: &str = "sleep\x004242.5";
+    let waits = SUM.replace("awk -v", "test ! -e \"$wait\" || sleep 4242.5; awk -v");
+    let (folder, path) = file(&waits.replace("n = 1000", "n = 1000\nwait = '/none'"));
+    let below = folder.path().join("below");
+    std::fs::create_dir(&below).unwrap();
+    for open in [folder.path(), &below] {
+        std::fs::set_permissions(open, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .unwrap();
+    }
+    // Of somebody else, or no folder at all: not ours to remove.
+    let others = below.join("hugeleaf-lab-file");
+    std::fs::write(&others, "").unwrap();
+    let bench = |wait: &str| {
+        let mut command = hugeleaf(&["bench", path.to_str().unwrap(), "--yes", "--pairs", "1"]);
+        let arm = format!("one=wait={wait}");
+        command.args(["--arm", &arm, "--below", below.to_str().unwrap()]);
+        command
+    };
+    let null = std::process::Stdio::null;
+    let mut child = Running(bench("/").stdout(null()).stderr(null()).spawn().unwrap());
+    wait_until("it to run", || is_running(SLEEP));
+    child.0.kill().unwrap();
+    child.0.wait().unwrap();
+    // Without namespaces what had left its parents lives on until somebody looks.
+    if cli_support::is_root() {
+        wait_until("all of it to end", || !is_running(SLEEP));
+    }
+    assert_eq!(std::fs::read_dir(&below).unwrap().count(), 2);
+    let output = bench("/none").output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let left: Vec<_> = std::fs::read_dir(&below).unwrap().flatten().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert!(others.exists());
+}
+
+/// A disk that is full when data is made, when a program writes, and when the result is kept.
+#[test]
+fn a_full_disk_is_told_and_nothing_is_left() {
+    let test = "a_full_disk_is_told_and_nothing_is_left";
+    let disk = tempfile::tempdir().unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=1M,mode=0777", "none"])
+        .arg(disk.path())
+        .status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        return cli_support::not_run(test, "needs to mount a file system of its own");
+    }
+    let below = disk.path().to_str().unwrap();
+    let fills = "head -c 8000000 /dev/zero >\"$work/fill\" &&";
+    for (stage, text) in [
+        (
+            "prepare",
+            SUM.replace("echo \"$n\" >", &format!("{fills} echo \"$n\" >")),
+        ),
+        ("load", SUM.replace("awk -v", &format!("{fills} awk -v"))),
+    ] {
+        let (folder, path) = file(&text);
+        let to = folder.path().join("result.json");
+        let arguments = [
+            "bench",
+            path.to_str().unwrap(),
+            "--yes",
+            "--pairs",
+            "2",
+            "--below",
+            below,
+            "--output",
+            to.to_str().unwrap(),
+        ];
+        let output = run(&arguments);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{stage}: {said}");
+        assert!(said.contains("No space left on device"), "{stage}: {said}");
+        assert_eq!(std::fs::read_dir(below).unwrap().count(), 0, "{stage}");
+    }
+    // And where the result itself has no room: no half of one is left.
+    let (_folder, path) = file(SUM);
+    let filler = disk.path().join("filler");
+    let all = std::process::Command::new("dd")
+        .args(["if=/dev/zero", "bs=64k", "status=none"])
+        .arg(format!("of={}", filler.display()))
+        .stderr(std::process::Stdio::null())
+        .status();
+    assert!(!all.unwrap().success());
+    let to = disk.path().join("result.json");
+    let output = run(&[
+        "bench",
+        path.to_str().unwrap(),
+        "--yes",
+        "--pairs",
+        "2",
+        "--output",
+        to.to_str().unwrap(),
+    ]);
+    let said = stderr(&output);
+    assert_ne!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("No space left on device"), "{said}");
+    std::fs::remove_file(&filler).unwrap();
+    let left: Vec<_> = std::fs::read_dir(below).unwrap().flatten().collect();
+    let unmounted = std::process::Command::new("umount").arg(below).status();
+    assert!(unmounted.unwrap().success());
+    assert!(left.is_empty(), "{left:?}");
+}

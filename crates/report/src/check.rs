@@ -1,7 +1,9 @@
 //! `hugeleaf check`: a host's features, row by row, and what they are worth here.
 
+use hugeleaf_host::system::features::Abilities;
 use hugeleaf_proof::worth::{Worth, Worths};
-use hugeleaf_verdict::check::{Profile, Row, State};
+use hugeleaf_units::Bytes;
+use hugeleaf_verdict::check::{FileSystem, Profile, Row, State};
 use serde_json::{Value as Json, json};
 
 use crate::json::{answer, both};
@@ -34,7 +36,12 @@ fn worth(row: &Row, measured: &Worths) -> Option<String> {
 }
 
 /// The screen.
-pub fn check(rows: &[Row], profile: Option<Profile>, measured: &Worths) -> Page {
+pub fn check(
+    rows: &[Row],
+    file_systems: &[FileSystem],
+    profile: Option<Profile>,
+    measured: &Worths,
+) -> Page {
     let count = |state: State| rows.iter().filter(|row| row.state == state).count();
     let who = profile.map_or(String::new(), |profile| format!(" for {}", profile.name()));
     let mut page = Page::new(
@@ -68,6 +75,9 @@ pub fn check(rows: &[Row], profile: Option<Profile>, measured: &Worths) -> Page 
             .done();
         page.section(area.to_uppercase(), vec![table.into()]);
     }
+    if !file_systems.is_empty() {
+        page.section("FILE SYSTEMS", vec![abilities(file_systems).into()]);
+    }
     let worths: Vec<(String, Cell)> = (rows.iter())
         .filter_map(|row| Some((row.what.clone(), worth(row, measured)?.into())))
         .collect();
@@ -83,6 +93,47 @@ pub fn check(rows: &[Row], profile: Option<Profile>, measured: &Worths) -> Page 
     let notes: Vec<Note> = wrong.into_iter().map(note).collect();
     page.section("FINDINGS", vec![crate::page::Block::Notes(notes)]);
     page
+}
+
+/// What file systems can do, a row each.
+fn abilities(all: &[FileSystem]) -> Table {
+    fn said(one: &FileSystem, of: impl Fn(&Abilities) -> Option<String>) -> String {
+        one.can.known().and_then(of).unwrap_or_else(|| "-".into())
+    }
+    fn yes(known: Option<bool>) -> Option<String> {
+        known.map(|is| if is { "yes" } else { "no" }.to_owned())
+    }
+    fn or_not(known: Option<String>) -> String {
+        known.unwrap_or_else(|| "-".into())
+    }
+    Table::of(all)
+        .left("AT", |one| one.at.as_str())
+        .left("TYPE", |one| one.kind.as_str())
+        .right("DIRECT I/O BY", |one| {
+            said(one, |can| can.direct_offset_bytes.map(by))
+        })
+        .right("LARGEST FILE", |one| {
+            said(one, |can| {
+                can.largest_file_bytes.map(|n| Bytes(n).to_string())
+            })
+        })
+        .left("EXTENTS", |one| or_not(yes(one.extents)))
+        .left("ATTRIBUTES", |one| said(one, |can| yes(can.attributes)))
+        .left("ACLS", |one| said(one, |can| yes(can.acls)))
+        .left("LARGE FOLIOS", |one| or_not(yes(one.large_folios)))
+        .left("RESIZED MOUNTED", |one| one.resize.unwrap_or("-"))
+        .left("JOURNAL ELSEWHERE", |one| {
+            or_not(yes(one.journal_elsewhere))
+        })
+        .done()
+}
+
+/// What a place in a file has to be a multiple of.
+fn by(bytes: u32) -> String {
+    match bytes {
+        0 => "none".to_owned(),
+        n => Bytes(n.into()).to_string(),
+    }
 }
 
 fn mark(state: State) -> Mark {
@@ -113,7 +164,12 @@ fn note(row: &Row) -> Note {
 }
 
 /// The same as JSON.
-pub fn check_json(rows: &[Row], profile: Option<Profile>, measured: &Worths) -> String {
+pub fn check_json(
+    rows: &[Row],
+    file_systems: &[FileSystem],
+    profile: Option<Profile>,
+    measured: &Worths,
+) -> String {
     let one = |row: &Row| {
         let worth = row
             .arm
@@ -121,5 +177,9 @@ pub fn check_json(rows: &[Row], profile: Option<Profile>, measured: &Worths) -> 
             .map(|arm| measured.get(arm).map_or(&[][..], Vec::as_slice));
         both(row, json!({ "worth": worth }))
     };
-    answer(&json!({ "profile": profile, "features": rows.iter().map(one).collect::<Json>() }))
+    answer(&json!({
+        "profile": profile,
+        "features": rows.iter().map(one).collect::<Json>(),
+        "file_systems": file_systems,
+    }))
 }

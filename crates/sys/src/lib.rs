@@ -19,6 +19,7 @@ mod ethtool;
 mod faulty;
 mod fetch;
 mod file_capabilities;
+mod file_system;
 mod files;
 mod frames;
 mod gate;
@@ -50,6 +51,7 @@ pub use error::{Errno, SysError, errno_of, last_errno};
 pub use ethtool::offloads;
 pub use faulty::{Call, Fault, Faulty};
 pub use file_capabilities::{FileCapabilities, setcap_advice};
+pub use file_system::{FileSystem, file_system_at};
 pub use files::{
     FileKind, FileLook, append_to, create_file, effective_gid, look_at, make_folder,
     mount_hugetlbfs, probe_folder, probe_write, remove_file, remove_folder, rename, sync_folder,

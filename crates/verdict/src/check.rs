@@ -3,12 +3,14 @@
 //!
 //! Each row is a function of the host's facts. What a row is worth is measured elsewhere, on this host or not at all.
 
+mod file_systems;
 mod model;
 mod programs;
 mod rows;
 #[cfg(test)]
 mod tests;
 
+pub use file_systems::{FileSystem, file_systems};
 pub use model::{Checked, Profile, Program, Row, State};
 pub use programs::{PROGRAMS_SOURCE, programs};
 

@@ -6,13 +6,15 @@
 //!
 //! LOAD: `keyed`, `threads`, `scan`, `write`, `small`, `tpcc`, `swap`. CACHE: `stock` (SQLite's own), `large` and `base` (ours, on
 //! huge and on base pages), `half` and `uneven` (fixed shares on huge pages: equal, and 13 of 16 parts for the first database). MIB: pages of databases in
-//! all. Prints operations a second; of `swap` those of each second, and the longest operation in seconds.
+//! all. Prints operations a second; of `swap` those of each second, and the longest operation in seconds: of all, and of those that
+//! memory was moved during.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use hugeleaf::balance::ResizeOperation;
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_sqlite::{Api, Installed, Options, install};
 use hugeleaf_sys::RealKernel;
@@ -27,6 +29,8 @@ type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// A row takes about so much of a database.
 const ROW_BYTES: u64 = 117;
+/// An operation that takes so long is kept.
+const SLOW: Duration = Duration::from_millis(1);
 /// A phase of `swap`.
 const PHASE: Duration = Duration::from_secs(30);
 
@@ -36,6 +40,8 @@ struct Asked {
     /// Of each database's cache, as SQLite is told.
     each: [Bytes; 2],
     time: Duration,
+    /// When the cache was made.
+    began: Instant,
     installed: Option<Installed>,
 }
 
@@ -51,6 +57,7 @@ fn main() -> Result<(), Failed> {
         cache: size,
         each: shares(load, cache, size),
         time: Duration::from_secs(seconds.parse()?),
+        began: Instant::now(),
         installed: installed(cache, size, &host)?,
     };
     std::fs::create_dir_all(&asked.folder)?;
@@ -148,28 +155,38 @@ fn warm(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Reads rows at random until `end`; how many, and the longest time of one.
+/// An operation that took long.
+#[derive(Clone, Copy)]
+struct Slow {
+    began: Instant,
+    took: Duration,
+}
+
 fn read(
     connection: &Connection,
     rows: u64,
     seed: u64,
     end: impl Fn() -> bool,
     count: &AtomicU64,
-) -> rusqlite::Result<Duration> {
+) -> rusqlite::Result<Vec<Slow>> {
     let mut select = connection.prepare("SELECT price FROM item WHERE id = ?1")?;
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut longest = Duration::ZERO;
+    let mut slow = Vec::new();
     while !end() {
         // One transaction, so that a read takes no lock on the file.
         connection.execute_batch("BEGIN")?;
         for _ in 0..200 {
             let began = Instant::now();
             let _: f64 = select.query_row([random.u64(0..rows).cast_signed()], |row| row.get(0))?;
-            longest = longest.max(began.elapsed());
+            let took = began.elapsed();
+            if took >= SLOW {
+                slow.push(Slow { began, took });
+            }
         }
         connection.execute_batch("COMMIT")?;
         count.fetch_add(200, Ordering::Relaxed);
     }
-    Ok(longest)
+    Ok(slow)
 }
 
 fn keyed(asked: &Asked, threads: u64) -> Result<f64, Failed> {
@@ -313,13 +330,13 @@ fn swap(asked: &Asked) -> Result<(), Failed> {
     }
     let counts = [AtomicU64::new(0), AtomicU64::new(0)];
     let (busy, end) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let longest = std::thread::scope(|scope| -> Result<Duration, Failed> {
+    let slow = std::thread::scope(|scope| -> Result<Vec<Slow>, Failed> {
         let workers: Vec<_> = (0..2usize)
             .map(|at| {
                 let (file, count, busy, end) = (&files[at], &counts[at], &busy, &end);
-                scope.spawn(move || -> Result<Duration, Failed> {
+                scope.spawn(move || -> Result<Vec<Slow>, Failed> {
                     let connection = open(file, asked.each[at])?;
-                    let mut longest = Duration::ZERO;
+                    let mut slow = Vec::new();
                     while !end.load(Ordering::Relaxed) {
                         let is_busy = busy.load(Ordering::Relaxed) == at;
                         let one = std::cell::Cell::new(false);
@@ -330,12 +347,12 @@ fn swap(asked: &Asked) -> Result<(), Failed> {
                                 || !is_busy && one.replace(true)
                         };
                         let seed = count.load(Ordering::Relaxed);
-                        longest = longest.max(read(&connection, rows, seed, stop, count)?);
+                        slow.extend(read(&connection, rows, seed, stop, count)?);
                         if !is_busy {
                             std::thread::sleep(Duration::from_millis(20));
                         }
                     }
-                    Ok(longest)
+                    Ok(slow)
                 })
             })
             .collect();
@@ -359,12 +376,31 @@ fn swap(asked: &Asked) -> Result<(), Failed> {
             busy.store(usize::from(phase % 2 == 1), Ordering::Relaxed);
         }
         end.store(true, Ordering::Relaxed);
-        let mut longest = Duration::ZERO;
+        let mut slow = Vec::new();
         for worker in workers {
-            longest = longest.max(worker.join().map_err(|_| "a reader panicked")??);
+            slow.extend(worker.join().map_err(|_| "a reader panicked")??);
         }
-        Ok(longest)
+        Ok(slow)
     })?;
-    println!("longest {}", longest.as_secs_f64());
+    let moves = moves(asked);
+    let in_a_move = |slow: &&Slow| {
+        let (from, to) = (slow.began, slow.began + slow.took);
+        moves
+            .iter()
+            .any(|(began, ended)| from < *ended && *began < to)
+    };
+    let longest = |slow: Option<Duration>| slow.unwrap_or_default().as_secs_f64();
+    println!("longest {}", longest(slow.iter().map(|s| s.took).max()));
+    let moved = slow.iter().filter(in_a_move);
+    println!("longest-in-a-move {}", longest(moved.map(|s| s.took).max()));
     Ok(())
+}
+
+/// When memory was moved. The manager's clock began a moment after this program's.
+fn moves(asked: &Asked) -> Vec<(Instant, Instant)> {
+    let view = asked.installed.and_then(|installed| installed.view());
+    let operations = view.map_or_else(Vec::new, |view| view.operations);
+    let at = |seconds| asked.began + Duration::from_secs_f64(seconds);
+    let is_over = |o: &ResizeOperation| Some((at(o.start_seconds), at(o.end_seconds?)));
+    operations.iter().filter_map(is_over).collect()
 }

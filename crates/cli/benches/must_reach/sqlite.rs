@@ -164,6 +164,8 @@ struct Run {
     rates: Vec<f64>,
     /// The longest operation, in milliseconds.
     longest: f64,
+    /// The longest that memory was moved during.
+    longest_in_a_move: f64,
 }
 
 impl Run {
@@ -171,12 +173,15 @@ impl Run {
         let mut run = Run {
             rates: Vec::new(),
             longest: f64::NAN,
+            longest_in_a_move: f64::NAN,
         };
+        let ms = |time: &str| time.parse::<f64>().map(|seconds| seconds * 1000.0);
         for line in printed.lines() {
             let mut words = line.split_whitespace();
             match (words.next(), words.next()) {
                 (Some("second"), Some(rate)) => run.rates.push(rate.parse()?),
-                (Some("longest"), Some(time)) => run.longest = time.parse::<f64>()? * 1000.0,
+                (Some("longest"), Some(time)) => run.longest = ms(time)?,
+                (Some("longest-in-a-move"), Some(time)) => run.longest_in_a_move = ms(time)?,
                 _ => return Err(format!("this is no line of a swap: {line}").into()),
             }
         }
@@ -236,11 +241,22 @@ fn swap(
     );
     let longest: Vec<f64> = runs[0].iter().map(|run| run.longest).collect();
     record.figure("longest operation, ms, median of runs", median(&longest));
+    let moved: Vec<f64> = runs[0].iter().map(|run| run.longest_in_a_move).collect();
+    record.figure(
+        "longest operation during a move, ms, median of runs",
+        median(&moved),
+    );
     for (arm, runs) in SWAP_ARMS.iter().zip(&runs) {
         let each: Vec<f64> = runs.iter().flat_map(|run| run.rates.clone()).collect();
         record.arm(format!("{arm}: each second"), "operations/s", &each);
         let longest: Vec<f64> = runs.iter().map(|run| run.longest).collect();
         record.arm(format!("{arm}: longest operation"), "ms", &longest);
+        let moved: Vec<f64> = runs.iter().map(|run| run.longest_in_a_move).collect();
+        record.arm(
+            format!("{arm}: longest operation during a move"),
+            "ms",
+            &moved,
+        );
     }
     record.write(out)?;
     remove_databases(folder)

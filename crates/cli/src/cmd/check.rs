@@ -8,7 +8,7 @@ use hugeleaf_host::system::names_of_processes;
 use hugeleaf_proof::circumstances;
 use hugeleaf_proof::worth::{Worths, add};
 use hugeleaf_report::check::{check as screen, check_json};
-use hugeleaf_verdict::check::{Checked, Profile, State, check, programs};
+use hugeleaf_verdict::check::{Checked, Profile, State, check, file_systems, programs};
 
 use super::results::all_in;
 
@@ -51,17 +51,18 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let names = names_of_processes(&context.root);
     let mut running = programs();
     running.retain(|program| names.contains(&program.name));
-    let rows = check(&Checked {
+    let checked = Checked {
         host: &host,
         features: &features,
         profile: args.profile,
         running: &running,
-    });
+    };
+    let (rows, mounted) = (check(&checked), file_systems(&checked));
     let worths = worths(&args.results, context, &host);
     context.answer(
         Context::view(false),
-        || check_json(&rows, args.profile, &worths),
-        || screen(&rows, args.profile, &worths),
+        || check_json(&rows, &mounted, args.profile, &worths),
+        || screen(&rows, &mounted, args.profile, &worths),
     )?;
     let must_change = rows.iter().any(|row| row.state == State::Change);
     Ok(if must_change {

@@ -189,51 +189,72 @@ fn again(value: &Value) -> Result<Predicted, Unsaid> {
     predict(&watched, &reads, &MODEL)
 }
 
-/// What was predicted of each program on base pages, beside what transparent huge pages brought.
-pub fn predicted(runs: &Runs) -> String {
-    let proven = newest(runs);
-    let mut table = Table::new(&["program", "predicted", "proven, thp:2M", "", "raw samples"]);
-    let (mut inside, mut said) = (0, 0);
-    for run in runs.named("predict-") {
-        let name = run
-            .name
-            .trim_start_matches("predict-")
-            .trim_end_matches(".json");
-        let gain = proven
-            .get(name)
-            .and_then(|(_, results)| gain(results, ARMS[0]));
-        let said_now = again(&run.value);
-        let (text, verdict) = match (&said_now, &gain) {
-            (Ok(Predicted { low, high, .. }), gain) => {
-                let is_in = gain
-                    .as_ref()
-                    .map(|gain| (*low..=*high).contains(&gain.ratio));
-                said += usize::from(is_in.is_some());
-                inside += usize::from(is_in == Some(true));
-                let verdict = match is_in {
-                    Some(true) => "inside",
-                    Some(false) => "**outside**",
-                    None => "not proven",
-                };
-                (format!("×{low:.2} to ×{high:.2}"), verdict)
-            }
-            (Err(why), _) => (format!("nothing: {why}"), "-"),
-        };
-        let proven = gain.map_or("-".to_owned(), |gain| gain.text());
-        table.row(&[
-            name.to_owned(),
-            text,
-            proven,
-            verdict.to_owned(),
-            run.link(),
-        ]);
+/// What was proven of a program: by transparent huge pages from its start, or where it was not on those, as by a program that
+/// switches them off for itself, while it ran.
+fn proven(results: &Results) -> Option<Gain> {
+    let from_its_start = gain(results, ARMS[0])?;
+    let live = || gain(results, LIVE).filter(|gain| !gain.doubtful);
+    match from_its_start.doubtful {
+        true => Some(live().unwrap_or(from_its_start)),
+        false => Some(from_its_start),
     }
+}
+
+/// How what was proven stands to what was predicted.
+fn verdict(predicted: &Predicted, gain: Option<&Gain>) -> &'static str {
+    let range = predicted.low..=predicted.high;
+    match gain {
+        None => "not proven",
+        Some(gain) if gain.doubtful => "not proven: not on these pages",
+        Some(gain) if range.contains(&gain.ratio) => INSIDE,
+        Some(gain) => match gain.ends {
+            Some((low, high)) if low <= predicted.high && high >= predicted.low => REACHES,
+            _ => OUTSIDE,
+        },
+    }
+}
+
+const INSIDE: &str = "inside";
+const REACHES: &str = "**outside**; its interval reaches into it";
+const OUTSIDE: &str = "**outside**";
+
+/// What was predicted of each program on base pages, beside what large pages brought.
+pub fn predicted(runs: &Runs) -> String {
+    let programs = newest(runs);
+    let name = |run: &Run| {
+        let name = run.name.trim_start_matches("predict-");
+        name.trim_end_matches(".json").to_owned()
+    };
+    let newest: BTreeMap<String, &Run> =
+        runs.named("predict-").map(|run| (name(run), run)).collect();
+    let mut table = Table::new(&["program", "predicted", "proven", "", "raw samples"]);
+    let mut verdicts = Vec::new();
+    for (name, run) in newest {
+        let gain = programs
+            .get(name.as_str())
+            .and_then(|(_, results)| proven(results));
+        let (text, verdict) = match again(&run.value) {
+            Ok(predicted) => (
+                format!("×{:.2} to ×{:.2}", predicted.low, predicted.high),
+                verdict(&predicted, gain.as_ref()),
+            ),
+            Err(why) => (format!("nothing: {why}"), "-"),
+        };
+        verdicts.push(verdict);
+        let proven = gain.map_or("-".to_owned(), |gain| gain.text());
+        table.row(&[name, text, proven, verdict.to_owned(), run.link()]);
+    }
+    let count = |which: &str| verdicts.iter().filter(|verdict| **verdict == which).count();
+    let said = count(INSIDE) + count(REACHES) + count(OUTSIDE);
     if said == 0 {
         return "`predict-*.json`: not measured yet.\n\n".to_owned();
     }
     format!(
-        "`hugeleaf predict` watched each program on base pages, before anything was changed. {inside} of {said} proven gains are inside the range that the model of today says\n\
-         of that; where nothing is said, the reason stands. Its constants were fitted to some of these programs, so others are what it has to stand up to.\n\n{}",
+        "`hugeleaf predict` watched each program on base pages, before anything was changed. {} of {said} proven gains are inside the range that the model of today says\n\
+         of that, and the intervals of {} others reach into it; where nothing is said, the reason stands. Its constants were fitted to some of these programs, so others are\n\
+         what it has to stand up to. Proven is what transparent huge pages brought from the start, or while it ran for a program that switches them off for itself.\n\n{}",
+        count(INSIDE),
+        count(REACHES),
         table.text()
     )
 }

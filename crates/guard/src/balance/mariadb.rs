@@ -31,6 +31,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
         let options = Opts::from_url(&url(address)).map_err(|_| "this is no address")?;
         Ok(shown(&options))
     },
+    is_apart: true,
     open: |opening: &Opening| {
         Box::new(MariaDb {
             url: url(&opening.address),

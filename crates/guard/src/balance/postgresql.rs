@@ -27,6 +27,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
             _ => Ok(shown(&config)),
         }
     },
+    is_apart: true,
     open: |opening: &Opening| {
         Box::new(PostgreSql {
             address: opening.address.clone(),

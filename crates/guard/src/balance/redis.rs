@@ -30,6 +30,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
     is_shared: false,
     returns: Duration::from_secs(45),
     check: |address| Address::parse(address).map(|address| address.place.shown()),
+    is_apart: false,
     open: |opening: &Opening| {
         Box::new(Redis {
             address: Address::parse(&opening.address),

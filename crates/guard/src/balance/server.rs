@@ -5,6 +5,9 @@ use std::time::Duration;
 use hugeleaf_host::Root;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::apart::Apart;
 
 /// How long one call to a server may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,7 +38,7 @@ pub trait Server: Send {
 }
 
 /// How a server stands.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Look {
     /// The size that it is set to.
     pub size: Bytes,
@@ -58,7 +61,7 @@ pub struct Look {
 }
 
 /// Counters that only rise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Lookups.
     pub operations: u64,
@@ -67,7 +70,7 @@ pub struct Counts {
 }
 
 /// Why a server did not do what it was asked.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{what}")]
 pub struct ServerError {
     /// What failed, without a password.
@@ -126,6 +129,8 @@ pub struct ServerKind {
     pub returns: Duration,
     /// The address without its password, or what is wrong with it.
     pub check: fn(&str) -> Result<String, String>,
+    /// Whether it is asked through a library that puts no bound on what it answers: then a process of its own asks.
+    pub is_apart: bool,
     /// A server at an address; nothing is connected yet.
     pub open: fn(&Opening) -> Box<dyn Server>,
 }
@@ -137,6 +142,14 @@ impl PartialEq for ServerKind {
 }
 
 impl ServerKind {
+    /// A server at an address, asked by a process of its own where that is needed; nothing is connected yet.
+    pub fn server(&'static self, opening: &Opening) -> Box<dyn Server> {
+        match self.is_apart {
+            true => Box::new(Apart::new(self, opening)),
+            false => (self.open)(opening),
+        }
+    }
+
     /// Its usual name.
     pub fn name(&self) -> &'static str {
         self.names.first().copied().unwrap_or_default()

@@ -96,13 +96,14 @@ pub(crate) struct Wire {
     buffer: Vec<u8>,
     /// How much of the present answer was taken.
     taken: usize,
+    patience: Duration,
     until: Instant,
 }
 
 impl Wire {
     pub(crate) fn connect(place: &Place) -> Result<Wire, ServerError> {
         let shown = place.shown();
-        let fail = |e: std::io::Error| failed(&shown, &e);
+        let fail = |e: std::io::Error| failed(&shown, PATIENCE, &e);
         let stream = match place {
             Place::Unix(path) => Stream::Unix(UnixStream::connect(path).map_err(fail)?),
             Place::Tcp { host, port } => {
@@ -113,23 +114,33 @@ impl Wire {
                 Stream::Tcp(TcpStream::connect_timeout(&address, PATIENCE).map_err(fail)?)
             }
         };
-        Ok(Wire {
+        Ok(Wire::of(stream, shown, PATIENCE))
+    }
+
+    /// Over what is connected already.
+    pub(crate) fn over(stream: UnixStream, shown: &str, patience: Duration) -> Wire {
+        Wire::of(Stream::Unix(stream), shown.to_owned(), patience)
+    }
+
+    fn of(stream: Stream, shown: String, patience: Duration) -> Wire {
+        Wire {
             shown,
             stream,
             buffer: Vec::new(),
             taken: 0,
-            until: Instant::now() + PATIENCE,
-        })
+            patience,
+            until: Instant::now() + patience,
+        }
     }
 
     /// Sends a request, whose answer must be there in time and is bounded.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), ServerError> {
-        self.until = Instant::now() + PATIENCE;
+        self.until = Instant::now() + self.patience;
         self.taken = 0;
         self.stream
-            .limit(PATIENCE)
+            .limit(self.patience)
             .and_then(|()| self.stream.write_all(bytes))
-            .map_err(|e| failed(&self.shown, &e))
+            .map_err(|e| self.failed(&e))
     }
 
     /// A line, without its end.
@@ -168,7 +179,7 @@ impl Wire {
         }
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(late(&self.shown));
+            return Err(late(&self.shown, self.patience));
         }
         let mut some = [0; 8 << 10];
         let read = self
@@ -185,18 +196,22 @@ impl Wire {
                 Ok(())
             }
             Err(e) if e.kind() == ErrorKind::Interrupted => Ok(()),
-            Err(e) => Err(failed(&self.shown, &e)),
+            Err(e) => Err(self.failed(&e)),
         }
+    }
+
+    fn failed(&self, error: &std::io::Error) -> ServerError {
+        failed(&self.shown, self.patience, error)
     }
 }
 
-fn late(shown: &str) -> ServerError {
-    ServerError::late(format!("{shown}: no answer in {} s", PATIENCE.as_secs()))
+fn late(shown: &str, patience: Duration) -> ServerError {
+    ServerError::late(format!("{shown}: no answer in {} s", patience.as_secs()))
 }
 
-fn failed(shown: &str, error: &std::io::Error) -> ServerError {
+fn failed(shown: &str, patience: Duration, error: &std::io::Error) -> ServerError {
     match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => late(shown),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => late(shown, patience),
         _ => ServerError::new(format!("{shown}: {error}")),
     }
 }

@@ -52,7 +52,7 @@ impl Worker {
             root: root.clone(),
             set_limit: member.set_limit,
         };
-        let server = (member.kind.open)(&opening);
+        let server = member.kind.server(&opening);
         let (names, is_shared) = (member.kind.processes, member.kind.is_shared);
         let root = root.clone();
         Worker::run(server, began, move |said| {

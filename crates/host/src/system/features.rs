@@ -4,7 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hugeleaf_sys::Errno;
+pub use hugeleaf_sys::FileSystem as Abilities;
+use hugeleaf_sys::{Errno, file_system_at};
 use serde::Serialize;
 
 use super::files;
@@ -82,6 +83,8 @@ pub struct DiskMount {
     pub kind: String,
     /// Its options, of the mount and of the file system.
     pub options: String,
+    /// What it can do; absent on a captured host.
+    pub can: Fact<Abilities>,
 }
 
 /// A network device.
@@ -200,7 +203,23 @@ fn disks(root: &Root) -> Vec<Disk> {
 
 fn mounts(root: &Root) -> Vec<DiskMount> {
     let text = root.read("proc/self/mountinfo");
-    parse_disk_mounts(text.known().map_or("", String::as_str))
+    let mut all = parse_disk_mounts(text.known().map_or("", String::as_str));
+    if root.is_live() {
+        for mount in &mut all {
+            mount.can = abilities(&mount.at);
+        }
+    }
+    all
+}
+
+/// Asked of the running kernel: no file has it.
+fn abilities(at: &str) -> Fact<Abilities> {
+    match file_system_at(at.as_ref()) {
+        Ok(can) => Fact::Known(can),
+        Err(error) => {
+            Fact::Unreadable(ReadError::io(at.into(), &std::io::Error::from(error.errno)))
+        }
+    }
 }
 
 /// Those of disks, each place once (proc_pid_mountinfo(5)).
@@ -225,6 +244,7 @@ fn parse_disk_mounts(text: &str) -> Vec<DiskMount> {
                 at: (*at).to_owned(),
                 kind: (*kind).to_owned(),
                 options: format!("{own},{more}"),
+                can: Fact::Absent,
             });
         }
     }

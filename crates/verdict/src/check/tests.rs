@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use hugeleaf_host::system::features::{Disk, DiskMount, Features, Network};
+use hugeleaf_host::system::features::{Abilities, Disk, DiskMount, Features, Network};
 use hugeleaf_host::{Fact, Host};
 
 use super::*;
@@ -219,6 +219,7 @@ fn mounts_without_barriers_lose_commits() {
             at: "/data".into(),
             kind: "ext4".into(),
             options: options.into(),
+            can: Fact::Absent,
         }],
         ..Features::default()
     };
@@ -245,4 +246,48 @@ fn a_slow_clock_is_named_with_a_better_one() {
     assert_eq!(one(&host, &clock("tsc"), "clock").state, State::Good);
     let row = one(&host, &clock("hpet"), "clock");
     assert!(row.state == State::Change && row.command.unwrap().contains("tsc"));
+}
+
+#[test]
+fn file_systems_say_what_they_can_and_their_kind_the_rest() {
+    let mount = |kind: &str, can| DiskMount {
+        at: format!("/{kind}"),
+        kind: kind.into(),
+        options: "rw,relatime".into(),
+        can,
+    };
+    let features = Features {
+        mounts: vec![
+            mount("xfs", Fact::Absent),
+            mount(
+                "ext4",
+                Fact::Known(Abilities {
+                    extents: Some(false),
+                    ..Abilities::default()
+                }),
+            ),
+            mount("new", Fact::Absent),
+        ],
+        ..Features::default()
+    };
+    let told = |kernel: &str| {
+        let host = Host {
+            kernel: word(kernel),
+            ..healthy()
+        };
+        let all = file_systems(&Checked {
+            host: &host,
+            features: &features,
+            profile: None,
+            running: &[],
+        });
+        let folios = all.iter().map(|one| one.large_folios).collect::<Vec<_>>();
+        (folios, all)
+    };
+    let (folios, all) = told("6.1.0-13-amd64");
+    assert_eq!(folios, [Some(true), Some(false), None]);
+    assert_eq!(told("6.18.5").0, [Some(true), Some(true), None]);
+    let extents: Vec<_> = all.iter().map(|one| one.extents).collect();
+    assert_eq!(extents, [Some(true), Some(false), None]);
+    assert_eq!(all[2].resize, None);
 }

@@ -9,6 +9,7 @@
 
 mod boots;
 mod capture;
+mod checks;
 mod host;
 mod kernel;
 mod limits;

@@ -7,7 +7,8 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
 use std::io::{self, PipeReader, Read};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_host::Root;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::counts::Counts;
@@ -53,6 +55,9 @@ fn is_kept(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     BEGINS.iter().any(|begin| name.starts_with(begin)) || ENDS.iter().any(|end| name.ends_with(end))
 }
+
+/// How the name of a stage's folder begins.
+const FOLDER: &str = "hugeleaf-lab-";
 
 /// The variable that marks all that a stage has started.
 const MARK: &str = "HUGELEAF_WORKLOAD";
@@ -112,6 +117,8 @@ pub struct Stage<'a> {
     is_isolated: bool,
     mark: String,
     stop: &'a AtomicBool,
+    /// Held as long as this process lives: by that the folder of one that was killed is known.
+    _lock: OwnedFd,
 }
 
 /// A server, until it is dropped.
@@ -151,14 +158,14 @@ impl<'a> Stage<'a> {
             true => None,
             false => account_of("nobody").map_err(io_of("/etc/passwd"))?,
         };
+        remove_abandoned(below);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let mark = format!("{}-{}-{number}", described.name, std::process::id());
-        let folder = below.join(format!("hugeleaf-lab-{mark}"));
+        let folder = below.join(format!("{FOLDER}{mark}"));
         let mut builder = fs::DirBuilder::new();
-        builder
-            .mode(0o755)
-            .create(&folder)
-            .map_err(io_of(&folder.display().to_string()))?;
+        let shown = folder.display().to_string();
+        builder.mode(0o755).create(&folder).map_err(io_of(&shown))?;
+        let lock = locked(&folder).map_err(|errno| io_of(&shown)(errno.into()))?;
         // From here on the folder is removed, whatever comes.
         let stage = Stage {
             described,
@@ -167,10 +174,9 @@ impl<'a> Stage<'a> {
             is_isolated: rustix::process::geteuid().is_root() && can_isolate(),
             mark,
             stop,
+            _lock: lock,
         };
-        stage
-            .furnish()
-            .map_err(io_of(&stage.folder.display().to_string()))?;
+        stage.furnish().map_err(io_of(&shown))?;
         Ok(stage)
     }
 
@@ -375,6 +381,30 @@ impl<'a> Stage<'a> {
             if is_ours {
                 let _ = pidfd_send_signal(&handle, Signal::KILL);
             }
+        }
+    }
+}
+
+/// Opens and locks a folder; fails where somebody else holds it.
+fn locked(folder: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(folder, flags, Mode::empty())?;
+    rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(opened)
+}
+
+/// Removes folders of stages whose process was killed. Only our own account's: anybody may make one of that name where all may
+/// write.
+fn remove_abandoned(below: &Path) {
+    let own = rustix::process::geteuid().as_raw();
+    for entry in fs::read_dir(below).into_iter().flatten().flatten() {
+        let is_named = entry.file_name().to_string_lossy().starts_with(FOLDER);
+        let is_own = || entry.metadata().is_ok_and(|m| m.is_dir() && m.uid() == own);
+        if is_named
+            && is_own()
+            && let Ok(_lock) = locked(&entry.path())
+        {
+            let _ = fs::remove_dir_all(entry.path());
         }
     }
 }

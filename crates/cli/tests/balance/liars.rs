@@ -1,0 +1,107 @@
+//! Databases that say what no database says: whoever asks them is neither ended nor filled by it.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+use crate::cli_support::{good, run};
+
+/// No client takes so much; a liar stops there all the same.
+const ENOUGH: usize = 2 << 30;
+
+/// Serves each connection in a thread of its own.
+fn serve(path: &Path, lie: fn(UnixStream) -> std::io::Result<()>) {
+    let listener = UnixListener::bind(path).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || lie(stream));
+        }
+    });
+}
+
+fn hear(stream: &mut UnixStream) -> std::io::Result<()> {
+    let mut heard = [0; 4096];
+    match stream.read(&mut heard)? {
+        0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(()),
+    }
+}
+
+/// A packet of MySQL's protocol: three bytes of length, its number, what it holds.
+fn packet(number: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_le_bytes();
+    [&length[..3], &[number], payload].concat()
+}
+
+/// To its first question it says that eight thousand million columns follow.
+fn columns(mut stream: UnixStream) -> std::io::Result<()> {
+    let mut hello = b"\x0a10.11.6\0\x01\0\0\0abcdefgh\0".to_vec();
+    // What it can (no encryption, no compression), its character set, its state, the length of what is to be hashed.
+    hello.extend([0xdf, 0xf7, 33, 2, 0, 0x08, 0, 21]);
+    hello.extend([0; 10]);
+    hello.extend(b"ijklmnopqrst\0mysql_native_password\0");
+    stream.write_all(&packet(0, &hello))?;
+    hear(&mut stream)?;
+    stream.write_all(&packet(2, &[0, 0, 0, 2, 0, 0, 0]))?;
+    hear(&mut stream)?;
+    let mut count = vec![0xfe];
+    count.extend((8_u64 << 30).to_le_bytes());
+    stream.write_all(&packet(1, &count))?;
+    hear(&mut stream)
+}
+
+/// A message of PostgreSQL's protocol: its kind, its length, what it holds.
+fn message(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len() + 4).unwrap().to_be_bytes();
+    [&[kind], &length[..], payload].concat()
+}
+
+/// To its first question it answers with rows, and more of them.
+fn rows(mut stream: UnixStream) -> std::io::Result<()> {
+    hear(&mut stream)?;
+    stream.write_all(&message(b'R', &[0, 0, 0, 0]))?;
+    stream.write_all(&message(b'Z', b"I"))?;
+    hear(&mut stream)?;
+    let text = [0, 0, 0, 25, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0];
+    let column = [&[0, 1][..], b"size\0", &[0, 0, 0, 0, 0, 0], &text].concat();
+    stream.write_all(&message(b'T', &column))?;
+    let value = vec![b'1'; 1 << 20];
+    let length = u32::try_from(value.len()).unwrap().to_be_bytes();
+    let row = message(b'D', &[&[0, 1], &length[..], &value].concat());
+    for _ in 0..ENOUGH / value.len() {
+        stream.write_all(&row)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn databases_that_lie_end_and_fill_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let mariadb = folder.path().join("mariadb.sock");
+    serve(&mariadb, columns);
+    serve(&folder.path().join(".s.PGSQL.5432"), rows);
+    let config = folder.path().join("guard.toml");
+    let rules = format!(
+        "schema = 1\nlisten = 'off'\n[[balance]]\nname = 'liars'\ntarget = '700M'\naction = 'balance'\nevery = '1s'\n\
+         [[balance.component]]\nname = 'columns'\nkind = 'mariadb'\naddress = '{}'\nleast = '64M'\nmost = '600M'\n\
+         [[balance.component]]\nname = 'rows'\nkind = 'postgresql'\naddress = 'host={} user=a'\nleast = '64M'\nmost = '600M'\n",
+        mariadb.display(),
+        folder.path().display()
+    );
+    std::fs::write(&config, rules).unwrap();
+    let config = config.display().to_string();
+    let output = run(&[
+        "balance",
+        "--once",
+        "--dry-run",
+        "--json",
+        "--config",
+        &config,
+    ]);
+    let said: serde_json::Value = serde_json::from_str(&good(&output)).unwrap();
+    for part in said["balance"][0]["components"].as_array().unwrap() {
+        assert!(part["size_bytes"].is_null(), "{part:#}");
+        let standing = part["standing"].as_str().unwrap();
+        assert!(standing.contains("closed the connection"), "{part:#}");
+    }
+}

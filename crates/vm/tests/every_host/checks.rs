@@ -1,0 +1,90 @@
+//! `hugeleaf check`: what it says of a host is what the kernel says, and what its file systems do.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::host::Host;
+use crate::json;
+use crate::kernel::{chosen, nodes, number, text};
+
+/// The first row of that name.
+fn row<'a>(features: &'a [Value], id: &str) -> &'a Value {
+    let found = features.iter().find(|row| row["id"] == id);
+    found.unwrap_or_else(|| panic!("no row {id}: {features:#?}"))
+}
+
+/// Settings as they are written, with the kernel's own names.
+fn assert_settings(features: &[Value]) {
+    let mut count = 0;
+    for row in features {
+        let value = row["value"].as_str().unwrap_or_default();
+        let Some((name, value)) = value.split_once(" = ") else {
+            continue;
+        };
+        let file = format!("/proc/sys/{}", name.replace('.', "/"));
+        let words: Vec<String> = text(&file).split_whitespace().map(str::to_owned).collect();
+        // What follows a comma is said of it.
+        let said = value.split(',').next().unwrap_or_default();
+        assert_eq!(said, words.join(" "), "{row}");
+        count += 1;
+    }
+    assert!(count >= 5, "{features:#?}");
+}
+
+#[test]
+fn check_agrees_with_the_kernel() {
+    let Some(_host) = Host::new("check_agrees_with_the_kernel") else {
+        return;
+    };
+    let answer = json(&["check"]);
+    let features = answer["features"].as_array().unwrap();
+    assert_settings(features);
+    for row in features {
+        // Whoever may read everything leaves nothing unknown.
+        assert_ne!(row["state"], "unknown", "{row}");
+    }
+    let thp = chosen("/sys/kernel/mm/transparent_hugepage/enabled").unwrap();
+    assert_eq!(row(features, "thp")["value"], thp);
+    let off = thp == "never";
+    assert_eq!(row(features, "thp")["state"] == "change", off);
+    let one_node = nodes().len() == 1;
+    assert_eq!(row(features, "numa")["state"] == "absent", one_node);
+    let clock = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    assert_eq!(row(features, "clock")["value"], text(clock).trim());
+    for one in features.iter().filter(|row| row["id"] == "scheduler") {
+        let disk = one["what"].as_str().unwrap().split(':').next().unwrap();
+        let queue = format!("/sys/block/{disk}/queue");
+        assert_eq!(one["value"], text(format!("{queue}/scheduler")).trim());
+    }
+    for disk in features.iter().filter(|row| row["id"] == "queue-depth") {
+        let name = disk["what"].as_str().unwrap().split(':').next().unwrap();
+        let depth = number(format!("/sys/block/{name}/queue/nr_requests")).unwrap();
+        assert_eq!(disk["value"], depth.to_string());
+    }
+}
+
+/// A file of the size that a file system is said to take, and one byte more.
+#[test]
+fn file_systems_are_what_check_says() {
+    let Some(_host) = Host::new("file_systems_are_what_check_says") else {
+        return;
+    };
+    let answer = json(&["check"]);
+    for one in answer["file_systems"].as_array().unwrap() {
+        let at = Path::new(one["at"].as_str().unwrap());
+        let Some(largest) = one["can"]["largest_file_bytes"].as_u64() else {
+            continue;
+        };
+        let path = at.join("hugeleaf-largest-file");
+        let Ok(file) = std::fs::File::create_new(&path) else {
+            continue; // read-only
+        };
+        std::fs::remove_file(&path).unwrap();
+        // Nothing is written: a file of holes.
+        let fits = file.set_len(largest);
+        let more = file.set_len(largest + 1);
+        assert!(fits.is_ok(), "{one}: {fits:?}");
+        assert!(more.is_err(), "{one}");
+    }
+}
