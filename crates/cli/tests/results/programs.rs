@@ -225,11 +225,10 @@ pub fn predicted(runs: &Runs) -> String {
         let name = run.name.trim_start_matches("predict-");
         name.trim_end_matches(".json").to_owned()
     };
-    let newest: BTreeMap<String, &Run> =
-        runs.named("predict-").map(|run| (name(run), run)).collect();
     let mut table = Table::new(&["program", "predicted", "proven", "", "raw samples"]);
     let mut verdicts = Vec::new();
-    for (name, run) in newest {
+    for run in runs.named("predict-") {
+        let name = name(run);
         let gain = programs
             .get(name.as_str())
             .and_then(|(_, results)| proven(results));

@@ -7,8 +7,6 @@ use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::apart::Apart;
-
 /// How long one call to a server may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -142,14 +140,6 @@ impl PartialEq for ServerKind {
 }
 
 impl ServerKind {
-    /// A server at an address, asked by a process of its own where that is needed; nothing is connected yet.
-    pub fn server(&'static self, opening: &Opening) -> Box<dyn Server> {
-        match self.is_apart {
-            true => Box::new(Apart::new(self, opening)),
-            false => (self.open)(opening),
-        }
-    }
-
     /// Its usual name.
     pub fn name(&self) -> &'static str {
         self.names.first().copied().unwrap_or_default()

@@ -338,7 +338,8 @@ impl<'a> Stage<'a> {
             let ids = [format!("--reuid={uid}"), format!("--regid={gid}")];
             words.push("setpriv".into());
             words.extend(ids.map(Into::into));
-            words.push("--clear-groups".into());
+            // Another account forgets with whom it was to end (prctl(2)), so it is told again.
+            words.extend(["--clear-groups", "--pdeathsig", "KILL"].map(Into::into));
         }
         words.extend(["sh", "-eu", "-c", script].map(Into::into));
         let mut command = Command::new(&words[0]);
