@@ -78,13 +78,15 @@ with_lock() { # COMMAND…
 
 # Runs a command with so many pages in the pool of the default size that nobody uses yet.
 with_pool() { # PAGES COMMAND…
-    local pages=$1
-    shift
-    with_lock with_setting /proc/sys/vm/nr_hugepages "$(($(pages_in_use) + pages))" "$@"
+    with_lock with_free_pages "$@"
 }
 
-pages_in_use() {
-    awk '/^HugePages_Total/ { total = $2 } /^HugePages_Free/ { print total - $2 }' /proc/meminfo
+# The same for who has the lock: what others use is counted only then.
+with_free_pages() { # PAGES COMMAND…
+    local pages=$1 used
+    shift
+    used=$(awk '/^HugePages_Total/ { total = $2 } /^HugePages_Free/ { print total - $2 }' /proc/meminfo)
+    with_setting /proc/sys/vm/nr_hugepages "$((used + pages))" "$@"
 }
 
 # The same, and pages of the other sizes: 64K transparent, and so many of 1G in their pool.
@@ -94,7 +96,7 @@ with_ladder() { # PAGES PAGES-OF-1G COMMAND…
     # Those of 1G first: they want memory that is still whole.
     with_lock with_setting /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages "$large" \
         with_setting /sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled madvise \
-        with_setting /proc/sys/vm/nr_hugepages "$(($(pages_in_use) + pages))" "$@"
+        with_free_pages "$pages" "$@"
 }
 
 # A benchmark of the program itself. Arms that this host has not (status 1) are no failure; all else is.
@@ -161,6 +163,7 @@ longer() { # PROGRAM
 
 # When a program is at what is measured, in seconds after it was first seen at work: those that first make their data take longer.
 measured_after() { # PROGRAM
+    [ ${#smoke[@]} -eq 0 ] || set -- small
     case $1 in
     node) echo 5 ;;
     python) echo 11 ;;

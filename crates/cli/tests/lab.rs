@@ -44,6 +44,17 @@ fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
+/// A folder in that one for `--below`, where commands that run as nobody get to.
+fn below(folder: &tempfile::TempDir) -> PathBuf {
+    let below = folder.path().join("below");
+    std::fs::create_dir(&below).unwrap();
+    for open in [folder.path(), &below] {
+        std::fs::set_permissions(open, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .unwrap();
+    }
+    below
+}
+
 fn result(path: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
@@ -231,16 +242,7 @@ fn an_interrupted_run_leaves_nothing_and_is_gone_on_with() {
         "awk -v",
         "test \"$round\" = 0 || test -e /var/tmp/hugeleaf-lab-go || sleep 1000; awk -v",
     ));
-    let (out, below) = (
-        folder.path().join("result.json"),
-        folder.path().join("below"),
-    );
-    std::fs::create_dir(&below).unwrap();
-    // Commands run as nobody.
-    for open in [folder.path(), &below] {
-        std::fs::set_permissions(open, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-            .unwrap();
-    }
+    let (out, below) = (folder.path().join("result.json"), below(&folder));
     let arguments = [
         "bench",
         path.to_str().unwrap(),
@@ -307,12 +309,7 @@ fn what_a_killed_run_leaves_is_removed_by_the_next() {
     const SLEEP: &str = "sleep\x004242.5";
     let waits = SUM.replace("awk -v", "test ! -e \"$wait\" || sleep 4242.5; awk -v");
     let (folder, path) = file(&waits.replace("n = 1000", "n = 1000\nwait = '/none'"));
-    let below = folder.path().join("below");
-    std::fs::create_dir(&below).unwrap();
-    for open in [folder.path(), &below] {
-        std::fs::set_permissions(open, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-            .unwrap();
-    }
+    let below = below(&folder);
     // Of somebody else, or no folder at all: not ours to remove.
     let others = below.join("hugeleaf-lab-file");
     std::fs::write(&others, "").unwrap();

@@ -158,6 +158,9 @@ fn remove_databases(folder: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
+/// What a time of a run is called, and where it stands in one.
+type Time = (&'static str, fn(&Run) -> f64);
+
 /// One run of two databases whose load swaps.
 struct Run {
     /// Operations of each second.
@@ -239,24 +242,23 @@ fn swap(
         "our cache over the best fixed split of a phase, from its 20th second on",
         over(Run::moved, 3),
     );
-    let longest: Vec<f64> = runs[0].iter().map(|run| run.longest).collect();
-    record.figure("longest operation, ms, median of runs", median(&longest));
-    let moved: Vec<f64> = runs[0].iter().map(|run| run.longest_in_a_move).collect();
-    record.figure(
-        "longest operation during a move, ms, median of runs",
-        median(&moved),
-    );
+    let each = |runs: &[Run], of: fn(&Run) -> f64| runs.iter().map(of).collect::<Vec<f64>>();
+    let times: [Time; 2] = [
+        ("longest operation", |run| run.longest),
+        ("longest operation during a move", |run| {
+            run.longest_in_a_move
+        }),
+    ];
+    for (name, of) in times {
+        let median = median(&each(&runs[0], of));
+        record.figure(format!("{name}, ms, median of runs"), median);
+    }
     for (arm, runs) in SWAP_ARMS.iter().zip(&runs) {
-        let each: Vec<f64> = runs.iter().flat_map(|run| run.rates.clone()).collect();
-        record.arm(format!("{arm}: each second"), "operations/s", &each);
-        let longest: Vec<f64> = runs.iter().map(|run| run.longest).collect();
-        record.arm(format!("{arm}: longest operation"), "ms", &longest);
-        let moved: Vec<f64> = runs.iter().map(|run| run.longest_in_a_move).collect();
-        record.arm(
-            format!("{arm}: longest operation during a move"),
-            "ms",
-            &moved,
-        );
+        let rates: Vec<f64> = runs.iter().flat_map(|run| run.rates.clone()).collect();
+        record.arm(format!("{arm}: each second"), "operations/s", &rates);
+        for (name, of) in times {
+            record.arm(format!("{arm}: {name}"), "ms", &each(runs, of));
+        }
     }
     record.write(out)?;
     remove_databases(folder)

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use hugeleaf_sys::{HostLock, lock_host};
 use tempfile::TempDir;
 
-use crate::cli_support::{NOBODY, not_run};
+use crate::cli_support::{NOBODY, has_surplus_pages, not_run};
 
 /// The namespace, and the host's lock. Everything in it is gone when it is dropped.
 pub struct Namespace {
@@ -45,6 +45,13 @@ impl Namespace {
             return None;
         }
         let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
+        if has_surplus_pages() {
+            not_run(
+                test,
+                "programs use surplus pages, which undo names as still in use",
+            );
+            return None;
+        }
         let folder = tempfile::tempdir().unwrap();
         let etc = folder.path().join("etc");
         let copied = Command::new("cp").arg("-a").arg("/etc").arg(&etc).status();

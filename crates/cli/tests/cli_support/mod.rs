@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use hugeleaf_host::{Root, read_host};
+use hugeleaf_host::{Pool, Root, read_host};
 use hugeleaf_sys::RealKernel;
 use hugeleaf_units::Pages;
 
@@ -202,8 +202,16 @@ pub fn not_run(test: &str, why: &str) {
 
 /// Whether somebody uses reserved pages of this host: no test can then set a pool to a size of its own.
 pub fn has_pool_in_use() -> bool {
-    let host = read_host(&Root::live(), &RealKernel::new());
-    host.is_ok_and(|host| host.pools.iter().any(|pool| pool.used() > Pages(0)))
+    any_pool(|pool| pool.used() > Pages(0))
+}
+
+/// Whether programs use pages that their pool is to lose: `undo` names them as still in use, whatever a test has done.
+pub fn has_surplus_pages() -> bool {
+    any_pool(|pool| pool.lasting() < pool.all())
+}
+
+fn any_pool(is: fn(&Pool) -> bool) -> bool {
+    read_host(&Root::live(), &RealKernel::new()).is_ok_and(|host| host.pools.iter().any(is))
 }
 
 /// A copy of the binary that every user may run, in a folder of its own.

@@ -111,7 +111,8 @@ fn one_pass_says_what_it_would_do_and_then_does_it() {
         "{said}"
     );
     worker.tell("");
-    assert!(good(&pass(&[])).starts_with("Nothing is to be done."));
+    let said = good(&pass(&[]));
+    assert!(said.starts_with("Nothing is to be done."), "{said}");
 }
 
 #[test]

@@ -148,7 +148,7 @@ impl Drop for Asked {
 pub fn answer(kind: &ServerKind) -> std::io::Result<()> {
     let input = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     input.local_addr()?;
-    let least = Rlimit {
+    let limit = Rlimit {
         current: Some(MOST.get()),
         maximum: Some(MOST.get()),
     };
@@ -156,7 +156,7 @@ pub fn answer(kind: &ServerKind) -> std::io::Result<()> {
         .current
         .is_none_or(|now| now > MOST.get())
     {
-        setrlimit(Resource::Data, least)?;
+        setrlimit(Resource::Data, limit)?;
     }
     let mut output = input.try_clone()?;
     let mut server: Option<Box<dyn Server>> = None;

@@ -7,13 +7,22 @@ use hugeleaf_sys::{HostLock, Kernel, RealKernel, effective_uid, lock_host};
 use crate::kernel::{chosen, node_memory, nodes, number, pool_file, pool_sizes};
 use crate::not_run;
 
+/// A setting as it was found.
+struct Restore {
+    path: String,
+    /// What it said.
+    before: String,
+    /// What is written so that it says that again.
+    write: String,
+}
+
 /// The host, locked.
 pub struct Host {
     /// The large page that the kernel makes of base pages, in bytes.
     pub huge: u64,
     /// The base page, in bytes.
     pub base: u64,
-    restore: Vec<(String, String)>,
+    restore: Vec<Restore>,
     _lock: HostLock,
 }
 
@@ -49,7 +58,11 @@ impl Host {
         if std::fs::write(path, value).is_err() {
             return false;
         }
-        self.restore.push((path.to_owned(), before));
+        self.restore.push(Restore {
+            path: path.to_owned(),
+            write: before.clone(),
+            before,
+        });
         true
     }
 
@@ -62,8 +75,14 @@ impl Host {
     pub fn pool(&mut self, size: u64, node: Option<u32>, pages: u64) -> u64 {
         let of_pool = |name| number(pool_file(size, node, name)).unwrap_or(0);
         let used = of_pool("nr_hugepages") - of_pool("free_hugepages");
+        // The file counts pages that overcommit added, which would stay if that number were written back.
+        let lasting = of_pool("nr_hugepages") - of_pool("surplus_hugepages");
         let wanted = (used + pages).to_string();
-        self.set(&pool_file(size, node, "nr_hugepages"), &wanted);
+        if self.set(&pool_file(size, node, "nr_hugepages"), &wanted)
+            && let Some(restore) = self.restore.last_mut()
+        {
+            restore.write = lasting.to_string();
+        }
         of_pool("free_hugepages")
     }
 
@@ -89,8 +108,13 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        for (path, before) in self.restore.iter().rev() {
-            let put = std::fs::write(path, before);
+        for Restore {
+            path,
+            before,
+            write,
+        } in self.restore.iter().rev()
+        {
+            let put = std::fs::write(path, write);
             let now = chosen(path);
             if !std::thread::panicking() {
                 assert_eq!(now.as_ref(), Some(before), "{path}: {put:?}");
