@@ -342,8 +342,9 @@ for name in $names; do
         done
         ;;
     same)
-        # Whether compare says that the same is the same: programs of the lab on base pages, twice one after the other; and one
-        # with a tenth more to do, which has to be slower. In a folder of its own: it is about compare, and not about pages.
+        # Whether compare says that the same is the same: programs of the lab on base pages, in two sets that take turns, two runs
+        # at a time; and one with a tenth more to do, which has to be slower. In a folder of its own: it is about compare, and
+        # not about pages.
         # shellcheck disable=SC2206 # words without spaces
         programs=(${LAB:-python node sqlite vectors memcached redis sort})
         same=$out/same
@@ -352,10 +353,17 @@ for name in $names; do
         if [ ${#smoke[@]} -gt 0 ]; then
             programs=(sort) small=(--set lines=50000)
         fi
-        for set in first second; do
-            mkdir -p "$same/$set"
-            for program in "${programs[@]}"; do
-                out=$same/$set with_lock bench_arms file "$program" "$program" --pages 4K --pairs "${PAIRS:-8}" "${small[@]}"
+        mkdir -p "$same/first" "$same/second"
+        for program in "${programs[@]}"; do
+            for pairs in $(seq 2 2 "${PAIRS:-8}"); do
+                # The one that goes first changes too.
+                order=(first second)
+                [ $((pairs / 2 % 2)) = 1 ] || order=(second first)
+                for set in "${order[@]}"; do
+                    add=(--output "$same/$set/$program.json")
+                    [ "$pairs" = 2 ] || add=(--resume "$same/$set/$program.json")
+                    with_lock "$target/hugeleaf" bench file "$program" --pages 4K --pairs "$pairs" "${small[@]}" "${add[@]}" >/dev/null
+                done
             done
         done
         mkdir -p "$same/slower"

@@ -236,7 +236,7 @@ fn a_run_that_fails_is_no_sample() {
 }
 
 #[test]
-fn an_interrupted_run_leaves_nothing_and_is_gone_on_with() {
+fn an_interrupted_run_leaves_nothing_and_is_gone_on_with_and_added_to() {
     // The second run waits until it is let go.
     let (folder, path) = file(&SUM.replace(
         "awk -v",
@@ -247,15 +247,13 @@ fn an_interrupted_run_leaves_nothing_and_is_gone_on_with() {
         "bench",
         path.to_str().unwrap(),
         "--yes",
-        "--pairs",
-        "3",
         "--arm",
         "few=n=100",
         "--below",
         below.to_str().unwrap(),
     ];
     let mut first = hugeleaf(&arguments);
-    first.args(["--output", out.to_str().unwrap()]);
+    first.args(["--pairs", "3", "--output", out.to_str().unwrap()]);
     let child = Running(
         first
             .stdout(std::process::Stdio::null())
@@ -276,21 +274,29 @@ fn an_interrupted_run_leaves_nothing_and_is_gone_on_with() {
     drop(child);
     assert_eq!(result(&out)["experiment"]["ending"], "interrupted");
     std::fs::write("/var/tmp/hugeleaf-lab-go", "").unwrap();
-    let again = |more: &[&str]| {
+    let again = |pairs: &str, more: &[&str]| {
         hugeleaf(&arguments)
-            .args(["--resume", out.to_str().unwrap()])
+            .args(["--resume", out.to_str().unwrap(), "--pairs", pairs])
             .args(more)
             .output()
             .unwrap()
     };
-    let other = again(&["--seed", "7"]);
-    let whole = again(&[]);
+    let other = again("3", &["--seed", "7"]);
+    let whole = again("3", &[]);
+    let ended = result(&out);
+    // Others may have been measured in between.
+    let more = again("5", &[]);
+    let fewer = again("4", &[]);
     std::fs::remove_file("/var/tmp/hugeleaf-lab-go").unwrap();
     refused(&other, 2, &["differs in seed"]);
+    refused(&fewer, 2, &["differs in pairs: it has more already"]);
     assert!(whole.status.success(), "{}", stderr(&whole));
-    let result = result(&out);
-    assert_eq!(result["experiment"]["ending"], "done");
-    assert_eq!(samples(rows(&result, "few", "rate").remove(0)), [100.0; 3]);
+    assert_eq!(ended["experiment"]["ending"], "done");
+    assert_eq!(samples(rows(&ended, "few", "rate").remove(0)), [100.0; 3]);
+    assert!(more.status.success(), "{}", stderr(&more));
+    let added = result(&out);
+    assert_eq!(samples(rows(&added, "few", "rate").remove(0)), [100.0; 5]);
+    assert_eq!(added["settings"]["rounds"], 5);
     assert_eq!(std::fs::read_dir(&below).unwrap().count(), 0);
     assert!(stdout(&whole).contains("few"));
 }

@@ -16,7 +16,7 @@ use serde::{Serialize, Serializer};
 use crate::rows::{Kind, Place, Quantity, Results, Row, Sample, Value, places};
 use crate::spread::{CONFIDENCE, Spread};
 use crate::stats::{
-    Better, Effect, LogInterval, Method, Verdict, judge, log_ratio, rank_sum_interval,
+    Better, Effect, LogInterval, Method, Verdict, judge_beyond, log_ratio, rank_sum_interval,
 };
 
 /// Two results, or two arms, compared with each other.
@@ -388,9 +388,11 @@ impl<'a> Builder<'a> {
         interval: Option<&LogInterval>,
     ) -> Verdict {
         let is_zero = |side: &Side| side.samples.iter().all(|value| *value == 0.0);
-        let judged = |interval: &LogInterval| {
-            judge(interval, self.compared.equal.ln_1p(), row.quantity.better)
-        };
+        let equal = self.compared.equal.ln_1p();
+        // What two times differ by of themselves is no finding.
+        let beyond = if self.compared.is_within { 0.0 } else { equal };
+        let judged =
+            |interval: &LogInterval| judge_beyond(interval, equal, beyond, row.quantity.better);
         match (row.quantity.kind, ratio, interval) {
             (Kind::InBuckets, ..) => Verdict::Unclear,
             _ if is_zero(a) && is_zero(b) => Verdict::Same,

@@ -394,6 +394,12 @@ impl Effect {
 /// interval of 90 % that is customary each would be at 5 %. A difference that is certain and still
 /// within the margin is `same`.
 pub fn judge(interval: &LogInterval, equal: f64, better: Better) -> Verdict {
+    judge_beyond(interval, equal, 0.0, better)
+}
+
+/// The same, where a difference has to be certain beyond ±`beyond` to be one: of samples that were not taken side by
+/// side, whose times differ too (a region of practical equivalence, Kruschke 2018).
+pub fn judge_beyond(interval: &LogInterval, equal: f64, beyond: f64, better: Better) -> Verdict {
     let up = match better {
         Better::Higher => Verdict::Faster,
         Better::Lower | Better::Neither => Verdict::Slower,
@@ -404,9 +410,9 @@ pub fn judge(interval: &LogInterval, equal: f64, better: Better) -> Verdict {
     };
     if interval.low >= -equal && interval.high <= equal {
         Verdict::Same
-    } else if interval.low > 0.0 {
+    } else if interval.low > beyond {
         up
-    } else if interval.high < 0.0 {
+    } else if interval.high < -beyond {
         down
     } else {
         Verdict::Unclear

@@ -58,10 +58,11 @@ impl Shown<'_> {
             notes.push(Note::new("more", text));
         }
         let percent = number(self.compared.equal * 100.0);
-        let equal = format!(
-            "within ±{percent} %; brackets are 95 % intervals; unclear: the interval is too wide, \
-             or there is none"
-        );
+        let unclear = match self.compared.is_within {
+            true => "the interval is too wide, or there is none",
+            false => "the interval holds some of that and some beyond, or there is none",
+        };
+        let equal = format!("within ±{percent} %; brackets are 95 % intervals; unclear: {unclear}");
         notes.push(Note::new("equal", equal));
         let bearing = self.compared.notes.iter();
         notes.extend(bearing.map(|note| Note::new(format!("note {}", note.id), &note.text)));

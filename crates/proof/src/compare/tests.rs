@@ -86,6 +86,33 @@ fn arms_of_one_file_are_compared_in_pairs_of_a_round() {
     );
 }
 
+#[test]
+fn what_is_certain_and_small_differs_within_a_file_and_not_between_two() {
+    let by = |part: f64| BASE.map(|value| value * part);
+    // Less than 200 by 1 % at the least and 3 % at the most.
+    let close = [196.4, 196.0, 196.2, 195.8, 196.6, 195.6];
+    let a = [200.0, 200.2, 199.8, 200.1, 199.9, 200.3];
+    let within = read(&chase("6.1", &a, &close));
+    let names = ["base".to_owned(), "thp:2M".to_owned()];
+    let verdict = |compared: Compared| compared.rows[0].verdict;
+    let equal = 0.019;
+    assert_eq!(
+        verdict(arms(&within, None, &names, equal).unwrap()),
+        Some(Verdict::Faster)
+    );
+    let other = read(&chase("6.1", &close, &a));
+    assert_eq!(
+        verdict(files(&within, &other, equal).unwrap()),
+        Some(Verdict::Unclear)
+    );
+    // All of it beyond what counts as equal.
+    let half = read(&chase("6.1", &by(0.5), &LARGE));
+    assert_eq!(
+        verdict(files(&within, &half, equal).unwrap()),
+        Some(Verdict::Faster)
+    );
+}
+
 /// A result of `prove` on a metric that is read from buckets, or not.
 fn prove_result(kind: Kind) -> Results {
     let mut results = Results::empty("p99", "");

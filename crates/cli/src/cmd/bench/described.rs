@@ -59,7 +59,7 @@ pub struct Args {
     /// Where the folder of its data is made; it should be on a disk
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     below: PathBuf,
-    /// Go on with a result that was interrupted, and write it again
+    /// Go on with a result that was interrupted, or add the pairs that --pairs has more, and write it again
     #[arg(long, value_name = "FILE", conflicts_with = "output")]
     resume: Option<PathBuf>,
     /// Seed of the orders, to repeat a run

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::described::{Better, Described, Loop, Measure, Stage};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::LabSettings;
 use super::arm::LabArm;
@@ -202,10 +202,14 @@ fn take_up(
     before: &Results,
     settings: &LabSettings<'_>,
 ) -> Result<(), BenchError> {
-    let keys = ["workload", "matrix", "arms_set", "seed", "rounds"];
+    let keys = ["workload", "matrix", "arms_set", "seed"];
     let differs = keys
         .into_iter()
         .find(|key| before.settings.get(*key) != results.settings.get(*key));
+    // More are added to what is there: two sets of results can take turns.
+    let rounds = |of: &Results| of.settings.get("rounds").and_then(Json::as_u64);
+    let has_more = rounds(before) > rounds(results);
+    let differs = differs.or(has_more.then_some("pairs: it has more already"));
     let name = &settings.described.name;
     if let Some(key) = differs.or((before.experiment.name != *name).then_some("workload")) {
         return Err(BenchError::usage(
