@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use cli_support::{
-    Running, children_of, good, hugeleaf, is_root, not_run, of_arm, refused, rows, samples, stderr,
-    stdout, wait_until,
+    Running, children_of, good, has_pool_in_use, hugeleaf, is_root, not_run, of_arm, refused, rows,
+    samples, stderr, stdout, wait_until,
 };
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_proof::rows::Results;
@@ -79,6 +79,11 @@ fn with_pool(test: &str, pages: u64) -> Option<(HostGuard, PageSize)> {
         return None;
     };
     let mut guard = HostGuard::lock(test)?;
+    if has_pool_in_use() {
+        // Setting it, and setting it back, would make surplus pages lasting ones.
+        not_run(test, "somebody else uses pages of a pool");
+        return None;
+    }
     guard.set(&pool(size), &pages.to_string());
     if chosen(&pool(size)) != pages.to_string() {
         not_run(

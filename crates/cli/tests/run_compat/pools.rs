@@ -33,7 +33,13 @@ impl Pool {
             return None;
         }
         let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
-        let before = std::fs::read_to_string(folder.join("nr_hugepages")).unwrap();
+        let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+        let before = read("nr_hugepages");
+        if read("free_hugepages") != before {
+            // Setting it, and setting it back, would make surplus pages lasting ones.
+            not_run(test, "somebody else uses pages of this pool");
+            return None;
+        }
         let pool = Pool {
             folder,
             before,
