@@ -9,7 +9,6 @@
 //! SQLite calls a cache from one thread at a time. Whoever else changes one holds the lock of its share and has stopped
 //! its gate; the [`Body`] is changed by nobody else.
 
-use std::alloc::{Layout, alloc, dealloc};
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint};
 use std::ptr::null_mut;
@@ -20,8 +19,9 @@ use std::time::Instant;
 use crate::chunk::{Owner, Shape};
 use crate::gate::Gate;
 use crate::ghosts::Ghosts;
-use crate::node::{LINE, Node, Place, Queue, Table};
+use crate::node::{Node, Place, Queue, Table};
 use crate::share::{Connection, Held, Share};
+use crate::spare::Spare;
 use crate::store::Store;
 
 /// The small queue is one page in so many.
@@ -68,6 +68,8 @@ pub(crate) struct Body {
     touches: Vec<u64>,
     /// A call that is timed until the next one, and whether it was a hit.
     timed: Option<(Instant, bool)>,
+    /// Pages of the heap are of here.
+    spare: &'static Spare,
 }
 
 impl Cache {
@@ -92,6 +94,7 @@ impl Cache {
                 share: None,
                 touches: Vec::new(),
                 timed: None,
+                spare: &store.spare,
             }),
         }
     }
@@ -243,7 +246,7 @@ impl Cache {
             }
         }
         share.outside();
-        heap_node(shape)
+        self.store.spare.take(shape)
     }
 
     #[inline]
@@ -439,7 +442,7 @@ impl Body {
                 }
             }
         }
-        heap_node(self.shape)
+        self.spare.take(self.shape)
     }
 
     /// Makes a page of a node for a key.
@@ -567,7 +570,7 @@ impl Body {
         unsafe {
             let chunk = (*node).chunk;
             if chunk.is_null() {
-                dealloc(node.cast(), layout(self.shape));
+                self.spare.give(self.shape, node);
             } else if let Some(held) = held {
                 held.give_back(chunk.cast(), node);
             }
@@ -582,25 +585,5 @@ impl Body {
             }
             self.release(node, held.as_mut());
         }
-    }
-}
-
-fn layout(shape: Shape) -> Layout {
-    // Both are small: a page of 64K and a few hundred bytes at most.
-    Layout::from_size_align(shape.bytes(), LINE).expect("a page and its node are small")
-}
-
-/// A page of its own allocation; null where there is no memory.
-fn heap_node(shape: Shape) -> *mut Node {
-    // SAFETY: the layout is not empty; the allocation holds the node, what follows it, and the page, in this order.
-    unsafe {
-        let memory = alloc(layout(shape));
-        if memory.is_null() {
-            return null_mut();
-        }
-        let node = memory.cast::<Node>();
-        let buffer = memory.add(Node::bytes(shape.extra));
-        Node::set_up(node, buffer.cast(), null_mut());
-        node
     }
 }

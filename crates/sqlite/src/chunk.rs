@@ -1,5 +1,4 @@
-//! A granule of memory cut into slots: a page, and its node. Pages come first, so that each begins where a page of a
-//! device may; nodes follow.
+//! A granule of memory cut into slots: a node, and its page.
 #![allow(unsafe_code)]
 //! # Safety
 //! A slot is within the granule by construction: as many are made as fit. It has one owner at a time.
@@ -79,11 +78,11 @@ impl Chunk {
         self.free.len() == self.owners.len()
     }
 
+    /// A node, and behind it its page. Pages that stand at multiples of their size begin in the same few sets of the
+    /// processor's caches, and what a search reads first of each, its beginning, pushes that of others out.
     fn node_at(&self, slot: usize) -> *mut Node {
-        let nodes = self.slots() * self.shape.page;
-        let at = nodes + slot * Node::bytes(self.shape.extra);
-        // SAFETY: slots × (page + node) bytes fit into the granule.
-        unsafe { self.blank.start.add(at).cast() }
+        // SAFETY: slots × (node + page) bytes fit into the granule.
+        unsafe { self.blank.start.add(slot * self.shape.bytes()).cast() }
     }
 
     /// A slot for a cache, its node made anew; `None` where all are taken.
@@ -94,7 +93,7 @@ impl Chunk {
         let chunk = std::ptr::from_mut(self).cast::<c_void>();
         // SAFETY: both parts are within the granule and aligned to a cache line, and nobody else has this slot.
         unsafe {
-            let buffer = self.blank.start.add(slot * self.shape.page);
+            let buffer = node.byte_add(Node::bytes(self.shape.extra));
             Node::set_up(node, buffer.cast::<c_void>(), chunk);
         }
         Some(node)
@@ -102,8 +101,7 @@ impl Chunk {
 
     /// Gives a slot back that [`Chunk::take`] gave.
     pub fn give_back(&mut self, node: *const Node) {
-        let nodes = self.node_at(0) as usize;
-        let slot = (node as usize - nodes) / Node::bytes(self.shape.extra);
+        let slot = (node as usize - self.blank.start as usize) / self.shape.bytes();
         self.owners[slot] = null();
         // As many as there are slots: within 32 bits.
         self.free.extend(u32::try_from(slot));

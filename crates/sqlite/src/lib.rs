@@ -23,6 +23,7 @@ mod methods;
 mod names;
 mod node;
 mod share;
+mod spare;
 mod store;
 mod timing;
 

@@ -10,6 +10,7 @@ use hugeleaf_sys::Barrier;
 use crate::chunk::{Blank, Shape};
 use crate::fork;
 use crate::share::{Managee, Share, ShareView, Source};
+use crate::spare::Spare;
 
 /// Databases from this number on have one share together: elastic memory knows a limited number of components.
 const NAMED: usize = 48;
@@ -56,6 +57,7 @@ pub(crate) enum Origin {
 #[derive(Debug)]
 pub(crate) struct Store {
     pub barrier: Barrier,
+    pub spare: Spare,
     pages_of: PagesOf,
     source: OnceLock<Origin>,
     shares: Mutex<Shares>,
@@ -75,6 +77,7 @@ impl Store {
     pub fn new(pages_of: PagesOf) -> Store {
         Store {
             barrier: Barrier::of_process(),
+            spare: Spare::new(),
             pages_of,
             source: OnceLock::new(),
             shares: Mutex::default(),

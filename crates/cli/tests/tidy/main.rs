@@ -362,6 +362,10 @@ const UNSAFE: [(&str, &str); 65] = [
     ("crates/sqlite/src/names.rs", "a file system of SQLite"),
     ("crates/sqlite/src/node.rs", "lists of pages by pointers"),
     ("crates/sqlite/src/share.rs", "caches of other threads"),
+    (
+        "crates/sqlite/src/spare.rs",
+        "pages of the heap by pointers",
+    ),
     ("crates/capi/src/lib.rs", "the C interface"),
     ("crates/capi/src/call.rs", "pointers and text from C"),
     ("crates/capi/src/elastic.rs", "pointers from C"),
