@@ -224,24 +224,26 @@ impl Manager {
         view(&self.state, &self.components())
     }
 
-    /// Has a thread of its own step every so often, until that is dropped.
+    /// Has a thread of its own step every so often, until that is dropped. It starts with the first component: a second
+    /// thread makes system calls and locks of a program slower that has only one.
     ///
     /// # Errors
     /// Those of starting a thread.
     pub fn start(self, every: Duration) -> std::io::Result<Running> {
-        let shared = Arc::new(Shared {
-            manager: Mutex::new((self, None)),
-            stop: Mutex::new(false),
-            stopped: Condvar::new(),
-        });
-        let its = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("hugeleaf-manager".into())
-            .spawn(move || its.run(every))?;
-        Ok(Running {
-            shared,
-            thread: Some(thread),
-        })
+        let has_any = !self.parts.is_empty();
+        let running = Running {
+            shared: Arc::new(Shared {
+                manager: Mutex::new((self, None)),
+                stop: Mutex::new(false),
+                stopped: Condvar::new(),
+            }),
+            every,
+            thread: Mutex::new(None),
+        };
+        if has_any {
+            running.start()?;
+        }
+        Ok(running)
     }
 
     fn components(&self) -> Vec<Balanced> {
@@ -346,7 +348,8 @@ fn bytes_of(elastic: &Elastic, granules: usize) -> Bytes {
 #[derive(Debug)]
 pub struct Running {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    every: Duration,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
@@ -389,6 +392,17 @@ impl Shared {
 }
 
 impl Running {
+    /// Starts the thread, where there is none yet.
+    fn start(&self) -> std::io::Result<()> {
+        let mut thread = lock(&self.thread);
+        if thread.is_none() {
+            let (its, every) = (Arc::clone(&self.shared), self.every);
+            let builder = std::thread::Builder::new().name("hugeleaf-manager".into());
+            *thread = Some(builder.spawn(move || its.run(every))?);
+        }
+        Ok(())
+    }
+
     /// As [`Manager::set_target`]; the next step acts on it.
     ///
     /// # Errors
@@ -418,7 +432,8 @@ impl Running {
         }
     }
 
-    /// Adds a component, as [`Manager::add`].
+    /// Adds a component, as [`Manager::add`]. Where it is the first and no thread can be started, it keeps its size until
+    /// one can (with the next component), and [`Running::view`] says so.
     ///
     /// # Errors
     /// As there.
@@ -428,7 +443,11 @@ impl Running {
         sizes: (Bytes, Bytes),
         managed: Box<dyn Managed>,
     ) -> Result<Component, ElasticError> {
-        lock(&self.shared.manager).0.add(name, sizes, managed)
+        let added = lock(&self.shared.manager).0.add(name, sizes, managed)?;
+        if let Err(error) = self.start() {
+            lock(&self.shared.manager).1 = Some(format!("no thread can be started: {error}"));
+        }
+        Ok(added)
     }
 }
 
@@ -436,7 +455,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         *lock(&self.shared.stop) = true;
         self.shared.stopped.notify_all();
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = lock(&self.thread).take() {
             let _ = thread.join();
         }
     }

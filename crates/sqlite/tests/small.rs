@@ -1,0 +1,32 @@
+//! A program that has only small databases stays one of a single thread. Alone in its process.
+
+// A panic is how a test fails, also in its helpers.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use hugeleaf::Bytes;
+use rusqlite::Connection;
+use support::{fill, share};
+
+/// Whether this process has the manager's thread. The kernel keeps 15 bytes of a name.
+fn is_managed() -> bool {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let names = tasks.map(|task| std::fs::read_to_string(task.path().join("comm")).unwrap());
+    names.into_iter().any(|name| name.starts_with("hugeleaf-man"))
+}
+
+#[test]
+fn the_first_database_that_takes_part_starts_the_manager() {
+    let cache = support::cache(Bytes::from_mib(32));
+    let folder = tempfile::tempdir().unwrap();
+    for _ in 0..3 {
+        let connection = Connection::open(folder.path().join("small")).unwrap();
+        connection
+            .execute_batch("CREATE TABLE IF NOT EXISTS t (a); INSERT INTO t VALUES (1)")
+            .unwrap();
+    }
+    assert!(!is_managed());
+    let _open = fill(&folder.path().join("large"), 2_000);
+    assert!(share(&cache, "large").used > 0 && is_managed());
+}
