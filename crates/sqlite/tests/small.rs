@@ -13,7 +13,9 @@ use support::{fill, share};
 fn is_managed() -> bool {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let names = tasks.map(|task| std::fs::read_to_string(task.path().join("comm")).unwrap());
-    names.into_iter().any(|name| name.starts_with("hugeleaf-man"))
+    names
+        .into_iter()
+        .any(|name| name.starts_with("hugeleaf-man"))
 }
 
 #[test]
