@@ -1,6 +1,8 @@
 //! Pages of the heap that nobody uses, kept for the next cache: a database that is opened and closed all the time has a
 //! handful of pages each time, and to allocate and free each of them took longer than all else that a cache does.
 #![allow(unsafe_code)]
+//! # Safety
+//! A spare page is nobody's: whoever gave it back keeps no pointer to it. It is used as memory of its shape only.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::null_mut;

@@ -237,7 +237,7 @@ fn every_crate_says_what_it_is_for() {
 }
 
 /// Files that hold unsafe code, and why they must.
-const UNSAFE: [(&str, &str); 65] = [
+const UNSAFE: [(&str, &str); 66] = [
     ("crates/sys/src/asked.rs", "between fork and exec"),
     ("crates/sys/src/careful.rs", "setfsuid of one thread"),
     ("crates/sys/src/ethtool.rs", "ioctl on network devices"),
