@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hugeleaf_sys::{HostLock, lock_host};
 
-use crate::cli_support::{is_root, not_run, stderr};
+use crate::cli_support::{has_pool_in_use, is_root, not_run, stderr};
 use crate::support::server::wait_until;
 use crate::under::{Line, Mode, can_run, clean, program, same};
 
@@ -33,13 +33,12 @@ impl Pool {
             return None;
         }
         let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
-        let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
-        let before = read("nr_hugepages");
-        if read("free_hugepages") != before {
+        if has_pool_in_use() {
             // Setting it, and setting it back, would make surplus pages lasting ones.
-            not_run(test, "somebody else uses pages of this pool");
+            not_run(test, "somebody else uses pages of a pool");
             return None;
         }
+        let before = std::fs::read_to_string(folder.join("nr_hugepages")).unwrap();
         let pool = Pool {
             folder,
             before,
