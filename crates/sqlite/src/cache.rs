@@ -19,6 +19,7 @@ use std::time::Instant;
 use crate::chunk::{Owner, Shape};
 use crate::gate::Gate;
 use crate::ghosts::Ghosts;
+use crate::names;
 use crate::node::{Node, Place, Queue, Table};
 use crate::share::{Connection, Held, Share};
 use crate::spare::Spare;
@@ -39,6 +40,8 @@ pub(crate) struct Cache {
     gate: Gate,
     /// It is told from others by this.
     pub number: u64,
+    /// The database's, where it was known when the cache was made.
+    pub path: Option<Vec<u8>>,
     store: &'static Store,
     /// Hits so far; written by SQLite's thread only.
     hits: AtomicU64,
@@ -73,10 +76,13 @@ pub(crate) struct Body {
 }
 
 impl Cache {
+    /// A cache of the database that this thread opens.
     pub fn new(store: &'static Store, shape: Shape, purgeable: bool) -> Cache {
+        let number = store.next_number();
         Cache {
             gate: Gate::new(store.barrier),
-            number: store.next_number(),
+            number,
+            path: names::of_new_cache(number),
             store,
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -194,7 +200,8 @@ impl Cache {
         if body.share.is_some() || !is_for_it || body.table.count < self.store.joins_at() {
             return;
         }
-        let Some(share) = self.store.share_of(self.number, body.shape) else {
+        let path = self.path.as_ref();
+        let Some(share) = self.store.share_of(self.number, path, body.shape) else {
             return;
         };
         share.lock().join(self);

@@ -86,7 +86,6 @@ unsafe extern "C" fn create(page: c_int, extra: c_int, purgeable: c_int) -> *mut
         return null_mut();
     };
     let cache = Cache::new(store, Shape { page, extra }, purgeable != 0);
-    store.made(cache.number, names::of_new_cache(cache.number));
     Box::into_raw(Box::new(cache)).cast()
 }
 
@@ -135,7 +134,7 @@ unsafe extern "C" fn destroy(of: *mut Opaque) {
     let cache = unsafe { Box::from_raw(of.cast::<Cache>()) };
     cache.end();
     if let Some(store) = store() {
-        store.ended(cache.number, names::successor());
+        store.ended(cache.number, cache.path, names::successor());
     }
 }
 

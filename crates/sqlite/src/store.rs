@@ -69,8 +69,8 @@ struct Shares {
     /// By the path of the database.
     named: HashMap<Vec<u8>, Arc<Share>>,
     others: Option<Arc<Share>>,
-    /// Paths of caches, by their numbers.
-    paths: HashMap<u64, Vec<u8>>,
+    /// Paths of caches that took another one's place, by their numbers.
+    inherited: HashMap<u64, Vec<u8>>,
 }
 
 impl Store {
@@ -122,30 +122,30 @@ impl Store {
         }
     }
 
-    /// A cache is made for this database; `None`: for none in a file.
-    pub fn made(&self, number: u64, path: Option<Vec<u8>>) {
-        if let Some(path) = path.filter(|_| self.source().is_some()) {
-            self.shares().paths.insert(number, path);
-        }
-    }
-
-    /// A cache has ended; the one with the number `successor` is of the same database.
-    pub fn ended(&self, number: u64, successor: u64) {
-        if self.source().is_none() {
+    /// A cache has ended, with the path it was made with; the one with the number `successor` is of the same database.
+    pub fn ended(&self, number: u64, path: Option<Vec<u8>>, successor: u64) {
+        let inherits = successor != 0 && successor != number;
+        if self.source().is_none() || (path.is_some() && !inherits) {
             return;
         }
         let mut shares = self.shares();
-        let path = shares.paths.remove(&number);
-        if let Some(path) = path.filter(|_| successor != 0 && successor != number) {
-            shares.paths.insert(successor, path);
+        let path = path.or_else(|| shares.inherited.remove(&number));
+        if let Some(path) = path.filter(|_| inherits) {
+            shares.inherited.insert(successor, path);
         }
     }
 
-    /// The share of the cache with that number, made where there is none; `None` where there is no memory.
-    pub fn share_of(&'static self, number: u64, shape: Shape) -> Option<Arc<Share>> {
+    /// The share of a cache of this database, made where there is none; `None` where there is no memory. One that was made
+    /// without a path may have inherited one by its number.
+    pub fn share_of(
+        &'static self,
+        number: u64,
+        path: Option<&Vec<u8>>,
+        shape: Shape,
+    ) -> Option<Arc<Share>> {
         let source = self.source()?;
         let mut shares = self.shares();
-        let path = shares.paths.get(&number).cloned();
+        let path = path.or_else(|| shares.inherited.get(&number)).cloned();
         let Some(path) = path.filter(|_| shares.named.len() < self.most_shares(source)) else {
             return self.others(&mut shares, source, shape);
         };
