@@ -174,6 +174,24 @@ fn what_fails_says_its_last_words() {
     });
 }
 
+/// As a server leaves one that is killed.
+#[test]
+fn no_segment_outlives_its_command() {
+    if hugeleaf_sys::effective_uid() != 0 {
+        println!("not run: no_segment_outlives_its_command: namespaces are made by root");
+        return;
+    }
+    // A size that nobody else has.
+    let size = 4 * 1024 * 1024 + std::process::id();
+    staged(&format!("{LEAST}{MEASURE}"), |_, stage, _| {
+        let made = format!("ipcmk --shmem {size}; cat /proc/sysvipc/shm");
+        let inside = run(stage, &made, LONG).unwrap();
+        assert!(inside.contains(&format!(" {size} ")), "{inside}");
+    });
+    let outside = std::fs::read_to_string("/proc/sysvipc/shm").unwrap();
+    assert!(!outside.contains(&format!(" {size} ")), "{outside}");
+}
+
 /// How many processes of this host have these words in their command line.
 fn count(words: &str) -> usize {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();

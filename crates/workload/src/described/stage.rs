@@ -1,7 +1,7 @@
 //! Where a workload runs: a folder of its own, an account without rights, and nothing left behind.
 //!
-//! As root every command runs in a PID and a mount namespace of its own: when it ends, or this process does, however that is,
-//! all that it started ends and all that it mounted goes. It runs as `nobody` unless the file asks for root.
+//! As root every command runs in a PID, a mount and an IPC namespace of its own: when it ends, or this process does, however that
+//! is, all that it started ends and all that it mounted goes. It runs as `nobody` unless the file asks for root.
 //! Without root, commands end with this process, and what they left is looked for and ended by a mark in its environment.
 
 use std::ffi::{OsStr, OsString};
@@ -417,9 +417,11 @@ impl Drop for Stage<'_> {
     }
 }
 
-/// A PID namespace with a `/proc` of its own, whose processes end with the first of them, and mounts that nobody else sees.
-const ISOLATED: [&str; 7] = [
+/// A PID namespace with a `/proc` of its own, whose processes end with the first of them, and mounts and System V segments that
+/// nobody else sees: a PostgreSQL that is killed leaves a segment.
+const ISOLATED: [&str; 8] = [
     "unshare",
+    "--ipc",
     "--pid",
     "--fork",
     "--kill-child=KILL",
