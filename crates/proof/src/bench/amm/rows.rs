@@ -17,6 +17,8 @@ pub(super) struct Look {
     pub(super) at: f64,
     /// Reads by key; transactions where orders are entered.
     pub(super) operations: u64,
+    /// Reads by key of each of the two; 0 where orders are entered.
+    pub(super) each: [u64; 2],
     /// Statements of a report or a flood.
     pub(super) others: u64,
     pub(super) counters: Counters,
@@ -177,6 +179,11 @@ fn of_phase(looks: &[Look], settle: Duration) -> Vec<(Quantity, f64)> {
             known.push((each, count / operations));
         }
     }
+    for (at, name) in NAMES.iter().enumerate() {
+        let part = worst_of_moves(looks, |look| look.each[at]);
+        let said = format!("worst 3 s of {name} while memory moves, over before");
+        known.extend(part.map(|part| (plain(&said, ""), part)));
+    }
     let others = grown(looks, |look| look.others);
     if others > 0.0 {
         let statements = plain("statements of the other a second", "");
@@ -188,6 +195,19 @@ fn of_phase(looks: &[Look], settle: Duration) -> Vec<(Quantity, f64)> {
     let pools = most(&|look| Some(look.pools[0] + look.pools[1]));
     known.extend(pools.map(|bytes| (amount("buffer pools, most", "bytes"), bytes.as_f64())));
     known
+}
+
+/// What a server did in the worst 3 s from the first change of a buffer pool to the last, over what it did in the phase until
+/// then. `None` where nothing moved, or too soon to know what was before.
+fn worst_of_moves(looks: &[Look], of: impl Fn(&Look) -> u64) -> Option<f64> {
+    let moved = |both: &[Look]| both[0].pools != both[1].pools;
+    let first = looks.windows(2).position(moved)?;
+    let last = looks.windows(2).rposition(moved)? + 1;
+    let before = Some(&looks[..=first]).filter(|before| before.len() > WORST)?;
+    let rate = |looks: &[Look]| Some(grown(looks, &of) / seconds(looks)?);
+    let during = &looks[first..looks.len().min(last + WORST)];
+    let worst = { during.windows(WORST + 1).filter_map(rate) }.min_by(f64::total_cmp)?;
+    Some(worst / rate(before)?).filter(|part| part.is_finite())
 }
 
 /// The columns of the study, of both servers together.
@@ -219,6 +239,16 @@ fn by_second(run: &RunSeen) -> Vec<(Quantity, f64, f64)> {
         known.push((plain("throughput by second", UNIT), at, rate));
         for (name, count) in columns(looks) {
             known.push((plain(&format!("{name} by second"), ""), at, count / length));
+        }
+        // Orders are not counted by server.
+        let known_each = run
+            .phases
+            .iter()
+            .flat_map(|phase| &phase.looks)
+            .any(|look| look.each != [0; 2]);
+        for (which, name) in NAMES.iter().enumerate().filter(|_| known_each) {
+            let rate = grown(looks, |look| look.each[which]) / length;
+            known.push((plain(&format!("throughput of {name}"), UNIT), at, rate));
         }
         for (name, pool) in NAMES.iter().zip(looks[1].pools) {
             known.push((plain(&memory_of(name), "bytes"), at, pool.as_f64()));
@@ -258,6 +288,26 @@ mod tests {
     fn value(results: &Results, at: &[Place], quantity: &str) -> Vec<f64> {
         let row = results.row("amm:large", at, quantity);
         row.unwrap_or_else(|| panic!("no {quantity}")).values()
+    }
+
+    #[test]
+    fn a_server_that_stands_still_while_memory_moves_is_seen() {
+        let seen = |operations: &[u64], moved: std::ops::Range<usize>| {
+            let mut looks = looks(0.0, operations);
+            let mut pool = Bytes(0);
+            for (at, look) in looks.iter_mut().enumerate() {
+                pool += Bytes(u64::from(moved.contains(&at)));
+                look.pools = [pool, Bytes(1000) - pool];
+                look.each = [look.operations, 0];
+            }
+            worst_of_moves(&looks, |look| look.each[0])
+        };
+        // Three seconds of 20, 0 and 40 after four of 100.
+        let worst = seen(&[100, 100, 100, 100, 20, 0, 40, 100, 100], 5..8).unwrap();
+        assert!((worst - 0.2).abs() < 1e-9, "{worst}");
+        // Nothing moved; what was before is not known.
+        assert_eq!(seen(&[100, 100, 100, 100, 0, 0, 0], 0..0), None);
+        assert_eq!(seen(&[100, 0, 0, 0, 0, 0, 0], 1..3), None);
     }
 
     #[test]

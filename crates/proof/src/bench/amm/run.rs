@@ -173,15 +173,16 @@ impl Run<'_> {
         let mut seen = || {
             let at = began.elapsed().as_secs_f64();
             let look = look(both, watches, self.machine.root)?;
-            let sum = |of: fn(&Done) -> u64| shared.done.iter().map(of).sum();
+            let each = shared.done.each_ref().map(Done::reads);
             let operations = match self.load.is_tpcc() {
                 true => look.commits,
-                false => sum(Done::reads),
+                false => each.iter().sum(),
             };
-            let others = sum(Done::others);
+            let others = shared.done.iter().map(Done::others).sum();
             Ok::<Look, BenchError>(Look {
                 at,
                 operations,
+                each,
                 others,
                 ..look
             })
