@@ -25,7 +25,7 @@ const MOST_BINS: u64 = 1 << 16;
 const SPAN_PART: u64 = 16;
 /// How long until what was counted counts half.
 const HALF_LIFE: Duration = Duration::from_secs(2);
-/// Before so many sampled touches nothing is known.
+/// Before so many sampled touches nothing is known, unless they are few after a long time.
 const ENOUGH: f64 = 16.0;
 /// The sampling rate is this part of `u64::MAX` at most: all keys.
 const ALL: u64 = u64::MAX;
@@ -227,9 +227,9 @@ impl Ghost {
     }
 
     /// What `granule_items` more or less are worth, where a miss costs so many seconds more than a hit. Nothing is
-    /// known before some time and some touches have passed; then no hits are a benefit of zero.
+    /// known before some touches have passed, or a time in which they would have; then no hits are a benefit of zero.
     pub fn benefit(&self, granule_items: u64, seconds_per_miss: f64) -> Benefit {
-        if self.sampled < ENOUGH {
+        if self.sampled < ENOUGH && !self.window.is_long() {
             return Benefit::default();
         }
         let span = (self.capacity / SPAN_PART).max(self.step).max(1);

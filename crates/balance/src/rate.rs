@@ -17,6 +17,7 @@ pub(crate) fn left(elapsed: Duration, half_life: Duration) -> f64 {
 pub(crate) struct Window {
     half_life: Duration,
     seconds: f64,
+    passed: Duration,
 }
 
 impl Window {
@@ -24,6 +25,7 @@ impl Window {
         Window {
             half_life,
             seconds: 0.0,
+            passed: Duration::ZERO,
         }
     }
 
@@ -32,7 +34,14 @@ impl Window {
     pub(crate) fn pass(&mut self, elapsed: Duration) -> f64 {
         let left = left(elapsed, self.half_life);
         self.seconds = (self.seconds + elapsed.as_secs_f64()) * left;
+        self.passed = self.passed.saturating_add(elapsed);
         left
+    }
+
+    /// Whether so much time has passed that few events mean that there are few.
+    pub(crate) fn is_long(&self) -> bool {
+        const HALF_LIVES: u32 = 5;
+        self.passed >= self.half_life.saturating_mul(HALF_LIVES)
     }
 
     /// A count as events a second; `None` before any time has passed.

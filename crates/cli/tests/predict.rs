@@ -66,11 +66,25 @@ fn reader(folder: &tempfile::TempDir) -> Ended {
     reader
 }
 
+/// Asks again as long as the answer is that it did different things from one look to the next: on a busy machine a
+/// program has no processor for whole looks.
+fn asked(arguments: &[&str]) -> std::process::Output {
+    let began = std::time::Instant::now();
+    loop {
+        let output = run(arguments);
+        let said = stdout(&output);
+        if !said.contains("from one look to the next") || began.elapsed() > Duration::from_secs(90)
+        {
+            return output;
+        }
+    }
+}
+
 #[test]
 fn a_program_that_misses_all_the_time_gets_a_range() {
     let folder = tempfile::tempdir().unwrap();
     let reader = reader(&folder);
-    let output = run(&["predict", &reader.pid(), "--json"]);
+    let output = asked(&["predict", &reader.pid(), "--json"]);
     let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(output.status.code(), Some(0), "{answer:#}");
     let predicted = &answer["predicted"];
@@ -86,7 +100,7 @@ fn a_program_that_misses_all_the_time_gets_a_range() {
     }
     let read = &answer["read"];
     assert!(read["base_ns"].as_f64().unwrap() > 0.0, "{answer:#}");
-    let screen = stdout(&run(&["predict", &reader.pid()]));
+    let screen = stdout(&asked(&["predict", &reader.pid()]));
     assert!(
         screen.contains("in the same time on larger pages"),
         "{screen}"
@@ -121,7 +135,7 @@ fn what_a_read_costs_is_taken_from_a_result() {
         );
         return;
     }
-    let output = run(&["predict", &reader.pid(), "--chase", chase, "--json"]);
+    let output = asked(&["predict", &reader.pid(), "--chase", chase, "--json"]);
     let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
     // The nearest to what it works with.
     assert_eq!(answer["read"]["size_bytes"], 8 << 20, "{answer:#}");

@@ -37,6 +37,12 @@ pub trait Managed: Send {
     /// Empties up to `count` granules and names them: they are not the component's any more. Fewer, or none, where
     /// that cannot be done now.
     fn shrink(&mut self, count: usize) -> Vec<Granule>;
+
+    /// Whether nobody uses it now and its content is of no use to anybody: all above its least is given back at the next
+    /// look then, whatever [`Managed::benefit`] says. Never, unless a component says so.
+    fn is_unused(&self) -> bool {
+        false
+    }
 }
 
 /// Memory of one process under one target: components on an [`Elastic`], resized by what they gain from it
@@ -175,6 +181,19 @@ impl Manager {
         Ok(())
     }
 
+    /// Frees what components have that nobody uses: whoever needs it claims it.
+    fn take_unused(&mut self) -> Result<(), ElasticError> {
+        for at in 0..self.parts.len() {
+            let part = &self.parts[at];
+            let surplus = self.count_down(part.balanced.surplus());
+            if surplus > 0 && part.managed.is_unused() && self.take_from(at, surplus).is_ok() {
+                self.return_rest()?;
+                self.has_changed(at, "nobody uses it");
+            }
+        }
+        Ok(())
+    }
+
     /// Another target for all together; returns how much is held above it, which the next steps take from the
     /// components.
     ///
@@ -200,6 +219,7 @@ impl Manager {
         for part in &mut self.parts {
             part.balanced.benefit = part.managed.benefit(elapsed);
         }
+        self.take_unused()?;
         let mut orders = 0;
         for _ in 0..ROUNDS {
             let components = self.components();

@@ -92,6 +92,8 @@ struct Inner {
     skip: u32,
     /// Where to begin looking for a granule to empty.
     turn: usize,
+    /// So many looks no cache took part: nothing is in it.
+    unused: u32,
 }
 
 /// A cache that takes part.
@@ -496,6 +498,10 @@ impl Inner {
 
     /// Sees which caches are used.
     fn look(&mut self) {
+        self.unused = match self.caches.is_empty() {
+            true => self.unused.saturating_add(1),
+            false => 0,
+        };
         for member in &mut self.caches {
             let asked = member.hits() + member.cache().misses();
             member.idle = match asked == member.asked {
@@ -547,5 +553,10 @@ impl Managed for Managee {
             granules.extend(some);
         }
         granules
+    }
+
+    /// A database that is closed takes its pages with it. One that is opened again soon finds the memory still here.
+    fn is_unused(&self) -> bool {
+        self.0.lock().inner().unused >= IDLE_LOOKS
     }
 }

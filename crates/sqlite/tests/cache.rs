@@ -6,6 +6,7 @@
 mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hugeleaf::Bytes;
@@ -16,6 +17,12 @@ use support::{fill, integrity, read, share, text_of};
 /// So much for all tests of this file: less than a database of theirs has.
 fn cache() -> Installed {
     support::cache(Bytes::from_mib(32))
+}
+
+/// One test at a time: what one keeps in memory others would take.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits until something holds.
@@ -33,6 +40,7 @@ fn wait(what: &str, holds: impl Fn() -> bool) {
 
 #[test]
 fn what_is_written_is_read_while_memory_moves() {
+    let _alone = alone();
     let cache = cache();
     let folder = tempfile::tempdir().unwrap();
     let end = AtomicBool::new(false);
@@ -116,6 +124,7 @@ fn work(file: &std::path::Path, worker: i64) {
 
 #[test]
 fn memory_goes_to_the_database_that_is_read() {
+    let _alone = alone();
     let cache = cache();
     let folder = tempfile::tempdir().unwrap();
     // Each larger than all the memory there is.
@@ -150,7 +159,25 @@ fn memory_goes_to_the_database_that_is_read() {
 }
 
 #[test]
+fn a_database_that_is_closed_leaves_its_memory_to_others() {
+    let _alone = alone();
+    let cache = cache();
+    let folder = tempfile::tempdir().unwrap();
+    let closed = fill(&folder.path().join("closed"), 60_000);
+    let most = share(&cache, "closed").slots;
+    assert!(most > 300, "{most}");
+    drop(closed);
+    // A granule is what each keeps.
+    wait("it keeps its memory", || {
+        share(&cache, "closed").slots < most / 4
+    });
+    let again = Connection::open(folder.path().join("closed")).unwrap();
+    read(&again, 0..60_000);
+}
+
+#[test]
 fn a_scan_does_not_drop_what_is_asked_for_again() {
+    let _alone = alone();
     let cache = cache();
     let folder = tempfile::tempdir().unwrap();
     let connection = fill(&folder.path().join("scanned"), 200_000);
@@ -170,6 +197,7 @@ fn a_scan_does_not_drop_what_is_asked_for_again() {
 
 #[test]
 fn a_database_is_known_by_its_file_also_attached_and_with_other_pages() {
+    let _alone = alone();
     let cache = cache();
     let folder = tempfile::tempdir().unwrap();
     let attached = folder.path().join("attached");
@@ -210,6 +238,7 @@ fn a_database_is_known_by_its_file_also_attached_and_with_other_pages() {
 
 #[test]
 fn an_idle_connection_gives_its_pages_to_one_that_is_used() {
+    let _alone = alone();
     let cache = cache();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("idle");
@@ -236,6 +265,7 @@ fn an_idle_connection_gives_its_pages_to_one_that_is_used() {
 
 #[test]
 fn databases_in_memory_temporary_tables_and_all_page_sizes() {
+    let _alone = alone();
     cache();
     let folder = tempfile::tempdir().unwrap();
     let memory = Connection::open_in_memory().unwrap();
@@ -274,6 +304,7 @@ fn databases_in_memory_temporary_tables_and_all_page_sizes() {
 
 #[test]
 fn connections_come_and_go() {
+    let _alone = alone();
     let cache = cache();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("come-and-go");
@@ -297,6 +328,7 @@ fn connections_come_and_go() {
 
 #[test]
 fn a_process_has_one_cache() {
+    let _alone = alone();
     cache();
     let options = Options::new(Bytes::from_mib(32), support::base());
     let again = hugeleaf_sqlite::install(&Api::linked(), &options);
@@ -305,6 +337,7 @@ fn a_process_has_one_cache() {
 
 #[test]
 fn a_forked_child_works_with_memory_of_its_own() {
+    let _alone = alone();
     cache();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("forked");

@@ -194,6 +194,19 @@ fn sizes_move_the_place_and_time_forgets() {
     );
 }
 
+/// A cache that nobody asks anything of loses next to nothing: that is known once it would have been asked.
+#[test]
+fn few_touches_after_a_long_time_are_known_to_be_few() {
+    let mut ghost = Ghost::new(1000, 100, 4000);
+    ghost.pass(SECOND);
+    assert_eq!(ghost.benefit(100, 0.001), Benefit::default());
+    for _ in 0..20 {
+        ghost.pass(SECOND);
+    }
+    let less = ghost.benefit(100, 0.001).less.unwrap();
+    assert!(less.value == 0.0 && less.high() < 0.001, "{less:?}");
+}
+
 #[test]
 fn its_memory_is_bounded_whatever_comes() {
     let mut ghost = Ghost::new(1 << 40, 1, 512);

@@ -40,6 +40,7 @@ struct Cache {
     /// Different keys that are asked for, in turn; 0: each once.
     keys: u64,
     next: u64,
+    is_unused: bool,
 }
 
 /// The manager has one half, the test the other.
@@ -57,6 +58,7 @@ impl Shared {
             ghost: Ghost::new(0, ITEMS, 2000),
             keys,
             next: seed << 32,
+            is_unused: false,
         })))
     }
 
@@ -116,6 +118,10 @@ impl Managed for Shared {
         }
         cache.returned.extend(&freed);
         freed
+    }
+
+    fn is_unused(&self) -> bool {
+        self.0.lock().unwrap().is_unused
     }
 }
 
@@ -191,6 +197,24 @@ fn memory_goes_where_it_is_used_and_follows_the_load() {
         .map(|c| c.component.as_str())
         .collect();
     assert_eq!(named, ["busy", "idle"]);
+}
+
+#[test]
+fn what_nobody_uses_is_free_at_the_next_look() {
+    let elastic = elastic();
+    let mut manager = manager(&elastic);
+    let [busy, other] = busy_and_idle(&mut manager, &elastic, ["busy", "other"]);
+    run(&mut manager, &elastic, 0..40);
+    busy.set(|cache| cache.is_unused = true);
+    run(&mut manager, &elastic, 40..41);
+    assert_eq!(busy.granules(), 4);
+    assert!(elastic.target() - elastic.held() > Pages(32).of(elastic.granule()));
+    let view = manager.view();
+    assert!(view.operations.iter().any(|o| o.why == "nobody uses it"));
+    // Used again it is a component as any other.
+    busy.set(|cache| cache.is_unused = false);
+    run(&mut manager, &elastic, 41..80);
+    assert!(busy.granules() > 48 && other.granules() < 16, "{manager:?}");
 }
 
 #[test]

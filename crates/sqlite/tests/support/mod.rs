@@ -27,7 +27,7 @@ pub fn cache(target: Bytes) -> Installed {
         options.every = Duration::from_millis(100);
         // Small, so that there are many of them in little memory.
         let base = options.ladder.rungs()[0].size;
-        let granule = base.pages_for(Bytes::from_kib(256)).of(base);
+        let granule = base.pages_for(Bytes::from_kib(128)).of(base);
         options.granule = Some(PageSize::new(granule).unwrap());
         hugeleaf_sqlite::install(&Api::linked(), &options).unwrap()
     })
