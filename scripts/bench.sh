@@ -324,8 +324,11 @@ for name in $names; do
                 giant=0
                 case $program in vectors | sqlite | python) giant=2 pages=(--pages "4K,thp:2M,hugetlb:2M,hugetlb:1G,$live") ;; esac
                 case $program in filesystems | schedulers) pages=() ;; esac
+                pool=1500
+                # It asks for 4G at once.
+                case $program in duckdb) pool=2200 ;; esac
                 with_setting /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages "$giant" \
-                    with_pool 1500 with_setting /sys/kernel/mm/transparent_hugepage/shmem_enabled advise \
+                    with_pool "$pool" with_setting /sys/kernel/mm/transparent_hugepage/shmem_enabled advise \
                     bench_arms file "lab-$program" "$program" "${pages[@]}" --pairs "${PAIRS:-6}"
             done
         fi
