@@ -168,7 +168,16 @@ measured_after() { # PROGRAM
     node) echo 5 ;;
     python) echo 11 ;;
     sqlite) echo 6 ;;
+    duckdb | sort) echo 0.2 ;;
     *) echo 1.5 ;;
+    esac
+}
+
+# How long it is watched. What is measured of sort is all that it does, and it does one thing after the other.
+watched_for() { # PROGRAM
+    case $1 in
+    sort) echo 8s ;;
+    *) echo 2500ms ;;
     esac
 }
 
@@ -185,7 +194,7 @@ predicted() { # PROGRAM
     while kill -0 "$bench" 2>/dev/null; do
         # It has to be at work for a while, and still be when it was asked about.
         if pgrep -f -- "$driver" >/dev/null && sleep "$(measured_after "$program")" && pgrep -f -- "$driver" >/dev/null; then
-            "$target/hugeleaf" predict "$name" --for 2500ms --json >"$to.tmp" 2>/dev/null || true
+            "$target/hugeleaf" predict "$name" --for "$(watched_for "$program")" --json >"$to.tmp" 2>/dev/null || true
             [ ! -s "$to.tmp" ] || ! pgrep -f -- "$driver" >/dev/null || break
             rm -f "$to.tmp"
         fi

@@ -22,7 +22,7 @@ use crate::ghosts::Ghosts;
 use crate::names;
 use crate::node::{Node, Place, Queue, Table};
 use crate::share::{Connection, Held, Share};
-use crate::spare::Spare;
+use crate::spare::{Few, Spare};
 use crate::store::Store;
 
 /// The small queue is one page in so many.
@@ -71,8 +71,9 @@ pub(crate) struct Body {
     touches: Vec<u64>,
     /// A call that is timed until the next one, and whether it was a hit.
     timed: Option<(Instant, bool)>,
-    /// Pages of the heap are of here.
+    /// Pages of the heap are of here, a few of them at hand.
     spare: &'static Spare,
+    few: Few,
 }
 
 impl Cache {
@@ -101,6 +102,7 @@ impl Cache {
                 touches: Vec::new(),
                 timed: None,
                 spare: &store.spare,
+                few: Few::NONE,
             }),
         }
     }
@@ -253,7 +255,8 @@ impl Cache {
             }
         }
         share.outside();
-        self.store.spare.take(shape)
+        // SAFETY: with the lock.
+        unsafe { self.body() }.heap_page()
     }
 
     #[inline]
@@ -327,7 +330,9 @@ impl Cache {
     /// Leaves the share, with all pages.
     pub fn end(&self) {
         self.cut(0);
-        self.alone(|_, held| {
+        self.alone(|body, held| {
+            // SAFETY: what is at hand was taken in this shape, and nobody uses it.
+            unsafe { body.spare.give_all(body.shape, &mut body.few) };
             if let Some(mut held) = held {
                 held.leave(self.address());
             }
@@ -449,7 +454,12 @@ impl Body {
                 }
             }
         }
-        self.spare.take(self.shape)
+        self.heap_page()
+    }
+
+    /// A page of an allocation of its own; null where there is no memory.
+    fn heap_page(&mut self) -> *mut Node {
+        self.spare.take(self.shape, &mut self.few)
     }
 
     /// Makes a page of a node for a key.
@@ -465,7 +475,8 @@ impl Body {
             (*node).pinned = true;
             (*node).used = 0;
             (*node).sampled = false;
-            std::ptr::write_bytes((*node).page.extra.cast::<u8>(), 0, self.shape.extra);
+            // SQLite looks at the first word to see whether it has to fill in the rest; its own cache clears no more.
+            (*node).page.extra.cast::<*mut Node>().write(null_mut());
             self.table.insert(node);
             let place = if is_back { Place::Main } else { Place::Small };
             self.place(node, place);
@@ -577,7 +588,7 @@ impl Body {
         unsafe {
             let chunk = (*node).chunk;
             if chunk.is_null() {
-                self.spare.give(self.shape, node);
+                self.spare.give(self.shape, &mut self.few, node);
             } else if let Some(held) = held {
                 held.give_back(chunk.cast(), node);
             }

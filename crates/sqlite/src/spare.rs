@@ -13,6 +13,8 @@ use crate::node::{LINE, Node};
 
 /// So many bytes are kept at most.
 const MOST: usize = 512 << 10;
+/// A cache fetches so many at once: to lock for each of them took as long as all else.
+const FEW: usize = 8;
 
 /// Spare pages of one shape, for all caches.
 #[derive(Debug)]
@@ -24,8 +26,37 @@ struct Kept {
     nodes: Vec<*mut Node>,
 }
 
+/// A few spare pages that a cache has at hand, all of its shape.
+#[derive(Debug)]
+pub(crate) struct Few {
+    nodes: [*mut Node; FEW],
+    count: usize,
+}
+
 // SAFETY: nobody else knows these nodes.
 unsafe impl Send for Kept {}
+
+impl Few {
+    pub const NONE: Few = Few {
+        nodes: [null_mut(); FEW],
+        count: 0,
+    };
+
+    fn pop(&mut self) -> Option<*mut Node> {
+        self.count = self.count.checked_sub(1)?;
+        Some(self.nodes[self.count])
+    }
+
+    /// Whether there was room.
+    fn push(&mut self, node: *mut Node) -> bool {
+        let has_room = self.count < FEW;
+        if has_room {
+            self.nodes[self.count] = node;
+            self.count += 1;
+        }
+        has_room
+    }
+}
 
 impl Spare {
     pub const fn new() -> Spare {
@@ -35,15 +66,14 @@ impl Spare {
         }))
     }
 
-    /// A page of its own allocation; null where there is no memory.
-    pub fn take(&self, shape: Shape) -> *mut Node {
-        // Nobody waits here: in a forked child the lock may be held for ever.
-        let kept = self.0.try_lock().ok();
-        let kept = kept.filter(|kept| kept.shape == shape);
-        let kept = kept.and_then(|mut kept| kept.nodes.pop());
+    /// A page of its own allocation, of those at hand first; null where there is no memory.
+    pub fn take(&self, shape: Shape, few: &mut Few) -> *mut Node {
+        if few.count == 0 {
+            self.fetch(shape, few);
+        }
         // SAFETY: the layout is not empty; the allocation holds the node, what follows it, and the page, in this order.
         unsafe {
-            let memory = match kept {
+            let memory = match few.pop() {
                 Some(node) => node.cast::<u8>(),
                 None => alloc(layout(shape)),
             };
@@ -57,22 +87,66 @@ impl Spare {
         }
     }
 
-    /// Keeps it for the next, or frees it.
-    ///
-    /// # Safety
-    /// `node` comes from [`Spare::take`] of this shape, and nobody uses it after this.
-    pub unsafe fn give(&self, shape: Shape, node: *mut Node) {
-        if let Ok(mut kept) = self.0.try_lock() {
-            if kept.nodes.is_empty() {
-                kept.shape = shape;
-            }
-            if kept.shape == shape && kept.nodes.len() * layout(shape).size() < MOST {
-                kept.nodes.push(node);
-                return;
+    fn fetch(&self, shape: Shape, few: &mut Few) {
+        // Nobody waits here: in a forked child the lock may be held for ever.
+        if let Ok(mut kept) = self.0.try_lock()
+            && kept.shape == shape
+        {
+            let from = kept.nodes.len().saturating_sub(FEW);
+            for node in kept.nodes.drain(from..) {
+                few.push(node);
             }
         }
-        // SAFETY: it was allocated with this layout.
-        unsafe { dealloc(node.cast(), layout(shape)) };
+    }
+
+    /// Keeps it at hand, or for the next cache, or frees it.
+    ///
+    /// # Safety
+    /// `node` comes from [`Spare::take`] of this shape, as all in `few`, and nobody uses it after this.
+    pub unsafe fn give(&self, shape: Shape, few: &mut Few, node: *mut Node) {
+        if !few.push(node) {
+            // SAFETY: as the caller promises.
+            unsafe { self.give_back(shape, [node]) };
+        }
+    }
+
+    /// Those at hand too: their cache ends.
+    ///
+    /// # Safety
+    /// As of [`Spare::give`].
+    pub unsafe fn give_all(&self, shape: Shape, few: &mut Few) {
+        let nodes = few.nodes;
+        let count = std::mem::take(&mut few.count);
+        // SAFETY: as the caller promises.
+        unsafe { self.give_back(shape, nodes.into_iter().take(count)) };
+    }
+
+    /// # Safety
+    /// As of [`Spare::give`].
+    unsafe fn give_back(&self, shape: Shape, nodes: impl IntoIterator<Item = *mut Node>) {
+        let mut kept = self.0.try_lock().ok();
+        for node in nodes {
+            let is_kept = kept.as_mut().is_some_and(|kept| kept.push(shape, node));
+            if !is_kept {
+                // SAFETY: it was allocated with this layout.
+                unsafe { dealloc(node.cast(), layout(shape)) };
+            }
+        }
+    }
+}
+
+impl Kept {
+    /// Whether there was room for it; all are of the shape of the first one.
+    fn push(&mut self, shape: Shape, node: *mut Node) -> bool {
+        if self.nodes.is_empty() {
+            self.shape = shape;
+        }
+        let has_room = self.nodes.len() * layout(shape).size() < MOST;
+        let is_kept = has_room && self.shape == shape;
+        if is_kept {
+            self.nodes.push(node);
+        }
+        is_kept
     }
 }
 
@@ -97,28 +171,35 @@ mod tests {
             page: 1024,
             ..SHAPE
         };
-        let first = spare.take(SHAPE);
+        let (mut few, mut others) = (Few::NONE, Few::NONE);
+        let first = spare.take(SHAPE, &mut few);
         // SAFETY: each is given once, as what it was taken as.
         unsafe {
-            spare.give(SHAPE, first);
-            let wrong = spare.take(other);
+            spare.give(SHAPE, &mut few, first);
+            spare.give_all(SHAPE, &mut few);
+            let wrong = spare.take(other, &mut others);
             assert_ne!(wrong, first);
-            assert_eq!(spare.take(SHAPE), first);
-            spare.give(other, wrong);
-            spare.give(SHAPE, first);
+            assert_eq!(spare.take(SHAPE, &mut few), first);
+            spare.give(other, &mut others, wrong);
+            spare.give_all(other, &mut others);
+            spare.give(SHAPE, &mut few, first);
+            spare.give_all(SHAPE, &mut few);
         }
     }
 
     #[test]
     fn no_more_is_kept_than_it_says() {
         let spare = Spare::new();
+        let mut few = Few::NONE;
         let nodes: Vec<_> = (0..2 * MOST / SHAPE.page)
-            .map(|_| spare.take(SHAPE))
+            .map(|_| spare.take(SHAPE, &mut few))
             .collect();
         for node in nodes {
             // SAFETY: as above.
-            unsafe { spare.give(SHAPE, node) };
+            unsafe { spare.give(SHAPE, &mut few, node) };
         }
+        // SAFETY: as above.
+        unsafe { spare.give_all(SHAPE, &mut few) };
         let kept = spare.0.lock().unwrap().nodes.len() * layout(SHAPE).size();
         assert!(
             kept <= MOST + layout(SHAPE).size() && kept > MOST / 2,
@@ -126,10 +207,13 @@ mod tests {
         );
         // While somebody else is at it, the heap has them.
         let held = spare.0.lock().unwrap();
-        let node = spare.take(SHAPE);
+        let node = spare.take(SHAPE, &mut few);
         assert!(!node.is_null());
         // SAFETY: as above.
-        unsafe { spare.give(SHAPE, node) };
+        unsafe {
+            spare.give(SHAPE, &mut few, node);
+            spare.give_all(SHAPE, &mut few);
+        }
         drop(held);
     }
 }
