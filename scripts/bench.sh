@@ -361,9 +361,9 @@ for name in $names; do
         programs=(${LAB:-python node sqlite vectors memcached redis sort})
         same=$out/same
         [ ${#smoke[@]} -gt 0 ] || same=bench/same/$(basename "$out")
-        small=()
+        small=() slow=(--set lines=11000000)
         if [ ${#smoke[@]} -gt 0 ]; then
-            programs=(sort) small=(--set lines=50000)
+            programs=(sort) small=(--set lines=50000) slow=(--set lines=55000)
         fi
         mkdir -p "$same/first" "$same/second" "$same/slower"
         for program in "${programs[@]}"; do
@@ -376,10 +376,7 @@ for name in $names; do
                     add=(--output "$same/$set/$program.json")
                     [ "$pairs" = 1 ] || add=(--resume "$same/$set/$program.json")
                     more=("${small[@]}")
-                    if [ "$set" = slower ]; then
-                        more=(--set lines=11000000)
-                        [ ${#smoke[@]} -eq 0 ] || more=(--set lines=55000)
-                    fi
+                    [ "$set" != slower ] || more=("${slow[@]}")
                     with_lock "$target/hugeleaf" bench file "$program" --pages 4K --pairs "$pairs" "${more[@]}" "${add[@]}" >/dev/null
                 done
             done

@@ -172,11 +172,16 @@ impl Manager {
             let free = self.elastic.target() - self.elastic.held();
             let missing = granules.saturating_sub(self.count_down(free));
             let surplus = self.count_down(self.parts[at].balanced.surplus());
-            let count = missing.min(surplus);
-            if count > 0 && self.take_from(at, count).is_ok() {
-                self.return_rest()?;
-                self.has_changed(at, "a new component needed room");
-            }
+            self.free(at, missing.min(surplus), "a new component needed room")?;
+        }
+        Ok(())
+    }
+
+    /// Has a component give up to so many granules to nobody, where it can.
+    fn free(&mut self, at: usize, count: usize, why: &str) -> Result<(), ElasticError> {
+        if count > 0 && self.take_from(at, count).is_ok() {
+            self.return_rest()?;
+            self.has_changed(at, why);
         }
         Ok(())
     }
@@ -185,10 +190,9 @@ impl Manager {
     fn take_unused(&mut self) -> Result<(), ElasticError> {
         for at in 0..self.parts.len() {
             let part = &self.parts[at];
-            let surplus = self.count_down(part.balanced.surplus());
-            if surplus > 0 && part.managed.is_unused() && self.take_from(at, surplus).is_ok() {
-                self.return_rest()?;
-                self.has_changed(at, "nobody uses it");
+            if part.managed.is_unused() {
+                let surplus = self.count_down(part.balanced.surplus());
+                self.free(at, surplus, "nobody uses it")?;
             }
         }
         Ok(())

@@ -13,7 +13,7 @@ use crate::node::{LINE, Node};
 
 /// So many bytes are kept at most.
 const MOST: usize = 512 << 10;
-/// A cache fetches so many at once: to lock for each of them took as long as all else.
+/// A cache fetches so many at once, so that it does not lock for each.
 const FEW: usize = 8;
 
 /// Spare pages of one shape, for all caches.

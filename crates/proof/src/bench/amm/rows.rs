@@ -231,6 +231,9 @@ fn columns(looks: &[Look]) -> Vec<(&'static str, f64)> {
 fn by_second(run: &RunSeen) -> Vec<(Quantity, f64, f64)> {
     let plain = Quantity::plain;
     let mut known = Vec::new();
+    // Orders are not counted by server.
+    let mut all = run.phases.iter().flat_map(|phase| &phase.looks);
+    let is_by_server = all.any(|look| look.each != [0; 2]);
     for looks in run.phases.iter().flat_map(|phase| phase.looks.windows(2)) {
         let (Some(length), at) = (seconds(looks), looks[1].at.round()) else {
             continue;
@@ -240,13 +243,7 @@ fn by_second(run: &RunSeen) -> Vec<(Quantity, f64, f64)> {
         for (name, count) in columns(looks) {
             known.push((plain(&format!("{name} by second"), ""), at, count / length));
         }
-        // Orders are not counted by server.
-        let known_each = run
-            .phases
-            .iter()
-            .flat_map(|phase| &phase.looks)
-            .any(|look| look.each != [0; 2]);
-        for (which, name) in NAMES.iter().enumerate().filter(|_| known_each) {
+        for (which, name) in NAMES.iter().enumerate().filter(|_| is_by_server) {
             let rate = grown(looks, |look| look.each[which]) / length;
             known.push((plain(&format!("throughput of {name}"), UNIT), at, rate));
         }
