@@ -35,6 +35,7 @@ mod record;
 mod region;
 mod run;
 mod servers;
+mod setting;
 mod shared;
 mod sqlite;
 mod timing;

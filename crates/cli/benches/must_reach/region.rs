@@ -15,6 +15,7 @@ use hugeleaf_host::{Root, read_host};
 use hugeleaf_sys::{Advice, Memory, MemoryFile, RealKernel, Reserve, Space};
 
 use crate::record::{Record, median, paired};
+use crate::setting::{Put, pages};
 use crate::{Failed, Mode};
 
 /// How large, and how often.
@@ -76,38 +77,6 @@ pub fn run(mode: Mode, out: &Path) -> Result<(), Failed> {
     elastic(&sizes, pool, out)
 }
 
-/// Pages of a pool for the length of one part; put back to what it was.
-struct Pool {
-    path: String,
-    before: String,
-}
-
-impl Pool {
-    fn of(size: PageSize, bytes: Bytes) -> Result<Pool, Failed> {
-        let kib = size.bytes().get() / 1024;
-        let path = format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages");
-        let before = std::fs::read_to_string(&path)?;
-        let pool = Pool { path, before };
-        let wanted = size.pages_for(bytes).get();
-        std::fs::write(&pool.path, wanted.to_string())?;
-        match pool.number("nr_hugepages")? {
-            got if got == wanted => Ok(pool),
-            got => Err(format!("{got} of {wanted} pages of {size} available").into()),
-        }
-    }
-
-    fn number(&self, name: &str) -> Result<u64, Failed> {
-        let path = self.path.replace("nr_hugepages", name);
-        Ok(std::fs::read_to_string(path)?.trim().parse()?)
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        let _ = std::fs::write(&self.path, self.before.trim());
-    }
-}
-
 fn seconds(work: impl FnOnce() -> Result<Box<dyn std::any::Any>, Failed>) -> Result<f64, Failed> {
     let start = Instant::now();
     let made = work()?;
@@ -164,7 +133,9 @@ fn populate(sizes: &Sizes, pool: PageSize, huge: PageSize, out: &Path) -> Result
     let threads = std::thread::available_parallelism()?.get();
     let length = sizes.populate;
     for (what, page, from_pool) in [("reserved", pool, true), ("transparent", huge, false)] {
-        let _pool = from_pool.then(|| Pool::of(page, length)).transpose()?;
+        let _pool = from_pool
+            .then(|| Put::free_pages(page, length))
+            .transpose()?;
         let kind = if from_pool { "hugetlb" } else { "thp" };
         let ladder = format!("{kind}:{page}!").parse()?;
         let options = RegionOptions::new(length, ladder);
@@ -364,7 +335,7 @@ fn read(sizes: &Sizes, pool: PageSize, base: PageSize, out: &Path) -> Result<(),
     let length = sizes.read;
     let half = Bytes(pool.round_down(length.get() / 2));
     for (what, reserved) in [("uniform", length), ("mosaic", half)] {
-        let _pool = Pool::of(pool, reserved)?;
+        let _pool = Put::free_pages(pool, reserved)?;
         let ladder = format!("hugetlb:{pool},{base}").parse()?;
         let region = Region::new(&RegionOptions::new(length, ladder).shared())?;
         for extent in region.extents()? {
@@ -402,7 +373,8 @@ fn elastic(sizes: &Sizes, pool: PageSize, out: &Path) -> Result<(), Failed> {
     let mut record = Record::new("region-elastic", "make bench");
     let still = pool.pages_for(Bytes(sizes.moved.get() / 16)).of(pool);
     // Twice: the bare calls have pages of their own.
-    let pages = Pool::of(pool, sizes.moved + sizes.moved + still)?;
+    let _pool = Put::free_pages(pool, sizes.moved + sizes.moved + still)?;
+    let free = pages(pool, "free_hugepages")?;
     let ladder = format!("hugetlb:{pool}!").parse()?;
     let options = ElasticOptions::new(sizes.moved + still, ladder).shared();
     let elastic = Elastic::new(&options)?;
@@ -460,7 +432,7 @@ fn elastic(sizes: &Sizes, pool: PageSize, out: &Path) -> Result<(), Failed> {
     drop(bare);
     steps(&mut record, &elastic, [from, to], count / 2, sizes.steps)?;
     drop(elastic);
-    let left = pages.number("nr_hugepages")? - pages.number("free_hugepages")?;
+    let left = free - pages(pool, "free_hugepages")?;
     record.figure("pages not accounted for", left);
     record.figure("bytes moved", sizes.moved.get());
     record.write(out)?;

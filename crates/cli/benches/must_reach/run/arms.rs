@@ -4,7 +4,8 @@ use std::process::Command;
 
 use hugeleaf_units::Bytes;
 
-use super::host::{Host, Put};
+use super::host::Host;
+use crate::setting::Put;
 use crate::support::find_program;
 use crate::{Failed, HUGELEAF};
 

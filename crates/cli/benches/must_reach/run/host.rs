@@ -1,6 +1,6 @@
 //! The host's part in a sample: a knob turned, a pool filled, memory warmed; and all of it put back.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,6 +10,7 @@ use hugeleaf_units::{Bytes, PageSize};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::Failed;
+use crate::setting::Put;
 
 /// The host, locked for as long as this lives.
 pub struct Host {
@@ -54,17 +55,9 @@ impl Host {
         self.is_asked_to_end.load(Ordering::Relaxed)
     }
 
-    /// Fills the pool with so many bytes until the answer is dropped.
+    /// So many bytes in the pool that nobody uses, until the answer is dropped.
     pub fn fill_pool(&self, bytes: Bytes) -> Result<Put, Failed> {
-        let kib = self.pool.bytes().get() / 1024;
-        let path = format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages");
-        let wanted = self.pool.pages_for(bytes).get().to_string();
-        let put = Put::new(Path::new(&path), &wanted)?;
-        let got = std::fs::read_to_string(&path)?;
-        if got.trim() != wanted {
-            return Err(format!("{} of {wanted} pages available", got.trim()).into());
-        }
-        Ok(put)
+        Put::free_pages(self.pool, bytes)
     }
 
     /// Turns transparent huge pages on for everybody until the answer is dropped.
@@ -86,39 +79,5 @@ impl Host {
         space.advise(whole, Advice::HugePage)?;
         space.advise(whole, Advice::PopulateWrite)?;
         Ok(())
-    }
-}
-
-/// A file of the kernel with another value for a while.
-pub struct Put {
-    path: PathBuf,
-    before: String,
-}
-
-impl Put {
-    fn new(path: &Path, value: &str) -> Result<Put, Failed> {
-        let text = std::fs::read_to_string(path)?;
-        let chosen = text
-            .split_once('[')
-            .and_then(|(_, rest)| rest.split_once(']'))
-            .map_or(text.trim(), |(value, _)| value);
-        let put = Put {
-            path: path.to_owned(),
-            before: chosen.to_owned(),
-        };
-        std::fs::write(path, value)?;
-        Ok(put)
-    }
-}
-
-impl Drop for Put {
-    fn drop(&mut self) {
-        if let Err(e) = std::fs::write(&self.path, &self.before) {
-            eprintln!(
-                "{}: not put back to {}: {e}",
-                self.path.display(),
-                self.before
-            );
-        }
     }
 }

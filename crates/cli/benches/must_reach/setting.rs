@@ -1,0 +1,70 @@
+//! A setting of the kernel with another value for a while, and free pages in a pool.
+
+use std::path::{Path, PathBuf};
+
+use hugeleaf_host::pool_file;
+use hugeleaf_units::{Bytes, PageSize};
+
+use crate::Failed;
+
+/// A file of the kernel that is put back when this is dropped.
+pub struct Put {
+    path: PathBuf,
+    before: String,
+}
+
+impl Put {
+    /// Writes a value. Of a choice, as `always [madvise] never`, the word in brackets is what it was.
+    pub fn new(path: &Path, value: &str) -> Result<Put, Failed> {
+        let text = std::fs::read_to_string(path)?;
+        let chosen = text
+            .split_once('[')
+            .and_then(|(_, rest)| rest.split_once(']'))
+            .map_or(text.trim(), |(value, _)| value);
+        Put::from(path, chosen, value)
+    }
+
+    /// So many bytes of a pool that nobody uses.
+    ///
+    /// They stand beside the pages that others use. A pool counts those that overcommit added too, and what
+    /// is written to it are pages that stay: put back is their number alone.
+    pub fn free_pages(size: PageSize, bytes: Bytes) -> Result<Put, Failed> {
+        let path = PathBuf::from(pool_file(size, None, "nr_hugepages"));
+        let total = pages(size, "nr_hugepages")?;
+        let lasting = total - pages(size, "surplus_hugepages")?;
+        let used = total - pages(size, "free_hugepages")?;
+        let wanted = size.pages_for(bytes).get();
+        let put = Put::from(&path, &lasting.to_string(), &(used + wanted).to_string())?;
+        match pages(size, "free_hugepages")? {
+            got if got == wanted => Ok(put),
+            got => Err(format!("{got} of {wanted} pages of {size} available").into()),
+        }
+    }
+
+    fn from(path: &Path, before: &str, value: &str) -> Result<Put, Failed> {
+        let put = Put {
+            path: path.to_owned(),
+            before: before.to_owned(),
+        };
+        std::fs::write(path, value)?;
+        Ok(put)
+    }
+}
+
+impl Drop for Put {
+    fn drop(&mut self) {
+        if let Err(e) = std::fs::write(&self.path, &self.before) {
+            eprintln!(
+                "{}: not put back to {}: {e}",
+                self.path.display(),
+                self.before
+            );
+        }
+    }
+}
+
+/// A number of the pool of this size.
+pub fn pages(size: PageSize, name: &str) -> Result<u64, Failed> {
+    let text = std::fs::read_to_string(pool_file(size, None, name))?;
+    Ok(text.trim().parse()?)
+}
