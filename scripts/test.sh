@@ -33,41 +33,76 @@ if has_component fmt rustfmt; then
     step "format"
     cargo fmt --all --check
 fi
-if has_component clippy clippy; then
-    step "lints"
-    cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
-    # As a program that links the library compiles it: with the fewest features.
-    cargo clippy --package hugeleaf --locked --quiet -- -D warnings
-fi
-step "documents"
-RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
-
-step "the library as packages"
-scripts/publish-check.sh
-
-step "the oldest Rust that is promised"
-# The library; the program takes minutes, and is checked by make soak.
-scripts/msrv.sh hugeleaf hugeleaf-capi
-
 step "build"
 cargo test --workspace --locked --no-run --quiet
+
+target=$(realpath "${CARGO_TARGET_DIR:-target}")
+# A job of its own, with all that it starts, so that all of it can be ended.
+beside() { # OUTPUT COMMAND…
+    local output=$1
+    shift
+    set -m
+    (
+        renice -n 19 "$BASHPID" >/dev/null
+        "$@"
+    ) </dev/null >"$output" 2>&1 &
+    set +m
+    started=$!
+}
+output=$(mktemp -d)
+checking='' drawing=''
+ended() {
+    for job in $checking $drawing; do
+        kill -- "-$job" 2>/dev/null || true
+    done
+    rm -rf "$output"
+}
+trap ended EXIT
+
+# What needs no test program goes on during the tests, on what those leave of the processors: they wait most of their
+# time. In a folder of its own, for cargo lets one at a time into a folder, and some tests build too.
+checks() {
+    set -e
+    export CARGO_TARGET_DIR=$target/checks
+    if has_component clippy clippy; then
+        step "lints"
+        cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+        # As a program that links the library compiles it: with the fewest features.
+        cargo clippy --package hugeleaf --locked --quiet -- -D warnings
+    fi
+    step "documents"
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+
+    step "the library as packages"
+    scripts/publish-check.sh
+
+    step "the oldest Rust that is promised"
+    # The library; the program takes minutes, and is checked by make soak.
+    scripts/msrv.sh hugeleaf hugeleaf-capi
+}
+step "lints, documents, packages and the oldest Rust: in the background"
+beside "$output/checks" checks
+checking=$started
 
 # Models draw orders of threads: the more of them the better, so they go on during the other tests, on
 # what those leave of the processors. Ten minutes of one, with orders that no run drew before.
 step "models: more orders, in the background"
-models=$(mktemp)
-# In a group of its own, so that all of it can be ended.
-set -m
-HUGELEAF_PROGRAMS=1000000000 HUGELEAF_SECONDS=${HUGELEAF_MODEL_SECONDS:-600} HUGELEAF_SEED=$(($(date +%s) * 1000)) \
-    nice -n 19 cargo test --locked --quiet --package hugeleaf-preload --test model </dev/null >"$models" 2>&1 &
-drawing=$!
-set +m
-trap 'kill -- "-$drawing" 2>/dev/null || true; rm -f "$models"' EXIT
+models() {
+    HUGELEAF_PROGRAMS=1000000000 HUGELEAF_SECONDS=${HUGELEAF_MODEL_SECONDS:-600} HUGELEAF_SEED=$(($(date +%s) * 1000)) \
+        cargo test --locked --quiet --package hugeleaf-preload --test model
+}
+beside "$output/models" models
+drawing=$started
 
 # --show-output: what a test could not run it says on stdout. That is seen, and counted as ignored.
 step "tests"
-target=${CARGO_TARGET_DIR:-target}
 cargo test --workspace --locked --no-fail-fast "${runner[@]}" -- --show-output </dev/null | "$target/debug/hugeleaf-vm" count
+
+step "lints, documents, packages and the oldest Rust"
+checked=0
+wait "$checking" || checked=$?
+cat "$output/checks"
+[ "$checked" = 0 ] || exit 1
 
 step "models"
 # They have had what the tests left of the processors; on a busy machine that is less than was meant.
@@ -80,10 +115,10 @@ if jobs -rp | grep -q "^$drawing$"; then
     kill -- "-$drawing"
     wait "$drawing" || true
 elif ! wait "$drawing"; then
-    tail -n 60 "$models"
+    tail -n 60 "$output/models"
     exit 1
 fi
-grep '^test result' "$models" || true
+grep '^test result' "$output/models" || true
 
 # On three hosts; what this machine lacks for one it says itself, by name.
 step "real kernels in virtual machines"
