@@ -14,8 +14,9 @@ use crate::cli_support::{NOBODY, children_of, is_root, not_run};
 /// A command that waits for somebody is killed after this.
 const SECONDS: &str = "30";
 
-/// Milliseconds that a command may wait: for others, besides its own work, which takes about a second.
-const MOST_WAITING: u64 = 5000;
+/// Milliseconds that a command may wait: for others, and for a processor. Those of others that never answer are waited
+/// for four seconds in all; whoever waits for them without an end is killed.
+const MOST_WAITING: u64 = 15_000;
 
 /// What hugeleaf may hold, in KiB, whatever the processes of others are like.
 const MOST_KIB: u64 = 200 << 10;
