@@ -33,6 +33,7 @@ if has_component fmt rustfmt; then
     step "format"
     cargo fmt --all --check
 fi
+
 step "build"
 cargo test --workspace --locked --no-run --quiet
 
@@ -61,11 +62,13 @@ ended() {
 }
 trap ended EXIT
 
-# What needs no test program goes on during the tests, on what those leave of the processors: they wait most of their
-# time. In a folder of its own, for cargo lets one at a time into a folder, and some tests build too.
+# What needs no test program goes on during the tests, on what those leave of the processors: they wait much of their
+# time. It starts when they run: cargo lets one at a time into a folder to compile, and any number to run.
 checks() {
     set -e
-    export CARGO_TARGET_DIR=$target/checks
+    until [ -e "$output/began" ]; do
+        sleep 1
+    done
     if has_component clippy clippy; then
         step "lints"
         cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
@@ -87,10 +90,10 @@ beside "$output/checks" checks
 checking=$started
 
 # Models draw orders of threads: the more of them the better, so they go on during the other tests, on
-# what those leave of the processors. Ten minutes of one, with orders that no run drew before.
+# what those leave of the processors. Two minutes of one, with orders that no run drew before; make soak draws for longer.
 step "models: more orders, in the background"
 models() {
-    HUGELEAF_PROGRAMS=1000000000 HUGELEAF_SECONDS=${HUGELEAF_MODEL_SECONDS:-600} HUGELEAF_SEED=$(($(date +%s) * 1000)) \
+    HUGELEAF_PROGRAMS=1000000000 HUGELEAF_SECONDS=${HUGELEAF_MODEL_SECONDS:-120} HUGELEAF_SEED=$(($(date +%s) * 1000)) \
         cargo test --locked --quiet --package hugeleaf-preload --test model
 }
 beside "$output/models" models
@@ -98,7 +101,13 @@ drawing=$started
 
 # --show-output: what a test could not run it says on stdout. That is seen, and counted as ignored.
 step "tests"
-cargo test --workspace --locked --no-fail-fast "${runner[@]}" -- --show-output </dev/null | "$target/debug/hugeleaf-vm" count
+cargo test --workspace --locked --no-fail-fast "${runner[@]}" -- --show-output </dev/null |
+    {
+        read -r first || true
+        touch "$output/began"
+        printf '%s\n' "${first-}"
+        cat
+    } | "$target/debug/hugeleaf-vm" count
 
 step "lints, documents, packages and the oldest Rust"
 checked=0
