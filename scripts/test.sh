@@ -39,8 +39,8 @@ cargo test --workspace --locked --no-run --quiet
 
 target=$(realpath "${CARGO_TARGET_DIR:-target}")
 # A job of its own, with all that it starts, so that all of it can be ended.
-beside() { # OUTPUT COMMAND…
-    local output=$1
+beside() { # NAME COMMAND…
+    local name=$1
     shift
     set -m
     (
@@ -48,7 +48,7 @@ beside() { # OUTPUT COMMAND…
         chrt --idle --pid 0 "$BASHPID" 2>/dev/null || renice -n 19 "$BASHPID" >/dev/null
         ionice --class 3 --pid "$BASHPID" 2>/dev/null || true
         "$@"
-    ) </dev/null >"$output" 2>&1 &
+    ) </dev/null >"$output/$name" 2>&1 &
     set +m
     started=$!
 }
@@ -86,7 +86,7 @@ checks() {
     scripts/msrv.sh hugeleaf hugeleaf-capi
 }
 step "lints, documents, packages and the oldest Rust: in the background"
-beside "$output/checks" checks
+beside checks checks
 checking=$started
 
 # Models draw orders of threads: the more of them the better, so they go on during the other tests, on
@@ -96,7 +96,7 @@ models() {
     HUGELEAF_PROGRAMS=1000000000 HUGELEAF_SECONDS=${HUGELEAF_MODEL_SECONDS:-120} HUGELEAF_SEED=$(($(date +%s) * 1000)) \
         cargo test --locked --quiet --package hugeleaf-preload --test model
 }
-beside "$output/models" models
+beside models models
 drawing=$started
 
 # --show-output: what a test could not run it says on stdout. That is seen, and counted as ignored.
