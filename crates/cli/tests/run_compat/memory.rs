@@ -5,7 +5,6 @@ use std::process::Output;
 use crate::cli_support::{not_run, stderr, stdout};
 use crate::numbers::{no_more, nth_number, number};
 use crate::pools::Pool;
-use crate::support::host::HostGuard;
 use crate::under::{Line, Mode, UNDER, can_run, compare, program, same};
 
 /// Runs it; it must end well.
@@ -179,38 +178,6 @@ fn as_many_mappings_as_bare() {
             println!("{way:?}: {has} mappings, bare {had}");
             // Its own few.
             assert!(has + 40 >= had, "{way:?}: {has} mappings, bare {had}");
-        }
-    }
-}
-
-#[test]
-fn a_heap_of_all_sizes_when_thp_is_always() {
-    let test = "a_heap_of_all_sizes_when_thp_is_always";
-    if !can_run(test) || !crate::cli_support::is_root() {
-        return not_run(test, "needs root");
-    }
-    let guard = HostGuard::lock();
-    for mode in ["always", "never"] {
-        guard.choose("enabled", mode);
-        let held = program("held");
-        let run = |way: Mode| {
-            let mut command = way.command(&held);
-            // With `never`, what is available is not what was asked for, and that is said.
-            command
-                .arg("200")
-                .env_remove("COMPAT_LARGE")
-                .output()
-                .unwrap()
-        };
-        let bare = run(Mode::Bare);
-        assert_eq!(bare.status.code(), Some(7), "{}", stderr(&bare));
-        for way in UNDER {
-            same(
-                &bare,
-                &run(way),
-                Line::Allowed,
-                &format!("enabled={mode}, {way:?}"),
-            );
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::{
 use hugeleaf_sys::{Errno, Gate, Memory, MemoryCall};
 use hugeleaf_units::Pages;
 
-use super::support::{HostGuard, do_next, host, huge, pages, pool};
+use super::support::{HostGuard, do_next, host, huge, pages, pool, undisturbed};
 
 pub fn asked(max: Bytes, ladder: &str) -> ElasticOptions {
     ElasticOptions::new(max, ladder.parse().unwrap())
@@ -112,6 +112,7 @@ fn private_memory_is_on_transparent_huge_pages_and_goes_back() {
     let Some(huge) = huge("private_memory_is_on_transparent_huge_pages_and_goes_back") else {
         return;
     };
+    let _host = undisturbed();
     let elastic = Elastic::new(&asked(pages(huge, 16), &huge.to_string())).unwrap();
     let sort = elastic.component("sort", true).unwrap();
     let taken = elastic.take_many(sort, 5).unwrap();
@@ -134,6 +135,7 @@ fn shared_memory_is_on_transparent_huge_pages_or_says_why() {
     let Some(huge) = huge("shared_memory_is_on_transparent_huge_pages_or_says_why") else {
         return;
     };
+    let _host = undisturbed();
     let wanted = asked(pages(huge, 16), &format!("thp:{huge}")).shared();
     let elastic = Elastic::new(&wanted).unwrap();
     let cache = elastic.component("cache", true).unwrap();

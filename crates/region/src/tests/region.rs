@@ -7,13 +7,16 @@ use crate::{Bytes, Extent, Handle, MemoryError, PageKind, PageSize, Region, Why}
 use hugeleaf_sys::{Advice, Memory, MemoryFile, Reserve, duplicate_raw};
 use hugeleaf_units::Pages;
 
-use super::support::{HostGuard, assert_whole, do_next, host, huge, options, pages, pool, use_all};
+use super::support::{
+    HostGuard, assert_whole, do_next, host, huge, options, pages, pool, undisturbed, use_all,
+};
 
 #[test]
 fn private_memory_is_on_transparent_huge_pages() {
     let Some(huge) = huge("private_memory_is_on_transparent_huge_pages") else {
         return;
     };
+    let _host = undisturbed();
     let region = Region::new(&options(pages(huge, 8), &huge.to_string())).unwrap();
     use_all(&region);
     let extents = region.extents().unwrap();
@@ -27,6 +30,7 @@ fn the_rest_of_an_odd_length_is_on_base_pages() {
     let Some(huge) = huge("the_rest_of_an_odd_length_is_on_base_pages") else {
         return;
     };
+    let _host = undisturbed();
     let base = host().base_page;
     let length = pages(huge, 3) + pages(base, 5);
     let region = Region::new(&options(length, &huge.to_string())).unwrap();

@@ -25,6 +25,14 @@ pub fn huge(test: &str) -> Option<PageSize> {
     huge
 }
 
+/// As long as it is held no other test changes what the host does with huge pages. Only root can change it: for others
+/// there is nothing to hold.
+#[must_use]
+pub fn undisturbed() -> Option<HostLock> {
+    let held = || lock_host("/run/lock/hugeleaf.lock".as_ref(), true).unwrap();
+    (effective_uid() == 0).then(held)
+}
+
 /// Holds the host lock, and puts back what it changes.
 pub struct HostGuard {
     changed: Vec<(PathBuf, String)>,
