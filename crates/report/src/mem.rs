@@ -8,7 +8,7 @@ use hugeleaf_host::{
     Advised, Fact, Held, Host, Pid, Process, Role, RunSettings, Segment, SharedObject, totals,
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize};
-use hugeleaf_verdict::roles::{RoleState, role_of};
+use hugeleaf_verdict::roles::{RoleState, program, role_of};
 use hugeleaf_verdict::why::{Account, Verdict};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
@@ -437,11 +437,17 @@ const SEGMENTS_TEXT: &str = "\"\\u0000\"";
 /// Writes the segments of a process as they stand in the answer.
 fn write_segments(out: &mut String, p: &Process, accounts: &[Account]) {
     const INDENT: &str = "\n        ";
+    // A process may have as many mappings as it likes, and each a verdict: none is looked for in all of them.
+    let mut verdicts: Vec<&Verdict> = accounts.iter().flat_map(|a| &a.verdicts).collect();
+    verdicts.sort_by_key(|v| v.range.start());
+    let program = program(p);
+    let before = |address| verdicts.partition_point(|v| v.range.start() < address);
     *out += "[";
     for (n, segment) in p.segments.iter().enumerate() {
         *out += if n == 0 { "" } else { "," };
         *out += INDENT;
-        let text = format!("{:#}", value(&segment_answer(p, segment, accounts)));
+        let of_it = &verdicts[before(segment.range.start())..before(segment.range.end())];
+        let text = format!("{:#}", value(&segment_answer((p, program), segment, of_it)));
         *out += &text.replace('\n', INDENT);
     }
     *out += if p.segments.is_empty() {
@@ -452,10 +458,12 @@ fn write_segments(out: &mut String, p: &Process, accounts: &[Account]) {
 }
 
 /// A segment as it stands in an answer.
-fn segment_answer(p: &Process, s: &Segment, accounts: &[Account]) -> Json {
-    let verdicts = accounts.iter().flat_map(|a| &a.verdicts);
-    let verdicts = verdicts.filter(|v| s.range.contains(v.range.start()));
-    let run = || Some(p.run.known()?.of(role_of(p, s)?).text());
+fn segment_answer(
+    (p, program): (&Process, Option<&str>),
+    s: &Segment,
+    verdicts: &[&Verdict],
+) -> Json {
+    let run = || Some(p.run.known()?.of(role_of(program, s)?).text());
     let more = json!({
         "role": s.role,
         "name": s.name,
@@ -466,7 +474,7 @@ fn segment_answer(p: &Process, s: &Segment, accounts: &[Account]) -> Json {
         "swapped_bytes": s.swapped,
         "asked": both(&s.asked, json!({ "run": run() })),
         "by_page_size": s.by_page_size,
-        "verdicts": verdicts.collect::<Vec<&Verdict>>(),
+        "verdicts": verdicts,
     });
     both(s.range, more)
 }

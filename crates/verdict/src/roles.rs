@@ -58,23 +58,24 @@ struct Contribution {
     small: Bytes,
 }
 
-/// The role that a policy has for a segment; `None` for what it does not speak of. Of code, only
-/// the program's own counts: libraries stay as they are.
-pub fn role_of(process: &Process, segment: &Segment) -> Option<RunRole> {
+/// The role that a policy has for a segment of a process with this [`program`]; `None` for what it does not speak of.
+/// Of code, only the program's own counts: libraries stay as they are.
+pub fn role_of(program: Option<&str>, segment: &Segment) -> Option<RunRole> {
     match segment.role {
         Role::Data | Role::Heap | Role::Anon => Some(RunRole::Data),
         Role::Stack | Role::ThreadStack => Some(RunRole::Stack),
         Role::Shm => Some(RunRole::Shm),
         Role::Text => {
-            let own = program(process) == Some(segment.name.as_str());
+            let own = program == Some(segment.name.as_str());
             (own || !segment.name.starts_with('/')).then_some(RunRole::Text)
         }
         Role::File | Role::Vdso => None,
     }
 }
 
-/// The file of the program: its mappings are below those of all libraries.
-fn program(process: &Process) -> Option<&str> {
+/// The file of the program: its mappings are below those of all libraries. Looked for once a process, which may have
+/// tens of thousands of them.
+pub fn program(process: &Process) -> Option<&str> {
     let mut names = process.segments.iter().map(|s| s.name.as_str());
     names.find(|name| name.starts_with('/'))
 }
@@ -90,6 +91,7 @@ pub fn judge_roles(
     let case = Case {
         host,
         process,
+        program: program(process),
         settings,
         accounts,
     };
@@ -200,6 +202,7 @@ impl Wanted {
 struct Case<'a> {
     host: &'a Host,
     process: &'a Process,
+    program: Option<&'a str>,
     settings: &'a RunSettings,
     accounts: &'a [Account],
 }
@@ -209,7 +212,7 @@ type Reason = (String, Option<String>);
 
 impl Case<'_> {
     fn contribution(&self, segment: &Segment, account: &Account) -> Option<Contribution> {
-        let role = role_of(self.process, segment)?;
+        let role = role_of(self.program, segment)?;
         let held = segment.by_page_size.clone();
         let (mut missing, mut small) = (Bytes::ZERO, Bytes::ZERO);
         if let Some(wanted) = Wanted::of(self.host, self.settings.of(role)) {
@@ -297,7 +300,7 @@ impl Case<'_> {
             );
         }
         let only = &self.settings.only;
-        let own = program(self.process).and_then(|path| path.rsplit('/').next());
+        let own = self.program.and_then(|path| path.rsplit('/').next());
         if only.is_empty() || own.is_none_or(|own| only.iter().any(|name| name == own)) {
             return None;
         }
@@ -384,7 +387,7 @@ impl Case<'_> {
     fn verdicts(&self, role: RunRole) -> impl Iterator<Item = &Verdict> {
         let segments = self.process.segments.iter().zip(self.accounts);
         segments
-            .filter(move |(segment, _)| role_of(self.process, segment) == Some(role))
+            .filter(move |(segment, _)| role_of(self.program, segment) == Some(role))
             .flat_map(|(_, account)| &account.verdicts)
     }
 }
