@@ -22,7 +22,7 @@ help:           ## this list
 compiler:
 	@scripts/need-compiler.sh
 
-build: compiler ## the program, optimised: target/release/hugeleaf
+build: compiler ## the program: target/release/hugeleaf (make dist: smaller, all of it optimised)
 	$(CARGO) build --release --locked --package hugeleaf-cli
 
 try: build      ## build it and run the main job on an embedded database: about four minutes
