@@ -54,7 +54,7 @@ impl<'a> Tenants<'a> {
         })
     }
 
-    /// Starts both anew as an arm wants them, each with what it reads first in its cache.
+    /// Starts both anew as an arm wants them, each with a full cache and in it what it reads first.
     ///
     /// # Errors
     /// [`BenchError::Lacking`] where the host lacks the pages of the arm.
@@ -72,10 +72,14 @@ impl<'a> Tenants<'a> {
                 .map_err(ours)?;
         }
         let does = load.phases()[0].does;
-        for (tenant, does) in self.both.iter().zip(does) {
+        for ((tenant, does), size) in self.both.iter().zip(does).zip(sizes) {
+            let table = &tenant.table;
             let warmed = match load.is_tpcc() {
                 true => tenant.store().warm(None),
-                false => tenant.table.warm(part(settings.target, often(does))),
+                // Full, as after a day's work: what a split that stays would take in later would be on base pages.
+                false => {
+                    (table.warm(size)).and_then(|()| table.warm(part(settings.target, often(does))))
+                }
             };
             warmed.map_err(ours)?;
         }
