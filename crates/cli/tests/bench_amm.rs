@@ -142,8 +142,8 @@ fn two_servers_share_their_memory_and_each_phase_has_its_figures() {
             "part on large pages at the end",
         )
     };
-    // What was in memory when it was moved: less of it on a busy machine.
-    assert!(large("manual:large") > 0.2, "{}", large("manual:large"));
+    // Both were full when they were moved.
+    assert!(large("manual:large") > 0.8, "{}", large("manual:large"));
     assert_eq!(large("manual:base:75"), 0.0);
     let left: Vec<_> = std::fs::read_dir(below.path()).unwrap().flatten().collect();
     let is_result = |entry: &std::fs::DirEntry| {
