@@ -437,17 +437,15 @@ const SEGMENTS_TEXT: &str = "\"\\u0000\"";
 /// Writes the segments of a process as they stand in the answer.
 fn write_segments(out: &mut String, p: &Process, accounts: &[Account]) {
     const INDENT: &str = "\n        ";
-    // A process may have as many mappings as it likes, and each a verdict: none is looked for in all of them.
-    let mut verdicts: Vec<&Verdict> = accounts.iter().flat_map(|a| &a.verdicts).collect();
-    verdicts.sort_by_key(|v| v.range.start());
     let program = program(p);
-    let before = |address| verdicts.partition_point(|v| v.range.start() < address);
     *out += "[";
     for (n, segment) in p.segments.iter().enumerate() {
         *out += if n == 0 { "" } else { "," };
         *out += INDENT;
-        let of_it = &verdicts[before(segment.range.start())..before(segment.range.end())];
-        let text = format!("{:#}", value(&segment_answer((p, program), segment, of_it)));
+        // One a segment: a process may have as many as it likes, and none is looked for among all of them.
+        let verdicts = accounts.get(n).map_or(&[][..], |a| &a.verdicts);
+        let asked = || Some(p.run.known()?.of(role_of(program, segment)?).text());
+        let text = format!("{:#}", value(&segment_answer(segment, asked(), verdicts)));
         *out += &text.replace('\n', INDENT);
     }
     *out += if p.segments.is_empty() {
@@ -458,12 +456,7 @@ fn write_segments(out: &mut String, p: &Process, accounts: &[Account]) {
 }
 
 /// A segment as it stands in an answer.
-fn segment_answer(
-    (p, program): (&Process, Option<&str>),
-    s: &Segment,
-    verdicts: &[&Verdict],
-) -> Json {
-    let run = || Some(p.run.known()?.of(role_of(program, s)?).text());
+fn segment_answer(s: &Segment, run: Option<String>, verdicts: &[Verdict]) -> Json {
     let more = json!({
         "role": s.role,
         "name": s.name,
@@ -472,7 +465,7 @@ fn segment_answer(
         "pss_bytes": s.pss,
         "locked_bytes": s.locked,
         "swapped_bytes": s.swapped,
-        "asked": both(&s.asked, json!({ "run": run() })),
+        "asked": both(&s.asked, json!({ "run": run })),
         "by_page_size": s.by_page_size,
         "verdicts": verdicts,
     });

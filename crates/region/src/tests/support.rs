@@ -42,11 +42,10 @@ pub struct HostGuard {
 impl HostGuard {
     /// `None`, after saying so, where the test cannot run.
     pub fn lock(test: &str) -> Option<HostGuard> {
-        if effective_uid() != 0 {
+        let Some(lock) = undisturbed() else {
             println!("not run: {test}: needs root");
             return None;
-        }
-        let lock = lock_host("/run/lock/hugeleaf.lock".as_ref(), true).unwrap();
+        };
         let mut guard = HostGuard {
             changed: Vec::new(),
             _lock: lock,
