@@ -7,9 +7,10 @@
 //! This crate must not read anything, and knows no page size of any machine: which sizes exist is
 //! a fact about a host (see `hugeleaf-host`).
 //!
-//! Main types: [`Bytes`], [`PageSize`], [`Pages`], [`Range`], [`PageKind`], [`Ladder`].
+//! Main types: [`Bytes`], [`PageSize`], [`Pages`], [`Range`], [`PageKind`], [`Ladder`], [`Failure`].
 
 mod bytes;
+mod failure;
 mod ladder;
 mod named;
 mod page;
@@ -18,6 +19,7 @@ mod range;
 mod time;
 
 pub use bytes::{Bytes, ParseBytesError};
+pub use failure::Failure;
 pub use ladder::{Ladder, ParseLadderError, Rung};
 pub use page::{NotAPageSize, PageKind, PageSize, Pages};
 pub use place::line_and_column;

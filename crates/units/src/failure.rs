@@ -1,0 +1,48 @@
+//! The error of an operation whose caller only reports it.
+
+use std::fmt;
+
+/// An operation that failed, and the remedy.
+///
+/// Use it where callers print an error and stop. Where a caller decides by the kind of failure,
+/// use an enum.
+///
+/// ```
+/// let failure = hugeleaf_units::Failure::new("pool of 2M: 12 of 20 pages free", "hugeleaf plan");
+/// assert_eq!(failure.to_string(), "pool of 2M: 12 of 20 pages free");
+/// assert_eq!(failure.next, "hugeleaf plan");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// What failed, with the object and the value.
+    pub what: String,
+    /// What to do next: a command where there is one.
+    pub next: String,
+}
+
+impl Failure {
+    /// A failure and its remedy.
+    pub fn new(what: impl Into<String>, next: impl Into<String>) -> Failure {
+        Failure {
+            what: what.into(),
+            next: next.into(),
+        }
+    }
+
+    /// The same failure, with the object it happened to in front: `object: what`.
+    #[must_use]
+    pub fn of(self, object: impl fmt::Display) -> Failure {
+        Failure {
+            what: format!("{object}: {}", self.what),
+            next: self.next,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Failure {}
