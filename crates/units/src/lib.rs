@@ -16,7 +16,7 @@ mod named;
 mod page;
 mod place;
 mod range;
-mod time;
+pub mod time;
 
 pub use bytes::{Bytes, ParseBytesError};
 pub use failure::Failure;
