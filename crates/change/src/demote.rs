@@ -35,7 +35,7 @@ const PASSES: u32 = 3;
 /// # Errors
 /// [`ChangeError`]: a precondition is missing, and nothing was changed.
 pub fn demote(
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     root: &Root,
     host: &Host,
     pids: &[Pid],

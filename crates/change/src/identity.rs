@@ -47,7 +47,7 @@ impl Identity {
     }
 
     /// Whether it is still the same.
-    pub(crate) fn check(&self, kernel: &dyn Kernel, root: &Root) -> Result<(), Lost> {
+    pub(crate) fn check(&self, kernel: &Kernel, root: &Root) -> Result<(), Lost> {
         match kernel.has_exited(&self.fd) {
             Ok(false) => {}
             Ok(true) => return Err(Lost::Ended(Ended::Exited)),
@@ -77,7 +77,7 @@ impl Identity {
     }
 
     /// Its address space is gone: it exited, or it is there and runs another program.
-    fn how_it_ended(&self, kernel: &dyn Kernel) -> Ended {
+    fn how_it_ended(&self, kernel: &Kernel) -> Ended {
         match kernel.has_exited(&self.fd) {
             Ok(false) => Ended::Replaced,
             _ => Ended::Exited,

@@ -32,7 +32,7 @@ const OUT_OF_MEMORY_CALLS: u32 = 3;
 /// # Errors
 /// [`ChangeError`]: a precondition is missing, and nothing was changed.
 pub fn promote(
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     root: &Root,
     host: &Host,
     pids: &[Pid],

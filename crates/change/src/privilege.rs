@@ -27,7 +27,7 @@ const fn needed(same_user: bool) -> &'static [Capability] {
 /// # Errors
 /// [`ChangeError::Denied`], or that the kernel has no process_madvise(2).
 pub(crate) fn probe(
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     root: &Root,
     process: &PidFd,
     uid: u32,

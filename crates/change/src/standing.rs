@@ -57,7 +57,7 @@ pub fn standing(root: &Root) -> Fact<Vec<verify::Applied>> {
 /// `given` is what the guard gave back of pools.
 pub fn verify(
     root: &Root,
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     host: &Host,
     log_since: Option<u64>,
     given: &[GivenBack],

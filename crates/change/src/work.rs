@@ -100,7 +100,7 @@ pub(crate) type Opened = (Identity, Process);
 /// # Errors
 /// The first process's error, where none of them can be worked on.
 pub(crate) fn open_all(
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     root: &Root,
     host: &Host,
     pids: &[Pid],
@@ -124,7 +124,7 @@ pub(crate) fn open_all(
 }
 
 fn open_one(
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     root: &Root,
     host: &Host,
     pid: Pid,
@@ -177,7 +177,7 @@ fn open_one(
 /// What there is to work with.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
-    pub(crate) kernel: &'a dyn Kernel,
+    pub(crate) kernel: &'a Kernel,
     pub(crate) root: &'a Root,
     pub(crate) host: &'a Host,
     pub(crate) stop: &'a AtomicBool,
@@ -332,7 +332,7 @@ impl<'a> Job<'a> {
     pub(crate) fn call<T>(
         &mut self,
         work: &mut Work,
-        act: impl FnOnce(&dyn Kernel, &PidFd) -> Result<T, SysError>,
+        act: impl FnOnce(&Kernel, &PidFd) -> Result<T, SysError>,
     ) -> Result<T, SysError> {
         let kernel = self.context.kernel;
         let (before, busy_before) = (kernel.now(), kernel.cpu_time());
@@ -370,7 +370,7 @@ pub(crate) fn rules<'a>(
 ///
 /// # Errors
 /// Which of the preconditions is missing.
-pub(crate) fn huge_page_of(kernel: &dyn Kernel, host: &Host) -> Result<PageSize, ChangeError> {
+pub(crate) fn huge_page_of(kernel: &Kernel, host: &Host) -> Result<PageSize, ChangeError> {
     if !kernel.knows_process_madvise() {
         return Err(ChangeError::NoProcessMadvise);
     }

@@ -12,7 +12,7 @@ use hugeleaf_host::{
 };
 use hugeleaf_report::page::{Page, View};
 use hugeleaf_report::screen::screen;
-use hugeleaf_sys::{Pid, RealKernel, setcap_advice};
+use hugeleaf_sys::{Kernel, Pid, setcap_advice};
 use indicatif::ProgressBar;
 
 /// Processes that could not be read, and why.
@@ -36,7 +36,7 @@ pub struct Context {
     /// Where the host is read.
     pub root: Root,
     /// The running kernel.
-    pub kernel: RealKernel,
+    pub kernel: Kernel,
     /// Becomes true on Ctrl-C (SIGINT) and SIGTERM: stop at the next safe point.
     pub stop: Arc<AtomicBool>,
 }
@@ -48,7 +48,7 @@ impl Context {
         Context {
             json: global.json,
             root: global.root.map_or_else(Root::live, Root::at),
-            kernel: RealKernel::new(),
+            kernel: Kernel::new(),
             stop,
         }
     }

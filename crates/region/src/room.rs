@@ -1,7 +1,7 @@
 //! What this host has, as far as memory of this process goes.
 
 use hugeleaf_host::{Fact, Host, Root};
-use hugeleaf_sys::{NodePolicy, RealKernel};
+use hugeleaf_sys::{Kernel, NodePolicy};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
 
 use crate::error::MemoryError;
@@ -25,7 +25,7 @@ impl Room {
     /// # Errors
     /// Where the host cannot be read at all.
     pub(crate) fn read() -> Result<Room, MemoryError> {
-        let host = hugeleaf_host::read_memory_facts(&Root::live(), &RealKernel::new())?;
+        let host = hugeleaf_host::read_memory_facts(&Root::live(), &Kernel::new())?;
         Ok(Room { host })
     }
 
@@ -105,7 +105,7 @@ pub(crate) mod testing {
             "/../../fixtures/x86-4k-two-nodes"
         );
         let root = Root::at(fixture);
-        let mut host = hugeleaf_host::read_host(&root, &RealKernel::new()).unwrap();
+        let mut host = hugeleaf_host::read_host(&root, &Kernel::new()).unwrap();
         host.page_sizes = sizes
             .iter()
             .map(|(size, kind)| PageSizeInfo {

@@ -3,8 +3,8 @@
 use hugeleaf_host::process::maps::{SmapsEntry, parse_smaps};
 use hugeleaf_host::{Host, Root, ThpUse};
 use hugeleaf_sys::{
-    Advice, Errno, Kernel, MemoryFile, PageMap, PageRun, PageState, RealKernel, Reserve,
-    ScanDetail, Sharing, Space, SysError, own_page_map,
+    Advice, Errno, Kernel, MemoryFile, PageMap, PageRun, PageState, Reserve, ScanDetail, Sharing,
+    Space, SysError, own_page_map,
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
@@ -88,7 +88,7 @@ pub(crate) fn collapse(
     let blocks = small_blocks(part, huge)?;
     let not_contiguous = Why::NotContiguous { size: huge };
     // Before Linux 6.1 a fault is the only chance, and it is past.
-    if !blocks.is_empty() && !RealKernel::new().knows_collapse() {
+    if !blocks.is_empty() && !Kernel::new().knows_collapse() {
         return Ok(Some(not_contiguous));
     }
     let mut why = None;
@@ -157,7 +157,7 @@ pub(crate) fn look(part: Range) -> Result<PageMap, SysError> {
         }
         Err(error) => return Err(error),
     };
-    let map = RealKernel::new().page_map(&file, part, ScanDetail::Sizes)?;
+    let map = Kernel::new().page_map(&file, part, ScanDetail::Sizes)?;
     match map.huge_known {
         true => Ok(map),
         // Before Linux 6.7.

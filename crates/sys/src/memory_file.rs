@@ -301,10 +301,10 @@ pub fn duplicate_raw(number: RawFd) -> Result<OwnedFd, SysError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Kernel, RealKernel, Reserve};
+    use crate::{Kernel, Reserve};
 
     fn page() -> u64 {
-        RealKernel::new().base_page().bytes().get()
+        Kernel::new().base_page().bytes().get()
     }
 
     #[test]
@@ -341,7 +341,7 @@ mod tests {
         memory.send_files(&here, b"hello", &[&file]).unwrap();
         let (text, files) = memory.receive_files(&there, 100).unwrap();
         assert_eq!((text.as_slice(), files.len()), (&b"hello"[..], 1));
-        let base = RealKernel::new().base_page();
+        let base = Kernel::new().base_page();
         let at = |file: &MemoryFile| {
             let space = memory.set_aside(Bytes(page()), base).unwrap();
             space

@@ -269,7 +269,7 @@ mod x86_64 {
         use std::process::{Command, Stdio};
 
         use super::*;
-        use crate::{Kernel, Pid, RealKernel};
+        use crate::{Kernel, Pid};
 
         fn thp_enabled(pid: u32) -> bool {
             std::fs::read_to_string(format!("/proc/{pid}/status"))
@@ -320,7 +320,7 @@ mod x86_64 {
             };
             line("ready");
             assert!(!thp_enabled(child.id()));
-            let kernel = RealKernel::new();
+            let kernel = Kernel::new();
             let process = kernel.pidfd_open(Pid(child.id())).unwrap();
             match kernel.switch_thp_on(&process) {
                 Ok(()) => assert!(thp_enabled(child.id())),
@@ -338,7 +338,7 @@ mod x86_64 {
         #[test]
         fn what_has_ended_is_left_alone() {
             let mut child = Command::new("true").spawn().unwrap();
-            let kernel = RealKernel::new();
+            let kernel = Kernel::new();
             let process = kernel.pidfd_open(Pid(child.id())).unwrap();
             child.wait().unwrap();
             assert!(kernel.switch_thp_on(&process).is_err());

@@ -478,12 +478,12 @@ pub fn own_page_map() -> Result<File, SysError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Kernel;
     use crate::gate::Gate;
-    use crate::{Kernel, RealKernel};
     use std::sync::Arc;
 
     fn base() -> PageSize {
-        RealKernel::new().base_page()
+        Kernel::new().base_page()
     }
 
     #[test]

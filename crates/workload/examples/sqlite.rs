@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use hugeleaf::balance::ResizeOperation;
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_sqlite::{Api, Installed, Options, install};
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::{
     Durability, Origin, Pace, Run, Scale, SqliteCache, SqliteSettings, SqliteStore, drive, load,
@@ -51,7 +51,7 @@ fn main() -> Result<(), Failed> {
         return Err("sqlite LOAD CACHE FOLDER MIB SECONDS".into());
     };
     let size = Bytes::from_mib(mib.parse()?);
-    let host = read_host(&Root::live(), &RealKernel::new())?;
+    let host = read_host(&Root::live(), &Kernel::new())?;
     let asked = Asked {
         folder: PathBuf::from(folder),
         cache: size,

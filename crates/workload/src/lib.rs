@@ -20,7 +20,7 @@
 //! server's data path; [`pin`], the cost of keeping a buffer where it is; [`keyed`], reads by key
 //! on a server; and [`described`], any program that a file describes.
 //!
-//! Main types: [`Oltp`], [`Settings`], [`Stats`], [`RemoteKernel`]; [`serve`] is the other side;
+//! Main types: [`Oltp`], [`Settings`], [`Stats`], [`serve`] is the other side;
 //! [`Walk`], [`ChaseMemory`], [`PageArm`]; [`Attachers`].
 
 pub mod chase;
@@ -43,7 +43,6 @@ pub use chase::{AskedPages, ChaseMemory, PageArm, Walk};
 pub use child::{ChildError, Program};
 pub use client::Client;
 pub use database::{Database, Row};
-pub use kernel::RemoteKernel;
 pub use oltp::{Oltp, default_cache};
 pub use pagetables::{Attachers, Turn};
 pub use protocol::{Progress, Ready, Settings, Stage, Stats};

@@ -248,7 +248,7 @@ mod tests {
     use crate::chase::PageArm;
     use crate::mover::IoPages;
     use hugeleaf_host::{Root, read_memory_facts};
-    use hugeleaf_sys::RealKernel;
+    use hugeleaf_sys::Kernel;
 
     #[test]
     fn names_read_back() {
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn all_threads_pin_and_nothing_stays_locked() {
-        let host = read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+        let host = read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
         let pages = IoPages::Pages(PageArm::base(&host));
         let block = host.base_page.bytes();
         let length = Bytes(block.get() * 8);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use hugeleaf_host::{Host, Root, read_memory_facts};
 use hugeleaf_io::MemoryDevice;
-use hugeleaf_sys::{Errno, Memory, MemoryFile, RealKernel};
+use hugeleaf_sys::{Errno, Kernel, Memory, MemoryFile};
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::PageArm;
 use hugeleaf_workload::mover::{
@@ -22,7 +22,7 @@ const BLOCK: Bytes = Bytes::from_kib(64);
 const EACH: Bytes = Bytes::from_kib(1024);
 
 fn host() -> Host {
-    read_memory_facts(&Root::live(), &RealKernel::new()).unwrap()
+    read_memory_facts(&Root::live(), &Kernel::new()).unwrap()
 }
 
 fn is_wrong(error: &MoverError) -> bool {

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::PageArm;
 use hugeleaf_workload::tpcc::{
@@ -72,7 +72,7 @@ fn whole(cache: Bytes, files: i32, connections: usize, alone: bool) -> u64 {
 
 #[test]
 fn a_cache_of_ours_holds_what_is_written_at_any_size() {
-    let host = read_host(&Root::live(), &RealKernel::new()).unwrap();
+    let host = read_host(&Root::live(), &Kernel::new()).unwrap();
     let base = PageArm::base(&host);
     let length = Bytes::from_mib(32);
     let cache = SqliteCache::install(base, length, false, &host).unwrap();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use hugeleaf_host::Fact;
-use hugeleaf_sys::{Errno, SysError};
+use hugeleaf_sys::{Errno, HostChange, SysError};
 
 use super::block;
 use super::error::HostError;
@@ -163,7 +163,7 @@ pub fn undo_one(
         all_reached: true,
         blocked: Vec::new(),
     };
-    let time = run.context.sink.now();
+    let time = super::time();
     run.add(&Record::Undo { time });
     for step in one.steps.iter().rev().filter(|step| is_to_undo(one, step)) {
         run.step(step);
@@ -200,7 +200,7 @@ struct Run<'a, 'h, 's> {
 impl<'s> Run<'_, '_, 's> {
     fn add(&mut self, record: &Record) {
         if let Some(writer) = &mut self.writer {
-            self.journaled = self.journaled && writer.add(self.context.sink, record).is_ok();
+            self.journaled = self.journaled && writer.add(self.context.kernel, record).is_ok();
         }
     }
 
@@ -235,7 +235,7 @@ impl<'s> Run<'_, '_, 's> {
     fn end(mut self) -> UndoOutcome {
         let seen_to = self.all_reached && !self.outcome.steps.iter().any(is_open);
         if self.journaled {
-            let time = self.context.sink.now();
+            let time = super::time();
             let complete = seen_to;
             self.add(&Record::UndoEnd { time, complete });
         }
@@ -504,7 +504,7 @@ fn put_beside(
     let now = set_along(context.root, &step.listed.path);
     if now.as_ref() != Some(before) && found.as_ref() == Some(after) {
         let path = context.root.path(SET_ALONG);
-        context.sink.write_value(&path, before)?;
+        context.kernel.change(HostChange::Write(&path, before))?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use hugeleaf_host::process::{identity, read_run_settings, stat};
 use hugeleaf_host::{
     Fact, Host, Looking, Process, Root, RunSettings, read_memory_facts, read_process,
 };
-use hugeleaf_sys::{Pid, RealKernel};
+use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::roles::{RoleState, Roles, judge_roles, sum_of};
 use hugeleaf_verdict::why::account;
@@ -33,7 +33,7 @@ struct Member {
 
 pub struct Tree {
     root: Root,
-    kernel: RealKernel,
+    kernel: Kernel,
     host: Host,
     settings: RunSettings,
     socket: String,
@@ -58,7 +58,7 @@ impl Tree {
     ) -> Tree {
         let mut tree = Tree {
             root: Root::live(),
-            kernel: RealKernel::new(),
+            kernel: Kernel::new(),
             host,
             settings,
             socket,

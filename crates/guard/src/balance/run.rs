@@ -31,7 +31,7 @@ pub struct Run<'a> {
     /// Where files are read.
     pub root: &'a Root,
     /// The system calls.
-    pub kernel: &'a dyn Kernel,
+    pub kernel: &'a Kernel,
     /// The host.
     pub host: &'a Host,
     /// Nothing is given while tasks stall for memory for this part of the time.

@@ -2,7 +2,7 @@
 
 use hugeleaf_host::process::orders::split_by_folio;
 use hugeleaf_host::{Held, Host, Looking, read_process};
-use hugeleaf_sys::{RealKernel, own_pid};
+use hugeleaf_sys::{Kernel, own_pid};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_workload::PageArm;
 use hugeleaf_workload::mover::{IoMemory, IoPages};
@@ -49,7 +49,7 @@ pub(super) fn astray(held: &[Held], arm: PageArm, all: Bytes) -> Option<String> 
 
 /// Transparent huge pages below the full size are reported by the flags of page frames, to root.
 pub(super) fn held_by_folio(range: Range, machine: &Machine<'_>) -> Result<Vec<Held>, String> {
-    let (root, host, kernel) = (machine.root, machine.host, RealKernel::new());
+    let (root, host, kernel) = (machine.root, machine.host, Kernel::new());
     let mut process = read_process(root, &kernel, host, own_pid(), Looking::Segments)
         .map_err(|e| e.to_string())?;
     process
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn frames_that_lie_otherwise_are_told() {
-        let mut host = read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+        let mut host = read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
         host.base_page = "4K".parse().unwrap();
         let block = Bytes::from_kib(256);
         let base = PageArm::base(&host);

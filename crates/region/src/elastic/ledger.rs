@@ -477,10 +477,10 @@ impl Locked<'_> {
 mod tests {
     use super::super::entry::Reason;
     use super::*;
-    use hugeleaf_sys::{Kernel, RealKernel};
+    use hugeleaf_sys::Kernel;
 
     fn ledger() -> Ledger {
-        let base = RealKernel::new().base_page();
+        let base = Kernel::new().base_page();
         let shape = Shape {
             granule: base,
             granules: 100,
@@ -560,7 +560,7 @@ mod tests {
 
     #[test]
     fn places_exclude_each_other() {
-        let base = RealKernel::new().base_page();
+        let base = Kernel::new().base_page();
         let shape = Shape {
             granule: base,
             granules: 1,

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 
 use hugeleaf_host::process::stat::parse_stat;
 use hugeleaf_host::{Pid, ReadError, Root};
-use hugeleaf_sys::{Errno, Kernel, RealKernel, own_pid};
+use hugeleaf_sys::{Errno, Kernel, own_pid};
 
 use crate::elastic::ElasticError;
 use crate::error::MemoryError;
@@ -50,7 +50,7 @@ impl Identity {
 
     /// Whether no process has this id any more.
     pub(crate) fn is_nobody(&self) -> bool {
-        let kernel = RealKernel::new();
+        let kernel = Kernel::new();
         match kernel.pidfd_open(self.pid) {
             Err(e) => e.errno == Errno::SRCH,
             // A zombie has given its memory up.

@@ -74,12 +74,12 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugeleaf_sys::{Kernel, RealKernel};
+    use hugeleaf_sys::Kernel;
     use std::sync::atomic::Ordering;
 
     #[test]
     fn two_mappings_see_one_table() {
-        let base = RealKernel::new().base_page();
+        let base = Kernel::new().base_page();
         let memory = Memory::new();
         let (one, file) = Table::create(&memory, 1000, base).unwrap();
         let two = Table::map(&memory, &file, 1000, base).unwrap();

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     use hugeleaf_host::{Root, read_host};
-    use hugeleaf_sys::RealKernel;
+    use hugeleaf_sys::Kernel;
 
     /// A run in a process of its own gets its arm by that name.
     #[test]
@@ -74,7 +74,7 @@ mod tests {
             env!("CARGO_MANIFEST_DIR"),
             "/../../fixtures/x86-4k-two-nodes"
         );
-        let host = read_host(&Root::at(fixture), &RealKernel::new()).unwrap();
+        let host = read_host(&Root::at(fixture), &Kernel::new()).unwrap();
         for text in [
             "base",
             "locked",

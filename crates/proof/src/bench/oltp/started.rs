@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use hugeleaf_host::{Held, Host, read_host};
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::why::available;
 use hugeleaf_workload::PageArm;
@@ -91,7 +91,7 @@ pub(in crate::bench) fn lacks_pool(
         return Ok(None);
     }
     let pages = needs.get().div_ceil(arm.size.bytes().get());
-    let host = read_host(machine.root, &RealKernel::new())
+    let host = read_host(machine.root, &Kernel::new())
         .map_err(|error| BenchError::missing(format!("bench: {error}"), "hugeleaf status"))?;
     let mut pools = host.pools.iter();
     let pool = pools.find(|pool| pool.size == arm.size && pool.node.is_none());
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     use hugeleaf_host::{Root, read_host};
-    use hugeleaf_sys::RealKernel;
+    use hugeleaf_sys::Kernel;
     use hugeleaf_units::PageSize;
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
             env!("CARGO_MANIFEST_DIR"),
             "/../../fixtures/x86-4k-two-nodes"
         );
-        let host = read_host(&Root::at(fixture), &RealKernel::new()).unwrap();
+        let host = read_host(&Root::at(fixture), &Kernel::new()).unwrap();
         let held = |size: PageSize, kind, mebibytes: u64| Held {
             size,
             kind,

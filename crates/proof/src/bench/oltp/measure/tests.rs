@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hugeleaf_host::{Host, Root, read_host};
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::Durability;
 
@@ -101,7 +101,7 @@ fn turns(
         "/../../fixtures/x86-4k-two-nodes"
     );
     let root = Root::at(fixture);
-    let host = read_host(&root, &RealKernel::new()).unwrap();
+    let host = read_host(&root, &Kernel::new()).unwrap();
     let machine = Machine {
         root: &root,
         host: &host,
