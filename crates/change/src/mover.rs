@@ -185,7 +185,6 @@ struct Mover<'c, 'a> {
     rules: Rules<'a>,
     step: Step,
     fetch: Fetch,
-    /// Files that this kernel refused: not tried again.
     unsupported: HashSet<ObjectId>,
     /// Calls in a row that found no contiguous memory.
     out_of_memory: u32,
@@ -226,7 +225,6 @@ impl Mover<'_, '_> {
         }
     }
 
-    /// Tries again, one by one, what did not succeed and may yet.
     fn again(&mut self, work: &mut Work, pass: u32) {
         if self.job.stopped_by.is_some() || work.lost.is_some() {
             return;
@@ -367,7 +365,6 @@ impl Mover<'_, '_> {
         parts.filter(|part| open(&part[0])).collect()
     }
 
-    /// One call.
     fn chunk(&mut self, work: &mut Work, chunk: &[usize]) {
         let blocks = &work.plan.blocks;
         let (first, last) = (&blocks[chunk[0]], &blocks[chunk[chunk.len() - 1]]);
@@ -472,7 +469,6 @@ impl Mover<'_, '_> {
     }
 }
 
-/// Whether another try may help.
 const fn is_open(state: State) -> bool {
     matches!(state, State::Again(_) | State::Unknown)
 }

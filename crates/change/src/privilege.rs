@@ -45,7 +45,6 @@ pub(crate) fn is_denied(errno: Errno) -> bool {
     errno == Errno::PERM || errno == Errno::ACCESS
 }
 
-/// The error of a call that was refused for want of a right.
 pub(crate) fn denied(root: &Root, pid: Pid, uid: u32, error: SysError) -> ChangeError {
     let own_uid = hugeleaf_sys::effective_uid();
     let held = own_capabilities(root);
@@ -65,7 +64,6 @@ pub(crate) fn denied(root: &Root, pid: Pid, uid: u32, error: SysError) -> Change
     }
 }
 
-/// The error of a process that could not be read.
 pub(crate) fn unread(root: &Root, error: ProcessError) -> ChangeError {
     match error {
         ProcessError::Denied {

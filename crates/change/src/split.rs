@@ -252,7 +252,6 @@ fn neighbours(work: &Work, todo: &[usize], most: usize) -> usize {
         .count()
 }
 
-/// Whether MADV_COLD would pass over it.
 pub(crate) fn is_shared(block: &Block) -> bool {
     !block.exclusive && !block.locked
 }

@@ -13,7 +13,6 @@ use hugeleaf_sys::{Errno, Kernel, own_pid};
 use crate::elastic::ElasticError;
 use crate::error::MemoryError;
 
-/// What a process is known by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) pid: Pid,
@@ -25,9 +24,6 @@ pub(crate) struct Identity {
 
 impl Identity {
     /// This process.
-    ///
-    /// # Errors
-    /// Where `/proc` cannot be read.
     pub(crate) fn own() -> Result<Identity, ElasticError> {
         let pid = own_pid();
         read(pid).ok_or_else(|| {
