@@ -95,7 +95,7 @@ impl Context {
         let root = self.root.path("");
         let root = root.display().to_string();
         let root = root.trim_end_matches('/');
-        if self.root.is_live() || error.is_denied() {
+        if self.root.is_live() || error.denied {
             return Failure::from(error);
         }
         let next = match self.root.list("proc").is_absent() {
@@ -335,7 +335,7 @@ impl Failure {
 
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Failure {
-        let next = if error.is_denied() {
+        let next = if error.denied {
             "run as root, or as the owner of the process"
         } else {
             "check that proc/ and sys/ are there, below --root where that is given: ls /proc /sys"
