@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use hugeleaf_host::process::maps::{MapLine, read_maps};
 use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_host::{Fact, Host, ProcessError, Root};
 use hugeleaf_sys::{Advice, Errno, Kernel, PageMap, Pid, ScanDetail, SysError, frames_of};
@@ -492,21 +493,12 @@ fn mark(work: &mut Work, which: &[usize], state: State) {
 
 /// Whether all of a range is mapped now; true where that cannot be read.
 fn is_mapped(root: &Root, pid: Pid, range: Range) -> bool {
-    let maps = root.read(format!("proc/{pid}/maps"));
-    let Some(text) = maps.known() else {
+    let Fact::Known(maps) = root.parse_lines(format!("proc/{pid}/maps"), read_maps) else {
         return true;
     };
-    let mut at = range.start();
-    for line in text.lines() {
-        let bounds = line.split(' ').next().and_then(|word| word.split_once('-'));
-        let Some((start, end)) = bounds else { continue };
-        let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
-        else {
-            continue;
-        };
-        if start <= at && at < end {
-            at = end;
-        }
-    }
-    at >= range.end()
+    let next = |at, map: &MapLine| match map.range.contains(at) {
+        true => map.range.end(),
+        false => at,
+    };
+    maps.iter().fold(range.start(), next) >= range.end()
 }

@@ -69,10 +69,7 @@ pub(crate) fn unread(root: &Root, error: ProcessError) -> ChangeError {
         ProcessError::Denied {
             pid, uid, error, ..
         } => {
-            let file = match &error {
-                hugeleaf_host::ReadError::Io { path, .. }
-                | hugeleaf_host::ReadError::Parse { path, .. } => path.display().to_string(),
-            };
+            let file = error.path.display().to_string();
             denied(root, pid, uid, SysError::new("open", file, Errno::ACCESS))
         }
         other => ChangeError::Process(other),

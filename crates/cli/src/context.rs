@@ -98,7 +98,7 @@ impl Context {
         let root = self.root.path("");
         let root = root.display().to_string();
         let root = root.trim_end_matches('/');
-        if self.root.is_live() || error.is_denied() {
+        if self.root.is_live() || error.denied {
             return Failure::from(error);
         }
         let next = match self.root.list("proc").is_absent() {
@@ -366,7 +366,7 @@ pub fn wrong_usage(error: &clap::Error, help: &str) -> Failure {
 
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Failure {
-        let next = if error.is_denied() {
+        let next = if error.denied {
             "run as root, or as the owner of the process"
         } else {
             "check that proc/ and sys/ are there, below --root where that is given: ls /proc /sys"

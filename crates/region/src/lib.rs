@@ -49,7 +49,7 @@ pub use handle::Handle;
 pub use hugeleaf_balance as balance;
 pub use hugeleaf_host::ReadError;
 pub use hugeleaf_sys::{Errno, NodePolicy, Sharing, SysError};
-pub use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Pages, ParseLadderError, Range, Rung};
+pub use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Pages, ParseError, Range, Rung};
 pub use manager::{Managed, Manager, Running};
 pub use options::RegionOptions;
 pub use region::Region;

@@ -78,11 +78,7 @@ mod x86_64 {
         let vdso = maps
             .lines()
             .find(|line| line.ends_with("[vdso]"))
-            .and_then(|line| line.split(' ').next()?.split_once('-'))
-            .and_then(|(start, end)| {
-                let hex = |text| u64::from_str_radix(text, 16).ok();
-                Range::new(hex(start)?, hex(end)?).ok()
-            })
+            .and_then(|line| line.split(' ').next()?.parse::<Range>().ok())
             .ok_or_else(|| fail("maps", Errno::NOEXEC))?;
         let mut code = vec![0; usize::try_from(vdso.len().get()).unwrap_or(0)];
         File::open(path("mem"))

@@ -13,7 +13,6 @@ pub mod ends;
 pub mod findings;
 pub mod plan;
 pub mod predict;
-mod refusal;
 pub mod roles;
 pub mod run;
 pub mod trace;

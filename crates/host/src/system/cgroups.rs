@@ -334,7 +334,7 @@ mod tests {
         );
         let cgroups = read(&denied);
         let limit = &cgroups.known().unwrap()[0].hugetlb[0];
-        assert!(limit.fault_limit.error().unwrap().is_denied());
+        assert!(limit.fault_limit.error().unwrap().denied);
     }
 
     #[test]
