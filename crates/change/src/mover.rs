@@ -113,6 +113,7 @@ fn plan_all(
 ///
 /// # Errors
 /// The first one's, where none is left.
+#[expect(clippy::disallowed_methods, reason = "the mover")]
 fn switch_on(
     context: &Context<'_>,
     open: &mut Vec<Opened>,
@@ -368,6 +369,7 @@ impl Mover<'_, '_> {
     }
 
     /// One call.
+    #[expect(clippy::disallowed_methods, reason = "the mover")]
     fn chunk(&mut self, work: &mut Work, chunk: &[usize]) {
         let blocks = &work.plan.blocks;
         let (first, last) = (&blocks[chunk[0]], &blocks[chunk[chunk.len() - 1]]);

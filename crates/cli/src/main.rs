@@ -1,5 +1,7 @@
 //! The `hugeleaf` command: from flags to calls, and nothing else.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 mod cmd;
 mod context;
 mod progress;

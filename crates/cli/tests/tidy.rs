@@ -229,6 +229,23 @@ fn every_crate_states_its_purpose() {
     );
 }
 
+/// Files with unsafe code say above it why they have it, and on what its safety rests.
+#[test]
+fn unsafe_code_is_explained() {
+    let mut findings = Vec::new();
+    for (path, code) in sources() {
+        let is_allowed = code.contains("#![allow(unsafe_code)]");
+        let is_unsafe = code.contains("unsafe ");
+        if is_allowed && !is_unsafe {
+            findings.push(format!("{path}: it allows unsafe code and has none"));
+        }
+        if is_unsafe && !read(&path).contains("//! # Safety") {
+            findings.push(format!("{path}: no section `# Safety` in its header"));
+        }
+    }
+    check("unsafe code", &findings);
+}
+
 /// The crates of ours that a manifest names, without the `hugeleaf-`; the public library by its folder.
 fn uses(name: &str) -> Vec<String> {
     let manifest = read(format!("crates/{name}/Cargo.toml"));

@@ -13,6 +13,8 @@
 //! Main types: [`run`], [`Settings`], [`Subject`], [`Metric`], [`ResultFile`], [`stats`],
 //! [`simulate`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 pub mod bench;
 pub mod claim;
 pub mod compare;

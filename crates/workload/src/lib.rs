@@ -23,6 +23,8 @@
 //! Main types: [`Oltp`], [`Settings`], [`Stats`], [`serve`] is the other side;
 //! [`Walk`], [`ChaseMemory`], [`PageArm`]; [`Attachers`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 pub mod chase;
 pub mod child;
 mod client;
