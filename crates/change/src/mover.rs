@@ -114,6 +114,7 @@ fn plan_all(
 ///
 /// # Errors
 /// The first one's, where none is left.
+#[expect(clippy::disallowed_methods, reason = "the mover")]
 fn switch_on(
     context: &Context<'_>,
     open: &mut Vec<Opened>,
@@ -366,6 +367,7 @@ impl Mover<'_, '_> {
         parts.filter(|part| open(&part[0])).collect()
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the mover")]
     fn chunk(&mut self, work: &mut Work, chunk: &[usize]) {
         let blocks = &work.plan.blocks;
         let (first, last) = (&blocks[chunk[0]], &blocks[chunk[chunk.len() - 1]]);

@@ -26,6 +26,10 @@ const fn needed(same_user: bool) -> &'static [Capability] {
 ///
 /// # Errors
 /// [`ChangeError::Denied`], or that the kernel has no process_madvise(2).
+#[expect(
+    clippy::disallowed_methods,
+    reason = "advice on no range, to learn whether it is permitted"
+)]
 pub(crate) fn probe(
     kernel: &Kernel,
     root: &Root,

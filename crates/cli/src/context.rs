@@ -1,5 +1,7 @@
 //! What every command gets: where the host is read, how the answer is printed, when to stop.
 
+#![expect(clippy::disallowed_methods, reason = "the place that prints")]
+
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;

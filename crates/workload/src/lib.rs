@@ -21,6 +21,8 @@
 //! Main types: [`Oltp`], [`Settings`], [`Stats`]; [`serve`] is the other side;
 //! [`Walk`], [`ChaseMemory`], [`PageArm`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 mod cache;
 pub mod chase;
 pub mod child;
