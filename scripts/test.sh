@@ -32,10 +32,13 @@ fi
 if has_component fmt rustfmt; then
     step "format"
     cargo fmt --all --check
+    cargo fmt --all --check --manifest-path lab/Cargo.toml
 fi
 
 step "build"
 cargo test --workspace --locked --no-run --quiet
+scripts/lab.sh build --quiet --package hugeleaf-vm
+scripts/lab.sh test --workspace --no-run --quiet
 
 target=$(realpath "${CARGO_TARGET_DIR:-target}")
 # A job of its own, with all that it starts, so that all of it can be ended.
@@ -72,6 +75,7 @@ checks() {
     if has_component clippy clippy; then
         step "lints"
         cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+        scripts/lab.sh clippy --workspace --all-targets --quiet -- -D warnings
         # As a program that links the library compiles it: with the fewest features.
         cargo clippy --package hugeleaf --locked --quiet -- -D warnings
     fi
@@ -101,7 +105,10 @@ drawing=$started
 
 # --show-output: what a test could not run it says on stdout. That is seen, and counted as ignored.
 step "tests"
-cargo test --workspace --locked --no-fail-fast "${runner[@]}" -- --show-output </dev/null |
+{
+    cargo test --workspace --locked --no-fail-fast "${runner[@]}" -- --show-output </dev/null && failed=0 || failed=$?
+    scripts/lab.sh test --workspace --no-fail-fast "${runner[@]}" -- --show-output </dev/null && exit "$failed"
+} |
     {
         read -r first || true
         touch "$output/began"

@@ -20,7 +20,7 @@ use hugeleaf_sqlite::{Api, Installed, Options, install};
 use hugeleaf_sys::RealKernel;
 use hugeleaf_units::Bytes;
 use hugeleaf_lab::kits::tpcc::{
-    Durability, Origin, Pace, Run, Scale, SqliteCache, SqliteSettings, SqliteStore, drive, load,
+    Durability, Origin, Pace, Run, Scale, SqliteSettings, SqliteStore, drive, install_cache, load,
 };
 use hugeleaf_workload::{AskedPages, PageArm};
 use rusqlite::{Connection, OpenFlags};
@@ -99,7 +99,7 @@ fn installed(cache: &str, size: Bytes, host: &Host) -> Result<Option<Installed>,
         "half" | "uneven" => {
             // Connections keep to the size that SQLite is told.
             let more = Bytes(size.get() / 16 * 17);
-            SqliteCache::install(
+            install_cache(
                 PageArm::of(format!("thp:{huge}").parse::<AskedPages>()?, host),
                 more,
                 false,

@@ -1,4 +1,4 @@
-//! `hugeleaf bench oltp`: whether the time goes into the database, and not into the kit that asks it.
+//! `hugeleaf-lab oltp`: whether the time goes into the database, and not into the kit that asks it.
 //!
 //! SQLite runs in the kit's own process, so a profile distinguishes them by function: what was compiled
 //! from C in this program is SQLite, and its page cache is the database's too. PostgreSQL is distinguished

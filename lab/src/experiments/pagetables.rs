@@ -232,13 +232,13 @@ fn failed(error: &ChildError, machine: &Machine<'_>) -> BenchError {
     let next = match error {
         ChildError::Start { before, .. } => format!(
             "raise the limits on processes (ulimit -u, pids.max of the cgroup), or: \
-             hugeleaf bench pagetables --processes {}",
+             hugeleaf-lab pagetables --processes {}",
             (*before).max(1)
         ),
         ChildError::Ended {
             reason: Some(_), ..
-        } => "hugeleaf bench pagetables --processes 1    # fewer, or a smaller --region".into(),
-        _ => "hugeleaf bench pagetables    # once more".into(),
+        } => "hugeleaf-lab pagetables --processes 1    # fewer, or a smaller --region".into(),
+        _ => "hugeleaf-lab pagetables    # once more".into(),
     };
     BenchError::Part(Refusal {
         what: error.to_string(),

@@ -72,7 +72,7 @@ mod tests {
     fn a_name_is_read_back() {
         let fixture = concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/../../fixtures/x86-4k-two-nodes"
+            "/../fixtures/x86-4k-two-nodes"
         );
         let host = read_host(&Root::at(fixture), &RealKernel::new()).unwrap();
         for text in [

@@ -105,7 +105,7 @@ mod tests {
     fn nearly_all_is_all() {
         let fixture = concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/../../fixtures/x86-4k-two-nodes"
+            "/../fixtures/x86-4k-two-nodes"
         );
         let host = read_host(&Root::at(fixture), &RealKernel::new()).unwrap();
         let held = |size: PageSize, kind, mebibytes: u64| Held {

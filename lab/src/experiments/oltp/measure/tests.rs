@@ -8,7 +8,7 @@ use hugeleaf_units::Bytes;
 use crate::kits::tpcc::Durability;
 
 use super::*;
-use crate::Circumstances;
+use hugeleaf_proof::Circumstances;
 use hugeleaf_proof::bench::Shortage;
 use crate::experiments::oltp::Io;
 use crate::experiments::oltp::order::Progress;
@@ -98,11 +98,12 @@ fn turns(
 ) -> (Result<Results, BenchError>, usize) {
     let fixture = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../../fixtures/x86-4k-two-nodes"
+        "/../fixtures/x86-4k-two-nodes"
     );
     let root = Root::at(fixture);
     let host = read_host(&root, &RealKernel::new()).unwrap();
     let machine = Machine {
+        program: std::path::Path::new("/bin/false"),
         root: &root,
         host: &host,
         circumstances: &Circumstances::default(),
