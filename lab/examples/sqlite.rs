@@ -285,7 +285,7 @@ fn small(asked: &Asked) -> Result<f64, Failed> {
     Ok(done / began.elapsed().as_secs_f64())
 }
 
-/// The order-entry load of `bench oltp`: new orders a second.
+/// The order-entry load of `hugeleaf-lab oltp`: new orders a second.
 fn tpcc(asked: &Asked) -> Result<f64, Failed> {
     let warehouses =
         i32::try_from(asked.cache.get() / SqliteStore::WAREHOUSE.get() / 5 * 4)?.max(1);

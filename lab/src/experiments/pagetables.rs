@@ -1,4 +1,4 @@
-//! `bench pagetables`: what it costs that many processes attach one region, by page size.
+//! `hugeleaf-lab pagetables`: what it costs that many processes attach one region, by page size.
 //!
 //! For each number of processes and each arm, in an order drawn at random: a shared region is taken,
 //! the processes are started and wait, and their page tables are counted. Then, one after the

@@ -16,10 +16,10 @@ fn help() {
         .case("tests/help/*.trycmd");
 }
 
-/// lab/README.md names every flag of every command.
+/// docs/reference/lab.md names every flag of every command.
 #[test]
-fn the_readme_knows_every_flag() {
-    let text = std::fs::read_to_string(repository().join("lab/README.md")).unwrap();
+fn the_reference_knows_every_flag() {
+    let text = std::fs::read_to_string(repository().join("docs/reference/lab.md")).unwrap();
     for command in COMMANDS {
         let start = format!("`hugeleaf-lab {command}");
         let section = text.split("\n## ").find(|s| s.starts_with(&start));

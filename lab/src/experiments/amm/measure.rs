@@ -1,4 +1,4 @@
-//! `bench amm` from what was asked for to its result.
+//! `hugeleaf-lab amm` from what was asked for to its result.
 
 use hugeleaf_units::Bytes;
 use serde_json::{Value as Json, json};
