@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use hugeleaf_host::Root;
-use hugeleaf_proof::metric::{self, MetricSpec, redact};
 use hugeleaf_lab::simulate::Noise;
+use hugeleaf_proof::metric::{self, MetricSpec, redact};
 use hugeleaf_sys::{Kernel, RealKernel};
 
 fn run() -> Result<(), String> {

@@ -9,13 +9,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hugeleaf_host::{Root, read_host};
+use hugeleaf_lab::kits::tpcc::{
+    Durability, Origin, Pace, Run, Scale, SqliteSettings, SqliteStore, Store, TpccError, check,
+    drive, install_cache, load,
+};
 use hugeleaf_sys::RealKernel;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::PageArm;
-use hugeleaf_lab::kits::tpcc::{
-    Durability, Origin, Pace, Run, Scale, SqliteSettings, SqliteStore, Store,
-    TpccError, check, drive, install_cache, load,
-};
 
 fn run(connections: usize) -> Run {
     Run {

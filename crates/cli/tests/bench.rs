@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use cli_support::{
-    Running, good, has_pool_in_use, hugeleaf, is_root, not_run, of_arm, refused, rows,
-    samples, stderr, stdout, wait_until,
+    Running, good, has_pool_in_use, hugeleaf, is_root, not_run, of_arm, refused, rows, samples,
+    stderr, stdout, wait_until,
 };
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_proof::rows::Results;
@@ -425,7 +425,9 @@ fn the_reference_knows_every_flag() {
     let start = "`hugeleaf bench chase";
     let section = text.split("\n## ").find(|s| s.starts_with(start)).unwrap();
     let help = good(&bench(&["chase", "--help"]));
-    for flag in ["--sizes", "--pages", "--for", "--rounds", "--seed", "--output", "--html"] {
+    for flag in [
+        "--sizes", "--pages", "--for", "--rounds", "--seed", "--output", "--html",
+    ] {
         let named = section.contains(&format!("`{flag}"));
         assert_eq!(named, help.contains(flag), "{flag}");
     }

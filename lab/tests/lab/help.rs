@@ -28,7 +28,10 @@ fn the_reference_knows_every_flag() {
         let words = help.split(|c: char| !(c.is_ascii_lowercase() || c == '-'));
         let global = ["--json", "--root", "--help", "--version", "--hugeleaf"];
         for flag in words.filter(|w| w.len() > 2 && w.starts_with("--") && !global.contains(w)) {
-            assert!(section.contains(&format!("`{flag}")), "{command} {flag} is not described");
+            assert!(
+                section.contains(&format!("`{flag}")),
+                "{command} {flag} is not described"
+            );
         }
     }
 }
@@ -36,6 +39,8 @@ fn the_reference_knows_every_flag() {
 /// A program that is not there is no reason to measure something else.
 #[test]
 fn hugeleaf_has_to_be_there() {
-    let output = lab(&["pin", "--hugeleaf", "/nonexistent"]).output().unwrap();
+    let output = lab(&["pin", "--hugeleaf", "/nonexistent"])
+        .output()
+        .unwrap();
     refused(&output, 2, &["/nonexistent", "--hugeleaf FILE"]);
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::cli_support::{
-    NOBODY, Running, has_pool_in_use, is_root, not_run, of_arm, public_copy, refused,
-    rows, samples, stderr, stdout, wait_until,
+    NOBODY, Running, has_pool_in_use, is_root, not_run, of_arm, public_copy, refused, rows,
+    samples, stderr, stdout, wait_until,
 };
 use hugeleaf_sys::lock_host;
 use serde_json::Value;

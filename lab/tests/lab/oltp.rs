@@ -5,8 +5,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::cli_support::{
-    Running, arms, children_of, not_run, of_arm, refused, rows, samples, stderr, stdout,
-    wait_until,
+    Running, arms, children_of, not_run, of_arm, refused, rows, samples, stderr, stdout, wait_until,
 };
 use serde_json::Value;
 
@@ -393,10 +392,7 @@ fn mariadb_is_started_anew_on_other_pages() {
         .chain(["--pages", "base,promoted,thp:2M,hugetlb:512G"])
         .chain(["--no-translation", "--json"])
         .collect();
-    let output = lab(&args)
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
+    let output = lab(&args).current_dir(folder.path()).output().unwrap();
     if stderr(&output).contains("no MariaDB is installed") {
         not_run("mariadb_is_started_anew", "MariaDB is not installed");
         return;
@@ -680,10 +676,7 @@ fn what_cannot_be_is_told_in_two_lines() {
         &["a cache of 1000T", "--cache"],
     );
     let whole = ["oltp", "--warehouses", "100000"];
-    let large = lab(&whole)
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
+    let large = lab(&whole).current_dir(folder.path()).output().unwrap();
     refused(
         &large,
         3,

@@ -9,8 +9,8 @@ use hugeleaf_units::PageSize;
 use serde_json::Value;
 
 use crate::cli_support::{
-    Running, children_of, has_pool_in_use, is_root, not_run, of_arm, refused, rows, samples, stderr,
-    stdout, wait_until,
+    Running, children_of, has_pool_in_use, is_root, not_run, of_arm, refused, rows, samples,
+    stderr, stdout, wait_until,
 };
 use crate::lab;
 

@@ -121,7 +121,8 @@ impl Cargo<'_> {
     /// Where both workspaces are compiled.
     fn target(&self) -> PathBuf {
         let named = std::env::var_os("CARGO_TARGET_DIR");
-        self.repository.join(named.unwrap_or_else(|| "target".into()))
+        self.repository
+            .join(named.unwrap_or_else(|| "target".into()))
     }
 
     /// Runs cargo and adds what it made.

@@ -4,16 +4,16 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use hugeleaf_host::process::stat::parse_status;
-use hugeleaf_host::{Held, Root};
-use hugeleaf_sys::RealKernel;
-use hugeleaf_units::{Bytes, PageKind};
-use hugeleaf_workload::PageArm;
 use crate::kits::keyed::{Done, KeyedTable, Work};
 use crate::kits::tpcc::{
     LoadEvent, MariadbSeen, MariadbServer, MariadbStore, MariadbWatch, Origin, Pace, Run, Scale,
     ServerSettings, Store, TpccError, check, data_bytes, drive, load,
 };
+use hugeleaf_host::process::stat::parse_status;
+use hugeleaf_host::{Held, Root};
+use hugeleaf_sys::RealKernel;
+use hugeleaf_units::{Bytes, PageKind};
+use hugeleaf_workload::PageArm;
 
 use super::arm::{AmmArm, AmmPages};
 use super::load::{AmmLoad, Does, LIGHT, NAMES};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use hugeleaf_units::Bytes;
 use crate::kits::mover::{Mode, Moved};
+use hugeleaf_units::Bytes;
 
 use crate::experiments::processors::{DOING, Seconds};
 use hugeleaf_proof::rows::{ArmAbout, Chart, Place, Quantity, Results};

@@ -1,6 +1,6 @@
 use super::*;
-use hugeleaf_proof::Circumstances;
 use hugeleaf_host::Root;
+use hugeleaf_proof::Circumstances;
 use hugeleaf_sys::RealKernel;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -179,7 +179,10 @@ pub fn jvm(mode: Mode) -> Result<Made, Failed> {
         return Ok(Err("needs a JDK"));
     };
     let workshop = Workshop::new()?;
-    let source = workshop.file("Objects.java", include_str!("../../../../../crates/cli/tests/guard/Objects.java"))?;
+    let source = workshop.file(
+        "Objects.java",
+        include_str!("../../../../../crates/cli/tests/guard/Objects.java"),
+    )?;
     let mut compile = std::process::Command::new(compiler);
     done(compile.arg("-d").arg(workshop.path()).arg(source))?;
     let (live, most, lookups) = match mode {

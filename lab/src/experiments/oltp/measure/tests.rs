@@ -2,16 +2,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::kits::tpcc::Durability;
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_sys::RealKernel;
 use hugeleaf_units::Bytes;
-use crate::kits::tpcc::Durability;
 
 use super::*;
-use hugeleaf_proof::Circumstances;
-use hugeleaf_proof::bench::Shortage;
 use crate::experiments::oltp::Io;
 use crate::experiments::oltp::order::Progress;
+use hugeleaf_proof::Circumstances;
+use hugeleaf_proof::bench::Shortage;
 
 fn order(pages: &[&str], rounds: usize) -> Order {
     Order {
@@ -96,10 +96,7 @@ fn turns(
     stop: &Arc<AtomicBool>,
     run: &mut dyn FnMut(&str, Bytes, usize) -> Result<Results, BenchError>,
 ) -> (Result<Results, BenchError>, usize) {
-    let fixture = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../fixtures/x86-4k-two-nodes"
-    );
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/x86-4k-two-nodes");
     let root = Root::at(fixture);
     let host = read_host(&root, &RealKernel::new()).unwrap();
     let machine = Machine {
