@@ -6,7 +6,7 @@
 #
 # Names: those in `all` below; none means all.
 # --smoke takes small sizes, one round and unoptimised programs, and keeps nothing: it shows that everything still runs.
-# guard-soak takes two hours and runs where it is named. RUN_OPTIONS='--rounds N --only PART,… --more' goes to run-*, trace, oltp-profile, sqlite and guard-*: fewer rounds or parts, added to what is there.
+# guard-soak takes two hours and runs where it is named. RUN_OPTIONS='--rounds N --only PART,… --more' goes to run-rates, run-pool, trace, sqlite and guard-*: fewer rounds or parts, added to what is there.
 # At most 16 GiB are in use at a time. Leave the machine alone meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,7 +16,7 @@ if [ "${1:-}" = --smoke ]; then
     smoke=(--smoke)
     shift
 fi
-all='promote latency shared servers region chase pagetables mover pin simulate run-coverage run-always run-rates run-pool trace oltp oltp-profile top guard-cost guard-proofs guard-kills guard-growth sqlite amm lab predict same'
+all='promote latency shared servers region chase pagetables mover pin simulate run-coverage run-always run-rates run-pool trace oltp top guard-cost guard-proofs guard-kills guard-growth sqlite amm lab predict same'
 names=${*:-$all}
 
 if [ ${#smoke[@]} -gt 0 ]; then
@@ -224,7 +224,20 @@ for name in $names; do
         fi
         ;;
     latency | shared | servers | region | top | guard-cost) must_reach "$name" ;;
-    run-coverage | run-always | run-rates | run-pool | trace | oltp-profile | guard-proofs | guard-kills | guard-growth | sqlite | guard-soak)
+    run-coverage | run-always)
+        # Whole programs under run, and what else there is: how much of their memory is on large pages, and how fast they are.
+        # shellcheck disable=SC2206 # words without spaces
+        programs=(${LAB:-compile jvm pgbench python redis sqlite})
+        setting=madvise small=()
+        [ "$name" = run-coverage ] || setting=always
+        [ ${#smoke[@]} -eq 0 ] || programs=(sort) small=(--set lines=50000 --pairs 1)
+        for program in "${programs[@]}"; do
+            with_lock with_setting /sys/kernel/mm/transparent_hugepage/enabled "$setting" \
+                bench_arms file "$name-$program" "$program" --arm bare=env.ARM=bare --arm run=pages=run \
+                --arm glibc=env.GLIBC_TUNABLES=glibc.malloc.hugetlb=1 "${small[@]}"
+        done
+        ;;
+    run-rates | run-pool | trace | guard-proofs | guard-kills | guard-growth | sqlite | guard-soak)
         # shellcheck disable=SC2086 # words without spaces
         must_reach "$name" ${RUN_OPTIONS:-}
         ;;
