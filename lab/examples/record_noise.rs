@@ -11,7 +11,7 @@ use std::time::Duration;
 use hugeleaf_host::Root;
 use hugeleaf_lab::simulate::Noise;
 use hugeleaf_proof::metric::{self, MetricSpec, redact};
-use hugeleaf_sys::{Kernel, RealKernel};
+use hugeleaf_sys::Kernel;
 
 fn run() -> Result<(), String> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -31,7 +31,7 @@ fn run() -> Result<(), String> {
     let explain = |e: metric::MetricError| format!("{e}\n  next: {}", e.next());
     let mut metric = spec.open(&[]).map_err(explain)?;
     let interval = Duration::from_secs_f64(seconds).max(metric.least_interval());
-    let kernel = RealKernel::new();
+    let kernel = Kernel::new();
     let root = Root::live();
     let host = hugeleaf_host::read_host(&root, &kernel).map_err(|e| e.to_string())?;
     let here = hugeleaf_proof::circumstances(&root, &host, &args);

@@ -20,7 +20,7 @@ use hugeleaf_lab::kits::tpcc::{
     Durability, Origin, Pace, Run, Scale, SqliteSettings, SqliteStore, drive, install_cache, load,
 };
 use hugeleaf_sqlite::{Api, Installed, Options, install};
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::{AskedPages, PageArm};
 use rusqlite::{Connection, OpenFlags};
@@ -51,7 +51,7 @@ fn main() -> Result<(), Failed> {
         return Err("sqlite LOAD CACHE FOLDER MIB SECONDS".into());
     };
     let size = Bytes::from_mib(mib.parse()?);
-    let host = read_host(&Root::live(), &RealKernel::new())?;
+    let host = read_host(&Root::live(), &Kernel::new())?;
     let asked = Asked {
         folder: PathBuf::from(folder),
         cache: size,

@@ -13,7 +13,7 @@ use hugeleaf_lab::kits::tpcc::{
     Durability, Origin, Pace, Run, Scale, SqliteSettings, SqliteStore, Store, TpccError, check,
     drive, install_cache, load,
 };
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::PageArm;
 
@@ -72,7 +72,7 @@ fn whole(cache: Bytes, files: i32, connections: usize, alone: bool) -> u64 {
 
 #[test]
 fn a_cache_of_ours_holds_what_is_written_at_any_size() {
-    let host = read_host(&Root::live(), &RealKernel::new()).unwrap();
+    let host = read_host(&Root::live(), &Kernel::new()).unwrap();
     let base = PageArm::base(&host);
     let length = Bytes::from_mib(32);
     let cache = install_cache(base, length, false, &host).unwrap();

@@ -1,5 +1,7 @@
 //! What every command gets: where the host is read, how the answer is printed, when to stop.
 
+#![expect(clippy::disallowed_methods, reason = "the place that prints")]
+
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,7 +14,7 @@ use hugeleaf_host::{
 };
 use hugeleaf_report::page::{Page, View};
 use hugeleaf_report::screen::screen;
-use hugeleaf_sys::{Pid, RealKernel, setcap_advice};
+use hugeleaf_sys::{Pid, Kernel, setcap_advice};
 use indicatif::ProgressBar;
 
 /// Processes that could not be read, and why.
@@ -36,7 +38,7 @@ pub struct Context {
     /// Where the host is read.
     pub root: Root,
     /// The running kernel.
-    pub kernel: RealKernel,
+    pub kernel: Kernel,
     /// The program hugeleaf, where that is not this program.
     pub program: Option<PathBuf>,
     /// Becomes true on Ctrl-C (SIGINT) and SIGTERM: stop at the next safe point.
@@ -50,7 +52,7 @@ impl Context {
         Context {
             json: global.json,
             root: global.root.map_or_else(Root::live, Root::at),
-            kernel: RealKernel::new(),
+            kernel: Kernel::new(),
             program: None,
             stop,
         }
@@ -98,7 +100,7 @@ impl Context {
         let root = self.root.path("");
         let root = root.display().to_string();
         let root = root.trim_end_matches('/');
-        if self.root.is_live() || error.is_denied() {
+        if self.root.is_live() || error.denied {
             return Failure::from(error);
         }
         let next = match self.root.list("proc").is_absent() {
@@ -366,7 +368,7 @@ pub fn wrong_usage(error: &clap::Error, help: &str) -> Failure {
 
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Failure {
-        let next = if error.is_denied() {
+        let next = if error.denied {
             "run as root, or as the owner of the process"
         } else {
             "check that proc/ and sys/ are there, below --root where that is given: ls /proc /sys"

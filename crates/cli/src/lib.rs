@@ -2,6 +2,8 @@
 //!
 //! The program is [`run`]. The lab makes its own commands of [`context`] and [`bench`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 mod cmd;
 pub mod context;
 mod progress;

@@ -12,6 +12,8 @@
 //!
 //! Main types: [`run`], [`Settings`], [`Subject`], [`Metric`], [`ResultFile`], [`stats`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 pub mod bench;
 pub mod claim;
 pub mod compare;

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
+use hugeleaf_host::demand::account::parse_passwd;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 use serde::Serialize;
@@ -134,13 +135,13 @@ pub fn account_of(user: &str) -> std::io::Result<Option<Account>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
     }
-    let users = std::fs::read_to_string(FILE)?;
+    let users = parse_passwd(&std::fs::read_to_string(FILE)?);
     let find = |name: &str| {
-        let line = users.lines().find(|l| l.split(':').next() == Some(name))?;
-        let mut fields = line.split(':').skip(2);
-        let uid = fields.next()?.parse().ok()?;
-        let gid = fields.next()?.parse().ok()?;
-        Some(Account { uid, gid })
+        let user = users.iter().find(|user| user.name == name)?;
+        Some(Account {
+            uid: user.uid,
+            gid: user.gid,
+        })
     };
     let none = || std::io::Error::other(format!("{FILE} has no user {user} or nobody"));
     find(user)

@@ -18,8 +18,10 @@
 //! Next to it are [`chase`], which measures the latency of a read that depends on the one before, and
 //! [`described`], which runs any program that a file describes. Larger workloads are in the lab (`lab/`).
 //!
-//! Main types: [`Oltp`], [`Settings`], [`Stats`], [`RemoteKernel`]; [`serve`] is the other side;
+//! Main types: [`Oltp`], [`Settings`], [`Stats`]; [`serve`] is the other side;
 //! [`Walk`], [`ChaseMemory`], [`PageArm`].
+
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod cache;
 pub mod chase;
@@ -38,7 +40,6 @@ pub use chase::{AskedPages, ChaseMemory, PageArm, Walk};
 pub use child::{ChildError, Program};
 pub use client::Client;
 pub use database::{Database, Row};
-pub use kernel::RemoteKernel;
 pub use oltp::{Oltp, default_cache};
 pub use protocol::{Progress, Ready, Settings, Stage, Stats};
 pub use serve::serve;

@@ -6,7 +6,7 @@ use std::process::Command;
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_proof::circumstances;
 use hugeleaf_proof::rows::{Results, fields};
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use serde_json::{Map, Value, json};
 
 use crate::Failed;
@@ -47,7 +47,7 @@ impl Record {
         let mut results = self.results;
         let file = folder.join(format!("{}.json", results.experiment.name));
         let root = Root::live();
-        let host = read_host(&root, &RealKernel::new())?;
+        let host = read_host(&root, &Kernel::new())?;
         let here = circumstances(&root, &host, &[]);
         results.experiment.started = here.started;
         results.host = fields(&here.host);

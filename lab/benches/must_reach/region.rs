@@ -12,7 +12,7 @@ use hugeleaf::{
     Bytes, Component, Elastic, ElasticOptions, Granule, PageSize, Range, Region, RegionOptions,
 };
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::{Advice, Memory, MemoryFile, RealKernel, Reserve, Space};
+use hugeleaf_sys::{Advice, Kernel, Memory, MemoryFile, Reserve, Space};
 
 use crate::record::{Record, median, paired};
 use crate::setting::{Put, pages};
@@ -65,7 +65,7 @@ pub fn run(mode: Mode, out: &Path) -> Result<(), Failed> {
     }
     let lock = Path::new("/run/lock/hugeleaf.lock");
     let _lock = hugeleaf_sys::lock_host(lock, true)?;
-    let host = read_host(&Root::live(), &RealKernel::new())?;
+    let host = read_host(&Root::live(), &Kernel::new())?;
     let (Some(pool), Some(huge)) = (host.memory.default_hugetlb_page.get(), host.pmd_page.get())
     else {
         println!("not run: region: needs hugetlb and transparent huge pages");

@@ -77,12 +77,12 @@ fn scattered(
 mod tests {
     use super::*;
     use hugeleaf_host::{Root, read_memory_facts};
-    use hugeleaf_sys::RealKernel;
+    use hugeleaf_sys::Kernel;
     use hugeleaf_units::PageKind;
 
     #[test]
     fn frames_that_lie_otherwise_are_told() {
-        let mut host = read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+        let mut host = read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
         host.base_page = "4K".parse().unwrap();
         let block = Bytes::from_kib(256);
         let base = PageArm::base(&host);

@@ -249,7 +249,7 @@ mod tests {
     use super::*;
     use crate::kits::mover::IoPages;
     use hugeleaf_host::{Root, read_memory_facts};
-    use hugeleaf_sys::RealKernel;
+    use hugeleaf_sys::Kernel;
     use hugeleaf_workload::chase::PageArm;
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn all_threads_pin_and_nothing_stays_locked() {
-        let host = read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+        let host = read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
         let pages = IoPages::Pages(PageArm::base(&host));
         let block = host.base_page.bytes();
         let length = Bytes(block.get() * 8);

@@ -11,7 +11,7 @@ use hugeleaf_io::MemoryDevice;
 use hugeleaf_lab::kits::mover::{
     BlockProblem, Devices, IoMemory, IoPages, Load, Mode, MoverError, Place, Wanted, run, verify,
 };
-use hugeleaf_sys::{Errno, Memory, MemoryFile, RealKernel};
+use hugeleaf_sys::{Errno, Memory, MemoryFile, Kernel};
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::PageArm;
 
@@ -19,7 +19,7 @@ const BLOCK: Bytes = Bytes::from_kib(64);
 const EACH: Bytes = Bytes::from_kib(1024);
 
 fn host() -> Host {
-    read_memory_facts(&Root::live(), &RealKernel::new()).unwrap()
+    read_memory_facts(&Root::live(), &Kernel::new()).unwrap()
 }
 
 fn is_wrong(error: &MoverError) -> bool {

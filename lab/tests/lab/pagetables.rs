@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use hugeleaf_host::{Host, Root, read_host};
-use hugeleaf_sys::{HostLock, RealKernel, lock_host};
+use hugeleaf_sys::{HostLock, Kernel, lock_host};
 use hugeleaf_units::PageSize;
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ use crate::cli_support::{
 use crate::lab;
 
 fn host() -> Host {
-    read_host(&Root::live(), &RealKernel::new()).unwrap()
+    read_host(&Root::live(), &Kernel::new()).unwrap()
 }
 
 /// The host's files as they were, put back when dropped; tests that change them hold the lock.

@@ -2,7 +2,7 @@
 
 use hugeleaf_host::process::orders::split_by_folio;
 use hugeleaf_host::{Held, Looking, read_process};
-use hugeleaf_sys::{RealKernel, own_pid};
+use hugeleaf_sys::{Kernel, own_pid};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_workload::PageArm;
 
@@ -22,7 +22,7 @@ pub fn astray(held: &[Held], arm: PageArm, all: Bytes) -> Option<String> {
 /// # Errors
 /// The reason why it cannot be determined.
 pub fn held_by_folio(range: Range, machine: &Machine<'_>) -> Result<Vec<Held>, String> {
-    let (root, host, kernel) = (machine.root, machine.host, RealKernel::new());
+    let (root, host, kernel) = (machine.root, machine.host, Kernel::new());
     let mut process = read_process(root, &kernel, host, own_pid(), Looking::Segments)
         .map_err(|e| e.to_string())?;
     process

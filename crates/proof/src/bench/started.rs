@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::why::available;
 use hugeleaf_workload::PageArm;
@@ -36,7 +36,7 @@ pub fn lacks_pool(
         return Ok(None);
     }
     let pages = needs.get().div_ceil(arm.size.bytes().get());
-    let host = read_host(machine.root, &RealKernel::new())
+    let host = read_host(machine.root, &Kernel::new())
         .map_err(|error| BenchError::missing(format!("bench: {error}"), "hugeleaf status"))?;
     let mut pools = host.pools.iter();
     let pool = pools.find(|pool| pool.size == arm.size && pool.node.is_none());

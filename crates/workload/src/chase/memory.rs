@@ -276,7 +276,7 @@ fn cut(range: Range, larger: PageSize) -> Vec<Range> {
 mod tests {
     use super::*;
     use hugeleaf_host::{Root, read_host};
-    use hugeleaf_sys::RealKernel;
+    use hugeleaf_sys::Kernel;
     use proptest::prelude::*;
 
     fn fixture() -> Host {
@@ -284,7 +284,7 @@ mod tests {
             env!("CARGO_MANIFEST_DIR"),
             "/../../fixtures/x86-4k-two-nodes"
         ));
-        read_host(&root, &RealKernel::new()).unwrap()
+        read_host(&root, &Kernel::new()).unwrap()
     }
 
     fn arm(text: &str) -> PageArm {
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn what_the_host_lacks_is_told() {
-        let host = hugeleaf_host::read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+        let host = hugeleaf_host::read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
         let odd = PageArm {
             size: "8M".parse().unwrap(),
             kind: PageKind::Thp,
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn base_pages_are_base_pages() {
-        let host = hugeleaf_host::read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+        let host = hugeleaf_host::read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
         let length = Bytes::from_mib(8);
         let memory = ChaseMemory::take(PageArm::base(&host), length, &host).unwrap();
         let half = Bytes(length.get() / 2);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::{Advice, HostLock, Memory, RealKernel, lock_host};
+use hugeleaf_sys::{Advice, HostLock, Kernel, Memory, lock_host};
 use hugeleaf_units::{Bytes, PageSize};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -31,7 +31,7 @@ impl Host {
             return Ok(None);
         }
         let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true)?;
-        let host = read_host(&Root::live(), &RealKernel::new())?;
+        let host = read_host(&Root::live(), &Kernel::new())?;
         let sizes = (host.memory.default_hugetlb_page.get(), host.pmd_page.get());
         let (Some(pool), Some(huge)) = sizes else {
             println!("not run: {name}: needs hugetlb and transparent huge pages");

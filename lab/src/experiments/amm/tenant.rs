@@ -11,7 +11,7 @@ use crate::kits::tpcc::{
 };
 use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_host::{Held, Root};
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::PageArm;
 
@@ -265,7 +265,7 @@ impl Tenant {
     /// What its buffer pool is on.
     pub(super) fn pages(&self, machine: &Machine<'_>) -> Option<Vec<Held>> {
         let pids = [self.server.pid()?];
-        cache_pages(machine.root, &RealKernel::new(), machine.host, &pids, false)
+        cache_pages(machine.root, &Kernel::new(), machine.host, &pids, false)
     }
 
     /// Has connections do what this server does in a phase, until `stop`.

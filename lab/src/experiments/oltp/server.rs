@@ -26,7 +26,7 @@ pub fn tree(root: &Root, pid: u32) -> Vec<u32> {
 /// mapping that has most in memory. `None` where it cannot be determined.
 pub fn cache_pages(
     root: &Root,
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     host: &Host,
     pids: &[u32],
     shared: bool,
@@ -65,7 +65,7 @@ pub fn cache_pages(
 }
 
 /// What each of these processes has of a range; `None` where it cannot be seen, or not by size.
-fn page_maps(root: &Root, kernel: &dyn Kernel, range: Range, pids: &[u32]) -> Option<Vec<PageMap>> {
+fn page_maps(root: &Root, kernel: &Kernel, range: Range, pids: &[u32]) -> Option<Vec<PageMap>> {
     let map_of = |pid: &u32| -> Option<PageMap> {
         let pagemap = File::open(root.path(format!("proc/{pid}/pagemap"))).ok()?;
         kernel.page_map(&pagemap, range, ScanDetail::Sizes).ok()
@@ -78,7 +78,7 @@ fn page_maps(root: &Root, kernel: &dyn Kernel, range: Range, pids: &[u32]) -> Op
 /// The size of the pool's pages that a mapping is on; `None` where it is on none.
 fn pool_page(
     root: &Root,
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     host: &Host,
     pid: u32,
     range: Range,

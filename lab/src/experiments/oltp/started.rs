@@ -98,13 +98,13 @@ mod tests {
     use super::*;
 
     use hugeleaf_host::{Root, read_host};
-    use hugeleaf_sys::RealKernel;
+    use hugeleaf_sys::Kernel;
     use hugeleaf_units::PageSize;
 
     #[test]
     fn nearly_all_is_all() {
         let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/x86-4k-two-nodes");
-        let host = read_host(&Root::at(fixture), &RealKernel::new()).unwrap();
+        let host = read_host(&Root::at(fixture), &Kernel::new()).unwrap();
         let held = |size: PageSize, kind, mebibytes: u64| Held {
             size,
             kind,

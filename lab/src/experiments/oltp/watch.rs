@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::kits::tpcc::Onlooker;
 use hugeleaf_host::{Held, Host, Root};
 use hugeleaf_perf::processor::{CYCLES, INSTRUCTIONS};
-use hugeleaf_sys::{Pid, RealKernel};
+use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -166,7 +166,7 @@ impl Onlooker for Watcher<'_> {
         let pids = self.pids();
         self.seen.page_tables = page_tables(self.root, &pids);
         if let Processes::Server { host, shared, .. } = &self.processes {
-            let kernel = RealKernel::new();
+            let kernel = Kernel::new();
             self.seen.pages = cache_pages(self.root, &kernel, host, &pids, *shared);
         }
     }

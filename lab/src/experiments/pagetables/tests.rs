@@ -1,7 +1,7 @@
 use super::*;
 use hugeleaf_host::Root;
 use hugeleaf_proof::Circumstances;
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -60,7 +60,7 @@ fn a_process_on_other_pages_is_told() {
 
 #[test]
 fn more_than_may_be_taken_is_refused_before_anything_is_started() {
-    let host = hugeleaf_host::read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+    let host = hugeleaf_host::read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
     let settings = PageTablesSettings {
         arms: vec![PageArm::base(&host)],
         processes: vec![1, 100_000],

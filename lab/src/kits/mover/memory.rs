@@ -6,7 +6,7 @@ use std::str::FromStr;
 use hugeleaf::{MemoryError, Region, RegionOptions};
 use hugeleaf_host::{Held, Host};
 use hugeleaf_sys::{
-    Advice, Errno, Kernel, Memory, OwnMemory, PageState, RealKernel, ScanDetail, Space, SysError,
+    Advice, Errno, Kernel, Memory, OwnMemory, PageState, ScanDetail, Space, SysError,
     extents_a_block, own_frames, own_page_map,
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
@@ -180,7 +180,7 @@ impl IoMemory {
 
     /// What is in memory, by the entries that map it; `None` where the kernel does not report them.
     fn held(&self, range: Range) -> Result<Option<Vec<Held>>, MemoryError> {
-        let (kernel, file) = (RealKernel::new(), own_page_map()?);
+        let (kernel, file) = (Kernel::new(), own_page_map()?);
         let mut map = kernel.page_map(&file, range, ScanDetail::Sizes)?;
         if !map.huge_known {
             // Before PAGEMAP_SCAN (Linux 6.7) only what cannot be on transparent pages is certain.
@@ -297,7 +297,7 @@ mod tests {
     use hugeleaf_host::{Root, read_memory_facts};
 
     fn host() -> Host {
-        read_memory_facts(&Root::live(), &RealKernel::new()).unwrap()
+        read_memory_facts(&Root::live(), &Kernel::new()).unwrap()
     }
 
     const BLOCK: Bytes = Bytes::from_kib(256);

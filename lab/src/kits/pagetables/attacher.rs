@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use hugeleaf::{Handle, Ladder, Region, RegionOptions};
-use hugeleaf_sys::{Kernel, Pid, RealKernel, own_pid};
+use hugeleaf_sys::{Kernel, Pid, own_pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Rung};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::getppid;
@@ -66,7 +66,7 @@ fn serve(parent: &str, handle: &str) -> Result<(), String> {
     if !is_parent {
         return Err(format!("its parent {parent} has gone"));
     }
-    let page = RealKernel::new().base_page();
+    let page = Kernel::new().base_page();
     rehearse(page).map_err(|e| format!("attaching one page: {e}"))?;
     let stdin = std::io::stdin();
     let input = stdin.as_fd().try_clone_to_owned();

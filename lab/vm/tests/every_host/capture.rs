@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::process::pages::write_pages;
-use hugeleaf_sys::{Kernel, RealKernel, ScanDetail};
+use hugeleaf_sys::{Kernel, ScanDetail};
 use hugeleaf_units::Range;
 
 use crate::kernel::{smaps, text};
@@ -153,7 +153,7 @@ fn is_inside(pid: u32, group: &Path) -> bool {
 /// The page map as text.
 fn pages(pid: u32) -> String {
     let file = File::open(format!("/proc/{pid}/pagemap")).unwrap();
-    let kernel = RealKernel::new();
+    let kernel = Kernel::new();
     let maps = smaps(pid).into_iter().filter_map(|mapping| {
         let range = Range::new(mapping.start, mapping.end).ok()?;
         kernel.page_map(&file, range, ScanDetail::Exclusive).ok()

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hugeleaf_sys::{HostLock, Kernel, RealKernel, effective_uid, lock_host};
+use hugeleaf_sys::{HostLock, Kernel, effective_uid, lock_host};
 
 use crate::kernel::{chosen, node_memory, nodes, number, pool_file, pool_sizes};
 use crate::not_run;
@@ -29,7 +29,7 @@ pub struct Host {
 impl Host {
     /// Where a test can be run at all: as root, with THP and MADV_COLLAPSE. Says why where not.
     pub fn new(test: &str) -> Option<Host> {
-        let kernel = RealKernel::new();
+        let kernel = Kernel::new();
         let why = if effective_uid() != 0 {
             "needs root"
         } else if !Path::new("/sys/kernel/mm/transparent_hugepage").exists() {

@@ -167,11 +167,11 @@ pub fn parse_count(text: &str, what: &str, most: usize) -> Result<usize, String>
 mod tests {
     use super::*;
     use hugeleaf_host::{Root, read_host};
-    use hugeleaf_sys::RealKernel;
+    use hugeleaf_sys::Kernel;
 
     fn fixture(name: &str) -> Host {
         let path = format!("{}/../../fixtures/{name}", env!("CARGO_MANIFEST_DIR"));
-        read_host(&Root::at(path), &RealKernel::new()).unwrap()
+        read_host(&Root::at(path), &Kernel::new()).unwrap()
     }
 
     fn sizes(text: &str) -> Vec<String> {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use hugeleaf_host::{Held, Host, Looking, Root, Target, find_targets, read_process, totals};
-use hugeleaf_sys::{Pid, RealKernel};
+use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::PageArm;
 
@@ -31,7 +31,7 @@ impl Seen {
 
     /// Looks.
     pub(super) fn look_now(&mut self, root: &Root, host: &Host, pid: u32) {
-        let kernel = RealKernel::new();
+        let kernel = Kernel::new();
         let pids = find_targets(root, &Target::Tree(Pid(pid))).unwrap_or_default();
         let read = |pid: &Pid| read_process(root, &kernel, host, *pid, Looking::Segments).ok();
         let processes: Vec<_> = pids.iter().filter_map(read).collect();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::kits::tpcc::Durability;
 use hugeleaf_host::{Host, Root, read_host};
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
 
 use super::*;
@@ -98,7 +98,7 @@ fn turns(
 ) -> (Result<Results, BenchError>, usize) {
     let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/x86-4k-two-nodes");
     let root = Root::at(fixture);
-    let host = read_host(&root, &RealKernel::new()).unwrap();
+    let host = read_host(&root, &Kernel::new()).unwrap();
     let machine = Machine {
         program: std::path::Path::new("/bin/false"),
         root: &root,
