@@ -1,4 +1,4 @@
-//! `bench pin`: what it costs to pin one buffer, by the pages that it is on and by the number of
+//! `hugeleaf-lab pin`: what it costs to pin one buffer, by the pages that it is on and by the number of
 //! threads that do it at a time.
 //!
 //! Round by round, every way of pinning runs on every kind of pages with every number of threads, in
@@ -9,14 +9,14 @@
 
 use std::time::Duration;
 
-use hugeleaf_sys::may_lock;
-use hugeleaf_units::Bytes;
 use crate::kits::mover::{Devices, IoPages, MoverError, Place as DevicePlace, Wanted};
 use crate::kits::pin::{Method, PinLoad, Pinned, pin};
+use hugeleaf_sys::may_lock;
+use hugeleaf_units::Bytes;
 use serde_json::json;
 
-use hugeleaf_proof::bench::Measuring;
 use super::spaces::{Arm, Take};
+use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
 use hugeleaf_proof::rows::{ArmAbout, Chart, Place, Quantity, Results, Row, Sample};
 

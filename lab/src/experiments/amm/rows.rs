@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use hugeleaf_units::Bytes;
 use crate::kits::tpcc::Counters;
+use hugeleaf_units::Bytes;
 
 use super::load::{AmmLoad, NAMES};
 
@@ -367,7 +367,9 @@ mod tests {
     }
 
     fn results_with_arm(mut results: Results) -> Results {
-        results.arms.push(hugeleaf_proof::rows::ArmAbout::named("amm:large"));
+        results
+            .arms
+            .push(hugeleaf_proof::rows::ArmAbout::named("amm:large"));
         results
     }
 }

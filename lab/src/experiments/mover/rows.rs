@@ -1,9 +1,9 @@
-//! The quantities of a run of `bench mover`, and what all of them say together.
+//! The quantities of a run of `hugeleaf-lab mover`, and what all of them say together.
 
 use std::time::Duration;
 
-use hugeleaf_units::Bytes;
 use crate::kits::mover::{Mode, Moved};
+use hugeleaf_units::Bytes;
 
 use crate::experiments::processors::{DOING, Seconds};
 use hugeleaf_proof::rows::{ArmAbout, Chart, Place, Quantity, Results};

@@ -3,11 +3,11 @@
 
 use std::time::Instant;
 
+use crate::kits::tpcc::Onlooker;
 use hugeleaf_host::{Held, Host, Root};
 use hugeleaf_perf::processor::{CYCLES, INSTRUCTIONS};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
-use crate::kits::tpcc::Onlooker;
 use serde::{Deserialize, Serialize};
 
 use super::server::{cache_pages, tree};

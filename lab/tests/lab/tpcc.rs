@@ -1,21 +1,18 @@
 //! The order-entry load on real databases: what they hold, what transactions do to it, what the
 //! twelve conditions find, and what happens when something is in the way.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hugeleaf_units::Bytes;
 use hugeleaf_lab::kits::tpcc::{
     Answer, Condition, Constants, Customer, Durability, Input, Kind, Line, LoadEvent,
     MariadbServer, MariadbStore, NewOrder, Origin, Outcome, Pace, Payment, Population,
     PostgresServer, PostgresStore, Random, Run, Scale, ServerSettings, SqliteSettings, SqliteStore,
     Store, TABLES, Table, Terminal, TpccError, Violation, check, drive, load,
 };
+use hugeleaf_units::Bytes;
 use tempfile::TempDir;
 
 /// A hundredth of the standard's rows: 1000 items, 30 customers a district.

@@ -1,8 +1,5 @@
 //! The data path on real files and devices: what is wrong ends the run, and says where.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -11,12 +8,12 @@ use std::time::Duration;
 
 use hugeleaf_host::{Host, Root, read_memory_facts};
 use hugeleaf_io::MemoryDevice;
-use hugeleaf_sys::{Errno, Kernel, Memory, MemoryFile};
-use hugeleaf_units::Bytes;
-use hugeleaf_workload::PageArm;
 use hugeleaf_lab::kits::mover::{
     BlockProblem, Devices, IoMemory, IoPages, Load, Mode, MoverError, Place, Wanted, run, verify,
 };
+use hugeleaf_sys::{Errno, Memory, MemoryFile, Kernel};
+use hugeleaf_units::Bytes;
+use hugeleaf_workload::PageArm;
 
 const BLOCK: Bytes = Bytes::from_kib(64);
 const EACH: Bytes = Bytes::from_kib(1024);

@@ -1,16 +1,13 @@
 //! Reads by key on a real MariaDB: what each work does, and that a wrong row is found.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hugeleaf_units::Bytes;
 use hugeleaf_lab::kits::keyed::{Done, KeyedTable, Work};
 use hugeleaf_lab::kits::tpcc::{
     Durability, MariadbServer, MariadbStore, MariadbWatch, ServerSettings, Store, TpccError,
 };
+use hugeleaf_units::Bytes;
 
 /// A server whose cache is a quarter of the table; `None`, after saying so, where there is none.
 fn mariadb(test: &str) -> Option<MariadbServer> {
