@@ -1,7 +1,4 @@
 //! Processes that attach one object of shared memory: read once, and distinguished where they differ.
-// Helpers of tests unwrap as tests do: a panic is how a test fails.
-#![allow(clippy::unwrap_used)]
-
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;

@@ -3,18 +3,16 @@
 //! These tests start this very program again: as the workload, as somebody who holds one, and as
 //! another user. The tests marked `ignore` are those roles and do nothing when run alone.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
 use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hugeleaf_sys::{Advice, Errno, Kernel, RealKernel, effective_uid};
+use hugeleaf_testkit::until as wait_until;
 use hugeleaf_units::{Bytes, PageSize, Range};
 use hugeleaf_workload::{ChildError, Oltp, Program, Progress, Settings, Stage, serve};
 
@@ -53,7 +51,7 @@ fn role_holder() {
     }
     let workload = start(CACHE, 1).unwrap();
     println!("\nholds {}", workload.pid());
-    std::thread::sleep(Duration::from_secs(600));
+    hugeleaf_testkit::pause(Duration::from_secs(600));
 }
 
 /// The size that memory can be promoted to; `None` where this kernel cannot.
@@ -78,7 +76,7 @@ fn start_watched(
 ) -> Result<Oltp, ChildError> {
     let program = Program {
         path: this_program(),
-        arguments: role("role_workload"),
+        arguments: role("oltp::role_workload"),
     };
     let settings = Settings {
         cache,
@@ -118,14 +116,6 @@ fn is_gone(pid: u32) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat.rsplit(") ").next().unwrap().starts_with('Z'),
         Err(_) => true,
-    }
-}
-
-fn wait_until(what: &str, done: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < Duration::from_secs(60), "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -300,7 +290,7 @@ fn it_works_for_a_user_without_privilege() {
     open(&program);
     let done = Command::new(&program)
         .args(["--exact", "--nocapture"])
-        .arg("it_promotes_and_demotes_itself_on_request")
+        .arg("oltp::it_promotes_and_demotes_itself_on_request")
         .uid(NOBODY)
         .gid(NOBODY)
         .current_dir("/")
@@ -317,7 +307,7 @@ fn it_works_for_a_user_without_privilege() {
 #[test]
 fn it_ends_when_its_parent_is_killed() {
     let mut holder = Command::new(this_program())
-        .args(role("role_holder"))
+        .args(role("oltp::role_holder"))
         .env("HUGELEAF_TEST_HOLD", "1")
         .stdout(Stdio::piped())
         .spawn()

@@ -3,8 +3,8 @@
 use hugeleaf_change::host::{HostError, RealHost, State, applied};
 use hugeleaf_host::Root;
 
-use crate::tree::{Tree, assert_same, steps};
-use crate::{apply_to, options, state, undo_newest};
+use super::tree::{Tree, assert_same, steps};
+use super::{apply_to, options, state, undo_newest};
 
 const LOG: &str = "var/lib/hugeleaf/journal/0001.log";
 
@@ -53,8 +53,8 @@ fn damaged_in_the_middle_the_rest_is_still_undone() {
     );
     assert_eq!(state(&undone[0].steps, "group"), State::Restored);
     // The step whose beginning was lost is the only one that stays.
-    assert_eq!(tree.read(crate::tree::POOL), "5\n");
-    tree.write(crate::tree::POOL, "0\n");
+    assert_eq!(tree.read(super::tree::POOL), "5\n");
+    tree.write(super::tree::POOL, "0\n");
     assert_same(&before, &tree.snapshot(), "but for the pool");
 }
 
@@ -109,7 +109,7 @@ fn a_journal_of_a_newer_program_is_left_to_that() {
         let refused = apply_to(
             tree.path(),
             &mut RealHost,
-            &[crate::tree::pool(9)],
+            &[super::tree::pool(9)],
             &options(),
         );
         assert!(matches!(refused, Err(HostError::Newer { id: 1, .. })));

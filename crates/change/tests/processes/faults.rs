@@ -10,7 +10,7 @@ use hugeleaf_sys::{
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible;
 
-use crate::{Bench, bytes_of, fast, fast_demote};
+use super::{Bench, bytes_of, fast, fast_demote};
 
 /// The first call asks for the right to act; those after it name memory.
 const PROBES: u64 = 1;

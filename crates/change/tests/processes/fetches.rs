@@ -7,7 +7,7 @@ use hugeleaf_change::PromoteOptions;
 use hugeleaf_sys::{Advice, Call, Errno, Fault, Faulty, Kernel, PidFd, RealKernel, SysError};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-use crate::{Bench, fast};
+use super::{Bench, fast};
 
 const PAGES: u64 = 24;
 

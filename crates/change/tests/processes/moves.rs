@@ -7,8 +7,8 @@ use hugeleaf_sys::{Call, Errno, Fault, Faulty, Kernel, RealKernel};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::eligible;
 
-use crate::victim::Victim;
-use crate::{Bench, bytes_of, fast, fast_demote};
+use super::victim::Victim;
+use super::{Bench, bytes_of, fast, fast_demote};
 
 #[test]
 fn private_memory_goes_there_and_back() {

@@ -16,8 +16,8 @@ use hugeleaf_sys::{
 };
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-use crate::victim::Victim;
-use crate::{Bench, bytes_of, fast, fast_demote};
+use super::victim::Victim;
+use super::{Bench, bytes_of, fast, fast_demote};
 
 const PAGES: u64 = 8;
 
