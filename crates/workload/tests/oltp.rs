@@ -121,6 +121,7 @@ fn is_gone(pid: u32) -> bool {
 
 #[test]
 fn the_database_lies_wholly_in_the_segment_on_base_pages() {
+    let _host = hugeleaf_testkit::host::shared();
     let mut stages = vec![];
     let workload = start_watched(CACHE, 1, &mut |p| {
         assert!(p.done <= p.total, "{p:?}");
@@ -150,12 +151,14 @@ fn the_database_lies_wholly_in_the_segment_on_base_pages() {
 
 #[test]
 fn the_same_seed_makes_the_same_database() {
+    let _host = hugeleaf_testkit::host::shared();
     let rows = |seed| start(Bytes::from_mib(32), seed).unwrap().ready().rows;
     assert_eq!(rows(1), rows(1));
 }
 
 #[test]
 fn the_load_counts_and_does_not_grow() {
+    let _host = hugeleaf_testkit::host::shared();
     let workload = start(CACHE, 1).unwrap();
     let pid = workload.pid().0;
     let before = workload.stats().unwrap();
@@ -181,6 +184,7 @@ fn the_load_counts_and_does_not_grow() {
 
 #[test]
 fn percentiles_are_of_the_time_since_the_last_question() {
+    let _host = hugeleaf_testkit::host::shared();
     let workload = start(Bytes::from_mib(32), 1).unwrap();
     wait_until("samples", || {
         let stats = workload.stats().unwrap();
@@ -197,6 +201,7 @@ fn percentiles_are_of_the_time_since_the_last_question() {
 /// Promotes and demotes through the kernel that the engines use, and reads back what came of it.
 #[test]
 fn it_promotes_and_demotes_itself_on_request() {
+    let _host = hugeleaf_testkit::host::shared();
     let Some(huge) = huge_page().filter(|_| RealKernel::new().knows_collapse()) else {
         println!(
             "not run: it_promotes_and_demotes_itself_on_request: this kernel has no MADV_COLLAPSE"
@@ -243,6 +248,7 @@ fn it_promotes_and_demotes_itself_on_request() {
 
 #[test]
 fn errors_come_back_as_the_kernel_gave_them() {
+    let _host = hugeleaf_testkit::host::shared();
     let workload = start(Bytes::from_mib(32), 1).unwrap();
     let kernel = workload.kernel();
     let process = kernel.pidfd_open(workload.pid()).unwrap();
@@ -272,6 +278,7 @@ fn errors_come_back_as_the_kernel_gave_them() {
 
 #[test]
 fn it_works_for_a_user_without_privilege() {
+    let _host = hugeleaf_testkit::host::shared();
     const NOBODY: u32 = 65534;
     if effective_uid() != 0 {
         println!(
@@ -306,6 +313,7 @@ fn it_works_for_a_user_without_privilege() {
 
 #[test]
 fn it_ends_when_its_parent_is_killed() {
+    let _host = hugeleaf_testkit::host::shared();
     let mut holder = Command::new(this_program())
         .args(role("oltp::role_holder"))
         .env("HUGELEAF_TEST_HOLD", "1")
@@ -325,6 +333,7 @@ fn it_ends_when_its_parent_is_killed() {
 
 #[test]
 fn it_ends_when_its_parent_breaks_off() {
+    let _host = hugeleaf_testkit::host::shared();
     for stop_in in [Stage::Populate, Stage::Fill, Stage::Warm] {
         let error = start_watched(CACHE, 1, &mut |p| {
             if p.stage == stop_in {
@@ -341,6 +350,7 @@ fn it_ends_when_its_parent_breaks_off() {
 
 #[test]
 fn a_workload_that_was_killed_is_reported() {
+    let _host = hugeleaf_testkit::host::shared();
     let workload = start(Bytes::from_mib(32), 1).unwrap();
     let pid = workload.pid().0;
     Command::new("kill")
