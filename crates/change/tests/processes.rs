@@ -4,6 +4,7 @@
 
 mod ends;
 mod faults;
+mod faulty;
 mod fetches;
 mod moves;
 mod once;
@@ -17,7 +18,7 @@ use hugeleaf_change::{
     promote,
 };
 use hugeleaf_host::{Host, Root};
-use hugeleaf_sys::{Kernel, Pid, RealKernel};
+use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_testkit::host::{self, Host as Held};
 use hugeleaf_units::{Bytes, PageSize};
 
@@ -25,7 +26,7 @@ use victim::Victim;
 
 /// The host under test.
 struct Bench {
-    kernel: RealKernel,
+    kernel: Kernel,
     root: Root,
     host: Host,
     huge: PageSize,
@@ -35,7 +36,7 @@ struct Bench {
 impl Bench {
     /// The host, where these tests can run at all; says by name where not.
     fn new(test: &str) -> Option<Bench> {
-        let (kernel, root) = (RealKernel::new(), Root::live());
+        let (kernel, root) = (Kernel::new(), Root::live());
         let not_run = |why: &str| {
             hugeleaf_testkit::not_run(test, why);
             None
@@ -83,7 +84,7 @@ impl Bench {
 
     fn promote_with(
         &self,
-        kernel: &dyn Kernel,
+        kernel: &Kernel,
         pids: &[Pid],
         options: &PromoteOptions,
         progress: &mut dyn FnMut(&Progress),
@@ -102,7 +103,7 @@ impl Bench {
 
     fn demote_with(
         &self,
-        kernel: &dyn Kernel,
+        kernel: &Kernel,
         pids: &[Pid],
         options: &DemoteOptions,
     ) -> Result<Outcome, ChangeError> {

@@ -247,8 +247,7 @@ fn memory_goes_to_whom_it_is_worth_most_and_a_kill_leaves_it_there() {
     let Some(_host) = kit::can_run(test) else {
         return;
     };
-    let (Some(_), Some(program)) = (mariadb::programs(), find_program(&["memcached"]))
-    else {
+    let (Some(_), Some(program)) = (mariadb::programs(), find_program(&["memcached"])) else {
         return not_run(test, "mariadb-server and memcached are not both installed");
     };
     let mut mariadb = MariaDb::start();

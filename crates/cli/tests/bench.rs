@@ -9,13 +9,13 @@ use crate::common::{
 };
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_proof::rows::Results;
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host::{Alone, alone_as_root};
 use hugeleaf_units::PageSize;
 use serde_json::Value;
 
 fn host() -> Host {
-    read_host(&Root::live(), &RealKernel::new()).unwrap()
+    read_host(&Root::live(), &Kernel::new()).unwrap()
 }
 
 /// The value between brackets, or the whole line where there are none.

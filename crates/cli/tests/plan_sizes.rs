@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use hugeleaf_host::{Root, read_memory_facts};
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host::{self, Alone};
 use hugeleaf_testkit::server::{Account, Server, as_account, folder_for, prepare};
 use hugeleaf_testkit::{find_program, left_to_all, mariadb, postgresql, until};
@@ -34,7 +34,7 @@ impl Pool {
             return None;
         }
         let alone = host::alone();
-        let host = read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+        let host = read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
         let Some(page) = host.memory.default_hugetlb_page.get() else {
             not_run(test, "this kernel has no hugetlb pages");
             return None;

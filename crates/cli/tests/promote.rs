@@ -4,7 +4,7 @@ use std::io::Read;
 use std::process::{Output, Stdio};
 
 use crate::common::{Running, answered, good, holder, hugeleaf, refused, run, stdout};
-use hugeleaf_sys::{Kernel, RealKernel};
+use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host::{self, Host};
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ const M: u64 = 1 << 20;
 fn can_run(test: &str) -> Option<Host> {
     let why = if hugeleaf_sys::effective_uid() != 0 {
         "needs root"
-    } else if !RealKernel::new().knows_collapse() {
+    } else if !Kernel::new().knows_collapse() {
         "needs MADV_COLLAPSE, Linux 6.1"
     } else {
         return Some(host::advised());

@@ -14,7 +14,6 @@ use std::process::{Child, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use hugeleaf_testkit::{facts, left_to_all};
 use hugeleaf_testkit::guide::{self, Page};
 use hugeleaf_testkit::host;
 use hugeleaf_testkit::mariadb::{self, MariaDb};
@@ -22,6 +21,7 @@ use hugeleaf_testkit::postgresql::{self, PostgreSql};
 use hugeleaf_testkit::redis_server::{self, Redis};
 use hugeleaf_testkit::server::{Account, as_account, folder_for};
 use hugeleaf_testkit::until as wait_until;
+use hugeleaf_testkit::{facts, left_to_all};
 
 use crate::common::{Answer, HUGELEAF, answer as hugeleaf};
 

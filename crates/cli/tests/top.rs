@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::common::{
     Running, holder, hugeleaf, not_run, refused, repository, run, wait_until, works,
 };
-use hugeleaf_sys::{Kernel, RealKernel};
+use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host::{self, Host};
 use hugeleaf_testkit::terminal::Terminal;
 use rustix::process::{Pid, Signal, kill_process};
@@ -102,7 +102,7 @@ fn keys_screens_and_sizes() {
 fn can_move(test: &str) -> Option<Host> {
     let why = if hugeleaf_sys::effective_uid() != 0 {
         "needs root"
-    } else if !RealKernel::new().knows_collapse() {
+    } else if !Kernel::new().knows_collapse() {
         "needs MADV_COLLAPSE, Linux 6.1"
     } else {
         return Some(host::advised());

@@ -458,7 +458,9 @@ mod tests {
     /// Calls of `fs::write` in a source whose arguments name a knob, by a literal or by a constant.
     fn writes_of_knobs(source: &str) -> Vec<&str> {
         let is_knob = |text: &str| {
-            ["\"/sys/kernel/", "\"/proc/sys/"].iter().any(|start| text.contains(start))
+            ["\"/sys/kernel/", "\"/proc/sys/"]
+                .iter()
+                .any(|start| text.contains(start))
         };
         let constants: Vec<&str> = source
             .lines()
@@ -487,7 +489,11 @@ mod tests {
             }
             let source = std::fs::read_to_string(crates.join(&file)).unwrap();
             let calls = writes_of_knobs(&source);
-            found.extend(calls.iter().map(|call| format!("{}: {call}", file.display())));
+            found.extend(
+                calls
+                    .iter()
+                    .map(|call| format!("{}: {call}", file.display())),
+            );
         }
         assert!(found.is_empty(), "use host::alone().set: {found:#?}");
         let direct = "std::fs::write(\"/proc/sys/vm/x\", \"1\");";

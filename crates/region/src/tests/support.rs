@@ -7,13 +7,13 @@ use std::sync::OnceLock;
 
 use crate::{Bytes, PageSize, Region, RegionOptions};
 use hugeleaf_host::{Host, Root, read_host};
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host::{Alone, Shared, alone_as_root};
 
 /// The host as it was at first: what of it is looked at does not change.
 pub fn host() -> Host {
     static HOST: OnceLock<Host> = OnceLock::new();
-    let read = || read_host(&Root::live(), &RealKernel::new()).unwrap();
+    let read = || read_host(&Root::live(), &Kernel::new()).unwrap();
     HOST.get_or_init(read).clone()
 }
 
