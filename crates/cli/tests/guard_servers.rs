@@ -98,11 +98,9 @@ fn redis_loads_and_saves_and_stays_large() {
 #[test]
 fn backends_that_come_and_go_stay_large() {
     let test = "backends_that_come_and_go_stay_large";
-    let Some(_) = kit::can_run(test) else {
+    let Some(host) = kit::can_change(test) else {
         return;
     };
-    let host = hugeleaf_testkit::host::alone();
-    host.choose("enabled", "madvise");
     if postgresql::programs().is_none() {
         return not_run(test, "postgresql is not installed");
     }

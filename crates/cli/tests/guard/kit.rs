@@ -10,17 +10,30 @@ use hugeleaf_sys::Kernel;
 use serde_json::Value;
 
 use crate::common::{Running, hugeleaf, is_root, not_run, wait_until, works};
-use hugeleaf_testkit::host::{self, Host};
+use hugeleaf_testkit::host::{self, Alone, Host};
 
-/// The host, locked, where memory of others can be moved.
+/// The host, with its knobs as they are, where memory of others can be moved.
 pub fn can_run(test: &str) -> Option<Host> {
+    can_move(test).then(host::advised)
+}
+
+/// The same for who changes knobs, or measures.
+pub fn can_change(test: &str) -> Option<Alone> {
+    can_move(test).then(|| {
+        let host = host::alone();
+        host.choose("enabled", "madvise");
+        host
+    })
+}
+
+fn can_move(test: &str) -> bool {
     let why = match (is_root(), Kernel::new().knows_collapse()) {
         (false, _) => "needs root",
         (_, false) => "needs MADV_COLLAPSE, Linux 6.1",
-        _ => return Some(host::advised()),
+        _ => return true,
     };
     not_run(test, why);
-    None
+    false
 }
 
 /// Rules that move a program of this name as soon as it is seen.
