@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use hugeleaf_host::process::maps::read_maps;
 use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_host::{Fact, Host, ProcessError, Root};
 use hugeleaf_sys::{Advice, Errno, Kernel, PageMap, Pid, ScanDetail, SysError, frames_of};
@@ -85,8 +86,7 @@ fn plan_all(
     huge: PageSize,
 ) -> Result<(Vec<Work>, Vec<Skipped>), ChangeError> {
     let probe = (!options.dry_run).then_some(Advice::Collapse);
-    let (mut open, mut skipped) =
-        work::open_all(context.kernel, context.root, context.host, pids, probe)?;
+    let (mut open, mut skipped) = work::open_all(context, pids, probe)?;
     let mut switched = Vec::new();
     if options.switch_thp_on {
         switched = switch_on(context, &mut open, &mut skipped, options.dry_run)?;
@@ -492,21 +492,14 @@ fn mark(work: &mut Work, which: &[usize], state: State) {
 
 /// Whether all of a range is mapped now; true where that cannot be read.
 fn is_mapped(root: &Root, pid: Pid, range: Range) -> bool {
-    let maps = root.read(format!("proc/{pid}/maps"));
-    let Some(text) = maps.known() else {
+    let Fact::Known(maps) = root.parse_lines(format!("proc/{pid}/maps"), read_maps) else {
         return true;
     };
-    let mut at = range.start();
-    for line in text.lines() {
-        let bounds = line.split(' ').next().and_then(|word| word.split_once('-'));
-        let Some((start, end)) = bounds else { continue };
-        let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
-        else {
-            continue;
-        };
-        if start <= at && at < end {
-            at = end;
+    let mapped = maps.iter().fold(range.start(), |at, map| {
+        match (map.range.start()..map.range.end()).contains(&at) {
+            true => map.range.end(),
+            false => at,
         }
-    }
-    at >= range.end()
+    });
+    mapped >= range.end()
 }

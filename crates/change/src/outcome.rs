@@ -192,31 +192,15 @@ pub enum Ended {
     Replaced,
 }
 
-/// By what call memory was moved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Method {
-    /// `process_madvise(MADV_COLLAPSE)`.
-    Collapse,
-    /// `process_madvise(MADV_COLD)` over a part of a huge page.
-    Cold,
-    /// A line written to `split_huge_pages` of debugfs.
-    SplitFile,
-}
-
-impl Serialize for Method {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
-impl Method {
-    /// Its name on screens and in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Method::Collapse => "process_madvise(MADV_COLLAPSE)",
-            Method::Cold => "process_madvise(MADV_COLD)",
-            Method::SplitFile => "debugfs split_huge_pages",
-        }
+hugeleaf_units::named! {
+    /// By what call memory was moved.
+    pub enum Method {
+        /// `process_madvise(MADV_COLLAPSE)`.
+        Collapse = "process_madvise(MADV_COLLAPSE)",
+        /// `process_madvise(MADV_COLD)` over a part of a huge page.
+        Cold = "process_madvise(MADV_COLD)",
+        /// A line written to `split_huge_pages` of debugfs.
+        SplitFile = "debugfs split_huge_pages",
     }
 }
 
@@ -261,7 +245,7 @@ impl RoleOutcome {
 
 /// What came of one process, by what it maps: shared memory counts in each that maps it, and at each
 /// address ([`crate::Outcome::totals`] has it once). `asked` = `done` + all of `failed`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct ProcessOutcome {
     /// Its id.
     pub pid: Pid,
@@ -362,31 +346,19 @@ fn in_words<S: Serializer>(error: &ChangeError, serializer: S) -> Result<S::Ok, 
     serializer.collect_str(error)
 }
 
-/// What the work is at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    /// Reading the processes.
-    Planning,
-    /// Moving.
-    Moving,
-    /// Trying again what was busy.
-    Retrying,
-    /// Holding back for the host's sake.
-    HoldingBack,
-    /// Reading back.
-    ReadingBack,
-}
-
-impl Stage {
-    /// The stage in a word or two.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Stage::Planning => "reading",
-            Stage::Moving => "moving",
-            Stage::Retrying => "trying again",
-            Stage::HoldingBack => "holding back",
-            Stage::ReadingBack => "reading back",
-        }
+hugeleaf_units::named! {
+    /// What the work is at.
+    pub enum Stage {
+        /// Reading the processes.
+        Planning = "reading",
+        /// Moving.
+        Moving = "moving",
+        /// Trying again what was busy.
+        Retrying = "trying again",
+        /// Holding back for the host's sake.
+        HoldingBack = "holding back",
+        /// Reading back.
+        ReadingBack = "reading back",
     }
 }
 

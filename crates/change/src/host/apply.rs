@@ -217,20 +217,11 @@ struct Failure {
     journal: bool,
 }
 
-impl Failure {
-    fn of(error: &SysError) -> Failure {
-        Failure {
-            error: error.to_string(),
-            errno: Some(error.errno),
-            journal: false,
-        }
-    }
-
-    fn of_journal(error: &SysError) -> Failure {
-        Failure {
-            journal: true,
-            ..Failure::of(error)
-        }
+fn failure(error: &SysError, journal: bool) -> Failure {
+    Failure {
+        error: error.to_string(),
+        errno: Some(error.errno),
+        journal,
     }
 }
 
@@ -300,8 +291,8 @@ impl Run<'_, '_> {
         self.add(Record::Begin(begin(&looked, beside_before)))?;
         let root = self.context.root;
         let folders: Vec<_> = looked.makes.iter().map(|path| below(root, path)).collect();
-        make_folders(self.context.kernel, &folders).map_err(|e| Failure::of(&e))?;
-        let made = make(self.context, self.change(&looked)).map_err(|e| Failure::of(&e))?;
+        make_folders(self.context.kernel, &folders).map_err(|e| failure(&e, false))?;
+        let made = make(self.context, self.change(&looked)).map_err(|e| failure(&e, false))?;
         outcome.after = Some(made.after.clone());
         outcome.state = State::Begun;
         let done = Record::Done {
@@ -328,7 +319,7 @@ impl Run<'_, '_> {
 
     fn add(&mut self, record: Record) -> Result<(), Failure> {
         let written = self.writer.add(self.context.kernel, &record);
-        written.map_err(|e| Failure::of_journal(&e))
+        written.map_err(|e| failure(&e, true))
     }
 
     /// What a person should know of a step that did not come out as wanted.
