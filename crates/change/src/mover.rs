@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use hugeleaf_host::process::maps::read_maps;
+use hugeleaf_host::process::maps::{MapLine, read_maps};
 use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_host::{Fact, Host, ProcessError, Root};
 use hugeleaf_sys::{Advice, Errno, Kernel, PageMap, Pid, ScanDetail, SysError, frames_of};
@@ -113,6 +113,7 @@ fn plan_all(
 ///
 /// # Errors
 /// The first one's, where none is left.
+#[expect(clippy::disallowed_methods, reason = "the mover")]
 fn switch_on(
     context: &Context<'_>,
     open: &mut Vec<Opened>,
@@ -365,6 +366,7 @@ impl Mover<'_, '_> {
         parts.filter(|part| open(&part[0])).collect()
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the mover")]
     fn chunk(&mut self, work: &mut Work, chunk: &[usize]) {
         let blocks = &work.plan.blocks;
         let (first, last) = (&blocks[chunk[0]], &blocks[chunk[chunk.len() - 1]]);
@@ -495,11 +497,9 @@ fn is_mapped(root: &Root, pid: Pid, range: Range) -> bool {
     let Fact::Known(maps) = root.parse_lines(format!("proc/{pid}/maps"), read_maps) else {
         return true;
     };
-    let mapped = maps.iter().fold(range.start(), |at, map| {
-        match (map.range.start()..map.range.end()).contains(&at) {
-            true => map.range.end(),
-            false => at,
-        }
-    });
-    mapped >= range.end()
+    let next = |at, map: &MapLine| match map.range.contains(at) {
+        true => map.range.end(),
+        false => at,
+    };
+    maps.iter().fold(range.start(), next) >= range.end()
 }

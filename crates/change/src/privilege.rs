@@ -27,6 +27,10 @@ const fn needed(same_user: bool) -> &'static [Capability] {
 ///
 /// # Errors
 /// [`ChangeError::Denied`], or that the kernel has no process_madvise(2).
+#[expect(
+    clippy::disallowed_methods,
+    reason = "advice on no range, to learn whether it is permitted"
+)]
 pub(crate) fn probe(
     kernel: &Kernel,
     root: &Root,
@@ -71,10 +75,7 @@ pub(crate) fn unread(root: &Root, error: ProcessError) -> ChangeError {
         ProcessError::Denied {
             pid, uid, error, ..
         } => {
-            let file = match &error {
-                hugeleaf_host::ReadError::Io { path, .. }
-                | hugeleaf_host::ReadError::Parse { path, .. } => path.display().to_string(),
-            };
+            let file = error.path.display().to_string();
             denied(root, pid, uid, SysError::new("open", file, Errno::ACCESS))
         }
         other => ChangeError::Process(other),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use hugeleaf_proof::Verdict;
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, time::age as whole};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Hours, Share};
@@ -94,12 +94,9 @@ impl WhyNot {
 }
 
 /// A time as people write it: `45 s`, `12 min`, `3 h`.
-fn time(time: Duration) -> String {
-    match time.as_secs() {
-        s @ 0..=119 => format!("{s} s"),
-        s @ 120..=7199 => format!("{} min", s / 60),
-        s => format!("{} h", s / 3600),
-    }
+fn time(time: &Duration) -> String {
+    let (number, unit) = whole(time.as_secs());
+    format!("{number} {unit}")
 }
 
 /// In a sentence.
@@ -117,8 +114,8 @@ impl fmt::Display for WhyNot {
                 write!(
                     f,
                     "runs for {}; the rule begins at {}",
-                    time(*age),
-                    time(*least)
+                    time(age),
+                    time(least)
                 )
             }
             WhyNot::Idle(cpu, least) => write!(
@@ -156,14 +153,10 @@ impl fmt::Display for WhyNot {
                 percent(*part)
             ),
             WhyNot::Fragmented(left) => {
-                write!(
-                    f,
-                    "no contiguous memory was found; again in {}",
-                    time(*left)
-                )
+                write!(f, "no contiguous memory was found; again in {}", time(left))
             }
             WhyNot::BackOff(left) => {
-                write!(f, "the last attempt got nothing; again in {}", time(*left))
+                write!(f, "the last attempt got nothing; again in {}", time(left))
             }
             WhyNot::Full => f.write_str("others are moved first"),
             WhyNot::TestElsewhere => f.write_str("a test goes on, which a move would disturb"),

@@ -301,6 +301,7 @@ fn send(to: &PidFd, signal: i32) {
 
 /// Ends this process by the signal that ended its program, so that whoever waits sees the same. It
 /// writes no core: the program's own is the one that is wanted.
+#[expect(clippy::disallowed_methods, reason = "the process ends by a signal")]
 pub fn end_by(signal: i32) -> ! {
     // SAFETY: numbers only, and a set that sigemptyset(3) initialises.
     unsafe {

@@ -60,11 +60,7 @@ fn believed(root: &Root, relative: &str) -> Result<(), ReadError> {
     if !root.is_live() || !is_there {
         return Ok(());
     }
-    check_trusted(&path).map_err(|error| ReadError::Io {
-        path,
-        reason: format!("not believed: {error}"),
-        denied: false,
-    })
+    check_trusted(&path).map_err(|error| ReadError::new(path, format!("not believed: {error}")))
 }
 
 /// The applies that the journal knows, newest first. Absent where nothing was ever applied.

@@ -27,12 +27,9 @@ impl Identity {
     pub(crate) fn own() -> Result<Identity, ElasticError> {
         let pid = own_pid();
         read(pid).ok_or_else(|| {
-            let unreadable = ReadError::Io {
-                path: Root::live().path(format!("proc/{pid}/stat")),
-                reason: "it does not say when this process started".to_owned(),
-                denied: false,
-            };
-            MemoryError::Unreadable(unreadable).into()
+            let path = Root::live().path(format!("proc/{pid}/stat"));
+            let reason = "it does not say when this process started";
+            MemoryError::Unreadable(ReadError::new(path, reason)).into()
         })
     }
 
