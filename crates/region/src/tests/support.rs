@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::{Bytes, PageSize, Region, RegionOptions};
-use hugeleaf_host::{Host, Root, read_host};
+use crate::{Bytes, PageKind, PageSize, Region, RegionOptions};
+use hugeleaf_host::model::PageSizeInfo;
+use hugeleaf_host::{Fact, Host, Root, read_host};
 use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host::{Alone, Shared, alone_as_root};
 
@@ -194,4 +195,27 @@ impl Holdings {
             threads: count("/proc/self/task"),
         }
     }
+}
+
+/// A host that has these page sizes and no others.
+pub(crate) fn host_with(sizes: &[(&str, PageKind)]) -> Host {
+    let fixture = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../fixtures/x86-4k-two-nodes"
+    );
+    let root = Root::at(fixture);
+    let mut host = hugeleaf_host::read_host(&root, &Kernel::new()).unwrap();
+    host.page_sizes = sizes
+        .iter()
+        .map(|(size, kind)| PageSizeInfo {
+            size: size.parse().unwrap(),
+            kind: *kind,
+            enabled: true,
+            how: String::new(),
+            available: Fact::Absent,
+            if_defragmented: Fact::Absent,
+            sysv_without_privilege: None,
+        })
+        .collect();
+    host
 }
