@@ -33,7 +33,7 @@ const OUT_OF_MEMORY_CALLS: u32 = 3;
 /// # Errors
 /// [`ChangeError`]: a precondition is missing, and nothing was changed.
 pub fn promote(
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     root: &Root,
     host: &Host,
     pids: &[Pid],
@@ -114,6 +114,7 @@ fn plan_all(
 ///
 /// # Errors
 /// The first one's, where none is left.
+#[expect(clippy::disallowed_methods, reason = "the mover")]
 fn switch_on(
     context: &Context<'_>,
     open: &mut Vec<Opened>,
@@ -186,7 +187,6 @@ struct Mover<'c, 'a> {
     rules: Rules<'a>,
     step: Step,
     fetch: Fetch,
-    /// Files that this kernel refused: not tried again.
     unsupported: HashSet<ObjectId>,
     /// Calls in a row that found no contiguous memory.
     out_of_memory: u32,
@@ -227,7 +227,6 @@ impl Mover<'_, '_> {
         }
     }
 
-    /// Tries again, one by one, what did not succeed and may yet.
     fn again(&mut self, work: &mut Work, pass: u32) {
         if self.job.stopped_by.is_some() || work.lost.is_some() {
             return;
@@ -368,7 +367,7 @@ impl Mover<'_, '_> {
         parts.filter(|part| open(&part[0])).collect()
     }
 
-    /// One call.
+    #[expect(clippy::disallowed_methods, reason = "the mover")]
     fn chunk(&mut self, work: &mut Work, chunk: &[usize]) {
         let blocks = &work.plan.blocks;
         let (first, last) = (&blocks[chunk[0]], &blocks[chunk[chunk.len() - 1]]);
@@ -473,7 +472,6 @@ impl Mover<'_, '_> {
     }
 }
 
-/// Whether another try may help.
 const fn is_open(state: State) -> bool {
     matches!(state, State::Again(_) | State::Unknown)
 }

@@ -23,7 +23,7 @@ const LONGEST_TEST: Duration = Duration::from_secs(1800);
 #[derive(Clone, Copy)]
 pub struct Tools<'a> {
     /// The system calls.
-    pub kernel: &'a dyn Kernel,
+    pub kernel: &'a Kernel,
     /// Where files are read.
     pub root: &'a Root,
     /// The host.

@@ -25,6 +25,8 @@
 //! Main types: [`Region`], [`RegionOptions`], [`Extent`], [`Why`], [`Elastic`], [`Granule`],
 //! [`MemoryError`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 mod elastic;
 mod error;
 mod extent;

@@ -9,6 +9,8 @@
 //!
 //! Main types: [`Bytes`], [`PageSize`], [`Pages`], [`Range`], [`PageKind`], [`Ladder`], [`Failure`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 mod bytes;
 mod failure;
 mod ladder;

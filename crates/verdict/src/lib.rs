@@ -7,6 +7,8 @@
 //!
 //! Main types: [`why::Verdict`], [`why::Account`], [`why::Summary`], [`findings::Finding`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 pub mod check;
 pub mod eligible;
 pub mod ends;

@@ -156,7 +156,6 @@ fn file_name(library: &Library) -> String {
     format!("{}-{hash:016x}.so", library.name)
 }
 
-/// This user's folder for it.
 fn own_folder(library: &Library) -> Result<PathBuf, Failure> {
     if effective_uid() == 0 {
         return Ok(PathBuf::from(SYSTEM));
@@ -180,7 +179,6 @@ fn elsewhere(library: &Library) -> String {
     )
 }
 
-/// Writes the library into a folder, made if need be; gives its path.
 fn write_to(folder: &Path, library: &Library) -> Result<PathBuf, Failure> {
     let fail = |path: &Path, error: &std::io::Error| {
         Failure::new(

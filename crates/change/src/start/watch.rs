@@ -142,7 +142,6 @@ fn listen(listener: &UnixListener, events: &Sender<Event>) {
     }
 }
 
-/// Looks, until the program is over.
 fn watch(mut tree: Tree, events: &Receiver<Event>) -> Found {
     let mut pause = FIRST;
     let mut next = Instant::now() + pause;

@@ -16,8 +16,8 @@ use hugeleaf_units::Bytes;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
-use super::server::{Look, Opening, Server, ServerError, ServerKind};
-use super::wire::Wire;
+use super::server::{Look, Opening, Server, ServerKind};
+use hugeleaf_ask::{Unanswered, Wire};
 
 /// What that process may have of memory of its own. It needs some 4M of it.
 const MOST: Bytes = Bytes::from_mib(64);
@@ -43,7 +43,7 @@ enum Question {
 enum Answer {
     Done,
     Look(Look),
-    Failed(ServerError),
+    Failed(Unanswered),
 }
 
 /// A server of any kind, asked from elsewhere.
@@ -64,7 +64,7 @@ impl Apart {
         }
     }
 
-    fn ask(&mut self, question: &Question) -> Result<Answer, ServerError> {
+    fn ask(&mut self, question: &Question) -> Result<Answer, Unanswered> {
         let mut asked = match self.asked.take() {
             Some(asked) => asked,
             None => {
@@ -83,18 +83,18 @@ impl Apart {
 }
 
 impl Server for Apart {
-    fn look(&mut self) -> Result<Look, ServerError> {
+    fn look(&mut self) -> Result<Look, Unanswered> {
         match self.ask(&Question::Look)? {
             Answer::Look(look) => Ok(look),
-            _ => Err(ServerError::new("no answer to that question")),
+            _ => Err(Unanswered::new("no answer to that question")),
         }
     }
 
-    fn resize(&mut self, to: Bytes) -> Result<(), ServerError> {
+    fn resize(&mut self, to: Bytes) -> Result<(), Unanswered> {
         self.ask(&Question::Resize(to)).map(drop)
     }
 
-    fn give_back(&mut self) -> Result<(), ServerError> {
+    fn give_back(&mut self) -> Result<(), Unanswered> {
         self.ask(&Question::GiveBack).map(drop)
     }
 }
@@ -106,8 +106,8 @@ struct Asked {
 }
 
 impl Asked {
-    fn start(root: &Root, kind: &ServerKind) -> Result<Asked, ServerError> {
-        let failed = |e: std::io::Error| ServerError::new(format!("asking it: {e}"));
+    fn start(root: &Root, kind: &ServerKind) -> Result<Asked, Unanswered> {
+        let failed = |e: std::io::Error| Unanswered::new(format!("asking it: {e}"));
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         // This very program, also where its file was replaced meanwhile.
         let mut command = Command::new(root.path("proc/self/exe"));
@@ -125,11 +125,11 @@ impl Asked {
         })
     }
 
-    fn ask(&mut self, question: &Question) -> Result<Answer, ServerError> {
-        let line = serde_json::to_string(question).map_err(|e| ServerError::new(e.to_string()))?;
+    fn ask(&mut self, question: &Question) -> Result<Answer, Unanswered> {
+        let line = serde_json::to_string(question).map_err(|e| Unanswered::new(e.to_string()))?;
         self.wire.send(format!("{line}\n").as_bytes())?;
         let line = self.wire.line()?;
-        serde_json::from_str(&line).map_err(|_| ServerError::new("its answer makes no sense"))
+        serde_json::from_str(&line).map_err(|_| Unanswered::new("its answer makes no sense"))
     }
 }
 
@@ -170,7 +170,7 @@ pub fn answer(kind: &ServerKind) -> std::io::Result<()> {
                 }));
                 Ok(Answer::Done)
             }
-            (_, None) => Err(ServerError::new("no address was said")),
+            (_, None) => Err(Unanswered::new("no address was said")),
             (Question::Look, Some(server)) => server.look().map(Answer::Look),
             (Question::Resize(to), Some(server)) => server.resize(to).map(|()| Answer::Done),
             (Question::GiveBack, Some(server)) => server.give_back().map(|()| Answer::Done),

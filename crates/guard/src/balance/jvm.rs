@@ -14,7 +14,8 @@ use hugeleaf_sys::{Pid, confine, end_confined};
 use hugeleaf_units::Bytes;
 
 use super::process::named;
-use super::server::{Counts, Look, Opening, PATIENCE, Server, ServerError, ServerKind};
+use super::server::{Counts, Look, Opening, PATIENCE, Server, ServerKind};
+use hugeleaf_ask::Unanswered;
 
 /// Its flags are asked for again after this time.
 const FLAGS_HOLD: Duration = Duration::from_secs(30);
@@ -86,7 +87,7 @@ fn flags_in(text: &str) -> Flags {
 }
 
 /// Runs jcmd; what it prints, bounded, in time.
-fn jcmd(pid: Pid, words: &[&str]) -> Result<String, ServerError> {
+fn jcmd(pid: Pid, words: &[&str]) -> Result<String, Unanswered> {
     let mut command = Command::new("jcmd");
     command
         .arg(pid.to_string())
@@ -97,7 +98,7 @@ fn jcmd(pid: Pid, words: &[&str]) -> Result<String, ServerError> {
         .stderr(Stdio::null());
     confine(&mut command);
     let mut child = command.spawn().map_err(|e| {
-        ServerError::new(format!(
+        Unanswered::new(format!(
             "jcmd: {e}; install the JDK's tools, of the JVM's own version"
         ))
     })?;
@@ -116,14 +117,14 @@ fn jcmd(pid: Pid, words: &[&str]) -> Result<String, ServerError> {
     }
     let ended = child
         .wait()
-        .map_err(|e| ServerError::new(format!("jcmd: {e}")))?;
+        .map_err(|e| Unanswered::new(format!("jcmd: {e}")))?;
     let shown = words.join(" ");
     match text {
-        Err(_) => Err(ServerError::late(format!(
+        Err(_) => Err(Unanswered::late(format!(
             "no answer in {} s to jcmd {pid} {shown}",
             PATIENCE.as_secs()
         ))),
-        Ok(_) if !ended.success() => Err(ServerError::new(format!(
+        Ok(_) if !ended.success() => Err(Unanswered::new(format!(
             "it ended with {ended}: jcmd {pid} {shown}; run it by hand, as the JVM's user"
         ))),
         Ok(text) => Ok(text),
@@ -131,18 +132,18 @@ fn jcmd(pid: Pid, words: &[&str]) -> Result<String, ServerError> {
 }
 
 impl Jvm {
-    fn pid(&self) -> Result<Pid, ServerError> {
+    fn pid(&self) -> Result<Pid, Unanswered> {
         if let Ok(number) = self.address.parse() {
             return Ok(Pid(number));
         }
         let found = named(&self.root, KIND.processes, &self.address);
         match found.as_slice() {
             [one] => Ok(*one),
-            [] => Err(ServerError::new(format!(
+            [] => Err(Unanswered::new(format!(
                 "no JVM has '{}' in its command line",
                 self.address
             ))),
-            several => Err(ServerError::new(format!(
+            several => Err(Unanswered::new(format!(
                 "{} JVMs have '{}' in their command lines; name a word that one of them has, or its process id",
                 several.len(),
                 self.address
@@ -150,7 +151,7 @@ impl Jvm {
         }
     }
 
-    fn flags(&mut self, pid: Pid) -> Result<Flags, ServerError> {
+    fn flags(&mut self, pid: Pid) -> Result<Flags, Unanswered> {
         if let Some((of, at, flags)) = &self.flags
             && *of == pid
             && at.elapsed() < FLAGS_HOLD
@@ -163,10 +164,10 @@ impl Jvm {
     }
 
     /// Processor time of all its threads, and of those of its collector, in ticks.
-    fn times(&self, pid: Pid) -> Result<Counts, ServerError> {
+    fn times(&self, pid: Pid) -> Result<Counts, Unanswered> {
         let folder = format!("proc/{pid}/task");
         let tasks = self.root.list(&folder).known().cloned();
-        let tasks = tasks.ok_or_else(|| ServerError::new(format!("process {pid} has ended")))?;
+        let tasks = tasks.ok_or_else(|| Unanswered::new(format!("process {pid} has ended")))?;
         let mut counts = Counts::default();
         for task in tasks {
             let stat = self.root.parse(format!("{folder}/{task}/stat"), parse_stat);
@@ -218,7 +219,7 @@ fn is_collector(name: &str) -> bool {
 }
 
 impl Server for Jvm {
-    fn look(&mut self) -> Result<Look, ServerError> {
+    fn look(&mut self) -> Result<Look, Unanswered> {
         let pid = self.pid()?;
         let counts = self.times(pid)?;
         let flags = self.flags(pid)?;
@@ -238,7 +239,7 @@ impl Server for Jvm {
         })
     }
 
-    fn resize(&mut self, to: Bytes) -> Result<(), ServerError> {
+    fn resize(&mut self, to: Bytes) -> Result<(), Unanswered> {
         let pid = self.pid()?;
         self.flags = None;
         let size = to.get().to_string();
@@ -246,7 +247,7 @@ impl Server for Jvm {
         // It ends in success whatever came of it.
         match said.to_ascii_lowercase().contains("successful") {
             true => Ok(()),
-            false => Err(ServerError::new(format!(
+            false => Err(Unanswered::new(format!(
                 "VM.set_flag SoftMaxHeapSize {size}: {}",
                 said.lines().nth(1).unwrap_or("no answer")
             ))),

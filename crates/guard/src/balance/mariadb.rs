@@ -8,7 +8,8 @@ use ::mysql::{Conn, Opts, OptsBuilder};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
-use super::server::{Counts, Look, Opening, PATIENCE, Server, ServerError, ServerKind};
+use super::server::{Counts, Look, Opening, PATIENCE, Server, ServerKind};
+use hugeleaf_ask::Unanswered;
 
 /// Where no chunk is said (MariaDB from 10.11.12 on), the pool is resized by extents of this size.
 const EXTENT: Bytes = Bytes::from_mib(8);
@@ -76,7 +77,7 @@ struct MariaDb {
     connection: Option<Conn>,
 }
 
-fn failed(error: &::mysql::Error, secret: Option<&str>) -> ServerError {
+fn failed(error: &::mysql::Error, secret: Option<&str>) -> Unanswered {
     let text = error.to_string();
     let text = match secret.filter(|secret| !secret.is_empty()) {
         Some(secret) => text.replace(secret, "***"),
@@ -85,16 +86,16 @@ fn failed(error: &::mysql::Error, secret: Option<&str>) -> ServerError {
     let is_late = matches!(error, ::mysql::Error::IoError(e)
         if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut));
     match is_late {
-        true => ServerError::late(format!("no answer in time: {text}")),
-        false => ServerError::new(text),
+        true => Unanswered::late(format!("no answer in time: {text}")),
+        false => Unanswered::new(text),
     }
 }
 
 impl MariaDb {
-    fn connect(&self) -> Result<Conn, ServerError> {
+    fn connect(&self) -> Result<Conn, Unanswered> {
         // The parser's own words may hold a part of the password.
         let options = Opts::from_url(&self.url);
-        let options = options.map_err(|_| ServerError::new("this is no address"))?;
+        let options = options.map_err(|_| Unanswered::new("this is no address"))?;
         let secret = options.get_pass().map(str::to_owned);
         let options = OptsBuilder::from_opts(options)
             .tcp_connect_timeout(Some(PATIENCE))
@@ -108,7 +109,7 @@ impl MariaDb {
     fn with<T>(
         &mut self,
         run: impl FnOnce(&mut Conn) -> Result<T, ::mysql::Error>,
-    ) -> Result<T, ServerError> {
+    ) -> Result<T, Unanswered> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => self.connect()?,
@@ -118,7 +119,7 @@ impl MariaDb {
         Ok(done)
     }
 
-    fn pairs(&mut self, query: &str) -> Result<Pairs, ServerError> {
+    fn pairs(&mut self, query: &str) -> Result<Pairs, Unanswered> {
         let rows: Vec<(String, String)> = self.with(|c| c.query(query))?;
         Ok(Pairs(rows.into_iter().collect()))
     }
@@ -132,9 +133,9 @@ impl Pairs {
         self.0.get(name)?.trim().parse().ok()
     }
 
-    fn must(&self, name: &str) -> Result<u64, ServerError> {
+    fn must(&self, name: &str) -> Result<u64, Unanswered> {
         self.number(name)
-            .ok_or_else(|| ServerError::new(format!("it says no number for {name}")))
+            .ok_or_else(|| Unanswered::new(format!("it says no number for {name}")))
     }
 }
 
@@ -144,7 +145,7 @@ const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_b
 const STATUS: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_buffer_pool_read_requests', \
     'Innodb_buffer_pool_reads', 'Innodb_buffer_pool_pages_free', 'Innodb_buffer_pool_bytes_data', 'Innodb_buffer_pool_resize_status')";
 
-fn look_of(variables: &Pairs, status: &Pairs) -> Result<Look, ServerError> {
+fn look_of(variables: &Pairs, status: &Pairs) -> Result<Look, Unanswered> {
     let chunk = variables
         .number("innodb_buffer_pool_chunk_size")
         .unwrap_or(0);
@@ -197,7 +198,7 @@ fn is_under_way(text: &str) -> bool {
 }
 
 impl Server for MariaDb {
-    fn look(&mut self) -> Result<Look, ServerError> {
+    fn look(&mut self) -> Result<Look, Unanswered> {
         let variables = self.pairs(VARIABLES)?;
         let status = self.pairs(STATUS)?;
         let mut look = look_of(&variables, &status)?;
@@ -205,7 +206,7 @@ impl Server for MariaDb {
         Ok(look)
     }
 
-    fn resize(&mut self, to: Bytes) -> Result<(), ServerError> {
+    fn resize(&mut self, to: Bytes) -> Result<(), Unanswered> {
         let query = format!("SET GLOBAL innodb_buffer_pool_size = {}", to.get());
         self.with(|c| c.query_drop(query))
     }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use hugeleaf_sys::Pid;
 
-use super::server::{Counts, Look, Opening, Server, ServerError, ServerKind};
-use super::wire::{Place, Wire};
+use super::server::{Counts, Look, Opening, PATIENCE, Server, ServerKind};
+use hugeleaf_ask::{Place, Unanswered, Wire};
 
 /// The limit is in these, and memory moves between classes in pages of this size.
 const UNIT: Bytes = Bytes::from_mib(1);
@@ -29,7 +29,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
     processes: &["memcached"],
     is_shared: false,
     returns: Duration::from_secs(45),
-    check: |address| Place::parse(address, PORT).map(|place| place.shown()),
+    check: |address| Place::parse(address, PORT).map(|place| place.to_string()),
     is_apart: false,
     open: |opening: &Opening| {
         Box::new(Memcached {
@@ -46,14 +46,14 @@ struct Memcached {
 
 impl Memcached {
     /// Sends a line and reads its answer up to `END`, or the one line that it is. After an error it connects anew.
-    fn ask(&mut self, command: &str, is_list: bool) -> Result<Vec<String>, ServerError> {
+    fn ask(&mut self, command: &str, is_list: bool) -> Result<Vec<String>, Unanswered> {
         let mut wire = match self.wire.take() {
             Some(wire) => wire,
-            None => Wire::connect(
-                self.place
-                    .as_ref()
-                    .map_err(|e| ServerError::new(e.clone()))?,
-            )?,
+            None => {
+                let place = self.place.as_ref();
+                let place = place.map_err(|e| Unanswered::new(e.clone()))?;
+                Wire::connect(place, PATIENCE)?
+            }
         };
         wire.send(format!("{command}\r\n").as_bytes())?;
         let mut lines = Vec::new();
@@ -61,7 +61,7 @@ impl Memcached {
             let line = wire.line()?;
             let is_refused = line.starts_with("ERROR") || line.contains("_ERROR ");
             if is_refused {
-                return Err(ServerError::new(format!("{command}: {line}")));
+                return Err(Unanswered::new(format!("{command}: {line}")));
             }
             let is_end = line == "END";
             if !is_end {
@@ -74,7 +74,7 @@ impl Memcached {
         }
     }
 
-    fn stats(&mut self, which: &str) -> Result<Stats, ServerError> {
+    fn stats(&mut self, which: &str) -> Result<Stats, Unanswered> {
         Ok(Stats(statistics(&self.ask(which, true)?)))
     }
 }
@@ -91,10 +91,10 @@ fn statistics(lines: &[String]) -> BTreeMap<String, String> {
 struct Stats(BTreeMap<String, String>);
 
 impl Stats {
-    fn number(&self, name: &str) -> Result<u64, ServerError> {
+    fn number(&self, name: &str) -> Result<u64, Unanswered> {
         let value = self.0.get(name).and_then(|text| text.parse().ok());
         value.ok_or_else(|| {
-            ServerError::new(format!(
+            Unanswered::new(format!(
                 "it says no number for {name}; is it memcached? Try: echo stats | nc HOST PORT"
             ))
         })
@@ -112,7 +112,7 @@ fn largest_class(slabs: &Stats) -> Option<(u32, Bytes)> {
 }
 
 impl Server for Memcached {
-    fn look(&mut self) -> Result<Look, ServerError> {
+    fn look(&mut self) -> Result<Look, Unanswered> {
         let stats = self.stats("stats")?;
         let (hits, misses) = (stats.number("get_hits")?, stats.number("get_misses")?);
         let slabs = self.stats("stats slabs")?;
@@ -130,19 +130,20 @@ impl Server for Memcached {
         })
     }
 
-    fn resize(&mut self, to: Bytes) -> Result<(), ServerError> {
+    fn resize(&mut self, to: Bytes) -> Result<(), Unanswered> {
         let units = to.get() / UNIT.get();
         let said = self.ask(&format!("cache_memlimit {units}"), false)?;
         match said.first().map(String::as_str) {
             Some("OK") => Ok(()),
-            other => Err(ServerError::new(format!(
+            other => Err(Unanswered::new(format!(
                 "cache_memlimit {units}: {}",
                 other.unwrap_or("no answer")
             ))),
         }
     }
 
-    fn give_back(&mut self) -> Result<(), ServerError> {
+    #[expect(clippy::disallowed_methods, reason = "between two tries, within the deadline")]
+    fn give_back(&mut self) -> Result<(), Unanswered> {
         let limit = Bytes(self.stats("stats")?.number("limit_maxbytes")?);
         for _ in 0..MOVED_AT_ONCE {
             let slabs = self.stats("stats slabs")?;

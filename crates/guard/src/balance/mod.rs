@@ -20,7 +20,6 @@ pub mod server;
 mod status;
 #[cfg(test)]
 mod tests;
-mod wire;
 mod worker;
 
 pub use apart::answer;

@@ -8,8 +8,9 @@ use hugeleaf_units::Bytes;
 
 use super::process::ProcessSeen;
 use super::rules::Member;
-use super::server::{Counts, Look, ServerError};
+use super::server::{Counts, Look};
 use crate::seen::ProgramId;
+use hugeleaf_ask::Unanswered;
 
 /// A server that answered nothing for so long, or for three looks, is unreachable.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -31,7 +32,7 @@ pub struct Report {
     /// Why the newest one did not.
     pub trouble: Option<String>,
     /// What came of the call of an order.
-    pub answer: Option<(u64, Result<(), ServerError>)>,
+    pub answer: Option<(u64, Result<(), Unanswered>)>,
 }
 
 /// A resize that was ordered.

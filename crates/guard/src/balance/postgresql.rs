@@ -7,7 +7,8 @@ use ::postgres::config::Host;
 use ::postgres::{Client, Config, NoTls, SimpleQueryMessage};
 use hugeleaf_units::Bytes;
 
-use super::server::{Look, Opening, PATIENCE, Server, ServerError, ServerKind};
+use super::server::{Look, Opening, PATIENCE, Server, ServerKind};
+use hugeleaf_ask::Unanswered;
 
 pub(crate) const KIND: ServerKind = ServerKind {
     names: &["postgresql", "postgres"],
@@ -52,37 +53,37 @@ struct PostgreSql {
 }
 
 impl PostgreSql {
-    fn client(&mut self) -> Result<&mut Client, ServerError> {
+    fn client(&mut self) -> Result<&mut Client, Unanswered> {
         if self.client.as_ref().is_none_or(Client::is_closed) {
             let config = self.address.parse::<Config>();
-            let mut config = config.map_err(|_| ServerError::new("this is no address"))?;
+            let mut config = config.map_err(|_| Unanswered::new("this is no address"))?;
             config.connect_timeout(PATIENCE);
             // A statement that waits ends by itself: this one looks at settings alone.
             config.options(&format!("-c statement_timeout={}", PATIENCE.as_millis()));
             let client = config.connect(NoTls);
             // Its words hold neither the password nor the address.
-            self.client = Some(client.map_err(|e| ServerError::new(e.to_string()))?);
+            self.client = Some(client.map_err(|e| Unanswered::new(e.to_string()))?);
         }
         let client = self.client.as_mut();
-        client.ok_or_else(|| ServerError::new("not connected"))
+        client.ok_or_else(|| Unanswered::new("not connected"))
     }
 }
 
 const BUFFERS: &str = "SELECT pg_size_bytes(current_setting('shared_buffers'))";
 
 impl Server for PostgreSql {
-    fn look(&mut self) -> Result<Look, ServerError> {
+    fn look(&mut self) -> Result<Look, Unanswered> {
         let asked = self.client()?.simple_query(BUFFERS);
         let rows = asked.map_err(|e| {
             self.client = None;
-            ServerError::new(e.to_string())
+            Unanswered::new(e.to_string())
         })?;
         let text = rows.iter().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => row.get(0),
             _ => None,
         });
         let bytes = text.and_then(|text| text.parse().ok());
-        let bytes = bytes.ok_or_else(|| ServerError::new("it says no size of shared_buffers"))?;
+        let bytes = bytes.ok_or_else(|| Unanswered::new("it says no size of shared_buffers"))?;
         Ok(Look {
             size: Bytes(bytes),
             fixed: Some(
@@ -93,8 +94,8 @@ impl Server for PostgreSql {
         })
     }
 
-    fn resize(&mut self, _to: Bytes) -> Result<(), ServerError> {
-        Err(ServerError::new(
+    fn resize(&mut self, _to: Bytes) -> Result<(), Unanswered> {
+        Err(Unanswered::new(
             "shared_buffers changes only with a restart",
         ))
     }

@@ -4,20 +4,16 @@
 //! Evicting frees memory inside the allocator; whether it is returned depends on how values lie, and is measured by who
 //! balances.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
-use super::server::{Counts, Look, Opening, Server, ServerError, ServerKind};
-use super::wire::{Place, Wire};
+use super::server::{Counts, Look, Opening, PATIENCE, Server, ServerKind};
+use hugeleaf_ask::{Unanswered, redis};
 
-const PORT: u16 = 6379;
 /// Where writes fail at the limit, so much of what is in use stays on top of it, one part in so many.
 const HEADROOM: u64 = 8;
-/// No answer is deeper than that of `CONFIG GET`: a list of texts.
-const MOST_PARTS: usize = 64;
 
 pub(crate) const KIND: ServerKind = ServerKind {
     names: &["redis", "valkey"],
@@ -29,159 +25,59 @@ pub(crate) const KIND: ServerKind = ServerKind {
     processes: &["redis-server", "valkey-server"],
     is_shared: false,
     returns: Duration::from_secs(45),
-    check: |address| Address::parse(address).map(|address| address.place.shown()),
+    check: |address| redis::Address::parse(address).map(|address| address.place.to_string()),
     is_apart: false,
     open: |opening: &Opening| {
         Box::new(Redis {
-            address: Address::parse(&opening.address),
+            address: redis::Address::parse(&opening.address),
             set_limit: opening.set_limit,
-            wire: None,
+            connection: None,
         })
     },
 };
 
-/// Where it is, and who asks.
-#[derive(Debug, PartialEq, Eq)]
-struct Address {
-    place: Place,
-    user: String,
-    password: Option<String>,
-}
-
-impl Address {
-    fn parse(text: &str) -> Result<Address, String> {
-        let rest = text.strip_prefix("redis://").unwrap_or(text);
-        let rest = rest.strip_prefix("unix://").unwrap_or(rest);
-        if rest.contains("://") {
-            return Err("only redis:// and unix:// are spoken, without TLS".into());
-        }
-        // A path may hold an @; a password may as well, so the last one counts.
-        let (login, place) = match rest.rsplit_once('@').filter(|_| !rest.starts_with('/')) {
-            Some((login, place)) => (Some(login), place),
-            None => (None, rest),
-        };
-        let place = match rest.starts_with('/') {
-            true => place,
-            false => place.split('/').next().unwrap_or(place),
-        };
-        let (user, password) = match login.map(|login| login.split_once(':')) {
-            None => (String::new(), None),
-            Some(Some((user, password))) => (user.to_owned(), Some(password.to_owned())),
-            Some(None) => return Err("a password stands behind a colon".into()),
-        };
-        Ok(Address {
-            place: Place::parse(place, PORT)?,
-            user,
-            password,
-        })
-    }
-}
-
 struct Redis {
-    address: Result<Address, String>,
+    address: Result<redis::Address, String>,
     set_limit: bool,
-    wire: Option<Wire>,
-}
-
-/// An answer, flattened: a text, or a list of texts.
-fn read(wire: &mut Wire) -> Result<Vec<String>, ServerError> {
-    let line = wire.line()?;
-    let number = |text: &str| text.parse::<i64>().unwrap_or(-1);
-    let (kind, rest) = line.split_at_checked(1).unwrap_or(("", ""));
-    match kind {
-        "+" | ":" => Ok(vec![rest.to_owned()]),
-        "-" => Err(ServerError::new(rest)),
-        "$" => match usize::try_from(number(rest)) {
-            Ok(count) => {
-                let mut text = wire.bytes(count.saturating_add(2))?;
-                text.truncate(text.trim_end_matches(['\r', '\n']).len());
-                Ok(vec![text])
-            }
-            Err(_) => Ok(Vec::new()),
-        },
-        "*" => {
-            let count = usize::try_from(number(rest)).unwrap_or(0);
-            let mut parts = Vec::new();
-            for _ in 0..count.min(MOST_PARTS) {
-                let line = wire.line()?;
-                let length = line.strip_prefix('$').map_or(-1, number);
-                let length = usize::try_from(length)
-                    .map_err(|_| ServerError::new("its answer is none of Redis"))?;
-                let text = wire.bytes(length.saturating_add(2))?;
-                parts.push(text.trim_end_matches(['\r', '\n']).to_owned());
-            }
-            Ok(parts)
-        }
-        _ => Err(ServerError::new(
-            "its answer is none of Redis; try: redis-cli -h HOST ping",
-        )),
-    }
-}
-
-fn command(words: &[&str]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        bytes.extend(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
-    }
-    bytes
+    connection: Option<redis::Connection>,
 }
 
 impl Redis {
-    fn connect(&self) -> Result<Wire, ServerError> {
-        let address = self.address.as_ref();
-        let address = address.map_err(|e| ServerError::new(e.clone()))?;
-        let mut wire = Wire::connect(&address.place)?;
-        if let Some(password) = &address.password {
-            let words = match address.user.as_str() {
-                "" => vec!["AUTH", password],
-                user => vec!["AUTH", user, password],
-            };
-            wire.send(&command(&words))?;
-            // Its words may repeat what was sent.
-            read(&mut wire).map_err(|_| ServerError::new("it refuses the password"))?;
-        }
-        Ok(wire)
-    }
-
-    /// After a connection that broke it connects anew; an answer that is an error keeps it.
-    fn ask(&mut self, words: &[&str]) -> Result<Vec<String>, ServerError> {
-        let mut wire = match self.wire.take() {
-            Some(wire) => wire,
-            None => self.connect()?,
+    /// After an error it connects anew.
+    fn with<T>(
+        &mut self,
+        run: impl FnOnce(&mut redis::Connection) -> Result<T, Unanswered>,
+    ) -> Result<T, Unanswered> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => {
+                let address = self.address.as_ref();
+                let address = address.map_err(|e| Unanswered::new(e.clone()))?;
+                redis::Connection::open(address, PATIENCE)?
+            }
         };
-        wire.send(&command(words))?;
-        let answer = read(&mut wire)?;
-        self.wire = Some(wire);
-        Ok(answer)
+        let done = run(&mut connection)?;
+        self.connection = Some(connection);
+        Ok(done)
     }
 
-    fn set(&mut self, to: Bytes) -> Result<(), ServerError> {
+    fn ask(&mut self, words: &[&str]) -> Result<(), Unanswered> {
+        self.with(|connection| connection.ask(words)).map(drop)
+    }
+
+    fn set(&mut self, to: Bytes) -> Result<(), Unanswered> {
         let bytes = to.get().to_string();
-        self.ask(&["CONFIG", "SET", "maxmemory", &bytes])?;
-        Ok(())
+        self.ask(&["CONFIG", "SET", "maxmemory", &bytes])
     }
 }
 
-/// `NAME:VALUE` lines of `INFO`.
-struct Info(BTreeMap<String, String>);
+/// What `INFO` says, judged.
+struct Info(redis::Info);
 
 impl Info {
-    fn parse(text: &str) -> Info {
-        let lines = text.lines().filter_map(|line| line.split_once(':'));
-        Info(
-            lines
-                .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
-                .collect(),
-        )
-    }
-
-    fn number(&self, name: &str) -> Result<u64, ServerError> {
-        let value = self.0.get(name).and_then(|text| text.parse().ok());
-        value.ok_or_else(|| {
-            ServerError::new(format!(
-                "it says no number for {name}; is it Redis? Try: redis-cli info"
-            ))
-        })
+    fn number(&self, name: &str) -> Result<u64, Unanswered> {
+        let number = self.0.number(name);
+        number.map_err(|e| Unanswered::new(format!("{e}; is it Redis? Try: redis-cli info")))
     }
 
     /// The part of keys that may be evicted under a policy.
@@ -193,7 +89,7 @@ impl Info {
             return 0.0;
         }
         let (mut keys, mut expires) = (0.0, 0.0);
-        let databases = self.0.iter().filter(|(name, _)| name.starts_with("db"));
+        let databases = self.0.0.iter().filter(|(name, _)| name.starts_with("db"));
         for (_, value) in databases {
             for (name, count) in value.split(',').filter_map(|part| part.split_once('=')) {
                 let count: f64 = count.parse().unwrap_or(0.0);
@@ -208,7 +104,7 @@ impl Info {
     }
 
     fn busy(&self) -> Option<String> {
-        let is = |name: &str| self.0.get(name).is_some_and(|value| value == "1");
+        let is = |name: &str| self.0.get(name) == Some("1");
         let saves = is("rdb_bgsave_in_progress") || is("aof_rewrite_in_progress");
         match (is("loading"), saves) {
             (true, _) => Some("it loads its data".into()),
@@ -218,10 +114,9 @@ impl Info {
         }
     }
 
-    fn look(&self, set_limit: bool) -> Result<Look, ServerError> {
+    fn look(&self, set_limit: bool) -> Result<Look, Unanswered> {
         let (limit, used) = (self.number("maxmemory")?, self.number("used_memory")?);
-        let empty = String::new();
-        let policy = self.0.get("maxmemory_policy").unwrap_or(&empty);
+        let policy = self.0.get("maxmemory_policy").unwrap_or_default();
         let (hits, misses) = (
             self.number("keyspace_hits")?,
             self.number("keyspace_misses")?,
@@ -264,9 +159,8 @@ fn part(share: f64) -> u64 {
 }
 
 impl Server for Redis {
-    fn look(&mut self) -> Result<Look, ServerError> {
-        let answer = self.ask(&["INFO"])?;
-        let info = Info::parse(answer.first().map_or("", String::as_str));
+    fn look(&mut self) -> Result<Look, Unanswered> {
+        let info = Info(self.with(|connection| connection.info(None))?);
         let look = info.look(self.set_limit)?;
         if self.set_limit && info.number("maxmemory")? == 0 {
             // Its limit is what it uses and a part more: it is said as a size, and policies evict from there on.
@@ -280,11 +174,11 @@ impl Server for Redis {
         Ok(look)
     }
 
-    fn resize(&mut self, to: Bytes) -> Result<(), ServerError> {
+    fn resize(&mut self, to: Bytes) -> Result<(), Unanswered> {
         // What is in use may have grown since the last look: where nothing may be evicted, every write would fail.
         let look = self.look()?;
         if to < look.size && to < look.floor {
-            return Err(ServerError::new(format!(
+            return Err(Unanswered::new(format!(
                 "it uses {} and its policy may not evict that, so a limit of {to} would make writes fail",
                 look.used.unwrap_or_default()
             )));
@@ -292,8 +186,8 @@ impl Server for Redis {
         self.set(to)
     }
 
-    fn give_back(&mut self) -> Result<(), ServerError> {
-        self.ask(&["MEMORY", "PURGE"]).map(|_| ())
+    fn give_back(&mut self) -> Result<(), Unanswered> {
+        self.ask(&["MEMORY", "PURGE"])
     }
 }
 
@@ -305,7 +199,7 @@ mod tests {
 
     fn look(policy: &str, change: (&str, &str), set_limit: bool) -> Look {
         let text = INFO.replace("POLICY", policy).replace(change.0, change.1);
-        Info::parse(&text).look(set_limit).unwrap()
+        Info(redis::Info::parse(&text)).look(set_limit).unwrap()
     }
 
     #[test]
@@ -327,17 +221,5 @@ mod tests {
         assert_eq!(look("allkeys-lru", unlimited, true).fixed, None);
         let saving = ("rdb_bgsave_in_progress:0", "rdb_bgsave_in_progress:1");
         assert!(look("allkeys-lru", saving, false).busy.is_some());
-    }
-
-    #[test]
-    fn addresses_and_their_passwords() {
-        let address = Address::parse("redis://me:s:e@cret@host:1/0").unwrap();
-        assert_eq!(address.place.shown(), "host:1");
-        assert_eq!(address.user, "me");
-        assert_eq!(address.password.as_deref(), Some("s:e@cret"));
-        let path = Address::parse("/run/a@b.sock").unwrap();
-        assert_eq!(path.place.shown(), "/run/a@b.sock");
-        assert!(Address::parse("rediss://host").is_err());
-        assert!(Address::parse("secret@host").is_err());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hugeleaf_ask::Unanswered;
 use hugeleaf_host::Root;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
@@ -17,20 +18,20 @@ pub trait Server: Send {
     ///
     /// # Errors
     /// It cannot be reached, or what it says makes no sense.
-    fn look(&mut self) -> Result<Look, ServerError>;
+    fn look(&mut self) -> Result<Look, Unanswered>;
 
     /// Has it take that size. It may still be under way afterwards: [`Look::busy`].
     ///
     /// # Errors
-    /// It refuses; where there was no answer in time ([`ServerError::is_late`]) it may still do it.
-    fn resize(&mut self, to: Bytes) -> Result<(), ServerError>;
+    /// It refuses; where there was no answer in time ([`Unanswered::is_late`]) it may still do it.
+    fn resize(&mut self, to: Bytes) -> Result<(), Unanswered>;
 
     /// Asked again and again after it was made smaller, until its memory is back: what a server does not do by itself
     /// to return memory is done here.
     ///
     /// # Errors
     /// As [`Server::resize`].
-    fn give_back(&mut self) -> Result<(), ServerError> {
+    fn give_back(&mut self) -> Result<(), Unanswered> {
         Ok(())
     }
 }
@@ -65,32 +66,6 @@ pub struct Counts {
     pub operations: u64,
     /// Those that found nothing.
     pub misses: u64,
-}
-
-/// Why a server did not do what it was asked.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-#[error("{what}")]
-pub struct ServerError {
-    /// What failed, without a password.
-    pub what: String,
-    /// Whether there was no answer in time.
-    pub is_late: bool,
-}
-
-impl ServerError {
-    pub(crate) fn new(what: impl Into<String>) -> ServerError {
-        ServerError {
-            what: what.into(),
-            is_late: false,
-        }
-    }
-
-    pub(crate) fn late(what: impl Into<String>) -> ServerError {
-        ServerError {
-            what: what.into(),
-            is_late: true,
-        }
-    }
 }
 
 /// What a server is opened with.

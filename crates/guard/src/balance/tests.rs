@@ -10,9 +10,10 @@ use super::kinds::{KINDS, kind_named};
 use super::part::Report;
 use super::process::ProcessSeen;
 use super::rules::{BalanceAction, Member, Pages, Target};
-use super::server::{Counts, Look, Server, ServerError};
+use super::server::{Counts, Look, Server};
 use super::worker::Worker;
 use crate::seen::ProgramId;
+use hugeleaf_ask::Unanswered;
 
 const fn mib(n: u64) -> Bytes {
     Bytes::from_mib(n)
@@ -107,7 +108,7 @@ impl Sim {
                 (self.size, self.held) = (command.to, command.to);
                 Ok(())
             }
-            Manner::Refuses => Err(ServerError::new("Access denied")),
+            Manner::Refuses => Err(Unanswered::new("Access denied")),
             Manner::Keeps => {
                 self.size = command.to;
                 self.held = self.held.max(command.to);
@@ -115,7 +116,7 @@ impl Sim {
             }
             Manner::Slow(seconds) => {
                 self.late = Some((now + seconds, command.to));
-                Err(ServerError::late("no answer in 10 s"))
+                Err(Unanswered::late("no answer in 10 s"))
             }
             Manner::Silent => return,
         };
@@ -487,13 +488,13 @@ fn a_target_can_fall() {
 struct Hangs;
 
 impl Server for Hangs {
-    fn look(&mut self) -> Result<Look, ServerError> {
+    fn look(&mut self) -> Result<Look, Unanswered> {
         loop {
             std::thread::park();
         }
     }
 
-    fn resize(&mut self, _to: Bytes) -> Result<(), ServerError> {
+    fn resize(&mut self, _to: Bytes) -> Result<(), Unanswered> {
         Ok(())
     }
 }
@@ -501,14 +502,14 @@ impl Server for Hangs {
 struct Answers(Bytes);
 
 impl Server for Answers {
-    fn look(&mut self) -> Result<Look, ServerError> {
+    fn look(&mut self) -> Result<Look, Unanswered> {
         Ok(Look {
             size: self.0,
             ..Look::default()
         })
     }
 
-    fn resize(&mut self, to: Bytes) -> Result<(), ServerError> {
+    fn resize(&mut self, to: Bytes) -> Result<(), Unanswered> {
         self.0 = to;
         Ok(())
     }

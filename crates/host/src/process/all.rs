@@ -44,7 +44,7 @@ struct Seen {
 /// Reads all processes that have memory of their own.
 pub fn read_all_processes(
     root: &Root,
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     host: &Host,
 ) -> (Vec<Process>, Vec<SharedObject>) {
     let pids = all_pids(root);
@@ -186,7 +186,7 @@ struct Walker<'a> {
     tables: Mutex<Option<(Pid, Tables)>>,
     root: &'a Root,
     host: &'a Host,
-    kernel: &'a dyn Kernel,
+    kernel: &'a Kernel,
     base: PageSize,
     pmd: PageSize,
 }

@@ -27,7 +27,7 @@ use crate::system::memory_limits_of;
 /// [`ProcessError`]: gone, denied, without memory of its own, or not parsable.
 pub fn read_process(
     root: &Root,
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     host: &Host,
     pid: Pid,
     looking: Looking,
@@ -347,7 +347,7 @@ fn smallest_large_page(host: &Host) -> PageSize {
 /// two walks is looked at once more.
 fn attach_pages(
     root: &Root,
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     host: &Host,
     process: &mut Process,
     mut pages: BTreeMap<Range, Fact<PageMap>>,
@@ -383,7 +383,7 @@ fn large_ranges(root: &Root, host: &Host, pid: Pid) -> Vec<Range> {
 
 fn read_pages(
     root: &Root,
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     pid: Pid,
     ranges: &[Range],
 ) -> BTreeMap<Range, Fact<PageMap>> {

@@ -163,7 +163,7 @@ fn sysv_without_privilege(host: &Host, info: &PageSizeInfo) -> Option<Bytes> {
 mod tests {
     use super::*;
     use crate::root::Root;
-    use hugeleaf_sys::RealKernel;
+    use hugeleaf_sys::Kernel;
     use std::io::ErrorKind;
 
     fn fixture(name: &str) -> Root {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     fn had(root: &Root, kind: PageKind, size: &str) -> (Fact<Available>, Fact<Bytes>) {
-        let host = crate::read_host(root, &RealKernel::new()).unwrap();
+        let host = crate::read_host(root, &Kernel::new()).unwrap();
         let wanted = size.parse().unwrap();
         let mut sizes = host.page_sizes.iter();
         let info = sizes

@@ -1,0 +1,75 @@
+//! Where a server listens.
+
+use std::fmt;
+
+/// A TCP port or a Unix socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A host name or address, without brackets, and a port.
+    Tcp {
+        /// Name, IPv4 or IPv6 address.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// The path of a socket.
+    Unix(String),
+}
+
+impl Place {
+    /// Reads `/path/to.sock`, `host`, `host:port` or `[address]:port`; `port` is the one where none is written.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn parse(text: &str, port: u16) -> Result<Place, String> {
+        if text.starts_with('/') {
+            return Ok(Place::Unix(text.to_owned()));
+        }
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, digits)) if !host.ends_with(':') => {
+                let number = digits.parse().map_err(|_| "this is no port".to_owned())?;
+                (host, number)
+            }
+            _ => (text, port),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
+        match !host.is_empty() && host.chars().all(is_part) {
+            true => Ok(Place::Tcp {
+                host: host.to_owned(),
+                port,
+            }),
+            false => Err("this is no address".into()),
+        }
+    }
+}
+
+/// `host:port`, `[address]:port` or the path.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Place::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Place::Unix(path) => f.write_str(path),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        let tcp = |host: &str, port| Place::Tcp {
+            host: host.into(),
+            port,
+        };
+        assert_eq!(Place::parse("a.b", 7), Ok(tcp("a.b", 7)));
+        assert_eq!(Place::parse("[::1]:8", 7), Ok(tcp("::1", 8)));
+        assert_eq!(Place::parse("/run/a", 7), Ok(Place::Unix("/run/a".into())));
+        for bad in ["", "a b", "user:pass@host", "a:99999"] {
+            assert!(Place::parse(bad, 7).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! The protocol of Redis and Valkey, RESP 2, and their `INFO`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::{Place, Unanswered, Wire};
+
+/// The port where none is written.
+pub const PORT: u16 = 6379;
+/// No answer is deeper than that of `CONFIG GET`: a list of texts.
+const MOST_PARTS: usize = 64;
+
+/// Where a server is, and as whom to log in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// Where it listens.
+    pub place: Place,
+    /// Empty for the default user.
+    pub user: String,
+    /// Never shown.
+    pub password: Option<String>,
+    /// The database; 0 is the default one.
+    pub database: u32,
+}
+
+impl Address {
+    /// Reads `host:port`, `/path/to.sock`, `[redis://]USER:PASSWORD@host:port/DATABASE` or
+    /// `unix:///path?user=…&pass=…&db=…`. `%XX` stands for a byte.
+    ///
+    /// # Errors
+    /// What is wrong with the text, without a part of it.
+    pub fn parse(text: &str) -> Result<Address, String> {
+        let (scheme, rest) = match text.split_once("://") {
+            Some((scheme, rest)) => (scheme, rest),
+            None if text.starts_with('/') => ("unix", text),
+            None => ("", text),
+        };
+        match scheme {
+            "unix" | "redis+unix" | "valkey+unix" => Address::unix(rest),
+            "" | "redis" | "valkey" if rest.starts_with('/') => Address::unix(rest),
+            "" | "redis" | "valkey" => Address::tcp(rest, scheme.is_empty()),
+            _ => Err("only redis:// and unix:// are spoken, without TLS".into()),
+        }
+    }
+
+    fn unix(text: &str) -> Result<Address, String> {
+        let (path, query) = text.split_once('?').unwrap_or((text, ""));
+        let mut address = Address {
+            place: Place::Unix(decoded(path)?),
+            user: String::new(),
+            password: None,
+            database: 0,
+        };
+        for (name, value) in query.split('&').filter_map(|part| part.split_once('=')) {
+            match name {
+                "user" => address.user = decoded(value)?,
+                "pass" => address.password = Some(decoded(value)?),
+                "db" => address.database = database(value)?,
+                _ => {}
+            }
+        }
+        Ok(address)
+    }
+
+    /// Where `must_hide`, a login without a colon is refused: it may be a password alone.
+    fn tcp(text: &str, must_hide: bool) -> Result<Address, String> {
+        // A password may hold an @, so the last one counts.
+        let (login, place) = match text.rsplit_once('@') {
+            Some((login, place)) => (Some(login), place),
+            None => (None, text),
+        };
+        let place = place.split(['?', '#']).next().unwrap_or_default();
+        let (place, number) = place.split_once('/').unwrap_or((place, ""));
+        let (user, password) = match login.map(|login| login.split_once(':').ok_or(login)) {
+            None => (String::new(), None),
+            Some(Ok((user, password))) => (decoded(user)?, Some(decoded(password)?)),
+            Some(Err(_)) if must_hide => return Err("a password stands behind a colon".into()),
+            Some(Err(user)) => (decoded(user)?, None),
+        };
+        Ok(Address {
+            place: Place::parse(place, PORT)?,
+            user,
+            password: password.filter(|password| !password.is_empty()),
+            database: database(number.trim_end_matches('/'))?,
+        })
+    }
+}
+
+fn database(text: &str) -> Result<u32, String> {
+    match text {
+        "" => Ok(0),
+        text => text
+            .parse()
+            .map_err(|_| "this is no database's number".into()),
+    }
+}
+
+/// A text in which `%XX` stands for a byte; a `%` that does not begin such a group is itself.
+fn decoded(text: &str) -> Result<String, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, behind @ ..] = rest {
+        let pair = behind
+            .get(..2)
+            .and_then(|pair| std::str::from_utf8(pair).ok());
+        let is_hex = |pair: &&str| pair.bytes().all(|b| b.is_ascii_hexdigit());
+        let coded = pair.filter(|pair| *first == b'%' && is_hex(pair));
+        match coded.and_then(|pair| u8::from_str_radix(pair, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &behind[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8(bytes).map_err(|_| "this is no text in UTF-8".into())
+}
+
+/// A connection that is logged in.
+pub struct Connection {
+    wire: Wire,
+}
+
+impl Connection {
+    /// Connects, logs in and selects the database.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or refuses.
+    pub fn open(address: &Address, patience: Duration) -> Result<Connection, Unanswered> {
+        let mut connection = Connection {
+            wire: Wire::connect(&address.place, patience)?,
+        };
+        if let Some(password) = &address.password {
+            let words = match address.user.as_str() {
+                "" => vec!["AUTH", password],
+                user => vec!["AUTH", user, password],
+            };
+            // Its words may repeat what was sent.
+            let refused = |e: Unanswered| match e.is_late {
+                true => e,
+                false => Unanswered::new("it refuses the password"),
+            };
+            connection.ask(&words).map_err(refused)?;
+        }
+        if address.database != 0 {
+            connection.ask(&["SELECT", &address.database.to_string()])?;
+        }
+        Ok(connection)
+    }
+
+    /// Sends a command and reads its answer: no text for a null, one, or a list of texts.
+    ///
+    /// # Errors
+    /// The connection broke, and is of no use any more; or the server's own error.
+    pub fn ask(&mut self, words: &[&str]) -> Result<Vec<String>, Unanswered> {
+        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            bytes.extend(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+        }
+        self.wire.send(&bytes)?;
+        let line = self.wire.line()?;
+        let (kind, rest) = line.split_at_checked(1).unwrap_or(("", ""));
+        match kind {
+            "+" | ":" => Ok(vec![rest.to_owned()]),
+            "-" => Err(Unanswered::new(rest)),
+            "$" => Ok(self.text(rest)?.into_iter().collect()),
+            "*" => {
+                let count = rest.parse().unwrap_or(0);
+                let mut parts = Vec::new();
+                for _ in 0..MOST_PARTS.min(count) {
+                    let line = self.wire.line()?;
+                    let text = self.text(line.strip_prefix('$').unwrap_or_default())?;
+                    parts.push(text.ok_or_else(|| Unanswered::new("its answer is none of Redis"))?);
+                }
+                Ok(parts)
+            }
+            _ => Err(Unanswered::new(
+                "its answer is none of Redis; try: redis-cli -h HOST ping",
+            )),
+        }
+    }
+
+    /// A text of so many bytes and the end of its line; none where the number is negative.
+    fn text(&mut self, length: &str) -> Result<Option<String>, Unanswered> {
+        let Ok(length) = length.parse::<usize>() else {
+            return Ok(None);
+        };
+        let bytes = self.wire.bytes(length.saturating_add(2))?;
+        Ok(Some(String::from_utf8_lossy(&bytes[..length]).into_owned()))
+    }
+
+    /// What `INFO` says, of all sections or of one.
+    ///
+    /// # Errors
+    /// As [`Connection::ask`].
+    pub fn info(&mut self, section: Option<&str>) -> Result<Info, Unanswered> {
+        let words: Vec<&str> = ["INFO"].into_iter().chain(section).collect();
+        let answer = self.ask(&words)?;
+        Ok(Info::parse(answer.first().map_or("", String::as_str)))
+    }
+}
+
+/// The lines `name:value` of `INFO`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Info(pub BTreeMap<String, String>);
+
+impl Info {
+    /// Reads what `INFO` answers.
+    pub fn parse(text: &str) -> Info {
+        let lines = text.lines().filter_map(|line| line.split_once(':'));
+        let owned = |(name, value): (&str, &str)| (name.trim().to_owned(), value.trim().to_owned());
+        Info(lines.map(owned).collect())
+    }
+
+    /// The value of a field.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// A field that is a whole number.
+    ///
+    /// # Errors
+    /// What `INFO` has instead.
+    pub fn number(&self, name: &str) -> Result<u64, String> {
+        let value = self.get(name);
+        let value = value.ok_or_else(|| format!("INFO has no line {name}"))?;
+        let short = || value.chars().take(60).collect::<String>();
+        let number = value.parse();
+        number.map_err(|_| format!("{name} is {:?}, not a number", short()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn addresses_and_their_passwords() {
+        let address = Address::parse("redis://me:s:e@cret@host:1/2").unwrap();
+        assert_eq!(address.place.to_string(), "host:1");
+        assert_eq!((address.user.as_str(), address.database), ("me", 2));
+        assert_eq!(address.password.as_deref(), Some("s:e@cret"));
+        let path = Address::parse("/run/a@b.sock").unwrap();
+        assert_eq!(path.place, Place::Unix("/run/a@b.sock".into()));
+        let coded = Address::parse("redis+unix:///run/a%20b?user=u&pass=%40%&db=3").unwrap();
+        assert_eq!(coded.place.to_string(), "/run/a b");
+        assert_eq!((coded.user.as_str(), coded.database), ("u", 3));
+        assert_eq!(coded.password.as_deref(), Some("@%"));
+        for bad in ["rediss://host", "secret@host", "host/x", "redis://", "a:b@"] {
+            assert!(Address::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn info_is_read() {
+        let text = "# Stats\r\ntotal_connections_received:3\r\ntotal_commands_processed:42\r\n";
+        let info = Info::parse(text);
+        assert_eq!(info.number("total_commands_processed"), Ok(42));
+        let error = |text, name| Info::parse(text).number(name).unwrap_err();
+        assert_eq!(error(text, "total"), "INFO has no line total");
+        assert_eq!(error("a:b", "a"), "a is \"b\", not a number");
+    }
+
+    /// What a connection makes of a server that answers with these bytes and hangs up.
+    fn answered(bytes: Vec<u8>) -> Result<Vec<String>, Unanswered> {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let server = std::thread::spawn(move || {
+            let _ = theirs.read(&mut [0; 64]);
+            let _ = theirs.write_all(&bytes);
+        });
+        let wire = Wire::over(ours, "redis", Duration::from_secs(60));
+        let answer = Connection { wire }.ask(&["INFO"]);
+        server.join().unwrap();
+        answer
+    }
+
+    #[test]
+    fn answers() {
+        let read = |text: &str| answered(text.as_bytes().to_vec());
+        assert_eq!(read("+OK\r\n"), Ok(vec!["OK".into()]));
+        assert_eq!(read("$4\r\na\r\nb\r\n"), Ok(vec!["a\r\nb".into()]));
+        assert_eq!(read("$-1\r\n"), Ok(vec![]));
+        let list = read("*2\r\n$1\r\na\r\n$1\r\nb\r\n");
+        assert_eq!(list, Ok(vec!["a".into(), "b".into()]));
+        assert_eq!(read("-NOAUTH\r\n").unwrap_err().what, "NOAUTH");
+        for bad in [
+            "HTTP/1.1 400\r\n",
+            "$99999999999\r\n",
+            "*1\r\n:1\r\n",
+            "$4\r\na",
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(text in ".*", scheme in "(redis://|unix://|)", bytes: Vec<u8>) {
+            let _ = Address::parse(&format!("{scheme}{text}"));
+            let _ = Info::parse(&text).number("a");
+            let _ = answered(bytes);
+        }
+
+        #[test]
+        fn numbers_come_back(n: u64, before in "[a-z\r\n#]*") {
+            let info = Info::parse(&format!("{before}\r\nx_total:{n}\r\ny:1"));
+            prop_assert_eq!(info.number("x_total"), Ok(n));
+        }
+
+        #[test]
+        fn what_is_coded_comes_back(text in ".*") {
+            let coded: String = text.bytes().map(|byte| format!("%{byte:02X}")).collect();
+            prop_assert_eq!(decoded(&coded), Ok(text));
+        }
+    }
+}

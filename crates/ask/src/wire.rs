@@ -1,0 +1,288 @@
+//! A connection over TCP or a Unix socket. Each answer has a deadline and a bounded length.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::{Place, Unanswered};
+
+/// The most bytes of an answer.
+pub const LONGEST: usize = 256 << 10;
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// Connects to the first address that accepts, by the deadline.
+    fn connect(place: &Place, until: Instant) -> std::io::Result<Stream> {
+        let left = || some(until.saturating_duration_since(Instant::now()));
+        match place {
+            Place::Unix(path) => {
+                let address = SocketAddrUnix::new(path.as_str())?;
+                let kind = (AddressFamily::UNIX, SocketType::STREAM);
+                let socket = rustix::net::socket_with(kind.0, kind.1, SocketFlags::CLOEXEC, None)?;
+                // Where the server's queue of connections is full, connect(2) waits for this long.
+                set_socket_timeout(&socket, Timeout::Send, Some(left()?))?;
+                rustix::net::connect(&socket, &address)?;
+                Ok(Stream::Unix(UnixStream::from(socket)))
+            }
+            Place::Tcp { host, port } => {
+                let mut failed = std::io::Error::new(ErrorKind::NotFound, "no such host");
+                for address in (host.as_str(), *port).to_socket_addrs()? {
+                    match TcpStream::connect_timeout(&address, left()?) {
+                        Ok(stream) => return Ok(Stream::Tcp(stream)),
+                        Err(e) => failed = e,
+                    }
+                }
+                Err(failed)
+            }
+        }
+    }
+
+    fn limit(&self, time: Duration) -> std::io::Result<()> {
+        let time = Some(some(time)?);
+        match self {
+            Stream::Tcp(stream) => {
+                stream.set_read_timeout(time)?;
+                stream.set_write_timeout(time)
+            }
+            Stream::Unix(stream) => {
+                stream.set_read_timeout(time)?;
+                stream.set_write_timeout(time)
+            }
+        }
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(into),
+            Stream::Unix(stream) => stream.read(into),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
+        }
+    }
+}
+
+/// What is left of a deadline; 0 would be no limit at all.
+fn some(left: Duration) -> std::io::Result<Duration> {
+    match left.is_zero() {
+        true => Err(ErrorKind::TimedOut.into()),
+        false => Ok(left.max(Duration::from_millis(1))),
+    }
+}
+
+/// A connection to a server.
+pub struct Wire {
+    shown: String,
+    stream: Stream,
+    /// What was read and not taken yet.
+    buffer: Vec<u8>,
+    /// How much of the present answer was taken.
+    taken: usize,
+    /// How long the answer to a request may take.
+    pub patience: Duration,
+    until: Instant,
+}
+
+impl Wire {
+    /// Connects within `patience`, which each later answer gets as well.
+    ///
+    /// # Errors
+    /// Nobody answers there.
+    pub fn connect(place: &Place, patience: Duration) -> Result<Wire, Unanswered> {
+        let shown = place.to_string();
+        match Stream::connect(place, Instant::now() + patience) {
+            Ok(stream) => Ok(Wire::of(stream, shown, patience)),
+            Err(e) => Err(failed(&shown, patience, &e)),
+        }
+    }
+
+    /// A connection over a socket that is connected already; errors call it `shown`.
+    pub fn over(stream: UnixStream, shown: &str, patience: Duration) -> Wire {
+        Wire::of(Stream::Unix(stream), shown.to_owned(), patience)
+    }
+
+    fn of(stream: Stream, shown: String, patience: Duration) -> Wire {
+        Wire {
+            shown,
+            stream,
+            buffer: Vec::new(),
+            taken: 0,
+            patience,
+            until: Instant::now() + patience,
+        }
+    }
+
+    /// Sends a request. From here on its answer has [`Wire::patience`] and [`LONGEST`] bytes.
+    ///
+    /// # Errors
+    /// The server is gone, or takes nothing in time.
+    pub fn send(&mut self, mut bytes: &[u8]) -> Result<(), Unanswered> {
+        self.until = Instant::now() + self.patience;
+        self.taken = 0;
+        while !bytes.is_empty() {
+            match self.timed(|stream| stream.write(bytes))? {
+                0 => return Err(self.closed()),
+                count => bytes = &bytes[count..],
+            }
+        }
+        Ok(())
+    }
+
+    /// The next line of the answer, without its end.
+    ///
+    /// # Errors
+    /// It is not there in time, too long, or the connection broke.
+    pub fn line(&mut self) -> Result<String, Unanswered> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                self.taken += line.len();
+                let text = String::from_utf8_lossy(&line);
+                return Ok(text.trim_end_matches(['\r', '\n']).to_owned());
+            }
+            self.fill()?;
+        }
+    }
+
+    /// The next `count` bytes of the answer.
+    ///
+    /// # Errors
+    /// As [`Wire::line`].
+    pub fn bytes(&mut self, count: usize) -> Result<Vec<u8>, Unanswered> {
+        while self.buffer.len() < count {
+            if count > LONGEST {
+                return Err(self.too_long());
+            }
+            self.fill()?;
+        }
+        self.taken += count;
+        Ok(self.buffer.drain(..count).collect())
+    }
+
+    fn fill(&mut self) -> Result<(), Unanswered> {
+        if self.taken + self.buffer.len() > LONGEST {
+            return Err(self.too_long());
+        }
+        let mut some = [0; 8 << 10];
+        match self.timed(|stream| stream.read(&mut some))? {
+            0 => Err(self.closed()),
+            count => {
+                self.buffer.extend_from_slice(&some[..count]);
+                Ok(())
+            }
+        }
+    }
+
+    /// A call that ends by the deadline.
+    fn timed(
+        &mut self,
+        mut call: impl FnMut(&mut Stream) -> std::io::Result<usize>,
+    ) -> Result<usize, Unanswered> {
+        loop {
+            let left = self.until.saturating_duration_since(Instant::now());
+            let done = self
+                .stream
+                .limit(left)
+                .and_then(|()| call(&mut self.stream));
+            match done {
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                done => return done.map_err(|e| failed(&self.shown, self.patience, &e)),
+            }
+        }
+    }
+
+    fn too_long(&self) -> Unanswered {
+        Unanswered::new(format!("{}: its answer is too long", self.shown))
+    }
+
+    fn closed(&self) -> Unanswered {
+        Unanswered::new(format!("{}: it closed the connection", self.shown))
+    }
+}
+
+fn failed(shown: &str, patience: Duration, error: &std::io::Error) -> Unanswered {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            Unanswered::late(format!("{shown}: no answer in {} s", patience.as_secs()))
+        }
+        _ => Unanswered::new(format!("{shown}: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::os::unix::net::UnixListener;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    fn serve(answer: impl Fn(&mut TcpStream) + Send + 'static) -> Place {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || answer(&mut listener.accept().unwrap().0));
+        Place::Tcp {
+            host: "127.0.0.1".into(),
+            port,
+        }
+    }
+
+    fn asked(place: &Place, patience: Duration) -> Wire {
+        let mut wire = Wire::connect(place, patience).unwrap();
+        wire.send(b"stats\r\n").unwrap();
+        wire
+    }
+
+    #[test]
+    fn an_endless_answer_is_cut_off() {
+        let place = serve(|stream| while stream.write_all(&[b'x'; 4096]).is_ok() {});
+        let mut wire = asked(&place, PATIENCE);
+        let error = wire.line().unwrap_err();
+        assert!(error.what.contains("too long"), "{error}");
+        assert!(wire.buffer.len() <= LONGEST + (8 << 10));
+    }
+
+    #[test]
+    fn endless_lines_are_cut_off_too() {
+        let place = serve(|stream| while stream.write_all(b"STAT a 1\r\n").is_ok() {});
+        let mut wire = asked(&place, PATIENCE);
+        let error = std::iter::repeat_with(|| wire.line()).find_map(Result::err);
+        assert!(error.unwrap().what.contains("too long"));
+        assert!(wire.bytes(LONGEST + 1).is_err());
+    }
+
+    #[test]
+    fn silence_is_late() {
+        let place = serve(|stream| {
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        let error = asked(&place, Duration::from_millis(50)).line().unwrap_err();
+        assert!(error.is_late, "{error}");
+    }
+
+    /// connect(2) to a Unix socket waits while the queue of connections is full.
+    #[test]
+    fn a_socket_that_accepts_nobody_is_late() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let _listener = UnixListener::bind(&path).unwrap();
+        let place = Place::Unix(path.to_str().unwrap().to_owned());
+        let mut open = Vec::new();
+        let error = std::iter::repeat_with(|| Wire::connect(&place, Duration::from_millis(50)))
+            .take(10_000)
+            .find_map(|wire| wire.map(|wire| open.push(wire)).err());
+        assert!(error.unwrap().is_late);
+    }
+}
