@@ -16,7 +16,6 @@ use crate::outcome::Ended;
 /// One process, distinguished from every other for good.
 pub(crate) struct Identity {
     pub(crate) fd: PidFd,
-    /// Its page map, opened after the pidfd and before anything was read.
     pub(crate) pagemap: File,
     start_ticks: u64,
     image: [u64; 4],
@@ -46,7 +45,6 @@ impl Identity {
         self.fd.pid()
     }
 
-    /// Whether it is still the same.
     pub(crate) fn check(&self, kernel: &Kernel, root: &Root) -> Result<(), Lost> {
         match kernel.has_exited(&self.fd) {
             Ok(false) => {}

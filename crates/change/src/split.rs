@@ -1,6 +1,8 @@
 //! Splitting what several processes map, by the kernel's own file for it: `split_huge_pages` of
 //! debugfs. Whether this host offers it, and the stage of a demotion that uses it.
 
+#![expect(clippy::disallowed_methods, reason = "part of the mover")]
+
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -252,7 +254,6 @@ fn neighbours(work: &Work, todo: &[usize], most: usize) -> usize {
         .count()
 }
 
-/// Whether MADV_COLD would pass over it.
 pub(crate) fn is_shared(block: &Block) -> bool {
     !block.exclusive && !block.locked
 }

@@ -91,7 +91,6 @@ pub fn verify(
     })
 }
 
-/// The time of an apply, in UTC, in seconds since 1970.
 fn seconds_of(time: &str) -> Option<u64> {
     let time: jiff::Timestamp = time.parse().ok()?;
     u64::try_from(time.as_second()).ok()

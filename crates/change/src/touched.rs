@@ -88,11 +88,8 @@ pub fn look(
     })
 }
 
-/// What was seen of a process.
 struct Seen {
-    /// Between the two walks.
     between: Duration,
-    /// In them.
     cost: Duration,
     entries: Vec<SmapsEntry>,
 }

@@ -238,11 +238,7 @@ pub fn since_boot(root: &Root) -> Result<Duration, ReadError> {
     match root.parse("proc/uptime", parse) {
         Fact::Known(time) => Ok(time),
         Fact::Unreadable(error) => Err(error),
-        Fact::Absent => Err(ReadError::Io {
-            path: root.path("proc/uptime"),
-            reason: "no such file".into(),
-            denied: false,
-        }),
+        Fact::Absent => Err(ReadError::new(root.path("proc/uptime"), "no such file")),
     }
 }
 

@@ -269,9 +269,6 @@ impl Region {
     }
 
     /// The same, by calls behind a gate.
-    ///
-    /// # Errors
-    /// As [`Region::attach`].
     pub(crate) fn attach_with(handle: &Handle, memory: &Memory) -> Result<Region, MemoryError> {
         let description = Description::parse(&handle.text)?;
         if description.allocations.len() != handle.files.len() {

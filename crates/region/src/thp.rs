@@ -77,9 +77,6 @@ pub(crate) fn advise(space: &Space, part: Range, step: Step) -> Result<(), SysEr
 
 /// Collapses what of `part` is on base pages, block by block, and returns why the rest is not on
 /// pages of `huge`: [`Why::ThpOff`] where the kernel does not take such memory at all.
-///
-/// # Errors
-/// Where the page map cannot be read.
 pub(crate) fn collapse(
     space: &Space,
     part: Range,
@@ -165,14 +162,12 @@ pub(crate) fn look(part: Range) -> Result<PageMap, SysError> {
     }
 }
 
-/// How much of a part is on huge pages.
 pub(crate) fn huge_in(map: &PageMap, part: Range) -> Bytes {
     let huge = map.runs.iter().filter(|r| r.state.has(PageState::HUGE));
     let huge = huge.filter_map(|r| r.range.intersect(part));
     huge.map(Range::len).sum()
 }
 
-/// A range of ordinary memory, and the pages it is on.
 pub(crate) struct OnPages {
     pub(crate) range: Range,
     pub(crate) page: PageSize,

@@ -148,13 +148,17 @@ impl Memory {
         Memory { gate: Some(gate) }
     }
 
-    pub(crate) fn pass(
+    /// Makes a call that the gate lets through.
+    pub(crate) fn call<T>(
         &self,
         call: MemoryCall,
         name: &'static str,
         subject: impl FnOnce() -> String,
-    ) -> Result<(), SysError> {
+        make: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<T, SysError> {
         let passed = self.gate.as_ref().map_or(Ok(()), |gate| gate.pass(call));
-        passed.map_err(|errno| SysError::new(name, subject(), errno))
+        passed
+            .and_then(|()| make())
+            .map_err(|errno| SysError::new(name, subject(), errno))
     }
 }

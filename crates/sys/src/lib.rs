@@ -8,6 +8,8 @@
 //!
 //! Main types: [`Kernel`], [`Gate`], [`PidFd`], [`Advice`], [`PageRun`], [`SysError`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 mod advice;
 mod asked;
 mod barrier;

@@ -15,7 +15,6 @@ use crate::populate::in_time;
 use crate::tracefs::Detached;
 use crate::{Errno, Pid, PidFd, SysError, last_errno};
 
-/// The name of the file below debugfs.
 const NAME: &str = "split_huge_pages";
 /// What process_vm_readv(2) takes at most (UIO_MAXIOV).
 const MOST_PARTS: usize = 1024;

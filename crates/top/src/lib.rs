@@ -9,6 +9,8 @@
 //!
 //! Main types: [`Sample`], [`app::App`], [`Settings`], [`run`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 pub mod act;
 pub mod app;
 pub mod draw;

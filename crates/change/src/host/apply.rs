@@ -130,14 +130,12 @@ fn known(history: &[Applied], request: &Request<'_>) -> Result<(), HostError> {
     }
 }
 
-/// A name that two steps share.
 fn twice(steps: &[Step]) -> Option<String> {
     let mut seen = std::collections::BTreeSet::new();
     let again = steps.iter().find(|step| !seen.insert(&step.id));
     again.map(|step| step.id.clone())
 }
 
-/// Whether a copy of it must not be read by everybody.
 fn is_secret(place: &Place) -> bool {
     matches!(place, Place::File { mode, .. } if mode & 0o004 == 0)
 }
@@ -206,7 +204,6 @@ fn header(
     }
 }
 
-/// An apply at work.
 struct Run<'a, 'h> {
     context: &'a mut ChangeContext<'h>,
     options: &'a ApplyOptions,
@@ -214,7 +211,6 @@ struct Run<'a, 'h> {
     outcome: ApplyOutcome,
 }
 
-/// Why a step was not made.
 struct Failure {
     error: String,
     errno: Option<Errno>,

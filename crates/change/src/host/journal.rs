@@ -60,11 +60,7 @@ fn believed(root: &Root, relative: &str) -> Result<(), ReadError> {
     if !root.is_live() || !is_there {
         return Ok(());
     }
-    check_trusted(&path).map_err(|error| ReadError::Io {
-        path,
-        reason: format!("not believed: {error}"),
-        denied: false,
-    })
+    check_trusted(&path).map_err(|error| ReadError::new(path, format!("not believed: {error}")))
 }
 
 /// The applies that the journal knows, newest first. Absent where nothing was ever applied.
@@ -91,7 +87,6 @@ fn log_id(name: &str) -> Option<u32> {
     name.strip_suffix(".log")?.parse().ok()
 }
 
-/// One apply.
 pub fn read_one(root: &Root, id: u32) -> Fact<Applied> {
     for name in [log_name(id), plan_name(id)] {
         if let Err(error) = believed(root, &name) {
@@ -113,7 +108,6 @@ pub fn read_one(root: &Root, id: u32) -> Fact<Applied> {
     })
 }
 
-/// The number of the next apply.
 pub fn next_id(root: &Root) -> u32 {
     let names = root.list(JOURNAL);
     let names = names.known().map(Vec::as_slice).unwrap_or_default();
@@ -245,7 +239,6 @@ impl Applied {
     }
 }
 
-/// Appends to the journal of one apply.
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
@@ -288,7 +281,6 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Goes on with the journal of an earlier one.
     pub fn reopen(root: &Root, id: u32) -> Writer {
         let bytes = root.read_bytes(log_name(id)).unwrap_or_default();
         let (_, last, _) = parse_records(&bytes);
@@ -301,9 +293,6 @@ impl Writer {
     }
 
     /// Writes a record; it is on disk when this returns.
-    ///
-    /// # Errors
-    /// Those of the kernel.
     pub fn add(&mut self, kernel: &Kernel, record: &Record) -> Result<(), SysError> {
         let mut text = line(self.next, record);
         if self.torn {
@@ -316,7 +305,6 @@ impl Writer {
     }
 }
 
-/// Which boot this is.
 pub fn boot(root: &Root) -> Option<String> {
     let id = root.read("proc/sys/kernel/random/boot_id");
     id.known().map(|text| text.trim().to_owned())

@@ -11,7 +11,6 @@ use super::outcome::State;
 use super::place::{self, Place, below};
 use super::{ChangeContext, knob, pool};
 
-/// A place, and how it is to be changed.
 #[derive(Debug, Clone, Copy)]
 pub struct Change<'a> {
     /// The path, as the host names it.
@@ -26,14 +25,11 @@ pub struct Change<'a> {
     pub drop_caches: bool,
 }
 
-/// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
-    /// What stands there now, read back.
     pub after: Place,
     /// `done`, `short`, `in-use` or `differs`.
     pub state: State,
-    /// How often it was tried.
     pub attempts: u32,
 }
 
@@ -168,9 +164,6 @@ fn replace(
 }
 
 /// Removes what a crash may have left of a file's new content.
-///
-/// # Errors
-/// Those of reading the folder and of unlink(2).
 pub fn remove_drafts(context: &mut ChangeContext<'_>, path: &Path) -> Result<(), SysError> {
     let (Some(folder), Some(file)) = (path.parent(), path.file_name()) else {
         return Ok(());
@@ -199,9 +192,6 @@ fn sync_above(kernel: &Kernel, path: &Path) -> Result<(), SysError> {
 }
 
 /// Makes folders that everybody may read, outermost first, and makes them last.
-///
-/// # Errors
-/// Those of the kernel.
 pub fn make_folders(kernel: &Kernel, folders: &[PathBuf]) -> Result<(), SysError> {
     for folder in folders {
         match kernel.change(HostChange::MakeFolder(folder, 0o755, None)) {
@@ -215,9 +205,6 @@ pub fn make_folders(kernel: &Kernel, folders: &[PathBuf]) -> Result<(), SysError
 
 /// Removes folders that a step had made, innermost first. Gives those that are not empty, because
 /// somebody else has put something there.
-///
-/// # Errors
-/// Those of the kernel.
 pub fn remove_above(
     context: &mut ChangeContext<'_>,
     folders: &[PathBuf],

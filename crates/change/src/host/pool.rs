@@ -16,14 +16,12 @@ pub const POOL_ATTEMPTS: u32 = 8;
 /// How many tries in a row may bring nothing before it is given up.
 const IN_VAIN: u32 = 2;
 
-/// What setting a pool came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolResult {
     /// Pages that stay.
     pub pages: u64,
     /// Pages beyond, that programs still use.
     pub surplus: u64,
-    /// How often it was asked for.
     pub attempts: u32,
 }
 

@@ -21,7 +21,6 @@ use super::{Found, Seen};
 /// How many processes a report lists.
 const LISTED: usize = 200;
 
-/// A living process.
 struct Member {
     /// Start time and image: another image is another program.
     identity: (u64, [u64; 4]),
@@ -92,7 +91,6 @@ impl Tree {
         self.sum_up();
     }
 
-    /// What came out.
     pub fn found(mut self) -> Found {
         for pid in self.members.keys().copied().collect::<Vec<_>>() {
             self.drop_member(pid);
@@ -163,7 +161,6 @@ impl Tree {
         }
     }
 
-    /// The close look.
     fn look(&mut self, pid: Pid, at_exit: bool) {
         // Pools and knobs as they are now: reasons speak of them.
         if let Ok(host) = read_memory_facts(&self.root, &self.kernel) {

@@ -213,6 +213,7 @@ fn publish(run: Run<'_>, place: usize, status: BalanceStatus) {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "ends when a signal came")]
 fn wait(stop: &AtomicBool, time: Duration) {
     let until = Instant::now() + time;
     while !stop.load(Ordering::Relaxed) {

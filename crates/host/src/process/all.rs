@@ -95,7 +95,7 @@ fn see(root: &Root, pid: Pid, pmd: PageSize) -> Option<Seen> {
     }
     let maps = match root.parse_lines(file_of(pid, "maps"), read_maps) {
         Fact::Known(maps) => maps,
-        Fact::Unreadable(error) if error.is_denied() => {
+        Fact::Unreadable(error) if error.denied => {
             process.by_page_size = Fact::Unreadable(error);
             Vec::new()
         }
@@ -426,7 +426,7 @@ fn private_ranges(maps: &[MapLine], pmd: PageSize) -> Vec<Range> {
 fn table_from_smaps(root: &Root, host: &Host, process: &Process) -> Fact<Vec<Held>> {
     match read_smaps(root, process) {
         Ok(entries) => Fact::Known(Sizes::of(host).table(&entries)),
-        Err(e) => Fact::Unreadable(ReadError::Io {
+        Err(e) => Fact::Unreadable(ReadError {
             path: root.path(file_of(process.pid, "smaps")),
             reason: e.to_string(),
             denied: matches!(e, crate::process::ProcessError::Denied { .. }),

@@ -168,7 +168,7 @@ pub(crate) fn read_basics(root: &Root, pid: Pid) -> Result<Process, ProcessError
 pub(crate) fn read_smaps(root: &Root, process: &Process) -> Result<Vec<SmapsEntry>, ProcessError> {
     let pid = process.pid;
     match root.parse_lines(file_of(pid, "smaps"), read_smaps_lines) {
-        Fact::Unreadable(error) if error.is_denied() => Err(ProcessError::Denied {
+        Fact::Unreadable(error) if error.denied => Err(ProcessError::Denied {
             pid,
             name: process.name.clone(),
             uid: process.uid,
@@ -400,7 +400,7 @@ fn read_pages(
     let path = root.path(file_of(pid, "pagemap"));
     let pagemap = root.open(file_of(pid, "pagemap"));
     let unreadable = |reason: String, denied: bool| {
-        Fact::Unreadable(ReadError::Io {
+        Fact::Unreadable(ReadError {
             path: path.clone(),
             reason,
             denied,

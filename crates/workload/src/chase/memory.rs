@@ -203,7 +203,10 @@ impl ChaseMemory {
 /// largest size that is on and fits into a mapping; so the memory is cut into mappings that hold no
 /// whole block of the next larger size that is on. Neighbours would be joined again unless they
 /// differ: every second one is kept from children.
-pub(crate) fn small_mappings(
+///
+/// # Errors
+/// Those of the system calls.
+pub fn small_mappings(
     arm: PageArm,
     length: Bytes,
     host: &Host,
@@ -224,7 +227,10 @@ pub(crate) fn small_mappings(
 }
 
 /// Refuses a size that the host lacks, or whose knob is off; in the words of the library.
-pub(crate) fn is_on(arm: PageArm, length: Bytes) -> Result<(), MemoryError> {
+///
+/// # Errors
+/// [`MemoryError`] with the reason and what to do.
+pub fn is_on(arm: PageArm, length: Bytes) -> Result<(), MemoryError> {
     let options = RegionOptions::new(arm.size.bytes(), arm.ladder(false));
     let probe = Region::new(&options)?.extents()?;
     match probe.into_iter().find_map(|extent| extent.why) {

@@ -7,7 +7,7 @@ use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::PageArm;
 
-use crate::bench::oltp::page_tables;
+use crate::bench::page_tables;
 
 /// How often it is looked at: a look at gigabytes on base pages takes tens of milliseconds.
 const EVERY: Duration = Duration::from_secs(2);
