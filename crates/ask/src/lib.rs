@@ -1,7 +1,9 @@
 //! Questions to servers. Every question ends: each answer has one deadline and a bounded length, so a server can neither
-//! hang this process nor fill it. [`mysql`], [`postgres`] and [`redis`] speak as much of these protocols as a query for a few
+//! hang this process nor fill it. [`http`], [`mysql`], [`postgres`] and [`redis`] speak as much of these protocols as a query for a few
 //! numbers needs: they log in and read texts, without TLS.
 
+mod base64;
+pub mod http;
 pub mod mysql;
 mod percent;
 mod place;
