@@ -1,5 +1,9 @@
 //! Questions to servers. Every question ends: each answer has one deadline and a bounded length, so a server can neither
 //! hang this process nor fill it.
+//!
+//! This crate must not judge an answer. Main types: [`Place`], [`Wire`], [`Unanswered`].
+
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod place;
 pub mod redis;

@@ -103,11 +103,7 @@ pub struct Experiment<'a> {
 pub fn measured(
     experiment: &Experiment<'_>,
     context: &Context,
-    measure: impl FnOnce(
-        &Setup,
-        &Machine<'_>,
-        &mut dyn FnMut(BenchEvent),
-    ) -> Result<Results, Failure>,
+    measure: impl FnOnce(&Setup, &Machine<'_>, &mut dyn FnMut(BenchEvent)) -> Result<Results, Failure>,
 ) -> Result<Status, Failure> {
     let output = experiment.output;
     let setup = Setup::new(experiment.name, output, context)?;

@@ -206,11 +206,7 @@ impl ChaseMemory {
 ///
 /// # Errors
 /// Those of the system calls.
-pub fn small_mappings(
-    arm: PageArm,
-    length: Bytes,
-    host: &Host,
-) -> Result<Space, MemoryError> {
+pub fn small_mappings(arm: PageArm, length: Bytes, host: &Host) -> Result<Space, MemoryError> {
     is_on(arm, length)?;
     let larger = next_on(arm.size, host);
     let align = larger.unwrap_or(arm.size);
