@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 
 use hugeleaf::balance::ResizeOperation;
 use hugeleaf_host::{Host, Root, read_host};
-use hugeleaf_sqlite::{Api, Installed, Options, install};
-use hugeleaf_sys::Kernel;
-use hugeleaf_units::Bytes;
 use hugeleaf_lab::kits::tpcc::{
     Durability, Origin, Pace, Run, Scale, SqliteCache, SqliteSettings, SqliteStore, drive, load,
 };
+use hugeleaf_sqlite::{Api, Installed, Options, install};
+use hugeleaf_sys::Kernel;
+use hugeleaf_units::Bytes;
 use hugeleaf_workload::{AskedPages, PageArm};
 use rusqlite::{Connection, OpenFlags};
 

@@ -6,11 +6,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hugeleaf_units::Bytes;
 use hugeleaf_lab::kits::keyed::{Done, KeyedTable, Work};
 use hugeleaf_lab::kits::tpcc::{
     Durability, MariadbServer, MariadbStore, MariadbWatch, ServerSettings, Store, TpccError,
 };
+use hugeleaf_units::Bytes;
 
 /// A server whose cache is a quarter of the table; `None`, after saying so, where there is none.
 fn mariadb(test: &str) -> Option<MariadbServer> {
@@ -64,7 +64,6 @@ fn a_cache_helps_what_is_read_often_and_not_a_flood() {
         let before = watch.look().unwrap().counters.physical_reads.unwrap();
         let (reads, others) = done(&table, work).unwrap();
         let after = watch.look().unwrap().counters.physical_reads.unwrap();
-        #[allow(clippy::cast_precision_loss)] // of a second
         let each = (after - before) as f64 / (reads + others) as f64;
         (each, reads, others)
     };

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use hugeleaf_host::{Host, Root, read_memory_facts};
 use hugeleaf_io::MemoryDevice;
-use hugeleaf_sys::{Errno, Kernel, Memory, MemoryFile};
-use hugeleaf_units::Bytes;
-use hugeleaf_workload::PageArm;
 use hugeleaf_lab::kits::mover::{
     BlockProblem, Devices, IoMemory, IoPages, Load, Mode, MoverError, Place, Wanted, run, verify,
 };
+use hugeleaf_sys::{Errno, Kernel, Memory, MemoryFile};
+use hugeleaf_units::Bytes;
+use hugeleaf_workload::PageArm;
 
 const BLOCK: Bytes = Bytes::from_kib(64);
 const EACH: Bytes = Bytes::from_kib(1024);

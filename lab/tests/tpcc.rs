@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hugeleaf_units::Bytes;
 use hugeleaf_lab::kits::tpcc::{
     Answer, Condition, Constants, Customer, Durability, Input, Kind, Line, LoadEvent,
     MariadbServer, MariadbStore, NewOrder, Origin, Outcome, Pace, Payment, Population,
     PostgresServer, PostgresStore, Random, Run, Scale, ServerSettings, SqliteSettings, SqliteStore,
     Store, TABLES, Table, Terminal, TpccError, Violation, check, drive, load,
 };
+use hugeleaf_units::Bytes;
 use tempfile::TempDir;
 
 /// A hundredth of the standard's rows: 1000 items, 30 customers a district.

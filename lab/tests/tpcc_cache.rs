@@ -9,13 +9,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::Kernel;
-use hugeleaf_units::Bytes;
-use hugeleaf_workload::PageArm;
 use hugeleaf_lab::kits::tpcc::{
     Durability, Origin, Pace, Run, Scale, SqliteCache, SqliteSettings, SqliteStore, Store,
     TpccError, check, drive, load,
 };
+use hugeleaf_sys::Kernel;
+use hugeleaf_units::Bytes;
+use hugeleaf_workload::PageArm;
 
 fn run(connections: usize) -> Run {
     Run {

@@ -147,7 +147,6 @@ impl Watch {
             }
             let of = |pid: &Pid| &self.known[pid];
             let first = of(&leader);
-            #[allow(clippy::cast_precision_loss)]
             let seconds = |ticks_used: u64| ticks_used as f64 / ticks as f64;
             let used = pids.iter().filter_map(|pid| of(pid).used());
             let cpu = match (first.before, passed) {

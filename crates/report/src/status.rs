@@ -380,7 +380,6 @@ fn khugepaged_runs(host: &Host, thp: &Thp) -> bool {
     !thp.khugepaged_sizes(pmd).is_empty() || full.any(|o| on(o.in_force(thp, ThpUse::Shared)))
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn millis(millis: u64) -> Cell {
     Cell::seconds(millis as f64 / 1e3)
 }

@@ -339,7 +339,6 @@ impl Counters {
         line.stalled_io = part(2);
         let rate = |at: usize| {
             let (was, is) = (before.events[at]?, self.events[at]?);
-            #[allow(clippy::cast_precision_loss)] // for a screen
             Some(is.saturating_sub(was) as f64 / seconds)
         };
         // A kernel without THP has none of them.

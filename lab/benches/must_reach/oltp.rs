@@ -101,7 +101,6 @@ fn sqlite(asked: &Asked, folder: &Path, record: &mut Record) -> Result<(), Faile
 }
 
 /// Database, kernel, libc, kit: shares of the samples of the target.
-#[allow(clippy::cast_precision_loss)] // samples of seconds
 fn shares_of(trace: &Trace) -> [f64; 4] {
     let mut sums = [0u64; 4];
     for row in by_symbol(trace, Of::Target) {

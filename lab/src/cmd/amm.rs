@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::experiments::amm::{AmmArm, AmmLoad, AmmSettings};
-use hugeleaf_units::{Bytes, parse_time};
 use crate::kits::tpcc::Durability;
+use hugeleaf_units::{Bytes, parse_time};
 
-use hugeleaf_cli::bench::{once, parse_count, parse_rounds};
 use super::oltp::{parse_connections, parse_durability, parse_shrink, parse_warehouses};
 use hugeleaf_cli::bench::Output;
+use hugeleaf_cli::bench::{once, parse_count, parse_rounds};
 
 /// Flags.
 #[derive(Debug, clap::Args)]

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hugeleaf_host::Host;
 use crate::experiments::mover::MoverSettings;
-use hugeleaf_units::{Bytes, parse_time};
 use crate::kits::mover::{AskedIoPages, IoPages, Mode, Place};
+use hugeleaf_host::Host;
+use hugeleaf_units::{Bytes, parse_time};
 
-use hugeleaf_cli::bench::{once, parse_count, parse_rounds, usual};
 use hugeleaf_cli::bench::{Output, Setup};
+use hugeleaf_cli::bench::{once, parse_count, parse_rounds, usual};
 use hugeleaf_cli::context::Failure;
 
 /// Flags.
@@ -193,12 +193,7 @@ impl Args {
 }
 
 /// Refuses a length that is no multiple of a base page: addresses of direct I/O are such multiples.
-pub fn whole_pages(
-    name: &str,
-    what: &str,
-    length: Bytes,
-    host: &Host,
-) -> Result<(), Failure> {
+pub fn whole_pages(name: &str, what: &str, length: Bytes, host: &Host) -> Result<(), Failure> {
     let base = host.base_page;
     if !length.is_zero() && base.divides(length.get()) {
         return Ok(());

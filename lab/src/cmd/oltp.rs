@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use crate::experiments::oltp::{
     COPIER, Database, Io, Order, Pages, SERVERS, ServerKind, copy_until_ended,
 };
-use hugeleaf_units::{Bytes, parse_time};
 use crate::kits::tpcc::Durability;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use hugeleaf_units::{Bytes, parse_time};
 
-use hugeleaf_cli::bench::{parse_count, parse_rounds};
 use hugeleaf_cli::bench::Output;
+use hugeleaf_cli::bench::{parse_count, parse_rounds};
 use hugeleaf_cli::context::Failure;
 
 /// Flags.

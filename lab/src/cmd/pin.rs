@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::experiments::pin::PinSettings;
-use hugeleaf_units::{Bytes, parse_time};
 use crate::kits::mover::AskedIoPages;
 use crate::kits::pin::Method;
+use hugeleaf_units::{Bytes, parse_time};
 
-use hugeleaf_cli::bench::{once, parse_count, parse_rounds};
 use super::mover::{pages, place, whole_pages};
 use hugeleaf_cli::bench::{Output, Setup};
+use hugeleaf_cli::bench::{once, parse_count, parse_rounds};
 use hugeleaf_cli::context::Failure;
 
 /// Flags.

@@ -15,8 +15,8 @@ mod tenant;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hugeleaf_units::Bytes;
 use crate::kits::tpcc::Durability;
+use hugeleaf_units::Bytes;
 
 pub use arm::{AmmArm, AmmPages};
 pub use load::AmmLoad;

@@ -4,9 +4,9 @@
 //! Memory that is locked part by part loses its large mappings where it is transparent, so what
 //! locks has a space of its own.
 
+use crate::kits::mover::{IoMemory, IoPages};
 use hugeleaf_host::Host;
 use hugeleaf_units::Bytes;
-use crate::kits::mover::{IoMemory, IoPages};
 
 use super::layout::look;
 use hugeleaf_proof::bench::Measuring;

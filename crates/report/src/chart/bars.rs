@@ -104,7 +104,6 @@ fn steps(chart: &Chart) -> Vec<Step<'_>> {
     let at = |value: f64| {
         let each = chart.series.iter().enumerate();
         let points = each.flat_map(|(n, s)| s.points.iter().map(move |p| (n, p)));
-        #[allow(clippy::float_cmp)]
         points
             .filter(move |(_, p)| p.x == value)
             .collect::<Vec<_>>()

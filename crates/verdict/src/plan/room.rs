@@ -25,11 +25,7 @@ const LEAST: Bytes = Bytes::from_mib(1024);
 
 impl Margin {
     /// In bytes, on a host with so much memory.
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss
-    )]
+    #[allow(clippy::cast_possible_truncation)]
     pub fn of(self, total: Bytes) -> Bytes {
         match self {
             Margin::Bytes(bytes) => bytes,

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use hugeleaf_units::Bytes;
 use crate::kits::tpcc::{Durability, TpccError};
+use hugeleaf_units::Bytes;
 use serde::Serialize;
 
 use super::pages::Pages;

@@ -1,8 +1,8 @@
 //! How large the cache is, how many connect and what they touch: as the flags say, or as follows
 //! from one another; refused before anything is done where it cannot be.
 
-use hugeleaf_units::Bytes;
 use crate::kits::tpcc::{PostgresStore, Scale, SqliteStore, data_bytes, warehouses_in};
+use hugeleaf_units::Bytes;
 
 use super::order::{Database, Io, Order, Setup};
 use hugeleaf_proof::bench::{BenchError, Machine};

@@ -2,16 +2,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::kits::tpcc::Durability;
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
-use crate::kits::tpcc::Durability;
 
 use super::*;
 use crate::Circumstances;
-use hugeleaf_proof::bench::Shortage;
 use crate::experiments::oltp::Io;
 use crate::experiments::oltp::order::Progress;
+use hugeleaf_proof::bench::Shortage;
 
 fn order(pages: &[&str], rounds: usize) -> Order {
     Order {
