@@ -10,7 +10,7 @@ use std::time::Duration;
 use hugeleaf_host::Root;
 use hugeleaf_lab::simulate::Noise;
 use hugeleaf_proof::metric::{self, MetricSpec, redact};
-use hugeleaf_sys::{Kernel};
+use hugeleaf_sys::Kernel;
 
 fn run() -> Result<(), String> {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -161,8 +161,7 @@ impl Tape<'_> {
     /// How many samples a time is.
     fn samples(&self, seconds: f64) -> usize {
         #[allow(clippy::cast_possible_truncation)]
-        let n = (seconds / self.noise.interval_seconds).round().max(0.0) as usize;
-        n
+        (seconds / self.noise.interval_seconds).round().max(0.0) as usize
     }
 }
 

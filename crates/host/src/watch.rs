@@ -247,8 +247,8 @@ fn read_about(root: &Root, pid: Pid, name: &str) -> Option<About> {
     let cgroup = cgroup.known().and_then(|text| parse_cgroup(text));
     let command = root.beginning(file_of(pid, "cmdline"), COMMAND);
     let program = command.known().and_then(|line| {
-        let first = line.split(['\0', ' ']).next()?;
-        first
+        line.split(['\0', ' '])
+            .next()?
             .rsplit('/')
             .next()
             .filter(|p| !p.is_empty() && *p != name)

@@ -419,8 +419,7 @@ pub fn judge_beyond(interval: &LogInterval, equal: f64, beyond: f64, better: Bet
 }
 
 fn count(x: &[f64]) -> f64 {
-    let n = x.len() as f64;
-    n
+    x.len() as f64
 }
 
 /// The arithmetic mean; 0 of nothing.

@@ -223,8 +223,9 @@ fn settings(host: &Host) -> Vec<(String, Cell)> {
         ("THP", thp_line(host)),
         ("limits", limits_line(host)),
     ];
-    let shown = lines.into_iter().filter(|(_, text)| !text.is_empty());
-    shown
+    lines
+        .into_iter()
+        .filter(|(_, text)| !text.is_empty())
         .map(|(label, text)| (label.to_owned(), text.into()))
         .collect()
 }

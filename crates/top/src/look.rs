@@ -162,7 +162,7 @@ impl Looker {
             let began = tools.kernel.now();
             let found = look_closer(
                 &tools.root,
-                &*tools.kernel,
+                &tools.kernel,
                 &self.host,
                 &program.pids,
                 program.leader,
@@ -189,7 +189,7 @@ impl Looker {
             return;
         }
         self.settings_at = now;
-        if let Ok(host) = read_memory_facts(&self.tools.root, &*self.tools.kernel) {
+        if let Ok(host) = read_memory_facts(&self.tools.root, &self.tools.kernel) {
             self.host = host;
         }
     }

@@ -236,8 +236,8 @@ fn layers(chart: &Chart, plane: &Plane) -> Markup {
     let along = |number: usize, heights: &[f64]| -> Vec<String> {
         let both = chart.series[number].points.iter().zip(heights);
         let corners = both.flat_map(|(p, height)| [(p.x, *height), (p.x + p.width, *height)]);
-        let places = corners.filter_map(|(x, y)| Some((plane.x(x)?, plane.y(y)?)));
-        places
+        corners
+            .filter_map(|(x, y)| Some((plane.x(x)?, plane.y(y)?)))
             .map(|(x, y)| format!("{},{}", px(x), px(y)))
             .collect()
     };

@@ -375,8 +375,9 @@ fn longest_taker(callers: &[LockCaller]) -> (Option<u32>, LockKind) {
 /// The first frame of a stack that is not the lock's own code.
 fn taker(queue: &Queue, named: &Named, stack: u32) -> Option<u32> {
     let frames = queue.stacks.stacks().get(stack as usize)?;
-    let functions = frames.iter().map(|f| named.of_frame[*f as usize]);
-    functions
+    frames
+        .iter()
+        .map(|f| named.of_frame[*f as usize])
         .into_iter()
         .find(|f| !is_lock_code(&named.symbols[*f as usize].name))
 }

@@ -226,8 +226,7 @@ fn between(
                 of(now).saturating_sub(of(last))
             })
             .sum();
-        let seconds = sum as f64 / ticks_per_second().max(1) as f64;
-        seconds
+        sum as f64 / ticks_per_second().max(1) as f64
     };
     let grown = |name: &str| now.grown(last, name);
     let other = |counts: &Counts, name: &str| counts.others.get(name).copied().unwrap_or(0);

@@ -67,8 +67,8 @@ impl<'a> Tenants<'a> {
         let sizes = arm.split(settings.target, settings.least, STEP);
         for (tenant, size) in self.both.iter_mut().zip(sizes) {
             let hugetlb = arm.pages == AmmPages::Hugetlb;
-            let server = &mut tenant.server;
-            server
+            &mut tenant
+                .server
                 .restart(&server_settings(settings, size, hugetlb))
                 .map_err(ours)?;
         }
