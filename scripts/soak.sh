@@ -16,7 +16,7 @@ mkdir -p "$(dirname "$out")"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-cargo build --locked --release --package hugeleaf-vm --bin hugeleaf-vm
+scripts/lab.sh build --release --package hugeleaf-vm --bin hugeleaf-vm
 # What tests say they could not run is counted as ignored.
 tests() { # ARGUMENTS-OF-CARGO-TEST…
     cargo test --locked --release "$@" -- --show-output </dev/null 2>&1 |

@@ -38,7 +38,7 @@ fn empty(name: &str) -> Results {
     results
 }
 
-/// One run of `bench oltp` a round on each of some arms.
+/// One run of `hugeleaf-lab oltp` a round on each of some arms.
 fn oltp(arms: &[(&str, &[f64])], cache: u64) -> Value {
     let mut results = empty("oltp");
     results.caveats = vec!["no TPC-C result".to_owned()];

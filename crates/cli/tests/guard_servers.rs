@@ -141,7 +141,7 @@ fn a_heap_that_expands_stays_large() {
     };
     let place = Place::new();
     let guard = Guarding::start(&place, &rule("java", ""));
-    let source = cli_support::repository().join("crates/cli/benches/must_reach/run/Objects.java");
+    let source = cli_support::repository().join("crates/cli/tests/guard/Objects.java");
     let mut child = Command::new(java)
         .args(["-XX:+UseSerialGC", "-Xms64m", "-Xmx700m"])
         .arg(source)

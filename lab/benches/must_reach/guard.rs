@@ -25,7 +25,7 @@ use crate::Failed;
 /// What the tests watch too: memory that grows when told, and a counter whose speed follows its pages.
 fn compile_worker(folder: &Path) -> Result<PathBuf, Failed> {
     let program = folder.join("worker");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guard/worker.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/cli/tests/guard/worker.c");
     let compiled = Command::new("cc")
         .args(["-O1", "-pthread", "-o"])
         .args([program.as_path(), source.as_path()])

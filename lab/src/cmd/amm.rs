@@ -1,4 +1,4 @@
-//! See `hugeleaf bench amm --help`.
+//! See `hugeleaf-lab amm --help`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,9 +24,9 @@ Loads:  steady    both read alike, and half of the target holds what each reads
         tpcc      as swap, with order entry after the rules of TPC-C
 
 Examples:
-  hugeleaf bench amm
-  hugeleaf bench amm --loads swap --arms manual:large,manual:large:80,manual:large:20,amm:large
-  hugeleaf bench amm --target 256M --for 20s --settle 10s --rounds 1 --html amm.html
+  hugeleaf-lab amm
+  hugeleaf-lab amm --loads swap --arms manual:large,manual:large:80,manual:large:20,amm:large
+  hugeleaf-lab amm --target 256M --for 20s --settle 10s --rounds 1 --html amm.html
 
 Two MariaDB servers of our own are started on Unix sockets, and ended and removed afterwards. They
 take about three times the target on the disk. Nothing of the host is changed.

@@ -1,4 +1,4 @@
-//! See `hugeleaf bench mover --help`.
+//! See `hugeleaf-lab mover --help`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,10 +21,10 @@ Devices:  a folder gets new files; memory makes block devices of memory (needs r
           file that is there is written over with --overwrite only
 
 Examples:
-  hugeleaf bench mover --device /backup
-  hugeleaf bench mover --device memory --mode direct,lock --readers 2 --writers 5
-  hugeleaf bench mover --device /backup --rate 30M       how many drives of 30M a second can be fed
-  hugeleaf bench mover --device /dev/sdx --overwrite --html mover.html
+  hugeleaf-lab mover --device /backup
+  hugeleaf-lab mover --device memory --mode direct,lock --readers 2 --writers 5
+  hugeleaf-lab mover --device /backup --rate 30M       how many drives of 30M a second can be fed
+  hugeleaf-lab mover --device /dev/sdx --overwrite --html mover.html
 
 The first of the pages is what the others are compared with. Files and devices are gone afterwards,
 also after a kill.
@@ -110,7 +110,7 @@ fn parse_depth(text: &str) -> Result<usize, String> {
 /// What is wrong whatever the host is.
 fn check(args: &Args) -> Result<(), Failure> {
     let refuse = |what: String, with: String| {
-        let next = format!("hugeleaf bench mover {with}");
+        let next = format!("hugeleaf-lab mover {with}");
         Err(Failure::usage(format!("bench mover: {what}"), next))
     };
     let (space, least, block) = (args.space(), args.least_space(), args.block);

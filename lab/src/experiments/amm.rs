@@ -1,4 +1,4 @@
-//! `bench amm`: does memory that moves between two servers pay, and does it have to cost large pages?
+//! `hugeleaf-lab amm`: does memory that moves between two servers pay, and does it have to cost large pages?
 //!
 //! Two MariaDB servers share a target. The arms differ in who divides it (`manual`: it stays as it was
 //! divided at the start; `amm`: `hugeleaf balance` moves it) and in the pages that the buffer pools

@@ -1,4 +1,4 @@
-//! `bench mover`: a backup server's data path, by the pages that its buffers are on.
+//! `hugeleaf-lab mover`: a backup server's data path, by the pages that its buffers are on.
 //!
 //! The devices are made and filled, and the data space of each arm is taken, once. Then, round by
 //! round, all arms run in an order drawn anew, each for a while; after each run what was written is

@@ -1,4 +1,4 @@
-//! `bench pin`: what it costs to pin one buffer, by the pages that it is on and by the number of
+//! `hugeleaf-lab pin`: what it costs to pin one buffer, by the pages that it is on and by the number of
 //! threads that do it at a time.
 //!
 //! Round by round, every way of pinning runs on every kind of pages with every number of threads, in

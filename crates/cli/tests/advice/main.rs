@@ -197,7 +197,7 @@ fn flags_that_are_printed_are_taken() {
         else {
             continue;
         };
-        // `bench oltp` has a help of its own, and of a workload that is given none may be meant;
+        // `hugeleaf-lab oltp` has a help of its own, and of a workload that is given none may be meant;
         // the name of a process is no command.
         let of_any = command.split_whitespace().nth(2) == Some("*");
         // `bench my.toml` is short for `bench file my.toml`.

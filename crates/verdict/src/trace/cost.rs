@@ -246,7 +246,7 @@ pub fn io_pieces(seen: &Seen<'_>) -> Option<TraceFinding> {
             percent(part)
         ),
         evidence,
-        command: "hugeleaf bench mover".to_owned(),
+        command: "hugeleaf-lab mover".to_owned(),
     })
 }
 

@@ -192,7 +192,7 @@ fn check_pool(target: Bytes, machine: &Machine<'_>) -> Result<(), BenchError> {
     let Some(size) = machine.host.pmd_page.get() else {
         return Err(BenchError::usage(
             "bench amm: this host does not say which pages its pool has",
-            "hugeleaf bench amm --arms manual:base,amm:base",
+            "hugeleaf-lab amm --arms manual:base,amm:base",
         ));
     };
     let arm = PageArm {

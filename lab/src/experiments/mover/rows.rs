@@ -1,4 +1,4 @@
-//! The quantities of a run of `bench mover`, and what all of them say together.
+//! The quantities of a run of `hugeleaf-lab mover`, and what all of them say together.
 
 use std::time::Duration;
 

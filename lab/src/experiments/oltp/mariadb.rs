@@ -124,7 +124,7 @@ impl Server for Mariadb<'_> {
         match pages {
             Pages::Locked => Err(BenchError::usage(
                 "bench oltp: --pages locked: a server's buffer pool is not locked by a setting",
-                "hugeleaf bench oltp --start mariadb --pages base,run,promoted,hugetlb:2M",
+                "hugeleaf-lab oltp --start mariadb --pages base,run,promoted,hugetlb:2M",
             )),
             _ => Ok(()),
         }

@@ -168,7 +168,7 @@ impl Server for Postgres<'_> {
         };
         Err(BenchError::usage(
             format!("bench oltp: --pages {}: {why}", pages.label(host)),
-            "hugeleaf bench oltp --start postgres --pages base,run,promoted,hugetlb:2M",
+            "hugeleaf-lab oltp --start postgres --pages base,run,promoted,hugetlb:2M",
         ))
     }
 

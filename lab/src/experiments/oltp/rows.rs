@@ -1,4 +1,4 @@
-//! The quantities of a run of `bench oltp`, and what is drawn of all of them.
+//! The quantities of a run of `hugeleaf-lab oltp`, and what is drawn of all of them.
 
 use crate::kits::tpcc::{Kind, Latency, Outcome};
 

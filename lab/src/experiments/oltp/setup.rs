@@ -125,8 +125,8 @@ fn too_small(order: &Order, cache: Bytes, data: Bytes) -> BenchError {
 fn too_large(order: &Order, cache: Bytes, most: Bytes) -> BenchError {
     let fit = warehouses_in(most, each(order), Scale::shrunk(order.shrink));
     let next = match (order.cache, order.by_cache.is_empty(), fit) {
-        (Some(_), ..) => format!("hugeleaf bench oltp --cache {most}"),
-        (None, false, _) => format!("hugeleaf bench oltp --by-cache with {most} at most"),
+        (Some(_), ..) => format!("hugeleaf-lab oltp --cache {most}"),
+        (None, false, _) => format!("hugeleaf-lab oltp --by-cache with {most} at most"),
         // An eighth of it is left for what a run adds.
         (None, true, 2..) => format!("what fits: --warehouses {}", fit - fit / 8 - 1),
         (None, true, _) => "free memory: hugeleaf mem".to_owned(),

@@ -102,10 +102,7 @@ mod tests {
 
     #[test]
     fn nearly_all_is_all() {
-        let fixture = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../fixtures/x86-4k-two-nodes"
-        );
+        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/x86-4k-two-nodes");
         let host = read_host(&Root::at(fixture), &Kernel::new()).unwrap();
         let held = |size: PageSize, kind, mebibytes: u64| Held {
             size,

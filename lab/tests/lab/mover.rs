@@ -1,22 +1,18 @@
-//! `hugeleaf bench mover` and `bench pin`, whole: what they answer, what they refuse, and that they
+//! `hugeleaf-lab mover` and `hugeleaf-lab pin`, whole: what they answer, what they refuse, and that they
 //! leave nothing behind.
-
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-#[path = "../../crates/cli/tests/cli_support/mod.rs"]
-mod cli_support;
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use cli_support::{
-    NOBODY, Running, has_pool_in_use, hugeleaf, is_root, not_run, of_arm, public_copy, refused,
-    rows, samples, stderr, stdout, wait_until,
+use crate::cli_support::{
+    NOBODY, Running, has_pool_in_use, is_root, not_run, of_arm, public_copy, refused, rows,
+    samples, stderr, stdout, wait_until,
 };
 use hugeleaf_sys::lock_host;
 use serde_json::Value;
+
+use crate::lab;
 
 /// A folder on a disk: the build's own.
 fn folder() -> tempfile::TempDir {
@@ -24,7 +20,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 fn bench(folder: &Path, args: &[&str]) -> Command {
-    let mut command = hugeleaf(&[&["bench"], args].concat());
+    let mut command = lab(args);
     command.current_dir(folder);
     command
 }

@@ -1,8 +1,5 @@
 //! The data path on real files and devices: what is wrong ends the run, and says where.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,5 @@
 //! Reads by key on a real MariaDB: what each work does, and that a wrong row is found.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 

@@ -1,9 +1,6 @@
 //! The order-entry load on real databases: what they hold, what transactions do to it, what the
 //! twelve conditions find, and what happens when something is in the way.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,21 +1,16 @@
-//! `hugeleaf bench amm`, whole: two servers of its own, and what cannot be.
-
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-#[path = "../../crates/cli/tests/cli_support/mod.rs"]
-mod cli_support;
+//! `hugeleaf-lab amm`, whole: two servers of its own, and what cannot be.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Output;
 
-use cli_support::{arms, hugeleaf, not_run, of_arm, refused, rows, samples, stderr, stdout};
+use crate::cli_support::{arms, hugeleaf, not_run, of_arm, refused, rows, samples, stderr, stdout};
 use serde_json::Value;
 
+use crate::lab;
+
 /// Phases of two seconds on little memory.
-const SHORT: [&str; 16] = [
-    "bench",
+const SHORT: [&str; 15] = [
     "amm",
     "--target",
     "64M",
@@ -35,7 +30,7 @@ const SHORT: [&str; 16] = [
 
 /// [`SHORT`] without what these flags say otherwise.
 fn short_but(args: &[&str]) -> Vec<&'static str> {
-    let (command, flags) = SHORT.split_at(2);
+    let (command, flags) = SHORT.split_at(1);
     let kept = flags.chunks(2).filter(|pair| !args.contains(&pair[0]));
     command
         .iter()
@@ -54,7 +49,7 @@ fn answer(below: &Path, args: &[&str]) -> Output {
         &["--json", "--below", &below_text],
     ]
     .concat();
-    hugeleaf(&all).current_dir(below).output().unwrap()
+    lab(&all).current_dir(below).output().unwrap()
 }
 
 /// `None`, after saying so, where there is no MariaDB.
@@ -165,7 +160,7 @@ fn what_was_measured_is_a_screen_a_page_and_compared() {
     std::fs::set_permissions(below.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let below_text = below.path().display().to_string();
     let all = [&SHORT[..], &args, &more, &["--below", &below_text]].concat();
-    let output = hugeleaf(&all).current_dir(below.path()).output().unwrap();
+    let output = lab(&all).current_dir(below.path()).output().unwrap();
     if stderr(&output).contains("no MariaDB is installed") {
         not_run("what_was_measured_is_a_screen", "MariaDB is not installed");
         return;
@@ -256,7 +251,7 @@ fn what_cannot_be_is_told_in_two_lines() {
     }
     let nowhere = ["--below", "/nonexistent", "--loads", "steady"];
     let all = [&SHORT[..], &nowhere].concat();
-    let output = hugeleaf(&all).current_dir(below.path()).output().unwrap();
+    let output = lab(&all).current_dir(below.path()).output().unwrap();
     if stderr(&output).contains("no MariaDB is installed") {
         not_run(
             "the part of what_cannot_be_is_told",

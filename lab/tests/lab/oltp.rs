@@ -1,20 +1,15 @@
-//! `hugeleaf bench oltp`, whole: on files, on a server of its own, and with something in the way.
-
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-#[path = "../../crates/cli/tests/cli_support/mod.rs"]
-mod cli_support;
+//! `hugeleaf-lab oltp`, whole: on files, on a server of its own, and with something in the way.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use cli_support::{
-    Running, arms, children_of, hugeleaf, not_run, of_arm, refused, rows, samples, stderr, stdout,
-    wait_until,
+use crate::cli_support::{
+    Running, arms, children_of, not_run, of_arm, refused, rows, samples, stderr, stdout, wait_until,
 };
 use serde_json::Value;
+
+use crate::lab;
 
 /// A hundredth of the standard's rows, for half a second.
 const SHORT: [&str; 9] = [
@@ -30,7 +25,7 @@ const SHORT: [&str; 9] = [
 ];
 
 fn bench(folder: &Path, args: &[&str]) -> Command {
-    let mut command = hugeleaf(&[&["bench"], &SHORT[..], args].concat());
+    let mut command = lab(&[&SHORT[..], args].concat());
     command.current_dir(folder);
     command
 }
@@ -215,8 +210,8 @@ fn steps_take_turns_with_page_sizes_and_are_held_against_their_own() {
             .iter()
             .filter(|arg| !["--connections", "2"].contains(arg));
         let short: Vec<&str> = short.copied().collect();
-        let all = [&["bench"][..], &short, &args, more].concat();
-        hugeleaf(&all).current_dir(folder.path()).output().unwrap()
+        let all = [&short[..], &args, more].concat();
+        lab(&all).current_dir(folder.path()).output().unwrap()
     };
     let by_connections = json(&bare(&["--cache", "16M", "--by-connections", "3,1,3"]));
     assert_eq!(by_connections["settings"]["steps"]["by"], "connections");
@@ -298,13 +293,13 @@ fn what_is_not_cached_is_a_fifth_and_a_file_is_copied_beside() {
         3,
         &["--copy-beside 1000T", "what fits: --copy-beside"],
     );
-    let whole = ["bench", "oltp", "--warehouses", "8"];
-    let small = hugeleaf(&[&whole[..], &["--io", "cached", "--cache", "300M"]].concat())
+    let whole = ["oltp", "--warehouses", "8"];
+    let small = lab(&[&whole[..], &["--io", "cached", "--cache", "300M"]].concat())
         .current_dir(folder.path())
         .output()
         .unwrap();
     refused(&small, 3, &["a cache of 300M", "what fits: --warehouses 3"]);
-    let large = hugeleaf(&["bench", "oltp", "--warehouses", "90000", "--io", "cached"])
+    let large = lab(&["oltp", "--warehouses", "90000", "--io", "cached"])
         .current_dir(folder.path())
         .output()
         .unwrap();
@@ -397,10 +392,7 @@ fn mariadb_is_started_anew_on_other_pages() {
         .chain(["--pages", "base,promoted,thp:2M,hugetlb:512G"])
         .chain(["--no-translation", "--json"])
         .collect();
-    let output = hugeleaf(&[&["bench"], &args[..]].concat())
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
+    let output = lab(&args).current_dir(folder.path()).output().unwrap();
     if stderr(&output).contains("no MariaDB is installed") {
         not_run("mariadb_is_started_anew", "MariaDB is not installed");
         return;
@@ -489,11 +481,11 @@ fn interrupted_between_arms_it_leaves_no_server() {
     let more = ["--pages", "base,promoted", "--for", "60s", "--json"];
     let args = on_own_server(&below_text, &more);
     let all = [
-        &["bench", "oltp", "--shrink", "100", "--ramp-up", "100ms"],
+        &["oltp", "--shrink", "100", "--ramp-up", "100ms"],
         &args[..],
     ]
     .concat();
-    let mut command = hugeleaf(&all);
+    let mut command = lab(&all);
     command.current_dir(folder.path()).stdout(Stdio::null());
     let mut child = Running(command.stderr(Stdio::null()).spawn().unwrap());
     let began = Instant::now();
@@ -522,8 +514,8 @@ fn interrupted_between_arms_it_leaves_no_server() {
 #[test]
 fn interrupted_it_ends_the_run_that_is_under_way() {
     let folder = tempfile::tempdir().unwrap();
-    let long = ["bench", "oltp", "--shrink", "100", "--for", "10m"];
-    let mut command = hugeleaf(&[&long[..], &["--pages", "base,locked"]].concat());
+    let long = ["oltp", "--shrink", "100", "--for", "10m"];
+    let mut command = lab(&[&long[..], &["--pages", "base,locked"]].concat());
     command.current_dir(folder.path());
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = Running(command.spawn().unwrap());
@@ -683,11 +675,8 @@ fn what_cannot_be_is_told_in_two_lines() {
         3,
         &["a cache of 1000T", "--cache"],
     );
-    let whole = ["bench", "oltp", "--warehouses", "100000"];
-    let large = hugeleaf(&whole)
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
+    let whole = ["oltp", "--warehouses", "100000"];
+    let large = lab(&whole).current_dir(folder.path()).output().unwrap();
     refused(
         &large,
         3,
