@@ -14,7 +14,7 @@ use hugeleaf_host::{
 };
 use hugeleaf_report::page::{Page, View};
 use hugeleaf_report::screen::screen;
-use hugeleaf_sys::{Pid, Kernel, setcap_advice};
+use hugeleaf_sys::{Kernel, Pid, setcap_advice};
 use indicatif::ProgressBar;
 
 /// Processes that could not be read, and why.

@@ -1,4 +1,7 @@
-#![expect(clippy::disallowed_methods, reason = "the place that opens files of a host")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the place that opens files of a host"
+)]
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -156,7 +159,6 @@ impl Root {
             .and_then(|parsed| self.parsed(relative, parsed))
     }
 
-    /// What a parser made of a file.
     pub(crate) fn parsed<T>(
         &self,
         relative: impl AsRef<Path>,

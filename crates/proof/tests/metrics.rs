@@ -1,18 +1,18 @@
-//! Metrics read from real servers, started here on Unix sockets or on loopback and ended by their
-//! ids; where a server is not installed the test says "not run".
-#![allow(clippy::unwrap_used)]
+//! Metrics read from real servers on Unix sockets, and from pages and commands of the test; where a server is not
+//! installed the test says "not run".
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::chown;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hugeleaf_proof::metric::{Kind, Metric, MetricError, MetricSpec, Reading, between};
 use hugeleaf_proof::stats::Better;
+use hugeleaf_testkit::mariadb::MariadbServer;
+use hugeleaf_testkit::postgresql::PostgresServer;
+use hugeleaf_testkit::redis_server::RedisServer;
+use hugeleaf_testkit::server::{ServerError, ServerSettings};
+use hugeleaf_testkit::{eventually, not_run};
 
 fn metric(spec: &str) -> Result<Box<dyn Metric>, MetricError> {
     spec.parse::<MetricSpec>().unwrap().open(&[])
@@ -144,95 +144,25 @@ fn servers_that_are_not_there() {
     }
 }
 
-/// A server that is ended when the test ends, in a folder of its own that goes with it.
-struct Server {
-    child: Child,
-    dir: tempfile::TempDir,
-}
-
-impl Drop for Server {
-    /// Asks it to end, so that it takes its shared memory away, and ends it if it does not.
-    fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        let end = Instant::now() + Duration::from_secs(20);
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(20));
+/// A server, or nothing after it was said that it is not installed.
+fn started<S>(test: &str, server: Result<S, ServerError>) -> Option<S> {
+    match server {
+        Ok(server) => Some(server),
+        Err(e @ ServerError::NotInstalled { .. }) => {
+            not_run(test, &e.to_string());
+            None
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A program from PATH or from where distributions hide it.
-fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    dirs.extend(["/usr/sbin".into(), "/usr/local/sbin".into()]);
-    if let Ok(versions) = std::fs::read_dir("/usr/lib/postgresql") {
-        dirs.extend(versions.flatten().map(|v| v.path().join("bin")));
-    }
-    dirs.iter().map(|d| d.join(name)).find(|p| p.is_file())
-}
-
-const NOBODY: u32 = 65534;
-
-fn is_root() -> bool {
-    hugeleaf_sys::effective_uid() == 0
-}
-
-/// A folder for a server, and a command that runs as nobody where the test runs as root: servers
-/// of databases refuse root.
-fn folder() -> tempfile::TempDir {
-    let dir = tempfile::Builder::new()
-        .prefix("hl")
-        .tempdir_in("/tmp")
-        .unwrap();
-    if is_root() {
-        chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
-    }
-    dir
-}
-
-fn command(program: &Path, dir: &Path) -> Command {
-    let mut command = Command::new(program);
-    command
-        .current_dir(dir)
-        .env("HOME", dir)
-        .stdin(Stdio::null());
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    if is_root() {
-        command.uid(NOBODY).gid(NOBODY);
-    }
-    command
-}
-
-/// Tries until it works; panics after a minute with the last reason.
-fn eventually<T, E: std::fmt::Display>(mut attempt: impl FnMut() -> Result<T, E>) -> T {
-    let begun = Instant::now();
-    loop {
-        match attempt() {
-            Ok(value) => return value,
-            Err(e) if begun.elapsed() > Duration::from_secs(60) => panic!("{e}"),
-            Err(_) => std::thread::sleep(Duration::from_millis(100)),
-        }
+        Err(e) => panic!("{e:?}"),
     }
 }
 
 #[test]
 fn redis_without_its_own_commands() {
-    let Some(program) = find("redis-server") else {
-        println!("not run: redis_without_its_own_commands: needs redis-server");
+    let server = RedisServer::start(&ServerSettings::default());
+    let Some(server) = started("redis_without_its_own_commands", server) else {
         return;
     };
-    let dir = folder();
-    let socket = dir.path().join("r.sock");
-    let child = command(&program, dir.path())
-        .args(["--port", "0", "--save", "", "--unixsocket"])
-        .arg(&socket)
-        .spawn()
-        .unwrap();
-    let server = Server { child, dir };
+    let socket = server.socket();
     let spec = format!("redis:{}", socket.display());
     let mut m = eventually(|| metric(&spec));
     let client = redis::Client::open(format!("unix://{}", socket.display())).unwrap();
@@ -254,44 +184,17 @@ fn redis_without_its_own_commands() {
 
 #[test]
 fn postgres_without_its_own_transactions() {
-    let (Some(initdb), Some(program)) = (find("initdb"), find("postgres")) else {
-        println!("not run: postgres_without_its_own_transactions: needs postgresql");
+    let server = PostgresServer::start(&ServerSettings::default());
+    let Some(server) = started("postgres_without_its_own_transactions", server) else {
         return;
     };
-    let dir = folder();
-    let data = dir.path().join("data");
-    let made = command(&initdb, dir.path())
-        .args(["-U", "me", "-A", "trust", "--no-sync", "-D"])
-        .arg(&data)
-        .status()
-        .unwrap();
-    assert!(made.success(), "initdb: {made}");
-    let child = command(&program, dir.path())
-        .args([
-            "-c",
-            "listen_addresses=",
-            "-c",
-            "fsync=off",
-            "-c",
-            "autovacuum=off",
-        ])
-        .args(["-c", "shared_buffers=16MB", "-D"])
-        .arg(&data)
-        .arg("-k")
-        .arg(dir.path())
-        .spawn()
-        .unwrap();
-    let server = Server { child, dir };
-    let dsn = format!(
-        "host={} user=me dbname=postgres",
-        server.dir.path().display()
-    );
+    let dsn = server.dsn();
     let mut m = eventually(|| metric(&format!("postgres:{dsn}")));
     assert!(m.least_interval() >= Duration::from_secs(5));
     let idle = count(m.as_mut());
     for _ in 0..3 {
         // Readings as far apart as those of an interval are.
-        std::thread::sleep(Duration::from_millis(1200));
+        hugeleaf_testkit::pause(Duration::from_millis(1200));
         assert_eq!(count(m.as_mut()), idle, "its own transactions count");
     }
     let mut client = postgres::Client::connect(&dsn, postgres::NoTls).unwrap();
@@ -315,33 +218,11 @@ fn postgres_without_its_own_transactions() {
 
 #[test]
 fn mysql_without_its_own_statements() {
-    let (Some(install), Some(program)) = (find("mariadb-install-db"), find("mariadbd")) else {
-        println!("not run: mysql_without_its_own_statements: needs mariadb-server");
+    let server = MariadbServer::start(&ServerSettings::default());
+    let Some(server) = started("mysql_without_its_own_statements", server) else {
         return;
     };
-    let dir = folder();
-    let data = dir.path().join("data");
-    let made = command(&install, dir.path())
-        .args(["--no-defaults", "--auth-root-authentication-method=normal"])
-        .args(["--skip-test-db", "--skip-name-resolve", "--basedir=/usr"])
-        .arg(format!("--datadir={}", data.display()))
-        .status()
-        .unwrap();
-    assert!(made.success(), "mariadb-install-db: {made}");
-    let socket = dir.path().join("m.sock");
-    let child = command(&program, dir.path())
-        .args([
-            "--no-defaults",
-            "--skip-networking",
-            "--innodb-buffer-pool-size=16M",
-        ])
-        .arg(format!("--datadir={}", data.display()))
-        .arg(format!("--socket={}", socket.display()))
-        .arg(format!("--pid-file={}/pid", dir.path().display()))
-        .spawn()
-        .unwrap();
-    let server = Server { child, dir };
-    let url = format!("mysql://root@localhost?socket={}", socket.display());
+    let url = server.address();
     let spec = format!("mysql:{url}");
     let mut m = eventually(|| metric(&spec));
     let mut commits = metric(&format!("{spec}#Com_commit+Com_rollback")).unwrap();
@@ -355,7 +236,7 @@ fn mysql_without_its_own_statements() {
     // The session that asked in vain says goodbye in its own time, and that counts.
     eventually(|| {
         let twice = [count(m.as_mut()), count(m.as_mut())];
-        std::thread::sleep(Duration::from_millis(300));
+        hugeleaf_testkit::pause(Duration::from_millis(300));
         match twice == [count(m.as_mut()); 2] {
             true => Ok(()),
             false => Err("others are still counted"),

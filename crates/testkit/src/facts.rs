@@ -1,7 +1,7 @@
 //! What the kernel says about a process, read here a second time and more simply than hugeleaf
 //! does, so that the tests do not believe the program they test.
 
-use hugeleaf_sys::{Kernel, PageState, Kernel, ScanDetail};
+use hugeleaf_sys::{Kernel, PageState, ScanDetail};
 use hugeleaf_units::Range;
 
 /// Whether this host has a pool of reserved pages.

@@ -168,7 +168,10 @@ struct Mover {
 
 impl Mover {
     /// Stops it between two calls, and waits for that.
-    #[expect(clippy::disallowed_methods, reason = "waits for a thread, within the deadline")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "waits for a thread, within the deadline"
+    )]
     fn end(self) {
         self.stop.store(true, Ordering::Relaxed);
         let began = Instant::now();

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-use crate::cli_support::{good, run};
+use crate::common::{good, run};
 
 /// No client takes so much; a liar stops there all the same.
 const ENOUGH: usize = 2 << 30;

@@ -2,16 +2,16 @@
 //! by page, as without hugeleaf. A collapse or a copy of huge pages would double it.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::numbers::no_more;
-use crate::servers::{Public, can_start};
-use crate::support::facts::{pss_kb, tree};
-use crate::support::redis_server;
-use crate::support::server::{Account, Server, folder_for, wait_until};
-use crate::under::{Mode, UNDER};
+use super::numbers::no_more;
+use super::servers::{Public, can_start};
+use super::under::{Mode, UNDER};
+use hugeleaf_testkit::facts::{pss_kb, tree};
+use hugeleaf_testkit::redis_server;
+use hugeleaf_testkit::server::{Account, Server, folder_for};
+use hugeleaf_testkit::until as wait_until;
 
 /// Keys at the start, and at the end.
 const KEYS: std::ops::Range<u64> = 0..40_000;
@@ -132,9 +132,7 @@ fn save_while_writing(public: &Public, way: Mode, program: &Path) -> (u64, Serve
         redis.write((round..KEYS.end).step_by(10).chain(new));
         assert!(redis.is_saving(), "the child ended before the writes");
         most = most.max(redis.held());
-        wait_until("the save ends", Duration::from_secs(120), || {
-            !redis.is_saving()
-        });
+        wait_until("the save ends", || !redis.is_saving());
         let answer = redis.ask(&["INFO", "persistence"]);
         assert!(
             answer.contains("rdb_last_bgsave_status:ok"),
@@ -156,8 +154,7 @@ fn a_forked_save_copies_no_more_than_bare() {
         return;
     }
     let (program, public) = (program.unwrap(), Public::copy());
-    let lock = std::path::Path::new("/run/lock/hugeleaf.lock");
-    let _lock = hugeleaf_sys::lock_host(lock, true).unwrap();
+    let _host = hugeleaf_testkit::host::shared();
     let (bare, server, _) = save_while_writing(&public, Mode::Bare, &program);
     drop(server);
     for way in UNDER {

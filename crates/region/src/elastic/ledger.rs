@@ -285,7 +285,10 @@ impl Ledger {
     ///
     /// # Errors
     /// [`ElasticError::Stuck`] where a process that lives has it for very long.
-    #[expect(clippy::disallowed_methods, reason = "between two tries, within the deadline")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "between two tries, within the deadline"
+    )]
     pub(crate) fn lock(&self) -> Result<Locked<'_>, ElasticError> {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let word = self.word(at::LOCK);
