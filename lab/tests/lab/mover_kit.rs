@@ -11,7 +11,7 @@ use hugeleaf_io::MemoryDevice;
 use hugeleaf_lab::kits::mover::{
     BlockProblem, Devices, IoMemory, IoPages, Load, Mode, MoverError, Place, Wanted, run, verify,
 };
-use hugeleaf_sys::{Errno, Memory, MemoryFile, Kernel};
+use hugeleaf_sys::{Errno, Kernel, Memory, MemoryFile};
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::PageArm;
 

@@ -83,7 +83,9 @@ impl<'a> Mariadb<'a> {
     fn server(&mut self, setup: Setup) -> Result<&mut MariadbServer, BenchError> {
         Ok(match &mut self.server {
             Some(server) => server,
-            none => none.insert(MariadbServer::start(&settings(self.order, setup)).map_err(TpccError::from)?),
+            none => none.insert(
+                MariadbServer::start(&settings(self.order, setup)).map_err(TpccError::from)?,
+            ),
         })
     }
 
