@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use hugeleaf_ask::{mysql, postgres, redis};
 use hugeleaf_proof::metric::{Kind, Metric, MetricError, MetricSpec, Reading, between};
 use hugeleaf_proof::stats::Better;
 use hugeleaf_testkit::mariadb::MariadbServer;
@@ -13,6 +14,9 @@ use hugeleaf_testkit::postgresql::PostgresServer;
 use hugeleaf_testkit::redis_server::RedisServer;
 use hugeleaf_testkit::server::{ServerError, ServerSettings};
 use hugeleaf_testkit::{eventually, not_run};
+
+/// Nothing that a test asks a server takes longer.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 fn metric(spec: &str) -> Result<Box<dyn Metric>, MetricError> {
     spec.parse::<MetricSpec>().unwrap().open(&[])
@@ -165,16 +169,12 @@ fn redis_without_its_own_commands() {
     let socket = server.socket();
     let spec = format!("redis:{}", socket.display());
     let mut m = eventually(|| metric(&spec));
-    let client = redis::Client::open(format!("unix://{}", socket.display())).unwrap();
-    let mut client = client.get_connection().unwrap();
+    let address = redis::Address::parse(&socket.display().to_string()).unwrap();
+    let mut client = redis::Connection::open(&address, DEADLINE).unwrap();
     let before = count(m.as_mut());
     assert_eq!(count(m.as_mut()), before, "its own reading counts");
     for i in 0..500 {
-        let _: () = redis::cmd("SET")
-            .arg("key")
-            .arg(i)
-            .query(&mut client)
-            .unwrap();
+        client.ask(&["SET", "key", &i.to_string()]).unwrap();
     }
     assert_eq!(count(m.as_mut()) - before, 500.0);
     drop(server);
@@ -197,9 +197,10 @@ fn postgres_without_its_own_transactions() {
         hugeleaf_testkit::pause(Duration::from_millis(1200));
         assert_eq!(count(m.as_mut()), idle, "its own transactions count");
     }
-    let mut client = postgres::Client::connect(&dsn, postgres::NoTls).unwrap();
+    let address = postgres::Address::parse(&dsn).unwrap();
+    let mut client = postgres::Connection::open(&address, DEADLINE).unwrap();
     for _ in 0..200 {
-        client.simple_query("SELECT 1").unwrap();
+        client.ask("SELECT 1").unwrap();
     }
     // What a session did is reported at the latest when it ends.
     drop(client);
@@ -213,6 +214,7 @@ fn postgres_without_its_own_transactions() {
     });
     // Connecting is a transaction or two.
     assert!(counted <= 205.0, "{counted}");
+    postgres_logins(server.dir.path());
     drop(server);
 }
 
@@ -231,8 +233,8 @@ fn mysql_without_its_own_statements() {
         .read()
         .unwrap_err();
     assert!(matches!(e, MetricError::Garbage { .. }), "{e}");
-    use mysql::prelude::Queryable;
-    let mut client = mysql::Conn::new(mysql::Opts::from_url(&url).unwrap()).unwrap();
+    let address = mysql::Address::parse(&url).unwrap();
+    let mut client = mysql::Connection::open(&address, DEADLINE).unwrap();
     // The session that asked in vain says goodbye in its own time, and that counts.
     eventually(|| {
         let twice = [count(m.as_mut()), count(m.as_mut())];
@@ -247,14 +249,72 @@ fn mysql_without_its_own_statements() {
     // The other metric's two statements are another session's: they count.
     assert_eq!(later - before, 2.0, "its own statements count");
     for _ in 0..300 {
-        client.query_drop("DO 1").unwrap();
+        client.ask("DO 1").unwrap();
     }
     assert_eq!(count(m.as_mut()) - later, 300.0);
     assert_eq!(count(commits.as_mut()), committed);
-    client.query_drop("BEGIN").unwrap();
-    client.query_drop("COMMIT").unwrap();
+    client.ask("BEGIN").unwrap();
+    client.ask("COMMIT").unwrap();
     assert_eq!(count(commits.as_mut()) - committed, 1.0);
+    mysql_logins(&mut client, &socket);
     drop(server);
     let e = m.read().unwrap_err();
     assert!(matches!(e, MetricError::Unreachable { .. }), "{e}");
+}
+
+/// A password is checked by each of the server's ways, and never shown.
+fn postgres_logins(folder: &Path) {
+    let of = |user: &str| format!("host={} dbname=postgres {user}", folder.display());
+    let address = postgres::Address::parse(&of("user=me")).unwrap();
+    let mut client = postgres::Connection::open(&address, DEADLINE).unwrap();
+    for (kind, way) in [
+        ("scram-sha-256", "scram-sha-256"),
+        ("md5", "md5"),
+        ("scram-sha-256", "password"),
+    ] {
+        let user = format!("by_{}", &way[..3]);
+        client
+            .ask(&format!("SET password_encryption = '{kind}'"))
+            .unwrap();
+        client
+            .ask(&format!("CREATE ROLE {user} LOGIN PASSWORD 'se''cret'"))
+            .unwrap();
+        let file = folder.join("data/pg_hba.conf");
+        let rules = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, format!("local all {user} {way}\n{rules}")).unwrap();
+        client.ask("SELECT pg_reload_conf()").unwrap();
+        let wrong = format!("postgres:{}", of(&format!("user={user} password=nonsense")));
+        // The server reads its rules in its own time.
+        let refusal = eventually(|| match metric(&wrong) {
+            Ok(_) => Err("a wrong password was taken"),
+            Err(e) => Ok(e.to_string()),
+        });
+        assert!(
+            refusal.contains("authentication failed"),
+            "{way}: {refusal}"
+        );
+        assert!(!refusal.contains("nonsense"), "{refusal}");
+        let none = refused(&format!("postgres:{}", of(&format!("user={user}"))));
+        assert!(none.to_string().contains("wants a password"), "{none}");
+        let right = of(&format!(r"user={user} password='se\'cret'"));
+        count(metric(&format!("postgres:{right}")).unwrap().as_mut());
+    }
+}
+
+/// The same for MariaDB.
+fn mysql_logins(client: &mut mysql::Connection, socket: &Path) {
+    client
+        .ask("CREATE USER me@localhost IDENTIFIED BY 'se''cret'")
+        .unwrap();
+    let of = |login: &str| format!("mysql://{login}@localhost?socket={}", socket.display());
+    count(metric(&of("me:se%27cret")).unwrap().as_mut());
+    let e = refused(&of("me:nonsense")).to_string();
+    assert!(e.contains("ERROR 1045 (28000): Access denied"), "{e}");
+    assert!(!e.contains("nonsense"), "{e}");
+    // A plugin that trusts the socket: whoever runs this test is not that user.
+    client
+        .ask("CREATE USER other@localhost IDENTIFIED VIA unix_socket")
+        .unwrap();
+    let e = refused(&of("other")).to_string();
+    assert!(e.contains("Access denied"), "{e}");
 }
