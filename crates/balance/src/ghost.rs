@@ -126,7 +126,6 @@ impl Ghost {
         watched.max(self.capacity.saturating_add(more))
     }
 
-    /// The part of all keys that is sampled.
     fn rate(&self) -> f64 {
         ((self.threshold as f64 + 1.0) / ALL as f64).min(1.0)
     }
@@ -275,7 +274,6 @@ const fn mixed(n: u64) -> u64 {
 struct Stack {
     /// Key to slot, sorted: the highest hash leaves first.
     slots: BTreeMap<u64, usize>,
-    /// Slot to key.
     keys: Vec<Option<u64>>,
     tree: Vec<u32>,
     next: usize,
@@ -284,7 +282,6 @@ struct Stack {
 }
 
 impl Stack {
-    /// Without keys. Slots grow with them.
     fn new() -> Stack {
         Stack {
             slots: BTreeMap::new(),

@@ -1,63 +1,21 @@
 //! `hugeleaf bench`, whole: what it answers, what it cannot get, and that it leaves nobody behind.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-mod cli_support;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use cli_support::{
-    Running, good, has_pool_in_use, hugeleaf, is_root, not_run, of_arm, refused, rows, samples,
+use crate::common::{
+    Running, good, has_pool_in_use, hugeleaf, not_run, of_arm, refused, rows, samples,
     stderr, stdout, wait_until,
 };
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_proof::rows::Results;
-use hugeleaf_sys::{HostLock, Kernel, lock_host};
+use hugeleaf_sys::Kernel;
+use hugeleaf_testkit::host::{Alone, alone_as_root};
 use hugeleaf_units::PageSize;
 use serde_json::Value;
 
 fn host() -> Host {
     read_host(&Root::live(), &Kernel::new()).unwrap()
-}
-
-/// The host's files as they were, put back when dropped; tests that change them hold the lock.
-struct HostGuard {
-    before: Vec<(PathBuf, String)>,
-    _lock: HostLock,
-}
-
-impl HostGuard {
-    /// `None`, after saying so, where the test cannot run.
-    fn lock(test: &str) -> Option<HostGuard> {
-        if !is_root() {
-            not_run(test, "needs root");
-            return None;
-        }
-        let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
-        Some(HostGuard {
-            before: Vec::new(),
-            _lock: lock,
-        })
-    }
-
-    fn set(&mut self, path: &Path, value: &str) {
-        let before = chosen(path);
-        self.before.push((path.to_owned(), before));
-        std::fs::write(path, value).unwrap();
-    }
-}
-
-impl Drop for HostGuard {
-    fn drop(&mut self) {
-        for (path, value) in self.before.iter().rev() {
-            std::fs::write(path, value).unwrap();
-            if !std::thread::panicking() {
-                assert_eq!(&chosen(path), value, "{} was not restored", path.display());
-            }
-        }
-    }
 }
 
 /// The value between brackets, or the whole line where there are none.
@@ -73,18 +31,18 @@ fn pool(size: PageSize) -> PathBuf {
 }
 
 /// The default hugetlb size of this host, with a pool of `pages`.
-fn with_pool(test: &str, pages: u64) -> Option<(HostGuard, PageSize)> {
+fn with_pool(test: &str, pages: u64) -> Option<(Alone, PageSize)> {
     let Some(size) = host().memory.default_hugetlb_page.get() else {
         not_run(test, "needs hugetlb");
         return None;
     };
-    let mut guard = HostGuard::lock(test)?;
+    let guard = alone_as_root(test)?;
     if has_pool_in_use() {
         // Setting it, and setting it back, would make surplus pages lasting ones.
         not_run(test, "somebody else uses pages of a pool");
         return None;
     }
-    guard.set(&pool(size), &pages.to_string());
+    guard.set(pool(size), pages);
     if chosen(&pool(size)) != pages.to_string() {
         not_run(
             test,
@@ -127,6 +85,7 @@ const READ: &str = "dependent read";
 
 #[test]
 fn chase_answers_as_the_contract_says() {
+    let _host = hugeleaf_testkit::host::shared();
     let (result, status) = json(&[&SHORT[..], &["--pages", "base", "--seed", "9"]].concat());
     assert_eq!(status, 0);
     assert_eq!(result["schema"], 2);
@@ -159,6 +118,7 @@ fn chase_answers_as_the_contract_says() {
 
 #[test]
 fn chase_writes_its_result_and_a_page() {
+    let _host = hugeleaf_testkit::host::shared();
     let dir = tempfile::tempdir().unwrap();
     let args = [&SHORT[..], &["--pages", "base", "--html", "page.html"]].concat();
     let output = bench_in(dir.path(), &args).output().unwrap();
@@ -184,7 +144,7 @@ fn transparent_huge_pages_are_read_back() {
     let Some(huge) = host().pmd_page.get() else {
         return not_run(NAME, "needs transparent huge pages");
     };
-    let _guard = HostGuard::lock(NAME);
+    let _guard = hugeleaf_testkit::host::shared();
     let label = format!("thp:{huge}");
     let pages = format!("base,{label}");
     let (result, status) = json(&[&SHORT[..], &["--pages", &pages]].concat());
@@ -214,7 +174,7 @@ fn transparent_huge_pages_are_read_back() {
 #[test]
 fn smaller_transparent_pages_are_had_where_they_are_on_and_told_where_not() {
     const NAME: &str = "smaller_transparent_pages";
-    let Some(mut guard) = HostGuard::lock(NAME) else {
+    let Some(guard) = alone_as_root(NAME) else {
         return;
     };
     let host = host();
@@ -340,6 +300,7 @@ fn end_of(mut running: Running) -> Output {
 
 #[test]
 fn an_interrupted_chase_says_so() {
+    let _host = hugeleaf_testkit::host::shared();
     let dir = tempfile::tempdir().unwrap();
     let sizes = ["chase", "--sizes", "64K", "--pages", "base", "--json"];
     let args = [&sizes[..], &["--for", "10h", "--rounds", "6"]].concat();
@@ -377,6 +338,7 @@ fn an_interrupted_chase_says_so() {
 
 #[test]
 fn bad_input_is_refused_in_two_lines() {
+    let _host = hugeleaf_testkit::host::shared();
     for (args, words) in [
         (&["chase", "--sizes", "0"][..], &["a working set of 0"][..]),
         (&["chase", "--sizes", "1M..64K"], &["goes down"]),
@@ -420,7 +382,8 @@ fn the_lab_is_named() {
 /// The reference names every flag of `bench chase`, and none that is gone.
 #[test]
 fn the_reference_knows_every_flag() {
-    let path = cli_support::repository().join("docs/reference/commands.md");
+    let _host = hugeleaf_testkit::host::shared();
+    let path = crate::common::repository().join("docs/reference/commands.md");
     let text = std::fs::read_to_string(path).unwrap();
     let start = "`hugeleaf bench chase";
     let section = text.split("\n## ").find(|s| s.starts_with(start)).unwrap();

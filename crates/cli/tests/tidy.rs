@@ -1,9 +1,6 @@
 //! Rules of this repository that no lint can state. Lints are in `[workspace.lints]` and in the files
 //! `clippy.toml`; licences and versions of dependencies in `deny.toml`.
 
-// A panic is how a test fails, in its helpers too.
-#![allow(clippy::unwrap_used)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

@@ -120,7 +120,6 @@ impl Watch {
         Ok((self.programs(root, least, now, passed), now))
     }
 
-    /// Processes by the program they belong to.
     fn programs(
         &mut self,
         root: &Root,
@@ -194,7 +193,6 @@ fn is_fork(parent: &Stat, child: &Stat) -> bool {
     child.image[0] > 1 && parent.image == child.image && !matches!(parent.state, 'Z' | 'X')
 }
 
-/// What was known of this very process.
 fn before_of(before: &mut BTreeMap<Pid, Known>, pid: Pid, now: &Stat) -> Option<Known> {
     let old = before.remove(&pid)?;
     (old.stat.start_ticks == now.start_ticks && old.stat.image == now.image).then_some(old)

@@ -12,9 +12,9 @@
 //! mean nothing. Those from `run-rates` on but `top` and `guard-cost` also take `--rounds N`, `--only PART,…` (programs or calls by name), and
 //! `--more`, which adds to the samples that FOLDER has: hours of them need not be taken in one go.
 
-#[path = "../../../crates/cli/tests/cli_support/mod.rs"]
-#[allow(clippy::unwrap_used)] // shared with the tests
-mod cli_support;
+#[path = "../../../crates/cli/tests/common.rs"]
+#[allow(dead_code, unused_imports, clippy::unwrap_used)] // shared with the tests, which use the rest
+mod common;
 #[path = "../../../crates/cli/tests/guard/kit.rs"]
 #[allow(dead_code, clippy::unwrap_used)] // shared with the tests, which use the rest
 mod kit;

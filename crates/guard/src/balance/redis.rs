@@ -26,7 +26,6 @@ pub(crate) const KIND: ServerKind = ServerKind {
     is_shared: false,
     returns: Duration::from_secs(45),
     check: |address| redis::Address::parse(address).map(|address| address.place.to_string()),
-    is_apart: false,
     open: |opening: &Opening| {
         Box::new(Redis {
             address: redis::Address::parse(&opening.address),

@@ -16,6 +16,7 @@
 mod atomic;
 mod calls;
 mod program;
+mod refused;
 mod schedule;
 
 #[path = "../../src/judge.rs"]

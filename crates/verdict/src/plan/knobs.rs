@@ -40,7 +40,6 @@ pub(super) fn knob_now(host: &Host, path: &Path) -> Option<String> {
     })
 }
 
-/// All settings of THP that a service gains from.
 pub(super) fn thp_knobs(host: &Host, plan: &Plan) -> Vec<Knob> {
     let Some(thp) = host.thp.known() else {
         return Vec::new();

@@ -209,9 +209,6 @@ impl<'a> Stage<'a> {
     }
 
     /// Runs a command to its end, behind `start_with`, and looks on.
-    ///
-    /// # Errors
-    /// [`StageError`].
     pub fn run(
         &self,
         (what, script): (&'static str, &Script),

@@ -1,8 +1,5 @@
 //! `hugeleaf why` on captured hosts, and on programs that each have one obstacle.
 
-// Helpers are no test functions, where unwrap is let through.
-#![allow(clippy::unwrap_used)]
-
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

@@ -2,9 +2,6 @@
 //!
 //! Acting on another process takes CAP_SYS_NICE: without it these tests report "not run".
 
-// Not only tests: what they share unwraps too.
-#![allow(clippy::unwrap_used)]
-
 mod ends;
 mod faults;
 mod faulty;
@@ -14,7 +11,6 @@ mod once;
 mod splits;
 mod victim;
 
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_change::{
@@ -22,7 +18,8 @@ use hugeleaf_change::{
     promote,
 };
 use hugeleaf_host::{Host, Root};
-use hugeleaf_sys::{HostLock, Kernel, Pid, lock_host};
+use hugeleaf_sys::{Kernel, Pid};
+use hugeleaf_testkit::host::{self, Host as Held};
 use hugeleaf_units::{Bytes, PageSize};
 
 use victim::Victim;
@@ -33,36 +30,7 @@ struct Bench {
     root: Root,
     host: Host,
     huge: PageSize,
-    _advised: Option<Advised>,
-}
-
-const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
-
-/// THP for memory that asks for it alone, on a host that has it for all: there nothing would begin on base pages.
-/// Put back when it is dropped.
-struct Advised {
-    _lock: HostLock,
-}
-
-impl Advised {
-    fn new() -> Option<Advised> {
-        let is_always = || std::fs::read_to_string(ENABLED).is_ok_and(|t| t.contains("[always]"));
-        if !is_always() {
-            return None;
-        }
-        let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
-        // Whoever had the lock may have it changed meanwhile.
-        is_always().then(|| {
-            std::fs::write(ENABLED, "madvise").unwrap();
-            Advised { _lock: lock }
-        })
-    }
-}
-
-impl Drop for Advised {
-    fn drop(&mut self) {
-        std::fs::write(ENABLED, "always").unwrap();
-    }
+    _held: Held,
 }
 
 impl Bench {
@@ -70,13 +38,13 @@ impl Bench {
     fn new(test: &str) -> Option<Bench> {
         let (kernel, root) = (Kernel::new(), Root::live());
         let not_run = |why: &str| {
-            println!("not run: {test}: {why}");
+            hugeleaf_testkit::not_run(test, why);
             None
         };
         if hugeleaf_sys::effective_uid() != 0 {
             return not_run("needs root");
         }
-        let advised = Advised::new();
+        let held = host::advised();
         let host = hugeleaf_host::read_host(&root, &kernel).unwrap();
         let Some(huge) = host.pmd_page.get() else {
             return not_run("needs transparent huge pages");
@@ -92,7 +60,7 @@ impl Bench {
             root,
             host,
             huge,
-            _advised: advised,
+            _held: held,
         })
     }
 

@@ -1,11 +1,7 @@
 //! What an unprivileged user can do to whoever looks at the host as root: the real binary, among processes
 //! and files of `nobody` that are made to hang it, to fill its memory, to steer its terminal, and to have it
 //! read or run what it must not.
-// Helpers of tests unwrap as tests do: a panic is how a test fails.
-#![allow(clippy::unwrap_used)]
 
-#[path = "../cli_support/mod.rs"]
-mod cli_support;
 mod files;
 mod names;
 
@@ -15,10 +11,11 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use cli_support::{NOBODY, Running, hugeleaf, is_root, not_run};
+use hugeleaf_testkit::host::{self, Alone};
+
+use crate::common::{NOBODY, Running, hugeleaf, is_root, not_run};
 
 /// So long nothing takes, on however slow a machine: whoever takes longer waits for somebody.
 const HANGS: Duration = Duration::from_secs(120);
@@ -34,8 +31,7 @@ fn ground(test: &str) -> Option<(Ground, PathBuf)> {
         not_run(test, "needs root, and a user that is not");
         return None;
     }
-    static ALONE: Mutex<()> = Mutex::new(());
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let alone = host::alone();
     let dir = tempfile::Builder::new()
         .prefix("hugeleaf-others-")
         .tempdir()
@@ -61,7 +57,7 @@ fn ground(test: &str) -> Option<(Ground, PathBuf)> {
 /// The folder, and that no other of these tests runs.
 struct Ground {
     dir: tempfile::TempDir,
-    _alone: MutexGuard<'static, ()>,
+    _alone: Alone,
 }
 
 impl Ground {
@@ -149,7 +145,7 @@ fn watched(folder: &Path, arguments: &[&OsStr]) -> Seen {
             break status;
         }
         assert!(start.elapsed() < HANGS, "{shown} hangs");
-        std::thread::sleep(Duration::from_millis(5));
+        hugeleaf_testkit::pause(Duration::from_millis(5));
     };
     println!(
         "{shown}: {status}, {:.2} s, {largest} kB",

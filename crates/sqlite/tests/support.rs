@@ -1,6 +1,5 @@
 //! What tests of the cache share: a cache that is installed once a process, on base pages, so that it needs no privilege
 //! and no page of any pool.
-#![allow(dead_code)]
 
 use std::path::Path;
 use std::process::Command;
@@ -84,10 +83,14 @@ pub fn integrity(connection: &Connection) -> String {
         .unwrap()
 }
 
-/// This test program, to run `child_of_the_other_test` alone; a variable tells it what to do.
-pub fn child(variable: &str, what: &str) -> Command {
+/// This test program, to run `child_of_the_other_test` of a module alone; a variable tells it what to do.
+pub fn child(module: &str, variable: &str, what: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "child_of_the_other_test", "--nocapture"]);
+    command.args([
+        "--exact",
+        &format!("{module}::child_of_the_other_test"),
+        "--nocapture",
+    ]);
     command.env(variable, what);
     command
 }

@@ -1,9 +1,6 @@
 //! Applying steps and undoing them: on plain files, by an ordinary user, with every call failing in
 //! turn and a kill at every one; and on the knobs, pools and mounts of the running host as root.
 
-// Not only tests: what they share unwraps too.
-#![allow(clippy::unwrap_used)]
-
 mod faults;
 mod faulty;
 mod journals;
@@ -13,6 +10,7 @@ mod real;
 mod tree;
 
 use std::path::Path;
+use std::process::{Child, Command};
 use std::sync::RwLock;
 use std::sync::atomic::AtomicBool;
 
@@ -37,7 +35,14 @@ fn options() -> ApplyOptions {
 
 /// Held for reading while a lock of hugeleaf's may be held, for writing while a child is forked:
 /// until it runs its program a child has all that its parent has open, and holds the lock too.
-pub static FORKS: RwLock<()> = RwLock::new(());
+static FORKS: RwLock<()> = RwLock::new(());
+
+/// Starts a program while no lock of hugeleaf's is held.
+pub fn spawn(command: &mut Command) -> Child {
+    let forks = FORKS.write();
+    let _forks = forks.unwrap_or_else(std::sync::PoisonError::into_inner);
+    command.spawn().unwrap()
+}
 
 fn no_fork() -> std::sync::RwLockReadGuard<'static, ()> {
     FORKS

@@ -2,23 +2,15 @@
 //! program in the situation that it is for, run by a shell as it stands, and what it did is looked
 //! at; a command in the sources that is of no kind fails here. None says a relative number where
 //! the kernel takes none.
-// A panic is how a test fails, in its helpers too.
-#![allow(clippy::unwrap_used)]
 
-#[path = "../cli_support/mod.rs"]
-mod cli_support;
 mod host;
 mod kinds;
-// The tests of apply use the rest of it.
-#[allow(dead_code)]
-#[path = "../apply/namespace.rs"]
-mod namespace;
 mod sources;
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
-use cli_support::{hugeleaf, stdout};
+use crate::common::{hugeleaf, stdout};
 use kinds::{Held, kind, programs};
 use sources::{documents, printed};
 
@@ -70,7 +62,7 @@ fn every_command_in_the_sources_is_of_a_kind_that_is_held() {
 
 #[test]
 fn every_kind_that_is_said_to_be_run_is_run_by_a_test() {
-    let here = [include_str!("main.rs"), include_str!("host.rs")].concat();
+    let here = [include_str!("advice.rs"), include_str!("advice/host.rs")].concat();
     for (kind, held) in kinds::KINDS {
         match held {
             Held::Run(test) => {

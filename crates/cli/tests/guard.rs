@@ -1,24 +1,14 @@
 //! The guard as a service: the real program on real processes, and everything that can go wrong around it.
-// Helpers of tests unwrap as tests do: a panic is how a test fails.
-#![allow(clippy::unwrap_used)]
 
 mod browser;
-#[path = "../cli_support/mod.rs"]
-mod cli_support;
-#[path = "../support/host.rs"]
-mod host;
-mod kit;
-// The tests of apply use the rest of it.
-#[allow(dead_code)]
-#[path = "../apply/namespace.rs"]
-mod namespace;
+pub mod kit;
 mod pools;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
-use cli_support::{good, hugeleaf, not_run, refused, run, stdout};
+use crate::common::{good, hugeleaf, not_run, refused, run, stdout};
 use hugeleaf_sys::Kernel;
 use kit::{Guarding, Place, Worker, can_run, rule};
 
@@ -206,7 +196,7 @@ fn killed_while_it_moves_it_leaves_processes_as_they_are() {
                 .program(s, worker.pid())
                 .is_some_and(|p| p["state"] == "moving" || p["state"] == "kept")
         });
-        std::thread::sleep(std::time::Duration::from_millis(delay));
+        hugeleaf_testkit::pause(std::time::Duration::from_millis(delay));
         guard.kill();
         assert!(!worker.is_stopped_or_traced());
         worker.tell("");
@@ -287,7 +277,7 @@ fn a_metric_that_stops_answering_leaves_memory_as_it_was() {
             .program(s, worker.pid())
             .is_some_and(|p| p["state"] == "testing")
     });
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    hugeleaf_testkit::pause(std::time::Duration::from_secs(3));
     std::fs::remove_file(format!("{counter}.shown")).unwrap();
     guard.wait_long_for("the test is dropped", |s| s["counts"]["dropped"] == 1);
     assert!(
@@ -365,7 +355,7 @@ fn places_that_are_taken_are_said_and_stop_nothing() {
     std::fs::create_dir(&socket).unwrap();
     let guard =
         Guarding::start_without_socket(&place, &format!("schema = 1\nlisten = '{address}'\n"));
-    cli_support::wait_until("a look", || {
+    crate::common::wait_until("a look", || {
         !guard
             .page(&address.to_string(), "/status.json")
             .contains("\"looks\":0,")
@@ -503,10 +493,10 @@ fn without_rights_it_says_what_it_cannot_see() {
     let place = Place::new();
     let mut worker = Worker::start(&place, "roots", "-", 1.0);
     worker.tell("grow 100");
-    let (_dir, copy) = cli_support::public_copy();
+    let (_dir, copy) = crate::common::public_copy();
     let config = place.write("guard.toml", &rule("roots", ""));
     use std::os::unix::process::CommandExt;
-    let mut command = cli_support::program(
+    let mut command = crate::common::program(
         &copy,
         &[
             "guard",
@@ -518,8 +508,8 @@ fn without_rights_it_says_what_it_cannot_see() {
         ],
     );
     let output = command
-        .uid(cli_support::NOBODY)
-        .gid(cli_support::NOBODY)
+        .uid(crate::common::NOBODY)
+        .gid(crate::common::NOBODY)
         .output()
         .unwrap();
     let answer: serde_json::Value = serde_json::from_str(&good(&output)).unwrap();
@@ -534,7 +524,7 @@ fn rules_for_alarms_hold() {
     let Some(promtool) = kit::promtool() else {
         return not_run("rules_for_alarms_hold", "promtool is not installed");
     };
-    let folder = cli_support::repository().join("contrib/prometheus");
+    let folder = crate::common::repository().join("contrib/prometheus");
     for args in [
         ["check", "rules", "hugeleaf.rules.yml"],
         ["test", "rules", "tests.yml"],
@@ -568,7 +558,7 @@ fn rules_for_alarms_hold() {
         output.status.success(),
         "{}{}",
         stdout(&output),
-        cli_support::stderr(&output)
+        crate::common::stderr(&output)
     );
     let _ = hugeleaf(&[]);
 }

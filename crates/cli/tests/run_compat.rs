@@ -5,15 +5,6 @@
 //! A program that finds no huge pages under it where it should ends with an error (COMPAT_LARGE, see
 //! `c/check.h`): a library that stands aside breaks nothing and would pass all of this.
 
-// A panic is how a test fails, in its helpers too.
-#![allow(clippy::unwrap_used)]
-
-#[path = "../cli_support/mod.rs"]
-mod cli_support;
-#[path = "../support/mod.rs"]
-#[allow(dead_code)] // what stands there is shared by tests that each use a part
-mod support;
-
 mod debuggers;
 mod growth;
 mod limits;
@@ -28,4 +19,4 @@ mod redis;
 mod sandboxes;
 mod servers;
 mod started;
-mod under;
+pub mod under;

@@ -5,17 +5,12 @@
 //! This is the one place where a limit on time is the promise: a command that waits for somebody
 //! else is killed, and that fails the test. Needs root and a C compiler.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-#[path = "../cli_support/mod.rs"]
-mod cli_support;
 mod kit;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use cli_support::NOBODY;
+use crate::common::NOBODY;
 use kit::{Kit, Seen, assert_untouched};
 
 /// The commands that look at processes of others, at a process and at the host.
@@ -415,7 +410,7 @@ fn a_mount_hides_nothing() {
         seen
     };
     if with(&shown(&kit.roots("free"))).status == 3 {
-        cli_support::not_run("a_mount_hides_nothing", "this kernel reserves no pages");
+        crate::common::not_run("a_mount_hides_nothing", "this kernel reserves no pages");
         return;
     }
     for mount in ["/usr", "/etc/x", "/proc", "/home", "/var", "/dev"] {
@@ -491,7 +486,7 @@ fn can_be_apart(kit: &Kit, test: &str) -> bool {
         .status
         == 0;
     if !can {
-        cli_support::not_run(test, "needs unshare, setpriv and flock");
+        crate::common::not_run(test, "needs unshare, setpriv and flock");
     }
     can
 }

@@ -1,19 +1,13 @@
 //! What a person sees of a program under `hugeleaf run`: `mem` of captured hosts and of living
 //! programs, and the report at the end.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-#[path = "../cli_support/mod.rs"]
-mod cli_support;
-
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use cli_support::{Running, good, hugeleaf, not_run, refused, repository, run, stderr, stdout};
+use crate::common::{Running, good, hugeleaf, not_run, refused, repository, run, stderr, stdout};
 use hugeleaf_host::process::parse_run_settings;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -49,6 +43,7 @@ fn captured(name: &str) -> Value {
 
 #[test]
 fn what_roles_got_is_what_their_segments_hold() {
+    let _host = hugeleaf_testkit::host::shared();
     for host in ["all-got", "partly-got", "no-library", "not-grown"] {
         let process = captured(&format!("run/{host}"));
         let of_role = |names: &[&str]| -> u64 {
@@ -73,6 +68,7 @@ fn what_roles_got_is_what_their_segments_hold() {
 
 #[test]
 fn segments_say_what_the_policy_asked_for_them() {
+    let _host = hugeleaf_testkit::host::shared();
     let process = captured("run/partly-got");
     let asked = |role: &str| -> Vec<Value> {
         let segments = process["segments"].as_array().unwrap().iter();
@@ -89,6 +85,7 @@ fn segments_say_what_the_policy_asked_for_them() {
 
 #[test]
 fn settings_that_cannot_be_read_are_said_to_be_so() {
+    let _host = hugeleaf_testkit::host::shared();
     for (host, word) in [
         ("garbage", "base=gold"),
         ("newer", "newer hugeleaf"),
@@ -166,6 +163,7 @@ impl Grower {
 
 #[test]
 fn a_report_has_the_program_its_end_and_the_machine() {
+    let _host = hugeleaf_testkit::host::shared();
     let Some(grower) = Grower::new("a_report_has_the_program_its_end_and_the_machine") else {
         return;
     };
@@ -211,6 +209,7 @@ fn assert_nothing_left(grower: &Grower) {
 
 #[test]
 fn shared_memory_counts_once_in_the_sum() {
+    let _host = hugeleaf_testkit::host::shared();
     let Some(grower) = Grower::new("shared_memory_counts_once_in_the_sum") else {
         return;
     };
@@ -229,6 +228,7 @@ fn shared_memory_counts_once_in_the_sum() {
 
 #[test]
 fn a_program_that_is_killed_is_reported_so() {
+    let _host = hugeleaf_testkit::host::shared();
     let Some(grower) = Grower::new("a_program_that_is_killed_is_reported_so") else {
         return;
     };
@@ -240,6 +240,7 @@ fn a_program_that_is_killed_is_reported_so() {
 
 #[test]
 fn a_report_that_cannot_be_written_is_refused_before_the_start() {
+    let _host = hugeleaf_testkit::host::shared();
     let name = "a_report_that_cannot_be_written_is_refused_before_the_start";
     let Some(grower) = Grower::new(name) else {
         return;
@@ -262,6 +263,7 @@ fn a_report_that_cannot_be_written_is_refused_before_the_start() {
 
 #[test]
 fn a_folder_that_goes_while_the_program_runs_costs_the_report_only() {
+    let _host = hugeleaf_testkit::host::shared();
     let folder = tempfile::tempdir().unwrap();
     let below = folder.path().join("below");
     std::fs::create_dir(&below).unwrap();
@@ -277,6 +279,7 @@ fn a_folder_that_goes_while_the_program_runs_costs_the_report_only() {
 /// Its own ids are others than those that the launcher knows it by.
 #[test]
 fn the_end_of_a_program_in_a_pid_namespace_is_seen() {
+    let _host = hugeleaf_testkit::host::shared();
     let name = "the_end_of_a_program_in_a_pid_namespace_is_seen";
     let Some(grower) = Grower::new(name) else {
         return;
@@ -308,6 +311,7 @@ fn the_end_of_a_program_in_a_pid_namespace_is_seen() {
 /// The kernel keeps the most that was resident; a look now and then would miss it.
 #[test]
 fn a_peak_between_two_looks_is_known() {
+    let _host = hugeleaf_testkit::host::shared();
     let Some(grower) = Grower::new("a_peak_between_two_looks_is_known") else {
         return;
     };
@@ -325,6 +329,7 @@ fn a_peak_between_two_looks_is_known() {
 
 #[test]
 fn a_dash_is_standard_error() {
+    let _host = hugeleaf_testkit::host::shared();
     let Some(grower) = Grower::new("a_dash_is_standard_error") else {
         return;
     };
@@ -346,6 +351,7 @@ fn a_dash_is_standard_error() {
 
 #[test]
 fn nonsense_on_the_socket_does_no_harm() {
+    let _host = hugeleaf_testkit::host::shared();
     let Some(grower) = Grower::new("nonsense_on_the_socket_does_no_harm") else {
         return;
     };
@@ -362,6 +368,7 @@ fn nonsense_on_the_socket_does_no_harm() {
 
 #[test]
 fn a_static_program_is_reported_without_the_library() {
+    let _host = hugeleaf_testkit::host::shared();
     let name = "a_static_program_is_reported_without_the_library";
     let Some(grower) = Grower::compiled(name, &["-static"]) else {
         return;
@@ -369,8 +376,8 @@ fn a_static_program_is_reported_without_the_library() {
     let file = grower.file();
     let flags = ["--report", file.to_str().unwrap()];
     let mut child = grower.started(&flags, "data 64 wait");
-    // The first looks come within a second.
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    // The first looks come within a second; nothing outside tells of them.
+    hugeleaf_testkit::pause(std::time::Duration::from_secs(3));
     child.end();
     let report: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     let process = &report["processes"][0];
@@ -420,6 +427,7 @@ impl Waiting {
 
 #[test]
 fn mem_shows_a_living_program_role_by_role() {
+    let _host = hugeleaf_testkit::host::shared();
     let Some(grower) = Grower::new("mem_shows_a_living_program_role_by_role") else {
         return;
     };
@@ -437,6 +445,7 @@ fn mem_shows_a_living_program_role_by_role() {
 
 #[test]
 fn a_program_that_wrote_over_its_environment_is_still_known() {
+    let _host = hugeleaf_testkit::host::shared();
     let name = "a_program_that_wrote_over_its_environment_is_still_known";
     let Some(grower) = Grower::new(name) else {
         return;
@@ -457,6 +466,7 @@ fn a_program_that_wrote_over_its_environment_is_still_known() {
 
 #[test]
 fn nobody_else_can_enter_the_folder_of_the_socket() {
+    let _host = hugeleaf_testkit::host::shared();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("r.json");
     let script = "printf '%s\\n' \"$HUGELEAF_RUN\"; read -r line";
@@ -482,6 +492,7 @@ fn nobody_else_can_enter_the_folder_of_the_socket() {
 
 #[test]
 fn the_end_of_output_is_seen_while_the_program_lives() {
+    let _host = hugeleaf_testkit::host::shared();
     let folder = tempfile::tempdir().unwrap();
     let mut child = hugeleaf(&["run", "--report"])
         .arg(folder.path().join("report.json"))
