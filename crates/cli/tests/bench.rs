@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::common::{
-    Running, good, has_pool_in_use, hugeleaf, not_run, of_arm, refused, rows, samples,
-    stderr, stdout, wait_until,
+    Running, good, has_pool_in_use, hugeleaf, not_run, of_arm, refused, rows, samples, stderr,
+    stdout, wait_until,
 };
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_proof::rows::Results;
