@@ -684,6 +684,7 @@ mod tests {
 
     /// Whatever the part of a page: of what acts on a terminal there are the codes that paint, and no others.
     #[test]
+    #[expect(clippy::too_many_lines, reason = "every part of a page")]
     fn no_part_of_a_page_steers_the_terminal() {
         use super::super::{Axis, Chart, Point, Series};
         let evil = "e\x1b[31mv\x1b[2J\u{9b}\u{202e}il\r\n\t.";
