@@ -1,4 +1,7 @@
-#![expect(clippy::disallowed_methods, reason = "the place that opens files of a host")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the place that opens files of a host"
+)]
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

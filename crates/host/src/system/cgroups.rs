@@ -175,7 +175,10 @@ fn limited(root: &Root, mount: &Mount, path: &str, sizes: &[PageSize]) -> Option
 }
 
 /// The folders in a folder, sorted; none where it cannot be read: cgroups come and go.
-#[expect(clippy::disallowed_methods, reason = "folders of the kernel, a limited number")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "folders of the kernel, a limited number"
+)]
 fn folders(path: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
