@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use cli_support::{Running, not_run, refused};
 use hugeleaf_guard::balance::kind_named;
-use hugeleaf_guard::balance::server::{Opening, Server as Balanced};
+use hugeleaf_guard::balance::{Opening, Server as Balanced};
 use hugeleaf_host::Root;
 use hugeleaf_units::Bytes;
 use kit::{Guarding, Place};

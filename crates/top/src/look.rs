@@ -54,7 +54,6 @@ struct Counters {
 }
 
 impl Looker {
-    /// Nothing is looked at yet.
     pub fn new(tools: Tools) -> Looker {
         Looker {
             host: tools.host.clone(),
@@ -362,7 +361,6 @@ fn guard_line(status: &Status) -> GuardLine {
     }
 }
 
-/// What the guard moves.
 fn moves_of(status: &Status) -> impl Iterator<Item = Move> {
     status.programs.iter().filter_map(|program| {
         let what = match program.standing.state {
@@ -386,7 +384,6 @@ fn moves_of(status: &Status) -> impl Iterator<Item = Move> {
     })
 }
 
-/// Whether a program is this one.
 pub fn is_own(program: &Program) -> bool {
     program.pids.contains(&own_pid().0)
 }
@@ -394,7 +391,7 @@ pub fn is_own(program: &Program) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::tools;
+    use crate::tests::tools;
 
     #[test]
     fn this_program_is_seen_and_looked_at() {

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use hugeleaf_guard::balance::core::Said;
+use hugeleaf_guard::balance::Said;
 use hugeleaf_guard::balance::{
     BalanceStatus, Core, KINDS, Run, answer as answer_for, kind_named, run as balance,
 };
