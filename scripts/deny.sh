@@ -1,16 +1,27 @@
 #!/usr/bin/env bash
-# What we depend on, by cargo deny and deny.toml: licences, sources, versions, and known weaknesses where their database can be
-# reached. Says "not run" without cargo-deny: `cargo install --locked cargo-deny` compiles it in some minutes.
+# Checks dependencies with cargo-deny and deny.toml: licences, sources, versions, and known weaknesses where their database
+# can be reached. Installs cargo-deny into target/tools where it is missing: that takes some minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+tools=$(realpath -m "${CARGO_TARGET_DIR:-target}/tools")
+export PATH="$PATH:$tools/bin"
 if ! cargo deny --version >/dev/null 2>&1; then
-    echo "not run: deny: cargo-deny is not installed (cargo install --locked cargo-deny)"
-    exit 0
+    # Its own target folder: the compiled crates of the workspace stay as they are.
+    CARGO_TARGET_DIR="$tools/target" cargo install --locked --quiet --root "$tools" cargo-deny || {
+        echo "not run: deny: cargo-deny cannot be installed"
+        exit 0
+    }
+    rm -rf "$tools/target"
 fi
-cargo deny --locked check licenses bans sources
-if ! cargo deny --locked fetch db >/dev/null 2>&1; then
-    echo "not run: the part of deny about advisories: their database cannot be reached"
-    exit 0
-fi
-cargo deny --locked check advisories
+# The lab is a workspace of its own.
+for workspace in . lab; do
+    [ -e "$workspace/Cargo.lock" ] || continue
+    deny=(cargo deny --locked --manifest-path "$workspace/Cargo.toml" check --config deny.toml)
+    "${deny[@]}" licenses bans sources
+    if cargo deny --locked --manifest-path "$workspace/Cargo.toml" fetch --config deny.toml db >/dev/null 2>&1; then
+        "${deny[@]}" advisories
+    else
+        echo "not run: the part of deny about advisories: their database cannot be reached"
+    fi
+done

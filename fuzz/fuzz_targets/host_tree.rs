@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use hugeleaf_fuzz::Tree;
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use libfuzzer_sys::fuzz_target;
 
 const FILES: &[(&str, &str)] = &[
@@ -94,7 +94,7 @@ static TREE: LazyLock<Tree> = LazyLock::new(|| Tree::new(FILES));
 fuzz_target!(|data: &[u8]| {
     TREE.with(data, || {
         let root = Root::at(TREE.path());
-        let host = read_host(&root, &RealKernel::new());
+        let host = read_host(&root, &Kernel::new());
         let touches_base_page = FILES[usize::from(data[0]) % FILES.len()].0 == "proc/7/smaps";
         assert!(host.is_ok() || touches_base_page);
         let _ = hugeleaf_host::read_owners(&root);

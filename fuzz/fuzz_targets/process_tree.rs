@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use hugeleaf_fuzz::Tree;
 use hugeleaf_host::{Looking, Root, find_targets, read_all_processes, read_host, read_process};
-use hugeleaf_sys::{Pid, RealKernel};
+use hugeleaf_sys::{Pid, Kernel};
 use libfuzzer_sys::fuzz_target;
 
 const MAPS: &str = "\
@@ -85,7 +85,7 @@ static TREE: LazyLock<Tree> = LazyLock::new(|| Tree::new(FILES));
 fuzz_target!(|data: &[u8]| {
     TREE.with(data, || {
         let root = Root::at(TREE.path());
-        let kernel = RealKernel::new();
+        let kernel = Kernel::new();
         let Ok(host) = read_host(&root, &kernel) else {
             return;
         };

@@ -15,6 +15,8 @@
 //!
 //! Main types: [`Component`], [`Benefit`], [`Settings`], [`State`], [`Move`], [`Came`], [`Standing`], [`View`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 mod choose;
 mod component;
 mod counters;

@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use hugeleaf::{Handle, Ladder, MemoryError, ParseLadderError};
+use hugeleaf::{Handle, Ladder, MemoryError, ParseError};
 
 /// The room for a text, in bytes, with the 0 at its end.
 pub const HL_TEXT: usize = 256;
@@ -347,7 +347,7 @@ pub(super) unsafe fn text_of<'a>(pointer: *const c_char, name: &str) -> Result<&
 pub(super) unsafe fn ladder_of(pointer: *const c_char) -> Result<Ladder, Failure> {
     // SAFETY: by this function's contract.
     let text = unsafe { text_of(pointer, "ladder") }?;
-    text.parse().map_err(|e: ParseLadderError| {
+    text.parse().map_err(|e: ParseError| {
         Failure::invalid(e.to_string(), "write sizes from large to small: 1G,2M")
     })
 }

@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicBool;
 
 use hugeleaf_change::{DemoteOptions, Percent, PromoteOptions, demote, promote};
 use hugeleaf_host::{Host, Root};
-use hugeleaf_sys::{Advice, Kernel, Mapping, Pid, RealKernel, Sharing};
+use hugeleaf_sys::{Advice, Kernel, Mapping, Pid, Sharing};
 use hugeleaf_units::{Bytes, PageSize, Range};
 use serde_json::{Value, json};
 
@@ -137,7 +137,7 @@ fn parse(arguments: &[String]) -> Result<Settings, Failed> {
 /// The process whose memory is moved: touches it, says where it is, and waits.
 fn victim(size: Bytes) -> Result<(), Failed> {
     let mapping = Mapping::anonymous(size, Sharing::Private)?;
-    mapping.touch(RealKernel::new().base_page().bytes())?;
+    mapping.touch(Kernel::new().base_page().bytes())?;
     println!("{} {}", mapping.range().start(), mapping.range().end());
     std::io::stdout().flush()?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
@@ -145,7 +145,7 @@ fn victim(size: Bytes) -> Result<(), Failed> {
 }
 
 struct Bench {
-    kernel: RealKernel,
+    kernel: Kernel,
     root: Root,
     host: Host,
     huge: PageSize,
@@ -164,7 +164,7 @@ impl Drop for Bench {
 impl Bench {
     /// Starts the victim and warms its memory: both kinds of pages once.
     fn start(settings: &Settings) -> Result<Bench, Failed> {
-        let (kernel, root) = (RealKernel::new(), Root::live());
+        let (kernel, root) = (Kernel::new(), Root::live());
         let host = hugeleaf_host::read_host(&root, &kernel)?;
         let huge = host
             .pmd_page

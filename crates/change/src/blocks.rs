@@ -261,12 +261,10 @@ impl Share {
         Share::part(bytes, self.any)
     }
 
-    /// Of what a tally has on base pages.
     fn of_base(&self, tally: &Tally) -> Bytes {
         tally.own_base + Share::part(tally.on_base() - tally.own_base, self.others)
     }
 
-    /// Of what a tally has on huge pages.
     fn of_huge(&self, tally: &Tally) -> Bytes {
         let own = tally.exclusive - tally.own_base;
         own + Share::part(tally.huge - own, self.others)
@@ -296,7 +294,6 @@ impl Rules<'_> {
         }
     }
 
-    /// How much of a block must be resident.
     fn needs(&self) -> Bytes {
         let needed = u128::from(self.huge.bytes().get()) * u128::from(self.min_resident.get());
         Bytes(u64::try_from(needed.div_ceil(100)).unwrap_or(u64::MAX))
@@ -352,7 +349,6 @@ fn plan_process(index: usize, process: &Process, rules: &Rules<'_>, shared: &Sha
     plan
 }
 
-/// A segment of a process, on its way into the plan.
 struct Place<'a> {
     /// Which of the processes.
     index: usize,
@@ -423,7 +419,6 @@ fn is_torn(block: &Block, tally: &Tally) -> bool {
 }
 
 impl Place<'_> {
-    /// A block of the segment, as its own process has it.
     fn block(&self, range: Range, tally: &Tally, missing: Bytes) -> Block {
         let segment = self.segment;
         let exclusive = tally.exclusive == tally.present;
@@ -453,7 +448,6 @@ impl Place<'_> {
     }
 }
 
-/// Whether a block that has something in it and is not huge may be taken.
 fn judge(
     block: Block,
     tally: &Tally,
@@ -613,7 +607,6 @@ fn object_of(segment: &Segment) -> ObjectId {
     (major, minor, inode, segment.name.starts_with("/SYSV"))
 }
 
-/// Where a block of a segment is in the object.
 fn offset_of(segment: &Segment, block: Range) -> u64 {
     segment
         .offset
@@ -638,7 +631,6 @@ struct Union {
     first: (usize, u64),
     /// Whether one of them has it on a huge page.
     huge: bool,
-    /// Whether one of them has all of it.
     full: bool,
     /// One bit a base page; not kept up once `full`.
     pages: Vec<u64>,
@@ -678,7 +670,6 @@ impl Union {
     }
 }
 
-/// Blocks of shared memory by object and offset.
 struct SharedBlocks(HashMap<(ObjectId, u64), Union>);
 
 impl SharedBlocks {

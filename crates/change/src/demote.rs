@@ -35,7 +35,7 @@ const PASSES: u32 = 3;
 /// # Errors
 /// [`ChangeError`]: a precondition is missing, and nothing was changed.
 pub fn demote(
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     root: &Root,
     host: &Host,
     pids: &[Pid],
@@ -128,6 +128,7 @@ fn split_all(job: &mut Job<'_>, work: &mut Work, but_shared: bool) {
 
 /// One base page of each block of `todo`, `most` to a call. A call stops at the first range that
 /// fails and says how far it got.
+#[expect(clippy::disallowed_methods, reason = "part of the mover")]
 fn pass_over(job: &mut Job<'_>, work: &mut Work, todo: &[usize], most: usize, base: PageSize) {
     let mut at = 0;
     let mut len = most;

@@ -18,7 +18,6 @@ const LOOK_EVERY: Bytes = Bytes::from_mib(256);
 /// Memory that is there is filled with zeroes faster than this, in bytes a second, by any machine of today.
 const SLOW: f64 = (1_u64 << 30) as f64;
 
-/// What is known of the host's free memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fetch {
     /// So many huge pages can be taken before the next look.

@@ -6,7 +6,7 @@
 //! there before, and on disk before the change is made. [`undo`] goes the other way by what the
 //! journal says alone. [`applied`] hands the journal on as facts.
 //!
-//! All changes go through one [`HostSink`]. Nothing here knows plans, and nothing prints.
+//! All changes go through [`Kernel::change`]. Nothing here knows plans, and nothing prints.
 
 mod advice;
 mod apply;
@@ -23,7 +23,6 @@ mod pool;
 mod record;
 mod resize;
 mod shortage;
-mod sink;
 mod undo;
 
 pub use apply::{ApplyOptions, Request, apply};
@@ -36,19 +35,19 @@ pub use pool::POOL_ATTEMPTS;
 pub use record::{Damage, Record, line as record_line, parse_records};
 pub use resize::{ResizeError, Resized, resize_pool};
 pub use shortage::Shortage;
-pub use sink::{HostSink, RealHost};
 pub use undo::{UndoOptions, Which, undo};
 
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_host::Root;
+use hugeleaf_sys::Kernel;
 
 /// What a change is made with.
 pub struct ChangeContext<'a> {
     /// The host that is changed.
     pub root: &'a Root,
-    /// Where changes go.
-    pub sink: &'a mut dyn HostSink,
+    /// Makes the changes.
+    pub kernel: &'a Kernel,
     /// Becomes true when the person wants it to end: it ends between two steps.
     pub stop: &'a AtomicBool,
     /// Called with the id of each step as it begins.
@@ -58,3 +57,9 @@ pub struct ChangeContext<'a> {
 /// The first line of every file that hugeleaf writes begins with this, and of every block the line
 /// that opens it.
 pub const OWNED: &str = "# written by hugeleaf";
+
+/// The time in UTC, as RFC 3339 writes it.
+fn time() -> String {
+    let now = jiff::Timestamp::now();
+    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

@@ -16,7 +16,6 @@ use crate::outcome::Ended;
 /// One process, distinguished from every other for good.
 pub(crate) struct Identity {
     pub(crate) fd: PidFd,
-    /// Its page map, opened after the pidfd and before anything was read.
     pub(crate) pagemap: File,
     start_ticks: u64,
     image: [u64; 4],
@@ -46,8 +45,7 @@ impl Identity {
         self.fd.pid()
     }
 
-    /// Whether it is still the same.
-    pub(crate) fn check(&self, kernel: &dyn Kernel, root: &Root) -> Result<(), Lost> {
+    pub(crate) fn check(&self, kernel: &Kernel, root: &Root) -> Result<(), Lost> {
         match kernel.has_exited(&self.fd) {
             Ok(false) => {}
             Ok(true) => return Err(Lost::Ended(Ended::Exited)),
@@ -77,7 +75,7 @@ impl Identity {
     }
 
     /// Its address space is gone: it exited, or it is there and runs another program.
-    fn how_it_ended(&self, kernel: &dyn Kernel) -> Ended {
+    fn how_it_ended(&self, kernel: &Kernel) -> Ended {
         match kernel.has_exited(&self.fd) {
             Ok(false) => Ended::Replaced,
             _ => Ended::Exited,

@@ -15,6 +15,8 @@
 //! Main types: [`promote`], [`demote`], [`PromoteOptions`], [`DemoteOptions`], [`Outcome`],
 //! [`ChangeError`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 pub mod blocks;
 mod demote;
 mod error;

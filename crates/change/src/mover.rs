@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use hugeleaf_host::process::maps::{MapLine, read_maps};
 use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_host::{Fact, Host, ProcessError, Root};
 use hugeleaf_sys::{Advice, Errno, Kernel, PageMap, Pid, ScanDetail, SysError, frames_of};
@@ -32,7 +33,7 @@ const OUT_OF_MEMORY_CALLS: u32 = 3;
 /// # Errors
 /// [`ChangeError`]: a precondition is missing, and nothing was changed.
 pub fn promote(
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     root: &Root,
     host: &Host,
     pids: &[Pid],
@@ -113,6 +114,7 @@ fn plan_all(
 ///
 /// # Errors
 /// The first one's, where none is left.
+#[expect(clippy::disallowed_methods, reason = "the mover")]
 fn switch_on(
     context: &Context<'_>,
     open: &mut Vec<Opened>,
@@ -185,7 +187,6 @@ struct Mover<'c, 'a> {
     rules: Rules<'a>,
     step: Step,
     fetch: Fetch,
-    /// Files that this kernel refused: not tried again.
     unsupported: HashSet<ObjectId>,
     /// Calls in a row that found no contiguous memory.
     out_of_memory: u32,
@@ -226,7 +227,6 @@ impl Mover<'_, '_> {
         }
     }
 
-    /// Tries again, one by one, what did not succeed and may yet.
     fn again(&mut self, work: &mut Work, pass: u32) {
         if self.job.stopped_by.is_some() || work.lost.is_some() {
             return;
@@ -367,7 +367,7 @@ impl Mover<'_, '_> {
         parts.filter(|part| open(&part[0])).collect()
     }
 
-    /// One call.
+    #[expect(clippy::disallowed_methods, reason = "the mover")]
     fn chunk(&mut self, work: &mut Work, chunk: &[usize]) {
         let blocks = &work.plan.blocks;
         let (first, last) = (&blocks[chunk[0]], &blocks[chunk[chunk.len() - 1]]);
@@ -472,7 +472,6 @@ impl Mover<'_, '_> {
     }
 }
 
-/// Whether another try may help.
 const fn is_open(state: State) -> bool {
     matches!(state, State::Again(_) | State::Unknown)
 }
@@ -496,21 +495,12 @@ fn mark(work: &mut Work, which: &[usize], state: State) {
 
 /// Whether all of a range is mapped now; true where that cannot be read.
 fn is_mapped(root: &Root, pid: Pid, range: Range) -> bool {
-    let maps = root.read(format!("proc/{pid}/maps"));
-    let Some(text) = maps.known() else {
+    let Fact::Known(maps) = root.parse_lines(format!("proc/{pid}/maps"), read_maps) else {
         return true;
     };
-    let mut at = range.start();
-    for line in text.lines() {
-        let bounds = line.split(' ').next().and_then(|word| word.split_once('-'));
-        let Some((start, end)) = bounds else { continue };
-        let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
-        else {
-            continue;
-        };
-        if start <= at && at < end {
-            at = end;
-        }
-    }
-    at >= range.end()
+    let next = |at, map: &MapLine| match map.range.contains(at) {
+        true => map.range.end(),
+        false => at,
+    };
+    maps.iter().fold(range.start(), next) >= range.end()
 }

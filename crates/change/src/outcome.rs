@@ -155,14 +155,11 @@ impl Part {
     }
 }
 
-/// What became of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// Nothing was tried (a dry run).
     Planned,
-    /// It is where it should be.
     Done,
-    /// It is not.
     Failed(Reason),
     /// It turned out to be nothing to ask for.
     LeftOut(Reason),

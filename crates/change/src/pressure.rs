@@ -89,7 +89,6 @@ pub fn floor_of(host: &Host, huge: PageSize) -> Bytes {
     Bytes(wanted.min((total / 8).max(huge.bytes().get())))
 }
 
-/// The number after a word that begins a line.
 fn number_after(text: &str, word: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let mut words = line.split_whitespace();

@@ -26,8 +26,12 @@ const fn needed(same_user: bool) -> &'static [Capability] {
 ///
 /// # Errors
 /// [`ChangeError::Denied`], or that the kernel has no process_madvise(2).
+#[expect(
+    clippy::disallowed_methods,
+    reason = "advice on no range, to learn whether it is permitted"
+)]
 pub(crate) fn probe(
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     root: &Root,
     process: &PidFd,
     uid: u32,
@@ -45,7 +49,6 @@ pub(crate) fn is_denied(errno: Errno) -> bool {
     errno == Errno::PERM || errno == Errno::ACCESS
 }
 
-/// The error of a call that was refused for want of a right.
 pub(crate) fn denied(root: &Root, pid: Pid, uid: u32, error: SysError) -> ChangeError {
     let own_uid = hugeleaf_sys::effective_uid();
     let held = own_capabilities(root);
@@ -65,16 +68,12 @@ pub(crate) fn denied(root: &Root, pid: Pid, uid: u32, error: SysError) -> Change
     }
 }
 
-/// The error of a process that could not be read.
 pub(crate) fn unread(root: &Root, error: ProcessError) -> ChangeError {
     match error {
         ProcessError::Denied {
             pid, uid, error, ..
         } => {
-            let file = match &error {
-                hugeleaf_host::ReadError::Io { path, .. }
-                | hugeleaf_host::ReadError::Parse { path, .. } => path.display().to_string(),
-            };
+            let file = error.path.display().to_string();
             denied(root, pid, uid, SysError::new("open", file, Errno::ACCESS))
         }
         other => ChangeError::Process(other),

@@ -13,13 +13,10 @@ use crate::outcome::{DoneBy, Fate, Method, Part, ProcessOutcome, Reason, RoleOut
 use crate::work::{Context, State, Work};
 use crate::zeros;
 
-/// A file that this kernel refused.
 const UNSUPPORTED: State = State::Failed(Reason::FileUnsupported);
 
-/// What a block is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Now {
-    /// On a huge page.
     Huge,
     /// In memory on base pages.
     Base,
@@ -84,7 +81,6 @@ fn states_of(blocks: &[Block], runs: &[PageRun]) -> Vec<Now> {
     each.collect()
 }
 
-/// What would be asked of one process, and nothing more.
 pub(crate) fn planned(work: &Work) -> ProcessOutcome {
     empty_outcome(work, Some(&work.before))
 }
@@ -316,7 +312,6 @@ fn why_not(state: State, work: &Work, passed_over: bool, unreached: Reason) -> O
     }
 }
 
-/// How much of a role is files that this kernel cannot put on huge pages.
 fn unsupported_of(work: &Work, role: Role) -> Bytes {
     let blocks = work.plan.blocks.iter().zip(&work.states);
     let those = blocks.filter(|(block, state)| block.role == role && **state == UNSUPPORTED);

@@ -1,6 +1,8 @@
 //! Splitting what several processes map, by the kernel's own file for it: `split_huge_pages` of
 //! debugfs. Whether this host offers it, and the stage of a demotion that uses it.
 
+#![expect(clippy::disallowed_methods, reason = "part of the mover")]
+
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -30,7 +32,7 @@ const PATH: &str = "sys/kernel/debug/split_huge_pages";
 ///
 /// # Errors
 /// [`NoSplit`]: why not.
-pub fn can_split_shared(kernel: &dyn Kernel, root: &Root, pids: &[Pid]) -> Result<(), NoSplit> {
+pub fn can_split_shared(kernel: &Kernel, root: &Root, pids: &[Pid]) -> Result<(), NoSplit> {
     let file = open(kernel, root)?;
     for pid in pids {
         match kernel.pidfd_open(*pid) {
@@ -43,7 +45,7 @@ pub fn can_split_shared(kernel: &dyn Kernel, root: &Root, pids: &[Pid]) -> Resul
     Ok(())
 }
 
-fn open(kernel: &dyn Kernel, root: &Root) -> Result<SplitFile, NoSplit> {
+fn open(kernel: &Kernel, root: &Root) -> Result<SplitFile, NoSplit> {
     let opened = match kernel.open_split(Some(&root.path(PATH))) {
         Err(e) if e.errno == Errno::NOENT => kernel.open_split(None),
         answer => answer,
@@ -53,12 +55,7 @@ fn open(kernel: &dyn Kernel, root: &Root) -> Result<SplitFile, NoSplit> {
 
 /// Whether the kernel would take this process's number for this process, and a line about it. The
 /// line names a range without memory: the first page of an address space.
-fn probe(
-    kernel: &dyn Kernel,
-    root: &Root,
-    file: &SplitFile,
-    process: &PidFd,
-) -> Result<(), NoSplit> {
+fn probe(kernel: &Kernel, root: &Root, file: &SplitFile, process: &PidFd) -> Result<(), NoSplit> {
     let facts = root.read(format!("proc/self/fdinfo/{}", process.number()));
     match facts.known().and_then(|text| number_in_proc(text)) {
         Some(number) if number == i64::from(process.pid().0) => {}
@@ -257,7 +254,6 @@ fn neighbours(work: &Work, todo: &[usize], most: usize) -> usize {
         .count()
 }
 
-/// Whether MADV_COLD would pass over it.
 pub(crate) fn is_shared(block: &Block) -> bool {
     !block.exclusive && !block.locked
 }

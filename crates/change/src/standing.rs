@@ -57,7 +57,7 @@ pub fn standing(root: &Root) -> Fact<Vec<verify::Applied>> {
 /// `given` is what the guard gave back of pools.
 pub fn verify(
     root: &Root,
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     host: &Host,
     log_since: Option<u64>,
     given: &[GivenBack],
@@ -91,7 +91,6 @@ pub fn verify(
     })
 }
 
-/// The time of an apply, in UTC, in seconds since 1970.
 fn seconds_of(time: &str) -> Option<u64> {
     let time: jiff::Timestamp = time.parse().ok()?;
     u64::try_from(time.as_second()).ok()

@@ -10,9 +10,9 @@ use std::path::PathBuf;
 
 use hugeleaf_host::{Pid, Program};
 use hugeleaf_sys::TaskPolicy;
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, Failure};
 use hugeleaf_verdict::roles::RoleState;
-use hugeleaf_verdict::run::{Numa, Obstacle, Policy, Refusal, obstacle};
+use hugeleaf_verdict::run::{Numa, Obstacle, Policy, obstacle};
 use serde::Serialize;
 
 pub use environment::{SqliteCache, variables};
@@ -72,7 +72,7 @@ pub fn library_for(
     obstacle: Option<&Obstacle>,
     library: &Library,
     is_dry: bool,
-) -> Result<Option<PathBuf>, Refusal> {
+) -> Result<Option<PathBuf>, Failure> {
     match obstacle {
         Some(obstacle) if !obstacle.may_pass_on => Ok(None),
         _ => place(library, is_dry).map(Some),
@@ -83,7 +83,7 @@ pub fn library_for(
 ///
 /// # Errors
 /// As there.
-pub fn place(library: &Library, is_dry: bool) -> Result<PathBuf, Refusal> {
+pub fn place(library: &Library, is_dry: bool) -> Result<PathBuf, Failure> {
     match is_dry {
         true => library::where_it_would_be(library),
         false => library::place(library),
@@ -94,7 +94,7 @@ pub fn place(library: &Library, is_dry: bool) -> Result<PathBuf, Refusal> {
 ///
 /// # Errors
 /// Where the kernel refuses it.
-pub fn set_numa(policy: &Policy) -> Result<(), Refusal> {
+pub fn set_numa(policy: &Policy) -> Result<(), Failure> {
     let Some(numa) = &policy.numa else {
         return Ok(());
     };
@@ -105,7 +105,7 @@ pub fn set_numa(policy: &Policy) -> Result<(), Refusal> {
         Numa::Local => TaskPolicy::Local,
     };
     hugeleaf_sys::set_task_policy(&task).map_err(|error| {
-        Refusal::new(
+        Failure::new(
             format!("run: --numa {numa}: {error}"),
             "name nodes that this process may use: grep Mems_allowed_list /proc/self/status",
         )

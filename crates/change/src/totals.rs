@@ -43,7 +43,6 @@ pub struct Totals {
     pub holes: Holes,
 }
 
-/// A block as it counts.
 struct Entry {
     fate: Fate,
     role: Role,

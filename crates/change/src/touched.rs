@@ -41,12 +41,7 @@ pub struct Look {
 ///
 /// # Errors
 /// Why its bits could not be cleared or read; that it ended meanwhile.
-pub fn touched(
-    kernel: &dyn Kernel,
-    root: &Root,
-    pid: Pid,
-    time: Duration,
-) -> Result<Touched, String> {
+pub fn touched(kernel: &Kernel, root: &Root, pid: Pid, time: Duration) -> Result<Touched, String> {
     let seen = watch(kernel, root, pid, time, "smaps_rollup")?;
     let referenced: Bytes = seen.entries.iter().map(|e| e.counts.referenced).sum();
     Ok(Touched {
@@ -62,7 +57,7 @@ pub fn touched(
 /// # Errors
 /// Those of [`touched`].
 pub fn look(
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     root: &Root,
     pid: Pid,
     ranges: &[Range],
@@ -93,17 +88,14 @@ pub fn look(
     })
 }
 
-/// What was seen of a process.
 struct Seen {
-    /// Between the two walks.
     between: Duration,
-    /// In them.
     cost: Duration,
     entries: Vec<SmapsEntry>,
 }
 
 fn watch(
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     root: &Root,
     pid: Pid,
     time: Duration,
@@ -140,7 +132,7 @@ fn entries(root: &Root, pid: Pid, file: &str) -> Result<Vec<SmapsEntry>, String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugeleaf_sys::{RealKernel, effective_uid, own_pid};
+    use hugeleaf_sys::{Kernel, effective_uid, own_pid};
 
     #[test]
     fn what_is_touched_is_counted() {
@@ -148,7 +140,7 @@ mod tests {
             println!("not run: what_is_touched_is_counted: needs root");
             return;
         }
-        let (kernel, root) = (RealKernel::new(), Root::live());
+        let (kernel, root) = (Kernel::new(), Root::live());
         let mut memory = vec![1u8; 64 << 20];
         let stop = std::sync::atomic::AtomicBool::new(false);
         let ask = |time| touched(&kernel, &root, own_pid(), time).unwrap();
@@ -180,7 +172,7 @@ mod tests {
             println!("not run: base_pages_of_some_ranges_are_counted_alone: needs root");
             return;
         }
-        let (kernel, root) = (RealKernel::new(), Root::live());
+        let (kernel, root) = (Kernel::new(), Root::live());
         let page = kernel.base_page().bytes().get();
         let memory = vec![1u8; 32 << 20];
         let start = memory.as_ptr() as u64;
@@ -207,7 +199,7 @@ mod tests {
 
     #[test]
     fn nobody_touches_nothing() {
-        let (kernel, root) = (RealKernel::new(), Root::live());
+        let (kernel, root) = (Kernel::new(), Root::live());
         assert!(touched(&kernel, &root, Pid(u32::MAX / 2), Duration::ZERO).is_err());
     }
 }

@@ -21,19 +21,15 @@ use crate::{pacer, privilege};
 /// How far a block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Not tried.
     Todo,
-    /// The kernel reported success.
     Called,
     /// One of several in a call that did not go through: which of them it was is not known.
     Unknown,
     /// To be tried again; the reason stands if it stays so.
     Again(Reason),
-    /// The kernel refused for good.
     Failed(Reason),
 }
 
-/// One process in hand.
 pub(crate) struct Work {
     pub(crate) identity: Identity,
     pub(crate) before: Process,
@@ -53,7 +49,6 @@ pub(crate) struct Work {
     pub(crate) no_zeros: Option<NoZeros>,
     pub(crate) lost: Option<Lost>,
     pub(crate) spent: Duration,
-    /// Whether THP was switched on for it again.
     pub(crate) switched_on: bool,
 }
 
@@ -82,7 +77,6 @@ impl Work {
         }
     }
 
-    /// Why nothing more was done to it.
     pub(crate) fn lost_reason(&self) -> Option<Reason> {
         Some(match self.lost? {
             Lost::Ended(_) => Reason::ProcessEnded,
@@ -91,7 +85,6 @@ impl Work {
     }
 }
 
-/// A process that can be worked on.
 pub(crate) type Opened = (Identity, Process);
 
 /// Opens and reads the processes: the pidfd first, so that what is read afterwards is known to
@@ -100,7 +93,7 @@ pub(crate) type Opened = (Identity, Process);
 /// # Errors
 /// The first process's error, where none of them can be worked on.
 pub(crate) fn open_all(
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     root: &Root,
     host: &Host,
     pids: &[Pid],
@@ -124,7 +117,7 @@ pub(crate) fn open_all(
 }
 
 fn open_one(
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     root: &Root,
     host: &Host,
     pid: Pid,
@@ -174,10 +167,9 @@ fn open_one(
     }
 }
 
-/// What there is to work with.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
-    pub(crate) kernel: &'a dyn Kernel,
+    pub(crate) kernel: &'a Kernel,
     pub(crate) root: &'a Root,
     pub(crate) host: &'a Host,
     pub(crate) stop: &'a AtomicBool,
@@ -190,7 +182,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long to hold back at a time.
 const HOLD_BACK: Duration = Duration::from_millis(200);
 
-/// One promotion or demotion as it goes on.
 pub(crate) struct Job<'a> {
     pub(crate) context: Context<'a>,
     progress: &'a mut dyn FnMut(&Progress),
@@ -332,7 +323,7 @@ impl<'a> Job<'a> {
     pub(crate) fn call<T>(
         &mut self,
         work: &mut Work,
-        act: impl FnOnce(&dyn Kernel, &PidFd) -> Result<T, SysError>,
+        act: impl FnOnce(&Kernel, &PidFd) -> Result<T, SysError>,
     ) -> Result<T, SysError> {
         let kernel = self.context.kernel;
         let (before, busy_before) = (kernel.now(), kernel.cpu_time());
@@ -367,10 +358,7 @@ pub(crate) fn rules<'a>(
 }
 
 /// The size of a huge page on this host, where a kernel that has what is needed tells it.
-///
-/// # Errors
-/// Which of the preconditions is missing.
-pub(crate) fn huge_page_of(kernel: &dyn Kernel, host: &Host) -> Result<PageSize, ChangeError> {
+pub(crate) fn huge_page_of(kernel: &Kernel, host: &Host) -> Result<PageSize, ChangeError> {
     if !kernel.knows_process_madvise() {
         return Err(ChangeError::NoProcessMadvise);
     }

@@ -1,5 +1,7 @@
 //! What every command gets: where the host is read, how the answer is printed, when to stop.
 
+#![expect(clippy::disallowed_methods, reason = "the place that prints")]
+
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,7 +14,7 @@ use hugeleaf_host::{
 };
 use hugeleaf_report::page::{Page, View};
 use hugeleaf_report::screen::screen;
-use hugeleaf_sys::{Pid, RealKernel, setcap_advice};
+use hugeleaf_sys::{Kernel, Pid, setcap_advice};
 use indicatif::ProgressBar;
 
 /// Processes that could not be read, and why.
@@ -36,7 +38,9 @@ pub struct Context {
     /// Where the host is read.
     pub root: Root,
     /// The running kernel.
-    pub kernel: RealKernel,
+    pub kernel: Kernel,
+    /// The program hugeleaf, where that is not this program.
+    pub program: Option<PathBuf>,
     /// Becomes true on Ctrl-C (SIGINT) and SIGTERM: stop at the next safe point.
     pub stop: Arc<AtomicBool>,
 }
@@ -48,7 +52,8 @@ impl Context {
         Context {
             json: global.json,
             root: global.root.map_or_else(Root::live, Root::at),
-            kernel: RealKernel::new(),
+            kernel: Kernel::new(),
+            program: None,
             stop,
         }
     }
@@ -95,7 +100,7 @@ impl Context {
         let root = self.root.path("");
         let root = root.display().to_string();
         let root = root.trim_end_matches('/');
-        if self.root.is_live() || error.is_denied() {
+        if self.root.is_live() || error.denied {
             return Failure::from(error);
         }
         let next = match self.root.list("proc").is_absent() {
@@ -105,6 +110,15 @@ impl Context {
             }
         };
         Failure::missing(error.to_string(), next)
+    }
+
+    /// The program hugeleaf: this one, or another that was set, for a program that is not hugeleaf itself.
+    pub fn program(&self) -> Result<PathBuf, Failure> {
+        if let Some(program) = &self.program {
+            return Ok(program.clone());
+        }
+        std::env::current_exe()
+            .map_err(|e| Failure::missing(format!("this very program: {e}"), "run it again"))
     }
 
     /// The processes that the targets on the command line mean, each once, ids ascending.
@@ -333,9 +347,28 @@ impl Failure {
     }
 }
 
+/// What clap says of wrong usage, in the two lines that every failure has; `help` is the command that shows the help.
+pub fn wrong_usage(error: &clap::Error, help: &str) -> Failure {
+    let text = error.to_string();
+    let (what, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let what = what
+        .trim_start_matches("error: ")
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    let tip = rest
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("tip: "));
+    // What was typed is repeated, and may be an address with a password.
+    Failure::usage(
+        hugeleaf_proof::metric::redact(&what),
+        tip.map_or(help.to_owned(), |tip| format!("{tip}; {help}")),
+    )
+}
+
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Failure {
-        let next = if error.is_denied() {
+        let next = if error.denied {
             "run as root, or as the owner of the process"
         } else {
             "check that proc/ and sys/ are there, below --root where that is given: ls /proc /sys"

@@ -1,6 +1,8 @@
 //! Progress on stderr: a line that changes on a terminal, nothing in a pipe or on a terminal that
 //! cannot go back to the start of a line.
 
+#![expect(clippy::disallowed_methods, reason = "bars; their texts are cleaned")]
+
 use std::ffi::OsStr;
 use std::io::IsTerminal;
 

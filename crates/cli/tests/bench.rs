@@ -14,12 +14,12 @@ use cli_support::{
 };
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_proof::rows::Results;
-use hugeleaf_sys::{HostLock, RealKernel, lock_host};
+use hugeleaf_sys::{HostLock, Kernel, lock_host};
 use hugeleaf_units::PageSize;
 use serde_json::Value;
 
 fn host() -> Host {
-    read_host(&Root::live(), &RealKernel::new()).unwrap()
+    read_host(&Root::live(), &Kernel::new()).unwrap()
 }
 
 /// The host's files as they were, put back when dropped; tests that change them hold the lock.

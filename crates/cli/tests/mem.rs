@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use host::HostGuard;
-use hugeleaf_sys::{Kernel, Mapping, RealKernel, Sharing};
+use hugeleaf_sys::{Kernel, Mapping, Sharing};
 use hugeleaf_units::Bytes;
 
 #[test]
@@ -58,7 +58,7 @@ fn orders_tells_64k_pages_from_base_pages() {
     // Where THP is always on, memory would be on 2M instead.
     host.choose("enabled", "madvise");
     let size = Bytes::from_mib(16);
-    let page = RealKernel::new().base_page().bytes();
+    let page = Kernel::new().base_page().bytes();
     host.choose(knob, "never");
     let small = Mapping::anonymous(size, Sharing::Private).unwrap();
     small.touch(page).unwrap();

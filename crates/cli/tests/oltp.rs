@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 
 use hugeleaf_change::{ChangeError, DemoteOptions, Part, Percent, PromoteOptions, demote, promote};
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::{Kernel, RealKernel, effective_uid};
+use hugeleaf_sys::{Kernel, effective_uid};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::eligible;
 use hugeleaf_workload::{Oltp, Program, Settings};
@@ -33,7 +33,7 @@ fn program() -> Program {
 
 #[test]
 fn the_engines_move_it_there_and_back() {
-    let real = RealKernel::new();
+    let real = Kernel::new();
     let root = Root::live();
     let host = read_host(&root, &real).unwrap();
     let Some(align) = host.pmd_page.get().filter(|_| real.knows_collapse()) else {

@@ -19,7 +19,7 @@ use cli_support::{
 };
 use hugeleaf_host::demand::{Demand, Mappings, Place, Service, ServiceKind};
 use hugeleaf_host::{Root, identity, read_host};
-use hugeleaf_sys::{RealKernel, lock_host};
+use hugeleaf_sys::{Kernel, lock_host};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
 use hugeleaf_verdict::plan::{Facts, Now, Plan, Wishes, check, make, parse, steps, write};
 use serde_json::Value;
@@ -412,7 +412,7 @@ fn each_file_that_cannot_be_read_leaves_a_plan_or_a_reason() {
         let folder = repository().join("fixtures").join(host);
         for file in files_below(&folder) {
             let root = Root::at(&folder).failing(&file, ErrorKind::PermissionDenied);
-            let Ok(facts) = read_host(&root, &RealKernel::new()) else {
+            let Ok(facts) = read_host(&root, &Kernel::new()) else {
                 continue;
             };
             let identity = identity(&root);
@@ -504,7 +504,7 @@ impl Drop for PoolGuard {
 #[test]
 fn a_pool_is_tightened_to_the_most_that_was_used() {
     let test = "a_pool_is_tightened_to_the_most_that_was_used";
-    let host = read_host(&Root::live(), &RealKernel::new()).unwrap();
+    let host = read_host(&Root::live(), &Kernel::new()).unwrap();
     let Some(size) = host.memory.default_hugetlb_page.get().filter(|_| is_root()) else {
         return not_run(test, "needs root and hugetlb");
     };
@@ -545,7 +545,7 @@ fn a_pool_is_tightened_to_the_most_that_was_used() {
 
 #[test]
 fn a_live_plan_passes_its_own_check() {
-    let host = read_host(&Root::live(), &RealKernel::new()).unwrap();
+    let host = read_host(&Root::live(), &Kernel::new()).unwrap();
     let has_pools = host.page_sizes.iter().any(|s| s.kind == PageKind::Hugetlb);
     if !has_pools {
         return not_run(
@@ -558,7 +558,7 @@ fn a_live_plan_passes_its_own_check() {
     let plan = parse(&text).unwrap();
     let root = Root::live();
     let now = Now {
-        host: &read_host(&root, &RealKernel::new()).unwrap(),
+        host: &read_host(&root, &Kernel::new()).unwrap(),
         identity: &identity(&root),
         in_force: &[],
     };

@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use hugeleaf_host::{Root, read_memory_facts};
-use hugeleaf_sys::{HostLock, RealKernel, lock_host};
+use hugeleaf_sys::{HostLock, Kernel, lock_host};
 use hugeleaf_units::{Bytes, PageSize};
 use hugeleaf_verdict::plan::{Plan, parse};
 use rustix::process::Signal;
@@ -43,7 +43,7 @@ impl Pool {
             return None;
         }
         let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
-        let host = read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+        let host = read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
         let Some(page) = host.memory.default_hugetlb_page.get() else {
             not_run(test, "this kernel has no hugetlb pages");
             return None;

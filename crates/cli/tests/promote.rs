@@ -11,7 +11,7 @@ use std::process::{Output, Stdio};
 
 use cli_support::{Running, answered, good, holder, hugeleaf, refused, run, stdout};
 use host::HostGuard;
-use hugeleaf_sys::{Kernel, RealKernel};
+use hugeleaf_sys::Kernel;
 use serde_json::Value;
 
 const M: u64 = 1 << 20;
@@ -20,7 +20,7 @@ const M: u64 = 1 << 20;
 fn can_run(test: &str) -> Option<HostGuard> {
     let why = if hugeleaf_sys::effective_uid() != 0 {
         "needs root"
-    } else if !RealKernel::new().knows_collapse() {
+    } else if !Kernel::new().knows_collapse() {
         "needs MADV_COLLAPSE, Linux 6.1"
     } else {
         let host = HostGuard::lock();

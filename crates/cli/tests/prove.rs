@@ -28,8 +28,8 @@ fn worker() {
         return;
     };
     let mapping = Mapping::anonymous(MEMORY, Sharing::Private).unwrap();
-    let base = hugeleaf_sys::RealKernel::new();
-    let step = hugeleaf_sys::Kernel::base_page(&base).bytes();
+    let base = hugeleaf_sys::Kernel::new();
+    let step = base.base_page().bytes();
     mapping.touch(step).unwrap();
     std::thread::spawn(|| {
         // Ends with the test, however that ends.

@@ -18,7 +18,7 @@ use hugeleaf_host::system::read_memory_limits;
 use hugeleaf_host::{Root, read_host, read_owners};
 use hugeleaf_report::page::View;
 use hugeleaf_report::status::{status, status_json};
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use hugeleaf_verdict::findings::findings;
 use serde_json::Value;
 
@@ -155,9 +155,7 @@ fn a_folder_that_is_no_captured_host_is_an_error_of_two_lines() {
 fn the_live_host() {
     let answer: Value = serde_json::from_str(&stdout_of(&hugeleaf(&["--json"]))).unwrap();
     let host = &answer["host"];
-    let page = hugeleaf_sys::Kernel::base_page(&RealKernel::new())
-        .bytes()
-        .get();
+    let page = Kernel::new().base_page().bytes().get();
     assert_eq!(host["base_page_bytes"], page);
     assert!(host["memory_bytes"].as_u64().unwrap() > page);
     assert!(!host["holders"].as_array().unwrap().is_empty());
@@ -210,7 +208,7 @@ fn each_file_that_cannot_be_read_is_said_and_nothing_panics() {
         for file in files {
             let name = file.to_str().unwrap().to_owned();
             let root = Root::at(&folder).failing(&file, ErrorKind::PermissionDenied);
-            let mut facts = match read_host(&root, &RealKernel::new()) {
+            let mut facts = match read_host(&root, &Kernel::new()) {
                 Ok(facts) => facts,
                 Err(error) => {
                     let only_source = name.ends_with("auxv") || name.ends_with("smaps");

@@ -16,7 +16,7 @@ use cli_support::{
     Running, holder, hugeleaf, not_run, refused, repository, run, wait_until, works,
 };
 use host::HostGuard;
-use hugeleaf_sys::{Kernel, RealKernel};
+use hugeleaf_sys::Kernel;
 use rustix::process::{Pid, Signal, kill_process};
 use terminal::Terminal;
 
@@ -111,7 +111,7 @@ fn keys_screens_and_sizes() {
 fn can_move(test: &str) -> Option<HostGuard> {
     let why = if hugeleaf_sys::effective_uid() != 0 {
         "needs root"
-    } else if !RealKernel::new().knows_collapse() {
+    } else if !Kernel::new().knows_collapse() {
         "needs MADV_COLLAPSE, Linux 6.1"
     } else {
         let host = HostGuard::lock();

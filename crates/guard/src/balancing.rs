@@ -49,7 +49,7 @@ pub(crate) struct Balancing {
 #[derive(Clone, Copy)]
 pub(crate) struct With<'a> {
     pub root: &'a Root,
-    pub kernel: &'a dyn Kernel,
+    pub kernel: &'a Kernel,
     pub host: &'a Host,
 }
 

@@ -134,7 +134,7 @@ impl Orders {
 /// What a guard is made of.
 pub struct Guard<'a> {
     root: &'a Root,
-    kernel: &'a dyn Kernel,
+    kernel: &'a Kernel,
     host: &'a Host,
     files: Files,
     places: Places,
@@ -201,7 +201,7 @@ impl<'a> Guard<'a> {
     /// [`GuardError`].
     pub fn new(
         root: &'a Root,
-        kernel: &'a dyn Kernel,
+        kernel: &'a Kernel,
         host: &'a Host,
         files: Files,
         places: Places,

@@ -9,6 +9,8 @@
 //!
 //! Main types: [`Config`], [`State`], [`Guard`], [`Status`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 mod alone;
 pub mod balance;
 mod balancing;

@@ -86,6 +86,7 @@ impl System {
     }
 
     /// A line without what a terminal would act on.
+    #[expect(clippy::disallowed_methods, reason = "the journal of systemd reads it")]
     fn say(&self, text: &str, is_problem: bool) {
         let level = if is_problem { 4 } else { 6 };
         match self {

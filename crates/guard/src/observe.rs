@@ -22,7 +22,7 @@ use crate::status::{HostStatus, PoolStatus};
 /// What is remembered of the host between two looks.
 pub struct Observer<'a> {
     root: &'a Root,
-    kernel: &'a dyn Kernel,
+    kernel: &'a Kernel,
     host: &'a Host,
     watch: Watch,
     users: BTreeMap<u32, Option<String>>,
@@ -78,7 +78,7 @@ const USERS: usize = 4000;
 
 impl<'a> Observer<'a> {
     /// Nothing is read yet, but for what this host can do.
-    pub fn new(root: &'a Root, kernel: &'a dyn Kernel, host: &'a Host) -> Observer<'a> {
+    pub fn new(root: &'a Root, kernel: &'a Kernel, host: &'a Host) -> Observer<'a> {
         let counter = "cpi".parse::<MetricSpec>();
         Observer {
             root,
@@ -293,7 +293,7 @@ fn at(since_boot: Duration) -> Now {
 }
 
 /// Why nothing can be moved on this host.
-fn unable(kernel: &dyn Kernel, host: &Host) -> Option<String> {
+fn unable(kernel: &Kernel, host: &Host) -> Option<String> {
     if !kernel.knows_process_madvise() {
         return Some("this kernel has no process_madvise (Linux 5.10)".into());
     }

@@ -58,7 +58,7 @@ pub struct Done {
 /// Where `/proc` cannot be read.
 pub fn once(
     root: &Root,
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     host: &Host,
     config: &Config,
     state: &mut State,
@@ -127,7 +127,7 @@ pub fn once(
 
 fn pools_outlook(
     root: &Root,
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     observer: &Observer<'_>,
     config: &Config,
     state: &State,
@@ -150,7 +150,7 @@ fn pools_outlook(
 ///
 /// # Errors
 /// Where `/proc` cannot be read.
-pub fn look_once(root: &Root, kernel: &dyn Kernel, host: &Host) -> Result<Status, ReadError> {
+pub fn look_once(root: &Root, kernel: &Kernel, host: &Host) -> Result<Status, ReadError> {
     const LEAST: Bytes = Bytes::from_mib(16);
     let mut config = Config::default();
     for rule in &mut config.rules {

@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use hugeleaf_change::host::{ChangeContext, RealHost, Resized, resize_pool};
+use hugeleaf_change::host::{ChangeContext, Resized, resize_pool};
 use hugeleaf_change::standing::{in_force, verify};
 use hugeleaf_host::{Pool, Root, pool_file, read_host};
 use hugeleaf_sys::{Kernel, children_usage, process_usage};
@@ -19,7 +19,7 @@ const EVERY: Duration = Duration::from_secs(60);
 /// What the daemon has of plans and pools between two looks.
 pub struct PoolWatch<'a> {
     root: &'a Root,
-    kernel: &'a dyn Kernel,
+    kernel: &'a Kernel,
     /// Pools that may give pages back.
     pub may: Vec<MayGive>,
     has_plans: bool,
@@ -30,7 +30,7 @@ pub struct PoolWatch<'a> {
 }
 
 impl<'a> PoolWatch<'a> {
-    pub fn new(root: &'a Root, kernel: &'a dyn Kernel) -> PoolWatch<'a> {
+    pub fn new(root: &'a Root, kernel: &'a Kernel) -> PoolWatch<'a> {
         PoolWatch {
             root,
             kernel,
@@ -124,7 +124,7 @@ impl<'a> PoolWatch<'a> {
         let file = pool_file(resize.page, resize.node, "nr_hugepages");
         let mut context = ChangeContext {
             root: self.root,
-            sink: &mut RealHost,
+            kernel: self.kernel,
             stop: &AtomicBool::new(false),
             progress: &mut |_| {},
         };

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use hugeleaf_proof::Verdict;
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, time::age as whole};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Hours, Share};
@@ -80,12 +80,9 @@ impl WhyNot {
 }
 
 /// A time as people write it: `45 s`, `12 min`, `3 h`.
-fn time(time: Duration) -> String {
-    match time.as_secs() {
-        s @ 0..=119 => format!("{s} s"),
-        s @ 120..=7199 => format!("{} min", s / 60),
-        s => format!("{} h", s / 3600),
-    }
+fn time(time: &Duration) -> String {
+    let (number, unit) = whole(time.as_secs());
+    format!("{number} {unit}")
 }
 
 impl fmt::Display for WhyNot {
@@ -118,7 +115,7 @@ impl WhyNot {
                 return format!("{has} on small pages; the rule begins at {least}");
             }
             WhyNot::Young(age, least) => {
-                let (age, least) = (time(*age), time(*least));
+                let (age, least) = (time(age), time(least));
                 return format!("runs for {age}; the rule begins at {least}");
             }
             WhyNot::Idle(cpu, least) => {
@@ -145,10 +142,10 @@ impl WhyNot {
                 );
             }
             WhyNot::Fragmented(left) => {
-                return format!("no contiguous memory was found; again in {}", time(*left));
+                return format!("no contiguous memory was found; again in {}", time(left));
             }
             WhyNot::BackOff(left) => {
-                return format!("the last attempt got nothing; again in {}", time(*left));
+                return format!("the last attempt got nothing; again in {}", time(left));
             }
             WhyNot::Slower { verdict, ratio } => {
                 return format!("a test said {verdict} on large pages, ×{ratio:.3}");

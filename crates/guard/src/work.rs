@@ -22,7 +22,7 @@ const LONGEST_TEST: Duration = Duration::from_secs(1800);
 /// What the work is done with.
 #[derive(Clone, Copy)]
 pub struct Tools<'a> {
-    pub kernel: &'a dyn Kernel,
+    pub kernel: &'a Kernel,
     /// Where files are read.
     pub root: &'a Root,
     pub host: &'a Host,

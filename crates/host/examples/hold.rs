@@ -9,7 +9,7 @@ use std::fs::OpenOptions;
 use std::io::Read;
 
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::{Advice, Memory, MemoryFile, RealKernel, Reserve};
+use hugeleaf_sys::{Advice, Kernel, Memory, MemoryFile, Reserve};
 use hugeleaf_units::Bytes;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("usage: hold FILE|- SIZE SKEW".into());
     };
     let (size, skew): (Bytes, Bytes) = (size.parse()?, skew.parse()?);
-    let kernel = RealKernel::new();
+    let kernel = Kernel::new();
     let host = read_host(&Root::live(), &kernel)?;
     let pmd = host.pmd_page.get().ok_or("this host has no THP")?;
     let space = Memory::new().set_aside(size + pmd.bytes(), pmd)?;

@@ -4,44 +4,34 @@ use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 
-use crate::ParseError;
-
 /// Why a file could not be read as what it should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ReadError {
-    /// The system would not give it.
-    #[error("{}: {reason}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        reason: String,
-        /// Whether the reason was missing permission: then root, or a capability, would read it.
-        denied: bool,
-    },
-    /// It was read, and is not what it should be.
-    #[error("{}: {error}", path.display())]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// Line and item.
-        error: ParseError,
-    },
+#[error("{}: {reason}", path.display())]
+pub struct ReadError {
+    /// The file.
+    pub path: PathBuf,
+    /// What the system said, or the line and item that are not what they should be.
+    pub reason: String,
+    /// Whether the reason was missing permission: then root, or a capability, would read it.
+    pub denied: bool,
 }
 
 impl ReadError {
-    /// What the system said of a file.
-    pub fn io(path: PathBuf, error: &std::io::Error) -> ReadError {
-        ReadError::Io {
+    /// A file that was read, or is missing, and is not what it should be.
+    pub fn new(path: PathBuf, reason: impl ToString) -> ReadError {
+        ReadError {
             path,
-            reason: error.to_string(),
-            denied: error.kind() == std::io::ErrorKind::PermissionDenied,
+            reason: reason.to_string(),
+            denied: false,
         }
     }
 
-    /// Whether missing permission was the reason.
-    pub const fn is_denied(&self) -> bool {
-        matches!(self, ReadError::Io { denied: true, .. })
+    /// What the system said of a file.
+    pub fn io(path: PathBuf, error: &std::io::Error) -> ReadError {
+        ReadError {
+            denied: error.kind() == std::io::ErrorKind::PermissionDenied,
+            ..ReadError::new(path, error)
+        }
     }
 }
 

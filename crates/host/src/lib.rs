@@ -10,6 +10,8 @@
 //!
 //! Main types: [`Root`], [`Fact`], [`Host`], [`Process`], [`Segment`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 #[cfg(feature = "full")]
 pub mod demand;
 pub mod fact;

@@ -84,6 +84,10 @@ pub enum ProgramError {
 ///
 /// # Errors
 /// Where there is no such file, or none that may be run.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the program that the caller is about to start"
+)]
 pub fn find_program(name: &Path, search: &str) -> Result<Program, ProgramError> {
     let mut path = find(name, search)?;
     let mut scripts = Vec::new();
@@ -207,6 +211,10 @@ fn runnable_file(path: &Path) -> Result<PathBuf, ProgramError> {
     Ok(path.to_owned())
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the program that the caller is about to start"
+)]
 fn read_program(path: PathBuf, scripts: Vec<PathBuf>) -> Program {
     Program {
         privilege: privilege(&path),

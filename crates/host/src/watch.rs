@@ -238,11 +238,7 @@ pub fn since_boot(root: &Root) -> Result<Duration, ReadError> {
     match root.parse("proc/uptime", parse) {
         Fact::Known(time) => Ok(time),
         Fact::Unreadable(error) => Err(error),
-        Fact::Absent => Err(ReadError::Io {
-            path: root.path("proc/uptime"),
-            reason: "no such file".into(),
-            denied: false,
-        }),
+        Fact::Absent => Err(ReadError::new(root.path("proc/uptime"), "no such file")),
     }
 }
 
@@ -295,7 +291,7 @@ const SAVE: Bytes = Bytes::from_mib(64);
 /// Why the first process's memory cannot be read; one that ended is [`Fact::Absent`] there.
 pub fn look_closer(
     root: &Root,
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     host: &Host,
     pids: &[Pid],
     leader: Pid,
@@ -357,7 +353,7 @@ type Objects = BTreeMap<(u32, u32, u64), (Bytes, Bytes)>;
 /// Private memory on small and on huge pages; objects are walked where they were not yet.
 fn holds(
     root: &Root,
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     pid: Pid,
     pmd: PageSize,
     objects: &mut Objects,
@@ -455,14 +451,14 @@ fn file_of_program(root: &Root, pid: Pid) -> Option<(u64, u64, i64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugeleaf_sys::RealKernel;
+    use hugeleaf_sys::Kernel;
 
     #[test]
     fn this_program_and_what_it_forks() {
         let root = Root::live();
         let mut watch = Watch::default();
         let own = hugeleaf_sys::own_pid();
-        let page = RealKernel::new().base_page();
+        let page = Kernel::new().base_page();
         let (programs, first) = watch.look(&root, page, Bytes::ZERO).unwrap();
         let me = programs.iter().find(|p| p.pids.contains(&own)).unwrap();
         assert!(me.cpu.is_none() && !me.resident.is_zero() && me.threads > 0);
@@ -485,7 +481,7 @@ mod tests {
     #[test]
     fn memory_is_seen_by_size() {
         let root = Root::live();
-        let kernel = RealKernel::new();
+        let kernel = Kernel::new();
         let host = crate::system::read_host(&root, &kernel).unwrap();
         let Some(pmd) = host.pmd_page.get() else {
             return;

@@ -8,7 +8,7 @@ use hugeleaf_host::demand::{
     DemandError, Insists, Place, Service, ServiceKind, Services, Source, read_services, read_source,
 };
 use hugeleaf_host::{Fact, Pid, Root, read_memory_facts};
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use hugeleaf_units::{Bytes, PageKind};
 
 fn fixture(name: &str) -> PathBuf {
@@ -18,13 +18,13 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 fn all_of(root: &Root) -> Services {
-    let host = read_memory_facts(root, &RealKernel::new()).unwrap();
-    read_services(root, &RealKernel::new(), &host)
+    let host = read_memory_facts(root, &Kernel::new()).unwrap();
+    read_services(root, &Kernel::new(), &host)
 }
 
 fn of(root: &Root, source: &Source) -> Result<Vec<Service>, DemandError> {
-    let host = read_memory_facts(root, &RealKernel::new()).unwrap();
-    read_source(root, &RealKernel::new(), &host, source)
+    let host = read_memory_facts(root, &Kernel::new()).unwrap();
+    read_source(root, &Kernel::new(), &host, source)
 }
 
 fn by_flag(flag: &str, value: &str) -> Source {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use hugeleaf_host::{Held, Process, Root, SharedObject, read_all_processes, read_host};
-use hugeleaf_sys::{Pid, RealKernel};
+use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind};
 
 /// A holder that ends with its handle.
@@ -70,7 +70,7 @@ fn shared_file(name: &str, size: Bytes) -> (PathBuf, File) {
 }
 
 fn look() -> (Vec<Process>, Vec<SharedObject>) {
-    let kernel = RealKernel::new();
+    let kernel = Kernel::new();
     let host = read_host(&Root::live(), &kernel).unwrap();
     read_all_processes(&Root::live(), &kernel, &host)
 }
@@ -86,7 +86,7 @@ fn on_thp(process: &Process) -> Bytes {
 
 /// Whether huge pages are available in shared memory at all here.
 fn thp_here(test: &str) -> bool {
-    let kernel = RealKernel::new();
+    let kernel = Kernel::new();
     let here = read_host(&Root::live(), &kernel)
         .unwrap()
         .pmd_page
@@ -107,7 +107,7 @@ fn one_of_many_that_attached_misaligned_is_told_apart() {
     let size = Bytes::from_mib(32);
     let (path, _file) = shared_file("aligned", size);
     let name = path.to_str().unwrap();
-    let base = hugeleaf_sys::Kernel::base_page(&RealKernel::new()).bytes();
+    let base = Kernel::new().base_page().bytes();
     // The first one collapses the object; those that come after map it as it then is.
     let mut holders = vec![Holder::start(name, size, Bytes::ZERO, true)];
     for i in 1..PROCESSES {
@@ -178,7 +178,7 @@ fn private_memory_is_seen_by_size() {
     let of = |h: &Holder| on_thp(processes.iter().find(|p| p.pid == h.pid()).unwrap());
     // Where THP is `always`, both are on large pages: only the one that asked for it is certain.
     assert!(of(&large) >= Bytes::from_mib(12));
-    let host = read_host(&Root::live(), &RealKernel::new()).unwrap();
+    let host = read_host(&Root::live(), &Kernel::new()).unwrap();
     if host
         .thp
         .known()

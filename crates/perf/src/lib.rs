@@ -5,6 +5,8 @@
 //!
 //! Main types: [`CounterGroup`], [`PerfEvent`], [`PerfRing`], [`processor::Processor`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 mod counters;
 mod event;
 pub mod processor;

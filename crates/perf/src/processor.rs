@@ -187,13 +187,9 @@ const fn walks_active(loads: u64, stores: u64, code: u64) -> [ProcessorEvent; 3]
     ]
 }
 
-/// Sandy Bridge.
 const SANDY_BRIDGE: [ProcessorEvent; 3] = walk_durations(0x0408, 0x0449, 0x0485);
-/// Ivy Bridge.
 const IVY_BRIDGE: [ProcessorEvent; 3] = walk_durations(0x8408, 0x0449, 0x0485);
-/// Haswell and Broadwell.
 const HASWELL: [ProcessorEvent; 3] = walk_durations(0x1008, 0x1049, 0x1085);
-/// Skylake to Rocket Lake and Ice Lake.
 const SKYLAKE: [ProcessorEvent; 3] = walks_active(0x0100_1008, 0x0100_1049, 0x0100_1085);
 /// From Golden Cove (Alder Lake, Sapphire Rapids); of processors with two kinds of cores the fast ones.
 const GOLDEN_COVE: [ProcessorEvent; 3] = walks_active(0x0100_1012, 0x0100_1013, 0x0100_1011);

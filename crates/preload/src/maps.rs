@@ -1,4 +1,7 @@
 //! One line of `/proc/PID/maps` (`proc(5)`), as far as a sweep must know it. Pure.
+//!
+//! `hugeleaf_host::process::maps` is the reader of the other crates. This library is compiled alone, without std
+//! and without an allocator, and cannot use it.
 
 /// A mapping of this process that may be moved to larger pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,37 +1,31 @@
 //! `bench`: what pages of each size cost and gain, measured on memory of this very program. Where
 //! a host has no counters, other reports quote these as calibration.
 //!
-//! [`chase`] is the latency of a dependent read by working set; [`pagetables`] what it costs that
-//! many processes attach one region; [`mover`] the data path of a backup server;
-//! [`pin`] what it costs to pin a buffer; [`oltp`] orders a minute on a database; [`amm`] two servers that
-//! share their memory; [`described`] any program that a file describes. Arms are page sizes. Those that are unavailable are in the
-//! result with the reason and what to do; nothing of the host is changed to get them.
+//! [`chase`] is the latency of a dependent read by working set; [`described`] any program that a file describes. The lab
+//! (`lab/`) has more experiments; [`Measuring`] is what all of them are made with. Arms are page sizes. Those that are
+//! unavailable are in the result with the reason and what to do; nothing of the host is changed to get them.
 
-pub mod amm;
 pub mod chase;
 pub mod described;
 mod layout;
 mod measuring;
-pub mod mover;
-pub mod oltp;
-pub mod pagetables;
-pub mod pin;
-mod processors;
 mod room;
-mod spaces;
+mod started;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf::MemoryError;
 use hugeleaf_host::{Host, Root};
 use hugeleaf_units::Bytes;
-use hugeleaf_workload::ChildError;
-use hugeleaf_workload::mover::MoverError;
 
 use crate::experiment::Circumstances;
 
+pub use layout::{astray, held_by_folio};
+pub use measuring::Measuring;
 pub use room::room;
+pub use started::{MovedNone, lacks_pool, page_tables, promote, refusal, under_run};
 
 /// Why an arm, or a part of one, is unavailable.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +49,8 @@ pub struct Machine<'a> {
     pub circumstances: &'a Circumstances,
     /// The most ordinary memory that may be taken.
     pub most: Bytes,
+    /// The program hugeleaf: servers are started under its `run`, and promoted by it.
+    pub program: &'a Path,
     /// Set from outside to end early.
     pub stop: &'a Arc<AtomicBool>,
 }
@@ -110,12 +106,9 @@ pub enum BenchError {
     /// Memory, for a reason that is not the page size's.
     #[error("{0}")]
     Memory(#[from] MemoryError),
-    /// Processes that attach.
+    /// A part of an experiment failed; the name of the experiment is put before it.
     #[error("{0}")]
-    Attach(#[from] ChildError),
-    /// Blocks that could not be moved.
-    #[error("{0}")]
-    Mover(#[from] MoverError),
+    Part(Refusal),
     /// The host could not be read.
     #[error("{0}")]
     Unreadable(#[from] hugeleaf_host::ReadError),
@@ -139,9 +132,7 @@ impl BenchError {
             }
             BenchError::NothingHad { next, .. } => next.clone(),
             BenchError::Memory(e) => e.next(),
-            BenchError::Attach(e) => e.next(),
-            BenchError::Mover(e) => e.next(),
-            BenchError::Refused(e) => e.next.clone(),
+            BenchError::Part(e) | BenchError::Refused(e) => e.next.clone(),
             BenchError::Lacking(e) => e.next.clone(),
             BenchError::Unreadable(_) => "hugeleaf status    # what can be read here".to_owned(),
             BenchError::Stopped => "run it again".to_owned(),
@@ -162,7 +153,8 @@ pub struct Refusal {
 }
 
 impl BenchError {
-    fn of(status: u8, what: impl Into<String>, next: impl Into<String>) -> BenchError {
+    /// Refuses with this exit status.
+    pub fn of(status: u8, what: impl Into<String>, next: impl Into<String>) -> BenchError {
         BenchError::Refused(Refusal {
             what: what.into(),
             next: next.into(),
@@ -170,15 +162,18 @@ impl BenchError {
         })
     }
 
-    fn no(what: impl Into<String>, next: impl Into<String>) -> BenchError {
+    /// It was tried and the answer is no (exit status 1).
+    pub fn no(what: impl Into<String>, next: impl Into<String>) -> BenchError {
         BenchError::of(1, what, next)
     }
 
-    fn usage(what: impl Into<String>, next: impl Into<String>) -> BenchError {
+    /// Wrong usage (exit status 2).
+    pub fn usage(what: impl Into<String>, next: impl Into<String>) -> BenchError {
         BenchError::of(2, what, next)
     }
 
-    fn missing(what: impl Into<String>, next: impl Into<String>) -> BenchError {
+    /// A precondition is missing (exit status 3).
+    pub fn missing(what: impl Into<String>, next: impl Into<String>) -> BenchError {
         BenchError::of(3, what, next)
     }
 }

@@ -248,7 +248,7 @@ impl ProveError {
 pub fn run(
     subject: &mut dyn Subject,
     metric: &mut dyn Metric,
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     settings: &Settings,
     circumstances: &Circumstances,
     progress: &mut dyn FnMut(Event<'_>),
@@ -372,7 +372,7 @@ struct Engine<'a> {
     name: String,
     subject: &'a mut dyn Subject,
     metric: &'a mut dyn Metric,
-    kernel: &'a dyn Kernel,
+    kernel: &'a Kernel,
     settings: &'a Settings,
     progress: &'a mut dyn FnMut(Event<'_>),
     stop: &'a AtomicBool,

@@ -10,8 +10,9 @@
 //! This crate must not draw or print (that is `hugeleaf-report`), and moves memory only through a
 //! [`Subject`]: what is left behind is that subject's business, and so is putting it back.
 //!
-//! Main types: [`run`], [`Settings`], [`Subject`], [`Metric`], [`ResultFile`], [`stats`],
-//! [`simulate`].
+//! Main types: [`run`], [`Settings`], [`Subject`], [`Metric`], [`ResultFile`], [`stats`].
+
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 pub mod bench;
 pub mod claim;
@@ -25,7 +26,6 @@ pub mod predict;
 pub mod result;
 pub mod rows;
 pub mod rule;
-pub mod simulate;
 mod spread;
 pub mod stats;
 pub mod subject;

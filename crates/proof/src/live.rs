@@ -29,7 +29,7 @@ type Ranges = Vec<(Pid, Vec<Range>)>;
 
 /// Running processes.
 pub struct LiveSubject<'a> {
-    kernel: &'a dyn Kernel,
+    kernel: &'a Kernel,
     root: &'a Root,
     host: &'a Host,
     name: String,
@@ -51,7 +51,7 @@ impl<'a> LiveSubject<'a> {
     /// The processes `pids`, called `name`. `budget` is the part of their time that moving them
     /// may take: all of it is quickest, and nothing is measured meanwhile.
     pub fn new(
-        kernel: &'a dyn Kernel,
+        kernel: &'a Kernel,
         root: &'a Root,
         host: &'a Host,
         name: &str,

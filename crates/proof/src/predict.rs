@@ -40,7 +40,7 @@ pub struct Observed {
 /// # Errors
 /// Why it could not be watched, in a sentence.
 pub fn observe(
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     (root, host): (&Root, &hugeleaf_host::Host),
     pid: Pid,
     time: Duration,

@@ -8,7 +8,7 @@
 //! time. That is what Wilcoxon's signed-rank statistic needs. With a coin for each pair its
 //! interval is exact for a number of pairs fixed beforehand; within a block the signs know of each
 //! other, which takes a steady drift out altogether and changes the rest by little: how little is
-//! measured ([`crate::simulate`]). For designs without the draw there is Welch's, which is exact for
+//! measured (the lab's simulator). For designs without the draw there is Welch's, which is exact for
 //! normal noise only.
 //!
 //! The estimate that goes with it is that of Hodges and Lehmann: the median of the means of all

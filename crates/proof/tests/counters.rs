@@ -11,7 +11,7 @@ use hugeleaf_perf::{
     CountedWork, CounterGroup, CounterKind, GroupCount, counts_misses, own_thread,
 };
 use hugeleaf_proof::metric::{Metric, MetricError, Reading, Translations, cpi, walk_cycles};
-use hugeleaf_sys::{Kernel, RealKernel, own_pid};
+use hugeleaf_sys::{Kernel, own_pid};
 
 fn not_run(test: &str, why: &str) {
     println!("not run: {test}: {why}");
@@ -140,7 +140,7 @@ fn walks_are_counted_or_it_is_said_why_not() {
         }
     }
     // Software events never walk: the probe tells them from those that do.
-    let base = RealKernel::new().base_page();
+    let base = Kernel::new().base_page();
     match counts_misses(CounterKind::Other(1, 9), base) {
         Ok(counts) => assert!(!counts),
         Err(e) => not_run(&format!("the part of {test} that probes"), &e.to_string()),

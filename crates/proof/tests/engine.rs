@@ -14,25 +14,24 @@ use hugeleaf_proof::{
     Arm, Circumstances, Design, Ending, Event, Keep, Prepared, ProveError, ResultFile, Settings,
     SideMetrics, Subject, SubjectError, Verdict, run,
 };
-use hugeleaf_sys::{Kernel, Pid, RealKernel};
+use hugeleaf_sys::{Answer, Errno, Gate, Kernel, Pid, ProcessCall};
 use hugeleaf_units::{Bytes, PageKind};
 
 /// A clock that only sleeping moves.
-#[derive(Default)]
-struct Clock {
-    now: Mutex<Duration>,
-    kernel: RealKernel,
-}
+#[derive(Debug, Default)]
+struct Clock(Mutex<Duration>);
 
-impl Kernel for Clock {
-    fn inner(&self) -> &dyn Kernel {
-        &self.kernel
+impl Gate for Clock {
+    fn process(&self, call: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
+        let ProcessCall::Sleep(time) = call else {
+            return Ok(None);
+        };
+        *self.0.lock().unwrap() += time;
+        Ok(Some(Answer::Done))
     }
-    fn now(&self) -> Duration {
-        *self.now.lock().unwrap()
-    }
-    fn sleep(&self, time: Duration) {
-        *self.now.lock().unwrap() += time;
+
+    fn now(&self, _: Duration) -> Duration {
+        *self.0.lock().unwrap()
     }
 }
 
@@ -148,7 +147,7 @@ impl Subject for Fake {
 
 /// A rate that depends on the arm, with noise in the readings' order.
 struct Rate<'a> {
-    clock: &'a Clock,
+    clock: &'a Kernel,
     arm: Arc<Mutex<Arm>>,
     large: f64,
     noise: f64,
@@ -170,7 +169,7 @@ struct Rate<'a> {
 }
 
 impl<'a> Rate<'a> {
-    fn new(clock: &'a Clock, subject: &Fake, large: f64, noise: f64) -> Rate<'a> {
+    fn new(clock: &'a Kernel, subject: &Fake, large: f64, noise: f64) -> Rate<'a> {
         Rate {
             clock,
             arm: Arc::clone(&subject.arm),
@@ -274,7 +273,7 @@ fn experiment(
     settings: &Settings,
     change: impl FnOnce(&mut Rate<'_>, &Arc<AtomicBool>),
 ) -> Outcome {
-    let clock = Clock::default();
+    let clock = Kernel::behind(Arc::new(Clock::default()));
     let stop = Arc::new(AtomicBool::new(false));
     let mut rate = Rate::new(&clock, &subject, large, noise);
     change(&mut rate, &stop);
@@ -606,7 +605,7 @@ fn one_bad_reading_costs_a_pair_not_the_experiment() {
 #[test]
 fn a_panic_puts_memory_back_and_goes_on() {
     for at in [1, 5, 30] {
-        let clock = Clock::default();
+        let clock = Kernel::behind(Arc::new(Clock::default()));
         let mut subject = Fake::new(Arm::Base);
         let arm = Arc::clone(&subject.arm);
         let mut rate = Rate::new(&clock, &subject, 1.2, 0.02);

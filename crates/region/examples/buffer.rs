@@ -34,7 +34,7 @@ fn run() -> Result<(), String> {
     let ladder = arguments.next().unwrap_or_else(|| "2M".to_owned());
     let ladder = ladder
         .parse()
-        .map_err(|e: hugeleaf::ParseLadderError| e.to_string())?;
+        .map_err(|e: hugeleaf::ParseError| e.to_string())?;
 
     let mut options = RegionOptions::new(Bytes::from_mib(megabytes), ladder);
     if arguments.next().as_deref() == Some("shared") {

@@ -24,7 +24,7 @@ use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use hugeleaf::{
-    Bytes, Component, Elastic, ElasticError, ElasticOptions, Granule, MemoryError, ParseLadderError,
+    Bytes, Component, Elastic, ElasticError, ElasticOptions, Granule, MemoryError, ParseError,
 };
 
 const VALUE_BYTES: usize = 248;
@@ -339,9 +339,7 @@ fn run() -> Result<u64, String> {
     let megabytes = megabytes.parse().map_err(|e| format!("{megabytes}: {e}"))?;
     let bytes = Bytes::from_mib(megabytes);
     let ladder = arguments.next().unwrap_or_else(|| "2M".to_owned());
-    let ladder = ladder
-        .parse()
-        .map_err(|e: ParseLadderError| e.to_string())?;
+    let ladder = ladder.parse().map_err(|e: ParseError| e.to_string())?;
     let mut options = ElasticOptions::new(bytes, ladder);
     if arguments.next().as_deref() == Some("shared") {
         options = options.shared();

@@ -6,7 +6,7 @@
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-use hugeleaf_sys::{Advice, Errno, Memory, MemoryFile, RealKernel, Reserve, Sharing, Space};
+use hugeleaf_sys::{Advice, Errno, Kernel, Memory, MemoryFile, Reserve, Sharing, Space};
 use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Range};
 
 use crate::error::{MemoryError, again};
@@ -269,9 +269,6 @@ impl Region {
     }
 
     /// The same, by calls behind a gate.
-    ///
-    /// # Errors
-    /// As [`Region::attach`].
     pub(crate) fn attach_with(handle: &Handle, memory: &Memory) -> Result<Region, MemoryError> {
         let description = Description::parse(&handle.text)?;
         if description.allocations.len() != handle.files.len() {
@@ -281,8 +278,7 @@ impl Region {
                 handle.files.len()
             )));
         }
-        let host =
-            hugeleaf_host::read_memory_facts(&hugeleaf_host::Root::live(), &RealKernel::new())?;
+        let host = hugeleaf_host::read_memory_facts(&hugeleaf_host::Root::live(), &Kernel::new())?;
         let each = description.allocations.iter().zip(&handle.files);
         let mut length = 0u64;
         for (allocation, file) in each.clone() {

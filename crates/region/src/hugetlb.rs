@@ -12,17 +12,14 @@ use crate::extent::Why;
 use crate::populate::{Filler, Method, Stopped};
 use crate::room::Room;
 
-/// What a pool gave.
 pub(crate) struct Taken {
     /// What others can map; `None` of private memory, and where there were no pages.
     pub(crate) file: Option<MemoryFile>,
     /// How many, mapped from the offset on.
     pub(crate) pages: Pages,
-    /// Why no more.
     pub(crate) why: Option<Why>,
 }
 
-/// What is wanted of a pool, and where.
 pub(crate) struct Wanted<'a> {
     pub(crate) space: &'a Space,
     /// Where in the space it starts.
@@ -98,7 +95,6 @@ pub(crate) fn take(
     })
 }
 
-/// What keeps a pool from giving all.
 fn limit_of(asked: &Wanted<'_>, room: &Room, short_at_fault: bool) -> String {
     let (had, limited_by) = room.pool(asked.size);
     let could = had

@@ -25,6 +25,8 @@
 //! Main types: [`Region`], [`RegionOptions`], [`Extent`], [`Why`], [`Elastic`], [`Granule`],
 //! [`MemoryError`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 mod elastic;
 mod error;
 mod extent;
@@ -49,7 +51,7 @@ pub use handle::Handle;
 pub use hugeleaf_balance as balance;
 pub use hugeleaf_host::ReadError;
 pub use hugeleaf_sys::{Errno, NodePolicy, Sharing, SysError};
-pub use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Pages, ParseLadderError, Range, Rung};
+pub use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Pages, ParseError, Range, Rung};
 pub use manager::{Managed, Manager, Running};
 pub use options::RegionOptions;
 pub use region::Region;

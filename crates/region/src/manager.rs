@@ -351,19 +351,16 @@ impl Manager {
         }
     }
 
-    /// How many whole granules these are.
     fn count_down(&self, bytes: Bytes) -> usize {
         self.count(self.granule.round_down(bytes))
     }
 
-    /// How many granules these are.
     fn count(&self, bytes: Bytes) -> usize {
         let granules = self.elastic.granule().pages_for(bytes);
         usize::try_from(granules.get()).unwrap_or(usize::MAX)
     }
 }
 
-/// So many granules of an elastic.
 fn bytes_of(elastic: &Elastic, granules: usize) -> Bytes {
     Pages(granules as u64).of(elastic.granule())
 }

@@ -22,18 +22,15 @@ const TRIES: u32 = 16;
 /// Called with how far it is: bytes done, bytes in all.
 pub(crate) type Progress<'a> = &'a mut dyn FnMut(Bytes, Bytes);
 
-/// How memory is filled in.
 pub(crate) struct Filler<'a> {
     threads: usize,
     progress: Progress<'a>,
-    /// Filled by the parts before.
     done: Bytes,
     /// The most that was reported: what is filled a second time is no progress.
     reported: Bytes,
     total: Bytes,
 }
 
-/// How a range is filled in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
     /// As the kernel gives pages at a fault.
@@ -41,22 +38,14 @@ pub(crate) enum Method {
     /// The same, from a pool: the rest of the host's memory does not matter.
     FromPool,
     /// Each block of `huge` is asked to become one page first.
-    Collapsing {
-        /// The size of the block.
-        huge: PageSize,
-        /// The size of the page that it takes to begin with.
-        base: PageSize,
-    },
+    Collapsing { huge: PageSize, base: PageSize },
 }
 
-/// What stopped it early.
 #[derive(Debug)]
 pub(crate) enum Stopped {
     /// A page was unavailable: the pool, a limit or a node is short.
     NoPage(SysError),
-    /// The host has no room left.
     NoRoom(MemoryError),
-    /// Anything else.
     Failed(SysError),
 }
 
@@ -214,7 +203,6 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Whether the host still has room.
 struct Watch {
     length: Bytes,
     from_pool: bool,
@@ -295,9 +283,6 @@ fn fill_one(space: &Space, chunk: Range) -> Result<(), Stopped> {
 }
 
 /// Fills a range in by one call, whatever comes between.
-///
-/// # Errors
-/// Those of madvise(2).
 pub(crate) fn populate(space: &Space, part: Range) -> Result<(), SysError> {
     let mut tries = 0;
     loop {

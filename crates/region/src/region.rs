@@ -189,7 +189,6 @@ impl Region {
         }
     }
 
-    /// The pages of an allocation of ordinary memory.
     fn pages_of(&self, allocation: &Allocation) -> Result<PageMap, MemoryError> {
         let map = thp::look(allocation.range)?;
         let length = allocation.range.len();
@@ -223,7 +222,6 @@ impl Region {
         Ok(())
     }
 
-    /// Why an allocation is on pages of `page` and not on what was asked for.
     fn why_of(&self, allocation: &Allocation, page: PageSize, kind: PageKind) -> Option<Why> {
         // The kernel takes the largest pages that are on, and so may give more than was asked for.
         if page >= self.asked.size && self.asked.kind.is_none_or(|asked| asked == kind) {
@@ -310,16 +308,13 @@ fn check(options: &RegionOptions, steps: &Steps, room: &Room) -> Result<(), Memo
     }
 }
 
-/// Takes allocation after allocation.
 struct Builder<'a> {
     options: &'a RegionOptions,
     room: &'a Room,
     filler: Filler<'a>,
     space: &'a Space,
     allocations: Vec<Allocation>,
-    /// How far it is.
     at: u64,
-    /// Why it is not on the rung before.
     why: Option<Why>,
 }
 

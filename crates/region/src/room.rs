@@ -1,7 +1,7 @@
 //! What this host has, as far as memory of this process goes.
 
 use hugeleaf_host::{Fact, Host, Root};
-use hugeleaf_sys::{NodePolicy, RealKernel};
+use hugeleaf_sys::{Kernel, NodePolicy};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
 
 use crate::error::MemoryError;
@@ -21,11 +21,8 @@ pub(crate) struct Room {
 
 impl Room {
     /// Reads it.
-    ///
-    /// # Errors
-    /// Where the host cannot be read at all.
     pub(crate) fn read() -> Result<Room, MemoryError> {
-        let host = hugeleaf_host::read_memory_facts(&Root::live(), &RealKernel::new())?;
+        let host = hugeleaf_host::read_memory_facts(&Root::live(), &Kernel::new())?;
         Ok(Room { host })
     }
 
@@ -62,9 +59,6 @@ impl Room {
 
     /// Refuses a policy that the kernel would take in part: it passes over nodes without memory
     /// where one of the others has some (mm/mempolicy.c, mpol_set_nodemask).
-    ///
-    /// # Errors
-    /// [`MemoryError::NoSuchNode`], [`MemoryError::NoNodes`].
     pub(crate) fn check_nodes(&self, policy: &NodePolicy) -> Result<(), MemoryError> {
         let nodes = match policy {
             NodePolicy::Inherit | NodePolicy::Local => return Ok(()),
@@ -78,9 +72,6 @@ impl Room {
     }
 
     /// Refuses what memory outside the pools does not hold.
-    ///
-    /// # Errors
-    /// [`MemoryError::TooLarge`].
     pub(crate) fn check(asked: Bytes) -> Result<(), MemoryError> {
         match Room::available() {
             Some((available, limited_by)) if asked > available => Err(MemoryError::TooLarge {
@@ -105,7 +96,7 @@ pub(crate) mod testing {
             "/../../fixtures/x86-4k-two-nodes"
         );
         let root = Root::at(fixture);
-        let mut host = hugeleaf_host::read_host(&root, &RealKernel::new()).unwrap();
+        let mut host = hugeleaf_host::read_host(&root, &Kernel::new()).unwrap();
         host.page_sizes = sizes
             .iter()
             .map(|(size, kind)| PageSizeInfo {

@@ -7,7 +7,6 @@ use hugeleaf_units::{Ladder, PageKind, PageSize};
 use crate::error::MemoryError;
 use crate::extent::Why;
 
-/// One size of one kind to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) size: PageSize,
@@ -16,7 +15,6 @@ pub(crate) struct Step {
     pub(crate) named: bool,
 }
 
-/// What a ladder comes to on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Steps {
     /// To be tried in this order; base pages end it, unless `mandatory`.

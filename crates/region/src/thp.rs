@@ -3,8 +3,8 @@
 use hugeleaf_host::process::maps::{SmapsEntry, parse_smaps};
 use hugeleaf_host::{Host, Root, ThpUse};
 use hugeleaf_sys::{
-    Advice, Errno, Kernel, MemoryFile, PageMap, PageRun, PageState, RealKernel, Reserve,
-    ScanDetail, Sharing, Space, SysError, own_page_map,
+    Advice, Errno, Kernel, MemoryFile, PageMap, PageRun, PageState, Reserve, ScanDetail, Sharing,
+    Space, SysError, own_page_map,
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
@@ -77,9 +77,6 @@ pub(crate) fn advise(space: &Space, part: Range, step: Step) -> Result<(), SysEr
 
 /// Collapses what of `part` is on base pages, block by block, and returns why the rest is not on
 /// pages of `huge`: [`Why::ThpOff`] where the kernel does not take such memory at all.
-///
-/// # Errors
-/// Where the page map cannot be read.
 pub(crate) fn collapse(
     space: &Space,
     part: Range,
@@ -88,7 +85,7 @@ pub(crate) fn collapse(
     let blocks = small_blocks(part, huge)?;
     let not_contiguous = Why::NotContiguous { size: huge };
     // Before Linux 6.1 a fault is the only chance, and it is past.
-    if !blocks.is_empty() && !RealKernel::new().knows_collapse() {
+    if !blocks.is_empty() && !Kernel::new().knows_collapse() {
         return Ok(Some(not_contiguous));
     }
     let mut why = None;
@@ -157,7 +154,7 @@ pub(crate) fn look(part: Range) -> Result<PageMap, SysError> {
         }
         Err(error) => return Err(error),
     };
-    let map = RealKernel::new().page_map(&file, part, ScanDetail::Sizes)?;
+    let map = Kernel::new().page_map(&file, part, ScanDetail::Sizes)?;
     match map.huge_known {
         true => Ok(map),
         // Before Linux 6.7.
@@ -165,14 +162,12 @@ pub(crate) fn look(part: Range) -> Result<PageMap, SysError> {
     }
 }
 
-/// How much of a part is on huge pages.
 pub(crate) fn huge_in(map: &PageMap, part: Range) -> Bytes {
     let huge = map.runs.iter().filter(|r| r.state.has(PageState::HUGE));
     let huge = huge.filter_map(|r| r.range.intersect(part));
     huge.map(Range::len).sum()
 }
 
-/// A range of ordinary memory, and the pages it is on.
 pub(crate) struct OnPages {
     pub(crate) range: Range,
     pub(crate) page: PageSize,

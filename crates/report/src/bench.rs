@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 use hugeleaf_proof::Spread;
 use hugeleaf_proof::rows::{Chart as Declared, Place, Quantity, Results, Row, TIME, Value};
 use hugeleaf_proof::stats::{Better, Effect};
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, time::measured};
 use serde_json::{Map, Value as Json};
 
 use crate::page::ratio;
 use crate::page::{
     Axis, Block, Cell, Chart, ChartKind, Command, Note, Page, Point, Scale, Section, Series, Table,
-    Unit, duration, short,
+    Unit, short,
 };
 
 /// So many rows of what was also measured are shown at first.
@@ -601,7 +601,7 @@ fn notes(results: &Results) -> Vec<Note> {
             .iter()
             .map(|remark| Note::new("remark", remark)),
     );
-    let took = about.duration_seconds.map(duration);
+    let took = about.duration_seconds.map(measured);
     let ended = match (about.is_interrupted(), took) {
         (true, Some(took)) => format!("; interrupted after {took}"),
         (true, None) => "; interrupted".to_owned(),
@@ -678,9 +678,9 @@ fn times(value: f64) -> String {
 /// A value in its unit: `312 ns`, `467 MiB/s`.
 pub(crate) fn value(value: f64, unit: &str) -> String {
     match unit {
-        "seconds" => duration(value),
-        "µs" => duration(value / 1e6),
-        "ns" => duration(value / 1e9),
+        "seconds" => measured(value),
+        "µs" => measured(value / 1e6),
+        "ns" => measured(value / 1e9),
         // A growth can be below nothing.
         "bytes" if value < 0.0 => format!("-{}", bytes(-value)),
         "bytes" => bytes(value).to_string(),
@@ -892,9 +892,6 @@ note         thp:2M, 1G: not all of it was seen to be on these pages: <b>
         assert_eq!(short(1.934), "1.93");
         assert_eq!(short(42.55), "42.5");
         assert_eq!(short(311.6), "312");
-        assert_eq!(duration(0.0451), "45.1 ms");
-        assert_eq!(duration(0.000_002), "2.00 µs");
-        assert_eq!(duration(200.0), "3.3 min");
         assert_eq!(times(0.667), "×0.67");
         assert_eq!(times(0.003_912), "×0.0039");
         assert_eq!(times(0.0), "×0");

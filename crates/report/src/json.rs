@@ -116,7 +116,7 @@ mod tests {
             #[serde(flatten)]
             inner: Inner,
         }
-        let denied = ReadError::Io {
+        let denied = ReadError {
             path: "/proc/x".into(),
             reason: "Permission denied".to_owned(),
             denied: true,

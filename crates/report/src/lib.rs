@@ -8,6 +8,8 @@
 //!
 //! Main types: [`page::Page`], [`page::View`]; one module a command.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 pub mod apply;
 pub mod balance;
 pub mod bench;

@@ -23,7 +23,7 @@ pub use cell::{Cell, Mark, Value};
 pub use chart::{Axis, Chart, ChartKind, Flames, Frame, Point, Scale, Series, Unit};
 #[cfg(test)]
 pub(crate) use html::needs_nothing;
-pub(crate) use number::{counted, duration, listed, number, ratio, short, thousands, time};
+pub(crate) use number::{counted, listed, number, ratio, short, thousands};
 pub use text::{Paint, PaintedLine, View};
 
 /// All that a command says. Names in it are as the host has them: a renderer writes out what its

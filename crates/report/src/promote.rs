@@ -3,7 +3,7 @@
 
 use hugeleaf_change::{Ended, Method, NoZeros, Outcome, Part, ProcessOutcome, Reason, StoppedBy};
 use hugeleaf_host::Role;
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, time::took};
 use hugeleaf_verdict::eligible;
 use hugeleaf_verdict::ends::Ends;
 use serde_json::json;
@@ -95,7 +95,7 @@ fn headline(outcome: &Outcome, request: &Request<'_>) -> String {
     let (verb, past) = (request.direction.verb(), request.direction.past());
     if outcome.dry_run && !asked.is_zero() {
         let time = outcome.estimated_seconds.map_or_else(String::new, |s| {
-            format!(", in about {} at --budget {}", time(s), request.budget)
+            format!(", in about {} at --budget {}", took(s), request.budget)
         });
         return format!("would {verb} {asked}{time}; nothing was changed");
     }
@@ -370,12 +370,12 @@ fn speed(outcome: &Outcome, request: &Request<'_>) -> String {
     let rate = rate(done, outcome.seconds);
     let rate = rate.map(|rate| format!("{rate} a second at --budget {budget}"));
     let held = Some(outcome.held_back_seconds).filter(|held| *held >= 0.1);
-    let held = held.map(|held| format!("{} held back for busy pages or short memory", time(held)));
+    let held = held.map(|held| format!("{} held back for busy pages or short memory", took(held)));
     format!(
         "{done} in {}{}; {} of it in the kernel{}",
-        time(outcome.seconds),
+        took(outcome.seconds),
         listed(", ", rate),
-        time(outcome.moving_seconds),
+        took(outcome.moving_seconds),
         listed(", ", held)
     )
 }
@@ -443,17 +443,6 @@ pub fn json(outcome: &Outcome) -> String {
 
 fn sum(outcome: &Outcome, of: impl Fn(&ProcessOutcome) -> Bytes) -> Bytes {
     outcome.processes.iter().map(of).sum()
-}
-
-/// A time as people write it.
-fn time(seconds: f64) -> String {
-    match seconds {
-        s if s < 0.001 => format!("{:.0} µs", s * 1e6),
-        s if s < 1.0 => format!("{:.0} ms", s * 1e3),
-        s if s < 10.0 => format!("{s:.1} s"),
-        s if s < 120.0 => format!("{s:.0} s"),
-        s => format!("{:.0} min", s / 60.0),
-    }
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]

@@ -7,12 +7,12 @@ use hugeleaf_proof::rows::{Row, fields};
 use hugeleaf_proof::rule::MIN_PAIRS;
 use hugeleaf_proof::stats::{Better, Estimator, Verdict};
 use hugeleaf_proof::{Arm, Design, Ending};
-use hugeleaf_units::{Bytes, PageSize};
+use hugeleaf_units::{Bytes, PageSize, time::minutes};
 
 use crate::bench::{bytes, series};
 use crate::page::{
     Axis, Cell, Chart, ChartKind, Mark, Note, Page, Point, Table, TableOf, Unit, Value, number,
-    ratio, time,
+    ratio,
 };
 
 /// The result: the verdict first, then what it rests on.
@@ -307,7 +307,7 @@ fn how(result: &ResultFile) -> String {
             number(s.until * 100.0)
         ),
         Ending::Pairs => "ended with the pairs asked for".to_owned(),
-        Ending::Time => format!("ended after {}", time(e.duration_seconds)),
+        Ending::Time => format!("ended after {}", minutes(e.duration_seconds)),
         Ending::OneBucket => "ended because both arms are in one bucket".to_owned(),
         Ending::Interrupted => "interrupted".to_owned(),
     };

@@ -13,7 +13,7 @@ use hugeleaf_proof::stats::{Better, Method};
 use hugeleaf_proof::{Arm, Design, Ending, ResultFile, Verdict};
 use hugeleaf_report::page::View;
 use hugeleaf_report::try_::{Try, page};
-use hugeleaf_sys::{RealKernel, own_pid};
+use hugeleaf_sys::{Kernel, own_pid};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::findings;
 use hugeleaf_verdict::why::account;
@@ -108,7 +108,7 @@ fn result(verdict: Verdict, effect: Option<Effect>) -> ResultFile {
 }
 
 fn screen(verdict: Verdict, effect: Option<Effect>) -> String {
-    let (root, kernel) = (Root::live(), RealKernel::new());
+    let (root, kernel) = (Root::live(), Kernel::new());
     let host = read_host(&root, &kernel).unwrap();
     let process = read_process(&root, &kernel, &host, own_pid(), Looking::Pages).unwrap();
     let accounts = account(&host, &process, &process.pid.to_string());

@@ -35,17 +35,13 @@ const TIMED_HITS: u64 = 1024;
 /// So many touches of sampled pages are passed on at once.
 const TOUCHES: usize = 64;
 
-/// The cache behind an `sqlite3_pcache`.
 pub(crate) struct Cache {
     gate: Gate,
-    /// It is told from others by this.
     pub number: u64,
     /// The database's, where it was known when the cache was made.
     pub path: Option<Vec<u8>>,
     store: &'static Store,
-    /// Hits so far; written by SQLite's thread only.
     hits: AtomicU64,
-    /// Misses so far; the same.
     misses: AtomicU64,
     /// Its pages; written with the lock of its share.
     pages: AtomicUsize,
@@ -55,12 +51,10 @@ pub(crate) struct Cache {
 /// What only one may touch at a time.
 pub(crate) struct Body {
     pub shape: Shape,
-    /// Whether pages that are not in use may be dropped.
     purgeable: bool,
     /// So many pages SQLite wants to be kept.
     most: usize,
     pinned: usize,
-    /// No page has a larger key.
     largest: c_uint,
     table: Table,
     small: Queue,
@@ -319,7 +313,6 @@ impl Cache {
         });
     }
 
-    /// Drops what is not in use.
     pub fn shrink(&self) {
         self.alone(|body, held| {
             body.shrink(0, held);
@@ -569,7 +562,6 @@ impl Body {
         null_mut()
     }
 
-    /// Drops a page, in use or not.
     fn drop_node(&mut self, node: *mut Node, held: Option<&mut Held<'_>>) {
         // SAFETY: the node is live and of this cache.
         unsafe {
@@ -582,7 +574,6 @@ impl Body {
         self.release(node, held);
     }
 
-    /// Gives a node's memory back; it is in no queue and no table.
     fn release(&mut self, node: *mut Node, held: Option<&mut Held<'_>>) {
         // SAFETY: the node is live, and nobody uses it after this. What is of a chunk is released with the lock.
         unsafe {

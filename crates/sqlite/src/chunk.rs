@@ -21,7 +21,6 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// What a slot takes.
     pub const fn bytes(self) -> usize {
         self.page + Node::bytes(self.extra)
     }
@@ -36,12 +35,10 @@ pub(crate) struct Blank {
     pub length: usize,
 }
 
-/// A granule cut into slots of one shape.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     pub blank: Blank,
     pub shape: Shape,
-    /// Slots that nobody has.
     free: Vec<u32>,
     /// Whose each slot is; null: nobody's.
     owners: Vec<Owner>,
@@ -99,7 +96,6 @@ impl Chunk {
         Some(node)
     }
 
-    /// Gives a slot back that [`Chunk::take`] gave.
     pub fn give_back(&mut self, node: *const Node) {
         let slot = (node as usize - self.blank.start as usize) / self.shape.bytes();
         self.owners[slot] = null();

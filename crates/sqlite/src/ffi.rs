@@ -14,23 +14,19 @@ pub(crate) const SQLITE_OPEN_MAIN_DB: c_int = 0x0000_0100;
 pub(crate) const SQLITE_MISUSE: c_int = 21;
 pub(crate) const SQLITE_NOTFOUND: c_int = 12;
 
-/// `sqlite3_pcache_page`.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// The content.
     pub buffer: *mut c_void,
     /// What SQLite keeps for the page.
     pub extra: *mut c_void,
 }
 
-/// `sqlite3_pcache`: ours to define.
 #[repr(C)]
 pub(crate) struct Opaque {
     _private: [u8; 0],
 }
 
-/// `sqlite3_pcache_methods2`.
 #[repr(C)]
 pub(crate) struct Methods {
     pub version: c_int,

@@ -12,6 +12,8 @@
 //!
 //! Main types: [`Options`], [`Installed`], [`Api`], [`ShareView`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 mod cache;
 mod chunk;
 mod ffi;

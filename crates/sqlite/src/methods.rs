@@ -44,9 +44,6 @@ pub(crate) fn give(api: &Api) -> Result<(), c_int> {
 }
 
 /// What SQLite keeps for a page, with the header of its own cache, in bytes.
-///
-/// # Errors
-/// SQLite's status.
 pub(crate) fn header(api: &Api) -> Result<usize, c_int> {
     let mut header: c_int = 0;
     // SAFETY: this option takes a pointer to an int, which it fills in.

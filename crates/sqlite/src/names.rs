@@ -33,9 +33,6 @@ unsafe impl Sync for Original {}
 static ORIGINAL: OnceLock<Original> = OnceLock::new();
 
 /// Has SQLite open files by way of here. It is initialised by that.
-///
-/// # Errors
-/// SQLite's own status.
 pub(crate) fn watch(api: &Api) -> Result<(), c_int> {
     // SAFETY: a null name is the default one.
     let original = unsafe { (api.vfs_find)(null()) }.cast::<Vfs>();

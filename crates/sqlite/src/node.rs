@@ -12,13 +12,10 @@ use hugeleaf_sys::{Advice, Memory, Space};
 
 use crate::ffi::Page;
 
-/// In which queue of its cache a node is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Place {
-    /// Of pages seen once.
     Small,
-    /// Of pages seen again.
     Main,
     /// In none: it was in use when it was its turn to go. It returns to the queue for pages seen again.
     Aside,
@@ -31,7 +28,6 @@ pub(crate) struct Node {
     pub page: Page,
     pub key: c_uint,
     pub place: Place,
-    /// SQLite uses it now.
     pub pinned: bool,
     /// How often it was asked for since it was last looked at, up to 3.
     pub used: u8,
@@ -39,7 +35,6 @@ pub(crate) struct Node {
     pub sampled: bool,
     /// The next with the same place in the table.
     pub next: *mut Node,
-    /// Neighbours in its queue.
     pub newer: *mut Node,
     pub older: *mut Node,
     /// The chunk that its memory is of (`chunk::Chunk`); null: an allocation of its own.
@@ -110,7 +105,6 @@ impl Queue {
         self.length += 1;
     }
 
-    /// The one that came first; null where there is none.
     pub const fn oldest(&self) -> *mut Node {
         self.oldest
     }
@@ -161,7 +155,6 @@ impl Table {
         }
     }
 
-    /// The place of a key.
     #[inline]
     fn place(&self, key: c_uint) -> *mut *mut Node {
         // SAFETY: the mask keeps it inside.

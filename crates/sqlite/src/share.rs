@@ -32,7 +32,6 @@ const TIMED_MISSES: u64 = 16;
 
 /// Where a share has its memory from.
 pub(crate) trait Source: std::fmt::Debug + Send + Sync {
-    /// Bytes of a granule.
     fn granule(&self) -> usize;
     /// A granule of elastic memory, to be cut.
     fn blank(&self, granule: Granule) -> Option<Blank>;
@@ -42,13 +41,9 @@ pub(crate) trait Source: std::fmt::Debug + Send + Sync {
     fn claim(&self, component: Component, share: &Share) -> Option<()>;
 }
 
-/// A cache that takes part, as its share sees it.
 pub(crate) trait Connection {
-    /// Pages that were asked for and were there.
     fn hits(&self) -> u64;
-    /// Pages that were asked for and were not there.
     fn misses(&self) -> u64;
-    /// Its pages.
     fn pages(&self) -> usize;
     /// Takes up to `count` pages that are not in use from it, whose owner is kept out meanwhile, and gives their slots back
     /// to `held`. For another cache of the share, whose lock that is. Returns how many.
@@ -58,7 +53,6 @@ pub(crate) trait Connection {
     fn vacate(&self, nodes: &[*mut Node], held: &mut Held<'_>) -> usize;
 }
 
-/// One database, or all of a kind.
 #[derive(Debug)]
 pub(crate) struct Share {
     pub name: String,
@@ -76,7 +70,6 @@ pub(crate) struct Share {
     may_claim: AtomicBool,
 }
 
-/// What is kept by the lock.
 #[derive(Debug, Default)]
 struct Inner {
     blanks: Vec<Blank>,
@@ -96,7 +89,6 @@ struct Inner {
     unused: u32,
 }
 
-/// A cache that takes part.
 #[derive(Debug)]
 struct Member {
     cache: *const dyn Connection,
@@ -109,7 +101,6 @@ struct Member {
 // SAFETY: pointers in it are followed with the lock only, as the head of this file says.
 unsafe impl Send for Inner {}
 
-/// The lock of a share, held.
 pub(crate) struct Held<'a> {
     share: &'a Share,
     /// `None` only while it is released.
@@ -168,7 +159,6 @@ impl Share {
         }
     }
 
-    /// Memory that the share has from now on.
     pub fn add(&self, blanks: impl IntoIterator<Item = Blank>) {
         self.lock().inner().blanks.extend(blanks);
     }
@@ -189,7 +179,6 @@ impl Share {
         }
     }
 
-    /// How many it has.
     pub fn granules(&self) -> u64 {
         self.lock().inner().granules()
     }
@@ -276,7 +265,6 @@ impl<'a> Held<'a> {
         self.inner.get_or_insert_with(lock)
     }
 
-    /// Does something without the lock, and has it again.
     pub fn release_while(&mut self, does: impl FnOnce()) {
         self.inner = None;
         does();
@@ -308,7 +296,6 @@ impl<'a> Held<'a> {
         inner.free_slot(shape, owner)
     }
 
-    /// Gives a slot back.
     pub fn give_back(&mut self, chunk: *mut Chunk, node: *const Node) {
         // SAFETY: the share holds the chunk as long as a node of it is in use.
         unsafe { (*chunk).give_back(node) };
@@ -415,7 +402,6 @@ impl Inner {
         }
     }
 
-    /// Takes an empty chunk out.
     fn uncut(&mut self, at: usize) -> Blank {
         let chunk = self.chunks.swap_remove(at);
         self.free -= chunk.slots();
@@ -496,7 +482,6 @@ impl Inner {
         (self.chunks.len() + self.blanks.len()) as u64
     }
 
-    /// Sees which caches are used.
     fn look(&mut self) {
         self.unused = match self.caches.is_empty() {
             true => self.unused.saturating_add(1),

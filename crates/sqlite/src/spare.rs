@@ -16,7 +16,6 @@ const MOST: usize = 512 << 10;
 /// A cache fetches so many at once, so that it does not lock for each.
 const FEW: usize = 8;
 
-/// Spare pages of one shape, for all caches.
 #[derive(Debug)]
 pub(crate) struct Spare(Mutex<Kept>);
 

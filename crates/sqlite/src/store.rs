@@ -36,7 +36,6 @@ pub enum PagesOf {
     Memory,
 }
 
-/// Where memory comes from.
 #[derive(Debug)]
 pub(crate) enum Origin {
     /// Elastic memory, moved between databases by what they gain.
@@ -53,7 +52,6 @@ pub(crate) enum Origin {
     },
 }
 
-/// The memory of all caches.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub barrier: Barrier,

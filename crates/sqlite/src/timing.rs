@@ -16,7 +16,6 @@ pub(crate) struct Timing {
     misses: Mutex<Last>,
 }
 
-/// The last times.
 #[derive(Debug, Default)]
 struct Last {
     times: Vec<Duration>,

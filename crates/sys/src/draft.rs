@@ -41,7 +41,6 @@ pub enum Existing {
 #[derive(Debug)]
 pub struct Draft {
     file: File,
-    /// Where the path leads.
     shown: PathBuf,
     /// What is left to do when the content is whole; nothing for a device or pipe, which cannot be
     /// replaced, only written to.
@@ -51,9 +50,7 @@ pub struct Draft {
 #[derive(Debug)]
 struct Waiting {
     folder: OwnedFd,
-    /// The draft.
     from: OsString,
-    /// The file.
     to: OsString,
     existing: Existing,
 }

@@ -20,11 +20,11 @@ pub(crate) fn fetch(page: PageSize, pages: u64) -> Result<(), SysError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Kernel, RealKernel};
+    use crate::Kernel;
 
     #[test]
     fn nothing_is_left_of_it() {
-        let page = RealKernel::new().base_page();
+        let page = Kernel::new().base_page();
         let mapped = || std::fs::read_to_string("/proc/self/maps").unwrap();
         let lines = |text: String| text.lines().count();
         let before = lines(mapped());

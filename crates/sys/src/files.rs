@@ -40,6 +40,54 @@ pub struct FileLook {
     pub attributes: Vec<(String, Vec<u8>)>,
 }
 
+/// One change of the host, made by one function of this module. A crash falls before or after it.
+#[derive(Debug, Clone, Copy)]
+pub enum HostChange<'a> {
+    /// See [`write_value`].
+    Write(&'a Path, &'a str),
+    /// Makes a new file with this content and look, on disk when this returns. A file of that name must not be there. After
+    /// an error a part of the file may be left.
+    Create(&'a Path, &'a [u8], &'a FileLook),
+    /// See [`append_to`].
+    Append(&'a Path, &'a [u8], u32),
+    /// See [`rename`].
+    Rename(&'a Path, &'a Path),
+    /// unlink(2).
+    Remove(&'a Path),
+    /// Makes one folder with exactly these permissions, and this owner where one is given.
+    MakeFolder(&'a Path, u32, Option<(u32, u32)>),
+    /// rmdir(2): an empty folder only.
+    RemoveFolder(&'a Path),
+    /// Makes the names in a folder last: fsync(2) of the folder.
+    SyncFolder(&'a Path),
+    /// Mounts a hugetlbfs. Options as mount(8) has them; EINVAL for an option or a page size that this kernel does not
+    /// know.
+    Mount(&'a Path, &'a str),
+    /// umount(2) of the topmost mount at a path; EBUSY where something has it open.
+    Unmount(&'a Path),
+}
+
+impl HostChange<'_> {
+    /// Makes the change.
+    ///
+    /// # Errors
+    /// Those of the system calls that it takes.
+    pub fn make(self) -> Result<(), SysError> {
+        match self {
+            HostChange::Write(path, value) => write_value(path, value),
+            HostChange::Create(path, content, look) => create_file(path, content, look),
+            HostChange::Append(path, content, mode) => append_to(path, content, mode),
+            HostChange::Rename(from, to) => rename(from, to),
+            HostChange::Remove(path) => remove_file(path),
+            HostChange::MakeFolder(path, mode, owner) => make_folder(path, mode, owner),
+            HostChange::RemoveFolder(path) => remove_folder(path),
+            HostChange::SyncFolder(path) => sync_folder(path),
+            HostChange::Mount(path, options) => mount_hugetlbfs(path, options),
+            HostChange::Unmount(path) => unmount(path),
+        }
+    }
+}
+
 fn fail(call: &'static str, path: &Path, errno: Errno) -> SysError {
     SysError::new(call, path.display().to_string(), errno)
 }
@@ -121,13 +169,7 @@ pub fn write_value(path: &Path, value: &str) -> Result<(), SysError> {
     }
 }
 
-/// Makes a new file with this content and look, on disk when this returns. A file of that name
-/// must not be there.
-///
-/// # Errors
-/// Those of open(2), write(2), fchown(2), fchmod(2), fsetxattr(2) and fsync(2). Then a part of the
-/// file may be left.
-pub fn create_file(path: &Path, content: &[u8], look: &FileLook) -> Result<(), SysError> {
+fn create_file(path: &Path, content: &[u8], look: &FileLook) -> Result<(), SysError> {
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -176,19 +218,11 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), SysError> {
     std::fs::rename(from, to).map_err(|e| fail("rename", to, errno_of(&e)))
 }
 
-/// unlink(2).
-///
-/// # Errors
-/// Those of unlink(2).
-pub fn remove_file(path: &Path) -> Result<(), SysError> {
+fn remove_file(path: &Path) -> Result<(), SysError> {
     std::fs::remove_file(path).map_err(|e| fail("unlink", path, errno_of(&e)))
 }
 
-/// Makes one folder with exactly these permissions, and this owner where one is given.
-///
-/// # Errors
-/// Those of mkdir(2), chmod(2) and chown(2).
-pub fn make_folder(path: &Path, mode: u32, owner: Option<(u32, u32)>) -> Result<(), SysError> {
+fn make_folder(path: &Path, mode: u32, owner: Option<(u32, u32)>) -> Result<(), SysError> {
     DirBuilder::new()
         .mode(mode)
         .create(path)
@@ -201,19 +235,11 @@ pub fn make_folder(path: &Path, mode: u32, owner: Option<(u32, u32)>) -> Result<
     rustix::fs::chmod(path, Mode::from_raw_mode(mode)).map_err(|e| fail("chmod", path, e))
 }
 
-/// rmdir(2): only an empty one goes.
-///
-/// # Errors
-/// ENOTEMPTY, and the others of rmdir(2).
-pub fn remove_folder(path: &Path) -> Result<(), SysError> {
+fn remove_folder(path: &Path) -> Result<(), SysError> {
     std::fs::remove_dir(path).map_err(|e| fail("rmdir", path, errno_of(&e)))
 }
 
-/// Makes the names in a folder last: fsync(2) of the folder.
-///
-/// # Errors
-/// Those of open(2) and fsync(2).
-pub fn sync_folder(path: &Path) -> Result<(), SysError> {
+fn sync_folder(path: &Path) -> Result<(), SysError> {
     let folder = File::open(path).map_err(|e| fail("open", path, errno_of(&e)))?;
     match folder.sync_all().map_err(|e| errno_of(&e)) {
         // Some file systems cannot sync a folder, and say so in this way.
@@ -245,12 +271,8 @@ pub fn probe_folder(path: &Path) -> Result<(), SysError> {
         .map_err(|e| fail("access", path, e))
 }
 
-/// Mounts a hugetlbfs. `options` as mount(8) has them: words that mount(2) takes as flags are
-/// separated from those that the file system reads.
-///
-/// # Errors
-/// EINVAL: an option or a page size that this kernel does not know; the others of mount(2).
-pub fn mount_hugetlbfs(path: &Path, options: &str) -> Result<(), SysError> {
+/// Words that mount(2) takes as flags are separated from those that the file system reads.
+fn mount_hugetlbfs(path: &Path, options: &str) -> Result<(), SysError> {
     let mut flags = MountFlags::empty();
     let mut data = Vec::new();
     for option in options.split(',').filter(|o| !o.is_empty()) {
@@ -270,11 +292,7 @@ pub fn mount_hugetlbfs(path: &Path, options: &str) -> Result<(), SysError> {
         .map_err(|e| fail("mount", path, e))
 }
 
-/// umount(2) of the topmost mount at a path; a mount in use stays.
-///
-/// # Errors
-/// EBUSY: something has it open; the others of umount(2).
-pub fn unmount(path: &Path) -> Result<(), SysError> {
+fn unmount(path: &Path) -> Result<(), SysError> {
     rustix::mount::unmount(path, UnmountFlags::NOFOLLOW).map_err(|e| fail("umount", path, e))
 }
 

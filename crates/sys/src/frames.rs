@@ -68,7 +68,7 @@ pub fn extents_a_block(frames: &[Option<u64>], block: Bytes, base: PageSize) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Kernel, Mapping, RealKernel, Sharing};
+    use crate::{Kernel, Mapping, Sharing};
 
     #[test]
     fn extents() {
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_page_that_was_touched_has_a_frame() {
-        let base = RealKernel::new().base_page();
+        let base = Kernel::new().base_page();
         let memory = Mapping::anonymous(Bytes(base.bytes().get() * 4), Sharing::Private).unwrap();
         let frames = |memory: &Mapping| own_frames(memory.range(), base).unwrap();
         assert_eq!(frames(&memory), None);

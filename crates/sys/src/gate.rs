@@ -1,8 +1,17 @@
-//! The calls by which this process lays out memory of its own, and the gate before each of them.
+//! The gate before system calls, and the calls by which this process lays out memory of its own.
 
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+
+use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::advice::Advice;
+use crate::files::HostChange;
+use crate::pagemap::{PageMap, ScanDetail};
+use crate::process::{Pid, PidFd};
 use crate::{Errno, SysError};
 
 /// The calls that [`Memory`] makes, for a [`Gate`].
@@ -48,56 +57,108 @@ pub enum MemoryCall {
     Receive,
 }
 
-/// Asked before each call of a [`Memory`]: a test refuses one, and sees that nothing is lost.
-pub trait Gate: Send + Sync + std::fmt::Debug {
-    /// Lets the call through.
-    ///
-    /// # Errors
-    /// The answer that the call is to give instead.
-    fn pass(&self, call: MemoryCall) -> Result<(), Errno>;
+/// The calls of a [`Kernel`](crate::Kernel) on processes, for a [`Gate`].
+#[derive(Debug, Clone, Copy)]
+pub enum ProcessCall<'a> {
+    /// pidfd_open(2).
+    PidfdOpen(Pid),
+    /// poll(2) on a pidfd.
+    HasExited(&'a PidFd),
+    /// process_madvise(2).
+    Madvise(&'a PidFd, &'a [Range], Advice),
+    /// Reading a part of an open page map.
+    PageMap(&'a File, Range, ScanDetail),
+    /// ptrace(2).
+    SwitchThpOn(&'a PidFd),
+    /// Opening the file that splits huge pages.
+    OpenSplit(Option<&'a Path>),
+    /// Writing to that file.
+    Split(&'a PidFd, Range),
+    /// process_vm_readv(2).
+    MapIn(&'a PidFd, Range),
+    /// process_vm_writev(2).
+    Populate(&'a PidFd, &'a [Range]),
+    /// Touching pages of this process's own.
+    Fetch(PageSize, u64),
+    /// Probing for MADV_COLLAPSE; an error means that the kernel does not have it.
+    KnowsCollapse,
+    /// Probing for process_madvise(2); an error means that the kernel does not have it.
+    KnowsProcessMadvise,
+    /// Waiting.
+    Sleep(Duration),
 }
 
-/// Lets everything through.
+/// The answer of a [`Gate`] in place of the kernel's.
 #[derive(Debug)]
-struct OpenGate;
+pub enum Answer {
+    /// The call succeeded and returns nothing.
+    Done,
+    /// The kernel went through this many bytes.
+    Bytes(Bytes),
+    /// The descriptor of a pidfd, or of the file that splits huge pages.
+    Descriptor(OwnedFd),
+    /// The state of pages.
+    PageMap(PageMap),
+}
 
-impl Gate for OpenGate {
+/// Stands before the calls of a [`Kernel`](crate::Kernel) and of a [`Memory`]. A test refuses or observes calls here;
+/// the embedded workload answers those on its own memory. Each method passes the call on unless it is implemented.
+pub trait Gate: Send + Sync + std::fmt::Debug {
+    /// Asked before each call of a [`Memory`].
+    ///
+    /// # Errors
+    /// The answer that the call gives instead.
     fn pass(&self, _: MemoryCall) -> Result<(), Errno> {
         Ok(())
+    }
+
+    /// Asked before each call on processes. `None` passes the call on.
+    ///
+    /// # Errors
+    /// The answer that the call gives instead.
+    fn process(&self, _: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
+        Ok(None)
+    }
+
+    /// Asked before each change of the host. `None` passes the change on.
+    fn host(&self, _: HostChange<'_>) -> Option<Result<(), SysError>> {
+        None
+    }
+
+    /// The time to show instead of the kernel's.
+    fn now(&self, kernels: Duration) -> Duration {
+        kernels
     }
 }
 
 /// The calls by which this process lays out memory of its own.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Memory {
-    gate: Arc<dyn Gate>,
-}
-
-impl Default for Memory {
-    fn default() -> Memory {
-        Memory::new()
-    }
+    gate: Option<Arc<dyn Gate>>,
 }
 
 impl Memory {
     /// The calls as they are.
     pub fn new() -> Memory {
-        Memory::behind(Arc::new(OpenGate))
+        Memory::default()
     }
 
     /// The calls behind a gate.
     pub fn behind(gate: Arc<dyn Gate>) -> Memory {
-        Memory { gate }
+        Memory { gate: Some(gate) }
     }
 
-    pub(crate) fn pass(
+    /// Makes a call that the gate lets through.
+    pub(crate) fn call<T>(
         &self,
         call: MemoryCall,
         name: &'static str,
         subject: impl FnOnce() -> String,
-    ) -> Result<(), SysError> {
-        self.gate
-            .pass(call)
+        make: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<T, SysError> {
+        let passed = self.gate.as_ref().map_or(Ok(()), |gate| gate.pass(call));
+        passed
+            .and_then(|()| make())
             .map_err(|errno| SysError::new(name, subject(), errno))
     }
 }

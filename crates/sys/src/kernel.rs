@@ -1,4 +1,4 @@
-//! The calls that act on processes, as a trait.
+//! The calls that act on processes and change the host, behind a gate.
 #![allow(unsafe_code)]
 //! # Safety
 //! `process_madvise` is called through `libc::syscall` because neither rustix nor libc wraps it
@@ -8,28 +8,85 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::advice::Advice;
+use crate::files::HostChange;
+use crate::gate::{Answer, Gate, ProcessCall};
 use crate::pagemap::{self, PageMap, ScanDetail};
 use crate::populate;
 use crate::process::{Pid, PidFd};
 use crate::split::{self, SplitFile};
 use crate::{Errno, SysError, last_errno};
 
-/// The kernel as hugeleaf uses it on other processes, with the clock that paces it. What stands before
-/// another kernel names that one in [`Kernel::inner`] and has the calls that it changes; all others are
-/// passed on.
-pub trait Kernel: Send + Sync {
-    /// The kernel that answers what this one does not; [`RealKernel`], which answers everything, is its
-    /// own.
-    fn inner(&self) -> &dyn Kernel;
+/// The kernel as hugeleaf uses it on other processes and on the host, with the clock that paces it.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    start: Instant,
+    gate: Option<Arc<dyn Gate>>,
+}
+
+impl Default for Kernel {
+    fn default() -> Kernel {
+        Kernel::new()
+    }
+}
+
+impl Kernel {
+    /// The kernel this program runs on.
+    pub fn new() -> Kernel {
+        Kernel {
+            start: Instant::now(),
+            gate: None,
+        }
+    }
+
+    /// The same, with a gate before its calls.
+    pub fn behind(gate: Arc<dyn Gate>) -> Kernel {
+        Kernel {
+            gate: Some(gate),
+            ..Kernel::new()
+        }
+    }
+
+    /// The gate's answer, where there is one; `name` and `subject` describe the call in an error.
+    fn ask(
+        &self,
+        call: ProcessCall<'_>,
+        name: &'static str,
+        subject: impl FnOnce() -> String,
+    ) -> Result<Option<Answer>, SysError> {
+        match &self.gate {
+            None => Ok(None),
+            Some(gate) => gate
+                .process(call)
+                .map_err(|errno| SysError::new(name, subject(), errno)),
+        }
+    }
+
+    /// The gate's answer to a question that cannot fail; `None` where the kernel is to be asked.
+    fn knows(&self, question: ProcessCall<'_>) -> Option<bool> {
+        let answer = self.gate.as_ref()?.process(question);
+        answer.map_or(Some(false), |answer| answer.map(|_| true))
+    }
+
+    /// Makes a change of the host.
+    ///
+    /// # Errors
+    /// Those of the call that makes it.
+    pub fn change(&self, change: HostChange<'_>) -> Result<(), SysError> {
+        let gate = self.gate.as_ref();
+        gate.and_then(|gate| gate.host(change))
+            .unwrap_or_else(|| change.make())
+    }
 
     /// The size of this host's base page.
-    fn base_page(&self) -> PageSize {
-        self.inner().base_page()
+    pub fn base_page(&self) -> PageSize {
+        PageSize::new(Bytes(rustix::param::page_size() as u64))
+            .expect("the kernel's page size is a power of two")
     }
 
     /// A handle on a process that goes stale, rather than over to another, when it exits
@@ -37,16 +94,23 @@ pub trait Kernel: Send + Sync {
     ///
     /// # Errors
     /// ESRCH: no such process. EINVAL: a thread that is no process. ENOSYS: kernel before 5.3.
-    fn pidfd_open(&self, pid: Pid) -> Result<PidFd, SysError> {
-        self.inner().pidfd_open(pid)
+    pub fn pidfd_open(&self, pid: Pid) -> Result<PidFd, SysError> {
+        match self.ask(ProcessCall::PidfdOpen(pid), "pidfd_open", || {
+            pid.to_string()
+        })? {
+            Some(Answer::Descriptor(fd)) => Ok(PidFd::from_fd(pid, fd)),
+            _ => PidFd::open(pid),
+        }
     }
 
     /// Whether the process behind the handle has exited.
     ///
     /// # Errors
     /// Those of poll(2).
-    fn has_exited(&self, process: &PidFd) -> Result<bool, SysError> {
-        self.inner().has_exited(process)
+    pub fn has_exited(&self, process: &PidFd) -> Result<bool, SysError> {
+        let subject = || format!("of pidfd {}", process.pid());
+        self.ask(ProcessCall::HasExited(process), "poll", subject)?;
+        process.has_exited()
     }
 
     /// Advises on ranges of a process's memory (process_madvise(2), Linux 5.10), at most 1024
@@ -57,172 +121,20 @@ pub trait Kernel: Send + Sync {
     /// EPERM: CAP_SYS_NICE or the right to read it by ptrace is missing. ESRCH: it exited. EAGAIN:
     /// pages are held elsewhere, try again. EBUSY: pages are locked. EINVAL: the range cannot take
     /// this advice, or the kernel does not know it. ENOMEM: not mapped, or no memory. ENOSYS.
-    fn process_madvise(
+    pub fn process_madvise(
         &self,
         process: &PidFd,
         ranges: &[Range],
         advice: Advice,
     ) -> Result<Bytes, SysError> {
-        self.inner().process_madvise(process, ranges, advice)
-    }
-
-    /// Reads the state of the pages of `range` from an open `/proc/PID/pagemap`.
-    ///
-    /// # Errors
-    /// Those of read(2) and of ioctl(PAGEMAP_SCAN).
-    fn page_map(
-        &self,
-        pagemap: &File,
-        range: Range,
-        detail: ScanDetail,
-    ) -> Result<PageMap, SysError> {
-        self.inner().page_map(pagemap, range, detail)
-    }
-
-    /// Takes back that a process has switched THP off for itself: makes it call
-    /// prctl(PR_SET_THP_DISABLE, 0) in its main thread, which is stopped for some tens of
-    /// microseconds (ptrace(2)). Nothing else of the process changes.
-    ///
-    /// # Errors
-    /// EPERM: CAP_SYS_PTRACE is missing, or a debugger is at it. ESRCH: it exited. EBUSY: it is
-    /// stopped. ENOSYS: not on this architecture, or a 32-bit program.
-    fn switch_thp_on(&self, process: &PidFd) -> Result<(), SysError> {
-        self.inner().switch_thp_on(process)
-    }
-
-    /// Opens the file that splits huge pages, shared ones too: `path`, or without one that of a
-    /// debugfs which is mounted nowhere for it, so that nothing on the host changes.
-    ///
-    /// # Errors
-    /// ENOENT: no such file. EACCES: not root. EPERM: refused to root too (kernel lockdown). ENODEV:
-    /// a kernel without debugfs, or with `debugfs=off`.
-    fn open_split(&self, path: Option<&Path>) -> Result<SplitFile, SysError> {
-        self.inner().open_split(path)
-    }
-
-    /// Splits the huge pages in a range of a process, in all processes that map them. The kernel
-    /// ends at the first gap between mappings, passes over pages that somebody holds, and reports
-    /// success in both cases: read it back. It holds the process's memory map for reading
-    /// meanwhile, and looks at every base page of the range: keep ranges short.
-    ///
-    /// The kernel is given a number, which it looks up in this process's PID namespace. Make sure
-    /// before that it means the process behind the handle.
-    ///
-    /// # Errors
-    /// ESRCH: no such process. EINVAL: it has no memory any more. EINTR: a signal came. EPERM,
-    /// EACCES: refused. EIO: not all of the line was taken.
-    fn split(&self, file: &SplitFile, process: &PidFd, range: Range) -> Result<(), SysError> {
-        self.inner().split(file, process, range)
-    }
-
-    /// Has a process map the pages of a range again, by reading a byte of each
-    /// (process_vm_readv(2)). Returns how much of it was read before the first page that is not
-    /// there.
-    ///
-    /// # Errors
-    /// EPERM: the right to read it by ptrace is missing. ESRCH: it exited. EFAULT: not mapped.
-    /// ETIMEDOUT: as [`Kernel::populate`].
-    fn map_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError> {
-        self.inner().map_in(process, range)
-    }
-
-    /// Has a process hold pages of its own where it has the zero page or nothing in ranges, by a
-    /// write fault on each that writes nothing (process_vm_writev(2)). Success is no word on
-    /// which pages are there then: read it back. What is private and shared with a child is copied,
-    /// what is in swap is brought in: name pages of zeros only.
-    ///
-    /// # Errors
-    /// EPERM: the right to write to it by ptrace is missing. ESRCH: it exited. ENOMEM, ENOSYS.
-    /// ETIMEDOUT: a page did not come, because its faults are somebody else's business
-    /// (userfaultfd); the call was left to itself.
-    fn populate(&self, process: &PidFd, ranges: &[Range]) -> Result<(), SysError> {
-        self.inner().populate(process, ranges)
-    }
-
-    /// Touches so many new pages for this process, and frees them at once: the kernel hands them out next. Where a
-    /// hypervisor has taken free memory away, they are there again then.
-    ///
-    /// # Errors
-    /// ENOMEM: no memory, or past a limit of this process. EINVAL: no pages.
-    fn fetch(&self, page: PageSize, pages: u64) -> Result<(), SysError> {
-        self.inner().fetch(page, pages)
-    }
-
-    /// Whether this kernel knows MADV_COLLAPSE at all: probed, never derived from a version.
-    fn knows_collapse(&self) -> bool {
-        self.inner().knows_collapse()
-    }
-
-    /// Whether this kernel has process_madvise: probed.
-    fn knows_process_madvise(&self) -> bool {
-        self.inner().knows_process_madvise()
-    }
-
-    /// Time since some fixed instant; never goes back.
-    fn now(&self) -> Duration {
-        self.inner().now()
-    }
-
-    /// What this thread has had of a processor's time so far.
-    fn cpu_time(&self) -> Duration {
-        self.inner().cpu_time()
-    }
-
-    /// Waits. May return early when a signal arrives.
-    fn sleep(&self, time: Duration) {
-        self.inner().sleep(time)
-    }
-}
-
-/// The kernel this program runs on.
-#[derive(Debug)]
-pub struct RealKernel {
-    start: Instant,
-}
-
-impl RealKernel {
-    /// The kernel this program runs on.
-    pub fn new() -> RealKernel {
-        RealKernel {
-            start: Instant::now(),
+        let of = || format!("of {}", process.pid());
+        let call = ProcessCall::Madvise(process, ranges, advice);
+        if let Some(Answer::Bytes(bytes)) = self.ask(call, advice.call_name(), of)? {
+            return Ok(bytes);
         }
-    }
-}
-
-impl Default for RealKernel {
-    fn default() -> RealKernel {
-        RealKernel::new()
-    }
-}
-
-impl Kernel for RealKernel {
-    fn inner(&self) -> &dyn Kernel {
-        self
-    }
-
-    fn base_page(&self) -> PageSize {
-        PageSize::new(Bytes(rustix::param::page_size() as u64))
-            .expect("the kernel's page size is a power of two")
-    }
-
-    fn pidfd_open(&self, pid: Pid) -> Result<PidFd, SysError> {
-        PidFd::open(pid)
-    }
-
-    fn has_exited(&self, process: &PidFd) -> Result<bool, SysError> {
-        process.has_exited()
-    }
-
-    fn process_madvise(
-        &self,
-        process: &PidFd,
-        ranges: &[Range],
-        advice: Advice,
-    ) -> Result<Bytes, SysError> {
         // Addresses of another process may not fit in this one's usize (a 32-bit build); such a
         // build cannot map them either, so refuse instead of truncating.
-        let fail =
-            |errno| SysError::new(advice.call_name(), format!("of {}", process.pid()), errno);
+        let fail = |errno| SysError::new(advice.call_name(), of(), errno);
         let vectors = ranges
             .iter()
             .map(|r| {
@@ -251,12 +163,20 @@ impl Kernel for RealKernel {
         }
     }
 
-    fn page_map(
+    /// Reads the state of the pages of `range` from an open `/proc/PID/pagemap`.
+    ///
+    /// # Errors
+    /// Those of read(2) and of ioctl(PAGEMAP_SCAN).
+    pub fn page_map(
         &self,
         pagemap: &File,
         range: Range,
         detail: ScanDetail,
     ) -> Result<PageMap, SysError> {
+        let call = ProcessCall::PageMap(pagemap, range, detail);
+        if let Some(Answer::PageMap(map)) = self.ask(call, "read", || "pagemap".to_owned())? {
+            return Ok(map);
+        }
         pagemap::read(
             pagemap.as_raw_fd(),
             pagemap,
@@ -266,37 +186,118 @@ impl Kernel for RealKernel {
         )
     }
 
-    fn switch_thp_on(&self, process: &PidFd) -> Result<(), SysError> {
-        crate::remote_call::switch_thp_on(process)
+    /// Takes back that a process has switched THP off for itself: makes it call
+    /// prctl(PR_SET_THP_DISABLE, 0) in its main thread, which is stopped for some tens of
+    /// microseconds (ptrace(2)). Nothing else of the process changes.
+    ///
+    /// # Errors
+    /// EPERM: CAP_SYS_PTRACE is missing, or a debugger is at it. ESRCH: it exited. EBUSY: it is
+    /// stopped. ENOSYS: not on this architecture, or a 32-bit program.
+    pub fn switch_thp_on(&self, process: &PidFd) -> Result<(), SysError> {
+        let subject = || format!("of {}", process.pid());
+        match self.ask(ProcessCall::SwitchThpOn(process), "ptrace", subject)? {
+            Some(_) => Ok(()),
+            None => crate::remote_call::switch_thp_on(process),
+        }
     }
 
-    fn open_split(&self, path: Option<&Path>) -> Result<SplitFile, SysError> {
-        SplitFile::open(path)
+    /// Opens the file that splits huge pages, shared ones too: `path`, or without one that of a
+    /// debugfs which is mounted nowhere for it, so that nothing on the host changes.
+    ///
+    /// # Errors
+    /// ENOENT: no such file. EACCES: not root. EPERM: refused to root too (kernel lockdown). ENODEV:
+    /// a kernel without debugfs, or with `debugfs=off`.
+    pub fn open_split(&self, path: Option<&Path>) -> Result<SplitFile, SysError> {
+        let subject = || "split_huge_pages".to_owned();
+        match self.ask(ProcessCall::OpenSplit(path), "open", subject)? {
+            Some(Answer::Descriptor(fd)) => Ok(SplitFile::from_file(File::from(fd))),
+            _ => SplitFile::open(path),
+        }
     }
 
-    fn split(&self, file: &SplitFile, process: &PidFd, range: Range) -> Result<(), SysError> {
-        file.split(process, range)
+    /// Splits the huge pages in a range of a process, in all processes that map them. The kernel
+    /// ends at the first gap between mappings, passes over pages that somebody holds, and reports
+    /// success in both cases: read it back. It holds the process's memory map for reading
+    /// meanwhile, and looks at every base page of the range: keep ranges short.
+    ///
+    /// The kernel is given a number, which it looks up in this process's PID namespace. Make sure
+    /// before that it means the process behind the handle.
+    ///
+    /// # Errors
+    /// ESRCH: no such process. EINVAL: it has no memory any more. EINTR: a signal came. EPERM,
+    /// EACCES: refused. EIO: not all of the line was taken.
+    pub fn split(&self, file: &SplitFile, process: &PidFd, range: Range) -> Result<(), SysError> {
+        let subject = || format!("{range} of {}", process.pid());
+        match self.ask(ProcessCall::Split(process, range), "write", subject)? {
+            Some(_) => Ok(()),
+            None => file.split(process, range),
+        }
     }
 
-    fn map_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError> {
-        split::map_in(process, range, self.base_page())
+    /// Has a process map the pages of a range again, by reading a byte of each
+    /// (process_vm_readv(2)). Returns how much of it was read before the first page that is not
+    /// there.
+    ///
+    /// # Errors
+    /// EPERM: the right to read it by ptrace is missing. ESRCH: it exited. EFAULT: not mapped.
+    /// ETIMEDOUT: as [`Kernel::populate`].
+    pub fn map_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError> {
+        let subject = || format!("of {}", process.pid());
+        match self.ask(
+            ProcessCall::MapIn(process, range),
+            "process_vm_readv",
+            subject,
+        )? {
+            Some(Answer::Bytes(bytes)) => Ok(bytes),
+            _ => split::map_in(process, range, self.base_page()),
+        }
     }
 
-    fn populate(&self, process: &PidFd, ranges: &[Range]) -> Result<(), SysError> {
-        populate::populate(process, ranges, self.base_page())
+    /// Has a process hold pages of its own where it has the zero page or nothing in ranges, by a
+    /// write fault on each that writes nothing (process_vm_writev(2)). Success is no word on
+    /// which pages are there then: read it back. What is private and shared with a child is copied,
+    /// what is in swap is brought in: name pages of zeros only.
+    ///
+    /// # Errors
+    /// EPERM: the right to write to it by ptrace is missing. ESRCH: it exited. ENOMEM, ENOSYS.
+    /// ETIMEDOUT: a page did not come, because its faults are somebody else's business
+    /// (userfaultfd); the call was left to itself.
+    pub fn populate(&self, process: &PidFd, ranges: &[Range]) -> Result<(), SysError> {
+        let (name, subject) = ("process_vm_writev", || format!("of {}", process.pid()));
+        match self.ask(ProcessCall::Populate(process, ranges), name, subject)? {
+            Some(_) => Ok(()),
+            None => populate::populate(process, ranges, self.base_page()),
+        }
     }
 
-    fn fetch(&self, page: PageSize, pages: u64) -> Result<(), SysError> {
-        crate::fetch::fetch(page, pages)
+    /// Touches so many new pages for this process, and frees them at once: the kernel hands them out next. Where a
+    /// hypervisor has taken free memory away, they are there again then.
+    ///
+    /// # Errors
+    /// ENOMEM: no memory, or past a limit of this process. EINVAL: no pages.
+    pub fn fetch(&self, page: PageSize, pages: u64) -> Result<(), SysError> {
+        let subject = || format!("{pages} pages of {page}");
+        match self.ask(ProcessCall::Fetch(page, pages), "madvise", subject)? {
+            Some(_) => Ok(()),
+            None => crate::fetch::fetch(page, pages),
+        }
     }
 
-    fn knows_collapse(&self) -> bool {
+    /// Whether this kernel knows MADV_COLLAPSE at all: probed, never derived from a version.
+    pub fn knows_collapse(&self) -> bool {
+        if let Some(known) = self.knows(ProcessCall::KnowsCollapse) {
+            return known;
+        }
         // SAFETY: a length of 0 touches no memory; the kernel checks the advice first and answers
         // EINVAL only where it does not know it (mm/madvise.c, madvise_behavior_valid).
         unsafe { libc::madvise(std::ptr::null_mut(), 0, Advice::Collapse.number()) == 0 }
     }
 
-    fn knows_process_madvise(&self) -> bool {
+    /// Whether this kernel has process_madvise: probed.
+    pub fn knows_process_madvise(&self) -> bool {
+        if let Some(known) = self.knows(ProcessCall::KnowsProcessMadvise) {
+            return known;
+        }
         // SAFETY: descriptor -1 is never open: the call ends in EBADF (or EINVAL) where it exists.
         let done = unsafe {
             libc::syscall(
@@ -311,11 +312,14 @@ impl Kernel for RealKernel {
         done == 0 || last_errno() != Errno::NOSYS
     }
 
-    fn now(&self) -> Duration {
-        self.start.elapsed()
+    /// Time since some fixed instant; never goes back.
+    pub fn now(&self) -> Duration {
+        let time = self.start.elapsed();
+        self.gate.as_ref().map_or(time, |gate| gate.now(time))
     }
 
-    fn cpu_time(&self) -> Duration {
+    /// What this thread has had of a processor's time so far.
+    pub fn cpu_time(&self) -> Duration {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         // A clock of the kernel is never negative.
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -323,7 +327,11 @@ impl Kernel for RealKernel {
         Duration::new(seconds, nanoseconds)
     }
 
-    fn sleep(&self, time: Duration) {
+    /// Waits. May return early when a signal arrives.
+    pub fn sleep(&self, time: Duration) {
+        if self.knows(ProcessCall::Sleep(time)).is_some() {
+            return;
+        }
         // Not std::thread::sleep: that one goes on sleeping after a signal, and Ctrl-C must end a
         // long pause at once.
         let request = rustix::thread::Timespec {

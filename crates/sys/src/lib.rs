@@ -1,13 +1,14 @@
 //! Every system call that hugeleaf makes, and nearly every line of unsafe.
 //!
-//! The calls that observe or change another process go through the [`Kernel`] trait, so that a
-//! test can stand in for the kernel ([`Faulty`] fails a chosen call with a chosen errno and passes
-//! the others on). Reading files below `/proc` and `/sys` is the business of `hugeleaf-host`.
+//! The calls that observe or change another process, and those that change the host, go through a [`Kernel`]. A
+//! [`Gate`] before it, or before a [`Memory`], answers chosen calls in the kernel's place. Reading files below `/proc`
+//! and `/sys` is the business of `hugeleaf-host`.
 //!
 //! This crate must not judge: it does what it is told and says what the kernel answered.
 //!
-//! Main types: [`Kernel`], [`RealKernel`], [`Faulty`], [`PidFd`], [`Advice`], [`PageRun`],
-//! [`SysError`].
+//! Main types: [`Kernel`], [`Gate`], [`PidFd`], [`Advice`], [`PageRun`], [`SysError`].
+
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod advice;
 mod asked;
@@ -16,7 +17,6 @@ mod careful;
 mod draft;
 mod error;
 mod ethtool;
-mod faulty;
 mod fetch;
 mod file_capabilities;
 mod file_system;
@@ -49,17 +49,15 @@ pub use careful::{
 pub use draft::{Draft, Existing, draft_beside, is_draft_of, write_whole};
 pub use error::{Errno, SysError, errno_of, last_errno};
 pub use ethtool::offloads;
-pub use faulty::{Call, Fault, Faulty};
 pub use file_capabilities::{FileCapabilities, setcap_advice};
 pub use file_system::{FileSystem, file_system_at};
 pub use files::{
-    FileKind, FileLook, append_to, create_file, effective_gid, look_at, make_folder,
-    mount_hugetlbfs, probe_folder, probe_write, remove_file, remove_folder, rename, sync_folder,
-    unmount, write_value,
+    FileKind, FileLook, HostChange, append_to, effective_gid, look_at, probe_folder, probe_write,
+    rename, write_value,
 };
 pub use frames::{extents_a_block, frames_of, own_frames};
-pub use gate::{Gate, Memory, MemoryCall};
-pub use kernel::{Kernel, RealKernel};
+pub use gate::{Answer, Gate, Memory, MemoryCall, ProcessCall};
+pub use kernel::Kernel;
 pub use lock::{HostLock, Mark, lock_host, mark};
 pub use memory::{Mapping, Sharing, advise_own, name_own};
 pub use memory_file::{

@@ -71,20 +71,19 @@ impl Memory {
         length: Bytes,
         hugetlb: Option<PageSize>,
     ) -> Result<MemoryFile, SysError> {
-        const NAME: &str = "memfd_create";
         let subject = || match hugetlb {
             Some(size) => format!("{name} of hugetlb {size}"),
             None => name.to_owned(),
         };
-        self.pass(MemoryCall::Create, NAME, subject)?;
         let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         if let Some(size) = hugetlb {
             // linux/memfd.h: the binary logarithm of the size in the bits from 26 up.
             let size = size.bytes().get().trailing_zeros() << 26;
             flags |= MemfdFlags::HUGETLB | MemfdFlags::from_bits_retain(size);
         }
-        let fd = rustix::fs::memfd_create(name, flags)
-            .map_err(|errno| SysError::new(NAME, subject(), errno))?;
+        let fd = self.call(MemoryCall::Create, "memfd_create", subject, || {
+            rustix::fs::memfd_create(name, flags)
+        })?;
         let file = MemoryFile(File::from(fd));
         self.set_length(&file, length)?;
         Ok(file)
@@ -96,9 +95,9 @@ impl Memory {
     /// EPERM where it is sealed, EINVAL where the length is no multiple of its page size, EFBIG.
     pub fn set_length(&self, file: &MemoryFile, length: Bytes) -> Result<(), SysError> {
         let subject = || format!("to {length}");
-        self.pass(MemoryCall::SetLength, "ftruncate", subject)?;
-        rustix::fs::ftruncate(file, length.get())
-            .map_err(|errno| SysError::new("ftruncate", subject(), errno))
+        self.call(MemoryCall::SetLength, "ftruncate", subject, || {
+            rustix::fs::ftruncate(file, length.get())
+        })
     }
 
     /// Gives a part of a file its pages now (fallocate(2)).
@@ -130,9 +129,12 @@ impl Memory {
             MemoryCall::Punch => "fallocate(FALLOC_FL_PUNCH_HOLE)",
             _ => "fallocate",
         };
-        self.pass(call, name, || part.to_string())?;
-        rustix::fs::fallocate(file, flags, part.start(), part.len().get())
-            .map_err(|errno| SysError::new(name, part.to_string(), errno))
+        self.call(
+            call,
+            name,
+            || part.to_string(),
+            || rustix::fs::fallocate(file, flags, part.start(), part.len().get()),
+        )
     }
 
     /// Forbids everybody, for good, to change a file's length: a page that is mapped stays there
@@ -141,10 +143,10 @@ impl Memory {
     /// # Errors
     /// EPERM where it is sealed against sealing.
     pub fn seal_length(&self, file: &MemoryFile) -> Result<(), SysError> {
-        const NAME: &str = "fcntl(F_ADD_SEALS)";
-        self.pass(MemoryCall::Seal, NAME, String::new)?;
-        rustix::fs::fcntl_add_seals(file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
-            .map_err(|errno| SysError::new(NAME, "", errno))
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        self.call(MemoryCall::Seal, "fcntl(F_ADD_SEALS)", String::new, || {
+            rustix::fs::fcntl_add_seals(file, seals)
+        })
     }
 
     /// What a descriptor is.
@@ -155,33 +157,30 @@ impl Memory {
         // linux/magic.h.
         const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
         const TMPFS_MAGIC: i64 = 0x0102_1994;
-        let fail = |errno| SysError::new("fstat", "of a handle's descriptor", errno);
-        self.pass(MemoryCall::Look, "fstat", String::new)?;
-        let stat = rustix::fs::fstat(file).map_err(fail)?;
-        let system = rustix::fs::fstatfs(file).map_err(fail)?;
-        // The width of `f_type` differs between architectures.
-        #[allow(clippy::unnecessary_cast)]
-        let hugetlb = match system.f_type as i64 {
-            HUGETLBFS_MAGIC => {
-                let size = u64::try_from(stat.st_blksize).map_err(|_| fail(Errno::INVAL))?;
-                Some(PageSize::new(Bytes(size)).map_err(|_| fail(Errno::INVAL))?)
-            }
-            TMPFS_MAGIC => None,
-            _ => return Err(fail(Errno::INVAL)),
-        };
-        // A file that cannot be sealed is no memfd of ours.
-        let seals = rustix::fs::fcntl_get_seals(file).map_err(fail)?;
         // stat(2): blocks of 512 bytes, whatever the file system's own.
         const BLOCK: u64 = 512;
-        Ok(MemoryFileFacts {
-            hugetlb,
-            length: Bytes(u64::try_from(stat.st_size).unwrap_or(0)),
-            held: Bytes(
-                u64::try_from(stat.st_blocks)
-                    .unwrap_or(0)
-                    .saturating_mul(BLOCK),
-            ),
-            keeps_length: seals.contains(SealFlags::SHRINK),
+        let subject = || "of a handle's descriptor".to_owned();
+        self.call(MemoryCall::Look, "fstat", subject, || {
+            let stat = rustix::fs::fstat(file)?;
+            // The width of `f_type` differs between architectures.
+            #[allow(clippy::unnecessary_cast)]
+            let hugetlb = match rustix::fs::fstatfs(file)?.f_type as i64 {
+                HUGETLBFS_MAGIC => {
+                    let size = u64::try_from(stat.st_blksize).map_err(|_| Errno::INVAL)?;
+                    Some(PageSize::new(Bytes(size)).map_err(|_| Errno::INVAL)?)
+                }
+                TMPFS_MAGIC => None,
+                _ => return Err(Errno::INVAL),
+            };
+            // A file that cannot be sealed is no memfd of ours.
+            let seals = rustix::fs::fcntl_get_seals(file)?;
+            let blocks = u64::try_from(stat.st_blocks).unwrap_or(0);
+            Ok(MemoryFileFacts {
+                hugetlb,
+                length: Bytes(u64::try_from(stat.st_size).unwrap_or(0)),
+                held: Bytes(blocks.saturating_mul(BLOCK)),
+                keeps_length: seals.contains(SealFlags::SHRINK),
+            })
         })
     }
 
@@ -190,10 +189,10 @@ impl Memory {
     /// # Errors
     /// EMFILE.
     pub fn duplicate(&self, file: &MemoryFile) -> Result<MemoryFile, SysError> {
-        self.pass(MemoryCall::Duplicate, "dup", String::new)?;
-        let copy = file.0.try_clone();
-        copy.map(MemoryFile)
-            .map_err(|e| SysError::new("dup", "", crate::errno_of(&e)))
+        self.call(MemoryCall::Duplicate, "dup", String::new, || {
+            let copy = file.0.try_clone();
+            copy.map(MemoryFile).map_err(|e| crate::errno_of(&e))
+        })
     }
 
     /// Sends a text and descriptors over a Unix socket, in one message.
@@ -207,26 +206,23 @@ impl Memory {
         text: &[u8],
         files: &[&MemoryFile],
     ) -> Result<(), SysError> {
-        let fail = |errno| SysError::new("sendmsg", "a handle", errno);
-        self.pass(MemoryCall::Send, "sendmsg", || "a handle".to_owned())?;
-        let descriptors: Vec<BorrowedFd<'_>> = files.iter().map(|f| f.as_fd()).collect();
-        let mut room =
-            vec![MaybeUninit::uninit(); SendAncillaryMessage::ScmRights(&descriptors).size()];
-        let mut ancillary = SendAncillaryBuffer::new(&mut room);
-        if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors))
-        {
-            return Err(fail(Errno::INVAL));
-        }
-        let flags = SendFlags::NOSIGNAL;
-        let sent = rustix::net::sendmsg(socket, &[IoSlice::new(text)], &mut ancillary, flags)
-            .map_err(fail)?;
-        // A Unix stream takes a message of this size whole or not at all, unless it is told to
-        // not wait; a part of a handle is none.
-        if sent == text.len() {
-            Ok(())
-        } else {
-            Err(fail(Errno::MSGSIZE))
-        }
+        let handle = || "a handle".to_owned();
+        self.call(MemoryCall::Send, "sendmsg", handle, || {
+            let descriptors: Vec<BorrowedFd<'_>> = files.iter().map(|f| f.as_fd()).collect();
+            let message = || SendAncillaryMessage::ScmRights(&descriptors);
+            let mut room = vec![MaybeUninit::uninit(); message().size()];
+            let mut ancillary = SendAncillaryBuffer::new(&mut room);
+            if !descriptors.is_empty() && !ancillary.push(message()) {
+                return Err(Errno::INVAL);
+            }
+            let (text_slice, flags) = ([IoSlice::new(text)], SendFlags::NOSIGNAL);
+            // A Unix stream takes a message of this size whole or not at all, unless it is told to
+            // not wait; a part of a handle is none.
+            match rustix::net::sendmsg(socket, &text_slice, &mut ancillary, flags)? {
+                sent if sent == text.len() => Ok(()),
+                _ => Err(Errno::MSGSIZE),
+            }
+        })
     }
 
     /// Receives what [`Memory::send_files`] sent: the text, at most `most` bytes, and descriptors,
@@ -240,37 +236,26 @@ impl Memory {
         socket: &UnixStream,
         most: usize,
     ) -> Result<(Vec<u8>, Vec<MemoryFile>), SysError> {
-        let fail = |errno| SysError::new("recvmsg", "a handle", errno);
-        self.pass(MemoryCall::Receive, "recvmsg", || "a handle".to_owned())?;
-        let mut text = vec![0; most];
-        let mut room =
-            vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_A_MESSAGE))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut room);
-        let flags = RecvFlags::CMSG_CLOEXEC;
-        let got = rustix::net::recvmsg(
-            socket,
-            &mut [IoSliceMut::new(&mut text)],
-            &mut ancillary,
-            flags,
-        )
-        .map_err(fail)?;
-        let files = ancillary
-            .drain()
-            .filter_map(|message| match message {
+        let handle = || "a handle".to_owned();
+        self.call(MemoryCall::Receive, "recvmsg", handle, || {
+            let mut text = vec![0; most];
+            let mut room =
+                vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_A_MESSAGE))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut room);
+            let (mut slices, flags) = ([IoSliceMut::new(&mut text)], RecvFlags::CMSG_CLOEXEC);
+            let got = rustix::net::recvmsg(socket, &mut slices, &mut ancillary, flags)?;
+            let rights = ancillary.drain().filter_map(|message| match message {
                 RecvAncillaryMessage::ScmRights(rights) => Some(rights),
                 _ => None,
-            })
-            .flatten()
-            .map(MemoryFile::from_fd)
-            .collect();
-        if got
-            .flags
-            .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
-        {
-            return Err(fail(Errno::MSGSIZE));
-        }
-        text.truncate(got.bytes);
-        Ok((text, files))
+            });
+            let files = rights.flatten().map(MemoryFile::from_fd).collect();
+            let cut = ReturnFlags::TRUNC | ReturnFlags::CTRUNC;
+            if got.flags.intersects(cut) {
+                return Err(Errno::MSGSIZE);
+            }
+            text.truncate(got.bytes);
+            Ok((text, files))
+        })
     }
 }
 
@@ -301,10 +286,10 @@ pub fn duplicate_raw(number: RawFd) -> Result<OwnedFd, SysError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Kernel, RealKernel, Reserve};
+    use crate::{Kernel, Reserve};
 
     fn page() -> u64 {
-        RealKernel::new().base_page().bytes().get()
+        Kernel::new().base_page().bytes().get()
     }
 
     #[test]
@@ -341,7 +326,7 @@ mod tests {
         memory.send_files(&here, b"hello", &[&file]).unwrap();
         let (text, files) = memory.receive_files(&there, 100).unwrap();
         assert_eq!((text.as_slice(), files.len()), (&b"hello"[..], 1));
-        let base = RealKernel::new().base_page();
+        let base = Kernel::new().base_page();
         let at = |file: &MemoryFile| {
             let space = memory.set_aside(Bytes(page()), base).unwrap();
             space

@@ -82,10 +82,10 @@ impl OwnMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Kernel, RealKernel};
+    use crate::Kernel;
 
     fn space(pages: u64) -> Space {
-        let base = RealKernel::new().base_page();
+        let base = Kernel::new().base_page();
         let length = Bytes(base.bytes().get() * pages);
         Memory::new().set_aside(length, base).unwrap()
     }

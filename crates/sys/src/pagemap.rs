@@ -368,7 +368,7 @@ fn state_of_categories(categories: u64) -> PageState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Advice, Kernel, Mapping, RealKernel, Sharing};
+    use crate::{Advice, Kernel, Mapping, Sharing};
 
     fn run(start: u64, end: u64, state: PageState) -> PageRun {
         PageRun {
@@ -415,7 +415,7 @@ mod tests {
 
     #[test]
     fn sees_what_is_touched_and_nothing_else() {
-        let kernel = RealKernel::new();
+        let kernel = Kernel::new();
         let page = kernel.base_page().bytes();
         let mapping = Mapping::anonymous(Bytes(page.get() * 64), Sharing::Private).unwrap();
         mapping.advise(mapping.range(), Advice::NoHugePage).unwrap();
@@ -440,7 +440,7 @@ mod tests {
 
     #[test]
     fn a_zero_page_is_told_however_closely_one_looks() {
-        let kernel = RealKernel::new();
+        let kernel = Kernel::new();
         let page = kernel.base_page().bytes();
         let mapping = Mapping::anonymous(Bytes(page.get() * 8), Sharing::Private).unwrap();
         mapping.advise(mapping.range(), Advice::NoHugePage).unwrap();
@@ -467,7 +467,7 @@ mod tests {
 
     #[test]
     fn shared_memory_counts_as_file() {
-        let kernel = RealKernel::new();
+        let kernel = Kernel::new();
         let page = kernel.base_page().bytes();
         let mapping = Mapping::anonymous(Bytes(page.get() * 4), Sharing::Shared).unwrap();
         mapping

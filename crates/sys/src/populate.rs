@@ -99,12 +99,12 @@ fn populate_one(pid: Pid, range: Range, base: PageSize) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Advice, Kernel, Mapping, PageState, RealKernel, ScanDetail, Sharing, own_pid};
+    use crate::{Advice, Kernel, Mapping, PageState, ScanDetail, Sharing, own_pid};
     use hugeleaf_units::Bytes;
 
     #[test]
     fn pages_of_zeros_become_own_pages_and_nothing_is_written() {
-        let kernel = RealKernel::new();
+        let kernel = Kernel::new();
         let base = kernel.base_page();
         let page = base.bytes().get();
         let calls = page * PAGES_A_CALL * 3;
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_call_that_fails_or_panics_is_an_error() {
-        let kernel = RealKernel::new();
+        let kernel = Kernel::new();
         let own = kernel.pidfd_open(own_pid()).unwrap();
         let fails = || Err::<(), _>(SysError::new("x", "", Errno::PERM));
         let error = in_time("x", &own, fails).unwrap_err();
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn what_is_not_mapped_or_not_writable_stays_so() {
-        let kernel = RealKernel::new();
+        let kernel = Kernel::new();
         let own = kernel.pidfd_open(own_pid()).unwrap();
         let page = kernel.base_page().bytes();
         let gone = Mapping::anonymous(page, Sharing::Private).unwrap().range();

@@ -45,7 +45,6 @@ mod x86_64 {
     /// The code segment of 64-bit programs (arch/x86/include/asm/segment.h, __USER_CS).
     const CODE_64: u64 = 0x33;
 
-    /// Takes PR_SET_THP_DISABLE back in a process.
     pub(crate) fn switch_thp_on(process: &PidFd) -> Result<(), SysError> {
         let instruction = find_instruction(process)?;
         let thread = Stopped::stop(process)?;
@@ -79,11 +78,7 @@ mod x86_64 {
         let vdso = maps
             .lines()
             .find(|line| line.ends_with("[vdso]"))
-            .and_then(|line| line.split(' ').next()?.split_once('-'))
-            .and_then(|(start, end)| {
-                let hex = |text| u64::from_str_radix(text, 16).ok();
-                Range::new(hex(start)?, hex(end)?).ok()
-            })
+            .and_then(|line| line.split(' ').next()?.parse::<Range>().ok())
             .ok_or_else(|| fail("maps", Errno::NOEXEC))?;
         let mut code = vec![0; usize::try_from(vdso.len().get()).unwrap_or(0)];
         File::open(path("mem"))
@@ -96,7 +91,6 @@ mod x86_64 {
         Ok(vdso.start() + at as u64)
     }
 
-    /// The main thread of a process, stopped; let go when dropped.
     struct Stopped {
         thread: libc::pid_t,
     }
@@ -142,7 +136,6 @@ mod x86_64 {
             }
         }
 
-        /// Makes one system call with one argument, and puts everything back.
         fn call(&self, instruction: u64, number: i64, argument: i32) -> Result<i64, SysError> {
             let registers = self.registers()?;
             if registers.cs != CODE_64 {
@@ -269,7 +262,7 @@ mod x86_64 {
         use std::process::{Command, Stdio};
 
         use super::*;
-        use crate::{Kernel, Pid, RealKernel};
+        use crate::{Kernel, Pid};
 
         fn thp_enabled(pid: u32) -> bool {
             std::fs::read_to_string(format!("/proc/{pid}/status"))
@@ -320,7 +313,7 @@ mod x86_64 {
             };
             line("ready");
             assert!(!thp_enabled(child.id()));
-            let kernel = RealKernel::new();
+            let kernel = Kernel::new();
             let process = kernel.pidfd_open(Pid(child.id())).unwrap();
             match kernel.switch_thp_on(&process) {
                 Ok(()) => assert!(thp_enabled(child.id())),
@@ -338,7 +331,7 @@ mod x86_64 {
         #[test]
         fn what_has_ended_is_left_alone() {
             let mut child = Command::new("true").spawn().unwrap();
-            let kernel = RealKernel::new();
+            let kernel = Kernel::new();
             let process = kernel.pidfd_open(Pid(child.id())).unwrap();
             child.wait().unwrap();
             assert!(kernel.switch_thp_on(&process).is_err());

@@ -48,26 +48,24 @@ impl Memory {
     /// # Errors
     /// EINVAL for a length of 0, ENOMEM where the address space or a limit on it runs out.
     pub fn set_aside(&self, length: Bytes, align: PageSize) -> Result<Space, SysError> {
-        let fail = |errno| SysError::new("mmap", format!("of {length} of addresses"), errno);
-        self.pass(MemoryCall::SetAside, "mmap", || {
-            format!("of {length} of addresses")
-        })?;
-        if length.is_zero() {
-            return Err(fail(Errno::INVAL));
-        }
-        let room = length
-            .get()
-            .checked_add(align.bytes().get())
-            .ok_or_else(|| fail(Errno::NOMEM))?;
-        let start = mmap(0, Bytes(room), NO_ACCESS, NOTHING, -1, 0).map_err(fail)?;
-        let aligned = align.round_up(start).ok_or_else(|| fail(Errno::NOMEM))?;
-        let range = Range::new(aligned, aligned + length.get()).map_err(|_| fail(Errno::INVAL))?;
-        // What was taken too much is unmapped at once.
-        for (from, to) in [(start, range.start()), (range.end(), start + room)] {
-            if let Ok(slack) = Range::new(from, to) {
-                munmap(slack);
+        let subject = || format!("of {length} of addresses");
+        let range = self.call(MemoryCall::SetAside, "mmap", subject, || {
+            if length.is_zero() {
+                return Err(Errno::INVAL);
             }
-        }
+            let room = length.get().checked_add(align.bytes().get());
+            let room = room.ok_or(Errno::NOMEM)?;
+            let start = mmap(0, Bytes(room), NO_ACCESS, NOTHING, -1, 0)?;
+            let aligned = align.round_up(start).ok_or(Errno::NOMEM)?;
+            let range = Range::new(aligned, aligned + length.get()).map_err(|_| Errno::INVAL)?;
+            // What was taken too much is unmapped at once.
+            for (from, to) in [(start, range.start()), (range.end(), start + room)] {
+                if let Ok(slack) = Range::new(from, to) {
+                    munmap(slack);
+                }
+            }
+            Ok(range)
+        })?;
         Ok(Space {
             memory: self.clone(),
             range,
@@ -75,9 +73,7 @@ impl Memory {
             has_file: AtomicBool::new(false),
         })
     }
-}
 
-impl Memory {
     /// Reserves the pages of a file of hugetlb pages, up to `length`: they are set aside in the pool
     /// for it, until it is made shorter or goes. (Tried: the reservation of a shared mapping
     /// belongs to the file, and outlives the mapping.)
@@ -87,14 +83,14 @@ impl Memory {
     /// those that it lacks was reserved.
     pub fn reserve(&self, file: &MemoryFile, length: Bytes) -> Result<(), SysError> {
         let subject = || format!("of {length}, to reserve it");
-        self.pass(MemoryCall::Reserve, "mmap", subject)?;
-        let flags = libc::MAP_SHARED;
-        let start = mmap(0, length, READ_WRITE, flags, file.file().as_raw_fd(), 0)
-            .map_err(|errno| SysError::new("mmap", subject(), errno))?;
-        if let Ok(range) = Range::new(start, start + length.get()) {
-            munmap(range);
-        }
-        Ok(())
+        self.call(MemoryCall::Reserve, "mmap", subject, || {
+            let descriptor = file.file().as_raw_fd();
+            let start = mmap(0, length, READ_WRITE, libc::MAP_SHARED, descriptor, 0)?;
+            if let Ok(range) = Range::new(start, start + length.get()) {
+                munmap(range);
+            }
+            Ok(())
+        })
     }
 }
 
@@ -139,13 +135,21 @@ impl Space {
         (part.intersect(self.range) == Some(part)).then_some(part)
     }
 
-    fn check(&self, call: MemoryCall, name: &'static str, part: Range) -> Result<usize, SysError> {
-        self.memory.pass(call, name, || part.to_string())?;
-        let fail = || SysError::new(name, part.to_string(), Errno::INVAL);
-        if part.intersect(self.range) != Some(part) {
-            return Err(fail());
-        }
-        usize::try_from(part.len().get()).map_err(|_| fail())
+    /// Makes a call on a part, given its length; EINVAL where the part is outside.
+    fn on<T>(
+        &self,
+        call: MemoryCall,
+        name: &'static str,
+        part: Range,
+        make: impl FnOnce(usize) -> Result<T, Errno>,
+    ) -> Result<T, SysError> {
+        let subject = || part.to_string();
+        self.memory.call(call, name, subject, || {
+            if part.intersect(self.range) != Some(part) {
+                return Err(Errno::INVAL);
+            }
+            make(usize::try_from(part.len().get()).map_err(|_| Errno::INVAL)?)
+        })
     }
 
     /// Maps private anonymous memory into a part, in place of what was there.
@@ -159,9 +163,7 @@ impl Space {
     /// was there is there still. For a moment the new mapping has addresses of its own: a limit on
     /// them (RLIMIT_AS) must leave as many as `part` has.
     pub fn map_private(&self, part: Range) -> Result<(), SysError> {
-        self.check(MemoryCall::MapPrivate, "mmap", part)?;
-        let fail = |errno| SysError::new("mmap", part.to_string(), errno);
-        let made = make_aligned(part).map_err(fail)?;
+        let made = self.on(MemoryCall::MapPrivate, "mmap", part, |_| make_aligned(part))?;
         mremap_over(made, part).map_err(|errno| {
             munmap(made);
             SysError::new("mremap", part.to_string(), errno)
@@ -185,23 +187,21 @@ impl Space {
         offset: u64,
         reserve: Reserve,
     ) -> Result<(), SysError> {
-        self.check(MemoryCall::MapFile, "mmap", part)?;
-        self.has_file.store(true, Ordering::Relaxed);
-        let flags = match reserve {
-            Reserve::All => libc::MAP_SHARED,
-            Reserve::None => libc::MAP_SHARED | libc::MAP_NORESERVE,
-        };
-        let descriptor = file.file().as_raw_fd();
-        let map = |at, flags| {
-            mmap(at, part.len(), READ_WRITE, flags, descriptor, offset)
-                .map_err(|errno| SysError::new("mmap", part.to_string(), errno))
-        };
-        let first = map(0, flags)?;
-        let placed = map(part.start(), flags | libc::MAP_FIXED);
-        if let Ok(first) = Range::new(first, first + part.len().get()) {
-            munmap(first);
-        }
-        placed.map(|_| ())
+        self.on(MemoryCall::MapFile, "mmap", part, |_| {
+            self.has_file.store(true, Ordering::Relaxed);
+            let flags = match reserve {
+                Reserve::All => libc::MAP_SHARED,
+                Reserve::None => libc::MAP_SHARED | libc::MAP_NORESERVE,
+            };
+            let descriptor = file.file().as_raw_fd();
+            let map = |at, flags| mmap(at, part.len(), READ_WRITE, flags, descriptor, offset);
+            let first = map(0, flags)?;
+            let placed = map(part.start(), flags | libc::MAP_FIXED);
+            if let Ok(first) = Range::new(first, first + part.len().get()) {
+                munmap(first);
+            }
+            placed.map(drop)
+        })
     }
 
     /// Takes the pages of a part away; its addresses stay set aside.
@@ -209,18 +209,11 @@ impl Space {
     /// # Errors
     /// As [`Space::map_private`].
     pub fn clear(&self, part: Range) -> Result<(), SysError> {
-        self.check(MemoryCall::Clear, "mmap", part)?;
         // Addresses alone need nothing that could be short once what was there is unmapped.
-        mmap(
-            part.start(),
-            part.len(),
-            NO_ACCESS,
-            NOTHING | libc::MAP_FIXED,
-            -1,
-            0,
-        )
-        .map(|_| ())
-        .map_err(|errno| SysError::new("mmap", part.to_string(), errno))
+        let flags = NOTHING | libc::MAP_FIXED;
+        self.on(MemoryCall::Clear, "mmap", part, |_| {
+            mmap(part.start(), part.len(), NO_ACCESS, flags, -1, 0).map(drop)
+        })
     }
 
     /// Advises on a part (madvise(2)).
@@ -229,9 +222,10 @@ impl Space {
     /// EINVAL where `part` is outside or the kernel refuses the advice; EFAULT where a page
     /// was unavailable (a pool or a limit is short); ENOMEM, EAGAIN, EBUSY as in madvise(2).
     pub fn advise(&self, part: Range, advice: Advice) -> Result<(), SysError> {
-        self.check(MemoryCall::Advise(advice), advice.call_name(), part)?;
-        madvise(part, advice.number())
-            .map_err(|e| SysError::new(advice.call_name(), part.to_string(), e))
+        let call = MemoryCall::Advise(advice);
+        self.on(call, advice.call_name(), part, |_| {
+            madvise(part, advice.number())
+        })
     }
 
     /// Keeps a part out of children: their copy of the address space has a gap there
@@ -241,10 +235,11 @@ impl Space {
     /// # Errors
     /// EINVAL where `part` is outside.
     pub fn keep_from_children(&self, part: Range) -> Result<(), SysError> {
-        const NAME: &str = "madvise(MADV_DONTFORK)";
-        self.check(MemoryCall::KeepFromChildren, NAME, part)?;
-        self.owner.store(std::process::id(), Ordering::Relaxed);
-        madvise(part, libc::MADV_DONTFORK).map_err(|e| SysError::new(NAME, part.to_string(), e))
+        let name = "madvise(MADV_DONTFORK)";
+        self.on(MemoryCall::KeepFromChildren, name, part, |_| {
+            self.owner.store(std::process::id(), Ordering::Relaxed);
+            madvise(part, libc::MADV_DONTFORK)
+        })
     }
 
     /// Gives the pages of private memory back; what they held is lost, and zeroes are read next
@@ -253,9 +248,10 @@ impl Space {
     /// # Errors
     /// EINVAL where `part` is outside or is locked.
     pub fn discard(&self, part: Range) -> Result<(), SysError> {
-        const NAME: &str = "madvise(MADV_DONTNEED)";
-        self.check(MemoryCall::Discard, NAME, part)?;
-        madvise(part, libc::MADV_DONTNEED).map_err(|e| SysError::new(NAME, part.to_string(), e))
+        let name = "madvise(MADV_DONTNEED)";
+        self.on(MemoryCall::Discard, name, part, |_| {
+            madvise(part, libc::MADV_DONTNEED)
+        })
     }
 
     /// Says which nodes the pages of a part come from; before they are populated (mbind(2)).
@@ -271,34 +267,18 @@ impl Space {
             NodePolicy::Bind(nodes) => (libc::MPOL_BIND, nodes),
             NodePolicy::Interleave(nodes) => (libc::MPOL_INTERLEAVE, nodes),
         };
-        let len = self.check(MemoryCall::Bind, "mbind", part)?;
-        let fail = |errno| SysError::new("mbind", format!("{part} to nodes {nodes:?}"), errno);
-        let mask = node_mask(nodes).ok_or_else(|| fail(Errno::INVAL))?;
-        // SAFETY: the part is ours; the mask outlives the call, and its length in bits goes with
-        // it. The kernel reads one bit less than `maxnode` says (mm/mempolicy.c, get_nodes).
-        let done = unsafe {
-            libc::syscall(
-                libc::SYS_mbind,
-                part.start() as *mut libc::c_void,
-                len,
-                mode,
-                if nodes.is_empty() {
-                    std::ptr::null()
-                } else {
-                    mask.as_ptr()
-                },
-                if nodes.is_empty() {
-                    0
-                } else {
-                    mask.len() * libc::c_ulong::BITS as usize + 1
-                },
-                0u32,
-            )
-        };
-        match done {
-            0 => Ok(()),
-            _ => Err(fail(last_errno())),
-        }
+        let subject = || format!("{part} to nodes {nodes:?}");
+        self.on(MemoryCall::Bind, "mbind", part, |len| {
+            let mask = node_mask(nodes).ok_or(Errno::INVAL)?;
+            let (mask, bits) = mask_and_bits(&mask, nodes);
+            let start = part.start() as *mut libc::c_void;
+            // SAFETY: the part is ours; the mask outlives the call, and its length goes with it.
+            match unsafe { libc::syscall(libc::SYS_mbind, start, len, mode, mask, bits, 0u32) } {
+                0 => Ok(()),
+                _ => Err(last_errno()),
+            }
+        })
+        .map_err(|error| SysError::new("mbind", subject(), error.errno))
     }
 
     /// Locks a part in memory (mlock(2)).
@@ -306,8 +286,7 @@ impl Space {
     /// # Errors
     /// ENOMEM past the memlock limit, EPERM where that is 0, EAGAIN.
     pub fn lock(&self, part: Range) -> Result<(), SysError> {
-        self.check(MemoryCall::Lock, "mlock", part)?;
-        mlock(part).map_err(|errno| SysError::new("mlock", part.to_string(), errno))
+        self.on(MemoryCall::Lock, "mlock", part, |_| mlock(part))
     }
 }
 
@@ -345,6 +324,18 @@ pub(crate) fn node_mask(nodes: &[u32]) -> Option<Vec<libc::c_ulong>> {
         mask[usize::try_from(node / bits).ok()?] |= 1 << (node % bits);
     }
     Some(mask)
+}
+
+/// A mask as set_mempolicy(2) and mbind(2) take it, with its length in bits: the kernel reads one bit less than that
+/// (mm/mempolicy.c, get_nodes).
+pub(crate) fn mask_and_bits(
+    mask: &[libc::c_ulong],
+    nodes: &[u32],
+) -> (*const libc::c_ulong, usize) {
+    match nodes {
+        [] => (std::ptr::null(), 0),
+        _ => (mask.as_ptr(), mask.len() * libc::c_ulong::BITS as usize + 1),
+    }
 }
 
 /// Maps `length` bytes: at `at` where `flags` have MAP_FIXED or MAP_FIXED_NOREPLACE, else anywhere.
@@ -478,12 +469,12 @@ pub fn own_page_map() -> Result<File, SysError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Kernel;
     use crate::gate::Gate;
-    use crate::{Kernel, RealKernel};
     use std::sync::Arc;
 
     fn base() -> PageSize {
-        RealKernel::new().base_page()
+        Kernel::new().base_page()
     }
 
     #[test]

@@ -15,7 +15,6 @@ use crate::populate::in_time;
 use crate::tracefs::Detached;
 use crate::{Errno, Pid, PidFd, SysError, last_errno};
 
-/// The name of the file below debugfs.
 const NAME: &str = "split_huge_pages";
 /// What process_vm_readv(2) takes at most (UIO_MAXIOV).
 const MOST_PARTS: usize = 1024;
@@ -123,7 +122,7 @@ fn read_each(pid: Pid, range: Range, page: PageSize) -> Result<Bytes, SysError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Kernel, Mapping, RealKernel, Sharing, own_pid};
+    use crate::{Kernel, Mapping, Sharing, own_pid};
     use std::io::Read;
 
     fn range(start: u64, end: u64) -> Range {
@@ -132,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_line_always_has_its_three_parts() {
-        let kernel = RealKernel::new();
+        let kernel = Kernel::new();
         let own = kernel.pidfd_open(own_pid()).unwrap();
         let text = line(&own, range(0, 0x20_0000));
         assert_eq!(text, format!("{},0x0,0x200000", own_pid()));
@@ -147,7 +146,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_opened_or_written_says_so() {
-        let kernel = RealKernel::new();
+        let kernel = Kernel::new();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(NAME);
         let error = kernel.open_split(Some(&path)).unwrap_err();
@@ -161,7 +160,7 @@ mod tests {
 
     #[test]
     fn pages_are_mapped_by_reading_them() {
-        let kernel = RealKernel::new();
+        let kernel = Kernel::new();
         let page = kernel.base_page();
         let size = Bytes(page.bytes().get() * 3000);
         let mapping = Mapping::anonymous(size, Sharing::Shared).unwrap();

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{AtFlags, StatVfsMountFlags};
 
-use crate::space::node_mask;
+use crate::space::{mask_and_bits, node_mask};
 use crate::{Errno, Pid, PidFd, SysError, last_errno};
 
 /// Rust's runtime ignores SIGPIPE from its start, and its `Command` resets it for what it starts.
@@ -92,12 +92,8 @@ pub fn set_task_policy(policy: &TaskPolicy) -> Result<(), SysError> {
     };
     let fail = |errno| SysError::new("set_mempolicy", format!("to nodes {nodes:?}"), errno);
     let mask = node_mask(nodes).ok_or_else(|| fail(Errno::INVAL))?;
-    let (mask, bits) = match nodes {
-        [] => (std::ptr::null(), 0),
-        _ => (mask.as_ptr(), mask.len() * libc::c_ulong::BITS as usize + 1),
-    };
-    // SAFETY: the mask outlives the call and its length in bits goes with it; the kernel reads one
-    // bit less than the length says (mm/mempolicy.c, get_nodes).
+    let (mask, bits) = mask_and_bits(&mask, nodes);
+    // SAFETY: the mask outlives the call and its length goes with it.
     let done = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, mask, bits) };
     match done {
         0 => Ok(()),
@@ -305,6 +301,7 @@ fn send(to: &PidFd, signal: i32) {
 
 /// Ends this process by the signal that ended its program, so that whoever waits sees the same. It
 /// writes no core: the program's own is the one that is wanted.
+#[expect(clippy::disallowed_methods, reason = "the process ends by a signal")]
 pub fn end_by(signal: i32) -> ! {
     // SAFETY: numbers only, and a set that sigemptyset(3) initialises.
     unsafe {

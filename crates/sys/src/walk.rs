@@ -96,13 +96,9 @@ pub(crate) fn fail(call: &'static str, path: &Path, errno: Errno) -> PathError {
     PathError::Call(SysError::new(call, path.display().to_string(), errno))
 }
 
-/// Where a path leads.
 pub(crate) struct Found {
-    /// The folder of its last part.
     pub folder: OwnedFd,
-    /// The last part.
     pub name: OsString,
-    /// The whole, without links.
     pub shown: PathBuf,
     /// Whether the last part is a link that only the kernel can follow, as those in /proc/PID/fd.
     pub is_magic: bool,
@@ -139,7 +135,6 @@ fn check_others(stat: &Stat, path: &Path) -> Result<(), PathError> {
     }
 }
 
-/// A walk along a path.
 struct Walk {
     folder: OwnedFd,
     shown: PathBuf,
@@ -169,7 +164,6 @@ impl Walk {
         self.enter()
     }
 
-    /// Looks at the folder that the walk has come to.
     fn enter(&self) -> Result<(), PathError> {
         if !self.is_strict {
             return Ok(());

@@ -11,7 +11,7 @@ use hugeleaf_host::{Host, Looking, Process, ProcessError, Root, read_process};
 use hugeleaf_report::page::Page;
 use hugeleaf_report::promote::{Direction, Request, Scheduler, page};
 use hugeleaf_report::why::Why;
-use hugeleaf_sys::{Pid, RealKernel};
+use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Failure;
 use hugeleaf_verdict::ends::{Ends, ends};
 use hugeleaf_verdict::why::{Account, account};
@@ -24,7 +24,7 @@ pub struct Tools {
     /// Where the host is read.
     pub root: Root,
     /// The running kernel.
-    pub kernel: Arc<RealKernel>,
+    pub kernel: Arc<Kernel>,
     /// The host, as it was at the start.
     pub host: Host,
     /// Where the guard listens; `None` to ask none.

@@ -9,6 +9,8 @@
 //!
 //! Main types: [`Settings`], [`run`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 mod act;
 mod app;
 mod draw;

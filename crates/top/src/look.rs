@@ -10,7 +10,7 @@ use hugeleaf_host::system::counters::{Resource, read_stalled, read_thp_events};
 use hugeleaf_host::system::{meminfo, read_memory_facts, read_pools};
 use hugeleaf_host::watch::{Program as Seen, Watch, look_closer};
 use hugeleaf_host::{Fact, Host, ReadError};
-use hugeleaf_sys::{Kernel, own_pid, process_usage};
+use hugeleaf_sys::{own_pid, process_usage};
 use hugeleaf_units::{Bytes, Pages};
 use jiff::Zoned;
 

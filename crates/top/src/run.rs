@@ -114,6 +114,7 @@ pub fn run(settings: Settings) -> Result<(), TopError> {
     Ok(())
 }
 
+#[expect(clippy::disallowed_methods, reason = "asks whether it is a terminal")]
 fn check_terminal() -> Result<(), TopError> {
     let name = std::env::var("TERM").unwrap_or_default();
     if !std::io::stdout().is_terminal() {
@@ -129,6 +130,7 @@ fn check_terminal() -> Result<(), TopError> {
     Ok(())
 }
 
+#[expect(clippy::disallowed_methods, reason = "the last screen stays readable")]
 fn take_signals(sender: Sender<Message>) -> std::io::Result<()> {
     let mut signals = Signals::new([SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP])?;
     std::thread::spawn(move || {
@@ -166,6 +168,10 @@ struct Mover {
 
 impl Mover {
     /// Stops it between two calls, and waits for that.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "waits for a thread, within the deadline"
+    )]
     fn end(self) {
         self.stop.store(true, Ordering::Relaxed);
         let began = Instant::now();
@@ -247,6 +253,7 @@ impl View {
     }
 
     /// The next message; a tick where a look of the recording is due, an end where the terminal is gone.
+    #[expect(clippy::disallowed_methods, reason = "asks whether it is a terminal")]
     fn wait(&mut self, receiver: &Receiver<Message>) -> Option<Message> {
         loop {
             let due = self.app.tick_after();
@@ -393,6 +400,7 @@ impl Flow {
 }
 
 /// Looks once a second, less often where that would take too much; at a captured host once.
+#[expect(clippy::disallowed_methods, reason = "waits for the next step")]
 fn look(
     mut looker: Looker,
     sender: &Sender<Message>,

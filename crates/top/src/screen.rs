@@ -3,6 +3,8 @@
 //! It is restored when the program ends, at every signal that ends it, before a panic is printed and while the
 //! program is suspended. What nobody can catch (SIGKILL) leaves it as it was: `reset` helps then.
 
+#![expect(clippy::disallowed_methods, reason = "the screen itself")]
+
 use std::fmt;
 use std::io::{BufWriter, Stdout, Write, stdout};
 use std::mem::ManuallyDrop;

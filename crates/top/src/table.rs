@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use hugeleaf_report::page::{Cell, Mark, Value};
 use hugeleaf_report::screen::clean;
+use hugeleaf_units::time;
 
 use crate::model::{Program, Sample};
 
@@ -213,10 +214,11 @@ fn guard(program: &Program) -> Cell {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // not below 0
 fn age(seconds: f64) -> String {
     match seconds.max(0.0) as u64 {
-        s @ 0..120 => format!("{s}s"),
-        s @ 120..7200 => format!("{}m", s / 60),
-        s @ 7200..172_800 => format!("{}h", s / 3600),
-        s => format!("{}d", s / 86_400),
+        s @ 172_800.. => format!("{}d", s / 86_400),
+        s => {
+            let (number, unit) = time::age(s);
+            format!("{number}{}", &unit[..1])
+        }
     }
 }
 

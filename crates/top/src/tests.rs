@@ -6,7 +6,7 @@ use hugeleaf_change::Outcome;
 use hugeleaf_guard::status::{MoveStatus, PoolStatus};
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_report::promote::Scheduler;
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use hugeleaf_units::{Bytes, Failure, PageSize};
 
 use crate::act::{Tools, Wording};
@@ -203,7 +203,7 @@ pub fn playing(looks: usize) -> App {
 
 pub fn tools() -> Tools {
     let root = Root::live();
-    let kernel = RealKernel::new();
+    let kernel = Kernel::new();
     let host = read_host(&root, &kernel).unwrap();
     Tools {
         wording: Wording::of(&host, "hugeleaf".into(), Scheduler::Unknown),

@@ -106,7 +106,7 @@ pub enum Progress {
 /// [`CollectError`]: events are refused, or the host cannot be read.
 pub fn collect(
     root: &Root,
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     options: &Options,
     stop: &AtomicBool,
     watch: &mut dyn FnMut(Progress),
@@ -327,7 +327,7 @@ impl Session {
     fn run(
         &mut self,
         opened: &mut Option<Opened>,
-        kernel: &dyn Kernel,
+        kernel: &Kernel,
         options: &Options,
         stop: &AtomicBool,
         watch: &mut dyn FnMut(Progress),
@@ -394,7 +394,7 @@ impl Session {
         pause.min(left).max(Duration::from_millis(1))
     }
 
-    fn interval(&mut self, from: f64, to: f64, follow: bool, kernel: &dyn Kernel) {
+    fn interval(&mut self, from: f64, to: f64, follow: bool, kernel: &Kernel) {
         let mut interval = self.intervals.next(from, to - from, kernel);
         if follow {
             let processes = &mut self.queue.processes;

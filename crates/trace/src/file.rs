@@ -156,6 +156,7 @@ pub fn write_to(out: &mut impl Write, trace: &Trace) -> std::io::Result<()> {
 ///
 /// # Errors
 /// [`TraceProblem`]: not there, foreign, older, newer, cut off, damaged.
+#[expect(clippy::disallowed_methods, reason = "a file that the user named")]
 pub fn read_trace(path: &Path) -> Result<Trace, TraceFileError> {
     let file = std::fs::File::open(path).map_err(|error| TraceProblem::Io(error).of(path))?;
     read_from(BufReader::new(file), path)

@@ -8,6 +8,8 @@
 //!
 //! Main types: [`Trace`], [`Options`], [`CollectError`], [`TraceFileError`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 pub mod collect;
 pub mod file;
 pub mod model;

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::{Mapping, RealKernel, Sharing, lock_host};
+use hugeleaf_sys::{Kernel, Mapping, Sharing, lock_host};
 use hugeleaf_trace::model::{Ending, Lock, LockKind, Mode, Process, SourceState, TracedTarget};
 use hugeleaf_trace::{Options, Trace, collect};
 use hugeleaf_units::{Bytes, PageSize};
@@ -42,14 +42,12 @@ fn aimed_at(pid: u32, options: Options) -> Options {
 }
 
 fn base_page() -> PageSize {
-    read_host(&Root::live(), &RealKernel::new())
-        .unwrap()
-        .base_page
+    read_host(&Root::live(), &Kernel::new()).unwrap().base_page
 }
 
 /// A trace, or `None` where this host or user gives no events; then the test says so.
 fn trace(name: &str, options: &Options) -> Option<Trace> {
-    let (root, kernel) = (Root::live(), RealKernel::new());
+    let (root, kernel) = (Root::live(), Kernel::new());
     match collect(
         &root,
         &kernel,
@@ -480,7 +478,7 @@ fn stopped_early() {
         intervals_only: true,
         ..options(60_000)
     };
-    let (root, kernel) = (Root::live(), RealKernel::new());
+    let (root, kernel) = (Root::live(), Kernel::new());
     let trace = collect(&root, &kernel, &options, &stop, &mut |_| {}).unwrap();
     thread.join().unwrap();
     assert_eq!(trace.ending, Ending::Interrupted);

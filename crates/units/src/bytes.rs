@@ -3,6 +3,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ParseError;
+
 /// A number of bytes, from 0 to 2^64 - 1.
 ///
 /// Prints as people write it: the largest unit that leaves at least one whole, and at most one
@@ -158,20 +160,15 @@ fn tenths(n: u64, shift: u32) -> u64 {
     u64::try_from(scaled >> shift).unwrap_or(u64::MAX)
 }
 
-/// Why a text is not a number of bytes.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{text}' is not a size; write a whole number with K, M, G or T, as in 64K")]
-pub struct ParseBytesError {
-    text: String,
-}
-
 impl FromStr for Bytes {
-    type Err = ParseBytesError;
+    type Err = ParseError;
 
     /// Reads `4096`, `64K`, `64k`, `2M`, `2MB`, `2MiB`, `1G`, always in powers of 1024.
-    fn from_str(text: &str) -> Result<Bytes, ParseBytesError> {
-        let error = || ParseBytesError {
-            text: text.to_owned(),
+    fn from_str(text: &str) -> Result<Bytes, ParseError> {
+        let error = || {
+            ParseError(format!(
+                "'{text}' is not a size; write a whole number with K, M, G or T, as in 64K"
+            ))
         };
         let trimmed = text.trim();
         let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();

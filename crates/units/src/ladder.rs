@@ -1,7 +1,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{PageKind, PageSize};
+use crate::{PageKind, PageSize, ParseError};
 
 /// One step of a ladder: a page size, and the kind of page where a person named one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,21 +37,14 @@ impl Ladder {
     }
 }
 
-/// Why a text is not a ladder.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{text}' is not a ladder of page sizes: {reason}; write 1G,2M,64K")]
-pub struct ParseLadderError {
-    text: String,
-    reason: String,
-}
-
 impl FromStr for Ladder {
-    type Err = ParseLadderError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Ladder, ParseLadderError> {
-        let error = |reason: String| ParseLadderError {
-            text: text.to_owned(),
-            reason,
+    fn from_str(text: &str) -> Result<Ladder, ParseError> {
+        let error = |reason: String| {
+            ParseError(format!(
+                "'{text}' is not a ladder of page sizes: {reason}; write 1G,2M,64K"
+            ))
         };
         let (list, mandatory) = match text.strip_suffix('!') {
             Some(list) => (list, true),
@@ -65,7 +58,7 @@ impl FromStr for Ladder {
                 Some(("thp", size)) => (Some(PageKind::Thp), size),
                 Some((other, _)) => return Err(error(format!("'{other}' is no kind of page"))),
             };
-            let size: PageSize = size.parse().map_err(|e| error(format!("{e}")))?;
+            let size: PageSize = size.parse().map_err(|e: ParseError| error(e.to_string()))?;
             let rung = Rung { size, kind };
             if rungs.contains(&rung) {
                 return Err(error(format!("{size} stands in it twice")));

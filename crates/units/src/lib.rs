@@ -9,19 +9,23 @@
 //!
 //! Main types: [`Bytes`], [`PageSize`], [`Pages`], [`Range`], [`PageKind`], [`Ladder`], [`Failure`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 mod bytes;
 mod failure;
 mod ladder;
 mod named;
 mod page;
+mod parse;
 mod place;
 mod range;
-mod time;
+pub mod time;
 
-pub use bytes::{Bytes, ParseBytesError};
+pub use bytes::Bytes;
 pub use failure::Failure;
-pub use ladder::{Ladder, ParseLadderError, Rung};
-pub use page::{NotAPageSize, PageKind, PageSize, Pages};
+pub use ladder::{Ladder, Rung};
+pub use page::{PageKind, PageSize, Pages};
+pub use parse::ParseError;
 pub use place::line_and_column;
 pub use range::{EmptyRange, Range};
 pub use time::parse_time;

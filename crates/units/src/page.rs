@@ -3,29 +3,29 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Bytes;
 use crate::bytes::saturating;
+use crate::{Bytes, ParseError};
 
 /// The size of a page in bytes: a power of two. Which sizes exist is a fact about a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Bytes")]
 pub struct PageSize(u64);
 
-/// A number of bytes that is not a power of two.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a page size; write a power of two, as in 64K, 2M or 1G")]
-pub struct NotAPageSize(String);
+fn no_size(text: impl fmt::Display) -> ParseError {
+    ParseError(format!(
+        "'{text}' is not a page size; write a power of two, as in 64K, 2M or 1G"
+    ))
+}
 
 impl PageSize {
     /// A page of that many bytes.
     ///
     /// # Errors
-    /// [`NotAPageSize`] unless it is a power of two.
-    pub fn new(bytes: Bytes) -> Result<PageSize, NotAPageSize> {
-        if bytes.0.is_power_of_two() {
-            Ok(PageSize(bytes.0))
-        } else {
-            Err(NotAPageSize(format!("{bytes:#}")))
+    /// Unless it is a power of two.
+    pub fn new(bytes: Bytes) -> Result<PageSize, ParseError> {
+        match bytes.0.is_power_of_two() {
+            true => Ok(PageSize(bytes.0)),
+            false => Err(no_size(format_args!("{bytes:#}"))),
         }
     }
 
@@ -64,8 +64,8 @@ impl PageSize {
 }
 
 impl TryFrom<Bytes> for PageSize {
-    type Error = NotAPageSize;
-    fn try_from(bytes: Bytes) -> Result<PageSize, NotAPageSize> {
+    type Error = ParseError;
+    fn try_from(bytes: Bytes) -> Result<PageSize, ParseError> {
         PageSize::new(bytes)
     }
 }
@@ -77,10 +77,10 @@ impl fmt::Display for PageSize {
 }
 
 impl FromStr for PageSize {
-    type Err = NotAPageSize;
-    fn from_str(text: &str) -> Result<PageSize, NotAPageSize> {
-        let bytes: Bytes = text.parse().map_err(|_| NotAPageSize(text.to_owned()))?;
-        PageSize::new(bytes).map_err(|_| NotAPageSize(text.to_owned()))
+    type Err = ParseError;
+    fn from_str(text: &str) -> Result<PageSize, ParseError> {
+        let bytes: Bytes = text.parse().map_err(|_| no_size(text))?;
+        PageSize::new(bytes).map_err(|_| no_size(text))
     }
 }
 

@@ -1,8 +1,9 @@
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, PageSize};
+use crate::{Bytes, PageSize, ParseError};
 
 /// A half-open range of addresses `[start, end)` that is not empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -95,6 +96,22 @@ impl Range {
     }
 }
 
+impl FromStr for Range {
+    type Err = ParseError;
+
+    /// Reads what `/proc/PID/maps` begins a line with: `start-end` in hexadecimal.
+    fn from_str(text: &str) -> Result<Range, ParseError> {
+        let hex = |digits| u64::from_str_radix(digits, 16).ok();
+        text.split_once('-')
+            .and_then(|(start, end)| Range::new(hex(start)?, hex(end)?).ok())
+            .ok_or_else(|| {
+                ParseError(format!(
+                    "'{text}' is not a range of addresses; expected start-end"
+                ))
+            })
+    }
+}
+
 impl fmt::Display for Range {
     /// As in `/proc/PID/maps`: `start-end` in hexadecimal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -114,6 +131,8 @@ mod tests {
         assert_eq!(r(1, 8192).aligned_inside(p), Some(r(4096, 8192)));
         assert_eq!(r(1, 8191).aligned_inside(p), None);
         assert!(Range::new(5, 5).is_err());
+        assert_eq!("1-2000".parse(), Ok(r(1, 8192)));
+        assert!("2000-1".parse::<Range>().is_err() && "1".parse::<Range>().is_err());
     }
 
     proptest! {

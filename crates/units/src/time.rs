@@ -1,4 +1,4 @@
-//! Times as people write them.
+//! Times as people write them: one parser, and the formats in which screens show a time.
 
 use std::time::Duration;
 
@@ -28,6 +28,72 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A measured time with three significant digits, in minutes from 90 s on: `1.93 s`, `312 µs`, `3.3 min`.
+pub fn measured(seconds: f64) -> String {
+    let (factor, unit) = match seconds.abs() {
+        s if s >= 90.0 => return minutes(seconds),
+        s if s >= 1.0 => (1.0, "s"),
+        s if s >= 1e-3 => (1e3, "ms"),
+        s if s >= 1e-6 => (1e6, "µs"),
+        _ => (1e9, "ns"),
+    };
+    let value = seconds * factor;
+    match value.abs() {
+        v if v >= 100.0 => format!("{:.0} {unit}", value.round()),
+        v if v >= 10.0 => format!("{value:.1} {unit}"),
+        _ => format!("{value:.2} {unit}"),
+    }
+}
+
+/// Whole seconds, from 90 s on minutes with one decimal: `45 s`, `3.3 min`.
+pub fn minutes(seconds: f64) -> String {
+    if seconds < 90.0 {
+        return format!("{seconds:.0} s");
+    }
+    format!("{:.1} min", seconds / 60.0)
+}
+
+/// A time in a table: `500 ms`, `1.5 s`, `12 µs`; zero is `0 ms`, what is not finite `-`.
+pub fn coarse(seconds: f64) -> String {
+    match seconds {
+        s if !s.is_finite() => "-".to_owned(),
+        s if s >= 600.0 => format!("{:.0} min", s / 60.0),
+        s if s >= 1.0 => format!("{} s", format!("{s:.1}").trim_end_matches(".0")),
+        s if s >= 1e-3 || s <= 0.0 => format!("{:.0} ms", s * 1e3),
+        s if s >= 1e-6 => format!("{:.0} µs", s * 1e6),
+        s => format!("{:.0} ns", s * 1e9),
+    }
+}
+
+/// How long work took or will take: `870 µs`, `12 ms`, `3.1 s`, `45 s`, `12 min`.
+pub fn took(seconds: f64) -> String {
+    match seconds {
+        s if s < 0.001 => format!("{:.0} µs", s * 1e6),
+        s if s < 1.0 => format!("{:.0} ms", s * 1e3),
+        s if s < 10.0 => format!("{s:.1} s"),
+        s if s < 120.0 => format!("{s:.0} s"),
+        s => format!("{:.0} min", s / 60.0),
+    }
+}
+
+/// An age in one whole number, rounded down, and its unit: `(45, "s")`, `(12, "min")`, `(3, "h")`.
+pub fn age(seconds: u64) -> (u64, &'static str) {
+    match seconds {
+        s @ ..120 => (s, "s"),
+        s @ 120..7200 => (s / 60, "min"),
+        s => (s / 3600, "h"),
+    }
+}
+
+/// An interval of the kernel in its two largest units, minutes rounded up: `10 s`, `4 min`, `2 h 30 min`.
+pub fn interval(seconds: u64) -> String {
+    match seconds {
+        ..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds.div_ceil(60)),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,5 +115,47 @@ mod tests {
         for text in ["", "s", "0", "-1s", "1y", "1e400s", "."] {
             assert!(parse_time(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn printers() {
+        for (seconds, text) in [
+            (0.0451, "45.1 ms"),
+            (0.000_002, "2.00 µs"),
+            (0.0, "0.00 ns"),
+            (-0.312, "-312 ms"),
+            (12.34, "12.3 s"),
+            (200.0, "3.3 min"),
+        ] {
+            assert_eq!(measured(seconds), text);
+        }
+        for (seconds, text) in [
+            (0.0, "0 ms"),
+            (0.000_012, "12 µs"),
+            (0.5, "500 ms"),
+            (1.5, "1.5 s"),
+            (599.0, "599 s"),
+            (600.0, "10 min"),
+            (f64::NAN, "-"),
+        ] {
+            assert_eq!(coarse(seconds), text);
+        }
+        for (seconds, text) in [
+            (0.000_87, "870 µs"),
+            (0.012, "12 ms"),
+            (3.14, "3.1 s"),
+            (45.0, "45 s"),
+            (720.0, "12 min"),
+        ] {
+            assert_eq!(took(seconds), text);
+        }
+        assert_eq!(
+            [age(119), age(120), age(7200)],
+            [(119, "s"), (2, "min"), (2, "h")]
+        );
+        assert_eq!(
+            [interval(10), interval(61), interval(9000)],
+            ["10 s", "2 min", "2 h 30 min"]
+        );
     }
 }

@@ -68,7 +68,7 @@ fn follow(thp: &Thp) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::findings::testing::{arm64_16k, healthy, thp, word};
+    use crate::findings::tests::testing::{arm64_16k, healthy, thp, word};
 
     #[test]
     fn arm64_has_contiguous_entries_of_2m_below_32m() {

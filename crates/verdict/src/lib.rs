@@ -7,13 +7,14 @@
 //!
 //! Main types: [`why::Verdict`], [`why::Account`], [`why::Summary`], [`findings::Finding`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
 pub mod check;
 pub mod eligible;
 pub mod ends;
 pub mod findings;
 pub mod plan;
 pub mod predict;
-mod refusal;
 pub mod roles;
 pub mod run;
 pub mod trace;

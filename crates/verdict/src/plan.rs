@@ -34,7 +34,6 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use crate::refusal::Refusal;
 pub use allowed::hides as hidden_by_mount;
 pub use arithmetic::{all_pages_text, base as base_lines, demand as demand_lines, sum_pages};
 pub use check::{Now, check};

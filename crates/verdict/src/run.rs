@@ -15,7 +15,6 @@ mod settle;
 #[cfg(test)]
 mod tests;
 
-pub use crate::refusal::Refusal;
 pub use hugeleaf_host::RunRole;
 pub use obstacle::{Obstacle, SANITIZER_OPTION, obstacle};
 pub use policy::{Numa, ParsePolicyError, Policy, Want};

@@ -15,8 +15,6 @@ mod memory;
 mod quality;
 mod rules;
 mod seen;
-#[cfg(test)]
-mod testing;
 
 pub use rules::findings;
 pub use seen::Seen;
@@ -80,6 +78,8 @@ const fn float(n: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    pub mod testing;
+
     use super::*;
     use hugeleaf_trace::Trace;
 

@@ -12,5 +12,5 @@ mod walk;
 
 pub use cycle::Cycle;
 pub use memory::{AskedPages, ChaseMemory, PageArm, ParsePageArmError};
-pub(crate) use memory::{is_on, small_mappings};
+pub use memory::{is_on, small_mappings};
 pub use walk::Walk;

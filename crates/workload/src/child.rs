@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
+use hugeleaf_host::demand::account::parse_passwd;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 use serde::Serialize;
@@ -67,23 +68,6 @@ pub enum ChildError {
     Stopped,
 }
 
-impl ChildError {
-    /// What to do next about processes of `bench pagetables`.
-    pub fn next(&self) -> String {
-        match self {
-            ChildError::Start { before, .. } => format!(
-                "raise the limits on processes (ulimit -u, pids.max of the cgroup), or: \
-                 hugeleaf bench pagetables --processes {}",
-                (*before).max(1)
-            ),
-            ChildError::Ended {
-                reason: Some(_), ..
-            } => "hugeleaf bench pagetables --processes 1    # fewer, or a smaller --region".into(),
-            _ => "hugeleaf bench pagetables    # once more".into(),
-        }
-    }
-}
-
 /// A value as a line, without the line's end.
 pub fn line(said: &impl Serialize) -> String {
     // It cannot fail: all keys are texts.
@@ -99,8 +83,11 @@ pub fn parse<T: DeserializeOwned>(line: &str) -> Result<T, ChildError> {
     serde_json::from_str(line).map_err(|_| ChildError::Answer(line.chars().take(SHOWN).collect()))
 }
 
-/// Writes a line.
-pub(crate) fn say(out: &mut impl Write, said: &impl Serialize) -> std::io::Result<()> {
+/// Writes a value as a line, whole.
+///
+/// # Errors
+/// Those of write(2).
+pub fn say(out: &mut impl Write, said: &impl Serialize) -> std::io::Result<()> {
     out.write_all(format!("{}\n", line(said)).as_bytes())?;
     out.flush()
 }
@@ -148,13 +135,13 @@ pub fn account_of(user: &str) -> std::io::Result<Option<Account>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
     }
-    let users = std::fs::read_to_string(FILE)?;
+    let users = parse_passwd(&std::fs::read_to_string(FILE)?);
     let find = |name: &str| {
-        let line = users.lines().find(|l| l.split(':').next() == Some(name))?;
-        let mut fields = line.split(':').skip(2);
-        let uid = fields.next()?.parse().ok()?;
-        let gid = fields.next()?.parse().ok()?;
-        Some(Account { uid, gid })
+        let user = users.iter().find(|user| user.name == name)?;
+        Some(Account {
+            uid: user.uid,
+            gid: user.gid,
+        })
     };
     let none = || std::io::Error::other(format!("{FILE} has no user {user} or nobody"));
     find(user)

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OpenFlags, Statement, params};
 
-use crate::tpcc::{DATABASE_PAGE, TpccError};
+use crate::cache::{CacheError, DATABASE_PAGE};
 
 /// What a row holds in addition to its key and stamp, in 8-byte words: about 300 bytes a row in all,
 /// 13 rows to a page.
@@ -29,7 +29,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of SQLite.
-    pub fn open(seed: u64) -> Result<Database, TpccError> {
+    pub fn open(seed: u64) -> Result<Database, CacheError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -50,7 +50,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of SQLite.
-    pub fn fill(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<u64, TpccError> {
+    pub fn fill(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<u64, CacheError> {
         const ROWS_BETWEEN_LOOKS: u64 = 1024;
         let transaction = self.connection.unchecked_transaction()?;
         let mut rows = 0;
@@ -73,7 +73,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of SQLite.
-    pub fn count(&self) -> Result<u64, TpccError> {
+    pub fn count(&self) -> Result<u64, CacheError> {
         let count: i64 = self
             .connection
             .query_row("SELECT count(*) FROM account", [], |r| r.get(0))?;
@@ -84,7 +84,7 @@ impl Database {
     ///
     /// # Errors
     /// Those of SQLite.
-    pub fn row(&self) -> Result<Row<'_>, TpccError> {
+    pub fn row(&self) -> Result<Row<'_>, CacheError> {
         Ok(Row {
             read: self
                 .connection
@@ -101,10 +101,10 @@ impl Row<'_> {
     /// Reads a row whole and checks it. Returns its stamp.
     ///
     /// # Errors
-    /// [`TpccError::Damaged`] where it does not hold what [`Database::fill`] wrote; those of
+    /// [`CacheError::Damaged`] where it does not hold what [`Database::fill`] wrote; those of
     /// SQLite, a missing row among them.
-    pub fn read(&mut self, key: u64) -> Result<u64, TpccError> {
-        let damaged = TpccError::Damaged(key);
+    pub fn read(&mut self, key: u64) -> Result<u64, CacheError> {
+        let damaged = CacheError::Damaged(key);
         let mut rows = self.read.query(params![to_sql(key)])?;
         let row = rows.next()?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
         let stamp = row
@@ -124,14 +124,14 @@ impl Row<'_> {
     /// Gives a row a new stamp, as long as the old one, so that the database never grows.
     ///
     /// # Errors
-    /// [`TpccError::Damaged`] where there is no such row; those of SQLite.
-    pub fn update(&mut self, key: u64, stamp: u64) -> Result<(), TpccError> {
+    /// [`CacheError::Damaged`] where there is no such row; those of SQLite.
+    pub fn update(&mut self, key: u64, stamp: u64) -> Result<(), CacheError> {
         match self
             .update
             .execute(params![to_sql(key), stamp.to_le_bytes()])?
         {
             1 => Ok(()),
-            _ => Err(TpccError::Damaged(key)),
+            _ => Err(CacheError::Damaged(key)),
         }
     }
 }
@@ -217,7 +217,7 @@ mod tests {
             )
             .unwrap();
         let mut row = database.row().unwrap();
-        assert!(matches!(row.read(1), Err(TpccError::Damaged(1))));
+        assert!(matches!(row.read(1), Err(CacheError::Damaged(1))));
         row.read(2).unwrap();
     }
 

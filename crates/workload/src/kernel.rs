@@ -1,49 +1,25 @@
 use std::sync::Arc;
 
-use hugeleaf_sys::{Advice, Kernel, PidFd, RealKernel, SysError};
-use hugeleaf_units::{Bytes, Range};
+use hugeleaf_sys::{Answer, Errno, Gate, ProcessCall};
 
 use crate::client::Client;
 
-/// The kernel, but for one thing: the workload is asked to advise on its memory itself, which
-/// needs no privilege where process_madvise(2) asks for CAP_SYS_NICE. All other calls, and all
-/// other processes, go to the kernel. So promotion and proof run on it as on any process.
+/// Has the workload advise on its memory itself, which needs no privilege where process_madvise(2) asks for
+/// CAP_SYS_NICE. All other calls, and calls on all other processes, go to the kernel. So promotion and proof run on
+/// the workload as on any process.
 #[derive(Debug)]
-pub struct RemoteKernel {
-    kernel: RealKernel,
-    client: Arc<Client>,
-}
+pub(crate) struct OwnAdvice(pub(crate) Arc<Client>);
 
-impl RemoteKernel {
-    /// Stands between the engines and the workload behind `client`.
-    pub fn new(client: Arc<Client>) -> RemoteKernel {
-        RemoteKernel {
-            kernel: RealKernel::new(),
-            client,
+impl Gate for OwnAdvice {
+    fn process(&self, call: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
+        match call {
+            ProcessCall::Madvise(process, ranges, advice) if process.pid() == self.0.pid() => {
+                let bytes = self.0.advise(ranges, advice).map_err(|e| e.errno)?;
+                Ok(Some(Answer::Bytes(bytes)))
+            }
+            // The workload uses madvise(2), which every kernel has.
+            ProcessCall::KnowsProcessMadvise => Ok(Some(Answer::Done)),
+            _ => Ok(None),
         }
-    }
-}
-
-impl Kernel for RemoteKernel {
-    fn inner(&self) -> &dyn Kernel {
-        &self.kernel
-    }
-
-    fn process_madvise(
-        &self,
-        process: &PidFd,
-        ranges: &[Range],
-        advice: Advice,
-    ) -> Result<Bytes, SysError> {
-        if process.pid() == self.client.pid() {
-            self.client.advise(ranges, advice)
-        } else {
-            self.kernel.process_madvise(process, ranges, advice)
-        }
-    }
-
-    fn knows_process_madvise(&self) -> bool {
-        // The workload uses madvise(2), which every kernel has.
-        true
     }
 }

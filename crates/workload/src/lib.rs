@@ -15,36 +15,31 @@
 //! measures it as it measures any server. Of files it reads what its workloads are made of and what their processes used:
 //! what it must know of the host, its caller tells it.
 //!
-//! Next to it stand workloads that measure memory itself: [`chase`], the latency of a read that
-//! depends on the one before; [`pagetables`], processes that attach one region; [`mover`], a backup
-//! server's data path; [`pin`], the cost of keeping a buffer where it is; [`keyed`], reads by key
-//! on a server; and [`described`], any program that a file describes.
+//! Next to it are [`chase`], which measures the latency of a read that depends on the one before, and
+//! [`described`], which runs any program that a file describes. Larger workloads are in the lab (`lab/`).
 //!
-//! Main types: [`Oltp`], [`Settings`], [`Stats`], [`RemoteKernel`]; [`serve`] is the other side;
-//! [`Walk`], [`ChaseMemory`], [`PageArm`]; [`Attachers`].
+//! Main types: [`Oltp`], [`Settings`], [`Stats`]; [`serve`] is the other side;
+//! [`Walk`], [`ChaseMemory`], [`PageArm`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
+mod cache;
 pub mod chase;
 pub mod child;
 mod client;
 mod database;
 pub mod described;
 mod kernel;
-pub mod keyed;
-pub mod mover;
 mod oltp;
-pub mod pagetables;
-pub mod pin;
 pub mod protocol;
 mod serve;
-mod times;
-pub mod tpcc;
+pub mod times;
 
+pub use cache::{CacheError, DATABASE_PAGE, SqliteCache};
 pub use chase::{AskedPages, ChaseMemory, PageArm, Walk};
 pub use child::{ChildError, Program};
 pub use client::Client;
 pub use database::{Database, Row};
-pub use kernel::RemoteKernel;
 pub use oltp::{Oltp, default_cache};
-pub use pagetables::{Attachers, Turn};
 pub use protocol::{Progress, Ready, Settings, Stage, Stats};
 pub use serve::serve;

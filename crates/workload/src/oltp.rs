@@ -6,12 +6,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hugeleaf_sys::Pid;
+use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::child::{self, ChildError, Program};
 use crate::client::Client;
-use crate::kernel::RemoteKernel;
+use crate::kernel::OwnAdvice;
 use crate::protocol::{Event, Progress, Ready, Request, Settings, Stats};
 
 /// The smallest page cache: a database that does not fit the processor's own caches.
@@ -119,8 +119,8 @@ impl Oltp {
     }
 
     /// A kernel that has this workload move its own memory.
-    pub fn kernel(&self) -> RemoteKernel {
-        RemoteKernel::new(self.client())
+    pub fn kernel(&self) -> Kernel {
+        Kernel::behind(Arc::new(OwnAdvice(self.client())))
     }
 
     /// Ends it and waits until it is gone, as dropping it does.

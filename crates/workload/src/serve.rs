@@ -12,11 +12,11 @@ use hdrhistogram::Histogram;
 use hugeleaf_sys::{Advice, advise_own};
 use hugeleaf_units::{Bytes, Range};
 
+use crate::cache::{CacheError, DATABASE_PAGE, SqliteCache};
 use crate::child::{self, ChildError, parse};
 use crate::database::{Database, Row};
 use crate::protocol::{Event, LINE_LIMIT, Progress, Ready, Request, Settings, Stage, Stats};
 use crate::times::{record, times};
-use crate::tpcc::{DATABASE_PAGE, SqliteCache, TpccError};
 
 /// One operation in this many is an update.
 const UPDATE_EVERY: u64 = 10;
@@ -80,7 +80,7 @@ fn work(
     settings: Settings,
     shared: &Shared,
     writer: &Mutex<UnixStream>,
-) -> Result<std::convert::Infallible, TpccError> {
+) -> Result<std::convert::Infallible, CacheError> {
     let mut progress = |stage, done, total| {
         say(writer, &Event::Progress(Progress { stage, done, total }));
     };
@@ -127,7 +127,7 @@ fn fill(
     database: &Database,
     cache: &SqliteCache,
     progress: &mut dyn FnMut(Stage, u64, u64),
-) -> Result<u64, TpccError> {
+) -> Result<u64, CacheError> {
     const BETWEEN_WORDS: Duration = Duration::from_millis(50);
     let (slots, _) = cache.slots();
     let full = slots.saturating_sub((slots / 64).max(128));
@@ -144,7 +144,7 @@ fn fill(
 }
 
 /// Runs the load until processor caches and allocator are in their steady state.
-fn warm(load: &mut Load<'_>, progress: &mut dyn FnMut(Stage, u64, u64)) -> Result<(), TpccError> {
+fn warm(load: &mut Load<'_>, progress: &mut dyn FnMut(Stage, u64, u64)) -> Result<(), CacheError> {
     const STEP: u64 = 1 << 15;
     let total = load.rows.min(WARM_OPERATIONS);
     while load.operations < total {
@@ -166,7 +166,7 @@ struct Load<'c> {
 
 impl Load<'_> {
     /// One operation on a random key.
-    fn step(&mut self) -> Result<(), TpccError> {
+    fn step(&mut self) -> Result<(), CacheError> {
         let key = self.random.u64(1..=self.rows);
         self.operations += 1;
         if self.random.u64(0..UPDATE_EVERY) == 0 {

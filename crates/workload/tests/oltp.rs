@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hugeleaf_sys::{Advice, Errno, Kernel, RealKernel, effective_uid};
+use hugeleaf_sys::{Advice, Errno, Kernel, effective_uid};
 use hugeleaf_units::{Bytes, PageSize, Range};
 use hugeleaf_workload::{ChildError, Oltp, Program, Progress, Settings, Stage, serve};
 
@@ -64,7 +64,7 @@ fn huge_page() -> Option<PageSize> {
 }
 
 fn align() -> PageSize {
-    huge_page().unwrap_or_else(|| RealKernel::new().base_page())
+    huge_page().unwrap_or_else(|| Kernel::new().base_page())
 }
 
 fn start(cache: Bytes, seed: u64) -> Result<Oltp, ChildError> {
@@ -207,7 +207,7 @@ fn percentiles_are_of_the_time_since_the_last_question() {
 /// Promotes and demotes through the kernel that the engines use, and reads back what came of it.
 #[test]
 fn it_promotes_and_demotes_itself_on_request() {
-    let Some(huge) = huge_page().filter(|_| RealKernel::new().knows_collapse()) else {
+    let Some(huge) = huge_page().filter(|_| Kernel::new().knows_collapse()) else {
         println!(
             "not run: it_promotes_and_demotes_itself_on_request: this kernel has no MADV_COLLAPSE"
         );
@@ -219,7 +219,7 @@ fn it_promotes_and_demotes_itself_on_request() {
     let process = kernel.pidfd_open(pid).unwrap();
     assert!(!kernel.has_exited(&process).unwrap());
     if effective_uid() != 0 {
-        let denied = RealKernel::new().process_madvise(&process, &[segment], Advice::Collapse);
+        let denied = Kernel::new().process_madvise(&process, &[segment], Advice::Collapse);
         assert_eq!(denied.unwrap_err().errno, Errno::PERM);
     }
     let before = smaps(pid.0, segment, "AnonHugePages");

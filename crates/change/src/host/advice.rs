@@ -20,7 +20,7 @@ impl HostError {
                 format!("wait until it has ended: fuser {}", path.display())
             }
             HostError::State(error) => mend(error.errno, "/var/lib/hugeleaf"),
-            HostError::Journal(error) if error.is_denied() => "run as root".into(),
+            HostError::Journal(error) if error.denied => "run as root".into(),
             HostError::Journal(_) => "ls -la /var/lib/hugeleaf/journal".into(),
             HostError::Others(error) => keep_others_out(error),
             HostError::Newer { .. } => "use the newer hugeleaf for it".into(),

@@ -90,7 +90,7 @@ pub fn apply(
     let header = header(context, request, &looked, continues);
     let id = header.id;
     let secret = looked.iter().any(|l| is_secret(&l.before));
-    let mut writer = Writer::create(context.root, context.sink, header, request.plan, secret)
+    let mut writer = Writer::create(context.root, context.kernel, header, request.plan, secret)
         .map_err(HostError::State)?;
     let systemd = has_systemd(context.root);
     let mut run = Run {
@@ -130,14 +130,12 @@ fn known(history: &[Applied], request: &Request<'_>) -> Result<(), HostError> {
     }
 }
 
-/// A name that two steps share.
 fn twice(steps: &[Step]) -> Option<String> {
     let mut seen = std::collections::BTreeSet::new();
     let again = steps.iter().find(|step| !seen.insert(&step.id));
     again.map(|step| step.id.clone())
 }
 
-/// Whether a copy of it must not be read by everybody.
 fn is_secret(place: &Place) -> bool {
     matches!(place, Place::File { mode, .. } if mode & 0o004 == 0)
 }
@@ -191,7 +189,7 @@ fn header(
     Header {
         schema: SCHEMA,
         id: next_id(context.root),
-        time: context.sink.now(),
+        time: super::time(),
         boot: boot(context.root),
         program: request.program.to_owned(),
         plan_file: request.plan_file.to_owned(),
@@ -206,7 +204,6 @@ fn header(
     }
 }
 
-/// An apply at work.
 struct Run<'a, 'h> {
     context: &'a mut ChangeContext<'h>,
     options: &'a ApplyOptions,
@@ -214,7 +211,6 @@ struct Run<'a, 'h> {
     outcome: ApplyOutcome,
 }
 
-/// Why a step was not made.
 struct Failure {
     error: String,
     errno: Option<Errno>,
@@ -272,7 +268,7 @@ impl Run<'_, '_> {
         outcome.note = Some(failure.error.clone());
         // Where even this cannot be written, the record of its beginning says enough.
         let _ = self.writer.add(
-            self.context.sink,
+            self.context.kernel,
             &Record::Failed {
                 step: outcome.id.clone(),
                 error: failure.error.clone(),
@@ -304,7 +300,7 @@ impl Run<'_, '_> {
         self.add(Record::Begin(begin(&looked, beside_before)))?;
         let root = self.context.root;
         let folders: Vec<_> = looked.makes.iter().map(|path| below(root, path)).collect();
-        make_folders(self.context.sink, &folders).map_err(|e| Failure::of(&e))?;
+        make_folders(self.context.kernel, &folders).map_err(|e| Failure::of(&e))?;
         let made = make(self.context, self.change(&looked)).map_err(|e| Failure::of(&e))?;
         outcome.after = Some(made.after.clone());
         outcome.state = State::Begun;
@@ -331,7 +327,7 @@ impl Run<'_, '_> {
     }
 
     fn add(&mut self, record: Record) -> Result<(), Failure> {
-        let written = self.writer.add(self.context.sink, &record);
+        let written = self.writer.add(self.context.kernel, &record);
         written.map_err(|e| Failure::of_journal(&e))
     }
 
@@ -368,7 +364,7 @@ impl Run<'_, '_> {
 
     fn end(&mut self) {
         let complete = self.outcome.stopped.is_none();
-        let time = self.context.sink.now();
+        let time = super::time();
         let ended = self.add(Record::End { time, complete });
         if let (Err(failure), None) = (ended, &self.outcome.stopped) {
             self.outcome.stopped = Some(StopReason::Failed {

@@ -5,7 +5,6 @@
 
 use super::OWNED;
 
-/// Why a file's blocks cannot be determined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
     /// The line that opens the block is there, and the one that closes it is not.
@@ -36,9 +35,6 @@ pub fn whole(name: &str, text: &str) -> Vec<u8> {
 }
 
 /// Where the block stands, its last newline included.
-///
-/// # Errors
-/// [`Broken`].
 pub fn find(file: &[u8], name: &str) -> Result<Option<std::ops::Range<usize>>, Broken> {
     let (open, close) = (opens(name), closes(name));
     let (mut found, mut start): (Option<std::ops::Range<usize>>, Option<(usize, usize)>) =
@@ -65,9 +61,6 @@ pub fn find(file: &[u8], name: &str) -> Result<Option<std::ops::Range<usize>>, B
 }
 
 /// The file with the block in it: in its old place, or at the end.
-///
-/// # Errors
-/// [`Broken`].
 pub fn put(file: &[u8], name: &str, text: &str) -> Result<Vec<u8>, Broken> {
     let block = whole(name, text);
     let mut out = Vec::with_capacity(file.len() + block.len() + 1);

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use hugeleaf_host::{Fact, ReadError, Root};
-use hugeleaf_sys::{SysError, check_trusted};
+use hugeleaf_sys::{HostChange, Kernel, SysError, check_trusted};
 use hugeleaf_verdict::plan::Needs;
 
 use super::error::HostError;
@@ -14,7 +14,6 @@ use super::make::make_folders;
 use super::outcome::State;
 use super::place::{Place, fresh, missing_folders};
 use super::record::{Begin, Damage, Header, Listed, Record, SCHEMA, line, parse_records};
-use super::sink::HostSink;
 
 /// Where journals are, below the root of the host.
 pub const JOURNAL: &str = "var/lib/hugeleaf/journal";
@@ -61,11 +60,7 @@ fn believed(root: &Root, relative: &str) -> Result<(), ReadError> {
     if !root.is_live() || !is_there {
         return Ok(());
     }
-    check_trusted(&path).map_err(|error| ReadError::Io {
-        path,
-        reason: format!("not believed: {error}"),
-        denied: false,
-    })
+    check_trusted(&path).map_err(|error| ReadError::new(path, format!("not believed: {error}")))
 }
 
 /// The applies that the journal knows, newest first. Absent where nothing was ever applied.
@@ -92,7 +87,6 @@ fn log_id(name: &str) -> Option<u32> {
     name.strip_suffix(".log")?.parse().ok()
 }
 
-/// One apply.
 pub fn read_one(root: &Root, id: u32) -> Fact<Applied> {
     for name in [log_name(id), plan_name(id)] {
         if let Err(error) = believed(root, &name) {
@@ -114,7 +108,6 @@ pub fn read_one(root: &Root, id: u32) -> Fact<Applied> {
     })
 }
 
-/// The number of the next apply.
 pub fn next_id(root: &Root) -> u32 {
     let names = root.list(JOURNAL);
     let names = names.known().map(Vec::as_slice).unwrap_or_default();
@@ -246,7 +239,6 @@ impl Applied {
     }
 }
 
-/// Appends to the journal of one apply.
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
@@ -260,10 +252,10 @@ impl Writer {
     /// Begins the journal of a new apply: the plan's text, then the head.
     ///
     /// # Errors
-    /// Those of the sink. Nothing of the host was changed then.
+    /// Those of the kernel. Nothing of the host was changed then.
     pub fn create(
         root: &Root,
-        sink: &mut dyn HostSink,
+        kernel: &Kernel,
         header: Header,
         plan: &str,
         secret: bool,
@@ -271,21 +263,24 @@ impl Writer {
         // Copies of files that not all may read are kept as they were.
         let mode = if secret { 0o600 } else { 0o644 };
         let folder = root.path(JOURNAL);
-        make_folders(sink, &missing_folders(&folder))?;
+        make_folders(kernel, &missing_folders(&folder))?;
         let look = fresh(0o644);
-        sink.create_file(&root.path(plan_name(header.id)), plan.as_bytes(), &look)?;
+        kernel.change(HostChange::Create(
+            &root.path(plan_name(header.id)),
+            plan.as_bytes(),
+            &look,
+        ))?;
         let mut writer = Writer {
             path: root.path(log_name(header.id)),
             next: 1,
             mode,
             torn: false,
         };
-        writer.add(sink, &Record::Apply(header))?;
-        sink.sync_folder(&folder)?;
+        writer.add(kernel, &Record::Apply(header))?;
+        kernel.change(HostChange::SyncFolder(&folder))?;
         Ok(writer)
     }
 
-    /// Goes on with the journal of an earlier one.
     pub fn reopen(root: &Root, id: u32) -> Writer {
         let bytes = root.read_bytes(log_name(id)).unwrap_or_default();
         let (_, last, _) = parse_records(&bytes);
@@ -298,22 +293,18 @@ impl Writer {
     }
 
     /// Writes a record; it is on disk when this returns.
-    ///
-    /// # Errors
-    /// Those of the sink.
-    pub fn add(&mut self, sink: &mut dyn HostSink, record: &Record) -> Result<(), SysError> {
+    pub fn add(&mut self, kernel: &Kernel, record: &Record) -> Result<(), SysError> {
         let mut text = line(self.next, record);
         if self.torn {
             text.insert(0, '\n');
         }
         self.torn = true;
-        sink.append_to(&self.path, text.as_bytes(), self.mode)?;
+        kernel.change(HostChange::Append(&self.path, text.as_bytes(), self.mode))?;
         (self.torn, self.next) = (false, self.next + 1);
         Ok(())
     }
 }
 
-/// Which boot this is.
 pub fn boot(root: &Root) -> Option<String> {
     let id = root.read("proc/sys/kernel/random/boot_id");
     id.known().map(|text| text.trim().to_owned())

@@ -25,12 +25,9 @@ pub fn same(a: &str, b: &str) -> bool {
     a.split_ascii_whitespace().eq(b.split_ascii_whitespace())
 }
 
-/// One line of `/proc/self/mountinfo`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mounted {
-    /// Where.
     pub at: String,
-    /// The type of its file system.
     pub kind: String,
     /// Options of the mount and of the file system, joined.
     pub options: String,

@@ -308,7 +308,6 @@ fn probe_one(root: &Root, looked: &Looked) -> Result<(), Obstacle> {
     }
 }
 
-/// The nearest folder above that is there.
 fn probe_above(path: &Path) -> Result<(), Obstacle> {
     let above = path.ancestors().skip(1).find(|at| at.exists());
     above.map_or(Ok(()), |folder| {

@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use hugeleaf_sys::{Errno, FileLook, SysError, draft_beside, is_draft_of, look_at};
+use hugeleaf_sys::{
+    Errno, FileLook, HostChange, Kernel, SysError, draft_beside, is_draft_of, look_at,
+};
 
 use super::look::real_file;
 use super::outcome::State;
 use super::place::{self, Place, below};
-use super::sink::HostSink;
 use super::{ChangeContext, knob, pool};
 
-/// A place, and how it is to be changed.
 #[derive(Debug, Clone, Copy)]
 pub struct Change<'a> {
     /// The path, as the host names it.
@@ -25,41 +25,44 @@ pub struct Change<'a> {
     pub drop_caches: bool,
 }
 
-/// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
-    /// What stands there now, read back.
     pub after: Place,
     /// `done`, `short`, `in-use` or `differs`.
     pub state: State,
-    /// How often it was tried.
     pub attempts: u32,
 }
 
 /// Makes the change, and reads back.
 ///
 /// # Errors
-/// Those of the sink and of the reading. What was there before is there still, or what was wanted
+/// Those of the kernel and of reading it back. What was there before is there still, or what was wanted
 /// is there already: no half of a file.
 pub fn make(context: &mut ChangeContext<'_>, change: Change<'_>) -> Result<Made, SysError> {
     let path = real_path(context, &change);
     match (change.now, change.target) {
         (_, Place::Pool { pages, .. }) => return make_pool(context, &path, *pages, change),
-        (_, Place::Value { value }) => context.sink.write_value(&path, value)?,
+        (_, Place::Value { value }) => context.kernel.change(HostChange::Write(&path, value))?,
         (Place::Folder { .. }, Place::Absent) => {
-            context.sink.remove_folder(&path)?;
-            sync_above(context.sink, &path)?;
+            context.kernel.change(HostChange::RemoveFolder(&path))?;
+            sync_above(context.kernel, &path)?;
         }
         (_, Place::Absent) => {
-            context.sink.remove_file(&path)?;
-            sync_above(context.sink, &path)?;
+            context.kernel.change(HostChange::Remove(&path))?;
+            sync_above(context.kernel, &path)?;
         }
         (_, Place::Folder { mode, uid, gid }) => {
-            context.sink.make_folder(&path, *mode, Some((*uid, *gid)))?;
-            sync_above(context.sink, &path)?;
+            context
+                .kernel
+                .change(HostChange::MakeFolder(&path, *mode, Some((*uid, *gid))))?;
+            sync_above(context.kernel, &path)?;
         }
-        (_, Place::Mount { options }) => context.sink.mount(&path, options)?,
-        (Place::Mount { .. }, Place::NoMount) => context.sink.unmount(&path)?,
+        (_, Place::Mount { options }) => {
+            context.kernel.change(HostChange::Mount(&path, options))?
+        }
+        (Place::Mount { .. }, Place::NoMount) => {
+            context.kernel.change(HostChange::Unmount(&path))?
+        }
         (_, Place::File { .. }) => {
             if let Some((content, look)) = change.target.as_file() {
                 replace(context, &path, &content.0, &look)?;
@@ -149,21 +152,18 @@ fn replace(
     remove_drafts(context, path)?;
     let draft = draft_beside(path);
     let made = context
-        .sink
-        .create_file(&draft, content, look)
-        .and_then(|()| context.sink.rename(&draft, path));
+        .kernel
+        .change(HostChange::Create(&draft, content, look))
+        .and_then(|()| context.kernel.change(HostChange::Rename(&draft, path)));
     if let Err(error) = made {
         // The first error is the one to tell; undo looks for the file again.
         let _ = remove_drafts(context, path);
         return Err(error);
     }
-    sync_above(context.sink, path)
+    sync_above(context.kernel, path)
 }
 
 /// Removes what a crash may have left of a file's new content.
-///
-/// # Errors
-/// Those of reading the folder and of unlink(2).
 pub fn remove_drafts(context: &mut ChangeContext<'_>, path: &Path) -> Result<(), SysError> {
     let (Some(folder), Some(file)) = (path.parent(), path.file_name()) else {
         return Ok(());
@@ -178,39 +178,33 @@ pub fn remove_drafts(context: &mut ChangeContext<'_>, path: &Path) -> Result<(),
     };
     for entry in entries.flatten() {
         if is_draft_of(&entry.file_name(), file) {
-            context.sink.remove_file(&entry.path())?;
+            context.kernel.change(HostChange::Remove(&entry.path()))?;
         }
     }
     Ok(())
 }
 
-fn sync_above(sink: &mut dyn HostSink, path: &Path) -> Result<(), SysError> {
+fn sync_above(kernel: &Kernel, path: &Path) -> Result<(), SysError> {
     match path.parent() {
-        Some(folder) => sink.sync_folder(folder),
+        Some(folder) => kernel.change(HostChange::SyncFolder(folder)),
         None => Ok(()),
     }
 }
 
 /// Makes folders that everybody may read, outermost first, and makes them last.
-///
-/// # Errors
-/// Those of the sink.
-pub fn make_folders(sink: &mut dyn HostSink, folders: &[PathBuf]) -> Result<(), SysError> {
+pub fn make_folders(kernel: &Kernel, folders: &[PathBuf]) -> Result<(), SysError> {
     for folder in folders {
-        match sink.make_folder(folder, 0o755, None) {
+        match kernel.change(HostChange::MakeFolder(folder, 0o755, None)) {
             Err(e) if e.errno == Errno::EXIST => {}
             other => other?,
         }
-        sync_above(sink, folder)?;
+        sync_above(kernel, folder)?;
     }
     Ok(())
 }
 
 /// Removes folders that a step had made, innermost first. Gives those that are not empty, because
 /// somebody else has put something there.
-///
-/// # Errors
-/// Those of the sink.
 pub fn remove_above(
     context: &mut ChangeContext<'_>,
     folders: &[PathBuf],
@@ -221,8 +215,8 @@ pub fn remove_above(
         if look_at(&real)?.is_none() {
             continue;
         }
-        match context.sink.remove_folder(&real) {
-            Ok(()) => sync_above(context.sink, &real)?,
+        match context.kernel.change(HostChange::RemoveFolder(&real)) {
+            Ok(()) => sync_above(context.kernel, &real)?,
             Err(e) if matches!(e.errno, Errno::NOTEMPTY | Errno::EXIST) => {
                 kept.push(folder.clone());
             }

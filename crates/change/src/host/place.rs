@@ -204,21 +204,16 @@ pub(super) fn as_value<S: Serializer>(place: &Option<Place>, to: S) -> Result<S:
     }
 }
 
-/// Where a path of the host is below its root.
 pub fn below(root: &Root, path: &Path) -> PathBuf {
     root.path(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Why a place could not be read.
 fn unreadable(path: &Path, e: &std::io::Error) -> SysError {
     let errno = Errno::from_io_error(e).unwrap_or(Errno::IO);
     SysError::new("read", path.display().to_string(), errno)
 }
 
 /// What stands at a path as a file or folder.
-///
-/// # Errors
-/// Those of lstat(2) and read(2).
 pub fn read_file(path: &Path) -> Result<Place, SysError> {
     Ok(match look_at(path)? {
         None => Place::Absent,
@@ -236,9 +231,6 @@ pub fn read_file(path: &Path) -> Result<Place, SysError> {
 }
 
 /// The text of a knob as it stands; `None` where it does not exist.
-///
-/// # Errors
-/// Those of open(2) and read(2).
 pub fn read_knob(path: &Path) -> Result<Option<String>, SysError> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
@@ -292,7 +284,6 @@ pub fn read_mount(root: &Root, path: &Path) -> Place {
     }
 }
 
-/// What a new file of ours looks like.
 pub fn fresh(mode: u32) -> FileLook {
     FileLook {
         mode,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hugeleaf_host::Root;
-use hugeleaf_sys::{Errno, SysError};
+use hugeleaf_sys::{Errno, HostChange, SysError};
 
 use super::ChangeContext;
 use super::place::{Place, read_pool};
@@ -16,14 +16,12 @@ pub const POOL_ATTEMPTS: u32 = 8;
 /// How many tries in a row may bring nothing before it is given up.
 const IN_VAIN: u32 = 2;
 
-/// What setting a pool came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolResult {
     /// Pages that stay.
     pub pages: u64,
     /// Pages beyond, that programs still use.
     pub surplus: u64,
-    /// How often it was asked for.
     pub attempts: u32,
 }
 
@@ -38,7 +36,9 @@ pub fn set(
     let begun_with = result.pages;
     while result.attempts < POOL_ATTEMPTS {
         let before = result.pages;
-        context.sink.write_value(file, &wanted.to_string())?;
+        context
+            .kernel
+            .change(HostChange::Write(file, &wanted.to_string()))?;
         let attempts = result.attempts + 1;
         result = PoolResult {
             attempts,
@@ -51,7 +51,7 @@ pub fn set(
             break;
         }
         make_room(context, file, caches);
-        context.sink.pause(Duration::from_millis(100) * attempts);
+        context.kernel.sleep(Duration::from_millis(100) * attempts);
     }
     Ok(result)
 }
@@ -77,11 +77,11 @@ fn make_room(context: &mut ChangeContext<'_>, file: &Path, caches: bool) {
     if caches {
         // 3: pages of files, and the names and inodes that hold memory in between.
         let knob = context.root.path("proc/sys/vm/drop_caches");
-        let _ = context.sink.write_value(&knob, "3");
+        let _ = context.kernel.change(HostChange::Write(&knob, "3"));
     }
     let _ = context
-        .sink
-        .write_value(&compactor(context.root, file), "1");
+        .kernel
+        .change(HostChange::Write(&compactor(context.root, file), "1"));
 }
 
 /// The knob that compacts the node of this pool, or the whole host where there are no nodes.

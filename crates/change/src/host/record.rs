@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use super::outcome::State;
 use super::place::Place;
 
-/// The version of the journal that this program writes.
 pub(super) const SCHEMA: u32 = 1;
 
 /// One record.
@@ -76,10 +75,8 @@ pub enum Record {
     },
 }
 
-/// What is about to be applied.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Header {
-    /// Version of the journal.
     pub schema: u32,
     /// The number that `undo` knows it by; counts up.
     pub id: u32,
@@ -88,9 +85,7 @@ pub struct Header {
     /// The boot that it was applied in (`/proc/sys/kernel/random/boot_id`).
     #[serde(default)]
     pub boot: Option<String>,
-    /// The program and its version.
     pub program: String,
-    /// The plan's file.
     pub plan_file: String,
     /// Why more memory was reserved than is good for the host.
     #[serde(default)]
@@ -101,24 +96,17 @@ pub struct Header {
     /// Names of the services that the plan is for.
     #[serde(default)]
     pub serves: Vec<String>,
-    /// All steps, in order.
     pub steps: Vec<Listed>,
 }
 
-/// A step as the header lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
-    /// Its id.
     pub id: String,
     /// What it does, in a word.
     pub what: String,
-    /// Where.
     pub path: PathBuf,
-    /// Why.
     pub why: String,
-    /// The command that shows it.
     pub verify: String,
-    /// What it needs to have its effect.
     #[serde(with = "NeedsInJournal")]
     pub needs: Needs,
     /// `already` and `not-applicable` ones are never begun.
@@ -138,11 +126,9 @@ enum NeedsInJournal {
 /// A step that is about to be made; enough to undo it by.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begin {
-    /// Its id.
     pub step: String,
     /// What it does, in a word.
     pub what: String,
-    /// Where.
     pub path: PathBuf,
     /// What stands there.
     pub before: Place,

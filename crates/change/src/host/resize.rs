@@ -61,25 +61,30 @@ pub fn resize_pool(
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicBool;
+    use std::sync::{Arc, Mutex};
 
     use hugeleaf_host::Root;
 
     use super::*;
-    use crate::host::{HostSink, RealHost};
+    use hugeleaf_sys::{Answer, Gate, HostChange, Kernel, ProcessCall};
 
     const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
     /// A kernel of which programs hold so many pages, and which finds no more than so many.
+    #[derive(Debug)]
     struct Host {
         held: u64,
         most: u64,
-        written: Vec<String>,
+        written: Mutex<Vec<String>>,
     }
 
-    impl HostSink for Host {
-        fn write_value(&mut self, path: &Path, value: &str) -> Result<(), SysError> {
+    impl Gate for Host {
+        fn host(&self, change: HostChange<'_>) -> Option<Result<(), SysError>> {
+            let HostChange::Write(path, value) = change else {
+                return None;
+            };
             if !path.ends_with("nr_hugepages") {
-                return Ok(());
+                return Some(Ok(()));
             }
             let wanted: u64 = value.parse().unwrap();
             let lasting = wanted.min(self.most);
@@ -87,11 +92,13 @@ mod tests {
             std::fs::write(path, all.to_string()).unwrap();
             let surplus = path.with_file_name("surplus_hugepages");
             std::fs::write(surplus, (all - lasting).to_string()).unwrap();
-            self.written.push(value.to_owned());
-            Ok(())
+            self.written.lock().unwrap().push(value.to_owned());
+            Some(Ok(()))
         }
 
-        fn pause(&mut self, _: std::time::Duration) {}
+        fn process(&self, _: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
+            Ok(Some(Answer::Done))
+        }
     }
 
     fn resize(has: u64, held: u64, most: u64, from: u64, to: u64) -> (Resized, Vec<String>) {
@@ -100,19 +107,20 @@ mod tests {
         let file = below(&root, Path::new(POOL));
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(&file, has.to_string()).unwrap();
-        let mut sink = Host {
+        let host = Arc::new(Host {
             held,
             most,
-            written: Vec::new(),
-        };
+            written: Mutex::default(),
+        });
         let mut context = ChangeContext {
             root: &root,
-            sink: &mut sink,
+            kernel: &Kernel::behind(host.clone()),
             stop: &AtomicBool::new(false),
             progress: &mut |_| {},
         };
         let got = resize_pool(&mut context, Path::new(POOL), from, to).unwrap();
-        (got, sink.written)
+        let written = host.written.lock().unwrap().clone();
+        (got, written)
     }
 
     #[test]
@@ -144,7 +152,7 @@ mod tests {
         let root = Root::at(dir.path());
         let mut context = ChangeContext {
             root: &root,
-            sink: &mut RealHost,
+            kernel: &Kernel::new(),
             stop: &AtomicBool::new(false),
             progress: &mut |_| {},
         };

@@ -100,7 +100,6 @@ pub fn shortage(
     }
 }
 
-/// The lines of a node's meminfo as /proc/meminfo has them.
 fn without_prefix(text: &str) -> String {
     let line = |line: &str| {
         let mut words = line.splitn(3, ' ');

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use hugeleaf_host::Fact;
-use hugeleaf_sys::{Errno, SysError};
+use hugeleaf_sys::{Errno, HostChange, SysError};
 
 use super::block;
 use super::error::HostError;
@@ -82,7 +82,6 @@ pub fn undo(
     Ok(outcomes)
 }
 
-/// The applies to undo, newest first; `all` are newest first too.
 fn choose(all: &[Applied], which: Which) -> Result<Vec<&Applied>, HostError> {
     let first = match which {
         Which::All => return Ok(all.iter().filter(|one| !one.undone).collect()),
@@ -134,7 +133,6 @@ fn shared<'a>(chosen: &[&Applied], later: &'a Applied) -> Option<(&'a Path, bool
     theirs.next().map(|step| (&*step.listed.path, rests(&step)))
 }
 
-/// Undoes one apply.
 pub fn undo_one(
     context: &mut ChangeContext<'_>,
     one: &Applied,
@@ -163,7 +161,7 @@ pub fn undo_one(
         all_reached: true,
         blocked: Vec::new(),
     };
-    let time = run.context.sink.now();
+    let time = super::time();
     run.add(&Record::Undo { time });
     for step in one.steps.iter().rev().filter(|step| is_to_undo(one, step)) {
         run.step(step);
@@ -171,7 +169,6 @@ pub fn undo_one(
     run.end()
 }
 
-/// Whether an undo has to see to a step.
 fn is_to_undo(one: &Applied, step: &AppliedStep) -> bool {
     let is_back = matches!(step.listed.state, State::Restored | State::AsBefore);
     // Its folders may have had to stay for a later step's file, when an undo came to no end.
@@ -181,7 +178,6 @@ fn is_to_undo(one: &Applied, step: &AppliedStep) -> bool {
         .is_some_and(|begun| !is_back || has_folders(begun))
 }
 
-/// An undo at work.
 struct Run<'a, 'h, 's> {
     context: &'a mut ChangeContext<'h>,
     /// `None` in a dry run.
@@ -189,9 +185,7 @@ struct Run<'a, 'h, 's> {
     outcome: UndoOutcome,
     rules: Rules,
     left: &'a mut Left,
-    /// Whether all records so far could be written.
     journaled: bool,
-    /// Whether all steps so far were seen to.
     all_reached: bool,
     /// Places of steps that could not be undone.
     blocked: Vec<&'s Path>,
@@ -200,7 +194,7 @@ struct Run<'a, 'h, 's> {
 impl<'s> Run<'_, '_, 's> {
     fn add(&mut self, record: &Record) {
         if let Some(writer) = &mut self.writer {
-            self.journaled = self.journaled && writer.add(self.context.sink, record).is_ok();
+            self.journaled = self.journaled && writer.add(self.context.kernel, record).is_ok();
         }
     }
 
@@ -235,7 +229,7 @@ impl<'s> Run<'_, '_, 's> {
     fn end(mut self) -> UndoOutcome {
         let seen_to = self.all_reached && !self.outcome.steps.iter().any(is_open);
         if self.journaled {
-            let time = self.context.sink.now();
+            let time = super::time();
             let complete = seen_to;
             self.add(&Record::UndoEnd { time, complete });
         }
@@ -245,7 +239,6 @@ impl<'s> Run<'_, '_, 's> {
     }
 }
 
-/// Whether there is something left to do about a step.
 const fn is_open(step: &StepOutcome) -> bool {
     matches!(step.state, State::Failed | State::Busy)
 }
@@ -267,7 +260,6 @@ fn outcome_of(step: &AppliedStep) -> StepOutcome {
     }
 }
 
-/// What is to be done about a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Back {
     /// Nothing: it is as before.
@@ -276,11 +268,9 @@ enum Back {
     To(Place),
     /// It is left alone, but for our block, which is taken out.
     Cut(Place),
-    /// It is left alone.
     LeaveAlone,
 }
 
-/// What bears on the decision besides the places.
 #[derive(Debug, Clone, Copy)]
 struct Rules {
     /// The person insists.
@@ -289,7 +279,6 @@ struct Rules {
     rebooted: bool,
 }
 
-/// What is to be done about a step that finds `now`. Pure.
 fn decide(now: &Place, step: &AppliedStep, rules: Rules) -> Back {
     let Some(begun) = &step.begun else {
         return Back::Nothing;
@@ -330,7 +319,6 @@ fn is_between(before: &Place, now: &Place, wanted: &Place) -> bool {
     }
 }
 
-/// Whether a step is a block in a file of somebody else.
 fn is_block(step: &AppliedStep) -> bool {
     step.listed.what == "block"
 }
@@ -504,7 +492,7 @@ fn put_beside(
     let now = set_along(context.root, &step.listed.path);
     if now.as_ref() != Some(before) && found.as_ref() == Some(after) {
         let path = context.root.path(SET_ALONG);
-        context.sink.write_value(&path, before)?;
+        context.kernel.change(HostChange::Write(&path, before))?;
     }
     Ok(())
 }

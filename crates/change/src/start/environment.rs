@@ -5,8 +5,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::RunSettings;
-use hugeleaf_units::{Bytes, Ladder};
-use hugeleaf_verdict::run::{Refusal, SANITIZER_OPTION, Settled};
+use hugeleaf_units::{Bytes, Failure, Ladder};
+use hugeleaf_verdict::run::{SANITIZER_OPTION, Settled};
 
 use super::library::Library;
 
@@ -42,7 +42,7 @@ pub fn variables(
     settled: &Settled,
     library: Option<PathBuf>,
     sqlite: Option<&SqliteCache>,
-) -> Result<Vec<(&'static str, OsString)>, Refusal> {
+) -> Result<Vec<(&'static str, OsString)>, Failure> {
     let before = |name| std::env::var_os(name).unwrap_or_default();
     let mut all = Vec::new();
     if let Some(library) = library {
@@ -63,13 +63,13 @@ pub fn variables(
 }
 
 /// ld.so(8): the list is separated by blanks and colons, and nothing can be quoted.
-fn check_path(library: &Path) -> Result<(), Refusal> {
+fn check_path(library: &Path) -> Result<(), Failure> {
     let bytes = library.as_os_str().as_bytes();
     let separates = |b: &u8| *b == b':' || b.is_ascii_whitespace();
     if !bytes.iter().any(separates) {
         return Ok(());
     }
-    Err(Refusal::new(
+    Err(Failure::new(
         format!(
             "run: {}: LD_PRELOAD cannot name a path with a blank or a colon",
             library.display()

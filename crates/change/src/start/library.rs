@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use hugeleaf_sys::{Existing, effective_uid, is_mounted_noexec, write_whole};
-use hugeleaf_verdict::run::Refusal;
+use hugeleaf_units::Failure;
 
 /// A library that is loaded into programs.
 #[derive(Debug, Clone, Copy)]
@@ -57,13 +57,13 @@ const FOREIGN_WRITE: u32 = 0o022;
 ///
 /// # Errors
 /// Where there is no place that only this user, or root, can change.
-pub fn place(library: &Library) -> Result<PathBuf, Refusal> {
+pub fn place(library: &Library) -> Result<PathBuf, Failure> {
     let path = match existing(library)? {
         Some(path) => path,
         None => write_to(&own_folder(library)?, library)?,
     };
     if is_mounted_noexec(&path).unwrap_or(false) {
-        return Err(Refusal::new(
+        return Err(Failure::new(
             format!(
                 "run: {}: its file system is mounted noexec, so no program can load it",
                 path.display()
@@ -78,7 +78,7 @@ pub fn place(library: &Library) -> Result<PathBuf, Refusal> {
 ///
 /// # Errors
 /// Where [`place`] would see no folder at all.
-pub fn where_it_would_be(library: &Library) -> Result<PathBuf, Refusal> {
+pub fn where_it_would_be(library: &Library) -> Result<PathBuf, Failure> {
     match existing(library)? {
         Some(path) => Ok(path),
         None => Ok(own_folder(library)?.join(file_name(library))),
@@ -87,12 +87,12 @@ pub fn where_it_would_be(library: &Library) -> Result<PathBuf, Refusal> {
 
 /// A file that is there already: the one that is named, the one installed next to this program,
 /// or root's copy.
-fn existing(library: &Library) -> Result<Option<PathBuf>, Refusal> {
+fn existing(library: &Library) -> Result<Option<PathBuf>, Failure> {
     if let Some(named) = std::env::var_os(library.variable).filter(|v| !v.is_empty()) {
         return check_named(library.variable, PathBuf::from(named)).map(Some);
     }
     if library.bytes.is_empty() {
-        return Err(Refusal::new(
+        return Err(Failure::new(
             "run: this hugeleaf was built without the library that it loads",
             format!(
                 "build it for Linux on glibc, or set {} to the library",
@@ -114,9 +114,9 @@ fn existing(library: &Library) -> Result<Option<PathBuf>, Refusal> {
     Ok(known.find(|path| is_sound(path, library.bytes)))
 }
 
-fn check_named(variable: &str, path: PathBuf) -> Result<PathBuf, Refusal> {
+fn check_named(variable: &str, path: PathBuf) -> Result<PathBuf, Failure> {
     let wrong = |reason: String| {
-        Refusal::new(
+        Failure::new(
             format!("run: {variable}={}: {reason}", path.display()),
             format!("name the library with its whole path, or unset {variable}"),
         )
@@ -156,8 +156,7 @@ fn file_name(library: &Library) -> String {
     format!("{}-{hash:016x}.so", library.name)
 }
 
-/// This user's folder for it.
-fn own_folder(library: &Library) -> Result<PathBuf, Refusal> {
+fn own_folder(library: &Library) -> Result<PathBuf, Failure> {
     if effective_uid() == 0 {
         return Ok(PathBuf::from(SYSTEM));
     }
@@ -166,7 +165,7 @@ fn own_folder(library: &Library) -> Result<PathBuf, Refusal> {
     let variable = |name| variable(name).filter(|path| path.is_absolute());
     let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
     cache.map(|path| path.join(FOLDER)).ok_or_else(|| {
-        Refusal::new(
+        Failure::new(
             "run: no folder for the library: neither XDG_CACHE_HOME nor HOME is set",
             elsewhere(library),
         )
@@ -180,10 +179,9 @@ fn elsewhere(library: &Library) -> String {
     )
 }
 
-/// Writes the library into a folder, made if need be; gives its path.
-fn write_to(folder: &Path, library: &Library) -> Result<PathBuf, Refusal> {
+fn write_to(folder: &Path, library: &Library) -> Result<PathBuf, Failure> {
     let fail = |path: &Path, error: &std::io::Error| {
-        Refusal::new(
+        Failure::new(
             format!("run: {}: {error}", path.display()),
             elsewhere(library),
         )
@@ -220,11 +218,11 @@ fn make(folder: &Path) -> std::io::Result<()> {
 }
 
 /// A folder that others can change, or replace, is no place for it.
-fn check_folder(folder: &Path, library: &Library) -> Result<(), Refusal> {
+fn check_folder(folder: &Path, library: &Library) -> Result<(), Failure> {
     const WORLD_WRITE: u32 = 0o002;
     for (depth, path) in folder.ancestors().enumerate() {
         let facts = fs::metadata(path).map_err(|error| {
-            Refusal::new(
+            Failure::new(
                 format!("run: {}: {error}", path.display()),
                 elsewhere(library),
             )
@@ -243,8 +241,8 @@ fn check_folder(folder: &Path, library: &Library) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn foreign(path: &Path, facts: &Metadata, library: &Library) -> Refusal {
-    Refusal::new(
+fn foreign(path: &Path, facts: &Metadata, library: &Library) -> Failure {
+    Failure::new(
         format!(
             "run: {}: others could change what is loaded from there (owner {}, mode {:o})",
             path.display(),

@@ -11,7 +11,7 @@ use hugeleaf_host::process::{identity, read_run_settings, stat};
 use hugeleaf_host::{
     Fact, Host, Looking, Process, Root, RunSettings, read_memory_facts, read_process,
 };
-use hugeleaf_sys::{Pid, RealKernel};
+use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::roles::{RoleState, Roles, judge_roles, sum_of};
 use hugeleaf_verdict::why::account;
@@ -21,7 +21,6 @@ use super::{Found, Seen};
 /// How many processes a report lists.
 const LISTED: usize = 200;
 
-/// A living process.
 struct Member {
     /// Start time and image: another image is another program.
     identity: (u64, [u64; 4]),
@@ -33,7 +32,7 @@ struct Member {
 
 pub struct Tree {
     root: Root,
-    kernel: RealKernel,
+    kernel: Kernel,
     host: Host,
     settings: RunSettings,
     socket: String,
@@ -58,7 +57,7 @@ impl Tree {
     ) -> Tree {
         let mut tree = Tree {
             root: Root::live(),
-            kernel: RealKernel::new(),
+            kernel: Kernel::new(),
             host,
             settings,
             socket,
@@ -92,7 +91,6 @@ impl Tree {
         self.sum_up();
     }
 
-    /// What came out.
     pub fn found(mut self) -> Found {
         for pid in self.members.keys().copied().collect::<Vec<_>>() {
             self.drop_member(pid);
@@ -163,7 +161,6 @@ impl Tree {
         }
     }
 
-    /// The close look.
     fn look(&mut self, pid: Pid, at_exit: bool) {
         // Pools and knobs as they are now: reasons speak of them.
         if let Ok(host) = read_memory_facts(&self.root, &self.kernel) {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use hugeleaf_host::process::parse_run_settings;
 use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::Pid;
-use hugeleaf_verdict::run::Refusal;
+use hugeleaf_units::Failure;
 use tempfile::{Builder, TempDir};
 
 use super::Found;
@@ -55,8 +55,8 @@ enum Event {
     Over,
 }
 
-fn no_socket(path: &Path, error: &std::io::Error) -> Refusal {
-    Refusal::new(
+fn no_socket(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(
         format!("run: --report: {}: {error}", path.display()),
         "set TMPDIR to a folder that this user may write to and whose name is short",
     )
@@ -64,7 +64,7 @@ fn no_socket(path: &Path, error: &std::io::Error) -> Refusal {
 
 /// A new folder below the one for temporary files, which only this user can enter; gone with its content when
 /// dropped. Its name separates no settings.
-fn private_folder() -> Result<TempDir, Refusal> {
+fn private_folder() -> Result<TempDir, Failure> {
     let above = std::env::temp_dir();
     let below = |path: &Path| path.to_str().is_some_and(|p| !p.contains(';'));
     let above = Some(above).filter(|above| below(above));
@@ -83,7 +83,7 @@ impl Watcher {
     ///
     /// # Errors
     /// Where there is no place for the socket.
-    pub fn new(root: &Root, host: Host) -> Result<Watcher, Refusal> {
+    pub fn new(root: &Root, host: Host) -> Result<Watcher, Failure> {
         let folder = private_folder()?;
         let socket = folder.path().join("socket");
         let listener = UnixListener::bind(&socket).map_err(|error| no_socket(&socket, &error))?;
@@ -142,7 +142,6 @@ fn listen(listener: &UnixListener, events: &Sender<Event>) {
     }
 }
 
-/// Looks, until the program is over.
 fn watch(mut tree: Tree, events: &Receiver<Event>) -> Found {
     let mut pause = FIRST;
     let mut next = Instant::now() + pause;
@@ -171,11 +170,11 @@ impl Watch {
     ///
     /// # Errors
     /// Where the thread that looked has failed.
-    pub fn finish(self) -> Result<(f64, Found), Refusal> {
+    pub fn finish(self) -> Result<(f64, Found), Failure> {
         let seconds = self.started.elapsed().as_secs_f64();
         let _ = self.events.send(Event::Over);
         let found = self.thread.join().map_err(|_| {
-            Refusal::new(
+            Failure::new(
                 "run: --report: looking at the program failed",
                 "hugeleaf mem PID    # while it runs",
             )

@@ -1,12 +1,13 @@
 //! Every call failing in turn: it stops there, says so, and undo works.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_change::host::{
-    ApplyOptions, ChangeContext, HostError, RealHost, Request, State, StopReason, apply,
+    ApplyOptions, ChangeContext, HostError, Request, State, StopReason, apply,
 };
 use hugeleaf_host::Root;
-use hugeleaf_sys::{Errno, lock_host};
+use hugeleaf_sys::{Answer, Errno, Gate, HostChange, Kernel, ProcessCall, SysError, lock_host};
 
 use crate::faulty::{Fate, FaultyHost};
 use crate::tree::{Tree, assert_same, file, knob, pool, steps};
@@ -15,12 +16,12 @@ use crate::{apply_to, options, state, undo_newest};
 /// How many calls an apply of all steps makes, and how many its undo.
 pub fn calls() -> (usize, usize) {
     let tree = Tree::new();
-    let mut sink = FaultyHost::counting();
-    apply_to(tree.path(), &mut sink, &steps(), &options()).unwrap();
-    let applying = sink.calls.len();
-    let mut sink = FaultyHost::counting();
-    undo_newest(tree.path(), &mut sink).unwrap();
-    (applying, sink.calls.len())
+    let sink = FaultyHost::counting();
+    apply_to(tree.path(), &sink.kernel, &steps(), &options()).unwrap();
+    let applying = sink.calls().len();
+    let sink = FaultyHost::counting();
+    undo_newest(tree.path(), &sink.kernel).unwrap();
+    (applying, sink.calls().len())
 }
 
 #[test]
@@ -45,9 +46,9 @@ fn an_apply_that_fails_at_any_call_says_so_and_is_undone() {
 fn fails_at(at: usize, fate: Fate) {
     let tree = Tree::new();
     let before = tree.snapshot();
-    let mut sink = FaultyHost::at(at, fate);
-    let result = apply_to(tree.path(), &mut sink, &steps(), &options());
-    let when = format!("{fate:?} at call {at}, {}", sink.calls[at - 1]);
+    let sink = FaultyHost::at(at, fate);
+    let result = apply_to(tree.path(), &sink.kernel, &steps(), &options());
+    let when = format!("{fate:?} at call {at}, {}", sink.calls()[at - 1]);
     match result {
         // Nothing but the journal was touched.
         Err(HostError::State(_)) => assert_same(&before, &tree.snapshot(), &when),
@@ -68,7 +69,7 @@ fn fails_at(at: usize, fate: Fate) {
             }
         }
     }
-    undo_newest(tree.path(), &mut RealHost).unwrap();
+    undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert_same(&before, &tree.snapshot(), &format!("{when}, undone"));
 }
 
@@ -79,13 +80,13 @@ fn an_undo_that_fails_at_any_call_says_so_and_can_be_run_again() {
         for at in 1..=undoing {
             let tree = Tree::new();
             let before = tree.snapshot();
-            apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
-            let mut sink = FaultyHost::at(at, fate);
-            let undone = undo_newest(tree.path(), &mut sink);
-            let when = format!("{fate:?} at call {at}, {}", sink.calls[at - 1]);
+            apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
+            let sink = FaultyHost::at(at, fate);
+            let undone = undo_newest(tree.path(), &sink.kernel);
+            let when = format!("{fate:?} at call {at}, {}", sink.calls()[at - 1]);
             let undone = undone.unwrap_or_else(|e| panic!("{when}: {e}"));
             assert!(!undone[0].is_good(), "{when}: not reported: {undone:#?}");
-            undo_newest(tree.path(), &mut RealHost).unwrap();
+            undo_newest(tree.path(), &Kernel::new()).unwrap();
             assert_same(&before, &tree.snapshot(), &format!("{when}, undone again"));
         }
     }
@@ -97,15 +98,15 @@ fn a_file_system_that_turns_read_only_midway_stays_so_and_is_told() {
     for at in 1..=applying {
         let tree = Tree::new();
         let before = tree.snapshot();
-        let mut sink = FaultyHost::from(at, Fate::Fail(Errno::ROFS));
-        let result = apply_to(tree.path(), &mut sink, &steps(), &options());
+        let sink = FaultyHost::from(at, Fate::Fail(Errno::ROFS));
+        let result = apply_to(tree.path(), &sink.kernel, &steps(), &options());
         let reported = match &result {
             Err(HostError::State(_)) => true,
             Ok(outcome) => outcome.stopped.is_some(),
             Err(_) => false,
         };
         assert!(reported, "call {at}: {result:#?}");
-        undo_newest(tree.path(), &mut RealHost).unwrap();
+        undo_newest(tree.path(), &Kernel::new()).unwrap();
         assert_same(
             &before,
             &tree.snapshot(),
@@ -127,7 +128,7 @@ fn two_at_once() {
         lock_host(&lock, false).unwrap()
     };
     let before = tree.snapshot();
-    let error = apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap_err();
+    let error = apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap_err();
     let named = matches!(
         error,
         HostError::Locked {
@@ -136,18 +137,18 @@ fn two_at_once() {
         }
     );
     assert!(named && error.to_string().contains("4711"), "{error}");
-    let undo = undo_newest(tree.path(), &mut RealHost);
+    let undo = undo_newest(tree.path(), &Kernel::new());
     assert!(matches!(undo, Err(HostError::Locked { .. })), "{undo:?}");
     assert_same(&before, &tree.snapshot(), "refused");
     drop(held);
     // A child that was forked meanwhile lets go of it when it runs its program.
-    let mut result = apply_to(tree.path(), &mut RealHost, &steps(), &options());
+    let mut result = apply_to(tree.path(), &Kernel::new(), &steps(), &options());
     for _ in 0..100 {
         if !matches!(result, Err(HostError::Locked { .. })) {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
-        result = apply_to(tree.path(), &mut RealHost, &steps(), &options());
+        result = apply_to(tree.path(), &Kernel::new(), &steps(), &options());
     }
     result.unwrap();
 }
@@ -164,8 +165,8 @@ fn a_pool_that_stays_short_is_told_and_all_or_nothing_takes_all_back() {
     // A pool of plain text takes any number: this one is made to forget what is written.
     let mut steps = steps();
     steps[1] = pool(500);
-    let mut sink = Stingy;
-    let outcome = apply_to(tree.path(), &mut sink, &steps, &options()).unwrap();
+    let kernel = Kernel::behind(Arc::new(Stingy));
+    let outcome = apply_to(tree.path(), &kernel, &steps, &options()).unwrap();
     assert!(!outcome.is_good() && outcome.stopped.is_none());
     let step = outcome.steps.iter().find(|s| s.id == "pool").unwrap();
     assert_eq!(step.state, State::Short);
@@ -177,14 +178,14 @@ fn a_pool_that_stays_short_is_told_and_all_or_nothing_takes_all_back() {
         State::Done,
         "the rest is made"
     );
-    undo_newest(tree.path(), &mut RealHost).unwrap();
+    undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert_same(&before, &tree.snapshot(), "undone");
 
     let strict = ApplyOptions {
         all_or_nothing: true,
         ..options()
     };
-    let outcome = apply_to(tree.path(), &mut sink, &steps, &strict).unwrap();
+    let outcome = apply_to(tree.path(), &kernel, &steps, &strict).unwrap();
     assert_eq!(outcome.stopped, Some(StopReason::Short));
     assert!(
         outcome.taken_back.as_ref().unwrap().is_good(),
@@ -196,22 +197,23 @@ fn a_pool_that_stays_short_is_told_and_all_or_nothing_takes_all_back() {
 }
 
 /// A host whose pools never hold more than seven pages.
+#[derive(Debug)]
 struct Stingy;
 
-impl hugeleaf_change::host::HostSink for Stingy {
-    fn write_value(
-        &mut self,
-        path: &std::path::Path,
-        value: &str,
-    ) -> Result<(), hugeleaf_sys::SysError> {
+impl Gate for Stingy {
+    fn host(&self, change: HostChange<'_>) -> Option<Result<(), SysError>> {
+        let HostChange::Write(path, value) = change else {
+            return None;
+        };
+        let pages: u64 = value.parse().ok()?;
+        let capped = pages.min(7).to_string();
         let is_pool = path.ends_with("nr_hugepages");
-        let capped = value
-            .parse::<u64>()
-            .map_or(value.to_owned(), |n| n.min(7).to_string());
-        RealHost.write_value(path, if is_pool { &capped } else { value })
+        is_pool.then(|| HostChange::Write(path, &capped).make())
     }
 
-    fn pause(&mut self, _time: std::time::Duration) {}
+    fn process(&self, _: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
+        Ok(Some(Answer::Done))
+    }
 }
 
 #[test]
@@ -232,7 +234,7 @@ fn stopped_by_the_person_it_ends_between_two_steps() {
     let mut seen = 0;
     let mut context = ChangeContext {
         root: &root,
-        sink: &mut RealHost,
+        kernel: &Kernel::new(),
         stop: &stop,
         progress: &mut |_| {
             seen += 1;
@@ -256,9 +258,9 @@ fn stopped_by_the_person_it_ends_between_two_steps() {
         .count();
     assert_eq!((done, rest), (3, steps.len() - 3));
     // What was cut off and is applied again is undone as one.
-    let again = apply_to(tree.path(), &mut RealHost, &steps, &options()).unwrap();
+    let again = apply_to(tree.path(), &Kernel::new(), &steps, &options()).unwrap();
     assert_eq!(again.continues, Some(1));
-    let undone = undo_newest(tree.path(), &mut RealHost).unwrap();
+    let undone = undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert_eq!(undone.iter().map(|u| u.id).collect::<Vec<_>>(), [2, 1]);
     assert_same(&before, &tree.snapshot(), "undone");
 }
@@ -280,7 +282,7 @@ fn what_may_not_be_written_is_told_before_anything_is_changed() {
         knob("group", "/proc/sys/vm/hugetlb_shm_group", "26"),
         file("sysctl", "/etc/sysctl.d/60-hugeleaf.conf", "x\n"),
     ];
-    let error = apply_to(tree.path(), &mut RealHost, &steps, &options()).unwrap_err();
+    let error = apply_to(tree.path(), &Kernel::new(), &steps, &options()).unwrap_err();
     assert!(
         matches!(&error, HostError::Refused(all, 3) if all.len() == 2),
         "{error}"

@@ -1,10 +1,9 @@
-//! A sink that fails, or kills this process, at one call.
+//! A kernel that fails, or kills this process, at one change of the host.
 
 use std::path::Path;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 
-use hugeleaf_change::host::{HostSink, RealHost};
-use hugeleaf_sys::{Errno, FileLook, SysError};
+use hugeleaf_sys::{Answer, Errno, Gate, HostChange, Kernel, ProcessCall, SysError};
 
 /// What happens at the chosen call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,68 +19,106 @@ pub enum Fate {
 }
 
 /// The running host, but for one call or more.
-pub struct FaultyHost {
-    inner: RealHost,
-    /// Calls so far, by name and path.
-    pub calls: Vec<String>,
+#[derive(Debug)]
+struct Faulty {
+    calls: Mutex<Vec<String>>,
     /// Counted from 1: the first call that it befalls, and what.
     at: Option<(usize, Fate)>,
     /// Whether it befalls all calls from there on.
     onwards: bool,
 }
 
+/// A kernel behind such a gate.
+pub struct FaultyHost {
+    pub kernel: Kernel,
+    gate: Arc<Faulty>,
+}
+
 impl FaultyHost {
+    fn new(at: Option<(usize, Fate)>, onwards: bool) -> FaultyHost {
+        let gate = Arc::new(Faulty {
+            calls: Mutex::default(),
+            at,
+            onwards,
+        });
+        let kernel = Kernel::behind(gate.clone());
+        FaultyHost { kernel, gate }
+    }
+
     pub fn counting() -> FaultyHost {
-        FaultyHost {
-            inner: RealHost,
-            calls: Vec::new(),
-            at: None,
-            onwards: false,
-        }
+        FaultyHost::new(None, false)
     }
 
     pub fn at(call: usize, fate: Fate) -> FaultyHost {
-        FaultyHost {
-            at: Some((call, fate)),
-            ..FaultyHost::counting()
-        }
+        FaultyHost::new(Some((call, fate)), false)
     }
 
     pub fn from(call: usize, fate: Fate) -> FaultyHost {
-        FaultyHost {
-            onwards: true,
-            ..FaultyHost::at(call, fate)
+        FaultyHost::new(Some((call, fate)), true)
+    }
+
+    /// Calls so far, by name and path.
+    pub fn calls(&self) -> Vec<String> {
+        self.gate.calls.lock().unwrap().clone()
+    }
+}
+
+/// The first half of what the call would write is written.
+fn half(change: HostChange<'_>) {
+    let half = match change {
+        HostChange::Create(path, content, look) => {
+            HostChange::Create(path, &content[..content.len() / 2], look)
+        }
+        HostChange::Append(path, content, mode) => {
+            HostChange::Append(path, &content[..content.len() / 2], mode)
+        }
+        _ => return,
+    };
+    half.make().unwrap();
+}
+
+fn name_and_path(change: HostChange<'_>) -> (&'static str, &Path) {
+    match change {
+        HostChange::Write(path, _) => ("write", path),
+        HostChange::Create(path, ..) => ("create", path),
+        HostChange::Append(path, ..) => ("append", path),
+        HostChange::Rename(_, path) => ("rename", path),
+        HostChange::Remove(path) => ("remove", path),
+        HostChange::MakeFolder(path, ..) => ("mkdir", path),
+        HostChange::RemoveFolder(path) => ("rmdir", path),
+        HostChange::SyncFolder(path) => ("sync", path),
+        HostChange::Mount(path, _) => ("mount", path),
+        HostChange::Unmount(path) => ("unmount", path),
+    }
+}
+
+impl Gate for Faulty {
+    fn host(&self, change: HostChange<'_>) -> Option<Result<(), SysError>> {
+        let (name, path) = name_and_path(change);
+        let number = {
+            let mut calls = self.calls.lock().unwrap();
+            calls.push(format!("{name} {}", path.display()));
+            calls.len()
+        };
+        let (at, fate) = self.at?;
+        if number != at && !(self.onwards && number > at) {
+            return None;
+        }
+        if matches!(fate, Fate::Half | Fate::HalfThenFail(_)) {
+            half(change);
+        }
+        match fate {
+            Fate::Kill | Fate::Half => die(),
+            Fate::Fail(errno) | Fate::HalfThenFail(errno) => {
+                let subject = path.display().to_string();
+                Some(Err(SysError::new(name, subject, errno)))
+            }
         }
     }
 
-    /// Counts the call. `half` writes the first half of what the call would.
-    fn gate(
-        &mut self,
-        name: &'static str,
-        path: &Path,
-        half: impl FnOnce(&mut RealHost),
-    ) -> Result<(), SysError> {
-        self.calls.push(format!("{name} {}", path.display()));
-        let number = self.calls.len();
-        let Some((at, fate)) = self.at else {
-            return Ok(());
-        };
-        if number != at && !(self.onwards && number > at) {
-            return Ok(());
-        }
-        let fail = |errno| Err(SysError::new(name, path.display().to_string(), errno));
-        match fate {
-            Fate::Fail(errno) => fail(errno),
-            Fate::HalfThenFail(errno) => {
-                half(&mut self.inner);
-                fail(errno)
-            }
-            Fate::Kill => die(),
-            Fate::Half => {
-                half(&mut self.inner);
-                die()
-            }
-        }
+    /// Waits for nothing.
+    fn process(&self, call: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
+        Ok(matches!(call, ProcessCall::Sleep(_)).then_some(Answer::Done))
     }
 }
 
@@ -90,81 +127,5 @@ fn die() -> ! {
     rustix::process::kill_process(me, rustix::process::Signal::KILL).unwrap();
     loop {
         std::thread::park();
-    }
-}
-
-impl HostSink for FaultyHost {
-    fn write_value(&mut self, path: &Path, value: &str) -> Result<(), SysError> {
-        self.gate("write", path, |_| {})?;
-        self.inner.write_value(path, value)
-    }
-
-    fn create_file(
-        &mut self,
-        path: &Path,
-        content: &[u8],
-        look: &FileLook,
-    ) -> Result<(), SysError> {
-        self.gate("create", path, |inner| {
-            inner
-                .create_file(path, &content[..content.len() / 2], look)
-                .unwrap();
-        })?;
-        self.inner.create_file(path, content, look)
-    }
-
-    fn append_to(&mut self, path: &Path, content: &[u8], mode: u32) -> Result<(), SysError> {
-        self.gate("append", path, |inner| {
-            inner
-                .append_to(path, &content[..content.len() / 2], mode)
-                .unwrap();
-        })?;
-        self.inner.append_to(path, content, mode)
-    }
-
-    fn rename(&mut self, from: &Path, to: &Path) -> Result<(), SysError> {
-        self.gate("rename", to, |_| {})?;
-        self.inner.rename(from, to)
-    }
-
-    fn remove_file(&mut self, path: &Path) -> Result<(), SysError> {
-        self.gate("remove", path, |_| {})?;
-        self.inner.remove_file(path)
-    }
-
-    fn make_folder(
-        &mut self,
-        path: &Path,
-        mode: u32,
-        owner: Option<(u32, u32)>,
-    ) -> Result<(), SysError> {
-        self.gate("mkdir", path, |_| {})?;
-        self.inner.make_folder(path, mode, owner)
-    }
-
-    fn remove_folder(&mut self, path: &Path) -> Result<(), SysError> {
-        self.gate("rmdir", path, |_| {})?;
-        self.inner.remove_folder(path)
-    }
-
-    fn sync_folder(&mut self, path: &Path) -> Result<(), SysError> {
-        self.gate("sync", path, |_| {})?;
-        self.inner.sync_folder(path)
-    }
-
-    fn mount(&mut self, path: &Path, options: &str) -> Result<(), SysError> {
-        self.gate("mount", path, |_| {})?;
-        self.inner.mount(path, options)
-    }
-
-    fn unmount(&mut self, path: &Path) -> Result<(), SysError> {
-        self.gate("unmount", path, |_| {})?;
-        self.inner.unmount(path)
-    }
-
-    fn pause(&mut self, _time: Duration) {}
-
-    fn now(&mut self) -> String {
-        "2026-01-02T03:04:05Z".to_owned()
     }
 }

@@ -1,7 +1,8 @@
 //! Journals that are not whole: what is there is used, and what is not is said.
 
-use hugeleaf_change::host::{HostError, RealHost, State, applied};
+use hugeleaf_change::host::{HostError, State, applied};
 use hugeleaf_host::Root;
+use hugeleaf_sys::Kernel;
 
 use crate::tree::{Tree, assert_same, steps};
 use crate::{apply_to, options, state, undo_newest};
@@ -12,16 +13,16 @@ const LOG: &str = "var/lib/hugeleaf/journal/0001.log";
 fn cut_off_anywhere_what_was_begun_before_is_undone_and_the_cut_is_told() {
     let whole = {
         let tree = Tree::new();
-        apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+        apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
         tree.read(LOG)
     };
     let head = whole.find('\n').unwrap() + 1;
     for end in (head..whole.len()).step_by(97) {
         let tree = Tree::new();
-        apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+        apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
         tree.write(LOG, &whole[..end]);
         let begun = whole[..end].matches("\"record\":\"begin\"").count();
-        let undone = undo_newest(tree.path(), &mut RealHost).unwrap();
+        let undone = undo_newest(tree.path(), &Kernel::new()).unwrap();
         // A begin whose line is not whole does not count.
         let steps = &undone[0].steps;
         assert!(
@@ -40,12 +41,12 @@ fn cut_off_anywhere_what_was_begun_before_is_undone_and_the_cut_is_told() {
 fn damaged_in_the_middle_the_rest_is_still_undone() {
     let tree = Tree::new();
     let before = tree.snapshot();
-    apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+    apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
     let text = tree.read(LOG);
     let damaged = text.replacen("\"step\":\"pool\"", "\"step\":\"poll\"", 1);
     assert_ne!(text, damaged);
     tree.write(LOG, &damaged);
-    let undone = undo_newest(tree.path(), &mut RealHost).unwrap();
+    let undone = undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert_eq!(undone[0].damage.len(), 1, "{undone:#?}");
     assert!(
         undone[0].damage[0].contains("0001.log: line"),
@@ -62,13 +63,13 @@ fn damaged_in_the_middle_the_rest_is_still_undone() {
 fn without_its_head_a_journal_still_undoes() {
     let tree = Tree::new();
     let before = tree.snapshot();
-    apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+    apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
     let text = tree.read(LOG);
     let (_, rest) = text.split_once('\n').unwrap();
     tree.write(LOG, rest);
     let all = applied(&Root::at(tree.path()));
     assert!(!all.known().unwrap()[0].damage.is_empty());
-    undo_newest(tree.path(), &mut RealHost).unwrap();
+    undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert_same(&before, &tree.snapshot(), "undone");
 }
 
@@ -78,10 +79,10 @@ fn noise_is_no_journal_and_hurts_nothing() {
     let before = tree.snapshot();
     tree.write(LOG, "noise\n\u{0}\u{1}\n");
     tree.write("var/lib/hugeleaf/journal/other.txt", "noise");
-    let undone = undo_newest(tree.path(), &mut RealHost).unwrap();
+    let undone = undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert_eq!((undone[0].steps.len(), undone[0].damage.len()), (0, 2));
     assert_same(&before, &tree.snapshot(), "nothing to undo");
-    let outcome = apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+    let outcome = apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
     assert_eq!(outcome.id, Some(2));
 }
 
@@ -93,7 +94,7 @@ fn line(body: &str) -> String {
 #[test]
 fn a_journal_of_a_newer_program_is_left_to_that() {
     let tree = Tree::new();
-    apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+    apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
     let text = tree.read(LOG);
     let (head, rest) = text.split_once('\n').unwrap();
     let newer = head[9..].replacen("\"schema\":1", "\"schema\":2", 1);
@@ -101,14 +102,14 @@ fn a_journal_of_a_newer_program_is_left_to_that() {
     for changed in [line(&newer) + rest, text.clone() + &line(unknown)] {
         tree.write(LOG, &changed);
         let before = tree.snapshot();
-        let refused = undo_newest(tree.path(), &mut RealHost).unwrap_err();
+        let refused = undo_newest(tree.path(), &Kernel::new()).unwrap_err();
         assert!(
             matches!(refused, HostError::Newer { id: 1, .. }),
             "{refused}"
         );
         let refused = apply_to(
             tree.path(),
-            &mut RealHost,
+            &Kernel::new(),
             &[crate::tree::pool(9)],
             &options(),
         );

@@ -5,8 +5,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use hugeleaf_change::host::{RealHost, UndoOptions, Which};
-use hugeleaf_sys::Errno;
+use hugeleaf_change::host::{UndoOptions, Which};
+use hugeleaf_sys::{Errno, Kernel};
 use hugeleaf_verdict::plan::Step;
 
 use crate::faults::calls;
@@ -38,17 +38,17 @@ fn child_that_is_killed() {
         "kill" => Fate::Kill,
         _ => Fate::Half,
     };
-    let mut sink = FaultyHost::at(at.parse().unwrap(), fate);
+    let sink = FaultyHost::at(at.parse().unwrap(), fate);
     let root = PathBuf::from(root);
     if what == "undo" {
-        undo_newest(&root, &mut sink).unwrap();
+        undo_newest(&root, &sink.kernel).unwrap();
         return;
     }
     let steps = match steps {
         "Plain" => crate::tree::steps(),
         _ => crate::real::steps(),
     };
-    apply_to(&root, &mut sink, &steps, &options()).unwrap();
+    apply_to(&root, &sink.kernel, &steps, &options()).unwrap();
 }
 
 /// Lets a child apply or undo, killed at a call. Gives whether the kill came.
@@ -80,7 +80,7 @@ pub fn killed(what: &str, steps: Steps, at: usize, half: bool, root: &Path) -> b
 }
 
 fn undo(root: &Path) {
-    let undone = undo_newest(root, &mut RealHost).unwrap();
+    let undone = undo_newest(root, &Kernel::new()).unwrap();
     for one in &undone {
         assert!(one.is_good(), "{undone:#?}");
     }
@@ -113,14 +113,14 @@ fn killed_at_any_call_and_applied_again_it_is_whole_and_is_undone() {
     let (applying, _) = calls();
     let wanted = {
         let tree = Tree::new();
-        apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+        apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
         tree.snapshot()
     };
     for at in 1..=applying {
         let tree = Tree::new();
         let before = tree.snapshot();
         assert!(killed("apply", Steps::Plain, at, at % 2 == 0, tree.path()));
-        let again = apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+        let again = apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
         let when = format!("killed at call {at}");
         assert!(again.is_good(), "{when}: {again:#?}");
         assert_same(&wanted, &tree.snapshot(), &format!("{when}, applied again"));
@@ -140,7 +140,7 @@ fn killed_at_any_call_an_undo_is_run_again() {
         for at in 1..=undoing {
             let tree = Tree::new();
             let before = tree.snapshot();
-            apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+            apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
             assert!(
                 killed("undo", Steps::Plain, at, half, tree.path()),
                 "call {at}"
@@ -181,7 +181,7 @@ fn killed_in_both_directions_again_and_again() {
     }
     let all = undo_in(
         tree.path(),
-        &mut RealHost,
+        &Kernel::new(),
         Which::All,
         UndoOptions::default(),
     )
@@ -194,8 +194,8 @@ fn killed_in_both_directions_again_and_again() {
 #[test]
 fn the_child_says_where_it_fails() {
     let tree = Tree::new();
-    let mut sink = FaultyHost::at(1, Fate::Fail(Errno::ACCESS));
+    let sink = FaultyHost::at(1, Fate::Fail(Errno::ACCESS));
     let steps: Vec<Step> = steps();
-    assert!(apply_to(tree.path(), &mut sink, &steps, &options()).is_err());
+    assert!(apply_to(tree.path(), &sink.kernel, &steps, &options()).is_err());
     assert!(!killed("undo", Steps::Plain, 10_000, false, tree.path()));
 }

@@ -17,11 +17,11 @@ use std::sync::RwLock;
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_change::host::{
-    ApplyOptions, ApplyOutcome, ChangeContext, HostError, HostSink, Request, State, StepOutcome,
-    UndoOptions, UndoOutcome, Which, apply, undo,
+    ApplyOptions, ApplyOutcome, ChangeContext, HostError, Request, State, StepOutcome, UndoOptions,
+    UndoOutcome, Which, apply, undo,
 };
 use hugeleaf_host::Root;
-use hugeleaf_sys::{Kernel, RealKernel};
+use hugeleaf_sys::Kernel;
 use hugeleaf_verdict::plan::Step;
 
 /// The plan's text that these tests apply; what it says is of no concern here.
@@ -31,7 +31,7 @@ fn options() -> ApplyOptions {
     ApplyOptions {
         drop_caches: false,
         all_or_nothing: false,
-        base_page: RealKernel::new().base_page(),
+        base_page: Kernel::new().base_page(),
     }
 }
 
@@ -48,17 +48,17 @@ fn no_fork() -> std::sync::RwLockReadGuard<'static, ()> {
 /// Applies the steps below `root`.
 fn apply_to(
     root: &Path,
-    sink: &mut dyn HostSink,
+    kernel: &Kernel,
     steps: &[Step],
     options: &ApplyOptions,
 ) -> Result<ApplyOutcome, HostError> {
-    apply_as(root, sink, (steps, options), &[], None)
+    apply_as(root, kernel, (steps, options), &[], None)
 }
 
 /// The same for a plan of these services that was compared with these applies.
 fn apply_as(
     root: &Path,
-    sink: &mut dyn HostSink,
+    kernel: &Kernel,
     (steps, options): (&[Step], &ApplyOptions),
     serves: &[&str],
     in_force: Option<&[u32]>,
@@ -67,7 +67,7 @@ fn apply_as(
     let (root, stop) = (Root::at(root), AtomicBool::new(false));
     let mut context = ChangeContext {
         root: &root,
-        sink,
+        kernel,
         stop: &stop,
         progress: &mut |_| {},
     };
@@ -90,7 +90,7 @@ fn apply_as(
 /// Undoes below `root`.
 fn undo_in(
     root: &Path,
-    sink: &mut dyn HostSink,
+    kernel: &Kernel,
     which: Which,
     options: UndoOptions,
 ) -> Result<Vec<UndoOutcome>, HostError> {
@@ -98,7 +98,7 @@ fn undo_in(
     let (root, stop) = (Root::at(root), AtomicBool::new(false));
     let mut context = ChangeContext {
         root: &root,
-        sink,
+        kernel,
         stop: &stop,
         progress: &mut |_| {},
     };
@@ -106,8 +106,8 @@ fn undo_in(
 }
 
 /// Undoes the newest apply below `root`, as plainly as can be asked for.
-fn undo_newest(root: &Path, sink: &mut dyn HostSink) -> Result<Vec<UndoOutcome>, HostError> {
-    undo_in(root, sink, Which::Newest, UndoOptions::default())
+fn undo_newest(root: &Path, kernel: &Kernel) -> Result<Vec<UndoOutcome>, HostError> {
+    undo_in(root, kernel, Which::Newest, UndoOptions::default())
 }
 
 /// The state of a step.

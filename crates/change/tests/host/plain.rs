@@ -2,10 +2,9 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use hugeleaf_change::host::{
-    HostError, Obstacle, Place, RealHost, State, UndoOptions, Which, applied, look,
-};
+use hugeleaf_change::host::{HostError, Obstacle, Place, State, UndoOptions, Which, applied, look};
 use hugeleaf_host::{Fact, Root};
+use hugeleaf_sys::Kernel;
 
 use crate::tree::{MARK, Tree, assert_same, block, file, folder, knob, pool, steps};
 use crate::{apply_as, apply_to, options, state, undo_in, undo_newest};
@@ -19,7 +18,7 @@ const PLAINLY: UndoOptions = UndoOptions {
 fn what_is_applied_is_there_and_what_is_undone_is_as_before() {
     let tree = Tree::new();
     let before = tree.snapshot();
-    let outcome = apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+    let outcome = apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
     assert!(outcome.is_good(), "{outcome:#?}");
     assert_eq!(outcome.id, Some(1));
     assert!(
@@ -44,13 +43,13 @@ fn what_is_applied_is_there_and_what_is_undone_is_as_before() {
         .permissions();
     assert_eq!(mode.mode() & 0o7777, 0o640, "the file's own mode is kept");
 
-    let undone = undo_newest(tree.path(), &mut RealHost).unwrap();
+    let undone = undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert!(undone.len() == 1 && undone[0].is_good(), "{undone:#?}");
     assert_same(&before, &tree.snapshot(), "after undo");
     // Again: there is nothing more.
-    let again = undo_newest(tree.path(), &mut RealHost).unwrap();
+    let again = undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert!(again.is_empty(), "{again:#?}");
-    let by_id = undo_in(tree.path(), &mut RealHost, Which::Id(1), PLAINLY).unwrap();
+    let by_id = undo_in(tree.path(), &Kernel::new(), Which::Id(1), PLAINLY).unwrap();
     assert!(by_id[0].steps.is_empty(), "{by_id:#?}");
     assert_same(&before, &tree.snapshot(), "after undoing twice");
 }
@@ -58,9 +57,9 @@ fn what_is_applied_is_there_and_what_is_undone_is_as_before() {
 #[test]
 fn where_nothing_was_applied_there_is_nothing_to_undo() {
     let tree = Tree::new();
-    let undone = undo_in(tree.path(), &mut RealHost, Which::All, PLAINLY).unwrap();
+    let undone = undo_in(tree.path(), &Kernel::new(), Which::All, PLAINLY).unwrap();
     assert!(undone.is_empty() && !tree.has("var"), "{undone:#?}");
-    let error = undo_in(tree.path(), &mut RealHost, Which::Id(3), PLAINLY).unwrap_err();
+    let error = undo_in(tree.path(), &Kernel::new(), Which::Id(3), PLAINLY).unwrap_err();
     assert_eq!(error, HostError::NoSuch(3));
 }
 
@@ -68,16 +67,16 @@ fn where_nothing_was_applied_there_is_nothing_to_undo() {
 fn applying_twice_changes_nothing_and_one_undo_takes_it_back() {
     let tree = Tree::new();
     let before = tree.snapshot();
-    apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+    apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
     let between = tree.snapshot();
-    let again = apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+    let again = apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
     assert_eq!(again.id, None);
     assert!(
         again.steps.iter().all(|s| s.state == State::Already),
         "{again:#?}"
     );
     assert_same(&between, &tree.snapshot(), "after applying twice");
-    undo_newest(tree.path(), &mut RealHost).unwrap();
+    undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert_same(&before, &tree.snapshot(), "after undo");
 }
 
@@ -85,7 +84,7 @@ fn applying_twice_changes_nothing_and_one_undo_takes_it_back() {
 fn a_second_plan_is_undone_to_the_first_and_that_to_the_beginning() {
     let tree = Tree::new();
     let before = tree.snapshot();
-    apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+    apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
     let first = tree.snapshot();
     let second = [
         pool(9),
@@ -96,11 +95,11 @@ fn a_second_plan_is_undone_to_the_first_and_that_to_the_beginning() {
             "none /mnt/c hugetlbfs defaults 0 0\n",
         ),
     ];
-    let outcome = apply_to(tree.path(), &mut RealHost, &second, &options()).unwrap();
+    let outcome = apply_to(tree.path(), &Kernel::new(), &second, &options()).unwrap();
     assert_eq!((outcome.id, outcome.continues), (Some(2), None));
     assert!(!tree.read("etc/fstab").contains("/mnt/a"));
     // The first cannot be taken from under the second.
-    let refused = undo_in(tree.path(), &mut RealHost, Which::Id(1), PLAINLY).unwrap_err();
+    let refused = undo_in(tree.path(), &Kernel::new(), Which::Id(1), PLAINLY).unwrap_err();
     assert!(
         matches!(refused, HostError::BuiltUpon { id: 1, by: 2, .. }),
         "{refused}"
@@ -113,9 +112,9 @@ fn a_second_plan_is_undone_to_the_first_and_that_to_the_beginning() {
         .map(|one| one.head.id)
         .collect();
     assert_eq!(ids, [2, 1]);
-    undo_newest(tree.path(), &mut RealHost).unwrap();
+    undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert_same(&first, &tree.snapshot(), "after the first undo");
-    undo_in(tree.path(), &mut RealHost, Which::All, PLAINLY).unwrap();
+    undo_in(tree.path(), &Kernel::new(), Which::All, PLAINLY).unwrap();
     assert_same(&before, &tree.snapshot(), "after all");
 }
 
@@ -125,7 +124,7 @@ fn what_a_later_apply_found_as_it_wanted_it_cannot_be_taken_from_under_it() {
     let apply = |steps: &[hugeleaf_verdict::plan::Step], serves: &[&str]| {
         apply_as(
             tree.path(),
-            &mut RealHost,
+            &Kernel::new(),
             (steps, &options()),
             serves,
             None,
@@ -136,7 +135,7 @@ fn what_a_later_apply_found_as_it_wanted_it_cannot_be_taken_from_under_it() {
     // For another service, and the pool is large enough already.
     let second = apply(&[pool(5)], &["b"]);
     assert_eq!((second.id, second.continues), (Some(2), None));
-    let refused = undo_in(tree.path(), &mut RealHost, Which::Id(1), PLAINLY).unwrap_err();
+    let refused = undo_in(tree.path(), &Kernel::new(), Which::Id(1), PLAINLY).unwrap_err();
     assert!(
         matches!(
             refused,
@@ -151,9 +150,9 @@ fn what_a_later_apply_found_as_it_wanted_it_cannot_be_taken_from_under_it() {
     );
     assert!(refused.to_string().contains("rests on"), "{refused}");
     // Undone by itself the second takes nothing of the first with it.
-    undo_newest(tree.path(), &mut RealHost).unwrap();
+    undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert_eq!(tree.read(crate::tree::POOL), "5\n");
-    undo_in(tree.path(), &mut RealHost, Which::Id(1), PLAINLY).unwrap();
+    undo_in(tree.path(), &Kernel::new(), Which::Id(1), PLAINLY).unwrap();
     assert_eq!(tree.read(crate::tree::POOL), "0\n");
     // The same plan again is nothing new.
     apply(&[pool(5)], &["a"]);
@@ -167,7 +166,7 @@ fn an_apply_that_came_in_between_is_not_overlooked() {
         let steps = [pool(pages)];
         apply_as(
             tree.path(),
-            &mut RealHost,
+            &Kernel::new(),
             (&steps, &options()),
             &[],
             Some(seen),
@@ -178,21 +177,21 @@ fn an_apply_that_came_in_between_is_not_overlooked() {
     assert_eq!(apply(&[], 9).unwrap_err(), HostError::Overtaken(1));
     assert_same(&before, &tree.snapshot(), "after the refusal");
     apply(&[1], 9).unwrap();
-    undo_newest(tree.path(), &mut RealHost).unwrap();
+    undo_newest(tree.path(), &Kernel::new()).unwrap();
     apply(&[1], 7).unwrap();
 }
 
 #[test]
 fn what_others_changed_is_left_alone_and_said() {
     let tree = Tree::new();
-    apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+    apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
     tree.write("proc/sys/vm/hugetlb_shm_group", "99\n");
     tree.write("etc/sysctl.d/60-hugeleaf.conf", "mine now\n");
     tree.write("etc/tmpfiles.d/others.conf", "theirs\n");
     tree.write("mnt/deep/huge/data", "theirs\n");
     let fstab = tree.read("etc/fstab") + "none /mnt/mine tmpfs defaults 0 0\n";
     tree.write("etc/fstab", &fstab);
-    let undone = undo_newest(tree.path(), &mut RealHost).unwrap();
+    let undone = undo_newest(tree.path(), &Kernel::new()).unwrap();
     let steps = &undone[0].steps;
     for id in ["group", "sysctl", "point"] {
         assert_eq!(state(steps, id), State::ChangedSince, "{id}");
@@ -220,7 +219,7 @@ fn what_others_changed_is_left_alone_and_said() {
         even_if_changed: true,
         dry_run: false,
     };
-    let undone = undo_in(tree.path(), &mut RealHost, Which::Id(1), insist).unwrap();
+    let undone = undo_in(tree.path(), &Kernel::new(), Which::Id(1), insist).unwrap();
     assert_eq!(state(&undone[0].steps, "group"), State::Restored);
     assert_eq!(tree.read("proc/sys/vm/hugetlb_shm_group"), "0\n");
     assert!(!tree.has("etc/sysctl.d/60-hugeleaf.conf"));
@@ -256,7 +255,7 @@ fn what_stands_in_the_way_is_told_before_anything_is_changed() {
         broken,
         unmarked,
     ];
-    let error = apply_to(tree.path(), &mut RealHost, &steps, &options()).unwrap_err();
+    let error = apply_to(tree.path(), &Kernel::new(), &steps, &options()).unwrap_err();
     let text = error.to_string();
     let HostError::Refused(obstacles, 12) = error else {
         panic!("{text}")
@@ -293,7 +292,7 @@ fn what_stands_in_the_way_is_told_before_anything_is_changed() {
 #[test]
 fn two_steps_of_one_name_are_refused() {
     let tree = Tree::new();
-    let error = apply_to(tree.path(), &mut RealHost, &[pool(1), pool(2)], &options());
+    let error = apply_to(tree.path(), &Kernel::new(), &[pool(1), pool(2)], &options());
     assert_eq!(error.unwrap_err(), HostError::SameId("pool".to_owned()));
 }
 
@@ -320,7 +319,7 @@ fn without_systemd_its_units_are_left_out_and_said() {
     let tree = Tree::new();
     std::fs::remove_dir_all(tree.path().join("run")).unwrap();
     let before = tree.snapshot();
-    let outcome = apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+    let outcome = apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
     assert!(outcome.is_good() && !outcome.systemd);
     assert_eq!(state(&outcome.steps, "unit"), State::NotApplicable);
     assert!(!tree.has("etc/systemd"));
@@ -331,7 +330,7 @@ fn without_systemd_its_units_are_left_out_and_said() {
         (unit.listed.state, &unit.begun),
         (State::NotApplicable, &None)
     );
-    undo_newest(tree.path(), &mut RealHost).unwrap();
+    undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert_same(&before, &tree.snapshot(), "after undo");
 }
 
@@ -342,10 +341,10 @@ fn a_knob_that_is_gone_does_not_hold_up_the_rest() {
     tree.write(limit, "max\n");
     let before = tree.snapshot();
     let with_limit = [steps(), vec![knob("limit", &format!("/{limit}"), "100")]].concat();
-    apply_to(tree.path(), &mut RealHost, &with_limit, &options()).unwrap();
+    apply_to(tree.path(), &Kernel::new(), &with_limit, &options()).unwrap();
     let folder = tree.path().join("sys/fs/cgroup/db");
     std::fs::remove_dir_all(&folder).unwrap();
-    let undone = undo_newest(tree.path(), &mut RealHost).unwrap();
+    let undone = undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert!(undone[0].is_good(), "{undone:#?}");
     let limit_step = undone[0].steps.iter().find(|s| s.id == "limit").unwrap();
     assert_eq!(limit_step.state, State::AsBefore);
@@ -362,10 +361,10 @@ fn a_block_goes_where_a_link_leads_and_the_link_stays() {
     std::fs::rename(&real, &moved).unwrap();
     std::os::unix::fs::symlink("fstab.real", &real).unwrap();
     let before = tree.snapshot();
-    apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+    apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
     assert!(real.symlink_metadata().unwrap().is_symlink());
     assert!(std::fs::read_to_string(&moved).unwrap().contains("/mnt/b"));
-    undo_newest(tree.path(), &mut RealHost).unwrap();
+    undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert_same(&before, &tree.snapshot(), "after undo");
 }
 
@@ -390,14 +389,14 @@ fn what_would_be_changed_is_told_as_each_step_would_leave_it() {
 #[test]
 fn an_undo_that_is_only_tried_changes_nothing() {
     let tree = Tree::new();
-    apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+    apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
     let between = tree.snapshot();
     let log = tree.read("var/lib/hugeleaf/journal/0001.log");
     let dry = UndoOptions {
         dry_run: true,
         ..PLAINLY
     };
-    let undone = undo_in(tree.path(), &mut RealHost, Which::Newest, dry).unwrap();
+    let undone = undo_in(tree.path(), &Kernel::new(), Which::Newest, dry).unwrap();
     assert!(
         undone[0]
             .steps
@@ -414,7 +413,7 @@ fn the_journal_hands_on_what_was_applied() {
     let tree = Tree::new();
     let root = Root::at(tree.path());
     assert_eq!(applied(&root), Fact::Absent);
-    apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+    apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
     let all = applied(&root);
     let one = &all.known().unwrap()[0];
     assert_eq!(
@@ -429,7 +428,7 @@ fn the_journal_hands_on_what_was_applied() {
             .iter()
             .all(|s| s.applied == State::Done && s.begun.is_some())
     );
-    undo_newest(tree.path(), &mut RealHost).unwrap();
+    undo_newest(tree.path(), &Kernel::new()).unwrap();
     let all = applied(&root);
     let one = &all.known().unwrap()[0];
     assert!(one.undone && one.steps.iter().all(|s| s.listed.state == State::Restored));
@@ -438,13 +437,13 @@ fn the_journal_hands_on_what_was_applied() {
 #[test]
 fn copies_of_files_that_not_all_may_read_are_not_for_all() {
     let tree = Tree::new();
-    apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+    apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
     let mode = |name: &str| {
         let path = tree.path().join("var/lib/hugeleaf/journal").join(name);
         path.metadata().unwrap().permissions().mode() & 0o777
     };
     assert_eq!((mode("0001.log"), mode("0001.toml")), (0o600, 0o644));
-    apply_to(tree.path(), &mut RealHost, &[pool(7)], &options()).unwrap();
+    apply_to(tree.path(), &Kernel::new(), &[pool(7)], &options()).unwrap();
     assert_eq!(mode("0002.log"), 0o644);
 }
 
@@ -462,7 +461,7 @@ fn nothing_is_written_where_others_could_steer_it() {
     ] {
         mode(path, loose);
         let before = tree.snapshot();
-        let error = apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap_err();
+        let error = apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap_err();
         let HostError::Refused(obstacles, _) = &error else {
             panic!("{error}")
         };
@@ -481,10 +480,10 @@ fn nothing_is_written_where_others_could_steer_it() {
     // Nor is a journal kept there.
     tree.write("var/lib/hugeleaf/.keep", "");
     mode("var/lib", 0o777);
-    let error = apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap_err();
+    let error = apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap_err();
     assert!(matches!(error, HostError::Others(_)), "{error}");
     mode("var/lib", 0o755);
-    apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+    apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
     let meta = std::fs::metadata(tree.path().join("var/lib/hugeleaf/lock")).unwrap();
     assert_eq!(meta.permissions().mode() & 0o777, 0o600);
 }

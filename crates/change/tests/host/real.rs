@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use hugeleaf_change::host::{RealHost, State, UndoOptions, Which};
+use hugeleaf_change::host::{State, UndoOptions, Which};
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::{HostLock, RealKernel, lock_host};
+use hugeleaf_sys::{HostLock, Kernel, lock_host};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 use hugeleaf_verdict::plan::{Step, What};
 
@@ -121,7 +121,7 @@ impl Host {
     /// One whose pools, if it has any, nobody uses: they can be set to any size.
     fn with_pool(test: &str) -> Option<Host> {
         let host = Host::new(test)?;
-        let facts = read_host(&Root::live(), &RealKernel::new()).unwrap();
+        let facts = read_host(&Root::live(), &Kernel::new()).unwrap();
         if facts.pools.iter().any(|pool| pool.used() > Pages(0)) {
             println!("not run: {test}: needs pools of which nobody uses pages");
             return None;
@@ -159,7 +159,7 @@ impl Drop for Host {
         // Also after a failed assertion: the host must be as it was.
         let _ = undo_in(
             self.path(),
-            &mut RealHost,
+            &Kernel::new(),
             Which::All,
             UndoOptions::default(),
         );
@@ -220,7 +220,7 @@ fn the_host_is_changed_and_put_back_to_the_byte() {
         return;
     };
     let steps = steps();
-    let outcome = apply_to(host.path(), &mut RealHost, &steps, &options()).unwrap();
+    let outcome = apply_to(host.path(), &Kernel::new(), &steps, &options()).unwrap();
     assert!(outcome.is_good(), "{outcome:#?}");
     assert_eq!(state(&outcome.steps, "group"), State::Done);
     let group = std::fs::read_to_string("/proc/sys/vm/hugetlb_shm_group").unwrap();
@@ -234,12 +234,12 @@ fn the_host_is_changed_and_put_back_to_the_byte() {
             "{mounts}"
         );
     }
-    let again = apply_to(host.path(), &mut RealHost, &steps, &options()).unwrap();
+    let again = apply_to(host.path(), &Kernel::new(), &steps, &options()).unwrap();
     assert_eq!(again.id, None, "{again:#?}");
-    let undone = undo_newest(host.path(), &mut RealHost);
+    let undone = undo_newest(host.path(), &Kernel::new());
     assert!(undone.unwrap()[0].is_good());
     host.assert_as_before("undone");
-    undo_newest(host.path(), &mut RealHost).unwrap();
+    undo_newest(host.path(), &Kernel::new()).unwrap();
     host.assert_as_before("undone twice");
 }
 
@@ -249,21 +249,21 @@ fn killed_at_any_call_the_host_is_put_back_to_the_byte() {
         return;
     };
     let steps = steps();
-    let mut sink = FaultyHost::counting();
-    apply_to(host.path(), &mut sink, &steps, &options()).unwrap();
-    let applying = sink.calls.len();
-    let mut sink = FaultyHost::counting();
-    undo_newest(host.path(), &mut sink).unwrap();
-    let undoing = sink.calls.len();
+    let sink = FaultyHost::counting();
+    apply_to(host.path(), &sink.kernel, &steps, &options()).unwrap();
+    let applying = sink.calls().len();
+    let sink = FaultyHost::counting();
+    undo_newest(host.path(), &sink.kernel).unwrap();
+    let undoing = sink.calls().len();
     for at in 1..=applying {
         killed("apply", Steps::Real, at, at % 2 == 0, host.path());
-        undo_newest(host.path(), &mut RealHost).unwrap();
+        undo_newest(host.path(), &Kernel::new()).unwrap();
         host.assert_as_before(&format!("apply killed at call {at}"));
     }
     for at in 1..=undoing {
-        apply_to(host.path(), &mut RealHost, &steps, &options()).unwrap();
+        apply_to(host.path(), &Kernel::new(), &steps, &options()).unwrap();
         killed("undo", Steps::Real, at, at % 2 == 0, host.path());
-        undo_newest(host.path(), &mut RealHost).unwrap();
+        undo_newest(host.path(), &Kernel::new()).unwrap();
         host.assert_as_before(&format!("undo killed at call {at}"));
     }
 }
@@ -277,15 +277,15 @@ fn a_mount_that_is_in_use_stays_and_goes_later() {
         println!("not run: a_mount_that_is_in_use_stays_and_goes_later: needs hugetlb");
         return;
     }
-    apply_to(host.path(), &mut RealHost, &steps(), &options()).unwrap();
+    apply_to(host.path(), &Kernel::new(), &steps(), &options()).unwrap();
     let open = std::fs::File::create(host.path().join("mnt/huge/file")).unwrap();
-    let undone = undo_newest(host.path(), &mut RealHost);
+    let undone = undo_newest(host.path(), &Kernel::new());
     let undone = undone.unwrap();
     assert_eq!(state(&undone[0].steps, "mount"), State::Busy);
     assert_eq!(state(&undone[0].steps, "group"), State::Restored);
     assert!(!undone[0].finished);
     drop(open);
-    undo_newest(host.path(), &mut RealHost).unwrap();
+    undo_newest(host.path(), &Kernel::new()).unwrap();
     host.assert_as_before("undone again");
 }
 
@@ -299,7 +299,7 @@ fn a_pool_in_use_shrinks_when_its_user_lets_go() {
         println!("not run: {name}: needs hugetlb");
         return;
     };
-    apply_to(host.path(), &mut RealHost, &steps(), &options()).unwrap();
+    apply_to(host.path(), &Kernel::new(), &steps(), &options()).unwrap();
     // Two pages of a file on the mount, there until it is removed.
     let path = host.path().join("mnt/huge/held");
     let held = std::fs::File::create(&path).unwrap();
@@ -315,7 +315,7 @@ fn a_pool_in_use_shrinks_when_its_user_lets_go() {
         &pool.join("nr_hugepages").display().to_string(),
         what(1),
     );
-    let outcome = apply_to(host.path(), &mut RealHost, &[smaller], &options()).unwrap();
+    let outcome = apply_to(host.path(), &Kernel::new(), &[smaller], &options()).unwrap();
     let shrunk = outcome.steps.iter().find(|s| s.id == "pool").unwrap();
     assert_eq!(shrunk.state, State::InUse, "{outcome:#?}");
     assert!(
@@ -327,7 +327,7 @@ fn a_pool_in_use_shrinks_when_its_user_lets_go() {
     std::fs::remove_file(&path).unwrap();
     undo_in(
         host.path(),
-        &mut RealHost,
+        &Kernel::new(),
         Which::All,
         UndoOptions::default(),
     )
@@ -355,7 +355,7 @@ fn a_pool_larger_than_memory_says_what_is_missing() {
         &pool.join("nr_hugepages").display().to_string(),
         what,
     )];
-    let outcome = apply_to(host.path(), &mut RealHost, &steps, &options()).unwrap();
+    let outcome = apply_to(host.path(), &Kernel::new(), &steps, &options()).unwrap();
     let giant = &outcome.steps[0];
     if giant.state == State::Done {
         println!("not run: {name}: a page of {size} is available");
@@ -366,7 +366,7 @@ fn a_pool_larger_than_memory_says_what_is_missing() {
     }
     undo_in(
         host.path(),
-        &mut RealHost,
+        &Kernel::new(),
         Which::All,
         UndoOptions::default(),
     )

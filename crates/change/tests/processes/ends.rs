@@ -6,7 +6,7 @@ use hugeleaf_change::{
     ChangeError, Ended, Outcome, Progress, PromoteOptions, Reason, StoppedBy, promote,
 };
 use hugeleaf_host::ProcessError;
-use hugeleaf_sys::{Kernel, Pid};
+use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::eligible;
 

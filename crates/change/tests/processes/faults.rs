@@ -1,29 +1,20 @@
 //! Every call failing with every errno it can return: each has its reason, and nothing is believed.
 
-use std::fs::File;
+use std::fmt;
+use std::sync::Arc;
 
 use hugeleaf_change::{ChangeError, Outcome, Percent, PromoteOptions, Reason, StoppedBy};
 use hugeleaf_sys::{
-    Advice, Call, Errno, Fault, Faulty, Kernel, PageMap, PageRun, PageState, PidFd, RealKernel,
-    ScanDetail, SysError,
+    Advice, Answer, Errno, Gate, Kernel, PageMap, PageRun, PageState, ProcessCall, ScanDetail,
 };
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible;
 
+use crate::faulty::{Call, failing};
 use crate::{Bench, bytes_of, fast, fast_demote};
 
 /// The first call asks for the right to act; those after it name memory.
 const PROBES: u64 = 1;
-
-fn failing(call: Call, errno: Errno, after: u64, times: u64) -> Faulty<RealKernel> {
-    let fault = Fault {
-        call,
-        after,
-        times,
-        errno,
-    };
-    Faulty::new(RealKernel::new(), vec![fault])
-}
 
 fn collapse_failing(bench: &Bench, errno: Errno, times: u64, options: &PromoteOptions) -> Outcome {
     let (victim, _) = bench.private_victim(4);
@@ -115,17 +106,16 @@ fn kernels_that_lack_a_call_are_named() {
     };
     let (victim, _) = bench.private_victim(1);
     let pids = [victim.pid()];
-    let refused = |kernel: &dyn Kernel| {
+    let refused = |kernel: &Kernel| {
         bench
             .promote_with(kernel, &pids, &fast(), &mut |_| {})
             .unwrap_err()
     };
-    let mut old = Faulty::new(RealKernel::new(), Vec::new());
-    old.knows_collapse = false;
+    let old = failing(Call::KnowsCollapse, Errno::INVAL, 0, u64::MAX);
     assert_eq!(refused(&old), ChangeError::NoCollapse);
     // Splitting needs no MADV_COLLAPSE.
     bench.demote_with(&old, &pids, &fast_demote()).unwrap();
-    old.knows_process_madvise = false;
+    let old = failing(Call::KnowsProcessMadvise, Errno::NOSYS, 0, u64::MAX);
     assert_eq!(refused(&old), ChangeError::NoProcessMadvise);
     let error = bench.demote_with(&old, &pids, &fast_demote()).unwrap_err();
     assert_eq!(error, ChangeError::NoProcessMadvise);
@@ -231,35 +221,36 @@ fn each_errno_of_cold_has_its_reason() {
 
 /// A kernel that answers otherwise than it acts.
 struct Odd<A, M> {
-    inner: RealKernel,
     /// What process_madvise answers for ranges of this many bytes; `None` lets the call through.
     advise: A,
     /// Changes what the page map says.
     map: M,
 }
 
-impl<A, M> Kernel for Odd<A, M>
+impl<A, M> fmt::Debug for Odd<A, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Odd")
+    }
+}
+
+impl<A, M> Gate for Odd<A, M>
 where
     A: Fn(Bytes) -> Option<Result<Bytes, Errno>> + Send + Sync,
     M: Fn(PageMap, Range, ScanDetail) -> Result<PageMap, Errno> + Send + Sync,
 {
-    fn inner(&self) -> &dyn Kernel {
-        &self.inner
-    }
-    fn process_madvise(
-        &self,
-        process: &PidFd,
-        ranges: &[Range],
-        advice: Advice,
-    ) -> Result<Bytes, SysError> {
-        match (self.advise)(ranges.iter().map(|r| r.len()).sum()) {
-            Some(answer) => answer.map_err(|e| SysError::new("process_madvise", "", e)),
-            None => self.inner.process_madvise(process, ranges, advice),
+    fn process(&self, call: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
+        match call {
+            ProcessCall::Madvise(_, ranges, _) => {
+                let answer = (self.advise)(ranges.iter().map(|r| r.len()).sum());
+                answer.transpose().map(|bytes| bytes.map(Answer::Bytes))
+            }
+            ProcessCall::PageMap(file, range, detail) => {
+                let map = Kernel::new().page_map(file, range, detail);
+                let map = map.map_err(|e| e.errno)?;
+                (self.map)(map, range, detail).map(|map| Some(Answer::PageMap(map)))
+            }
+            _ => Ok(None),
         }
-    }
-    fn page_map(&self, file: &File, range: Range, detail: ScanDetail) -> Result<PageMap, SysError> {
-        let map = self.inner.page_map(file, range, detail)?;
-        (self.map)(map, range, detail).map_err(|e| SysError::new("read", "pagemap", e))
     }
 }
 
@@ -273,11 +264,10 @@ fn success_is_not_believed() {
         return;
     };
     let (victim, _) = bench.private_victim(4);
-    let kernel = Odd {
-        inner: RealKernel::new(),
+    let kernel = Kernel::behind(Arc::new(Odd {
         advise: |bytes| Some(Ok(bytes)),
         map: as_it_is,
-    };
+    }));
     let outcome = bench
         .promote_with(&kernel, &[victim.pid()], &fast(), &mut |_| {})
         .unwrap();
@@ -312,11 +302,10 @@ fn a_call_that_stops_halfway_is_gone_on_with() {
         Err(Errno::AGAIN),
         Err(Errno::INVAL),
     ] {
-        let kernel = Odd {
-            inner: RealKernel::new(),
-            advise: |bytes: Bytes| (bytes > huge).then_some(halfway),
+        let kernel = Kernel::behind(Arc::new(Odd {
+            advise: move |bytes: Bytes| (bytes > huge).then_some(halfway),
             map: as_it_is,
-        };
+        }));
         let outcome = bench
             .promote_with(&kernel, &[victim.pid()], &fast(), &mut |_| {})
             .unwrap();
@@ -340,17 +329,16 @@ fn a_page_map_that_fails_before_a_call_holds_it_back() {
     };
     let (victim, range) = bench.private_victim(4);
     let block = bench.huge.bytes();
-    let kernel = Odd {
-        inner: RealKernel::new(),
+    let kernel = Kernel::behind(Arc::new(Odd {
         advise: |_| None,
-        map: |map, asked: Range, detail| {
+        map: move |map, asked: Range, detail| {
             let one = asked.len() == block && asked.intersect(range).is_some();
             match one && detail == ScanDetail::ExclusiveFirst {
                 true => Err(Errno::NOMEM),
                 false => Ok(map),
             }
         },
-    };
+    }));
     let options = PromoteOptions::default();
     let outcome = bench
         .promote_with(&kernel, &[victim.pid()], &options, &mut |_| {})
@@ -403,11 +391,10 @@ fn kernels_that_tell_no_huge_pages_are_read_by_smaps() {
         return;
     };
     let (victim, _) = bench.private_victim(4);
-    let kernel = Odd {
-        inner: RealKernel::new(),
+    let kernel = Kernel::behind(Arc::new(Odd {
         advise: |_| None,
         map: without_huge,
-    };
+    }));
     let promote = || {
         bench
             .promote_with(&kernel, &[victim.pid()], &fast(), &mut |_| {})
@@ -441,11 +428,10 @@ fn what_is_too_long_to_be_read_page_by_page_is_left_out_by_name() {
         return;
     };
     let (victim, _) = bench.private_victim(4);
-    let kernel = Odd {
-        inner: RealKernel::new(),
+    let kernel = Kernel::behind(Arc::new(Odd {
         advise: |_| None,
         map: |_, _, _| Err(Errno::TOOBIG),
-    };
+    }));
     let outcome = bench
         .promote_with(&kernel, &[victim.pid()], &fast(), &mut |_| {})
         .unwrap();
@@ -490,7 +476,7 @@ fn one_that_filters_its_calls_is_left_alone() {
             dry_run,
             ..fast()
         };
-        let kernel = RealKernel::new();
+        let kernel = Kernel::new();
         let error = bench
             .promote_with(&kernel, &[victim.pid()], &options, &mut |_| {})
             .unwrap_err();

@@ -1,12 +1,13 @@
 //! Memory that a hypervisor took away is brought back before a call, and not where it is there.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hugeleaf_change::PromoteOptions;
-use hugeleaf_sys::{Advice, Call, Errno, Fault, Faulty, Kernel, PidFd, RealKernel, SysError};
-use hugeleaf_units::{Bytes, PageSize, Range};
+use hugeleaf_sys::{Advice, Answer, Errno, Gate, Kernel, ProcessCall};
+use hugeleaf_units::{Bytes, PageSize};
 
+use crate::faulty::{Call, failing};
 use crate::{Bench, fast};
 
 const PAGES: u64 = 24;
@@ -18,8 +19,8 @@ enum Made {
 }
 
 /// The kernel of this host below a hypervisor: every page that is fetched takes so long, by its clock.
+#[derive(Debug)]
 struct Guest {
-    inner: RealKernel,
     each: Duration,
     huge: PageSize,
     made: Mutex<Vec<Made>>,
@@ -27,49 +28,40 @@ struct Guest {
 }
 
 impl Guest {
-    fn new(bench: &Bench, each: Duration) -> Guest {
-        Guest {
-            inner: RealKernel::new(),
+    fn new(bench: &Bench, each: Duration) -> Arc<Guest> {
+        Arc::new(Guest {
             each,
             huge: bench.huge,
             made: Mutex::default(),
             passed: Mutex::default(),
-        }
+        })
     }
 }
 
-impl Kernel for Guest {
-    fn inner(&self) -> &dyn Kernel {
-        &self.inner
+impl Gate for Guest {
+    fn now(&self, kernels: Duration) -> Duration {
+        kernels + *self.passed.lock().unwrap()
     }
 
-    fn now(&self) -> Duration {
-        self.inner.now() + *self.passed.lock().unwrap()
-    }
-
-    fn sleep(&self, time: Duration) {
-        *self.passed.lock().unwrap() += time;
-    }
-
-    fn fetch(&self, page: PageSize, pages: u64) -> Result<(), SysError> {
-        assert_eq!(page, self.huge);
-        self.made.lock().unwrap().push(Made::Fetch(pages));
-        *self.passed.lock().unwrap() += self.each * u32::try_from(pages).unwrap();
-        Ok(())
-    }
-
-    fn process_madvise(
-        &self,
-        process: &PidFd,
-        ranges: &[Range],
-        advice: Advice,
-    ) -> Result<Bytes, SysError> {
-        let bytes: Bytes = ranges.iter().map(|range| range.len()).sum();
-        if advice == Advice::Collapse && !bytes.is_zero() {
-            let pages = self.huge.pages_for(bytes).get();
-            self.made.lock().unwrap().push(Made::Move(pages));
+    fn process(&self, call: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
+        match call {
+            ProcessCall::Sleep(time) => *self.passed.lock().unwrap() += time,
+            ProcessCall::Fetch(page, pages) => {
+                assert_eq!(page, self.huge);
+                self.made.lock().unwrap().push(Made::Fetch(pages));
+                *self.passed.lock().unwrap() += self.each * u32::try_from(pages).unwrap();
+            }
+            ProcessCall::Madvise(_, ranges, advice) => {
+                let bytes: Bytes = ranges.iter().map(|range| range.len()).sum();
+                if advice == Advice::Collapse && !bytes.is_zero() {
+                    let pages = self.huge.pages_for(bytes).get();
+                    self.made.lock().unwrap().push(Made::Move(pages));
+                }
+                return Ok(None);
+            }
+            _ => return Ok(None),
         }
-        self.inner.process_madvise(process, ranges, advice)
+        Ok(Some(Answer::Done))
     }
 }
 
@@ -87,7 +79,12 @@ fn what_is_taken_is_fetched_before_it_is_needed() {
     let (victim, _) = bench.private_victim(PAGES);
     let slow = Guest::new(&bench, Duration::from_millis(500));
     let options = PromoteOptions::default();
-    let outcome = bench.promote_with(&slow, &[victim.pid()], &options, &mut |_| {});
+    let outcome = bench.promote_with(
+        &Kernel::behind(slow.clone()),
+        &[victim.pid()],
+        &options,
+        &mut |_| {},
+    );
     let outcome = outcome.unwrap();
     assert!(outcome.is_complete(), "{outcome:#?}");
     // All that is moved was fetched before, and the program did not wait for it.
@@ -112,7 +109,12 @@ fn where_memory_is_there_nothing_is_fetched() {
     };
     let (victim, _) = bench.private_victim(PAGES);
     let quick = Guest::new(&bench, Duration::ZERO);
-    let outcome = bench.promote_with(&quick, &[victim.pid()], &fast(), &mut |_| {});
+    let outcome = bench.promote_with(
+        &Kernel::behind(quick.clone()),
+        &[victim.pid()],
+        &fast(),
+        &mut |_| {},
+    );
     assert!(outcome.unwrap().is_complete());
     let made = quick.made.lock().unwrap();
     let fetched = made.iter().filter(|made| matches!(made, Made::Fetch(_)));
@@ -130,13 +132,7 @@ fn without_memory_for_it_the_work_goes_on() {
         return;
     };
     let (victim, _) = bench.private_victim(PAGES);
-    let fault = Fault {
-        call: Call::Fetch,
-        after: 0,
-        times: u64::MAX,
-        errno: Errno::NOMEM,
-    };
-    let kernel = Faulty::new(RealKernel::new(), vec![fault]);
+    let kernel = failing(Call::Fetch, Errno::NOMEM, 0, u64::MAX);
     let outcome = bench.promote_with(&kernel, &[victim.pid()], &fast(), &mut |_| {});
     assert!(outcome.unwrap().is_complete());
 }

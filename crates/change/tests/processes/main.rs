@@ -7,6 +7,7 @@
 
 mod ends;
 mod faults;
+mod faulty;
 mod fetches;
 mod moves;
 mod once;
@@ -21,14 +22,14 @@ use hugeleaf_change::{
     promote,
 };
 use hugeleaf_host::{Host, Root};
-use hugeleaf_sys::{HostLock, Kernel, Pid, RealKernel, lock_host};
+use hugeleaf_sys::{HostLock, Kernel, Pid, lock_host};
 use hugeleaf_units::{Bytes, PageSize};
 
 use victim::Victim;
 
 /// The host under test.
 struct Bench {
-    kernel: RealKernel,
+    kernel: Kernel,
     root: Root,
     host: Host,
     huge: PageSize,
@@ -67,7 +68,7 @@ impl Drop for Advised {
 impl Bench {
     /// The host, where these tests can run at all; says by name where not.
     fn new(test: &str) -> Option<Bench> {
-        let (kernel, root) = (RealKernel::new(), Root::live());
+        let (kernel, root) = (Kernel::new(), Root::live());
         let not_run = |why: &str| {
             println!("not run: {test}: {why}");
             None
@@ -115,7 +116,7 @@ impl Bench {
 
     fn promote_with(
         &self,
-        kernel: &dyn Kernel,
+        kernel: &Kernel,
         pids: &[Pid],
         options: &PromoteOptions,
         progress: &mut dyn FnMut(&Progress),
@@ -134,7 +135,7 @@ impl Bench {
 
     fn demote_with(
         &self,
-        kernel: &dyn Kernel,
+        kernel: &Kernel,
         pids: &[Pid],
         options: &DemoteOptions,
     ) -> Result<Outcome, ChangeError> {

@@ -3,10 +3,12 @@
 use std::io::Write;
 
 use hugeleaf_change::{DemoteOptions, NoZeros, Percent, PromoteOptions, Reason};
-use hugeleaf_sys::{Call, Errno, Fault, Faulty, Kernel, RealKernel};
+use hugeleaf_sys::Errno;
+
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::eligible;
 
+use crate::faulty::{Call, failing};
 use crate::victim::Victim;
 use crate::{Bench, bytes_of, fast, fast_demote};
 
@@ -81,13 +83,7 @@ fn pages_of_zeros_that_stay_given_back_are_said() {
         (Errno::NOMEM, NoZeros::Failed(Errno::NOMEM)),
     ] {
         let victim = sparse(&bench, 4);
-        let fault = Fault {
-            call: Call::Populate,
-            after: 0,
-            times: u64::MAX,
-            errno,
-        };
-        let kernel = Faulty::new(RealKernel::new(), vec![fault]);
+        let kernel = failing(Call::Populate, errno, 0, u64::MAX);
         let back = bench.demote_with(&kernel, &[victim.pid()], &fast_demote());
         let back = back.unwrap();
         let p = &back.processes[0];
@@ -255,13 +251,12 @@ fn somebody_who_was_skipped_is_missed() {
     };
     let (one, _) = bench.private_victim(2);
     let (two, _) = bench.private_victim(2);
-    let fault = Fault {
-        call: Call::ProcessMadvise(hugeleaf_sys::Advice::Collapse),
-        after: 1,
-        times: 1,
-        errno: Errno::PERM,
-    };
-    let kernel = Faulty::new(RealKernel::new(), vec![fault]);
+    let kernel = failing(
+        Call::ProcessMadvise(hugeleaf_sys::Advice::Collapse),
+        Errno::PERM,
+        1,
+        1,
+    );
     let pids = [one.pid(), two.pid()];
     let outcome = bench.promote_with(&kernel, &pids, &fast(), &mut |_| {});
     let outcome = outcome.unwrap();

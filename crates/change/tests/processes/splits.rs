@@ -4,18 +4,17 @@
 //! map it.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use hugeleaf_change::{
     DemoteOptions, DoneBy, Method, NoSplit, Outcome, Percent, Reason, can_split_shared,
 };
-use hugeleaf_sys::{
-    Advice, Call, Errno, Fault, Faulty, Kernel, Pid, PidFd, RealKernel, SplitFile, SysError,
-};
+use hugeleaf_sys::{Answer, Errno, Gate, Kernel, Pid, ProcessCall};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
+use crate::faulty::{Call, Fault, faulty};
 use crate::victim::Victim;
 use crate::{Bench, bytes_of, fast, fast_demote};
 
@@ -52,10 +51,10 @@ impl Sharers {
         [self.victims[0].pid(), self.victims[1].pid()]
     }
 
-    fn kernel(&self, huge: PageSize) -> Splitting<'_> {
+    fn splitting(&self, huge: PageSize) -> Splitting {
         Splitting {
-            inner: RealKernel::new(),
-            sharers: self,
+            file: self.file.path().to_owned(),
+            ranges: self.ranges,
             huge,
             open: None,
             does_nothing: false,
@@ -63,12 +62,22 @@ impl Sharers {
             splits: Mutex::new(Vec::new()),
         }
     }
+
+    fn kernel(&self, huge: PageSize) -> (Kernel, Arc<Splitting>) {
+        behind(self.splitting(huge))
+    }
+}
+
+fn behind(splitting: Splitting) -> (Kernel, Arc<Splitting>) {
+    let gate = Arc::new(splitting);
+    (Kernel::behind(gate.clone()), gate)
 }
 
 /// The kernel of this host, but for splitting.
-struct Splitting<'a> {
-    inner: RealKernel,
-    sharers: &'a Sharers,
+#[derive(Debug)]
+struct Splitting {
+    file: PathBuf,
+    ranges: [Range; 2],
     huge: PageSize,
     /// What opening answers: by its path, and unattached.
     open: Option<[Errno; 2]>,
@@ -79,60 +88,48 @@ struct Splitting<'a> {
     splits: Mutex<Vec<(Pid, Range)>>,
 }
 
-impl Kernel for Splitting<'_> {
-    fn inner(&self) -> &dyn Kernel {
-        &self.inner
-    }
-
-    fn pidfd_open(&self, pid: Pid) -> Result<PidFd, SysError> {
-        if !self.stranger {
-            return self.inner.pidfd_open(pid);
-        }
-        let own = self.inner.pidfd_open(hugeleaf_sys::own_pid())?;
-        let copy = hugeleaf_sys::duplicate_raw(own.number())?;
-        Ok(PidFd::from_fd(pid, copy))
-    }
-    fn process_madvise(
-        &self,
-        process: &PidFd,
-        ranges: &[Range],
-        advice: Advice,
-    ) -> Result<Bytes, SysError> {
-        if self.stranger {
-            return Ok(ranges.iter().map(|r| r.len()).sum());
-        }
-        self.inner.process_madvise(process, ranges, advice)
-    }
-    fn open_split(&self, path: Option<&Path>) -> Result<SplitFile, SysError> {
-        match self.open {
-            Some(errnos) => {
-                let errno = errnos[usize::from(path.is_none())];
-                Err(SysError::new("open", "split_huge_pages", errno))
-            }
-            None => Ok(SplitFile::from_file(File::open("/dev/null").unwrap())),
-        }
-    }
-    fn split(&self, _: &SplitFile, process: &PidFd, range: Range) -> Result<(), SysError> {
-        let at = self
-            .sharers
-            .ranges
-            .iter()
-            .find(|r| r.intersect(range).is_some());
+impl Splitting {
+    fn split(&self, pid: Pid, range: Range) {
+        let mut each = self.ranges.iter();
+        let at = each.find(|r| r.intersect(range).is_some());
         let Some(start) = at.map(|r| r.start()) else {
-            return Ok(());
+            return;
         };
-        self.splits.lock().unwrap().push((process.pid(), range));
+        self.splits.lock().unwrap().push((pid, range));
+        let base = Kernel::new().base_page().bytes().get();
         for block in range.chunks(self.huge).filter(|_| !self.does_nothing) {
             let done = Command::new("fallocate")
                 .arg("--punch-hole")
                 .args(["--offset", &(block.start() - start).to_string()])
-                .args(["--length", &self.base_page().bytes().get().to_string()])
-                .arg(self.sharers.file.path())
+                .args(["--length", &base.to_string()])
+                .arg(&self.file)
                 .status()
                 .unwrap();
             assert!(done.success());
         }
-        Ok(())
+    }
+}
+
+impl Gate for Splitting {
+    fn process(&self, call: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
+        Ok(Some(match call {
+            ProcessCall::PidfdOpen(_) if self.stranger => {
+                let own = Kernel::new().pidfd_open(hugeleaf_sys::own_pid()).unwrap();
+                Answer::Descriptor(hugeleaf_sys::duplicate_raw(own.number()).unwrap())
+            }
+            ProcessCall::Madvise(_, ranges, _) if self.stranger => {
+                Answer::Bytes(ranges.iter().map(|r| r.len()).sum())
+            }
+            ProcessCall::OpenSplit(path) => match self.open {
+                Some(errnos) => return Err(errnos[usize::from(path.is_none())]),
+                None => Answer::Descriptor(File::open("/dev/null").unwrap().into()),
+            },
+            ProcessCall::Split(process, range) => {
+                self.split(process.pid(), range);
+                Answer::Done
+            }
+            _ => return Ok(None),
+        }))
     }
 }
 
@@ -146,7 +143,7 @@ fn assert_kept(bench: &Bench, outcome: &Outcome, reason: Reason) {
     }
 }
 
-fn demote(bench: &Bench, kernel: &dyn Kernel, sharers: &Sharers) -> Outcome {
+fn demote(bench: &Bench, kernel: &Kernel, sharers: &Sharers) -> Outcome {
     bench
         .demote_with(kernel, &sharers.pids(), &fast_demote())
         .unwrap()
@@ -159,7 +156,7 @@ fn what_two_processes_share_is_split_once_for_both() {
     };
     let sharers = Sharers::new(&bench);
     for budget in [Percent::ALL, Percent::new(50).unwrap()] {
-        let kernel = sharers.kernel(bench.huge);
+        let (kernel, gate) = sharers.kernel(bench.huge);
         let options = DemoteOptions {
             budget,
             ..DemoteOptions::default()
@@ -175,7 +172,7 @@ fn what_two_processes_share_is_split_once_for_both() {
             };
             assert_eq!(p.done_by, [by], "{p:#?}");
         }
-        let splits = kernel.splits.lock().unwrap();
+        let splits = gate.splits.lock().unwrap();
         let first = sharers.victims[0].pid();
         assert!(splits.iter().all(|(pid, _)| *pid == first), "{splits:?}");
         let asked: Bytes = splits.iter().map(|(_, range)| range.len()).sum();
@@ -194,7 +191,7 @@ fn what_two_processes_share_is_split_once_for_both() {
 
 /// Both have all of it in their page tables.
 fn sharers_touch(sharers: &Sharers) {
-    let kernel = RealKernel::new();
+    let kernel = Kernel::new();
     for (pid, range) in sharers.pids().into_iter().zip(sharers.ranges) {
         let process = kernel.pidfd_open(pid).unwrap();
         kernel.map_in(&process, range).unwrap();
@@ -207,7 +204,7 @@ fn only_the_named_ranges_of_shared_memory_are_split() {
         return;
     };
     let sharers = Sharers::new(&bench);
-    let kernel = sharers.kernel(bench.huge);
+    let (kernel, gate) = sharers.kernel(bench.huge);
     let third = sharers.ranges[1].chunks(bench.huge).nth(3).unwrap();
     let options = DemoteOptions {
         only: Some(vec![(sharers.pids()[1], vec![third])]),
@@ -217,7 +214,7 @@ fn only_the_named_ranges_of_shared_memory_are_split() {
         .demote_with(&kernel, &sharers.pids(), &options)
         .unwrap();
     assert_eq!(outcome.processes[1].moved, [third], "{outcome:#?}");
-    let splits = kernel.splits.lock().unwrap();
+    let splits = gate.splits.lock().unwrap();
     assert_eq!(*splits, [(sharers.pids()[1], third)]);
 }
 
@@ -235,10 +232,10 @@ fn a_file_that_does_not_open_is_the_reason() {
         (Errno::NOENT, Errno::PERM, NoSplit::Refused),
         (Errno::MFILE, Errno::IO, NoSplit::Failed(Errno::MFILE)),
     ] {
-        let kernel = Splitting {
+        let (kernel, _) = behind(Splitting {
             open: Some([by_path, unattached]),
-            ..sharers.kernel(bench.huge)
-        };
+            ..sharers.splitting(bench.huge)
+        });
         let outcome = demote(&bench, &kernel, &sharers);
         assert_kept(&bench, &outcome, Reason::SharedByOthers(Some(why)));
         let probed = can_split_shared(&kernel, &bench.root, &sharers.pids());
@@ -259,7 +256,7 @@ fn each_errno_of_the_write_has_its_reason() {
             times,
             errno,
         };
-        Faulty::new(sharers.kernel(bench.huge), vec![fault])
+        faulty(fault, Some(sharers.kernel(bench.huge).1))
     };
     let shared = |why| Reason::SharedByOthers(Some(why));
     for (errno, reason) in [
@@ -298,10 +295,10 @@ fn a_write_that_does_nothing_is_not_believed() {
         return;
     };
     let sharers = Sharers::new(&bench);
-    let kernel = Splitting {
+    let (kernel, _) = behind(Splitting {
         does_nothing: true,
-        ..sharers.kernel(bench.huge)
-    };
+        ..sharers.splitting(bench.huge)
+    });
     let outcome = demote(&bench, &kernel, &sharers);
     assert_kept(&bench, &outcome, Reason::NotSeen);
 }
@@ -319,7 +316,7 @@ fn memory_that_is_not_mapped_in_is_split_all_the_same() {
             times: u64::MAX,
             errno,
         };
-        let kernel = Faulty::new(sharers.kernel(bench.huge), vec![fault]);
+        let kernel = faulty(fault, Some(sharers.kernel(bench.huge).1));
         let outcome = demote(&bench, &kernel, &sharers);
         assert!(outcome.is_complete(), "{errno}: {outcome:#?}");
     }
@@ -331,14 +328,14 @@ fn a_number_that_may_mean_another_process_is_not_written() {
         return;
     };
     let sharers = Sharers::new(&bench);
-    let kernel = Splitting {
+    let (kernel, gate) = behind(Splitting {
         stranger: true,
-        ..sharers.kernel(bench.huge)
-    };
+        ..sharers.splitting(bench.huge)
+    });
     let outcome = demote(&bench, &kernel, &sharers);
     let reason = Reason::SharedByOthers(Some(NoSplit::OtherNamespace));
     assert_kept(&bench, &outcome, reason);
-    assert!(kernel.splits.lock().unwrap().is_empty());
+    assert!(gate.splits.lock().unwrap().is_empty());
 }
 
 #[test]
@@ -350,9 +347,9 @@ fn locked_shared_memory_keeps_its_promise() {
     for victim in &mut sharers.victims {
         victim.tell("lock a");
     }
-    let kernel = sharers.kernel(bench.huge);
+    let (kernel, gate) = sharers.kernel(bench.huge);
     assert_kept(&bench, &demote(&bench, &kernel, &sharers), Reason::Locked);
-    assert!(kernel.splits.lock().unwrap().is_empty());
+    assert!(gate.splits.lock().unwrap().is_empty());
 }
 
 /// By the kernel of this host itself, where it offers that.

@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use hugeleaf_sys::{Advice, Kernel, Memory, MemoryFile, Pid, RealKernel, Reserve, Space};
+use hugeleaf_sys::{Advice, Kernel, Memory, MemoryFile, Pid, Reserve, Space};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 /// Set in the victim's environment, so that it knows what it is.
@@ -241,7 +241,7 @@ fn fork() -> Result<String, Failed> {
 /// Maps, touches, moves, empties and unmaps memory for as long as the victim lives.
 fn storm(huge: PageSize) {
     let huge = usize::try_from(huge.bytes().get()).unwrap();
-    let page = usize::try_from(RealKernel::new().base_page().bytes().get()).unwrap();
+    let page = usize::try_from(Kernel::new().base_page().bytes().get()).unwrap();
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     std::thread::spawn(move || {
@@ -290,7 +290,7 @@ fn text(path: &str, pages: u64, huge: PageSize) -> Result<String, Failed> {
         )
     };
     assert_ne!(at, libc::MAP_FAILED);
-    let page = usize::try_from(RealKernel::new().base_page().bytes().get())?;
+    let page = usize::try_from(Kernel::new().base_page().bytes().get())?;
     for offset in (0..size).step_by(page) {
         // SAFETY: inside the mapping, which can be read.
         unsafe { at.cast::<u8>().add(offset).read_volatile() };
@@ -302,7 +302,7 @@ fn text(path: &str, pages: u64, huge: PageSize) -> Result<String, Failed> {
 fn touch(mapping: &Space, nth: usize) -> Result<(), Failed> {
     for page in mapping
         .range()
-        .chunks(RealKernel::new().base_page())
+        .chunks(Kernel::new().base_page())
         .step_by(nth)
     {
         // SAFETY: inside the mapping, which is writable.
@@ -312,7 +312,7 @@ fn touch(mapping: &Space, nth: usize) -> Result<(), Failed> {
 }
 
 fn check(mapping: &Space) -> Result<(), Failed> {
-    let page = RealKernel::new().base_page().bytes().get();
+    let page = Kernel::new().base_page().bytes().get();
     for offset in (0..mapping.range().len().get()).step_by(usize::try_from(page)?) {
         // SAFETY: inside the mapping.
         let byte = unsafe {
@@ -329,7 +329,7 @@ fn check(mapping: &Space) -> Result<(), Failed> {
 }
 
 fn crumble(mapping: &Space) -> Result<(), Failed> {
-    let page = RealKernel::new().base_page();
+    let page = Kernel::new().base_page();
     let len = usize::try_from(page.bytes().get())?;
     for part in mapping.range().chunks(page).step_by(2) {
         // SAFETY: takes the right to write away from a page of its own mapping.
@@ -343,7 +343,7 @@ fn crumble(mapping: &Space) -> Result<(), Failed> {
 
 /// Backwards, so that the frames do not happen to be in the order of a huge page.
 fn read_half(mapping: &Space) -> Result<(), Failed> {
-    let page = RealKernel::new().base_page().bytes().get();
+    let page = Kernel::new().base_page().bytes().get();
     let pages = mapping.range().len().get() / page;
     for n in (0..pages).rev() {
         // SAFETY: inside the mapping, which is writable.

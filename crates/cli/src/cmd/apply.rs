@@ -4,8 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_change::host::{
-    ApplyOptions, ApplyOutcome, ChangeContext, HostError, RealHost, Request, StopReason, apply,
-    look,
+    ApplyOptions, ApplyOutcome, ChangeContext, HostError, Request, StopReason, apply, look,
 };
 use hugeleaf_change::standing::in_force;
 use hugeleaf_report::apply::{self as view, Asked, apply_json, dry_run, dry_run_json};
@@ -99,7 +98,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let bar = context.bar(SPINNER, 0);
     let mut change = ChangeContext {
         root: &context.root,
-        sink: &mut RealHost,
+        kernel: &context.kernel,
         stop: &context.stop,
         progress: &mut |step| bar.set_message(clean(step)),
     };

@@ -15,15 +15,15 @@ use hugeleaf_report::plan::Planned;
 use hugeleaf_sys::{Errno, Existing, write_whole};
 use hugeleaf_units::{Ladder, PageKind, PageSize};
 use hugeleaf_verdict::plan::{
-    Facts, GRUB, Mount, Plan, Refusal, Wishes, keep, make, parse, steps, tighten, write,
+    Facts, GRUB, Mount, Plan, Wishes, keep, make, parse, steps, tighten, write,
 };
 
 use crate::context::{Context, Failure, Status};
 pub use flags::Args;
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Failure {
-        Failure::missing(refusal.what, refusal.next)
+impl From<hugeleaf_units::Failure> for Failure {
+    fn from(failure: hugeleaf_units::Failure) -> Failure {
+        Failure::missing(failure.what, failure.next)
     }
 }
 

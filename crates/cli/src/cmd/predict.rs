@@ -132,6 +132,7 @@ impl Args {
             host,
             circumstances: &circumstances,
             most,
+            program: &context.program()?,
             stop: &context.stop,
         };
         reads(&machine, size).map_err(|e| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hugeleaf_guard::Places;
 use hugeleaf_host::TargetError;
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use hugeleaf_top::{Config, Settings, Tools, TopError, Wording};
 
 use crate::cmd::promote::{own_path, scheduler};
@@ -64,7 +64,7 @@ pub fn run(args: Args, context: &Context) -> Result<Status, Failure> {
     let settings = Settings {
         tools: Tools {
             root: context.root.clone(),
-            kernel: Arc::new(RealKernel::new()),
+            kernel: Arc::new(Kernel::new()),
             host,
             guard: is_live.then(socket),
             explain_change: |error| in_lines(error.into()),

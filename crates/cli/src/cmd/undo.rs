@@ -1,8 +1,6 @@
 //! See `hugeleaf undo --help`.
 
-use hugeleaf_change::host::{
-    ChangeContext, HostError, RealHost, State, UndoOptions, Which, applied, undo,
-};
+use hugeleaf_change::host::{ChangeContext, HostError, State, UndoOptions, Which, applied, undo};
 use hugeleaf_host::Fact;
 use hugeleaf_report::apply::{list_json, undo_json, undo_list};
 use hugeleaf_report::screen::clean;
@@ -71,7 +69,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let bar = context.bar(SPINNER, 0);
     let mut change = ChangeContext {
         root: &context.root,
-        sink: &mut RealHost,
+        kernel: &context.kernel,
         stop: &context.stop,
         progress: &mut |step| bar.set_message(clean(step)),
     };

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use hugeleaf::{Region, RegionOptions};
 use hugeleaf_host::{Root, read_memory_facts};
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use hugeleaf_units::PageSize;
 use serde_json::Value;
 
@@ -52,7 +52,7 @@ struct Pool {
 
 fn pool(test: &str) -> Option<(Namespace, Pool)> {
     let host = Namespace::new(test, "")?;
-    let facts = read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+    let facts = read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
     let Some(page) = facts.memory.default_hugetlb_page.get() else {
         not_run(test, "this kernel has no hugetlb pages");
         return None;

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use hugeleaf_host::{Pool, Root, read_host};
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use hugeleaf_units::Pages;
 
 /// The user that owns nothing ("nobody").
@@ -211,7 +211,7 @@ pub fn has_surplus_pages() -> bool {
 }
 
 fn any_pool(is: fn(&Pool) -> bool) -> bool {
-    read_host(&Root::live(), &RealKernel::new()).is_ok_and(|host| host.pools.iter().any(is))
+    read_host(&Root::live(), &Kernel::new()).is_ok_and(|host| host.pools.iter().any(is))
 }
 
 /// A copy of the binary that every user may run, in a folder of its own.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hugeleaf_sys::{Kernel, RealKernel};
+use hugeleaf_sys::Kernel;
 use serde_json::Value;
 
 use crate::cli_support::{self, Running, hugeleaf, is_root, not_run, wait_until};
@@ -14,7 +14,7 @@ use crate::host::HostGuard;
 
 /// The host, locked, where memory of others can be moved.
 pub fn can_run(test: &str) -> Option<HostGuard> {
-    let why = match (is_root(), RealKernel::new().knows_collapse()) {
+    let why = match (is_root(), Kernel::new().knows_collapse()) {
         (false, _) => "needs root",
         (_, false) => "needs MADV_COLLAPSE, Linux 6.1",
         _ => {

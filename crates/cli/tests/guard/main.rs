@@ -19,7 +19,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
 use cli_support::{good, hugeleaf, not_run, refused, run, stdout};
-use hugeleaf_sys::{Kernel, RealKernel};
+use hugeleaf_sys::Kernel;
 use kit::{Guarding, Place, Worker, can_run, rule};
 
 #[test]
@@ -526,7 +526,7 @@ fn without_rights_it_says_what_it_cannot_see() {
     let programs = answer["programs"].as_array().unwrap();
     let mine = programs.iter().find(|p| p["pid"] == worker.pid()).unwrap();
     assert_eq!(mine["reason"], "unreadable", "{mine}");
-    assert!(RealKernel::new().knows_process_madvise());
+    assert!(Kernel::new().knows_process_madvise());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What the kernel says about a process, read here a second time and more simply than hugeleaf
 //! does, so that the tests do not believe the program they test.
 
-use hugeleaf_sys::{Kernel, PageState, RealKernel, ScanDetail};
+use hugeleaf_sys::{Kernel, PageState, ScanDetail};
 use hugeleaf_units::Range;
 
 /// Whether this host has a pool of reserved pages.
@@ -85,7 +85,7 @@ pub fn movable_kb(pid: u32) -> u64 {
         let (first, end) = (mapping.start.next_multiple_of(huge), mapping.end);
         for start in (first..end.saturating_sub(huge - 1)).step_by(usize::try_from(huge).unwrap()) {
             let block = Range::new(start, start + huge).unwrap();
-            let pages = RealKernel::new()
+            let pages = Kernel::new()
                 .page_map(&pagemap, block, ScanDetail::Exclusive)
                 .unwrap();
             let own = PageState::PRESENT.with(PageState::EXCLUSIVE);

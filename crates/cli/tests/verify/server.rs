@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use hugeleaf_host::demand::{Source, read_source};
 use hugeleaf_host::{Root, read_memory_facts};
-use hugeleaf_sys::{HostLock, RealKernel, lock_host};
+use hugeleaf_sys::{HostLock, Kernel, lock_host};
 use hugeleaf_units::{Bytes, PageSize};
 use rustix::process::Signal;
 
@@ -33,7 +33,7 @@ impl Pool {
             return None;
         }
         let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
-        let host = read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+        let host = read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
         let Some(page) = host.memory.default_hugetlb_page.get() else {
             not_run(test, "this kernel has no hugetlb pages");
             return None;
@@ -95,7 +95,7 @@ fn a_server_without_its_pages_restarted_and_robbed_of_them() {
             socket.exists()
         })
     };
-    let (root, kernel) = (Root::live(), RealKernel::new());
+    let (root, kernel) = (Root::live(), Kernel::new());
     let host = read_memory_facts(&root, &kernel).unwrap();
     let demand = read_source(
         &root,

@@ -142,6 +142,10 @@ impl Server for Memcached {
         }
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "between two tries, within the deadline"
+    )]
     fn give_back(&mut self) -> Result<(), Unanswered> {
         let limit = Bytes(self.stats("stats")?.number("limit_maxbytes")?);
         for _ in 0..MOVED_AT_ONCE {

@@ -31,7 +31,7 @@ pub struct Run<'a> {
     /// Where files are read.
     pub root: &'a Root,
     /// The system calls.
-    pub kernel: &'a dyn Kernel,
+    pub kernel: &'a Kernel,
     /// The host.
     pub host: &'a Host,
     /// Nothing is given while tasks stall for memory for this part of the time.
@@ -213,6 +213,7 @@ fn publish(run: Run<'_>, place: usize, status: BalanceStatus) {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "ends when a signal came")]
 fn wait(stop: &AtomicBool, time: Duration) {
     let until = Instant::now() + time;
     while !stop.load(Ordering::Relaxed) {

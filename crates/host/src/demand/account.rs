@@ -82,14 +82,17 @@ fn account(root: &Root, entry: &Entry) -> User {
 
 /// A line of `/etc/passwd` (passwd(5)).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
+pub struct Entry {
+    /// Name.
     pub name: String,
+    /// Its number.
     pub uid: u32,
+    /// Its primary group.
     pub gid: u32,
 }
 
 /// The accounts in `/etc/passwd`; lines of another form are passed over.
-pub(super) fn parse_passwd(text: &str) -> Vec<Entry> {
+pub fn parse_passwd(text: &str) -> Vec<Entry> {
     let parse = |line: &str| {
         let mut fields = line.split(':');
         Some(Entry {

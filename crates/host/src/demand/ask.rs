@@ -150,6 +150,10 @@ fn need_safe(program: &Path, uid: u32) -> Result<(), DemandError> {
 const NOT_ENDED: &str = "had not ended";
 
 /// Runs a command to its end or to the end of its time.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "between two looks at a child, within the deadline"
+)]
 fn run(command: &mut Command, at_most: Duration) -> Result<Answer, String> {
     let mut child = command.spawn().map_err(|e| e.to_string())?;
     let (out, err) = (collect(child.stdout.take()), collect(child.stderr.take()));

@@ -20,7 +20,7 @@ pub(super) struct Look<'a> {
     /// Where the host is read.
     pub root: &'a Root,
     /// The running kernel.
-    pub kernel: &'a dyn Kernel,
+    pub kernel: &'a Kernel,
     /// The host.
     pub host: &'a Host,
 }

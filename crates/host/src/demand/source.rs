@@ -106,7 +106,7 @@ const WORTH_A_LOOK: u64 = 64;
 /// Where it means none, or one that cannot be asked.
 pub fn read_source(
     root: &Root,
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     host: &Host,
     source: &Source,
 ) -> Result<Vec<Service>, DemandError> {
@@ -130,7 +130,7 @@ pub fn read_source(
 
 /// Every service on the host that could use large pages: those that run, and stopped ones that are
 /// started at boot.
-pub fn read_services(root: &Root, kernel: &dyn Kernel, host: &Host) -> Services {
+pub fn read_services(root: &Root, kernel: &Kernel, host: &Host) -> Services {
     let look = Look { root, kernel, host };
     let all = look.processes();
     let worth = host.pmd_page.get().map_or(Bytes(u64::MAX), |pmd| {

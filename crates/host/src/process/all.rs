@@ -44,7 +44,7 @@ struct Seen {
 /// Reads all processes that have memory of their own.
 pub fn read_all_processes(
     root: &Root,
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     host: &Host,
 ) -> (Vec<Process>, Vec<SharedObject>) {
     let pids = all_pids(root);
@@ -95,7 +95,7 @@ fn see(root: &Root, pid: Pid, pmd: PageSize) -> Option<Seen> {
     }
     let maps = match root.parse_lines(file_of(pid, "maps"), read_maps) {
         Fact::Known(maps) => maps,
-        Fact::Unreadable(error) if error.is_denied() => {
+        Fact::Unreadable(error) if error.denied => {
             process.by_page_size = Fact::Unreadable(error);
             Vec::new()
         }
@@ -186,7 +186,7 @@ struct Walker<'a> {
     tables: Mutex<Option<(Pid, Tables)>>,
     root: &'a Root,
     host: &'a Host,
-    kernel: &'a dyn Kernel,
+    kernel: &'a Kernel,
     base: PageSize,
     pmd: PageSize,
 }
@@ -426,7 +426,7 @@ fn private_ranges(maps: &[MapLine], pmd: PageSize) -> Vec<Range> {
 fn table_from_smaps(root: &Root, host: &Host, process: &Process) -> Fact<Vec<Held>> {
     match read_smaps(root, process) {
         Ok(entries) => Fact::Known(Sizes::of(host).table(&entries)),
-        Err(e) => Fact::Unreadable(ReadError::Io {
+        Err(e) => Fact::Unreadable(ReadError {
             path: root.path(file_of(process.pid, "smaps")),
             reason: e.to_string(),
             denied: matches!(e, crate::process::ProcessError::Denied { .. }),

@@ -44,10 +44,7 @@ pub fn parse_map_line(line: usize, text: &str) -> Result<MapLine, ParseError> {
     };
     let (addresses, permissions, offset, device, inode) = (word(), word(), word(), word(), word());
     let hex = |s: &str| u64::from_str_radix(s, 16).ok();
-    let range = addresses
-        .split_once('-')
-        .and_then(|(start, end)| Range::new(hex(start)?, hex(end)?).ok())
-        .ok_or_else(|| error("expected start-end"))?;
+    let range = addresses.parse().map_err(|_| error("expected start-end"))?;
     let p = permissions.as_bytes();
     if p.len() != 4 {
         return Err(error("expected four permissions"));

@@ -27,7 +27,7 @@ use crate::system::memory_limits_of;
 /// [`ProcessError`]: gone, denied, without memory of its own, or not parsable.
 pub fn read_process(
     root: &Root,
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     host: &Host,
     pid: Pid,
     looking: Looking,
@@ -168,7 +168,7 @@ pub(crate) fn read_basics(root: &Root, pid: Pid) -> Result<Process, ProcessError
 pub(crate) fn read_smaps(root: &Root, process: &Process) -> Result<Vec<SmapsEntry>, ProcessError> {
     let pid = process.pid;
     match root.parse_lines(file_of(pid, "smaps"), read_smaps_lines) {
-        Fact::Unreadable(error) if error.is_denied() => Err(ProcessError::Denied {
+        Fact::Unreadable(error) if error.denied => Err(ProcessError::Denied {
             pid,
             name: process.name.clone(),
             uid: process.uid,
@@ -349,7 +349,7 @@ fn smallest_large_page(host: &Host) -> PageSize {
 /// two walks is looked at once more.
 fn attach_pages(
     root: &Root,
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     host: &Host,
     process: &mut Process,
     mut pages: BTreeMap<Range, Fact<PageMap>>,
@@ -386,7 +386,7 @@ fn large_ranges(root: &Root, host: &Host, pid: Pid) -> Vec<Range> {
 /// The page maps of some ranges.
 fn read_pages(
     root: &Root,
-    kernel: &dyn Kernel,
+    kernel: &Kernel,
     pid: Pid,
     ranges: &[Range],
 ) -> BTreeMap<Range, Fact<PageMap>> {
@@ -400,7 +400,7 @@ fn read_pages(
     let path = root.path(file_of(pid, "pagemap"));
     let pagemap = root.open(file_of(pid, "pagemap"));
     let unreadable = |reason: String, denied: bool| {
-        Fact::Unreadable(ReadError::Io {
+        Fact::Unreadable(ReadError {
             path: path.clone(),
             reason,
             denied,

@@ -44,11 +44,7 @@ fn missing(root: &Root) -> ReadError {
         ),
         _ => (AUXV[0], "holds no size of a base page (AT_PAGESZ)"),
     };
-    ReadError::Io {
-        path: root.path(path),
-        reason: reason.to_owned(),
-        denied: false,
-    }
+    ReadError::new(root.path(path), reason)
 }
 
 /// AT_PAGESZ of an auxiliary vector (proc(5)), of either word size and byte order: the capture may
@@ -132,7 +128,7 @@ mod tests {
         let auxv = std::fs::read("/proc/self/auxv").unwrap();
         assert_eq!(
             base_page(&auxv),
-            Some(hugeleaf_sys::RealKernel::new().base_page())
+            Some(hugeleaf_sys::Kernel::new().base_page())
         );
     }
 

@@ -24,7 +24,7 @@ fn ring_buffer() -> Fact<String> {
     match hugeleaf_sys::kernel_log() {
         Ok(text) => Fact::Known(text),
         Err(e) if e.errno == Errno::NOSYS => Fact::Absent,
-        Err(e) => Fact::Unreadable(ReadError::Io {
+        Err(e) => Fact::Unreadable(ReadError {
             path: PathBuf::from("kernel log"),
             denied: e.errno == Errno::PERM,
             reason: e.to_string(),

@@ -20,10 +20,7 @@ pub fn read(root: &Root) -> Memory {
             (Fact::Unreadable(error), _) => Fact::Unreadable(error.clone()),
             (_, None) => Fact::Absent,
             (_, Some(Ok(bytes))) => Fact::Known(*bytes),
-            (_, Some(Err(error))) => Fact::Unreadable(ReadError::Parse {
-                path: root.path(PATH),
-                error: error.clone(),
-            }),
+            (_, Some(Err(error))) => Fact::Unreadable(ReadError::new(root.path(PATH), error)),
         }
     };
     Memory {
@@ -92,7 +89,7 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_read_is_neither_absent_nor_zero() {
         let root = Root::at("/nowhere").failing(PATH, ErrorKind::PermissionDenied);
-        assert!(read(&root).total.error().unwrap().is_denied());
+        assert!(read(&root).total.error().unwrap().denied);
         assert!(read(&Root::at("/nowhere")).total.is_absent());
     }
 

@@ -56,7 +56,7 @@ pub use pools::{parse_nodes, read as read_pools};
 /// # Errors
 /// Where not even the size of a base page can be determined; everything else is a [`crate::Fact`].
 #[cfg(feature = "full")]
-pub fn read_host(root: &Root, kernel: &dyn Kernel) -> Result<Host, ReadError> {
+pub fn read_host(root: &Root, kernel: &Kernel) -> Result<Host, ReadError> {
     let mut host = read_memory_facts(root, kernel)?;
     host.kernel_log = kernel_log::read(root);
     Ok(host)
@@ -72,7 +72,7 @@ pub fn available(root: &Root) -> Fact<Bytes> {
 ///
 /// # Errors
 /// As [`read_host`].
-pub fn read_memory_facts(root: &Root, kernel: &dyn Kernel) -> Result<Host, ReadError> {
+pub fn read_memory_facts(root: &Root, kernel: &Kernel) -> Result<Host, ReadError> {
     read_facts(root, kernel, cgroups::read(root))
 }
 
@@ -81,15 +81,11 @@ pub fn read_memory_facts(root: &Root, kernel: &dyn Kernel) -> Result<Host, ReadE
 ///
 /// # Errors
 /// As [`read_host`].
-pub fn read_start_facts(root: &Root, kernel: &dyn Kernel) -> Result<Host, ReadError> {
+pub fn read_start_facts(root: &Root, kernel: &Kernel) -> Result<Host, ReadError> {
     read_facts(root, kernel, cgroups::read_own(root))
 }
 
-fn read_facts(
-    root: &Root,
-    kernel: &dyn Kernel,
-    cgroups: Fact<Vec<Cgroup>>,
-) -> Result<Host, ReadError> {
+fn read_facts(root: &Root, kernel: &Kernel, cgroups: Fact<Vec<Cgroup>>) -> Result<Host, ReadError> {
     let base_page = if root.is_live() {
         kernel.base_page()
     } else {

@@ -106,6 +106,6 @@ mod tests {
         assert_eq!(read(&Root::at("/nowhere"), None), []);
         let denied = Root::at("/nowhere").failing(TOTALS, std::io::ErrorKind::PermissionDenied);
         let pools = read(&denied, "2M".parse().ok());
-        assert!(pools[0].total.error().unwrap().is_denied());
+        assert!(pools[0].total.error().unwrap().denied);
     }
 }

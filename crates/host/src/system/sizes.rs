@@ -163,7 +163,7 @@ fn sysv_without_privilege(host: &Host, info: &PageSizeInfo) -> Option<Bytes> {
 mod tests {
     use super::*;
     use crate::root::Root;
-    use hugeleaf_sys::RealKernel;
+    use hugeleaf_sys::Kernel;
     use std::io::ErrorKind;
 
     fn fixture(name: &str) -> Root {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     fn had(root: &Root, kind: PageKind, size: &str) -> (Fact<Available>, Fact<Bytes>) {
-        let host = crate::read_host(root, &RealKernel::new()).unwrap();
+        let host = crate::read_host(root, &Kernel::new()).unwrap();
         let wanted = size.parse().unwrap();
         let mut sizes = host.page_sizes.iter();
         let info = sizes
@@ -254,12 +254,6 @@ mod tests {
         let now = had(&root, PageKind::Thp, "512M").0;
         assert_eq!(now, known(161 << 29, FREE_BLOCKS));
         let root = root.failing("proc/buddyinfo", ErrorKind::PermissionDenied);
-        assert!(
-            had(&root, PageKind::Thp, "512M")
-                .0
-                .error()
-                .unwrap()
-                .is_denied()
-        );
+        assert!(had(&root, PageKind::Thp, "512M").0.error().unwrap().denied);
     }
 }

@@ -65,7 +65,7 @@ mod tests {
         let root = Root::at("/nowhere");
         assert_eq!(read(&root), Fact::Known(Vec::new()));
         let root = root.failing("etc/sysctl.conf", ErrorKind::PermissionDenied);
-        assert!(read(&root).error().unwrap().is_denied());
+        assert!(read(&root).error().unwrap().denied);
     }
 
     proptest! {

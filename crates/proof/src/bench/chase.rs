@@ -20,7 +20,7 @@ use super::{BenchError, BenchEvent, Machine, Shortage};
 use crate::rows::{ArmAbout, Chart, Layout, Place, Quantity, Results, Sample};
 
 /// What it is made for.
-pub(crate) const READ: &str = "dependent read";
+pub const READ: &str = "dependent read";
 
 /// Hops between two looks at the clock: many enough that the look does not count, few enough that a
 /// sample ends in time.

@@ -1,55 +1,28 @@
-//! The layout of memory: its pages, and whether neighbours are neighbours in memory.
+//! The pages that memory is on, read back.
 
 use hugeleaf_host::process::orders::split_by_folio;
-use hugeleaf_host::{Held, Host, Looking, read_process};
-use hugeleaf_sys::{RealKernel, own_pid};
+use hugeleaf_host::{Held, Looking, read_process};
+use hugeleaf_sys::{Kernel, own_pid};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_workload::PageArm;
-use hugeleaf_workload::mover::{IoMemory, IoPages};
 
-use super::{BenchError, Machine};
-use crate::rows::Layout;
-
-/// Reads a data space back, and holds it against its pages.
-pub(super) fn look(
-    memory: &IoMemory,
-    block: Bytes,
-    machine: &Machine<'_>,
-) -> Result<Layout, BenchError> {
-    let seen = memory.look(block)?;
-    let arm = memory.pages().mapped(machine.host);
-    let held = match seen.held {
-        Some(held) => Ok(held),
-        None => held_by_folio(memory.range(), machine),
-    };
-    let (pages, note) = match held {
-        Ok(held) => {
-            let note = astray(&held, arm, Held::total(&held));
-            (held, note)
-        }
-        Err(reason) => (Vec::new(), Some(reason)),
-    };
-    let extents = seen.extents_a_block;
-    let note = note.or_else(|| scattered(memory.pages(), extents, arm, block, machine.host));
-    Ok(Layout {
-        extents_a_block: extents,
-        verified: Some(note.is_none()),
-        note,
-        ..Layout::new("", &[], "before", pages)
-    })
-}
+use super::Machine;
 
 /// What of all that there should be is not on the pages of an arm, in words.
-pub(super) fn astray(held: &[Held], arm: PageArm, all: Bytes) -> Option<String> {
+pub fn astray(held: &[Held], arm: PageArm, all: Bytes) -> Option<String> {
     let is_right = |held: &&Held| (held.size, held.kind) == (arm.size, arm.kind);
     let right: Bytes = held.iter().filter(is_right).map(|h| h.bytes).sum();
     let missing = all.saturating_sub(right);
     (!missing.is_zero()).then(|| format!("{missing} of {all} were not on {arm}"))
 }
 
-/// Transparent huge pages below the full size are reported by the flags of page frames, to root.
-pub(super) fn held_by_folio(range: Range, machine: &Machine<'_>) -> Result<Vec<Held>, String> {
-    let (root, host, kernel) = (machine.root, machine.host, RealKernel::new());
+/// Returns the memory of a range of this process by page size. Transparent huge pages below the full size are reported by
+/// the flags of page frames, to root.
+///
+/// # Errors
+/// The reason why it cannot be determined.
+pub fn held_by_folio(range: Range, machine: &Machine<'_>) -> Result<Vec<Held>, String> {
+    let (root, host, kernel) = (machine.root, machine.host, Kernel::new());
     let mut process = read_process(root, &kernel, host, own_pid(), Looking::Segments)
         .map_err(|e| e.to_string())?;
     process
@@ -63,72 +36,4 @@ pub(super) fn held_by_folio(range: Range, machine: &Machine<'_>) -> Result<Vec<H
         Held::add(&mut table, h.size, h.kind, h.bytes);
     }
     Ok(table)
-}
-
-/// Whether frames are laid out as the arm has them. Pure.
-fn scattered(
-    pages: IoPages,
-    extents: Option<f64>,
-    arm: PageArm,
-    block: Bytes,
-    host: &Host,
-) -> Option<String> {
-    /// So much of what would be perfect is enough.
-    const ENOUGH: f64 = 0.9;
-    let count = |size: hugeleaf_units::PageSize| {
-        u32::try_from(size.pages_for(block).get()).map_or(f64::INFINITY, f64::from)
-    };
-    let Some(extents) = extents else {
-        return match pages {
-            IoPages::Scattered | IoPages::Split => {
-                Some("the layout of its frames is shown to root only".to_owned())
-            }
-            IoPages::Pages(_) => None,
-        };
-    };
-    match pages {
-        IoPages::Scattered if extents < count(host.base_page) * ENOUGH => Some(format!(
-            "{extents:.1} extents a block of {block} instead of {}: not all of it is scattered",
-            count(host.base_page)
-        )),
-        IoPages::Split if extents > 1.0 / ENOUGH => Some(format!(
-            "{extents:.1} extents a block of {block}: not all of it is contiguous"
-        )),
-        IoPages::Pages(_) if !arm.is_base() && extents > count(arm.size) / ENOUGH => Some(format!(
-            "{extents:.1} extents a block of {block}: more than pages"
-        )),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use hugeleaf_host::{Root, read_memory_facts};
-    use hugeleaf_units::PageKind;
-
-    #[test]
-    fn frames_that_lie_otherwise_are_told() {
-        let mut host = read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
-        host.base_page = "4K".parse().unwrap();
-        let block = Bytes::from_kib(256);
-        let base = PageArm::base(&host);
-        let of = |pages, extents| scattered(pages, extents, base, block, &host);
-        assert_eq!(of(IoPages::Scattered, Some(63.9)), None);
-        assert!(
-            of(IoPages::Scattered, Some(8.0))
-                .unwrap()
-                .starts_with("8.0 extents")
-        );
-        assert!(of(IoPages::Scattered, None).unwrap().contains("root"));
-        assert_eq!(of(IoPages::Split, Some(1.0)), None);
-        assert!(of(IoPages::Split, Some(4.0)).is_some());
-        let large = PageArm {
-            size: "64K".parse().unwrap(),
-            kind: PageKind::Thp,
-        };
-        let of = |extents| scattered(IoPages::Pages(large), extents, large, block, &host);
-        assert_eq!((of(Some(4.0)), of(None)), (None, None));
-        assert!(of(Some(60.0)).is_some());
-    }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use fastrand::Rng;
 use hugeleaf::MemoryError;
 use hugeleaf_units::Bytes;
-use hugeleaf_workload::{ChildError, PageArm, mover::MoverError};
+use hugeleaf_workload::PageArm;
 use serde_json::{Value as Json, json};
 
 use super::{BenchError, BenchEvent, Machine, Shortage, is_unavailable};
@@ -14,11 +14,15 @@ use crate::rows::{self, ArmAbout, Place, Quantity, Results, Row, Unavailable};
 use crate::spread::CONFIDENCE;
 
 /// A benchmark under way.
-pub(super) struct Measuring<'a> {
-    pub(super) machine: &'a Machine<'a>,
-    pub(super) random: Rng,
-    pub(super) results: Results,
-    pub(super) progress: &'a mut dyn FnMut(BenchEvent),
+pub struct Measuring<'a> {
+    /// Where it runs.
+    pub machine: &'a Machine<'a>,
+    /// What orders are drawn from.
+    pub random: Rng,
+    /// What was measured so far.
+    pub results: Results,
+    /// Told what is happening.
+    pub progress: &'a mut dyn FnMut(BenchEvent),
     began: Instant,
     /// Each arm at each place, in the order in which they are to be shown.
     cells: Vec<(String, Vec<Place>)>,
@@ -28,7 +32,7 @@ pub(super) struct Measuring<'a> {
 
 impl<'a> Measuring<'a> {
     /// It begins; orders are drawn from `seed`, `settings` are those of this workload.
-    pub(super) fn new(
+    pub fn new(
         name: &str,
         (seed, settings): (u64, Json),
         machine: &'a Machine<'a>,
@@ -56,7 +60,7 @@ impl<'a> Measuring<'a> {
     }
 
     /// There is to be this arm at this place, with so many samples.
-    pub(super) fn expect(&mut self, arm: ArmAbout, at: Vec<Place>, samples: usize) {
+    pub fn expect(&mut self, arm: ArmAbout, at: Vec<Place>, samples: usize) {
         self.cells.push((arm.name.clone(), at));
         self.of += samples as u64;
         if self.results.arms.iter().all(|known| known.name != arm.name) {
@@ -65,12 +69,12 @@ impl<'a> Measuring<'a> {
     }
 
     /// Since it began.
-    pub(super) fn seconds(&self) -> f64 {
+    pub fn seconds(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }
 
     /// Ends what is under way where that was asked for.
-    pub(super) fn go_on(&self) -> Result<(), BenchError> {
+    pub fn go_on(&self) -> Result<(), BenchError> {
         match self.machine.stop.load(Ordering::Relaxed) {
             true => Err(BenchError::Stopped),
             false => Ok(()),
@@ -78,25 +82,25 @@ impl<'a> Measuring<'a> {
     }
 
     /// Memory is being taken for something.
-    pub(super) fn taking(&mut self, what: impl ToString) {
+    pub fn taking(&mut self, what: impl ToString) {
         (self.progress)(BenchEvent::Taking(what.to_string()));
     }
 
     /// A sample comes next.
-    pub(super) fn step(&mut self, what: String) {
+    pub fn step(&mut self, what: String) {
         let (done, of) = (self.done, self.of);
         (self.progress)(BenchEvent::At { done, of, what });
         self.done += 1;
     }
 
     /// So many samples will not be taken.
-    pub(super) fn skip(&mut self, samples: usize) {
+    pub fn skip(&mut self, samples: usize) {
         self.done += samples as u64;
     }
 
     /// Has all take their turns, in each round in an order drawn anew, so that what drifts hits all of
     /// them alike.
-    pub(super) fn rounds<T: Copy>(
+    pub fn rounds<T: Copy>(
         &mut self,
         rounds: usize,
         all: &[T],
@@ -114,14 +118,14 @@ impl<'a> Measuring<'a> {
     }
 
     /// Keeps what was counted once.
-    pub(super) fn count(&mut self, arm: &str, at: &[Place], quantity: Quantity, value: f64) {
+    pub fn count(&mut self, arm: &str, at: &[Place], quantity: Quantity, value: f64) {
         let quantity = quantity.counted();
         self.results.add(arm, at, quantity, value.into());
     }
 
     /// An arm is unavailable, at a place or from some length on. Of several lengths the smallest is kept,
     /// with the reason and the remedy of the largest.
-    pub(super) fn lacks(&mut self, arm: &str, at: &[Place], why: &Shortage) {
+    pub fn lacks(&mut self, arm: &str, at: &[Place], why: &Shortage) {
         let unavailable = &mut self.results.unavailable;
         if unavailable.iter().all(|known| known.arm != arm) {
             (self.progress)(BenchEvent::Unavailable {
@@ -141,7 +145,7 @@ impl<'a> Measuring<'a> {
     }
 
     /// Says that rows at a place (and further places in it) were not seen to be on their pages.
-    pub(super) fn doubt(&mut self, arm: &str, at: &[Place], note: Option<&String>) {
+    pub fn doubt(&mut self, arm: &str, at: &[Place], note: Option<&String>) {
         for row in &mut self.results.rows {
             if row.arm == arm && row.at.starts_with(at) {
                 row.doubtful = true;
@@ -151,7 +155,7 @@ impl<'a> Measuring<'a> {
     }
 
     /// What a point is that was not seen to be on its pages.
-    pub(super) fn explain_doubts(&mut self) {
+    pub fn explain_doubts(&mut self) {
         if self.results.rows.iter().any(|row| row.doubtful) {
             let caveat = "Points marked ? were not seen to be on the pages of their arm.";
             self.results.caveats.push(caveat.to_owned());
@@ -159,7 +163,7 @@ impl<'a> Measuring<'a> {
     }
 
     /// What a virtual machine makes of the figures.
-    pub(super) fn on_a_virtual_machine(&mut self, caveat: &str) {
+    pub fn on_a_virtual_machine(&mut self, caveat: &str) {
         if self.machine.circumstances.host.is_virtual == Some(true) {
             let caveats = &mut self.results.caveats;
             caveats.push(format!("This is a virtual machine: {caveat}"));
@@ -170,16 +174,14 @@ impl<'a> Measuring<'a> {
     ///
     /// # Errors
     /// Why it was not measured to its end, where that is not that it was stopped.
-    pub(super) fn ended(&mut self, went: Result<(), BenchError>) -> Result<(), BenchError> {
+    pub fn ended(&mut self, went: Result<(), BenchError>) -> Result<(), BenchError> {
         let Err(error) = went else {
             return Ok(());
         };
         let is_stop = match &error {
-            BenchError::Stopped
-            | BenchError::Mover(MoverError::Stopped)
-            | BenchError::Attach(ChildError::Stopped) => true,
+            BenchError::Stopped => true,
             // A Ctrl-C on a terminal goes to all processes at once.
-            BenchError::Attach(_) | BenchError::Unreadable(_) => self.go_on().is_err(),
+            BenchError::Unreadable(_) => self.go_on().is_err(),
             _ => false,
         };
         if !is_stop {
@@ -190,7 +192,7 @@ impl<'a> Measuring<'a> {
     }
 
     /// The result. Each arm and place of which there is nothing gets a row of `main` that says so.
-    pub(super) fn finish(self, main: &Quantity) -> Result<Results, BenchError> {
+    pub fn finish(self, main: &Quantity) -> Result<Results, BenchError> {
         let mut results = self.results;
         let lacking = results.unavailable.first();
         match lacking.filter(|_| !results.experiment.is_interrupted()) {
@@ -226,7 +228,7 @@ impl<'a> Measuring<'a> {
 
 impl ArmAbout {
     /// Pages of one size and kind.
-    pub(super) fn of(arm: PageArm) -> ArmAbout {
+    pub fn of(arm: PageArm) -> ArmAbout {
         ArmAbout {
             name: arm.to_string(),
             page_bytes: Some(arm.size),
@@ -240,7 +242,7 @@ impl Shortage {
     ///
     /// # Errors
     /// The reason, where it is not that there are no such pages: that ends the run.
-    pub(super) fn of(length: Bytes, error: MemoryError) -> Result<Shortage, MemoryError> {
+    pub fn of(length: Bytes, error: MemoryError) -> Result<Shortage, MemoryError> {
         match is_unavailable(&error) {
             true => Ok(Shortage {
                 from: length,

@@ -8,7 +8,7 @@ use hugeleaf_perf::processor::{CYCLES, INSTRUCTIONS, Processor, ProcessorEvent};
 use hugeleaf_perf::{
     CountedSince, CountedWork, CounterError, CounterGroup, CounterKind, GroupCount, counts_misses,
 };
-use hugeleaf_sys::{Errno, Kernel, Pid, RealKernel, SysError};
+use hugeleaf_sys::{Errno, Kernel, Pid, SysError};
 
 use super::reading::{Kind, Metric, MetricError, Opened, Reading};
 use super::servers::{SERVERS, names};
@@ -246,7 +246,7 @@ fn first_that_counts(
     name: &'static str,
     ways: &[Vec<ProcessorEvent>],
 ) -> Result<Vec<ProcessorEvent>, MetricError> {
-    let base = RealKernel::new().base_page();
+    let base = Kernel::new().base_page();
     let mut said = Vec::new();
     let mut refusal = None;
     for way in ways.iter().filter(|way| !way.is_empty()) {

@@ -33,7 +33,6 @@ use crate::thp;
 /// themselves (to map something, to start a thread) wait no longer than that takes.
 const CHUNK: Bytes = Bytes::from_mib(8);
 
-/// Neighbouring granules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) first: u32,
@@ -49,7 +48,6 @@ impl Run {
         Run { first, count: 1 }
     }
 
-    /// Sorted numbers as runs of neighbours.
     pub(crate) fn of(numbers: impl IntoIterator<Item = u32>) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         for index in numbers {
@@ -62,15 +60,12 @@ impl Run {
     }
 }
 
-/// Where pages of a rung come from.
 #[derive(Debug)]
 enum Store {
     File(MemoryFile),
-    /// Private memory of this process.
     Anonymous,
 }
 
-/// Granules that were filled, and on what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Filled {
     pub(crate) run: Run,
@@ -83,7 +78,6 @@ type Left = Vec<(Run, Reason)>;
 /// What a rung filled, and what is left for the next.
 type OnStep = (Vec<Filled>, Left);
 
-/// Why a rung could not fill a granule.
 enum Stopped {
     /// The pool or a limit is short, from this granule on.
     Short(u32),
@@ -113,7 +107,6 @@ impl Local {
     }
 }
 
-/// All of an elastic's memory, as this process sees it.
 #[derive(Debug)]
 pub(crate) struct Backing {
     pub(crate) space: Space,
@@ -121,7 +114,6 @@ pub(crate) struct Backing {
     pub(crate) steps: Steps,
     pub(crate) nodes: NodePolicy,
     stores: Vec<Store>,
-    /// The store of each step.
     store_of: Vec<usize>,
     local: Vec<AtomicU64>,
     /// Held while mappings change.
@@ -132,7 +124,6 @@ pub(crate) struct Backing {
     base: PageSize,
 }
 
-/// What a backing is made of.
 pub(crate) struct Plan<'a> {
     pub(crate) max: Bytes,
     pub(crate) shape: Shape,
@@ -144,9 +135,6 @@ pub(crate) struct Plan<'a> {
 
 impl Backing {
     /// Sets addresses aside and makes the files; takes no memory.
-    ///
-    /// # Errors
-    /// Those of the calls.
     pub(crate) fn create(memory: &Memory, plan: Plan<'_>) -> Result<Backing, MemoryError> {
         let mut files = Vec::new();
         for pool in pools_of(&plan.steps, plan.sharing) {
@@ -158,9 +146,6 @@ impl Backing {
     }
 
     /// The same over files that are there, in the order of [`pools_of`].
-    ///
-    /// # Errors
-    /// Those of the calls.
     pub(crate) fn over(
         memory: &Memory,
         plan: Plan<'_>,
@@ -220,7 +205,6 @@ impl Backing {
         Ok(())
     }
 
-    /// The files, for other processes.
     pub(crate) fn files(&self) -> impl Iterator<Item = &MemoryFile> {
         self.stores.iter().filter_map(|store| match store {
             Store::File(file) => Some(file),
@@ -228,7 +212,6 @@ impl Backing {
         })
     }
 
-    /// The addresses of granules.
     pub(crate) fn part(&self, run: Run) -> Range {
         let at = self.space.range().start() + self.offset(run.first);
         let length = u64::from(run.count.max(1)) * self.granule.bytes().get();
@@ -272,7 +255,6 @@ impl Backing {
         Ok(())
     }
 
-    /// Which of a run are not mapped as a step needs them.
     fn mapped_otherwise(&self, run: Run, step: usize) -> Vec<Run> {
         let store = self.store_of[step] as u64 + 1;
         Run::of(
@@ -308,7 +290,6 @@ impl Backing {
         Ok(())
     }
 
-    /// Whether [`Backing::make_ready`] was done for this stamp of it.
     pub(crate) fn is_ready(&self, index: u32, entry: Entry) -> bool {
         let store = self.store_of.get(usize::from(entry.step)).copied();
         store.is_some_and(|store| {
@@ -355,7 +336,6 @@ impl Backing {
         }
     }
 
-    /// Tries one rung.
     fn fill_on(
         &self,
         step: usize,
@@ -574,9 +554,6 @@ impl Backing {
     }
 
     /// Gives the memory of granules back that are on a step.
-    ///
-    /// # Errors
-    /// Those of fallocate(2) and madvise(2).
     pub(crate) fn clean_on(&self, run: Run, step: u8) -> Result<(), SysError> {
         match self.store_of.get(usize::from(step)) {
             Some(store) => self.clean_store(run, *store),
@@ -619,11 +596,8 @@ impl Backing {
     }
 }
 
-/// Why granules were not filled.
 pub(crate) enum Unfilled {
-    /// No rung of a mandatory ladder had so many.
     Short { missing: u64, reason: Reason },
-    /// A call failed.
     Failed(MemoryError),
 }
 

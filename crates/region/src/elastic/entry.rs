@@ -2,14 +2,11 @@
 
 use crate::extent::Why;
 
-/// How many processes may be attached at once.
 pub(crate) const PROCESSES: usize = 2048;
-/// How many components there may be.
 pub(crate) const COMPONENTS: usize = 64;
 /// More rungs than any ladder comes to.
 pub(crate) const STEPS: usize = 16;
 
-/// How far a granule is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// Nobody's, and it has no memory.
@@ -24,7 +21,6 @@ pub(crate) enum State {
     Unclean,
 }
 
-/// Why a granule is not on the first rung.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// It is.
@@ -59,7 +55,6 @@ impl Reason {
     }
 }
 
-/// One granule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) state: State,

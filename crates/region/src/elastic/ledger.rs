@@ -31,7 +31,6 @@ const MAGIC: u64 = 0x6875_6765_6c65_6166;
 const VERSION: u64 = 1;
 /// More granules than this make a table of hundreds of megabytes.
 pub(crate) const MOST_GRANULES: u64 = 1 << 24;
-/// The longest name of a component.
 pub(crate) const NAME: usize = 47;
 
 /// Where things stand, in words from the table's start.
@@ -88,7 +87,6 @@ impl Shape {
         at::ENTRY + self.granules as usize
     }
 
-    /// How long the file of such a table is.
     pub(crate) fn length(self, base: PageSize) -> Bytes {
         length_of(self.words(), base)
     }
@@ -98,7 +96,6 @@ impl Shape {
     }
 }
 
-/// A component as it stands in the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Listed {
     pub(crate) name: String,
@@ -106,12 +103,10 @@ pub(crate) struct Listed {
     pub(crate) granules: u64,
 }
 
-/// The table, and this process's place in it.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     table: Table,
     pub(crate) shape: Shape,
-    /// This process's place in the list of processes.
     pub(crate) slot: u16,
     /// Threads of this process wait here, so that only one waits for other processes.
     turn: Mutex<()>,
@@ -119,9 +114,6 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// A new table.
-    ///
-    /// # Errors
-    /// Those of the calls.
     pub(crate) fn create(
         memory: &Memory,
         shape: Shape,
@@ -173,7 +165,6 @@ impl Ledger {
         Ledger::enter(table, shape)
     }
 
-    /// Takes a place in the list of processes.
     fn enter(table: Table, shape: Shape) -> Result<Ledger, ElasticError> {
         let own = Identity::own()?;
         let id = u64::from(own.pid.0);
@@ -213,7 +204,6 @@ impl Ledger {
         Bytes(self.get(at::TARGET))
     }
 
-    /// How many granules are held or on their way.
     pub(crate) fn held(&self) -> u64 {
         self.get(at::HELD)
     }
@@ -223,15 +213,11 @@ impl Ledger {
         self.get(at::UNCLEAN)
     }
 
-    /// How many are held on a rung.
     pub(crate) fn on_step(&self, step: usize) -> u64 {
         self.get(at::ON_STEP + step)
     }
 
     /// A granule, where there is one of that number.
-    ///
-    /// # Errors
-    /// [`ElasticError::Damaged`].
     pub(crate) fn entry(&self, index: u32) -> Result<Option<Entry>, ElasticError> {
         if index >= self.shape.granules {
             return Ok(None);
@@ -248,7 +234,6 @@ impl Ledger {
         all.map(|(index, entry)| Ok((index, entry?)))
     }
 
-    /// A component, where there is one of that number.
     pub(crate) fn component(&self, component: Component) -> Option<Listed> {
         let index = usize::try_from(component.0)
             .ok()
@@ -300,6 +285,10 @@ impl Ledger {
     ///
     /// # Errors
     /// [`ElasticError::Stuck`] where a process that lives has it for very long.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "between two tries, within the deadline"
+    )]
     pub(crate) fn lock(&self) -> Result<Locked<'_>, ElasticError> {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let word = self.word(at::LOCK);
@@ -349,7 +338,6 @@ impl Ledger {
     }
 }
 
-/// The table, while this thread has its lock.
 pub(crate) struct Locked<'a> {
     ledger: &'a Ledger,
     token: Token,
@@ -417,7 +405,6 @@ impl Locked<'_> {
         }
     }
 
-    /// Makes every counter anew from the granules.
     pub(crate) fn count_again(&self) {
         let components = (0..COMPONENTS).map(|i| at::COMPONENT + (i + 1) * at::COMPONENT_WORDS - 1);
         let counters = [at::HELD, at::UNCLEAN, at::FIRST_FREE].into_iter();
@@ -477,10 +464,10 @@ impl Locked<'_> {
 mod tests {
     use super::super::entry::Reason;
     use super::*;
-    use hugeleaf_sys::{Kernel, RealKernel};
+    use hugeleaf_sys::Kernel;
 
     fn ledger() -> Ledger {
-        let base = RealKernel::new().base_page();
+        let base = Kernel::new().base_page();
         let shape = Shape {
             granule: base,
             granules: 100,
@@ -560,7 +547,7 @@ mod tests {
 
     #[test]
     fn places_exclude_each_other() {
-        let base = RealKernel::new().base_page();
+        let base = Kernel::new().base_page();
         let shape = Shape {
             granule: base,
             granules: 1,

@@ -301,7 +301,6 @@ impl Elastic {
     }
 }
 
-/// Granules that this process has claimed.
 struct Claimed {
     runs: Vec<Run>,
     /// Those whose memory could not be returned before.
@@ -359,7 +358,6 @@ fn small(component: Component) -> u8 {
     u8::try_from(component.0).unwrap_or(u8::MAX)
 }
 
-/// A granule that the table is known to have.
 fn entry(locked: &Locked<'_>, index: u32) -> Result<Entry, ElasticError> {
     let entry = locked.entry(index)?;
     entry.ok_or_else(|| ElasticError::Damaged(format!("it has no granule {index}")))

@@ -62,7 +62,6 @@ impl fmt::Display for Component {
     }
 }
 
-/// All components that there can be.
 pub(super) fn components() -> impl Iterator<Item = Component> {
     (0u32..).take(COMPONENTS).map(Component)
 }

@@ -8,12 +8,11 @@ use std::os::unix::fs::MetadataExt;
 
 use hugeleaf_host::process::stat::parse_stat;
 use hugeleaf_host::{Pid, ReadError, Root};
-use hugeleaf_sys::{Errno, Kernel, RealKernel, own_pid};
+use hugeleaf_sys::{Errno, Kernel, own_pid};
 
 use crate::elastic::ElasticError;
 use crate::error::MemoryError;
 
-/// What a process is known by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) pid: Pid,
@@ -25,18 +24,12 @@ pub(crate) struct Identity {
 
 impl Identity {
     /// This process.
-    ///
-    /// # Errors
-    /// Where `/proc` cannot be read.
     pub(crate) fn own() -> Result<Identity, ElasticError> {
         let pid = own_pid();
         read(pid).ok_or_else(|| {
-            let unreadable = ReadError::Io {
-                path: Root::live().path(format!("proc/{pid}/stat")),
-                reason: "it does not say when this process started".to_owned(),
-                denied: false,
-            };
-            MemoryError::Unreadable(unreadable).into()
+            let path = Root::live().path(format!("proc/{pid}/stat"));
+            let reason = "it does not say when this process started";
+            MemoryError::Unreadable(ReadError::new(path, reason)).into()
         })
     }
 
@@ -50,7 +43,7 @@ impl Identity {
 
     /// Whether no process has this id any more.
     pub(crate) fn is_nobody(&self) -> bool {
-        let kernel = RealKernel::new();
+        let kernel = Kernel::new();
         match kernel.pidfd_open(self.pid) {
             Err(e) => e.errno == Errno::SRCH,
             // A zombie has given its memory up.

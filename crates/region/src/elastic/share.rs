@@ -131,9 +131,6 @@ impl Elastic {
     }
 
     /// The same, by calls behind a gate.
-    ///
-    /// # Errors
-    /// As [`Elastic::attach`].
     pub(crate) fn attach_with(handle: &Handle, memory: &Memory) -> Result<Elastic, ElasticError> {
         let said = Description::parse(&handle.text)?;
         let room = Room::read()?;

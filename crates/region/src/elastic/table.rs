@@ -11,14 +11,12 @@ use std::sync::atomic::AtomicU64;
 use hugeleaf_sys::{Advice, Memory, MemoryFile, Reserve, Space, SysError};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-/// Words that are shared with other processes.
 #[derive(Debug)]
 pub(crate) struct Table {
     space: Space,
     words: usize,
 }
 
-/// How long a file of so many words is.
 pub(crate) fn length_of(words: usize, base: PageSize) -> Bytes {
     let bytes = (words as u64).saturating_mul(size_of::<AtomicU64>() as u64);
     Bytes(base.round_up(bytes).unwrap_or(u64::MAX))
@@ -46,9 +44,6 @@ impl Table {
 
     /// Maps a table that is there. The caller has seen that the file has its length, and that
     /// nobody can cut it.
-    ///
-    /// # Errors
-    /// Those of the calls.
     pub(crate) fn map(
         memory: &Memory,
         file: &MemoryFile,
@@ -61,7 +56,6 @@ impl Table {
         Ok(Table { space, words })
     }
 
-    /// All of its words.
     pub(crate) fn words(&self) -> &[AtomicU64] {
         // SAFETY: the space maps at least `words` words of a file that cannot be cut, for reading
         // and writing, from a page's start on, for as long as `self` is borrowed. Whoever else
@@ -74,12 +68,12 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugeleaf_sys::{Kernel, RealKernel};
+    use hugeleaf_sys::Kernel;
     use std::sync::atomic::Ordering;
 
     #[test]
     fn two_mappings_see_one_table() {
-        let base = RealKernel::new().base_page();
+        let base = Kernel::new().base_page();
         let memory = Memory::new();
         let (one, file) = Table::create(&memory, 1000, base).unwrap();
         let two = Table::map(&memory, &file, 1000, base).unwrap();

@@ -146,7 +146,6 @@ impl Elastic {
         })
     }
 
-    /// All granules that are held, and mapped here.
     fn all_held(&self, locked: &Locked<'_>) -> Result<Vec<(u32, Entry)>, ElasticError> {
         let is_held = |found: &Result<(u32, Entry), _>| match found {
             Ok((_, entry)) => entry.state == State::Held,

@@ -7,12 +7,12 @@ use std::sync::OnceLock;
 
 use crate::{Bytes, PageSize, Region, RegionOptions};
 use hugeleaf_host::{Host, Root, read_host};
-use hugeleaf_sys::{HostLock, RealKernel, effective_uid, lock_host};
+use hugeleaf_sys::{HostLock, Kernel, effective_uid, lock_host};
 
 /// The host as it was at first: what of it is looked at does not change.
 pub fn host() -> Host {
     static HOST: OnceLock<Host> = OnceLock::new();
-    let read = || read_host(&Root::live(), &RealKernel::new()).unwrap();
+    let read = || read_host(&Root::live(), &Kernel::new()).unwrap();
     HOST.get_or_init(read).clone()
 }
 

@@ -1,9 +1,9 @@
 //! What all kinds of charts are drawn of: colours, words, lines and surfaces, and the range of an axis.
 
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, time::measured};
 use maud::{Markup, PreEscaped, html};
 
-use crate::page::{Axis, Chart, ChartKind, Scale, Unit, duration, number};
+use crate::page::{Axis, Chart, ChartKind, Scale, Unit, number};
 use crate::screen::clean;
 
 /// Colours stand off from white and from black, and from each other also for people who do not see red or
@@ -262,7 +262,7 @@ pub(crate) fn label(value: f64, step: Option<f64>, unit: Unit) -> String {
         Unit::Ratio => format!("×{}", even(value)),
         Unit::Seconds if value == 0.0 => "0 s".to_owned(),
         Unit::Seconds => {
-            let text = duration(value);
+            let text = measured(value);
             match text.split_once(' ') {
                 Some((number, unit)) if number.contains('.') => {
                     let number = number.trim_end_matches('0').trim_end_matches('.');

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use hugeleaf_host::{Fact, Pid};
-use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range};
+use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range, time};
 
-use super::number::{self, duration, short};
+use super::number::{self, short};
 
 /// A value and how it is meant.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -165,8 +165,8 @@ impl fmt::Display for Value {
             Value::Ratio(ratio) => write!(f, "×{}", number::ratio(*ratio)),
             Value::Percent(part) => f.write_str(&percent(*part)),
             Value::Share(part) => write!(f, "{:.1} %", part * 100.0),
-            Value::Duration(seconds) => f.write_str(&coarse(*seconds)),
-            Value::Time(seconds) => f.write_str(&duration(*seconds)),
+            Value::Duration(seconds) => f.write_str(&time::coarse(*seconds)),
+            Value::Time(seconds) => f.write_str(&time::measured(*seconds)),
             Value::Flow(bytes) => write!(f, "{} MB/s", short(bytes / 1e6)),
             Value::PageSize(size) => write!(f, "{size}"),
             Value::Range(range) => write!(f, "{range}"),
@@ -182,20 +182,6 @@ fn percent(part: f64) -> String {
         // 99.96 % is not all of it.
         p if p < 1.0 && p > 0.99 => format!("{:.1} %", (p * 1000.0).floor() / 10.0),
         p => format!("{:.0} %", p * 100.0),
-    }
-}
-
-/// A time: `500 ms`, `1.5 s`, `12 µs`; nothing is `0 ms`.
-fn coarse(seconds: f64) -> String {
-    // A decimal where it is not zero.
-    let short = |value: f64| format!("{:.1}", value).trim_end_matches(".0").to_owned();
-    match seconds {
-        s if !s.is_finite() => "-".to_owned(),
-        s if s >= 600.0 => format!("{:.0} min", s / 60.0),
-        s if s >= 1.0 => format!("{} s", short(s)),
-        s if s >= 1e-3 || s <= 0.0 => format!("{:.0} ms", s * 1e3),
-        s if s >= 1e-6 => format!("{:.0} µs", s * 1e6),
-        s => format!("{:.0} ns", s * 1e9),
     }
 }
 

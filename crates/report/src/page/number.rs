@@ -58,14 +58,6 @@ pub(crate) fn listed<T: ToString>(before: &str, items: impl IntoIterator<Item = 
     }
 }
 
-/// A time as people say it.
-pub(crate) fn time(seconds: f64) -> String {
-    if seconds < 90.0 {
-        return format!("{seconds:.0} s");
-    }
-    format!("{:.1} min", seconds / 60.0)
-}
-
 /// Three digits that mean something: `1.93`, `312`.
 pub(crate) fn short(value: f64) -> String {
     match value.abs() {
@@ -73,18 +65,6 @@ pub(crate) fn short(value: f64) -> String {
         v if v >= 10.0 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
     }
-}
-
-/// A measured time in the unit that fits it.
-pub(crate) fn duration(seconds: f64) -> String {
-    let (factor, unit) = match seconds.abs() {
-        s if s >= 90.0 => return time(seconds),
-        s if s >= 1.0 => (1.0, "s"),
-        s if s >= 1e-3 => (1e3, "ms"),
-        s if s >= 1e-6 => (1e6, "µs"),
-        _ => (1e9, "ns"),
-    };
-    format!("{} {unit}", short(seconds * factor))
 }
 
 #[cfg(test)]

@@ -10,12 +10,12 @@ use std::time::Duration;
 use hugeleaf::{Bytes, Ladder, PageSize};
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_sqlite::{Api, Installed, Options, ShareView};
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use rusqlite::Connection;
 
 /// The host's base page as a ladder.
 pub fn base() -> Ladder {
-    let host = read_host(&Root::live(), &RealKernel::new()).unwrap();
+    let host = read_host(&Root::live(), &Kernel::new()).unwrap();
     host.base_page.to_string().parse().unwrap()
 }
 

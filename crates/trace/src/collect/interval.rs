@@ -154,7 +154,7 @@ impl Intervals {
     }
 
     /// Ends an interval and begins the next.
-    pub fn next(&mut self, at_seconds: f64, seconds: f64, kernel: &dyn Kernel) -> Interval {
+    pub fn next(&mut self, at_seconds: f64, seconds: f64, kernel: &Kernel) -> Interval {
         let now = self.read();
         let mut interval = between(&self.last, &now, seconds, self.base, self.pmd);
         interval.at_seconds = at_seconds;

@@ -15,7 +15,7 @@ use crate::tables::measured::Collection;
 const LOOKED_AT: usize = 64;
 
 /// Reads it. Of the target's processes segments too.
-pub fn read(root: &Root, kernel: &dyn Kernel, target: Option<&[u32]>) -> Option<MemoryState> {
+pub fn read(root: &Root, kernel: &Kernel, target: Option<&[u32]>) -> Option<MemoryState> {
     let host = read_host(root, kernel).ok()?;
     let mut state = MemoryState {
         by_page_size: of_host(&host).iter().map(held).collect(),

@@ -4,7 +4,7 @@ use hugeleaf_host::system::features::{Abilities, Disk, DiskMount, Features, Netw
 use hugeleaf_host::{Fact, Host};
 
 use super::*;
-use crate::findings::testing::{healthy, word};
+use crate::findings::tests::testing::{healthy, word};
 
 fn features(settings: &[(&str, &str)]) -> Features {
     Features {

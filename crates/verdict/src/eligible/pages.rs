@@ -186,7 +186,7 @@ pub fn cut(segment: &Segment, size: PageSize, runs: &[PageRun]) -> Vec<Slot> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::why::testing;
+    use crate::why::tests::testing;
     use proptest::prelude::*;
 
     proptest! {

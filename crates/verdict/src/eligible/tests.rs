@@ -5,7 +5,7 @@ use hugeleaf_host::Fact;
 use hugeleaf_host::PageState;
 
 use super::*;
-use crate::why::testing::{
+use crate::why::tests::testing::{
     G, K, M, OWN, anon, file, flagged, host, process, range, set_pages, shm, size, with_thp, word,
 };
 

@@ -97,7 +97,7 @@ pub fn limit_hit(host: &Host) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{healthy, ids, pool, size};
+    use super::super::tests::testing::{healthy, ids, pool, size};
     use super::*;
 
     fn limited(

@@ -227,7 +227,7 @@ pub fn sysctl(host: &Host) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{healthy, ids, pool, thp, word};
+    use super::super::tests::testing::{healthy, ids, pool, thp, word};
     use super::*;
     use hugeleaf_host::Sysctl;
 

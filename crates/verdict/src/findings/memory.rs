@@ -151,7 +151,7 @@ pub fn fragmented(host: &Host) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{gib, healthy, ids, thp, word};
+    use super::super::tests::testing::{gib, healthy, ids, thp, word};
     use super::*;
     use hugeleaf_host::Pid;
 

@@ -164,7 +164,7 @@ pub fn kernel_log(host: &Host) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{healthy, ids, pool, size, word};
+    use super::super::tests::testing::{healthy, ids, pool, size, word};
     use super::*;
     use hugeleaf_host::Fact;
     use hugeleaf_host::Sysctl;

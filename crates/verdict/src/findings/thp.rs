@@ -38,7 +38,7 @@ pub fn none(host: &Host) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{healthy, ids, thp, word};
+    use super::super::tests::testing::{healthy, ids, thp, word};
     use super::*;
     use hugeleaf_host::Fact;
 

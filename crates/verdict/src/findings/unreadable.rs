@@ -13,7 +13,7 @@ pub fn facts(host: &Host) -> Option<Finding> {
         1 => String::new(),
         n => format!(" (and {} more)", n - 1),
     };
-    let command = match errors.iter().any(|error| error.is_denied()) {
+    let command = match errors.iter().any(|error| error.denied) {
         true => "sudo hugeleaf status",
         false => "hugeleaf status --json | grep _error",
     };
@@ -143,7 +143,7 @@ fn of_limits(l: &Limits) -> [Error<'_>; 9] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::healthy;
+    use super::super::tests::testing::healthy;
     use super::*;
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
         let mut host = healthy();
         host.kernel_log = Fact::Absent;
         assert_eq!(facts(&host), None);
-        let error = ReadError::Io {
+        let error = ReadError {
             path: "kernel log".into(),
             reason: "Operation not permitted".to_owned(),
             denied: true,

@@ -1,14 +1,14 @@
 //! Whether a plan is for this host as it is now. Pure: facts come in as values.
 
 use hugeleaf_host::{Host, Identity};
-use hugeleaf_units::{Bytes, Pages};
+use hugeleaf_units::{Bytes, Failure, Pages};
 
 use super::facts::InForce;
 use super::knobs::knob_now;
 use super::model::{ForPool, Plan};
 use super::promise::unknown_to;
+use super::room;
 use super::room::Margin;
-use super::{Refusal, room};
 use crate::list;
 
 /// The running host, as far as a plan is compared with it.
@@ -26,7 +26,7 @@ pub struct Now<'a> {
 ///
 /// # Errors
 /// All reasons why it must not be applied. What is only worth knowing comes back as lines.
-pub fn check(plan: &Plan, now: &Now<'_>) -> Result<Vec<String>, Vec<Refusal>> {
+pub fn check(plan: &Plan, now: &Now<'_>) -> Result<Vec<String>, Vec<Failure>> {
     let mut refusals = identity(plan, now.identity);
     refusals.extend(machine(plan, now.host));
     // On another machine all the rest differs too, and says nothing.
@@ -34,7 +34,7 @@ pub fn check(plan: &Plan, now: &Now<'_>) -> Result<Vec<String>, Vec<Refusal>> {
         refusals.extend(changed(plan, now.host));
         let next = "plan again: hugeleaf plan --output FILE";
         let unknown = unknown_to(plan, now.in_force).into_iter();
-        refusals.extend(unknown.map(|what| Refusal::new(what, next)));
+        refusals.extend(unknown.map(|what| Failure::new(what, next)));
         refusals.extend(memory(plan, now.host));
     }
     match refusals.is_empty() {
@@ -45,7 +45,7 @@ pub fn check(plan: &Plan, now: &Now<'_>) -> Result<Vec<String>, Vec<Refusal>> {
 
 const PLAN_HERE: &str = "make one for this host: hugeleaf plan --output FILE";
 
-fn identity(plan: &Plan, now: &Identity) -> Vec<Refusal> {
+fn identity(plan: &Plan, now: &Identity) -> Vec<Failure> {
     let (id, name) = (now.id.known(), now.name.known());
     let other_id = matches!((&plan.host.id, id), (Some(a), Some(b)) if a != b);
     let other_name = matches!((&plan.host.name, name), (Some(a), Some(b)) if a != b);
@@ -65,12 +65,12 @@ fn identity(plan: &Plan, now: &Identity) -> Vec<Refusal> {
         ),
         false => format!("the plan is for the host {theirs}, and this is {ours}"),
     };
-    vec![Refusal::new(what, PLAN_HERE)]
+    vec![Failure::new(what, PLAN_HERE)]
 }
 
-fn machine(plan: &Plan, host: &Host) -> Vec<Refusal> {
+fn machine(plan: &Plan, host: &Host) -> Vec<Failure> {
     let mut found = Vec::new();
-    let mut refuse = |what: String| found.push(Refusal::new(what, PLAN_HERE));
+    let mut refuse = |what: String| found.push(Failure::new(what, PLAN_HERE));
     if let (Some(theirs), Some(ours)) = (&plan.host.arch, host.arch.known())
         && theirs != ours
     {
@@ -107,11 +107,11 @@ fn pages_now(host: &Host, pool: &ForPool) -> Option<Pages> {
 
 /// Values that are neither what they were nor on the way to what is planned: somebody else has
 /// changed them since.
-fn changed(plan: &Plan, host: &Host) -> Vec<Refusal> {
+fn changed(plan: &Plan, host: &Host) -> Vec<Failure> {
     let mut found = Vec::new();
     let mut refuse = |what: String| {
         let next = "plan again: hugeleaf plan --output FILE";
-        found.push(Refusal::new(what, next));
+        found.push(Failure::new(what, next));
     };
     for pool in &plan.pools {
         let (Some(was), Some(now)) = (pool.was, pages_now(host, pool)) else {
@@ -156,7 +156,7 @@ fn changed(plan: &Plan, host: &Host) -> Vec<Refusal> {
 
 /// What the pools would hold beyond now does not leave base pages half of the margin; or, whatever
 /// the reason, not what a host needs to live.
-fn memory(plan: &Plan, host: &Host) -> Vec<Refusal> {
+fn memory(plan: &Plan, host: &Host) -> Vec<Failure> {
     let (total, used) = match room::used(host) {
         Ok(known) => known,
         Err(refusal) => return vec![refusal],
@@ -182,7 +182,7 @@ fn memory(plan: &Plan, host: &Host) -> Vec<Refusal> {
             "pools of {in_pools} would leave less than {floor} of {total} for all else, which no \
              reason changes"
         );
-        return vec![Refusal::new(
+        return vec![Failure::new(
             what,
             "plan fewer pages: hugeleaf plan --output FILE",
         )];
@@ -190,7 +190,7 @@ fn memory(plan: &Plan, host: &Host) -> Vec<Refusal> {
     if grows.is_zero() || plan.force.is_some() || needed <= total {
         return Vec::new();
     }
-    vec![Refusal::new(
+    vec![Failure::new(
         format!(
             "the host uses {used} outside its pools now, {} when the plan was made: pools of \
              {in_pools} would leave base pages too little of {total}",

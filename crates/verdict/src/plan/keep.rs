@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Refusal;
+use hugeleaf_units::Failure;
+
 use super::allowed::is_line;
 use super::derive::{key, sets_pool, steps};
 use super::files::{FILES, OURS};
@@ -15,7 +16,7 @@ use super::step::What;
 ///
 /// # Errors
 /// A line that no plan puts there: somebody has added it to hugeleaf's file, and it would be lost.
-pub fn keep(plan: &mut Plan, read: impl Fn(&Path) -> Option<String>) -> Result<(), Refusal> {
+pub fn keep(plan: &mut Plan, read: impl Fn(&Path) -> Option<String>) -> Result<(), Failure> {
     plan.kept.clear();
     let written = steps(plan);
     let of_units = written.iter().map(|step| step.path.clone());
@@ -44,7 +45,7 @@ pub fn keep(plan: &mut Plan, read: impl Fn(&Path) -> Option<String>) -> Result<(
         }
         if let Some(line) = kept.iter().find(|line| !is_line(&path, line)) {
             let (path, line) = (path.display(), crate::clean(line));
-            return Err(Refusal::new(
+            return Err(Failure::new(
                 format!("{path}: '{line}' is no line of a plan, and the file is hugeleaf's"),
                 format!("move that line to a file of your own: $EDITOR {path}"),
             ));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hugeleaf_host::demand::{Demand, Place, Service, ServiceKind};
 use hugeleaf_host::{Fact, Host};
-use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
+use hugeleaf_units::{Bytes, Failure, PageKind, PageSize, Pages};
 
 use super::arithmetic::{Takes, add, bytes_of, pages_of_all};
 use super::facts::{Facts, Wishes, held_of, unit_entry};
@@ -12,14 +12,14 @@ use super::layout::{NodeNow, Wanted, by_node};
 use super::model::{BasePages, Boot, ForDemand, ForHost, ForPool, ForService, PagesOf, Plan};
 use super::promise::{self, listed, standing};
 use super::room::{Book, Ledger, Margin, pools_now, sizes, used};
-use super::{Refusal, knobs, notes, rights, ways};
+use super::{knobs, notes, rights, ways};
 use crate::{clean, free_name, list};
 
 /// Makes a plan for these services; the first are served first.
 ///
 /// # Errors
-/// [`Refusal`] where the host does not report what a plan rests on, or lacks a size that was named.
-pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<Plan, Refusal> {
+/// [`Failure`] where the host does not report what a plan rests on, or lacks a size that was named.
+pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<Plan, Failure> {
     let host = facts.host;
     let had = sizes(host);
     possible_sizes(services, wishes, &had)?;
@@ -93,12 +93,12 @@ fn pools(host: &Host, ledger: &Ledger, plan: &Plan) -> Vec<ForPool> {
 }
 
 /// Whether this kernel has the sizes that were named and those that services insist on.
-fn possible_sizes(services: &[Service], wishes: &Wishes, had: &[PageSize]) -> Result<(), Refusal> {
+fn possible_sizes(services: &[Service], wishes: &Wishes, had: &[PageSize]) -> Result<(), Failure> {
     let mut named = wishes.sizes.iter().flatten();
     if let Some(size) = named.find(|size| !had.contains(size)) {
         let next = "hugeleaf status    # lists the sizes of this kernel";
         let what = format!("this kernel cannot reserve pages of {size}");
-        return Err(Refusal::new(what, next));
+        return Err(Failure::new(what, next));
     }
     let wrong = services.iter().find_map(|s| wrong_size(s, had));
     wrong.map_or(Ok(()), Err)
@@ -107,7 +107,7 @@ fn possible_sizes(services: &[Service], wishes: &Wishes, had: &[PageSize]) -> Re
 /// A size that a PostgreSQL server is configured to take and this kernel does not have: with
 /// `huge_pages = on` it does not start, and with `try` it falls back to base pages, whatever is
 /// reserved for it. A JVM takes the default size then, with a warning.
-fn wrong_size(service: &Service, had: &[PageSize]) -> Option<Refusal> {
+fn wrong_size(service: &Service, had: &[PageSize]) -> Option<Failure> {
     let is_asked = service.kind == ServiceKind::PostgreSql && !had.is_empty();
     let sizes = service.demands.iter().filter(|d| d.place == Place::Pool);
     let mut sizes = sizes.filter_map(|d| d.page);
@@ -117,7 +117,7 @@ fn wrong_size(service: &Service, had: &[PageSize]) -> Option<Refusal> {
     let of = of.map_or(String::new(), |path| {
         format!(" of {}", clean(&path.to_string_lossy()))
     });
-    Some(Refusal::new(
+    Some(Failure::new(
         format!(
             "{name} is configured for pages of {size} (huge_page_size), which this kernel cannot \
              reserve"

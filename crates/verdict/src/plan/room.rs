@@ -5,9 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use hugeleaf_host::{Fact, Host};
-use hugeleaf_units::{Bytes, PageSize, Pages};
+use hugeleaf_units::{Bytes, Failure, PageSize, Pages};
 
-use super::Refusal;
 use super::layout::{NodeNow, OnNode, Wants, place};
 use super::model::PagesOf;
 
@@ -109,12 +108,12 @@ pub(super) fn sizes(host: &Host) -> Vec<PageSize> {
 ///
 /// # Errors
 /// Where a count could not be read: what others hold would be guessed.
-pub(super) fn pools_now(host: &Host) -> Result<BTreeMap<PageSize, PoolNow>, Refusal> {
+pub(super) fn pools_now(host: &Host) -> Result<BTreeMap<PageSize, PoolNow>, Failure> {
     let mut found = BTreeMap::new();
     for pool in host.totals() {
         for fact in [&pool.total, &pool.free, &pool.reserved, &pool.surplus] {
             if let Some(error) = fact.error() {
-                return Err(Refusal::new(
+                return Err(Failure::new(
                     error.to_string(),
                     "run as root: hugeleaf plan must know who holds pages of the pool",
                 ));
@@ -137,14 +136,14 @@ pub(super) fn pools_now(host: &Host) -> Result<BTreeMap<PageSize, PoolNow>, Refu
 ///
 /// # Errors
 /// Where the host does not say how much memory it has or what is available.
-pub(super) fn used(host: &Host) -> Result<(Bytes, Bytes), Refusal> {
+pub(super) fn used(host: &Host) -> Result<(Bytes, Bytes), Failure> {
     let known = |name: &str, fact: &Fact<Bytes>| {
         let why = || {
             fact.error()
                 .map_or("no such line".to_owned(), ToString::to_string)
         };
         fact.get().ok_or_else(|| {
-            Refusal::new(
+            Failure::new(
                 format!("{name} in /proc/meminfo: {}", why()),
                 "look at it: cat /proc/meminfo    # a plan rests on what base pages use",
             )

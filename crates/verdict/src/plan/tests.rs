@@ -14,7 +14,7 @@ use hugeleaf_host::{Fact, Held, Host, Identity, Sysctl};
 use hugeleaf_units::{Bytes, PageKind, Pages};
 
 use super::*;
-use crate::findings::testing::{arm64_16k, gib, healthy, pool, size, thp, word};
+use crate::findings::tests::testing::{arm64_16k, gib, healthy, pool, size, thp, word};
 
 const GIB: u64 = 1 << 30;
 

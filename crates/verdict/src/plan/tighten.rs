@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hugeleaf_host::Host;
-use hugeleaf_units::{PageSize, Pages};
+use hugeleaf_units::{Failure, PageSize, Pages};
 
+use super::Wishes;
 use super::arithmetic::{all_pages_text, pages_text};
 use super::facts::Facts;
 use super::layout::{Wanted, Wants};
@@ -15,7 +16,6 @@ use super::model::{PagesOf, Plan};
 use super::notes::{command_line, contradicted};
 use super::promise::standing;
 use super::room::{Margin, PoolNow, pools_now, used};
-use super::{Refusal, Wishes};
 
 /// What was in use or promised of each pool at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Sample(BTreeMap<PageSize, u64>);
 ///
 /// # Errors
 /// Where a count could not be read.
-pub fn sample(host: &Host) -> Result<Sample, Refusal> {
+pub fn sample(host: &Host) -> Result<Sample, Failure> {
     let now = pools_now(host)?;
     let taken = now.into_iter().map(|(size, now)| (size, now.taken));
     Ok(Sample(taken.collect()))
@@ -37,13 +37,13 @@ const KEPT: u64 = 50;
 /// The smaller plan for the pools that have pages now, by the most that was in use in any sample.
 ///
 /// # Errors
-/// [`Refusal`] where nothing was sampled, or all pools are empty.
+/// [`Failure`] where nothing was sampled, or all pools are empty.
 pub fn tighten(
     facts: &Facts<'_>,
     samples: &[Sample],
     watched: Duration,
     wishes: &Wishes,
-) -> Result<Plan, Refusal> {
+) -> Result<Plan, Failure> {
     let host = facts.host;
     let now = pools_now(host)?;
     possible(facts, &now)?;
@@ -77,15 +77,15 @@ pub fn tighten(
 }
 
 /// Whether there is something to make smaller, and whether it is known whose it is.
-fn possible(facts: &Facts<'_>, now: &BTreeMap<PageSize, PoolNow>) -> Result<(), Refusal> {
+fn possible(facts: &Facts<'_>, now: &BTreeMap<PageSize, PoolNow>) -> Result<(), Failure> {
     if now.values().all(|pool| pool.total == 0) {
-        return Err(Refusal::new(
+        return Err(Failure::new(
             "all pools are empty: there is nothing to tighten",
             "hugeleaf plan    # plans pools for the services that could use them",
         ));
     }
     if let Some(one) = facts.in_force.iter().find(|one| one.plan.is_err()) {
-        return Err(Refusal::new(
+        return Err(Failure::new(
             format!(
                 "the plan of apply {}, which is in force, cannot be read: pages that stand idle may \
                  be its own",

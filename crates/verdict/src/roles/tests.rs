@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::why::account;
-use crate::why::testing::{
+use crate::why::tests::testing::{
     G, M, OWN, anon, file, flagged, host, pool, process, range, set_pages, shm,
 };
 

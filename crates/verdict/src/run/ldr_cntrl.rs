@@ -5,10 +5,10 @@
 //! them (`M`) or declines them (`N`). A size that a machine has not becomes the next smaller one.
 
 use hugeleaf_host::{Host, RunRole};
-use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Rung};
+use hugeleaf_units::{Bytes, Failure, Ladder, PageKind, PageSize, Rung};
 
+use super::Want;
 use super::rung::thp_use;
-use super::{Refusal, Want};
 use crate::list;
 
 /// The keys that name a size, and the role that each is for.
@@ -42,7 +42,7 @@ pub struct Mapped {
 /// # Errors
 /// For a key or a value that is not known, one that stands twice, and DATAPSIZE together with
 /// LARGE_PAGE_DATA, which IBM's documents forbid.
-pub fn translate(text: &str, large: Option<&str>, host: &Host) -> Result<Vec<Mapped>, Refusal> {
+pub fn translate(text: &str, large: Option<&str>, host: &Host) -> Result<Vec<Mapped>, Failure> {
     let mut mapped: Vec<Mapped> = Vec::new();
     let items = text.split('@').filter(|item| !item.is_empty());
     let items = items.map(|item| match item.split_once('=') {
@@ -54,7 +54,7 @@ pub fn translate(text: &str, large: Option<&str>, host: &Host) -> Result<Vec<Map
         let (key, value) = item?;
         let item = map(key, value, host)?;
         if mapped.iter().any(|other| other.key == item.key) {
-            return Err(Refusal::new(
+            return Err(Failure::new(
                 format!("run: {key} stands twice in LDR_CNTRL"),
                 format!("leave one of them out: '{text}'"),
             ));
@@ -63,7 +63,7 @@ pub fn translate(text: &str, large: Option<&str>, host: &Host) -> Result<Vec<Map
     }
     let has = |key: &str| mapped.iter().any(|item| item.key == key);
     if has("DATAPSIZE") && has(LARGE_PAGE_DATA) {
-        return Err(Refusal::new(
+        return Err(Failure::new(
             "run: DATAPSIZE and LARGE_PAGE_DATA both speak of data, and are not to be given together",
             "leave one of them out: DATAPSIZE names the size, LARGE_PAGE_DATA=M makes it mandatory",
         ));
@@ -71,8 +71,8 @@ pub fn translate(text: &str, large: Option<&str>, host: &Host) -> Result<Vec<Map
     Ok(mapped)
 }
 
-fn unknown(key: &str) -> Refusal {
-    Refusal::new(
+fn unknown(key: &str) -> Failure {
+    Failure::new(
         format!("run: LDR_CNTRL: '{key}' is not known here"),
         format!(
             "write KEY=VALUE, joined by @, with these keys: {}, {LARGE_PAGE_DATA}",
@@ -81,7 +81,7 @@ fn unknown(key: &str) -> Refusal {
     )
 }
 
-fn map(key: &str, value: &str, host: &Host) -> Result<Mapped, Refusal> {
+fn map(key: &str, value: &str, host: &Host) -> Result<Mapped, Failure> {
     if key == LARGE_PAGE_DATA {
         let here = match value {
             "Y" | "y" => size_here(AIX_LARGE, RunRole::Data, host, false),
@@ -90,7 +90,7 @@ fn map(key: &str, value: &str, host: &Host) -> Result<Mapped, Refusal> {
             _ => None,
         };
         let here = here.ok_or_else(|| {
-            Refusal::new(
+            Failure::new(
                 format!("run: {LARGE_PAGE_DATA}={value} means nothing"),
                 format!("write {LARGE_PAGE_DATA}=Y (if there are any), M (mandatory) or N (none)"),
             )
@@ -111,7 +111,7 @@ fn map(key: &str, value: &str, host: &Host) -> Result<Mapped, Refusal> {
         .find(|size| same_size(size, value))
         .and_then(|size| size_here(size, role, host, false))
         .ok_or_else(|| {
-            Refusal::new(
+            Failure::new(
                 format!("run: {key}={value} is no page size of AIX"),
                 format!("write one of {}", AIX_SIZES.join(", ")),
             )

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use hugeleaf_host::RunRole;
 use hugeleaf_host::system::parse_nodes;
-use hugeleaf_units::{Bytes, Ladder, ParseLadderError};
+use hugeleaf_units::{Bytes, Ladder, ParseError};
 
 /// What is asked for one role.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -123,8 +123,8 @@ impl fmt::Display for ParsePolicyError {
 
 impl std::error::Error for ParsePolicyError {}
 
-impl From<ParseLadderError> for ParsePolicyError {
-    fn from(error: ParseLadderError) -> ParsePolicyError {
+impl From<ParseError> for ParsePolicyError {
+    fn from(error: ParseError) -> ParsePolicyError {
         ParsePolicyError(format!("{error}, or auto, or base"))
     }
 }

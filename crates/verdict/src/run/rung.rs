@@ -1,9 +1,8 @@
 //! One rung of a ladder, tried on the host: available, or not and why.
 
 use hugeleaf_host::{Available, Host, Limited, Pool, RunRole, RunWay, ThpUse, pool_file};
-use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Rung};
+use hugeleaf_units::{Bytes, Failure, PageKind, PageSize, Pages, Rung};
 
-use super::Refusal;
 use crate::eligible::huge_page as pmd;
 use crate::findings::shell_word;
 use crate::list;
@@ -18,7 +17,7 @@ pub enum Judged {
     /// Base pages: whatever follows in the ladder is never reached.
     Base,
     /// Not had.
-    Not(Refusal),
+    Not(Failure),
 }
 
 /// Judges a rung for a role.
@@ -28,7 +27,7 @@ pub fn judge(host: &Host, role: RunRole, rung: Rung) -> Judged {
         return Judged::Base;
     }
     if size < host.base_page {
-        return Judged::Not(Refusal::new(
+        return Judged::Not(Failure::new(
             format!("the smallest page here is {}", host.base_page),
             "# write sizes that the host has: hugeleaf status",
         ));
@@ -87,15 +86,15 @@ pub fn shared_setting(host: &Host) -> Option<&str> {
 }
 
 /// A full THP for a role.
-pub fn full_thp(host: &Host, role: RunRole) -> Result<RunWay, Refusal> {
+pub fn full_thp(host: &Host, role: RunRole) -> Result<RunWay, Failure> {
     if pmd(host).is_none() {
-        return Err(Refusal::new(
+        return Err(Failure::new(
             "this kernel has no transparent huge pages",
             "# boot a kernel with CONFIG_TRANSPARENT_HUGEPAGE",
         ));
     }
     if role == RunRole::Shm && shared_setting(host) == Some("deny") {
-        return Err(Refusal::new(
+        return Err(Failure::new(
             "shmem_enabled is deny, which forbids them in all shared memory",
             format!("echo advise > {}", ThpUse::Shared.file()),
         ));
@@ -103,15 +102,15 @@ pub fn full_thp(host: &Host, role: RunRole) -> Result<RunWay, Refusal> {
     Ok(RunWay::Thp)
 }
 
-fn as_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Refusal> {
+fn as_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Failure> {
     let full = full_thp(host, role)?;
     match pmd(host) {
-        Some(pmd) if role == RunRole::Text && size < pmd => Err(Refusal::new(
+        Some(pmd) if role == RunRole::Text && size < pmd => Err(Failure::new(
             format!("code can be moved to pages of {pmd} only"),
             format!("hugeleaf run --text {pmd} ..."),
         )),
         Some(pmd) if size == pmd => Ok(Judged::Ways(vec![full])),
-        Some(pmd) if size > pmd => Err(Refusal::new(
+        Some(pmd) if size > pmd => Err(Failure::new(
             format!("transparent huge pages end at {pmd}"),
             format!("hugeleaf run --{role} hugetlb:{size} ...    # from a pool"),
         )),
@@ -120,9 +119,9 @@ fn as_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Refusal>
 }
 
 /// A size below the PMD's: the kernel gives it by itself, or not at all.
-fn smaller_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Refusal> {
+fn smaller_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Failure> {
     let none = || {
-        Refusal::new(
+        Failure::new(
             format!("this kernel has no transparent huge pages of {size}"),
             "# write sizes that the host has: hugeleaf status",
         )
@@ -143,7 +142,7 @@ fn smaller_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Ref
                 _ => format!("{knob} is {word}"),
             };
             let command = format!("echo always > {}", order.file(of));
-            Err(Refusal::new(because, command))
+            Err(Failure::new(because, command))
         }
     }
 }
@@ -156,9 +155,9 @@ pub fn left_in_pool(host: &Host, size: PageSize) -> Option<&Available> {
         .and_then(|info| info.available.known())
 }
 
-fn from_pool(host: &Host, role: RunRole, size: PageSize) -> Result<RunWay, Refusal> {
+fn from_pool(host: &Host, role: RunRole, size: PageSize) -> Result<RunWay, Failure> {
     if role == RunRole::Text {
-        return Err(Refusal::new(
+        return Err(Failure::new(
             "code comes from a file, and a pool's pages hold none",
             "# leave --text out, or write --text with a size of THP",
         ));
@@ -169,7 +168,7 @@ fn from_pool(host: &Host, role: RunRole, size: PageSize) -> Result<RunWay, Refus
             "" => "this kernel has no hugetlb".to_owned(),
             has => format!("this host has no pool of {size} pages, only of {has}"),
         };
-        return Err(Refusal::new(because, "hugeleaf status"));
+        return Err(Failure::new(because, "hugeleaf status"));
     }
     match left_in_pool(host, size) {
         Some(left) if left.bytes < size.bytes() => Err(pool_short(host, size, None)),
@@ -178,7 +177,7 @@ fn from_pool(host: &Host, role: RunRole, size: PageSize) -> Result<RunWay, Refus
 }
 
 /// A pool that has not got enough: `needed` bytes, where that is known.
-pub fn pool_short(host: &Host, size: PageSize, needed: Option<Bytes>) -> Refusal {
+pub fn pool_short(host: &Host, size: PageSize, needed: Option<Bytes>) -> Failure {
     let left = left_in_pool(host, size);
     let left_bytes = left.map_or(Bytes::ZERO, |left| left.bytes);
     if let Some(cgroup) = left.and_then(|left| left.limited_by.strip_prefix("cgroup ")) {
@@ -196,10 +195,10 @@ pub fn pool_short(host: &Host, size: PageSize, needed: Option<Bytes>) -> Refusal
             n => format!("{n} and "),
         };
         let command = format!("echo N > {file}    # N: {existing}as many as the program needs");
-        return Refusal::new(because, command);
+        return Failure::new(because, command);
     };
     let short = size.pages_for(needed - left_bytes);
-    Refusal::new(
+    Failure::new(
         format!(
             "the pool has {} free pages of {size}, {short} too few",
             left_bytes.get() / size.bytes().get()
@@ -208,7 +207,7 @@ pub fn pool_short(host: &Host, size: PageSize, needed: Option<Bytes>) -> Refusal
     )
 }
 
-fn cgroup_short(host: &Host, size: PageSize, path: &str, needed: Option<Bytes>) -> Refusal {
+fn cgroup_short(host: &Host, size: PageSize, path: &str, needed: Option<Bytes>) -> Failure {
     let because = match needed {
         Some(needed) => format!("the limit of cgroup {path} leaves less than {needed}"),
         None => format!("the limit of cgroup {path} leaves none"),
@@ -222,5 +221,5 @@ fn cgroup_short(host: &Host, size: PageSize, path: &str, needed: Option<Bytes>) 
         }
         None => "hugeleaf status".to_owned(),
     };
-    Refusal::new(because, command)
+    Failure::new(because, command)
 }

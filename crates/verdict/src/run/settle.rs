@@ -1,12 +1,12 @@
 //! A policy resolved on a host.
 
 use hugeleaf_host::{Host, RunAsked, RunRole, RunSettings, RunWay, ThpUse, thp_is_on};
-use hugeleaf_units::{Bytes, Ladder, PageSize};
+use hugeleaf_units::{Bytes, Failure, Ladder, PageSize};
 use serde::Serialize;
 
 use super::rung::{Judged, full_thp, judge, left_in_pool, pool_short};
 use super::rung::{private_setting, shared_setting};
-use super::{Policy, Refusal, Want};
+use super::{Policy, Want};
 use crate::eligible::huge_page as pmd;
 use crate::list;
 
@@ -43,7 +43,7 @@ pub struct Missing {
 ///
 /// # Errors
 /// Where something that is required is unavailable, and where the policy names what there is none of.
-pub fn settle(policy: &Policy, host: &Host, room: Option<Bytes>) -> Result<Settled, Refusal> {
+pub fn settle(policy: &Policy, host: &Host, room: Option<Bytes>) -> Result<Settled, Failure> {
     check_nodes(policy, host)?;
     let mut missing = Vec::new();
     let mut rungs: [RunAsked; 4] = Default::default();
@@ -121,10 +121,10 @@ fn pools_to_try(host: &Host) -> Vec<RunWay> {
 }
 
 /// Holds a ladder against the host, rung by rung: what it comes to, and what of it is missing.
-fn climb(host: &Host, role: RunRole, ladder: &Ladder) -> Result<(RunAsked, Vec<Missing>), Refusal> {
+fn climb(host: &Host, role: RunRole, ladder: &Ladder) -> Result<(RunAsked, Vec<Missing>), Failure> {
     let mandatory = ladder.is_mandatory();
     let mut ways: Vec<RunWay> = Vec::new();
-    let mut lacks: Vec<(PageSize, Refusal)> = Vec::new();
+    let mut lacks: Vec<(PageSize, Failure)> = Vec::new();
     let mut had = false;
     for rung in ladder.rungs() {
         match judge(host, role, *rung) {
@@ -149,7 +149,7 @@ fn climb(host: &Host, role: RunRole, ladder: &Ladder) -> Result<(RunAsked, Vec<M
     }
     let pools = ways.iter().filter(|way| **way != RunWay::Thp).count();
     if pools > MOST_POOLS {
-        return Err(Refusal::new(
+        return Err(Failure::new(
             format!("run: --{role} {ladder} names {pools} pools; {MOST_POOLS} can be tried"),
             "leave out the sizes that matter least",
         ));
@@ -163,7 +163,7 @@ fn climb(host: &Host, role: RunRole, ladder: &Ladder) -> Result<(RunAsked, Vec<M
         lacks.push(lack);
     }
     if mandatory && !had {
-        let none = || (host.base_page, Refusal::new("there is none", ""));
+        let none = || (host.base_page, Failure::new("there is none", ""));
         let (_, lack) = lacks.pop().unwrap_or_else(none);
         return Err(unavailable(&format!("--{role} {ladder}"), lack));
     }
@@ -177,7 +177,7 @@ fn climb(host: &Host, role: RunRole, ladder: &Ladder) -> Result<(RunAsked, Vec<M
 }
 
 /// Memory that must be large when it is touched cannot wait for a collapse.
-fn first_touch(host: &Host) -> Option<(PageSize, Refusal)> {
+fn first_touch(host: &Host) -> Option<(PageSize, Failure)> {
     let size = pmd(host)?;
     let word = private_setting(host).filter(|word| *word == "never")?;
     let own = host
@@ -187,15 +187,15 @@ fn first_touch(host: &Host) -> Option<(PageSize, Refusal)> {
     let file = own.map_or_else(|| of.file(), |order| order.file(of));
     Some((
         size,
-        Refusal::new(
+        Failure::new(
             format!("{file} is {word}, so memory is never large when it is first touched"),
             format!("echo madvise > {file}"),
         ),
     ))
 }
 
-fn cannot_be_sure(size: PageSize) -> Refusal {
-    Refusal::new(
+fn cannot_be_sure(size: PageSize) -> Failure {
+    Failure::new(
         format!("whether a page of {size} is given is up to the kernel, page by page"),
         "# leave the ! out",
     )
@@ -217,7 +217,7 @@ fn after(host: &Host, want: &Want, rungs: &RunAsked, role: RunRole) -> Option<By
 }
 
 /// Nodes that this host does not have.
-fn check_nodes(policy: &Policy, host: &Host) -> Result<(), Refusal> {
+fn check_nodes(policy: &Policy, host: &Host) -> Result<(), Failure> {
     let numa = policy.numa.as_ref();
     let lacks = numa.and_then(|numa| {
         let node = numa
@@ -229,7 +229,7 @@ fn check_nodes(policy: &Policy, host: &Host) -> Result<(), Refusal> {
     let Some((numa, node)) = lacks else {
         return Ok(());
     };
-    Err(Refusal::new(
+    Err(Failure::new(
         format!("run: --numa {numa}: this host has no node {node} with memory"),
         format!("name nodes that it has: {}", list(&host.nodes)),
     ))
@@ -242,7 +242,7 @@ fn check_reserve(
     room: Option<Bytes>,
     reserve: Bytes,
     data: &RunAsked,
-) -> Result<Option<Missing>, Refusal> {
+) -> Result<Option<Missing>, Failure> {
     let asked = format!("--reserve {reserve}");
     let mut lack = None;
     for way in &data.ways {
@@ -262,21 +262,21 @@ fn check_reserve(
     match lack {
         Some(lack) if data.mandatory => Err(unavailable(&asked, lack)),
         Some(lack) => Ok(Some(missing_of(asked, lack))),
-        None => Err(Refusal::new(
+        None => Err(Failure::new(
             format!("run: {asked} reserves large pages for data, and data is left on base pages"),
             "say which pages data is to have, as in --data 2M, or leave --reserve out",
         )),
     }
 }
 
-fn unavailable(asked: &str, lack: Refusal) -> Refusal {
-    Refusal::new(
+fn unavailable(asked: &str, lack: Failure) -> Failure {
+    Failure::new(
         format!("run: {asked} is required but unavailable: {}", lack.what),
         lack.next,
     )
 }
 
-fn missing_of(asked: String, lack: Refusal) -> Missing {
+fn missing_of(asked: String, lack: Failure) -> Missing {
     Missing {
         asked,
         because: lack.what,
@@ -289,15 +289,15 @@ fn check_memory(
     room: Option<Bytes>,
     reserve: Bytes,
     asked: &str,
-) -> Result<(), Refusal> {
+) -> Result<(), Failure> {
     if let Some(room) = room.filter(|room| *room < reserve) {
-        return Err(Refusal::new(
+        return Err(Failure::new(
             format!("run: {asked}: the memory cgroup of this process has room for {room}"),
             "reserve less, or raise the limit of the cgroup (memory.max)",
         ));
     }
     match host.memory.available.get() {
-        Some(available) if available < reserve => Err(Refusal::new(
+        Some(available) if available < reserve => Err(Failure::new(
             format!("run: {asked}: {available} of memory is available"),
             "reserve less, or make room: hugeleaf mem    # lists who holds it",
         )),

@@ -2,12 +2,12 @@
 //! memory `never`, pools of 2M and 1G as each test fills them.
 
 use hugeleaf_host::{Available, Elf, Fact, Format, Host, PageSizeInfo, Privilege, Program, Thp};
-use hugeleaf_units::{Bytes, PageKind, Pages};
+use hugeleaf_units::{Bytes, Failure, PageKind, Pages};
 use proptest::prelude::*;
 
 use super::ldr_cntrl::translate;
 use super::*;
-use crate::why::testing::{self, G, M, pool, size, word};
+use crate::why::tests::testing::{self, G, M, pool, size, word};
 
 /// The host with so many free pages of 2M and of 1G.
 fn host(two_megabytes: u64, one_gigabyte: u64) -> Host {
@@ -81,7 +81,7 @@ fn missing(wants: &[(&str, &str)], host: &Host) -> Vec<String> {
         .collect()
 }
 
-fn refused(wants: &[(&str, &str)], host: &Host) -> Refusal {
+fn refused(wants: &[(&str, &str)], host: &Host) -> Failure {
     settle(&policy(wants), host, None).unwrap_err()
 }
 

@@ -329,7 +329,7 @@ pub fn page_walks(seen: &Seen<'_>) -> Option<TraceFinding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{self, finds};
+    use super::super::tests::testing::{self, finds};
     use super::*;
     use hugeleaf_trace::Trace;
 

@@ -81,7 +81,7 @@ fn reasons(seen: &Seen<'_>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{self, finds};
+    use super::super::tests::testing::{self, finds};
 
     #[test]
     fn it_says_why() {

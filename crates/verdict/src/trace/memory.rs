@@ -255,7 +255,7 @@ pub fn on_base_pages(seen: &Seen<'_>) -> Option<TraceFinding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{self, finds};
+    use super::super::tests::testing::{self, finds};
     use super::*;
 
     #[test]

@@ -125,7 +125,7 @@ pub fn skew(seen: &Seen<'_>) -> Option<TraceFinding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{self, finds};
+    use super::super::tests::testing::{self, finds};
     use super::*;
 
     #[test]

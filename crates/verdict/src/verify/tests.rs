@@ -10,7 +10,7 @@ use hugeleaf_host::{Cgroup, Fact, Held, Host, HugetlbLimit, Pid, Sysctl};
 use hugeleaf_units::{Bytes, PageKind, Pages};
 
 use super::{Applied, Did, Facts, GivenBack, Place, Report, Stands, verify};
-use crate::findings::testing::{healthy, size, word};
+use crate::findings::tests::testing::{healthy, size, word};
 use crate::plan::{BasePages, ForDemand, ForHost, ForPool, ForService, PagesOf, Plan};
 
 /// What [`Facts`] borrows.
@@ -609,7 +609,7 @@ fn lines_of_the_kernels_log_since_it_matters() {
 #[test]
 fn a_pool_that_cannot_be_read_is_not_taken_for_good() {
     let mut world = world();
-    let error = hugeleaf_host::ReadError::Io {
+    let error = hugeleaf_host::ReadError {
         path: "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages".into(),
         reason: "Input/output error".to_owned(),
         denied: false,

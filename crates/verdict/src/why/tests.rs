@@ -8,8 +8,10 @@ use hugeleaf_host::{PageState, Pid};
 use hugeleaf_units::{Bytes, PageKind, Pages, Range};
 use proptest::prelude::*;
 
-use super::testing::*;
 use super::*;
+use testing::*;
+
+pub mod testing;
 
 /// A whole gigabyte of addresses away from zero.
 const AT: u64 = 64 * G;
@@ -71,7 +73,7 @@ fn the_knob_of_the_size_goes_before_the_one_for_all() {
 
 #[test]
 fn a_setting_that_cannot_be_read_is_not_guessed() {
-    let error = ReadError::Io {
+    let error = ReadError {
         path: "/sys/kernel/mm/transparent_hugepage/enabled".into(),
         reason: "Permission denied".to_owned(),
         denied: true,

@@ -2,6 +2,7 @@
 //! put in words: a sentence with the values met, and the one thing to do next.
 
 use hugeleaf_host::{Host, Limited, Process, Segment, ThpUse};
+use hugeleaf_units::time::interval;
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::clean;
@@ -249,8 +250,8 @@ impl Words<'_> {
         format!(
             "it scans {each} every {}, so with {to_scan} of this host's memory to scan it takes \
              up to {}",
-            duration_millis(sleep),
-            duration(seconds)
+            interval_millis(sleep),
+            interval(seconds)
         )
     }
 
@@ -601,18 +602,9 @@ fn ask_for_them(process: &Process) -> String {
     }
 }
 
-/// Seconds as people say them: the two largest units.
-fn duration(seconds: u64) -> String {
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3600 => format!("{} min", seconds.div_ceil(60)),
-        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
-    }
-}
-
-fn duration_millis(millis: u64) -> String {
+fn interval_millis(millis: u64) -> String {
     match millis {
-        n if n % 1000 == 0 => duration(n / 1000),
+        n if n % 1000 == 0 => interval(n / 1000),
         n => format!("{n} ms"),
     }
 }

@@ -203,11 +203,10 @@ impl ChaseMemory {
 /// largest size that is on and fits into a mapping; so the memory is cut into mappings that hold no
 /// whole block of the next larger size that is on. Neighbours would be joined again unless they
 /// differ: every second one is kept from children.
-pub(crate) fn small_mappings(
-    arm: PageArm,
-    length: Bytes,
-    host: &Host,
-) -> Result<Space, MemoryError> {
+///
+/// # Errors
+/// Those of the system calls.
+pub fn small_mappings(arm: PageArm, length: Bytes, host: &Host) -> Result<Space, MemoryError> {
     is_on(arm, length)?;
     let larger = next_on(arm.size, host);
     let align = larger.unwrap_or(arm.size);
@@ -224,7 +223,10 @@ pub(crate) fn small_mappings(
 }
 
 /// Refuses a size that the host lacks, or whose knob is off; in the words of the library.
-pub(crate) fn is_on(arm: PageArm, length: Bytes) -> Result<(), MemoryError> {
+///
+/// # Errors
+/// [`MemoryError`] with the reason and what to do.
+pub fn is_on(arm: PageArm, length: Bytes) -> Result<(), MemoryError> {
     let options = RegionOptions::new(arm.size.bytes(), arm.ladder(false));
     let probe = Region::new(&options)?.extents()?;
     match probe.into_iter().find_map(|extent| extent.why) {
@@ -274,7 +276,7 @@ fn cut(range: Range, larger: PageSize) -> Vec<Range> {
 mod tests {
     use super::*;
     use hugeleaf_host::{Root, read_host};
-    use hugeleaf_sys::RealKernel;
+    use hugeleaf_sys::Kernel;
     use proptest::prelude::*;
 
     fn fixture() -> Host {
@@ -282,7 +284,7 @@ mod tests {
             env!("CARGO_MANIFEST_DIR"),
             "/../../fixtures/x86-4k-two-nodes"
         ));
-        read_host(&root, &RealKernel::new()).unwrap()
+        read_host(&root, &Kernel::new()).unwrap()
     }
 
     fn arm(text: &str) -> PageArm {
@@ -315,7 +317,7 @@ mod tests {
 
     #[test]
     fn what_the_host_lacks_is_told() {
-        let host = hugeleaf_host::read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+        let host = hugeleaf_host::read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
         let odd = PageArm {
             size: "8M".parse().unwrap(),
             kind: PageKind::Thp,
@@ -326,7 +328,7 @@ mod tests {
 
     #[test]
     fn base_pages_are_base_pages() {
-        let host = hugeleaf_host::read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+        let host = hugeleaf_host::read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
         let length = Bytes::from_mib(8);
         let memory = ChaseMemory::take(PageArm::base(&host), length, &host).unwrap();
         let half = Bytes(length.get() / 2);

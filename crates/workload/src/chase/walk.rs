@@ -74,11 +74,11 @@ mod tests {
     use super::*;
     use crate::chase::PageArm;
     use hugeleaf_host::{Root, read_memory_facts};
-    use hugeleaf_sys::RealKernel;
+    use hugeleaf_sys::Kernel;
 
     #[test]
     fn once_around_comes_back_and_meets_every_line() {
-        let host = read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+        let host = read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
         let length = Bytes(host.base_page.bytes().get() * 3);
         let memory = ChaseMemory::take(PageArm::base(&host), length, &host).unwrap();
         let mut walk = Walk::lay(memory, length, Bytes(64), 3);

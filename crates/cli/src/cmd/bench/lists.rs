@@ -76,7 +76,7 @@ impl Sizes {
 }
 
 /// Each once, in the order in which they first come.
-pub(super) fn once<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+pub fn once<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut seen = Vec::new();
     for one in all {
         if !seen.contains(&one) {
@@ -140,15 +140,21 @@ fn smaller_sizes(host: &Host) -> Vec<PageSize> {
     }
 }
 
-/// How many rounds.
+/// Parses a number of rounds.
+///
+/// # Errors
+/// The reason why it is none.
 pub fn parse_rounds(text: &str) -> Result<usize, String> {
     /// More are a mistake.
     const MOST: usize = 10_000;
     parse_count(text, "rounds", MOST)
 }
 
-/// A number of `what` from 1 to `most`.
-pub(super) fn parse_count(text: &str, what: &str, most: usize) -> Result<usize, String> {
+/// Parses a number of `what` from 1 to `most`.
+///
+/// # Errors
+/// The reason why it is none.
+pub fn parse_count(text: &str, what: &str, most: usize) -> Result<usize, String> {
     match text.parse() {
         Ok(n) if (1..=most).contains(&n) => Ok(n),
         _ => Err(format!(
@@ -161,11 +167,11 @@ pub(super) fn parse_count(text: &str, what: &str, most: usize) -> Result<usize, 
 mod tests {
     use super::*;
     use hugeleaf_host::{Root, read_host};
-    use hugeleaf_sys::RealKernel;
+    use hugeleaf_sys::Kernel;
 
     fn fixture(name: &str) -> Host {
         let path = format!("{}/../../fixtures/{name}", env!("CARGO_MANIFEST_DIR"));
-        read_host(&Root::at(path), &RealKernel::new()).unwrap()
+        read_host(&Root::at(path), &Kernel::new()).unwrap()
     }
 
     fn sizes(text: &str) -> Vec<String> {

@@ -10,10 +10,6 @@ use hugeleaf_units::Bytes;
 
 use crate::context::{Context, Failure};
 
-/// What the processes of `pagetables` are started with; nothing for a person to type. It is looked
-/// for before the command line is taken apart: a thousand of them start, and each is to be small.
-pub const ATTACHER: &str = "bench-attacher";
-
 /// Where results go; all workloads take these.
 #[derive(Debug, clap::Args)]
 pub struct Output {
@@ -33,10 +29,15 @@ pub struct Setup {
     pub circumstances: Circumstances,
     /// The most ordinary memory that may be taken.
     pub most: Bytes,
+    /// The program hugeleaf.
+    pub program: PathBuf,
 }
 
 impl Setup {
     /// Reads it, and refuses what could not be written at the end.
+    ///
+    /// # Errors
+    /// What cannot be read or written, two lines.
     pub fn new(name: &str, output: &Output, context: &Context) -> Result<Setup, Failure> {
         context.need_live("bench")?;
         let host = context.host()?;
@@ -62,8 +63,10 @@ impl Setup {
         }
         let command: Vec<String> = std::env::args().collect();
         let circumstances = circumstances(&context.root, &host, &command);
+        let program = context.program()?;
         context.stop_on_signals()?;
         Ok(Setup {
+            program,
             host,
             circumstances,
             most,

@@ -13,6 +13,7 @@ const GLANCE: Duration = Duration::from_millis(100);
 
 /// Samples of the pools until the time is over or somebody stops it: then what was seen so far
 /// counts. A captured host does not change: one look at it is all.
+#[expect(clippy::disallowed_methods, reason = "between two scans")]
 pub fn watch(
     period: Option<Duration>,
     every: Option<Duration>,

@@ -3,7 +3,7 @@ use crate::Circumstances;
 use crate::rows::Row;
 use crate::stats::Method;
 use hugeleaf_host::Host;
-use hugeleaf_sys::RealKernel;
+use hugeleaf_sys::Kernel;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -41,7 +41,7 @@ fn settings(host: &Host, arms: Vec<PageArm>) -> ChaseSettings {
 
 fn run_it(settings: &ChaseSettings, stop: bool) -> Result<Results, BenchError> {
     let root = Root::live();
-    let host = hugeleaf_host::read_memory_facts(&root, &RealKernel::new())?;
+    let host = hugeleaf_host::read_memory_facts(&root, &Kernel::new())?;
     let machine = Machine {
         root: &root,
         host: &host,
@@ -53,7 +53,7 @@ fn run_it(settings: &ChaseSettings, stop: bool) -> Result<Results, BenchError> {
 }
 
 fn live() -> Host {
-    hugeleaf_host::read_memory_facts(&Root::live(), &RealKernel::new()).unwrap()
+    hugeleaf_host::read_memory_facts(&Root::live(), &Kernel::new()).unwrap()
 }
 
 /// The rows of a quantity of an arm that have samples.

@@ -8,8 +8,7 @@ use hugeleaf_host::Host;
 use hugeleaf_units::PageKind;
 use hugeleaf_workload::{AskedPages, PageArm};
 
-use crate::bench::BenchError;
-use crate::bench::oltp::under_run;
+use crate::bench::{Machine, under_run};
 
 /// What is compared with the others.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -88,14 +87,14 @@ impl LabPages {
     }
 
     /// What stands before the command.
-    pub(super) fn start_with(self, host: &Host) -> Result<Vec<OsString>, BenchError> {
-        match (self, self.asked(host)) {
-            (LabPages::Run, _) => under_run(&[]),
+    pub(super) fn start_with(self, machine: &Machine<'_>) -> Vec<OsString> {
+        match (self, self.asked(machine.host)) {
+            (LabPages::Run, _) => under_run(machine.program, &[]),
             (_, Some(arm)) if arm.kind != PageKind::Base => {
                 let ladder = arm.to_string();
-                under_run(&["--data", &ladder, "--shm", &ladder])
+                under_run(machine.program, &["--data", &ladder, "--shm", &ladder])
             }
-            _ => Ok(Vec::new()),
+            _ => Vec::new(),
         }
     }
 }

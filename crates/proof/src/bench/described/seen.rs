@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use hugeleaf_host::{Held, Host, Looking, Root, Target, find_targets, read_process, totals};
-use hugeleaf_sys::{Pid, RealKernel};
+use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::PageArm;
 
-use crate::bench::oltp::page_tables;
+use crate::bench::page_tables;
 
 /// How often it is looked at: a look at gigabytes on base pages takes tens of milliseconds.
 const EVERY: Duration = Duration::from_secs(2);
@@ -31,7 +31,7 @@ impl Seen {
 
     /// Looks.
     pub(super) fn look_now(&mut self, root: &Root, host: &Host, pid: u32) {
-        let kernel = RealKernel::new();
+        let kernel = Kernel::new();
         let pids = find_targets(root, &Target::Tree(Pid(pid))).unwrap_or_default();
         let read = |pid: &Pid| read_process(root, &kernel, host, *pid, Looking::Segments).ok();
         let processes: Vec<_> = pids.iter().filter_map(read).collect();

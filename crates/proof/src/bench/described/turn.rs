@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::Path;
 
 use hugeleaf_host::Root;
 use hugeleaf_units::{Bytes, PageKind};
@@ -12,8 +13,7 @@ use hugeleaf_workload::described::{
 use super::LabSettings;
 use super::arm::{LabArm, LabPages};
 use super::seen::Seen;
-use crate::bench::oltp::{lacks_pool, promote};
-use crate::bench::{BenchError, Machine, Shortage};
+use crate::bench::{BenchError, Machine, Shortage, lacks_pool, promote};
 
 /// A combination of what varies.
 pub(super) type Point = Vec<(String, String)>;
@@ -78,7 +78,7 @@ impl Turn<'_> {
         self.fits()?;
         let described = self.settings.described;
         let start_with = match self.arm.pages {
-            Some(pages) => pages.start_with(self.machine.host)?,
+            Some(pages) => pages.start_with(self.machine),
             None => Vec::new(),
         };
         let server = self.started(&start_with)?;
@@ -212,7 +212,7 @@ impl Turn<'_> {
         if let Some(warm) = &described.load.warm {
             let mut watch = |pid| {
                 if wants && promoted.is_none() {
-                    promoted = Some(promote_tree(pid));
+                    promoted = Some(promote_tree(self.machine.program, pid));
                 }
                 seen.look(&root, host, pid);
             };
@@ -228,19 +228,19 @@ impl Turn<'_> {
         }
         match (promoted, server.and_then(Running::pid)) {
             (Some(promoted), _) => promoted.map(Some),
-            (None, Some(pid)) if wants => promote_tree(pid).map(Some),
+            (None, Some(pid)) if wants => promote_tree(self.machine.program, pid).map(Some),
             _ => Ok(None),
         }
     }
 }
 
 /// Moves a server with all that it started; how long it took, in seconds.
-fn promote_tree(pid: u32) -> Result<f64, BenchError> {
+fn promote_tree(program: &Path, pid: u32) -> Result<f64, BenchError> {
     let none = (
         "no block of it is wholly in memory, or the kernel does not collapse it",
         "hugeleaf why, while it runs, says why",
     );
-    promote(&["--switch-thp-on", &format!("tree:{pid}")], none)
+    promote(program, &["--switch-thp-on", &format!("tree:{pid}")], none)
 }
 
 /// Transparent huge pages are off for what this process starts, until this is dropped (PR_SET_THP_DISABLE is kept

@@ -1,13 +1,14 @@
 //! Plans compared with the host that they are to be applied to.
 
 use super::*;
+use hugeleaf_units::Failure;
 
 fn plan() -> Plan {
     usual(&host(), &[service("a", ServiceKind::SysV, 4 * GIB)])
 }
 
 fn held(plan: &Plan, host: &Host, identity: &Identity) -> Result<Vec<String>, Vec<String>> {
-    let refused = |all: Vec<Refusal>| {
+    let refused = |all: Vec<Failure>| {
         assert!(
             all.iter().all(|r| r.next.contains("hugeleaf plan")),
             "{all:?}"

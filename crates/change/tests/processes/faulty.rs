@@ -1,0 +1,104 @@
+//! A kernel whose chosen calls fail with a chosen errno.
+
+use std::sync::{Arc, Mutex};
+
+use hugeleaf_sys::{Advice, Answer, Errno, Gate, Kernel, ProcessCall};
+
+/// The calls that can be made to fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    PidfdOpen,
+    HasExited,
+    ProcessMadvise(Advice),
+    PageMap,
+    SwitchThpOn,
+    Split,
+    MapIn,
+    Populate,
+    Fetch,
+    KnowsCollapse,
+    KnowsProcessMadvise,
+}
+
+impl Call {
+    fn of(call: ProcessCall<'_>) -> Option<Call> {
+        Some(match call {
+            ProcessCall::PidfdOpen(_) => Call::PidfdOpen,
+            ProcessCall::HasExited(_) => Call::HasExited,
+            ProcessCall::Madvise(_, _, advice) => Call::ProcessMadvise(advice),
+            ProcessCall::PageMap(..) => Call::PageMap,
+            ProcessCall::SwitchThpOn(_) => Call::SwitchThpOn,
+            ProcessCall::Split(..) => Call::Split,
+            ProcessCall::MapIn(..) => Call::MapIn,
+            ProcessCall::Populate(..) => Call::Populate,
+            ProcessCall::Fetch(..) => Call::Fetch,
+            ProcessCall::KnowsCollapse => Call::KnowsCollapse,
+            ProcessCall::KnowsProcessMadvise => Call::KnowsProcessMadvise,
+            _ => return None,
+        })
+    }
+}
+
+/// Which call fails, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Fault {
+    pub call: Call,
+    /// Calls that pass before the first one fails.
+    pub after: u64,
+    /// Calls that fail then; `u64::MAX` for all.
+    pub times: u64,
+    pub errno: Errno,
+}
+
+#[derive(Debug)]
+struct Faulty {
+    faults: Mutex<Vec<(Fault, u64)>>,
+    /// Asked where no fault is due.
+    then: Option<Arc<dyn Gate>>,
+}
+
+impl Gate for Faulty {
+    fn process(&self, call: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
+        let name = Call::of(call);
+        let mut faults = self.faults.lock().unwrap();
+        for (fault, seen) in faults.iter_mut().filter(|(f, _)| Some(f.call) == name) {
+            *seen += 1;
+            if *seen > fault.after && *seen - fault.after <= fault.times {
+                return Err(fault.errno);
+            }
+        }
+        drop(faults);
+        self.then
+            .as_ref()
+            .map_or(Ok(None), |then| then.process(call))
+    }
+}
+
+/// The kernel of this host, behind `then`, but for one fault.
+pub fn faulty(fault: Fault, then: Option<Arc<dyn Gate>>) -> Kernel {
+    Kernel::behind(Arc::new(Faulty {
+        faults: Mutex::new(vec![(fault, 0)]),
+        then,
+    }))
+}
+
+/// The kernel of this host, but for one call.
+pub fn failing(call: Call, errno: Errno, after: u64, times: u64) -> Kernel {
+    let fault = Fault {
+        call,
+        after,
+        times,
+        errno,
+    };
+    faulty(fault, None)
+}
+
+#[test]
+fn fails_the_ordered_calls_only() {
+    let kernel = failing(Call::PidfdOpen, Errno::MFILE, 1, 1);
+    let own = hugeleaf_sys::own_pid();
+    assert!(kernel.pidfd_open(own).is_ok());
+    assert_eq!(kernel.pidfd_open(own).unwrap_err().errno, Errno::MFILE);
+    let fd = kernel.pidfd_open(own).unwrap();
+    assert!(!kernel.has_exited(&fd).unwrap());
+}

@@ -1,0 +1,662 @@
+//! Rules of this repository that no lint can state. Lints are in `[workspace.lints]` and in the files
+//! `clippy.toml`; licences and versions of dependencies in `deny.toml`.
+
+// A panic is how a test fails, in its helpers too.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Fails with all findings at once.
+fn check(rule: &str, findings: &[String]) {
+    assert!(
+        findings.is_empty(),
+        "{rule}:\n  {}\n",
+        findings.join("\n  ")
+    );
+}
+
+fn repository() -> &'static Path {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    root.expect("crates/cli is two folders below the root")
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = repository().join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// All text files of the repository, paths relative to its root, without what is built.
+fn all_files() -> Vec<(String, String)> {
+    const BUILT: [&str; 6] = ["target", ".git", "corpus", "artifacts", ".tmp", "coverage"];
+    let mut folders = vec![repository().to_owned()];
+    let mut files: Vec<PathBuf> = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let entry = entry.unwrap();
+            let kind = entry.file_type().unwrap();
+            if kind.is_dir() && !BUILT.contains(&&*entry.file_name().to_string_lossy()) {
+                folders.push(entry.path());
+            } else if kind.is_file() && entry.file_name() != ".git" {
+                files.push(entry.path());
+            }
+        }
+    }
+    files.sort();
+    assert!(files.len() > 50, "the repository was not found");
+    let files = files.into_iter().filter_map(|path| {
+        let text = std::fs::read_to_string(&path).ok()?;
+        let path = path.strip_prefix(repository()).unwrap();
+        Some((path.display().to_string(), text))
+    });
+    files.collect()
+}
+
+/// The sources of the product's crates: lines of comments and tests are blank, so the others keep their numbers.
+fn sources() -> Vec<(String, String)> {
+    let is_source = |path: &str| {
+        let is_test = ["/tests", "/testing.rs", "/testkit/"]
+            .iter()
+            .any(|part| path.contains(part));
+        path.starts_with("crates/") && path.contains("/src/") && path.ends_with(".rs") && !is_test
+    };
+    let files = all_files().into_iter();
+    let sources = files.filter(|(path, _)| is_source(path));
+    sources
+        .map(|(path, text)| (path, without_comments_and_tests(&text)))
+        .collect()
+}
+
+/// Relies on the format of rustfmt: an item ends with a `}` below its first line, or with a `;`.
+fn without_comments_and_tests(text: &str) -> String {
+    let mut test_ends: Option<String> = None;
+    // The last module of a file may hold texts of any form.
+    let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
+    let lines = text.lines().map(|line| {
+        let code = line.trim_start();
+        if let Some(end) = &test_ends {
+            if line == end || (code.ends_with(';') && line.len() - code.len() < end.len()) {
+                test_ends = None;
+            }
+            return "";
+        }
+        if code == "#[cfg(test)]" {
+            test_ends = Some(line.replace(code, "}"));
+            return "";
+        }
+        if code.starts_with("//") { "" } else { line }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The folders of the product's crates.
+fn crates() -> Vec<String> {
+    let folder = std::fs::read_dir(repository().join("crates")).unwrap();
+    let mut names: Vec<String> = folder
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.path().join("Cargo.toml").exists())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// `/proc` and `/sys` are below a value that goes from `--root` to each reader.
+#[test]
+fn no_absolute_system_paths() {
+    const EXCEPTIONS: [(&str, &str); 7] = [
+        (
+            "crates/perf/src/event.rs",
+            "perf_event_open(2) acts on the running kernel",
+        ),
+        ("crates/preload/src/", "reads the process it is loaded into"),
+        (
+            "crates/sys/src/",
+            "system calls act on the running kernel, whatever --root says",
+        ),
+        ("crates/verdict/src/", "text of commands; it reads no file"),
+        ("crates/report/src/", "text of commands; it reads no file"),
+        (
+            "crates/host/src/model.rs",
+            "names of settings; it opens no file",
+        ),
+        (
+            "crates/host/src/snapshot.rs",
+            "mount points in lines of /proc/self/mounts",
+        ),
+    ];
+    let mut findings = Vec::new();
+    for (path, code) in sources() {
+        if EXCEPTIONS
+            .iter()
+            .any(|(prefix, _)| path.starts_with(prefix))
+        {
+            continue;
+        }
+        for (number, line) in code.lines().enumerate() {
+            if line.contains("\"/proc") || line.contains("\"/sys/") {
+                findings.push(format!("{path}:{}", number + 1));
+            }
+        }
+    }
+    check(
+        "take a Root instead of a path below /proc or /sys",
+        &findings,
+    );
+}
+
+/// Page sizes are facts of a host. A number that only looks like one has a comment on its line or on the line above:
+/// `not a page size`.
+#[test]
+fn no_page_size_is_hard_coded() {
+    const SIZES: [&str; 12] = [
+        "4096",
+        "4_096",
+        "0x1000",
+        "65536",
+        "65_536",
+        "2097152",
+        "2_097_152",
+        "0x200000",
+        "0x20_0000",
+        "1 << 12",
+        "1 << 21",
+        "2 << 20",
+    ];
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut findings = Vec::new();
+    for (path, code) in sources() {
+        if path.starts_with("crates/units") {
+            continue;
+        }
+        let text = read(&path);
+        let lines: Vec<&str> = text.lines().collect();
+        for (at, line) in code.lines().enumerate() {
+            // Every second part is within quotes.
+            let bare: String = line.split('"').step_by(2).collect();
+            let bare = bare.split("//").next().unwrap();
+            let found = SIZES.iter().find(|size| {
+                let mut found = bare.match_indices(**size);
+                found.any(|(at, _)| {
+                    !bare[..at].ends_with(is_part) && !bare[at + size.len()..].starts_with(is_part)
+                })
+            });
+            let excuse = &lines[at.saturating_sub(1)..=at];
+            if let Some(size) = found
+                && !excuse.iter().any(|line| line.contains("not a page size"))
+            {
+                findings.push(format!("{path}:{}: {size}", at + 1));
+            }
+        }
+    }
+    check("ask the host for its page sizes", &findings);
+}
+
+/// Unfinished work is an issue, not a comment.
+#[test]
+fn nothing_is_left_for_later() {
+    // In halves, so that this file does not contain them.
+    let marks = [["TO", "DO"], ["FIX", "ME"], ["X", "XX"], ["TEMP ", "SKIP"]].map(|m| m.concat());
+    let mut findings = Vec::new();
+    for (path, text) in all_files() {
+        if !path.ends_with(".rs") {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            if marks.iter().any(|mark| line.contains(mark)) {
+                findings.push(format!("{path}:{}: {line}", number + 1));
+            }
+        }
+    }
+    check("finish it, or open an issue", &findings);
+}
+
+/// lib.rs opens with the purpose of its crate, its limits and its main types.
+#[test]
+fn every_crate_states_its_purpose() {
+    let mut findings = Vec::new();
+    for name in crates().iter().filter(|name| *name != "cli") {
+        let path = format!("crates/{name}/src/lib.rs");
+        let text = read(&path);
+        let head: String = text.lines().take_while(|l| l.starts_with("//!")).collect();
+        if !(head.contains("must not") && head.contains("ain types")) {
+            findings.push(path);
+        }
+    }
+    check(
+        "say what it is for, what it must not do, and its main types",
+        &findings,
+    );
+}
+
+/// Files with unsafe code say above it why they have it, and on what its safety rests.
+#[test]
+fn unsafe_code_is_explained() {
+    let mut findings = Vec::new();
+    for (path, code) in sources() {
+        let is_allowed = code.contains("#![allow(unsafe_code)]");
+        let is_unsafe = code.contains("unsafe ");
+        if is_allowed && !is_unsafe {
+            findings.push(format!("{path}: it allows unsafe code and has none"));
+        }
+        if is_unsafe && !read(&path).contains("//! # Safety") {
+            findings.push(format!("{path}: no section `# Safety` in its header"));
+        }
+    }
+    check("unsafe code", &findings);
+}
+
+/// The crates of ours that a manifest names, without the `hugeleaf-`; the public library by its folder.
+fn uses(name: &str) -> Vec<String> {
+    let manifest = read(format!("crates/{name}/Cargo.toml"));
+    let lines = manifest.lines();
+    let section = lines.skip_while(|line| line.trim() != "[dependencies]");
+    let section = section.skip(1).take_while(|line| !line.starts_with('['));
+    let names = section.filter_map(|line| match line.strip_prefix("hugeleaf.") {
+        Some(_) => Some("region".to_owned()),
+        None => {
+            let rest = line.strip_prefix("hugeleaf-")?;
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric());
+            Some(rest[..end.unwrap_or(rest.len())].to_owned())
+        }
+    });
+    names.collect()
+}
+
+/// Data flows one way: facts, judgement, change, proof, view.
+#[test]
+fn crates_use_only_what_lies_upstream() {
+    const ALLOWED: [(&str, &str); 21] = [
+        ("units", ""),
+        ("testkit", "sys units"),
+        ("balance", "units"),
+        ("preload", ""),
+        ("sys", "units"),
+        ("perf", "units sys"),
+        ("host", "units sys"),
+        ("io", "units sys"),
+        ("vm", "units sys"),
+        ("trace", "units sys host perf"),
+        ("verdict", "units host trace"),
+        ("change", "units sys host verdict"),
+        ("region", "units sys host balance"),
+        ("sqlite", "sys region"),
+        ("capi", "sys region sqlite"),
+        ("workload", "units sys host io region sqlite"),
+        (
+            "proof",
+            "units sys host perf verdict change region workload",
+        ),
+        ("guard", "units sys host verdict change proof balance"),
+        ("report", "units host verdict change proof trace guard"),
+        ("top", "units sys host verdict change guard report"),
+        (
+            "cli",
+            "units sys host verdict change region workload proof report trace guard top",
+        ),
+    ];
+    let mut findings = Vec::new();
+    for name in crates() {
+        let Some((_, may)) = ALLOWED.iter().find(|(n, _)| *n == name) else {
+            findings.push(format!(
+                "{name}: a new crate; list here and in ARCHITECTURE.md which crates it uses"
+            ));
+            continue;
+        };
+        let unexpected = uses(&name)
+            .into_iter()
+            .filter(|used| !may.split(' ').any(|m| m == used));
+        findings.extend(unexpected.map(|used| format!("{name} uses {used}")));
+    }
+    check("the arrows of ARCHITECTURE.md", &findings);
+}
+
+/// A program that links `hugeleaf` gets few crates: none that counts, traces, starts programs or reads the settings of servers.
+#[test]
+fn the_library_brings_few_crates() {
+    // Five of them run in the compiler only.
+    const BROUGHT: &str = "hugeleaf hugeleaf-balance hugeleaf-host hugeleaf-sys hugeleaf-units bitflags libc linux-raw-sys \
+        rustix serde serde-core serde-derive thiserror thiserror-impl proc-macro2 quote syn unicode-ident";
+    let tree = std::process::Command::new(env!("CARGO"))
+        .current_dir(repository())
+        .args("tree --locked --offline --package hugeleaf --edges normal --prefix none".split(' '))
+        .args(["--format", "{lib}|{f}"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&tree.stderr);
+    assert!(tree.status.success(), "{said}");
+    let text = String::from_utf8(tree.stdout).unwrap();
+    let mut findings = Vec::new();
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        let (name, features) = line.split_once('|').unwrap();
+        let name = name.replace('_', "-");
+        if !BROUGHT.split_whitespace().any(|known| known == name) {
+            findings.push(format!("it brings {name}"));
+        }
+        if name == "hugeleaf-host" && features.contains("full") {
+            findings
+                .push("it brings readers of processes and servers (feature full of host)".into());
+        }
+    }
+    check(
+        "a feature or another crate for what the library does not need",
+        &findings,
+    );
+}
+
+/// clippy reads one `clippy.toml` a crate, so those of crates repeat the root's.
+#[test]
+fn the_lints_of_a_crate_include_those_of_all() {
+    let list = |path: &str| -> BTreeSet<String> {
+        let lines = read(path);
+        let lines = lines.lines().map(str::trim);
+        lines
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+            .map(str::to_owned)
+            .collect()
+    };
+    let general = list("clippy.toml");
+    let mut findings = Vec::new();
+    for name in crates() {
+        let path = format!("crates/{name}/clippy.toml");
+        if repository().join(&path).exists() {
+            let of_crate = list(&path);
+            let missing = general.difference(&of_crate);
+            findings.extend(missing.map(|line| format!("{path}: {line}")));
+        }
+    }
+    check("repeat the line", &findings);
+}
+
+/// What could not run is counted by the beginning of its line, so that line has one form.
+#[test]
+fn tests_that_cannot_run_say_so_in_one_form() {
+    let mut findings = Vec::new();
+    for (path, text) in all_files() {
+        let is_counted = path.starts_with("crates/")
+            && !path.contains("/benches/")
+            && !path.starts_with("crates/vm/");
+        if !is_counted || !path.ends_with(".rs") || path.ends_with("/tidy.rs") {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            let Some(said) = line.split("\"not run: ").nth(1) else {
+                continue;
+            };
+            let name = said.split([':', '"']).next().unwrap();
+            let is_name = |c: char| c.is_alphanumeric() || "_-{}.".contains(c);
+            let is_good = name.starts_with("the part of ") || name.chars().all(is_name);
+            if !is_good || !said[name.len()..].starts_with(": ") {
+                findings.push(format!("{path}:{}", number + 1));
+            }
+        }
+    }
+    check(
+        "say \"not run: NAME: REASON\" or \"not run: the part of NAME …: REASON\"",
+        &findings,
+    );
+}
+
+/// Texts are for readers anywhere: no path of one machine, no package source but the public one.
+#[test]
+fn no_text_names_one_machine() {
+    // In halves, so that this file does not contain them.
+    let folders = [["/wo", "rk/"], ["/tmp/br", "ief"], ["/ro", "ot/."]].map(|f| f.concat());
+    let mut findings = Vec::new();
+    for (path, text) in all_files() {
+        for folder in &folders {
+            // Part of a longer path or address is another folder.
+            let mut found = text.match_indices(folder);
+            let is_whole =
+                |at: usize| !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '.');
+            if found.any(|(at, _)| is_whole(at)) {
+                findings.push(format!("{path}: {folder}"));
+            }
+        }
+        if path.ends_with("Cargo.lock") {
+            let sources = text.lines().filter(|line| line.starts_with("source = "));
+            let public = "registry+https://github.com/rust-lang/crates.io-index";
+            let foreign = sources.filter(|line| !line.contains(public));
+            findings.extend(foreign.map(|line| format!("{path}: {line}")));
+        }
+        if path.contains(".cargo/") {
+            findings.push(format!("{path}: settings of one machine"));
+        }
+    }
+    check("name nothing that only one machine has", &findings);
+}
+
+/// The changelog lists the changes of the current version.
+#[test]
+fn the_changelog_has_an_entry() {
+    let text = read("CHANGELOG.md");
+    let entry = text.split("\n## ").nth(1).unwrap_or_default();
+    let version = env!("CARGO_PKG_VERSION");
+    let is_current = entry.starts_with(version) || entry.starts_with("Unreleased");
+    assert!(
+        is_current && entry.contains("\n- "),
+        "its first entry lists no change of version {version}"
+    );
+}
+
+/// Each fuzz target that is declared exists, and the other way round.
+#[test]
+fn fuzz_targets_are_declared() {
+    let manifest = read("fuzz/Cargo.toml");
+    let lines = manifest.lines();
+    let declared = lines.filter_map(|line| line.strip_prefix("path = \"fuzz_targets/"));
+    let declared: BTreeSet<String> = declared.map(|l| l.trim_end_matches('"').into()).collect();
+    let folder = std::fs::read_dir(repository().join("fuzz/fuzz_targets")).unwrap();
+    let present: BTreeSet<String> = folder
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(declared, present);
+}
+
+// --- circles of imports ---
+
+/// A path in a crate, of a file or a name: `["why", "segment"]`; empty for the root.
+type Place = Vec<String>;
+
+/// A name that a file imports from its crate, and whether it re-exports it.
+struct Import {
+    is_reexport: bool,
+    place: Place,
+}
+
+/// Files that import each other can only be read together.
+#[test]
+fn files_do_not_import_in_circles() {
+    let sources = sources();
+    let mut findings = Vec::new();
+    for name in crates() {
+        let folder = format!("crates/{name}/src/");
+        let files = sources
+            .iter()
+            .filter_map(|(path, code)| Some((module_of(path.strip_prefix(&folder)?), &**code)));
+        let found = circles(&files.collect());
+        findings.extend(found.iter().map(|(file, used)| {
+            format!(
+                "{name}: {file} closes a circle by its import of {}",
+                used.join(", ")
+            )
+        }));
+    }
+    check("move what both need into a file of its own", &findings);
+}
+
+fn module_of(path: &str) -> Place {
+    let parts = path.trim_end_matches(".rs").split('/');
+    let mut parts: Place = parts.map(str::to_owned).collect();
+    if matches!(parts.last().map(String::as_str), Some("mod" | "lib")) || parts == ["main"] {
+        parts.pop();
+    }
+    parts
+}
+
+/// The files in circles, as `why::segment`, each with the imports that close one.
+fn circles(files: &BTreeMap<Place, &str>) -> BTreeMap<String, Vec<String>> {
+    let imports: BTreeMap<&Place, Vec<Import>> = files
+        .iter()
+        .map(|(module, code)| (module, imports_of(module, code, files)))
+        .collect();
+    let edges: BTreeMap<&Place, BTreeSet<&Place>> = imports
+        .iter()
+        .map(|(module, of_file)| {
+            let used = of_file.iter().filter(|import| !import.is_reexport);
+            let used = used.filter_map(|import| file_of(&import.place, &imports));
+            (*module, used.filter(|file| file != module).collect())
+        })
+        .collect();
+    let shown = |file: &Place| match file.is_empty() {
+        true => "crate".to_owned(),
+        false => file.join("::"),
+    };
+    let closing = edges.iter().map(|(file, used)| {
+        let closing = used.iter().filter(|used| reaches(used, file, &edges));
+        (shown(file), closing.map(|used| shown(used)).collect())
+    });
+    closing
+        .filter(|(_, used): &(String, Vec<String>)| !used.is_empty())
+        .collect()
+}
+
+/// What a file imports from its own crate, by `use` and by paths in its code.
+fn imports_of(module: &Place, code: &str, files: &BTreeMap<Place, &str>) -> Vec<Import> {
+    let mut imports = Vec::new();
+    let mut rest = String::new();
+    for statement in code.split_inclusive(';') {
+        let is_part = |c: char| c.is_alphanumeric() || c == '_';
+        let mut words = statement.match_indices("use ");
+        let start = words.find(|(at, _)| !statement[..*at].ends_with(is_part));
+        let Some((at, _)) = start.filter(|_| statement.ends_with(';')) else {
+            rest.push_str(statement);
+            continue;
+        };
+        let (before, tree) = statement.split_at(at);
+        let line = before.rsplit(['\n', '}']).next().unwrap_or("");
+        let mut paths = Vec::new();
+        spread(Vec::new(), &tree[4..tree.len() - 1], &mut paths);
+        let of_crate = paths
+            .iter()
+            .filter_map(|path| absolute(module, path, files));
+        imports.extend(of_crate.map(|place| Import {
+            is_reexport: line.trim_start().starts_with("pub"),
+            place,
+        }));
+        rest.push_str(before);
+    }
+    let is_end = |c: char| !(c.is_alphanumeric() || c == '_' || c == ':');
+    let paths = rest.split(is_end).filter(|word| word.contains("::"));
+    let paths = paths.map(|path| path.split("::").map(str::to_owned).collect());
+    let of_crate = paths.filter_map(|path| absolute(module, &path, files));
+    imports.extend(of_crate.map(|place| Import {
+        is_reexport: false,
+        place,
+    }));
+    imports
+}
+
+/// `a::{b, c::{d, e}}` as `a::b`, `a::c::d`, `a::c::e`.
+fn spread(before: Place, tree: &str, out: &mut Vec<Place>) {
+    let mut depth = 0;
+    let branches = tree.split(|c| {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        c == ',' && depth == 0
+    });
+    for branch in branches.map(str::trim).filter(|b| !b.is_empty()) {
+        let (path, inner) = match branch.split_once('{') {
+            Some((path, inner)) => (path, inner.trim_end().strip_suffix('}')),
+            None => (branch.split(" as ").next().unwrap_or(branch), None),
+        };
+        let mut place = before.clone();
+        let parts = path.split("::").map(str::trim);
+        place.extend(parts.filter(|p| !p.is_empty()).map(str::to_owned));
+        match inner {
+            Some(inner) => spread(place, inner, out),
+            None => {
+                if place.len() > 1 && place.last().is_some_and(|p| p == "self") {
+                    place.pop();
+                }
+                out.push(place);
+            }
+        }
+    }
+}
+
+/// A path from the crate's root; `None` for a path into another crate.
+fn absolute(module: &Place, path: &Place, files: &BTreeMap<Place, &str>) -> Option<Place> {
+    let child = |name: &String| [module.as_slice(), std::slice::from_ref(name)].concat();
+    let ups = path.iter().take_while(|part| *part == "super").count();
+    let (base, rest) = match path.first()?.as_str() {
+        "crate" => (&[][..], &path[1..]),
+        "self" => (module.as_slice(), &path[1..]),
+        "super" => (&module[..module.len().checked_sub(ups)?], &path[ups..]),
+        _ if files.contains_key(&child(&path[0])) => (module.as_slice(), path.as_slice()),
+        _ => return None,
+    };
+    Some([base, rest].concat())
+}
+
+/// The file that defines the name at a place: re-exports are followed.
+fn file_of<'a>(place: &Place, imports: &BTreeMap<&'a Place, Vec<Import>>) -> Option<&'a Place> {
+    let mut place = place.clone();
+    for _ in 0..8 {
+        let mut len = (0..=place.len()).rev();
+        let len = len.find(|len| imports.contains_key(&place[..*len].to_vec()))?;
+        let (file, of_file) = imports.get_key_value(&place[..len].to_vec())?;
+        let name = place.get(len);
+        let from = of_file
+            .iter()
+            .find(|import| import.is_reexport && name.is_some() && import.place.last() == name);
+        match from {
+            Some(import) if import.place != place => place = import.place.clone(),
+            _ => return Some(file),
+        }
+    }
+    None
+}
+
+fn reaches(from: &Place, to: &Place, edges: &BTreeMap<&Place, BTreeSet<&Place>>) -> bool {
+    let mut seen: BTreeSet<&Place> = BTreeSet::new();
+    let mut open: Vec<&Place> = vec![from];
+    while let Some(file) = open.pop() {
+        if file == to {
+            return true;
+        }
+        if seen.insert(file) {
+            open.extend(&edges[file]);
+        }
+    }
+    false
+}
+
+#[test]
+fn circles_are_found_and_facades_are_none() {
+    let found = |files: &[(&str, &'static str)]| -> Vec<String> {
+        let files = files.iter().map(|(path, code)| (module_of(path), *code));
+        circles(&files.collect()).into_keys().collect()
+    };
+    // The file of a folder that re-exports functions on its types.
+    let facade = [
+        ("lib.rs", "mod a; use a::go;"),
+        ("a.rs", "mod rules; pub use rules::go; pub struct T;"),
+        ("a/rules.rs", "use super::T; pub fn go(t: T) {}"),
+    ];
+    assert!(found(&facade).is_empty());
+    // The same where that file calls it.
+    let calls = [
+        ("a.rs", "mod rules; pub struct T; fn f() { rules::go(T) }"),
+        ("a/rules.rs", "use super::{T, U as V};"),
+    ];
+    assert_eq!(found(&calls), ["a", "a::rules"]);
+    // A ring by way of a re-export.
+    let ring = [
+        ("a.rs", "use crate::b::N;"),
+        ("b.rs", "mod inner; pub use inner::{self, N};"),
+        ("b/inner.rs", "use crate::c::deep::{X, Y};"),
+        ("c/deep.rs", "use crate::a;"),
+        ("c/mod.rs", "pub mod deep;"),
+    ];
+    assert_eq!(found(&ring), ["a", "b::inner", "c::deep"]);
+}

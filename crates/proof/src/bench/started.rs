@@ -1,0 +1,153 @@
+//! What experiments with servers ask of the program hugeleaf (`run`, `promote`) and of a pool.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Instant;
+
+use hugeleaf_host::process::stat::parse_status;
+use hugeleaf_host::{Root, read_host};
+use hugeleaf_sys::Kernel;
+use hugeleaf_units::{Bytes, PageKind};
+use hugeleaf_verdict::why::available;
+use hugeleaf_workload::PageArm;
+
+use super::{BenchError, Machine, Shortage};
+
+/// Returns the words of `hugeleaf run` with these flags, before the command of a server. `program` is hugeleaf.
+pub fn under_run(program: &Path, flags: &[&str]) -> Vec<OsString> {
+    let flags = flags.iter().map(OsString::from);
+    let head = [program.into(), "run".into()].into_iter();
+    head.chain(flags).chain(["--".into()]).collect()
+}
+
+/// Why the pool has too little for `needs`, of which a server of this name and user is to be on pages
+/// of `arm`; `None` where it has enough, or where they are not of a pool.
+///
+/// # Errors
+/// [`BenchError`] where the host cannot be read.
+pub fn lacks_pool(
+    (name, user): (&str, &str),
+    needs: Bytes,
+    arm: PageArm,
+    machine: &Machine<'_>,
+) -> Result<Option<Shortage>, BenchError> {
+    if arm.kind != PageKind::Hugetlb {
+        return Ok(None);
+    }
+    let pages = needs.get().div_ceil(arm.size.bytes().get());
+    let host = read_host(machine.root, &Kernel::new())
+        .map_err(|error| BenchError::missing(format!("bench: {error}"), "hugeleaf status"))?;
+    let mut pools = host.pools.iter();
+    let pool = pools.find(|pool| pool.size == arm.size && pool.node.is_none());
+    let free = pool.map_or(0, |pool| available(pool).get());
+    let short = || Shortage {
+        from: needs,
+        reason: format!(
+            "{needs} of shared memory take {pages} pages of {}, and {free} of the pool are free",
+            arm.size
+        ),
+        next: format!(
+            "hugeleaf plan --bytes {} --sizes {arm} --name {name} --user {user} --output pool.toml, \
+             then hugeleaf apply pool.toml",
+            Bytes(pages * arm.size.bytes().get())
+        ),
+    };
+    Ok((free < pages).then(short))
+}
+
+/// Why nothing of a server may have been moved, and what to do next.
+pub type MovedNone<'a> = (&'a str, &'a str);
+
+/// Has hugeleaf (`program`) promote a running server, which is named as `promote` takes it. Returns the seconds it took.
+///
+/// # Errors
+/// [`BenchError::Lacking`] where none of it could be moved, for which `none` has the reason.
+pub fn promote(program: &Path, target: &[&str], none: MovedNone<'_>) -> Result<f64, BenchError> {
+    let lost = |e: std::io::Error| {
+        BenchError::missing(format!("bench: hugeleaf promote: {e}"), "run it again")
+    };
+    let began = Instant::now();
+    let output = Command::new(program)
+        .args(["promote", "--json", "--budget", "100%"])
+        .args(target)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(lost)?;
+    // Less than all of it is seen when the pages are read back.
+    if matches!(output.status.code(), Some(0 | 1)) {
+        return match moved_none(&output.stdout, none) {
+            Some(why) => Err(BenchError::Lacking(why)),
+            None => Ok(began.elapsed().as_secs_f64()),
+        };
+    }
+    let (what, next) = refusal(&output);
+    Err(BenchError::missing(
+        what.unwrap_or_else(|| format!("promote: {}", output.status)),
+        next.unwrap_or_else(|| "hugeleaf status".to_owned()),
+    ))
+}
+
+/// Why `promote` has moved nothing; `None` where it has.
+fn moved_none(answer: &[u8], (reason, next): MovedNone<'_>) -> Option<Shortage> {
+    let answer: serde_json::Value = serde_json::from_slice(answer).ok()?;
+    let processes = answer["processes"].as_array()?;
+    let bytes = |field: &str| {
+        processes
+            .iter()
+            .filter_map(|p| p[field].as_u64())
+            .sum::<u64>()
+    };
+    (bytes("done_bytes") + bytes("already_bytes") == 0).then(|| Shortage {
+        from: Bytes::ZERO,
+        reason: format!("nothing of the running server could be moved: {reason}"),
+        next: next.to_owned(),
+    })
+}
+
+/// The two lines of its refusal: what failed, and what to do next.
+pub fn refusal(output: &Output) -> (Option<String>, Option<String>) {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line = |start: &str| {
+        let mut lines = text.lines();
+        lines.find_map(|l| l.strip_prefix(start)).map(str::to_owned)
+    };
+    (line("hugeleaf: "), line("  next: "))
+}
+
+/// Page tables of these processes together; `None` where none of them can be read. One that has
+/// ended meanwhile has none.
+pub fn page_tables(root: &Root, pids: &[u32]) -> Option<Bytes> {
+    let of = |pid: &u32| {
+        let status = root.parse(format!("proc/{pid}/status"), parse_status);
+        status.known()?.page_tables
+    };
+    let all: Vec<Bytes> = pids.iter().filter_map(of).collect();
+    (!all.is_empty()).then(|| all.into_iter().sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_promotion_that_moves_nothing_is_not_had() {
+        let none = br#"{"processes": [{"done_bytes": 0, "already_bytes": 0}]}"#;
+        assert!(
+            moved_none(none, ("why", "shmem_enabled"))
+                .unwrap()
+                .next
+                .contains("shmem_enabled")
+        );
+        let some = br#"{"processes": [{"done_bytes": 0}, {"done_bytes": 2, "already_bytes": 0}]}"#;
+        assert_eq!(moved_none(some, ("", "")), None);
+        assert_eq!(moved_none(b"no JSON", ("", "")), None);
+    }
+
+    #[test]
+    fn this_process_has_page_tables_and_one_that_is_not_there_has_none() {
+        let root = Root::live();
+        assert!(page_tables(&root, &[std::process::id()]).unwrap() > Bytes(0));
+        assert_eq!(page_tables(&root, &[u32::MAX]), None);
+    }
+}

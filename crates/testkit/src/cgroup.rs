@@ -1,0 +1,44 @@
+//! A cgroup that limits memory, of either version.
+
+use std::path::{Path, PathBuf};
+
+use hugeleaf_units::Bytes;
+
+/// Removed when dropped; what is in it goes back where cgroups begin.
+pub struct MemoryCgroup {
+    folder: PathBuf,
+    top: PathBuf,
+}
+
+impl MemoryCgroup {
+    /// One with a limit; `None` where there is no such controller.
+    pub fn new(name: &str, limit: Bytes) -> Option<MemoryCgroup> {
+        let first = Path::new("/sys/fs/cgroup/memory");
+        let (top, file) = match first.is_dir() {
+            true => (first, "memory.limit_in_bytes"),
+            false => (Path::new("/sys/fs/cgroup"), "memory.max"),
+        };
+        let cgroup = MemoryCgroup {
+            folder: top.join(name),
+            top: top.to_owned(),
+        };
+        let _ = std::fs::create_dir(&cgroup.folder);
+        std::fs::write(cgroup.folder.join(file), limit.get().to_string()).ok()?;
+        Some(cgroup)
+    }
+
+    /// Puts a process into it.
+    pub fn add(&self, pid: u32) {
+        std::fs::write(self.folder.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+}
+
+impl Drop for MemoryCgroup {
+    fn drop(&mut self) {
+        let inside = std::fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
+        for pid in inside.lines() {
+            let _ = std::fs::write(self.top.join("cgroup.procs"), pid);
+        }
+        let _ = std::fs::remove_dir(&self.folder);
+    }
+}

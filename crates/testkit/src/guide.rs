@@ -1,0 +1,126 @@
+//! The guide's own commands: a block that opens with ```` ```sh test=PAGE:STEP ```` is run as it
+//! stands, so that guide and test cannot drift apart. `exit=0,1` after it names the exit statuses
+//! that the page promises; without it, 0.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::Answer;
+
+/// A block of commands in a page of the guide.
+#[derive(Debug, Clone)]
+pub struct Block {
+    /// `PAGE:STEP`.
+    pub label: String,
+    /// The exit statuses that are promised.
+    pub statuses: Vec<i32>,
+    /// The commands.
+    pub commands: String,
+}
+
+fn folder() -> PathBuf {
+    crate::repository().join("docs/guide")
+}
+
+/// All blocks that are to be run, of all pages, in order.
+pub fn blocks() -> Vec<Block> {
+    let mut pages: Vec<PathBuf> = std::fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|e| e == "md"))
+        .collect();
+    pages.sort();
+    pages
+        .iter()
+        .flat_map(|page| blocks_of(&std::fs::read_to_string(page).unwrap()))
+        .collect()
+}
+
+/// The blocks of one page's text.
+pub fn blocks_of(text: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let Some(info) = line.strip_prefix("```").filter(|info| !info.is_empty()) else {
+            continue;
+        };
+        let commands: Vec<&str> = lines.by_ref().take_while(|l| *l != "```").collect();
+        let Some(label) = info.split(' ').find_map(|word| word.strip_prefix("test=")) else {
+            continue;
+        };
+        let statuses = info
+            .split(' ')
+            .find_map(|word| word.strip_prefix("exit="))
+            .unwrap_or("0");
+        blocks.push(Block {
+            label: label.to_owned(),
+            statuses: statuses.split(',').map(|s| s.parse().unwrap()).collect(),
+            commands: commands.join("\n"),
+        });
+    }
+    blocks
+}
+
+/// A page of the guide with the variables that its reader fills in.
+pub struct Page {
+    name: &'static str,
+    program: PathBuf,
+    variables: Vec<(&'static str, String)>,
+    blocks: Vec<Block>,
+    /// Where the commands run, and leave their result files.
+    folder: TempDir,
+}
+
+impl Page {
+    /// A page whose commands find this program on PATH; `variables` are those that the page asks its
+    /// reader to set first.
+    pub fn open(
+        name: &'static str,
+        program: &Path,
+        variables: Vec<(&'static str, String)>,
+    ) -> Page {
+        Page {
+            name,
+            program: program.to_owned(),
+            variables,
+            blocks: blocks(),
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    /// Runs a step, and fails unless it ends as the page promises.
+    #[track_caller]
+    pub fn run(&self, step: &str) -> Answer {
+        let block = self.block(step);
+        self.run_expecting(step, &block.statuses)
+    }
+
+    fn block(&self, step: &str) -> &Block {
+        let label = format!("{}:{step}", self.name);
+        self.blocks
+            .iter()
+            .find(|block| block.label == label)
+            .unwrap_or_else(|| panic!("no block of the guide is marked test={label}"))
+    }
+
+    /// Runs a step where the page's text, and not its mark, says how it ends.
+    #[track_caller]
+    pub fn run_expecting(&self, step: &str, statuses: &[i32]) -> Answer {
+        let block = self.block(step);
+        let label = &block.label;
+        let mut path = self.program.parent().unwrap().as_os_str().to_owned();
+        path.push(":");
+        path.push(std::env::var_os("PATH").unwrap_or_default());
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-euc", &block.commands])
+            .current_dir(self.folder.path())
+            .env("PATH", path)
+            .envs(self.variables.iter().map(|(name, value)| (name, value)));
+        let answer = Answer::of(&mut shell).ends_in(statuses);
+        println!("== {label}\n{}{}", answer.stdout, answer.stderr);
+        answer
+    }
+}

@@ -1,0 +1,459 @@
+//! The host lock, and the only way in which a test writes a knob of the host.
+//!
+//! [`alone`] is for a test that changes a knob, a pool or a mount, or needs much of the memory:
+//! no other test that holds the host runs meanwhile. [`shared`] is for a test that needs the knobs
+//! as they are. Both record the knobs and compare them when they are dropped: `alone` restores
+//! them and fails where that did not work, `shared` fails where they differ.
+//!
+//! The lock is flock(2) on `/run/lock/hugeleaf.lock`, which benchmarks and guests take exclusively
+//! with `hugeleaf_sys::lock_host`. Whoever waits for it holds a second lock, the turnstile, so
+//! readers that come later queue behind a waiting writer. The product's commands lock other files.
+//!
+//! Only root can change knobs. Others cannot open root's lock file; their tests run without a lock.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::marker::PhantomData;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+use crate::is_root;
+
+const FOLDER: &str = "/run/lock";
+const LOCK: &str = "hugeleaf.lock";
+const TURNSTILE: &str = "hugeleaf.turnstile";
+
+/// The folder of the knobs of transparent huge pages.
+pub const THP: &str = "/sys/kernel/mm/transparent_hugepage";
+/// The folder with one folder a size of hugetlb page.
+pub const POOLS: &str = "/sys/kernel/mm/hugepages";
+
+/// Knobs outside those folders that the product writes.
+const VM: [&str; 6] = [
+    "/proc/sys/vm/hugetlb_shm_group",
+    "/proc/sys/vm/overcommit_memory",
+    "/proc/sys/vm/swappiness",
+    "/proc/sys/vm/compaction_proactiveness",
+    "/proc/sys/kernel/numa_balancing",
+    "/proc/sys/kernel/perf_event_paranoid",
+];
+
+/// The host, for this test alone. Dropping it restores the knobs, and fails where that did not work.
+#[derive(Debug)]
+#[must_use]
+pub struct Alone {
+    before: Mutex<Values>,
+    held: Held,
+}
+
+/// The host with its knobs as they are. Dropping it fails where they were changed meanwhile.
+#[derive(Debug)]
+#[must_use]
+pub struct Shared {
+    before: Values,
+    held: Held,
+}
+
+type Values = BTreeMap<PathBuf, String>;
+
+/// Waits until no other test holds the host, and holds it exclusively.
+///
+/// # Panics
+/// Where the calling thread holds it shared: it would wait for itself.
+pub fn alone() -> Alone {
+    let held = Held::take(Kind::Alone);
+    Alone {
+        before: Mutex::new(knobs()),
+        held,
+    }
+}
+
+/// Waits until no other test holds the host exclusively, and holds it shared.
+pub fn shared() -> Shared {
+    let held = Held::take(Kind::Shared);
+    Shared {
+        before: knobs(),
+        held,
+    }
+}
+
+/// [`alone`] where this is root; says "not run" and returns nothing where it is not.
+pub fn alone_as_root(test: &str) -> Option<Alone> {
+    if !is_root() {
+        crate::not_run(test, "needs root");
+        return None;
+    }
+    Some(alone())
+}
+
+/// The host held shared or alone.
+#[derive(Debug)]
+#[must_use]
+pub enum Host {
+    /// The knobs were as asked for.
+    Shared(Shared),
+    /// A knob had to be changed.
+    Alone(Alone),
+}
+
+/// The host with a knob at a value: shared where it has that value, else alone with the knob set.
+/// `knob` is relative to [`THP`].
+pub fn with(knob: &str, value: &str) -> Host {
+    let is_set = || chosen(&Path::new(THP).join(knob)).as_deref() == Some(value);
+    let held = shared();
+    if is_set() {
+        return Host::Shared(held);
+    }
+    drop(held);
+    let held = alone();
+    held.choose(knob, value);
+    Host::Alone(held)
+}
+
+/// THP on request only (`enabled=madvise`): a test's memory begins on base pages. Without root the
+/// host stays as it is.
+pub fn advised() -> Host {
+    match is_root() {
+        true => with("enabled", "madvise"),
+        false => Host::Shared(shared()),
+    }
+}
+
+impl Alone {
+    /// Writes a knob and remembers what it was.
+    ///
+    /// # Panics
+    /// Where the kernel refuses the value.
+    #[track_caller]
+    pub fn set(&self, path: impl AsRef<Path>, value: impl ToString) {
+        let path = path.as_ref();
+        self.try_set(path, value)
+            .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    }
+
+    /// The same where the kernel may refuse.
+    ///
+    /// # Errors
+    /// Those of open(2) and write(2).
+    pub fn try_set(&self, path: impl AsRef<Path>, value: impl ToString) -> std::io::Result<()> {
+        self.keep(&path);
+        std::fs::write(path, value.to_string())
+    }
+
+    /// Chooses a value of a knob of transparent huge pages, relative to [`THP`].
+    #[track_caller]
+    pub fn choose(&self, knob: &str, value: &str) {
+        self.set(Path::new(THP).join(knob), value);
+    }
+
+    /// Remembers a knob that the program under test is to change, so that it is restored.
+    pub fn keep(&self, path: impl AsRef<Path>) {
+        let path = path.as_ref().to_owned();
+        let mut before = self.before.lock().unwrap();
+        if let Some(value) = chosen(&path) {
+            before.entry(path).or_insert(value);
+        }
+    }
+
+    /// Sets the pool of pages of so many bytes, compacting memory where the kernel finds too few;
+    /// returns how many there are.
+    #[track_caller]
+    pub fn set_pool(&self, page_bytes: u64, pages: u64) -> u64 {
+        let file = pool(page_bytes).join("nr_hugepages");
+        let now = || {
+            chosen(&file)
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(0)
+        };
+        for _ in 0..5 {
+            self.set(&file, pages);
+            if now() == pages {
+                break;
+            }
+            compact();
+        }
+        now()
+    }
+
+    /// Fails where a knob is not as it was when the host was taken; `when` says at what point.
+    #[track_caller]
+    pub fn assert_as_before(&self, when: &str) {
+        let before = self.before.lock().unwrap();
+        let differ = differences(&before);
+        assert!(differ.is_empty(), "{when}: {}", differ.join("; "));
+    }
+}
+
+/// Has the kernel compact memory. No knob: nothing stays of it.
+pub fn compact() {
+    let _ = std::fs::write("/proc/sys/vm/compact_memory", "1");
+}
+
+/// The folder of the pool of pages of so many bytes.
+pub fn pool(page_bytes: u64) -> PathBuf {
+    Path::new(POOLS).join(format!("hugepages-{}kB", page_bytes / 1024))
+}
+
+/// Whether a process uses pages of a pool, or was promised some: no test can then set it to a size of
+/// its own.
+pub fn has_pool_in_use() -> bool {
+    pools().any(|pool| {
+        let number = |name| facts_number(&pool.join(name));
+        number("nr_hugepages") - number("free_hugepages") + number("resv_hugepages") > 0
+    })
+}
+
+/// Whether programs use pages that their pool is to lose: `undo` names them as still in use.
+pub fn has_surplus_pages() -> bool {
+    pools().any(|pool| facts_number(&pool.join("surplus_hugepages")) > 0)
+}
+
+fn pools() -> impl Iterator<Item = PathBuf> {
+    let folders = std::fs::read_dir(POOLS).into_iter().flatten();
+    folders.flatten().map(|entry| entry.path())
+}
+
+fn facts_number(path: &Path) -> u64 {
+    chosen(path).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        let before = self.before.get_mut().unwrap_or_else(|e| e.into_inner());
+        for (path, value) in before.iter() {
+            if chosen(path).as_ref() != Some(value) {
+                let _ = std::fs::write(path, value);
+            }
+        }
+        let differ = differences(before);
+        self.held.end();
+        complain("the host is not as it was", &differ);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // An outer guard of this thread compares and restores.
+        let is_checked = self.held.is_outermost() && is_root();
+        let differ = if is_checked {
+            differences(&self.before)
+        } else {
+            Vec::new()
+        };
+        self.held.end();
+        complain("changed while the host was shared", &differ);
+    }
+}
+
+/// Fails the test, unless it fails already: then it says so as well.
+fn complain(what: &str, differ: &[String]) {
+    if differ.is_empty() {
+        return;
+    }
+    let text = format!("{what}: {}", differ.join("; "));
+    match std::thread::panicking() {
+        true => eprintln!("{text}"),
+        false => panic!("{text}"),
+    }
+}
+
+fn differences(before: &Values) -> Vec<String> {
+    let differ = |(path, value): (&PathBuf, &String)| {
+        let now = chosen(path);
+        let text = || format!("{}: {value} became {now:?}", path.display());
+        (now.as_ref() != Some(value)).then(text)
+    };
+    before.iter().filter_map(differ).collect()
+}
+
+/// All knobs of huge pages, by path.
+fn knobs() -> Values {
+    let mut files: Vec<PathBuf> = VM.map(PathBuf::from).into();
+    let list = |folder: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect()
+    };
+    let is_writable = |path: &PathBuf| {
+        let meta = std::fs::metadata(path);
+        meta.is_ok_and(|meta| meta.is_file() && meta.mode() & 0o200 != 0)
+    };
+    for at in list(Path::new(THP)) {
+        match at.is_dir() {
+            true => files.extend(list(&at)),
+            false => files.push(at),
+        }
+    }
+    for pool in list(Path::new(POOLS)) {
+        files.extend(["nr_hugepages", "nr_overcommit_hugepages"].map(|name| pool.join(name)));
+    }
+    files.retain(is_writable);
+    let read = |path: PathBuf| Some((path.clone(), chosen(&path)?));
+    files.into_iter().filter_map(read).collect()
+}
+
+/// The value of a knob: between brackets, or the whole line where there are none. Of a pool, without
+/// surplus pages, which written back would stay.
+fn chosen(path: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let pages = path.file_name().is_some_and(|name| name == "nr_hugepages");
+    if pages && path.starts_with(POOLS) {
+        let surplus = std::fs::read_to_string(path.with_file_name("surplus_hugepages"));
+        let surplus: u64 = surplus.ok()?.trim().parse().ok()?;
+        return Some((text.trim().parse::<u64>().ok()? - surplus).to_string());
+    }
+    let inside = text
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'));
+    Some(inside.map_or(text.trim(), |(value, _)| value).to_owned())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Shared,
+    Alone,
+}
+
+thread_local! {
+    /// How this thread holds the host, and how many guards of it there are.
+    static OWN: Cell<(Option<Kind>, u32)> = const { Cell::new((None, 0)) };
+}
+
+/// The lock. A guard inside another one of the same thread takes none of its own.
+#[derive(Debug)]
+struct Held {
+    lock: Option<File>,
+    depth: u32,
+    /// The thread that holds it lets it go.
+    _own: PhantomData<*const ()>,
+}
+
+impl Held {
+    fn take(kind: Kind) -> Held {
+        let (outer, depth) = OWN.get();
+        let lock = match (outer, kind) {
+            (None, _) => lock(kind),
+            (Some(Kind::Shared), Kind::Alone) => {
+                panic!("this thread holds the host shared: alone would wait for itself")
+            }
+            (Some(_), _) => None,
+        };
+        OWN.set((outer.or(Some(kind)), depth + 1));
+        Held {
+            lock,
+            depth: depth + 1,
+            _own: PhantomData,
+        }
+    }
+
+    fn is_outermost(&self) -> bool {
+        self.depth == 1
+    }
+
+    fn end(&mut self) {
+        let (outer, depth) = OWN.get();
+        let depth = depth.saturating_sub(1);
+        OWN.set((outer.filter(|_| depth > 0), depth));
+        self.lock = None;
+    }
+}
+
+/// Waits for the lock; `None` where this user can have none.
+fn lock(kind: Kind) -> Option<File> {
+    let _ = std::fs::create_dir_all(FOLDER);
+    let (turnstile, path) = (
+        Path::new(FOLDER).join(TURNSTILE),
+        Path::new(FOLDER).join(LOCK),
+    );
+    let _turn = flocked(&turnstile, FlockOperation::LockExclusive)?;
+    let how = match kind {
+        Kind::Shared => FlockOperation::LockShared,
+        Kind::Alone => FlockOperation::LockExclusive,
+    };
+    flocked(&path, how)
+}
+
+/// Opens a lock file as `lock_host` does, for its owner only, and locks it.
+fn flocked(path: &Path, how: FlockOperation) -> Option<File> {
+    // Makes the file, replaces what another user has put there, and lets it go at once.
+    match hugeleaf_sys::lock_host(path, false) {
+        Err(e) if is_root() && e.errno != hugeleaf_sys::Errno::WOULDBLOCK => panic!("{e}"),
+        _ => {}
+    }
+    loop {
+        let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(i32::try_from(flags.bits()).unwrap())
+            .open(path);
+        let file = match opened {
+            Ok(file) => file,
+            Err(e) if is_root() => panic!("{}: {e}", path.display()),
+            Err(_) => return None,
+        };
+        while let Err(e) = flock(&file, how) {
+            assert_eq!(e, rustix::io::Errno::INTR, "{}", path.display());
+        }
+        // While this waited the file may have been replaced: then it locks nothing any more.
+        let held = file.metadata().unwrap();
+        let now = std::fs::symlink_metadata(path);
+        if now.is_ok_and(|now| (now.dev(), now.ino()) == (held.dev(), held.ino())) {
+            return Some(file);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knobs_change_under_the_guard_and_are_as_before_after_it() {
+        let test = "knobs_change_under_the_guard_and_are_as_before_after_it";
+        let knob = Path::new(THP).join("khugepaged/pages_to_scan");
+        let Some(before) = chosen(&knob).filter(|_| is_root()) else {
+            return crate::not_run(test, "needs root and khugepaged");
+        };
+        let guard = alone();
+        guard.set(&knob, 4097);
+        assert_eq!(chosen(&knob).as_deref(), Some("4097"));
+        let nested = shared();
+        drop(nested);
+        drop(guard);
+        let guard = shared();
+        assert_eq!(chosen(&knob), Some(before));
+        drop(guard);
+    }
+
+    #[test]
+    fn readers_share_and_a_writer_waits_for_them() {
+        let test = "readers_share_and_a_writer_waits_for_them";
+        if !is_root() {
+            return crate::not_run(test, "needs root");
+        }
+        let path = Path::new(FOLDER).join(LOCK);
+        let guard = shared();
+        // Another thread reads beside it; an exclusive lock is not to be had.
+        std::thread::spawn(|| {
+            drop(flocked(
+                &Path::new(FOLDER).join(LOCK),
+                FlockOperation::LockShared,
+            ))
+        })
+        .join()
+        .unwrap();
+        assert!(hugeleaf_sys::lock_host(&path, false).is_err());
+        drop(guard);
+    }
+
+    #[test]
+    #[should_panic(expected = "would wait for itself")]
+    fn nobody_waits_for_himself() {
+        let _guard = shared();
+        let _never = alone();
+    }
+}

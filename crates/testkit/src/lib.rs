@@ -1,0 +1,95 @@
+//! Shared code of the tests: the host lock, servers, waiting, processes, terminals and facts.
+//!
+//! A dev-dependency of every crate whose tests act on the running host. The product must not depend
+//! on it. Nothing here starts, stops or talks to a server that the test did not start.
+//!
+//! Main types: [`host::Alone`], [`host::Shared`], [`server::Server`],
+//! [`postgresql::PostgresServer`], [`mariadb::MariadbServer`], [`redis_server::RedisServer`],
+//! [`process::Running`].
+
+// A panic is how a test fails, in its helpers too.
+#![allow(clippy::unwrap_used)]
+
+pub mod cgroup;
+pub mod facts;
+pub mod guide;
+pub mod host;
+#[cfg(feature = "clients")]
+pub mod load;
+pub mod mariadb;
+pub mod postgresql;
+pub mod process;
+pub mod redis_server;
+pub mod server;
+#[cfg(feature = "terminal")]
+pub mod terminal;
+mod wait;
+
+use std::path::{Path, PathBuf};
+
+pub use process::{Answer, NOBODY, Running};
+pub use wait::{PATIENCE, eventually, pause, until, until_at_most};
+
+/// Whether the long forms of the tests run: `make test-all` sets `HUGELEAF_TEST_ALL=1`.
+pub fn all() -> bool {
+    std::env::var_os("HUGELEAF_TEST_ALL").is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+/// The size of a loop in the short and in the long form of a test.
+pub fn size<T>(short: T, long: T) -> T {
+    if all() { long } else { short }
+}
+
+/// Whether a test is left to `make test-all`; says so.
+pub fn left_to_all(test: &str) -> bool {
+    if !all() {
+        not_run(test, "only in make test-all");
+    }
+    !all()
+}
+
+/// Reports that a test cannot run here, and why; scripts count these lines as ignored tests.
+pub fn not_run(test: &str, why: &str) {
+    println!("not run: {test}: {why}");
+}
+
+/// Whether this test runs as root.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The root of the repository.
+pub fn repository() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.ancestors().nth(2).unwrap().to_owned()
+}
+
+/// Every file below a folder, relative to it.
+pub fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(at) = folders.pop() {
+        for entry in std::fs::read_dir(at).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                found.push(path.strip_prefix(folder).unwrap().to_owned());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The first of these programs that is installed: by name on PATH or where servers are, or by path.
+pub fn find_program(candidates: &[&str]) -> Option<PathBuf> {
+    const ALSO: [&str; 3] = ["/usr/sbin", "/usr/libexec", "/usr/local/sbin"];
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    candidates.iter().find_map(|name| {
+        std::env::split_paths(&path)
+            .chain(ALSO.map(PathBuf::from))
+            .map(|folder| folder.join(name))
+            .find(|file| file.is_file())
+    })
+}

@@ -1,0 +1,185 @@
+//! MariaDB: its buffer pool is private anonymous memory.
+
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::find_program;
+use crate::server::{
+    Account, Durability, Ending, Server, ServerError, ServerSettings, command, folder_below,
+    run_to_end,
+};
+
+#[cfg(feature = "clients")]
+mod filled;
+#[cfg(feature = "clients")]
+pub use filled::{BUFFER_POOL_KB, MariaDb};
+
+/// Words in its log that no run of a test may cause.
+pub const COMPLAINTS: [&str; 4] = ["[ERROR]", "got signal", "Assertion", "corrupt"];
+
+/// A MariaDB server. It is stopped, and its folder removed, when this is dropped.
+#[derive(Debug)]
+pub struct MariadbServer {
+    program: PathBuf,
+    account: Account,
+    /// The process and its folder.
+    pub server: Server,
+}
+
+impl MariadbServer {
+    /// Makes an empty data folder and starts the server on it.
+    ///
+    /// # Errors
+    /// [`ServerError`].
+    pub fn start(settings: &ServerSettings) -> Result<MariadbServer, ServerError> {
+        let (program, install) = programs().ok_or(ServerError::NotInstalled {
+            server: "MariaDB",
+            package: "mariadb-server",
+            looked: "in PATH nor in /usr/sbin",
+        })?;
+        let account = account();
+        let folder = folder_below(&settings.below, account)?;
+        let mut server = MariadbServer {
+            program,
+            account,
+            server: Server::in_folder(folder, Ending::TERM),
+        };
+        let mut command = server.command(&[], &install);
+        run_to_end(install_on(&mut command, &server.data()))?;
+        server.run(settings)?;
+        Ok(server)
+    }
+
+    /// Stops it and starts it again with other settings and the same data.
+    ///
+    /// # Errors
+    /// [`ServerError::Start`], [`ServerError::File`].
+    pub fn restart(&mut self, settings: &ServerSettings) -> Result<(), ServerError> {
+        self.server.stop();
+        self.run(settings)
+    }
+
+    /// The socket where its superuser `root` connects without a password.
+    pub fn socket(&self) -> PathBuf {
+        self.folder().join("mariadb.sock")
+    }
+
+    /// How its superuser reaches it, as an address.
+    pub fn address(&self) -> String {
+        format!("mysql://root@localhost/?socket={}", self.socket().display())
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        self.server.folder()
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> Option<u32> {
+        self.server.running()
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder().join("data")
+    }
+
+    fn command(&self, start_with: &[std::ffi::OsString], program: &Path) -> Command {
+        let with_us = Ending::TERM.with_us;
+        command(self.account, with_us, start_with, program, self.folder())
+    }
+
+    fn run(&mut self, settings: &ServerSettings) -> Result<(), ServerError> {
+        let mut command = self.command(&settings.start_with, &self.program);
+        command.arg("--no-defaults").args(self.settings(settings));
+        let socket = self.socket();
+        self.server.run(&mut command, &|| is_ready(&socket))
+    }
+
+    fn settings(&self, settings: &ServerSettings) -> Vec<String> {
+        // The log of a commit is written and synced; or both are done each second.
+        let at_commit = u8::from(settings.durability == Durability::Commit);
+        let mut all = vec![
+            format!("datadir={}", self.data().display()),
+            format!("socket={}", self.socket().display()),
+            "skip-networking".to_owned(),
+            "skip-log-bin".to_owned(),
+            "skip-name-resolve".to_owned(),
+            "performance-schema=OFF".to_owned(),
+            format!("innodb-buffer-pool-size={}", settings.cache.get()),
+            format!("innodb-flush-log-at-trx-commit={at_commit}"),
+            format!("max-connections={}", settings.connections + 10),
+            // What was cached before does not come back by itself: each arm is warmed alike.
+            "innodb-buffer-pool-dump-at-shutdown=OFF".to_owned(),
+            "innodb-buffer-pool-load-at-startup=OFF".to_owned(),
+        ];
+        if settings.durability == Durability::Never {
+            all.push("innodb-doublewrite=OFF".to_owned());
+            all.push("innodb-flush-method=nosync".to_owned());
+        }
+        if settings.huge_pages {
+            all.push("large-pages".to_owned());
+        }
+        all.extend(settings.more.iter().cloned());
+        all.into_iter()
+            .map(|setting| format!("--{setting}"))
+            .collect()
+    }
+}
+
+/// The account that it runs as.
+pub fn account() -> Account {
+    Account::first_of(&["mysql", "nobody"])
+}
+
+/// The server and the program that makes its data folder, where both are installed.
+pub fn programs() -> Option<(PathBuf, PathBuf)> {
+    Some((
+        find_program(&["mariadbd"])?,
+        find_program(&["mariadb-install-db"])?,
+    ))
+}
+
+/// The arguments of `mariadb-install-db` for a data folder whose superuser needs no password.
+pub fn install_on<'a>(install: &'a mut Command, data: &Path) -> &'a mut Command {
+    install
+        .arg("--no-defaults")
+        .arg(format!("--datadir={}", data.display()))
+        .args(["--auth-root-authentication-method=normal", "--skip-test-db"])
+}
+
+/// Whether a server greets on this socket: the version of the protocol, 10, after the header.
+pub fn is_ready(socket: &Path) -> bool {
+    let Ok(mut stream) = UnixStream::connect(socket) else {
+        return false;
+    };
+    let mut greeting = [0; 5];
+    let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
+    stream.read_exact(&mut greeting).is_ok() && greeting[4] == 10
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_starts_and_ends() {
+        let mut server = match MariadbServer::start(&ServerSettings::default()) {
+            Ok(server) => server,
+            Err(e @ ServerError::NotInstalled { .. }) => {
+                return crate::not_run("it_starts_and_ends", &e.to_string());
+            }
+            Err(e) => panic!("{e:?}"),
+        };
+        assert!(is_ready(&server.socket()));
+        server.server.assert_no_complaint(&COMPLAINTS);
+        let wrong = ServerSettings {
+            more: vec!["no-such-setting".to_owned()],
+            ..ServerSettings::default()
+        };
+        let error = server.restart(&wrong).unwrap_err();
+        assert!(error.to_string().contains("no-such-setting"), "{error:?}");
+    }
+}

@@ -1,0 +1,278 @@
+//! PostgreSQL: its buffers are shared anonymous memory, mapped by every backend.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use hugeleaf_units::Bytes;
+
+use crate::server::{
+    Account, Durability, Ending, Server, ServerError, ServerSettings, as_account, command,
+    folder_below, prepare, reason_in, run_to_end,
+};
+
+#[cfg(feature = "clients")]
+mod filled;
+#[cfg(feature = "clients")]
+pub use filled::{PostgreSql, SHARED_BUFFERS_KB};
+
+/// Words in its log that no run of a test may cause.
+pub const COMPLAINTS: [&str; 4] = ["ERROR:", "FATAL:", "PANIC:", "terminated by signal"];
+
+/// A PostgreSQL server. It is stopped, and its folder removed, when this is dropped.
+#[derive(Debug)]
+pub struct PostgresServer {
+    programs: PathBuf,
+    account: Account,
+    /// The process and its folder.
+    pub server: Server,
+}
+
+impl PostgresServer {
+    /// Makes an empty cluster and starts it.
+    ///
+    /// # Errors
+    /// [`ServerError`].
+    pub fn start(settings: &ServerSettings) -> Result<PostgresServer, ServerError> {
+        let programs = programs_or_error()?;
+        let account = account();
+        let folder = folder_below(&settings.below, account)?;
+        let mut server = PostgresServer {
+            programs,
+            account,
+            server: Server::in_folder(folder, Ending::POSTGRESQL),
+        };
+        let initdb = server.programs.join("initdb");
+        run_to_end(initdb_on(
+            &mut server.command(&[], &initdb),
+            server.folder(),
+        ))?;
+        server.run(settings)?;
+        Ok(server)
+    }
+
+    /// Stops it and starts it again with other settings and the same data.
+    ///
+    /// # Errors
+    /// [`ServerError::Start`], [`ServerError::File`].
+    pub fn restart(&mut self, settings: &ServerSettings) -> Result<(), ServerError> {
+        self.server.stop();
+        self.run(settings)
+    }
+
+    /// Stops it, and asks its program how much shared memory it would take with these settings;
+    /// `None` where it cannot tell (before version 15).
+    ///
+    /// # Errors
+    /// [`ServerError::File`].
+    pub fn shared_memory(
+        &mut self,
+        settings: &ServerSettings,
+    ) -> Result<Option<Bytes>, ServerError> {
+        self.server.stop();
+        let mut command = self.command(&[], &self.programs.join("postgres"));
+        command.args(["-C", "shared_memory_size", "-D"]);
+        command.arg(self.folder().join("data"));
+        for setting in self.settings(settings) {
+            // Only whether there are such pages differs, and that is what is to be found out.
+            if !setting.starts_with("huge_page") {
+                command.arg("-c").arg(setting);
+            }
+        }
+        let mebibytes = match run_to_end(&mut command) {
+            Ok(text) => text,
+            Err(ServerError::Start { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        Ok(mebibytes.trim().parse().ok().map(Bytes::from_mib))
+    }
+
+    /// The version of the installed programs: 15 of 15.3.
+    ///
+    /// # Errors
+    /// [`ServerError::NotInstalled`]; [`ServerError::Start`] where the program does not say.
+    pub fn version() -> Result<u32, ServerError> {
+        let program = programs_or_error()?.join("postgres");
+        let text = run_to_end(Command::new(&program).arg("--version"))?;
+        version_in(&text).ok_or_else(|| ServerError::Start {
+            what: format!("{} --version", program.display()),
+            reason: reason_in(&text),
+            log: text.clone(),
+        })
+    }
+
+    /// How it is reached, as its clients take it.
+    pub fn dsn(&self) -> String {
+        dsn(self.folder())
+    }
+
+    /// Its folder, which is that of its socket too.
+    pub fn folder(&self) -> &Path {
+        self.server.folder()
+    }
+
+    /// The process id of the server itself, whose children the backends are.
+    pub fn pid(&self) -> Option<u32> {
+        self.server.running()
+    }
+
+    fn run(&mut self, settings: &ServerSettings) -> Result<(), ServerError> {
+        let program = self.programs.join("postgres");
+        let mut command = self.command(&settings.start_with, &program);
+        let data = self.folder().join("data");
+        command.arg("-D").arg(&data);
+        for setting in self.settings(settings) {
+            command.arg("-c").arg(setting);
+        }
+        self.server.run(&mut command, &|| is_ready(&data))
+    }
+
+    fn settings(&self, settings: &ServerSettings) -> Vec<String> {
+        let on_off = |is: bool| if is { "on" } else { "off" };
+        let is_durable = settings.durability != Durability::Never;
+        let mut all = vec![
+            "listen_addresses=".to_owned(),
+            format!("unix_socket_directories={}", self.folder().display()),
+            format!("shared_buffers={}kB", settings.cache.get() / 1024),
+            format!("huge_pages={}", on_off(settings.huge_pages)),
+            format!("max_connections={}", settings.connections + 10),
+            format!("fsync={}", on_off(is_durable)),
+            // Neither a checkpoint nor a vacuum begins in the middle of a short interval.
+            "max_wal_size=16GB".to_owned(),
+            "checkpoint_timeout=30min".to_owned(),
+            "autovacuum=off".to_owned(),
+            "wal_level=minimal".to_owned(),
+            "max_wal_senders=0".to_owned(),
+        ];
+        if is_durable {
+            // A tenth of a percent of New-Orders ends in an error that is meant to be one.
+            all.push("log_min_messages=fatal".to_owned());
+        } else {
+            all.push("full_page_writes=off".to_owned());
+            all.push("synchronous_commit=off".to_owned());
+        }
+        all.extend(settings.more.iter().cloned());
+        all
+    }
+
+    fn command(&self, start_with: &[OsString], program: &Path) -> Command {
+        let with_us = Ending::POSTGRESQL.with_us;
+        command(self.account, with_us, start_with, program, self.folder())
+    }
+}
+
+/// The account that it runs as.
+pub fn account() -> Account {
+    Account::first_of(&["postgres", "nobody"])
+}
+
+/// How a server with its socket in this folder is reached.
+pub fn dsn(folder: &Path) -> String {
+    format!("host={} user=postgres dbname=postgres", folder.display())
+}
+
+/// Whether the server of a data folder takes connections, as it writes itself for pg_ctl(1).
+pub fn is_ready(data: &Path) -> bool {
+    let text = fs::read_to_string(data.join("postmaster.pid")).unwrap_or_default();
+    text.lines()
+        .nth(7)
+        .is_some_and(|state| state.trim() == "ready")
+}
+
+/// Makes a cluster in `folder/data` that lets everybody in.
+pub fn init(bin: &Path, account: Account, folder: &Path) {
+    prepare(initdb_on(
+        &mut as_account(account, &bin.join("initdb"), folder),
+        folder,
+    ));
+}
+
+fn initdb_on<'a>(initdb: &'a mut Command, folder: &Path) -> &'a mut Command {
+    initdb
+        .args(["--username=postgres", "--auth=trust", "--no-sync"])
+        .args(["--locale=C", "--encoding=UTF8", "-D"])
+        .arg(folder.join("data"))
+}
+
+/// `postgres (PostgreSQL) 15.14 (Debian …)`, `postgres (PostgreSQL) 18beta1`.
+fn version_in(text: &str) -> Option<u32> {
+    let number = text.split_ascii_whitespace().nth(2)?;
+    let end = number.find(|c: char| !c.is_ascii_digit());
+    number[..end.unwrap_or(number.len())].parse().ok()
+}
+
+/// The folder of its programs: where Debian and Red Hat put them, the newest version; else where
+/// PATH has them.
+pub fn programs() -> Option<PathBuf> {
+    const BELOW: [&str; 2] = ["/usr/lib/postgresql", "/usr"];
+    let complete = |bin: &PathBuf| bin.join("postgres").exists() && bin.join("initdb").exists();
+    let entries = BELOW.map(|folder| fs::read_dir(folder).into_iter().flatten());
+    let mut versions: Vec<(u32, PathBuf)> = entries
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let name = entry.file_name().into_string().ok()?;
+            let version = name.strip_prefix("pgsql-").unwrap_or(&name).parse().ok()?;
+            Some((version, entry.path().join("bin")))
+        })
+        .filter(|(_, bin)| complete(bin))
+        .collect();
+    versions.sort();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let in_path = || std::env::split_paths(&path).find(complete);
+    versions.pop().map(|(_, bin)| bin).or_else(in_path)
+}
+
+fn programs_or_error() -> Result<PathBuf, ServerError> {
+    programs().ok_or(ServerError::NotInstalled {
+        server: "PostgreSQL",
+        package: "postgresql",
+        looked: "in /usr/lib/postgresql/*/bin nor in /usr/pgsql-*/bin nor in PATH",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions() {
+        for (text, version) in [
+            ("postgres (PostgreSQL) 15.14 (Debian 15.14-0)\n", Some(15)),
+            ("postgres (PostgreSQL) 18beta1\n", Some(18)),
+            ("postgres (PostgreSQL)", None),
+            ("postgres (PostgreSQL) x", None),
+            ("", None),
+        ] {
+            assert_eq!(version_in(text), version, "{text}");
+        }
+    }
+
+    #[test]
+    fn it_starts_restarts_and_ends() {
+        let mut server = match PostgresServer::start(&ServerSettings::default()) {
+            Ok(server) => server,
+            Err(e @ ServerError::NotInstalled { .. }) => {
+                return crate::not_run("it_starts_restarts_and_ends", &e.to_string());
+            }
+            Err(e) => panic!("{e:?}"),
+        };
+        let first = server.pid().unwrap();
+        let more = ServerSettings {
+            more: vec!["work_mem=1MB".to_owned()],
+            ..ServerSettings::default()
+        };
+        server.restart(&more).unwrap();
+        assert_ne!(server.pid().unwrap(), first);
+        server.server.assert_no_complaint(&COMPLAINTS);
+        let wrong = ServerSettings {
+            more: vec!["work_mem=none".to_owned()],
+            ..ServerSettings::default()
+        };
+        let error = server.restart(&wrong).unwrap_err();
+        assert!(error.to_string().contains("work_mem"), "{error:?}");
+        assert_eq!(server.pid(), None);
+    }
+}

@@ -1,0 +1,122 @@
+//! PostgreSQL with a table and a load on it.
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use hugeleaf_units::Bytes;
+use postgres::{Client, NoTls};
+
+use super::{PostgresServer, dsn};
+use crate::load::{Load, Transaction};
+use crate::server::{Server, ServerSettings};
+
+/// Rows of 500 bytes and a little: more than the buffers hold, so that all of them are used.
+const ROWS: i32 = 600_000;
+/// The shared buffers in kB, as the kernel counts.
+pub const SHARED_BUFFERS_KB: u64 = 256 * 1024;
+/// Backends that the load keeps busy.
+const CLIENTS: usize = 3;
+
+/// PostgreSQL with a table.
+pub struct PostgreSql {
+    /// The process and its folder.
+    pub server: Server,
+    /// The client that filled the table. Its backend has touched all buffers, as backends that
+    /// live long come to do.
+    filler: Mutex<Client>,
+}
+
+impl PostgreSql {
+    /// Starts it with base pages (`huge_pages=off`) and fills the table.
+    #[track_caller]
+    pub fn start() -> PostgreSql {
+        let settings = ServerSettings {
+            cache: Bytes::from_kib(SHARED_BUFFERS_KB),
+            ..ServerSettings::default()
+        };
+        let PostgresServer { server, .. } = PostgresServer::start(&settings).unwrap();
+        let mut filler = connect(server.folder()).unwrap();
+        fill(&mut filler);
+        PostgreSql {
+            server,
+            filler: Mutex::new(filler),
+        }
+    }
+
+    /// The process id of the backend that filled the table.
+    pub fn backend_that_touched_all(&self) -> u32 {
+        let mut filler = self.filler.lock().unwrap();
+        let row = filler.query_one("SELECT pg_backend_pid()", &[]).unwrap();
+        u32::try_from(row.get::<_, i32>(0)).unwrap()
+    }
+
+    /// The metric's address for `hugeleaf prove`.
+    pub fn address(&self) -> String {
+        dsn(self.server.folder())
+    }
+
+    /// What a backend that starts now has of the buffers on large pages once it has read the whole
+    /// table, in kB.
+    pub fn huge_kb_of_a_new_backend(&self) -> u64 {
+        let mut client = connect(self.server.folder()).unwrap();
+        let row = client
+            .query_one("SELECT pg_backend_pid(), count(text) FROM rows", &[])
+            .unwrap();
+        assert_eq!(row.get::<_, i64>(1), i64::from(ROWS));
+        let pid = u32::try_from(row.get::<_, i32>(0)).unwrap();
+        crate::facts::largest_shared(pid).kb("ShmemPmdMapped")
+    }
+
+    /// Clients that read a random row, check it and change it, in one transaction.
+    pub fn load(&self) -> Load {
+        let socket = self.server.folder().to_owned();
+        Load::start(CLIENTS, move |number| {
+            let mut client = connect(&socket).map_err(|e| e.to_string())?;
+            let mut random = fastrand::Rng::with_seed(number as u64 + 1);
+            let work: Transaction = Box::new(move || {
+                let id = random.i32(1..=ROWS);
+                transaction(&mut client, id).map_err(|e| format!("row {id}: {e}"))
+            });
+            Ok(work)
+        })
+    }
+}
+
+fn fill(client: &mut Client) {
+    for statement in [
+        "CREATE TABLE rows (id int PRIMARY KEY, changes int, text text)".to_owned(),
+        format!(
+            "INSERT INTO rows SELECT i, 0, rpad(i::text, 500, '.') FROM generate_series(1, {ROWS}) i"
+        ),
+    ] {
+        client
+            .batch_execute(&statement)
+            .unwrap_or_else(|e| panic!("{statement}: {e}"));
+    }
+}
+
+fn transaction(client: &mut Client, id: i32) -> Result<(), String> {
+    let text = |e: postgres::Error| e.to_string();
+    let mut transaction = client.transaction().map_err(text)?;
+    let row = transaction
+        .query_one("SELECT text FROM rows WHERE id = $1", &[&id])
+        .map_err(text)?;
+    let held: &str = row.get(0);
+    if held.len() != 500 || held.trim_end_matches('.') != id.to_string() {
+        return Err(format!("holds {held:?}"));
+    }
+    let changed = transaction
+        .execute(
+            "UPDATE rows SET changes = changes + 1 WHERE id = $1",
+            &[&id],
+        )
+        .map_err(text)?;
+    if changed != 1 {
+        return Err(format!("{changed} rows changed"));
+    }
+    transaction.commit().map_err(text)
+}
+
+fn connect(folder: &Path) -> Result<Client, postgres::Error> {
+    Client::connect(&dsn(folder), NoTls)
+}

@@ -1,0 +1,118 @@
+//! Processes that tests start: commands run to their end, children that end with the test.
+
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+/// The user that owns nothing ("nobody").
+pub const NOBODY: u32 = 65534;
+
+/// The answer of a command.
+#[derive(Debug)]
+pub struct Answer {
+    /// The command line.
+    pub command: String,
+    /// Its exit status; -1 where a signal ended it.
+    pub status: i32,
+    /// What it wrote to stdout.
+    pub stdout: String,
+    /// What it wrote to stderr.
+    pub stderr: String,
+}
+
+impl Answer {
+    /// Runs a command to its end.
+    pub fn of(command: &mut Command) -> Answer {
+        let shown = format!("{command:?}");
+        let out = command
+            .output()
+            .unwrap_or_else(|e| panic!("{shown} did not start: {e}"));
+        Answer {
+            command: shown,
+            status: out.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&out.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&out.stderr).into_owned(),
+        }
+    }
+
+    /// Fails unless it ended in one of these.
+    #[track_caller]
+    pub fn ends_in(self, statuses: &[i32]) -> Answer {
+        assert!(
+            statuses.contains(&self.status),
+            "{} ended in {}, not in one of {statuses:?}\nstdout:\n{}\nstderr:\n{}",
+            self.command,
+            self.status,
+            self.stdout,
+            self.stderr
+        );
+        self
+    }
+
+    /// Its stdout as JSON.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|e| panic!("{}: {e} in:\n{}", self.command, self.stdout))
+    }
+}
+
+/// A child that is ended and reaped when the test is over, however that goes.
+#[derive(Debug)]
+pub struct Running(pub Child);
+
+impl Running {
+    /// Its process id as an argument.
+    pub fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A process that holds `mib` MiB of private memory and does nothing, as `uid` where given.
+pub fn holder(mib: u32, uid: Option<u32>) -> Running {
+    let script = format!("x=$(head -c {mib}M /dev/zero | tr '\\0' x); echo ready; read -r line");
+    let mut command = Command::new("/bin/sh");
+    command
+        .args(["-c", &script])
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    if let Some(uid) = uid {
+        command.uid(uid).gid(uid);
+    }
+    let mut child = command.spawn().unwrap();
+    let mut ready = [0u8; 6];
+    let mut out = child.stdout.take().unwrap();
+    let running = Running(child);
+    out.read_exact(&mut ready).expect("the holder came up");
+    running
+}
+
+/// A process that has ended and that nobody has waited for.
+pub fn zombie() -> Running {
+    let child = Running(Command::new("true").spawn().unwrap());
+    let stat = format!("/proc/{}/stat", child.pid());
+    crate::until("the child is a zombie", || {
+        std::fs::read_to_string(&stat).is_ok_and(|text| text.contains(") Z "))
+    });
+    child
+}
+
+/// Whether a command can be run here at all and succeeds.
+pub fn works(program: &str, args: &[&str]) -> bool {
+    Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}

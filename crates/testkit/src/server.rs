@@ -1,0 +1,473 @@
+//! A server of the test's own: from the installed programs, as an ordinary user, in a folder of its
+//! own, reached by a Unix socket in it alone. It is ended by its process id when it is dropped, and
+//! the kernel ends it where the thread that started it dies.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use hugeleaf_units::Bytes;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::wait::PATIENCE;
+
+/// Why there is no server.
+#[derive(thiserror::Error)]
+pub enum ServerError {
+    /// Its programs are not installed.
+    #[error("{server} is not installed: neither {looked}")]
+    NotInstalled {
+        /// Its name.
+        server: &'static str,
+        /// Debian's package of it.
+        package: &'static str,
+        /// Where it was looked for.
+        looked: &'static str,
+    },
+    /// It, or the program that prepares its data, ended or did not answer.
+    #[error("{what} did not start: {reason}")]
+    Start {
+        /// The program.
+        what: String,
+        /// The first error of its log, or the last line.
+        reason: String,
+        /// The whole log, for `Debug`.
+        log: String,
+    },
+    /// A file of it could not be made, or a program not be started.
+    #[error("{path}: {source}")]
+    File {
+        /// The file.
+        path: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+}
+
+/// The error and the log: `unwrap` shows both.
+impl fmt::Debug for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ServerError::Start { log, .. } => write!(f, "{self}\n{log}"),
+            _ => write!(f, "{self}"),
+        }
+    }
+}
+
+/// When commits reach the disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// At once.
+    Commit,
+    /// Soon after.
+    Soon,
+    /// Never: a test's data are worth nothing.
+    #[default]
+    Never,
+}
+
+/// Settings of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerSettings {
+    /// The folder below which its own is made. Measurements want one on a disk.
+    pub below: PathBuf,
+    /// Its cache of pages: `shared_buffers`, `innodb_buffer_pool_size`; `maxmemory` where not zero.
+    pub cache: Bytes,
+    /// Whether the cache is to be on huge pages of the pool. PostgreSQL does not start where it
+    /// cannot have them (`huge_pages=on`); MariaDB then takes base pages (`large_pages`).
+    pub huge_pages: bool,
+    /// When commits reach the disk.
+    pub durability: Durability,
+    /// Connections that it has to take.
+    pub connections: usize,
+    /// More settings: `name=value`, as PostgreSQL takes them behind `-c` and MariaDB behind `--`;
+    /// words of the command line of Redis.
+    pub more: Vec<String>,
+    /// A program, with its arguments, that is given the server's command line and becomes the
+    /// server; none where this is empty.
+    pub start_with: Vec<OsString>,
+}
+
+impl Default for ServerSettings {
+    fn default() -> ServerSettings {
+        ServerSettings {
+            below: std::env::temp_dir(),
+            cache: Bytes::from_mib(16),
+            huge_pages: false,
+            durability: Durability::Never,
+            connections: 20,
+            more: Vec::new(),
+            start_with: Vec::new(),
+        }
+    }
+}
+
+/// How a server is ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Ending {
+    /// The signal that it gets when the thread that started it dies, as setpriv(1) names it.
+    pub with_us: &'static str,
+    /// What is sent, one after the other, and how long it may take to end after each.
+    pub signals: &'static [(Signal, Duration)],
+}
+
+const KILL: (Signal, Duration) = (Signal::KILL, Duration::from_secs(10));
+
+impl Ending {
+    /// SIGTERM ends it in order.
+    pub const TERM: Ending = Ending {
+        with_us: "TERM",
+        signals: &[(Signal::TERM, PATIENCE), KILL],
+    };
+    /// PostgreSQL: SIGINT is its "fast" shutdown, SIGQUIT the immediate one.
+    pub const POSTGRESQL: Ending = Ending {
+        with_us: "INT",
+        signals: &[
+            (Signal::INT, PATIENCE),
+            (Signal::QUIT, Duration::from_secs(10)),
+            KILL,
+        ],
+    };
+}
+
+/// The user that a server runs as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Account {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+impl Account {
+    /// The first of these accounts that the host has: servers refuse to run as root.
+    #[track_caller]
+    pub fn first_of(names: &[&str]) -> Account {
+        let passwd = fs::read_to_string("/etc/passwd").unwrap();
+        let find = |name: &str| {
+            let line = passwd.lines().find(|l| l.split(':').next() == Some(name))?;
+            let mut fields = line.split(':').skip(2);
+            Some(Account {
+                uid: fields.next()?.parse().ok()?,
+                gid: fields.next()?.parse().ok()?,
+            })
+        };
+        let mut found = names.iter().filter_map(|name| find(name));
+        found
+            .next()
+            .unwrap_or_else(|| panic!("none of the accounts {names:?} exists"))
+    }
+}
+
+/// A folder that belongs to the server's account.
+pub fn folder_for(account: Account) -> TempDir {
+    folder_below(&std::env::temp_dir(), account).unwrap()
+}
+
+/// The same below a given folder.
+///
+/// # Errors
+/// [`ServerError::File`].
+pub fn folder_below(below: &Path, account: Account) -> Result<TempDir, ServerError> {
+    let made = tempfile::Builder::new()
+        .prefix("hugeleaf-server-")
+        .permissions(Permissions::from_mode(0o755))
+        .tempdir_in(below);
+    let folder = made.map_err(file(below))?;
+    if crate::is_root() {
+        let path = folder.path();
+        chown(path, Some(account.uid), Some(account.gid)).map_err(file(path))?;
+    }
+    Ok(folder)
+}
+
+/// A command that runs `program` as the account (where this is root), in its folder, and is killed
+/// with the thread that starts it: setpriv(1), of the same package as mount.
+pub fn as_account(account: Account, program: &Path, folder: &Path) -> Command {
+    command(account, "KILL", &[], program, folder)
+}
+
+pub(crate) fn command(
+    account: Account,
+    with_us: &str,
+    start_with: &[OsString],
+    program: &Path,
+    folder: &Path,
+) -> Command {
+    const SETPRIV: &str = "setpriv";
+    let mut command = match start_with.split_first() {
+        None => Command::new(SETPRIV),
+        Some((first, arguments)) => {
+            let mut command = Command::new(first);
+            command.args(arguments).arg(SETPRIV);
+            command
+        }
+    };
+    if crate::is_root() {
+        let Account { uid, gid } = account;
+        command.args([format!("--reuid={uid}"), format!("--regid={gid}")]);
+        command.arg("--clear-groups");
+    }
+    command
+        .args(["--pdeathsig", with_us])
+        .arg(program)
+        .current_dir(folder)
+        .env("HOME", folder)
+        // MariaDB removes all temporary tables there when it starts, also those of another server.
+        .env("TMPDIR", folder)
+        .env("LC_ALL", "C.UTF-8")
+        .env_remove("PGOPTIONS")
+        .stdin(Stdio::null());
+    // A Ctrl-C at the terminal is for the test: it ends the server.
+    command.process_group(0);
+    command
+}
+
+/// Runs a command that prepares a data folder.
+#[track_caller]
+pub fn prepare(command: &mut Command) {
+    run_to_end(command).unwrap();
+}
+
+/// The same.
+///
+/// # Errors
+/// [`ServerError::Start`] where it fails, [`ServerError::File`] where it cannot be started.
+pub fn run_to_end(command: &mut Command) -> Result<String, ServerError> {
+    let program = command.get_program().to_owned();
+    let out = command.output().map_err(file(Path::new(&program)))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match out.status.success() {
+        true => Ok(text(&out.stdout)),
+        false => Err(failed(
+            &format!("{command:?}"),
+            out.status,
+            text(&out.stdout) + &text(&out.stderr),
+        )),
+    }
+}
+
+/// A server's folder, and its process while it runs.
+#[derive(Debug)]
+pub struct Server {
+    child: Option<Child>,
+    folder: TempDir,
+    log: PathBuf,
+    checked: usize,
+    ending: Ending,
+}
+
+impl Server {
+    /// Starts a command with its output in a log, and waits until `ready` says so.
+    ///
+    /// # Panics
+    /// Where it ends or does not answer, with its log.
+    #[track_caller]
+    pub fn start(
+        command: &mut Command,
+        folder: TempDir,
+        stop: Signal,
+        ready: impl Fn() -> bool,
+    ) -> Server {
+        let ending = match stop {
+            Signal::INT => Ending::POSTGRESQL,
+            _ => Ending::TERM,
+        };
+        let mut server = Server::in_folder(folder, ending);
+        server.run(command, &ready).unwrap();
+        server
+    }
+
+    /// A server that does not run yet.
+    pub fn in_folder(folder: TempDir, ending: Ending) -> Server {
+        Server {
+            child: None,
+            log: folder.path().join("server.log"),
+            folder,
+            checked: 0,
+            ending,
+        }
+    }
+
+    /// Starts it and waits until it is ready.
+    ///
+    /// # Errors
+    /// [`ServerError::Start`], [`ServerError::File`].
+    pub fn run(
+        &mut self,
+        command: &mut Command,
+        ready: &dyn Fn() -> bool,
+    ) -> Result<(), ServerError> {
+        let log = self.log.clone();
+        // Made anew: the folder is the server's, and what it put there is not written through.
+        let _ = fs::remove_file(&log);
+        let out = File::create_new(&log).map_err(file(&log))?;
+        fs::set_permissions(&log, Permissions::from_mode(0o644)).map_err(file(&log))?;
+        let err = out.try_clone().map_err(file(&log))?;
+        let program = command.get_program().to_owned();
+        let child = command.stdout(out).stderr(err).spawn();
+        let child = child.map_err(file(Path::new(&program)))?;
+        let shown = format!("{command:?}");
+        self.child = Some(child);
+        let begin = Instant::now();
+        while !ready() {
+            if let Some(status) = self.ended() {
+                self.child = None;
+                return Err(failed(&shown, status, self.log_text()));
+            }
+            if begin.elapsed() > PATIENCE {
+                self.stop();
+                return Err(ServerError::Start {
+                    what: shown,
+                    reason: format!("no answer within {} s", PATIENCE.as_secs()),
+                    log: self.log_text(),
+                });
+            }
+            crate::pause(Duration::from_millis(20));
+        }
+        self.checked = self.log_text().len();
+        Ok(())
+    }
+
+    /// How it ended, where it did.
+    fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.as_mut()?.try_wait().unwrap()
+    }
+
+    /// Its process id (setpriv becomes the server: the id stays).
+    ///
+    /// # Panics
+    /// Where it does not run.
+    #[track_caller]
+    pub fn pid(&self) -> u32 {
+        self.running().expect("the server runs")
+    }
+
+    /// Its process id while it runs.
+    pub fn running(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// All that it wrote.
+    pub fn log_text(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    /// Fails if the server wrote one of these words to its log since it was ready, or ended.
+    #[track_caller]
+    pub fn assert_no_complaint(&mut self, words: &[&str]) {
+        let ended = self.ended();
+        let text = self.log_text();
+        assert!(ended.is_none(), "the server ended: {ended:?}\n{text}");
+        let news = &text[self.checked.min(text.len())..];
+        let is_bad = |line: &&str| words.iter().any(|word| line.contains(word));
+        let bad: Vec<&str> = news.lines().filter(is_bad).collect();
+        assert!(bad.is_empty(), "the server's log:\n{}", bad.join("\n"));
+    }
+
+    /// Tells a child of the server to end (SIGUSR1, which to Redis is no failure).
+    #[track_caller]
+    pub fn signal_child(&self, child: u32) {
+        assert!(
+            crate::facts::children(self.pid()).contains(&child),
+            "{child} is no child of the server"
+        );
+        send(child, Signal::USR1);
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill(&self) {
+        send(self.pid(), Signal::KILL);
+    }
+
+    /// Ends it: first as it likes to, then at once. Its folder stays.
+    pub fn stop(&mut self) {
+        let Some(mut child) = self.child.take() else {
+            return;
+        };
+        for (signal, patience) in self.ending.signals {
+            send(child.id(), *signal);
+            let begin = Instant::now();
+            while begin.elapsed() < *patience {
+                if !matches!(child.try_wait(), Ok(None)) {
+                    return;
+                }
+                crate::pause(Duration::from_millis(10));
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn send(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+pub(crate) fn file(path: &Path) -> impl Fn(std::io::Error) -> ServerError {
+    move |source| ServerError::File {
+        path: path.display().to_string(),
+        source,
+    }
+}
+
+fn failed(what: &str, status: ExitStatus, log: String) -> ServerError {
+    ServerError::Start {
+        what: what.to_owned(),
+        reason: format!("{status}: {}", reason_in(&log)),
+        log,
+    }
+}
+
+/// Why a server ended, of what it said: the first error; where it names none, the last line.
+pub(crate) fn reason_in(text: &str) -> String {
+    let is_error = |line: &&str| line.contains("ERROR") || line.contains("FATAL");
+    let last = || text.lines().rfind(|line| !line.trim().is_empty());
+    let said = text.lines().find(is_error).or_else(last);
+    said.unwrap_or("it said nothing").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_error_says_why() {
+        let log = "1 [Note] starts\n2 [ERROR] no room\n3 [ERROR] Aborting\n";
+        assert_eq!(reason_in(log), "2 [ERROR] no room");
+        assert_eq!(reason_in("one\ntwo\n\n"), "two");
+        assert_eq!(reason_in(""), "it said nothing");
+    }
+
+    #[test]
+    fn a_server_that_ends_is_an_error_with_its_log() {
+        let account = Account::first_of(&["nobody"]);
+        let mut server = Server::in_folder(folder_for(account), Ending::TERM);
+        let mut sh = as_account(account, Path::new("/bin/sh"), server.folder());
+        sh.args(["-c", "echo 'FATAL: no'; exit 3"]);
+        let error = server.run(&mut sh, &|| false).unwrap_err();
+        assert!(
+            error.to_string().contains("exit status: 3: FATAL: no"),
+            "{error}"
+        );
+        assert!(format!("{error:?}").ends_with("FATAL: no\n"));
+        assert_eq!(server.running(), None);
+    }
+}

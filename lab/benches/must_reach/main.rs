@@ -1,0 +1,166 @@
+//! The benchmarks behind the figures in README.md that need a whole program: servers under load
+//! while they are promoted, `mem` over many processes, and what a person waits.
+//!
+//! `scripts/bench.sh` (`make bench`) runs it; by hand:
+//!
+//! ```text
+//! cargo bench -p hugeleaf-cli --bench must_reach -- [--smoke] [--out FOLDER] [NAME…]
+//! ```
+//!
+//! Names: `latency`, `shared`, `servers`, `region`, `run-coverage`, `run-always`, `run-rates`,
+//! `run-pool`, `trace`, `oltp-profile`, `top`, `guard-cost`, `guard-proofs`, `guard-kills`, `guard-growth`,
+//! `sqlite`, `guard-soak`; none means all but the last, which takes two hours. `--smoke` takes small sizes and one round: it shows that everything still runs, and its figures
+//! mean nothing. Those from `run-coverage` on but `top` and `guard-cost` also take `--rounds N`, `--only PART,…` (programs or calls by name), and
+//! `--more`, which adds to the samples that FOLDER has: hours of them need not be taken in one go.
+
+#[path = "../../../crates/cli/tests/cli_support/mod.rs"]
+#[allow(clippy::unwrap_used)] // shared with the tests
+mod cli_support;
+#[path = "../../../crates/cli/tests/guard/kit.rs"]
+#[allow(dead_code, clippy::unwrap_used)] // shared with the tests, which use the rest
+mod kit;
+#[path = "../../../crates/cli/tests/support/mod.rs"]
+#[allow(dead_code, clippy::unwrap_used)] // shared with the tests, which use the rest
+mod support;
+#[path = "../../../crates/cli/tests/support/terminal.rs"]
+#[allow(clippy::unwrap_used)] // shared with the tests
+mod terminal;
+
+mod clients;
+mod guard;
+mod holders;
+mod latency;
+mod oltp;
+mod record;
+mod region;
+mod run;
+mod servers;
+mod setting;
+mod shared;
+mod sqlite;
+mod timing;
+mod top;
+mod trace;
+
+use std::path::PathBuf;
+
+use support::{HUGELEAF, host};
+
+type Failed = Box<dyn std::error::Error>;
+
+/// Whether figures or only a sign of life are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Full,
+    Smoke,
+}
+
+const NAMES: [&str; 17] = [
+    "latency",
+    "shared",
+    "servers",
+    "region",
+    "run-coverage",
+    "run-always",
+    "run-rates",
+    "run-pool",
+    "trace",
+    "oltp-profile",
+    "top",
+    "guard-cost",
+    "guard-proofs",
+    "guard-kills",
+    "guard-growth",
+    "sqlite",
+    SOAK,
+];
+
+/// Only where it is named: it takes hours.
+const SOAK: &str = "guard-soak";
+
+/// What a benchmark was asked for.
+struct Asked {
+    mode: Mode,
+    out: PathBuf,
+    rounds: Option<usize>,
+    only: Vec<String>,
+    more: bool,
+}
+
+impl Asked {
+    /// How many rounds, where the benchmark itself would take so many.
+    fn rounds(&self, usual: usize) -> usize {
+        let usual = match self.mode {
+            Mode::Full => usual,
+            Mode::Smoke => 1,
+        };
+        self.rounds.unwrap_or(usual)
+    }
+
+    /// Whether a part of the benchmark is wanted.
+    fn wants(&self, part: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == part)
+    }
+}
+
+fn main() -> Result<(), Failed> {
+    let mut asked = Asked {
+        mode: Mode::Full,
+        out: PathBuf::new(),
+        rounds: None,
+        only: Vec::new(),
+        more: false,
+    };
+    let mut names = Vec::new();
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            // What cargo adds.
+            "--bench" => {}
+            "--smoke" => asked.mode = Mode::Smoke,
+            "--out" => asked.out = arguments.next().unwrap_or_default().into(),
+            "--rounds" => asked.rounds = Some(arguments.next().unwrap_or_default().parse()?),
+            "--only" => {
+                let parts = arguments.next().unwrap_or_default();
+                asked.only = parts.split(',').map(str::to_owned).collect();
+            }
+            "--more" => asked.more = true,
+            name if NAMES.contains(&name) => names.push(name.to_owned()),
+            other => return Err(format!("{other}: not one of {NAMES:?}").into()),
+        }
+    }
+    if asked.out.as_os_str().is_empty() {
+        return Err("--out FOLDER: where the raw samples go".into());
+    }
+    let (mode, out) = (asked.mode, &asked.out);
+    for name in NAMES {
+        let is_wanted = match names.is_empty() {
+            true => name != SOAK,
+            false => names.iter().any(|n| n == name),
+        };
+        if !is_wanted {
+            continue;
+        }
+        println!("{name}");
+        match name {
+            "latency" => latency::run(mode, out)?,
+            "shared" => shared::run(mode, out)?,
+            "region" => region::run(mode, out)?,
+            "run-coverage" => run::coverage(&asked)?,
+            "run-always" => run::always(&asked)?,
+            "run-rates" => run::rates(&asked)?,
+            "run-pool" => run::pool(&asked)?,
+            "trace" => trace::run(&asked)?,
+            "oltp-profile" => oltp::run(&asked)?,
+            "top" => top::run(mode, out)?,
+            "guard-cost" => guard::cost(mode, out)?,
+            "guard-proofs" => guard::proofs(&asked)?,
+            "guard-kills" => guard::kills(&asked)?,
+            "guard-growth" => guard::growth(&asked)?,
+            "sqlite" => sqlite::run(&asked)?,
+            SOAK => guard::soak(&asked)?,
+            _ => servers::run(mode, out)?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! Raw samples as they are kept: as a result's rows, with host, kernel, settings and the exact command.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use hugeleaf_host::{Root, read_host};
+use hugeleaf_proof::circumstances;
+use hugeleaf_proof::rows::{Results, fields};
+use hugeleaf_sys::Kernel;
+use serde_json::{Map, Value, json};
+
+use crate::Failed;
+
+/// One benchmark's file.
+pub struct Record {
+    results: Results,
+    summary: Map<String, Value>,
+}
+
+impl Record {
+    /// Nothing yet.
+    pub fn new(name: impl Into<String>, command: impl Into<String>) -> Record {
+        let mut results = Results::empty(&name.into(), "");
+        let command: String = command.into();
+        results.command = command.split_whitespace().map(str::to_owned).collect();
+        Record {
+            results,
+            summary: Map::new(),
+        }
+    }
+
+    /// The raw samples of one arm, in the order they were taken: `ARM: QUANTITY`, or `ARM` alone.
+    pub fn arm(&mut self, label: impl Into<String>, unit: &str, samples: &[f64]) {
+        self.results.add_labelled(&label.into(), unit, samples);
+    }
+
+    /// A figure made from the samples; also printed.
+    pub fn figure(&mut self, name: impl Into<String>, value: impl Into<Value>) {
+        let (name, value) = (name.into(), value.into());
+        println!("  {name}: {value}");
+        self.summary.insert(name, value);
+    }
+
+    /// Writes `FOLDER/NAME.json`.
+    pub fn write(self, folder: &Path) -> Result<PathBuf, Failed> {
+        std::fs::create_dir_all(folder)?;
+        let mut results = self.results;
+        let file = folder.join(format!("{}.json", results.experiment.name));
+        let root = Root::live();
+        let host = read_host(&root, &Kernel::new())?;
+        let here = circumstances(&root, &host, &[]);
+        results.experiment.started = here.started;
+        results.host = fields(&here.host);
+        results.settings = settings();
+        results
+            .analysis
+            .insert("summary".to_owned(), self.summary.into());
+        std::fs::write(&file, results.to_json())?;
+        println!("  written: {}", file.display());
+        Ok(file)
+    }
+}
+
+fn line(path: &str) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    Some(text.trim().to_owned())
+}
+
+/// The knobs in force, as they stand in their files.
+fn settings() -> Map<String, Value> {
+    let folder = "/sys/kernel/mm/transparent_hugepage";
+    let mut settings = Map::new();
+    for name in [
+        "enabled",
+        "shmem_enabled",
+        "defrag",
+        "hugepages-2048kB/enabled",
+    ] {
+        settings.insert(name.to_owned(), json!(line(&format!("{folder}/{name}"))));
+    }
+    for name in ["vm.nr_hugepages", "vm.overcommit_memory", "vm.swappiness"] {
+        let path = format!("/proc/sys/{}", name.replace('.', "/"));
+        settings.insert(name.to_owned(), json!(line(&path)));
+    }
+    let swap = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let swap = swap
+        .lines()
+        .find_map(|line| line.strip_prefix("SwapTotal:"));
+    settings.insert("swap".to_owned(), json!(swap.map(str::trim)));
+    // Of a virtual machine whose hypervisor takes what is free: from blocks of this order on.
+    let reporting = "/sys/module/page_reporting/parameters/page_reporting_order";
+    if Path::new(reporting).exists() {
+        settings.insert("page_reporting_order".to_owned(), json!(line(reporting)));
+    }
+    settings
+}
+
+/// The first line that a program says of its version.
+pub fn version(program: &Path) -> String {
+    let output = Command::new(program).arg("--version").output();
+    let text = output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
+    text.ok()
+        .and_then(|t| t.lines().next().map(str::to_owned))
+        .unwrap_or_default()
+}
+
+/// The middle value; NaN of none.
+pub fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => f64::midpoint(sorted[n / 2 - 1], sorted[n / 2]),
+    }
+}
+
+/// The median of ratios within pairs, between the ends of its 95 % interval: order statistics that
+/// leave out at most 2.5 % at each end, whatever the noise is (the sign test).
+pub fn paired(mut ratios: Vec<f64>) -> [f64; 3] {
+    ratios.sort_by(f64::total_cmp);
+    let n = ratios.len();
+    // P(X = k) of n fair coins, from k = 0 up.
+    let mut probability = 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
+    let (mut below, mut rank) = (probability, 0);
+    while below <= 0.025 && rank < n / 2 {
+        rank += 1;
+        #[allow(clippy::cast_precision_loss)]
+        let step = (n - rank + 1) as f64 / rank as f64;
+        probability *= step;
+        below += probability;
+    }
+    let end = rank.saturating_sub(1);
+    [ratios[end], median(&ratios), ratios[n - 1 - end]]
+}

@@ -1,0 +1,176 @@
+//! The command `hugeleaf-lab`: from flags to experiments, and nothing else.
+
+mod amm;
+mod mover;
+mod oltp;
+mod pagetables;
+mod pin;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use hugeleaf_cli::bench::{Experiment, Setup, failure, measured};
+use hugeleaf_cli::context::{self, Context, Failure, Status};
+use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
+use hugeleaf_proof::rows::Results;
+
+use crate::experiments;
+
+/// How hugeleaf is measured: benchmark kits on pages of each size.
+#[derive(Debug, Parser)]
+#[command(
+    name = "hugeleaf-lab",
+    version,
+    propagate_version = true,
+    after_help = "Examples:
+  hugeleaf-lab oltp            orders a minute on a database
+  hugeleaf-lab pagetables      what it costs that a thousand processes attach a gigabyte
+  hugeleaf-lab mover           what a backup server moves, by the pages of its buffers
+  hugeleaf-lab pin             what it costs to pin a buffer for a transfer
+  hugeleaf-lab amm             what it brings that memory moves between two servers
+
+Nothing of the host is changed: what it cannot give is listed as `unavailable`, with the command
+that changes that."
+)]
+struct Cli {
+    #[command(flatten)]
+    global: context::Global,
+    /// The program hugeleaf, which runs and promotes servers [default: the file in the variable
+    /// HUGELEAF, else next to this program, else on PATH]
+    #[arg(long, global = true, value_name = "FILE")]
+    hugeleaf: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The variable that names the program hugeleaf.
+const HUGELEAF: &str = "HUGELEAF";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Two MariaDB servers that share their memory: divided by hand or automatically, by page size
+    Amm(amm::Args),
+    /// Data path of a backup server, by the physical layout of its buffers
+    Mover(mover::Args),
+    /// Orders a minute on a database, after the rules of TPC-C
+    Oltp(oltp::Args),
+    /// Page tables and time of many processes that attach one region, by page size
+    Pagetables(pagetables::Args),
+    /// Cost of pinning a buffer, by its physical layout and by number of threads
+    Pin(pin::Args),
+}
+
+/// Runs the command that this process was started with.
+pub fn run() -> ExitCode {
+    if let Some(code) = pagetables::attacher().or_else(oltp::copier) {
+        return code;
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Help and the version are asked for, not failures.
+        Err(asked) if !asked.use_stderr() => asked.exit(),
+        Err(error) => return wrong_usage(&error).report(),
+    };
+    let mut context = Context::new(cli.global);
+    let result = program(cli.hugeleaf).and_then(|program| {
+        context.program = Some(program);
+        cli.command.run(&context)
+    });
+    match result {
+        Ok(status) => status.into(),
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Finds the program hugeleaf.
+fn program(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    let is_file = |path: &PathBuf| path.is_file();
+    if let Some(named) = named.or_else(|| std::env::var_os(HUGELEAF).map(PathBuf::from)) {
+        return match is_file(&named) {
+            true => Ok(named),
+            false => Err(Failure::usage(
+                format!("{}: there is no such program", named.display()),
+                "name the program hugeleaf, which make build makes: --hugeleaf FILE",
+            )),
+        };
+    }
+    let beside = std::env::current_exe().map(|own| own.with_file_name("hugeleaf"));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut all = (beside.into_iter())
+        .chain(std::env::split_paths(&path).map(|folder| folder.join("hugeleaf")));
+    all.find(is_file).ok_or_else(|| {
+        Failure::missing(
+            "hugeleaf is neither next to hugeleaf-lab nor on PATH",
+            "make lab builds both; or name it: --hugeleaf FILE",
+        )
+    })
+}
+
+impl Command {
+    fn run(&self, context: &Context) -> Result<Status, Failure> {
+        let experiment = self.experiment();
+        measured(&experiment, context, |setup, machine, progress| {
+            self.measure(setup, (context, machine), progress)
+        })
+    }
+
+    fn experiment(&self) -> Experiment<'_> {
+        let (name, output, names_arms) = match self {
+            Command::Amm(args) => ("amm", &args.output, !args.arms.is_empty()),
+            Command::Mover(args) => ("mover", &args.output, !args.pages.is_empty()),
+            Command::Oltp(args) => ("oltp", &args.output, !args.pages.is_empty()),
+            Command::Pagetables(args) => ("pagetables", &args.output, !args.pages.is_empty()),
+            Command::Pin(args) => ("pin", &args.output, !args.pages.is_empty()),
+        };
+        Experiment {
+            name,
+            output,
+            names_arms,
+            resumed: None,
+        }
+    }
+
+    fn measure(
+        &self,
+        setup: &Setup,
+        (context, machine): (&Context, &Machine<'_>),
+        progress: &mut dyn FnMut(BenchEvent),
+    ) -> Result<Results, Failure> {
+        let result = match self {
+            Command::Amm(args) => experiments::amm::measure(&args.settings(), machine, progress),
+            Command::Mover(args) => {
+                experiments::mover::measure(&args.settings(setup)?, machine, progress)
+            }
+            Command::Oltp(args) => experiments::oltp::measure(&args.order(), machine, progress),
+            Command::Pagetables(args) => {
+                let settings = args.settings(context, setup)?;
+                experiments::pagetables::measure(&settings, machine, progress)
+            }
+            Command::Pin(args) => {
+                experiments::pin::measure(&args.settings(setup)?, machine, progress)
+            }
+        };
+        let name = self.experiment().name;
+        result.map_err(|error| match error {
+            BenchError::Stopped => {
+                Failure::no(format!("bench {name}: {error}"), format!("hugeleaf-lab {name}"))
+            }
+            error => failure(name, &error),
+        })
+    }
+}
+
+/// What clap says of wrong usage, in the two lines that every failure has.
+fn wrong_usage(error: &clap::Error) -> Failure {
+    let typed = std::env::args().nth(1);
+    let typed = typed.filter(|word| {
+        let command = <Cli as clap::CommandFactory>::command();
+        command.find_subcommand(word).is_some()
+    });
+    let help = match typed {
+        Some(command) => format!("hugeleaf-lab {command} --help"),
+        None => "hugeleaf-lab --help".to_owned(),
+    };
+    context::wrong_usage(error, &help)
+}

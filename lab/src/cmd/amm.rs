@@ -1,0 +1,168 @@
+//! See `hugeleaf bench amm --help`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::experiments::amm::{AmmArm, AmmLoad, AmmSettings};
+use hugeleaf_units::{Bytes, parse_time};
+use crate::kits::tpcc::Durability;
+
+use hugeleaf_cli::bench::{once, parse_count, parse_rounds};
+use super::oltp::{parse_connections, parse_durability, parse_shrink, parse_warehouses};
+use hugeleaf_cli::bench::Output;
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Arms:   WHO:PAGES[:SHARE]
+  who     manual (the split stays as it is) or amm (hugeleaf balance moves memory)
+  pages   base; large (promoted while they run); hugetlb (MariaDB's large_pages, manual only)
+  share   the first server's part at the start, in percent [default: 50]
+Loads:  steady    both read alike, and half of the target holds what each reads
+        swap      one is busy and the other is not, then the other way round
+        nightly   one is busy throughout; on the other a report runs at night
+        flood     one is busy throughout; on the other come statements of which no two are alike
+        tpcc      as swap, with order entry after the rules of TPC-C
+
+Examples:
+  hugeleaf bench amm
+  hugeleaf bench amm --loads swap --arms manual:large,manual:large:80,manual:large:20,amm:large
+  hugeleaf bench amm --target 256M --for 20s --settle 10s --rounds 1 --html amm.html
+
+Two MariaDB servers of our own are started on Unix sockets, and ended and removed afterwards. They
+take about three times the target on the disk. Nothing of the host is changed.
+Exit status: 0 measured; 1 interrupted, or an arm that --arms names was unavailable; 2 wrong usage;
+3 a precondition is missing.")]
+pub struct Args {
+    /// Arms, separated by commas; the first is what the others are compared with [default:
+    /// manual:large, manual:base, manual:hugetlb, amm:large, amm:base]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub arms: Vec<AmmArm>,
+    /// Loads, separated by commas [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    loads: Vec<AmmLoad>,
+    /// What both buffer pools may take together
+    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    target: Bytes,
+    /// What each of them keeps at least [default: an eighth of the target]
+    #[arg(long, value_name = "SIZE")]
+    least: Option<Bytes>,
+    /// How long a phase of a load takes, in whole seconds
+    #[arg(long = "for", value_name = "TIME", default_value = "90s", value_parser = parse_phase)]
+    time: Duration,
+    /// After so long in a phase memory has had time to move
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
+    settle: Duration,
+    /// How often hugeleaf balance looks, once a second at most
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_every)]
+    every: Duration,
+    /// Connections of a busy server
+    #[arg(long, value_name = "C", default_value = "2", value_parser = parse_connections)]
+    connections: usize,
+    /// Warehouses of each server, for the load tpcc [default: as many as three quarters of the target
+    /// hold]
+    #[arg(long, value_name = "W", value_parser = parse_warehouses)]
+    warehouses: Option<i32>,
+    /// Divide the rows of a warehouse by this, to try it out; 100 at most
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_shrink)]
+    shrink: i32,
+    /// When commits have to be on the disk: commit, soon, never
+    #[arg(long, value_name = "WHEN", default_value = "soon", value_parser = parse_durability)]
+    durability: Durability,
+    /// Runs of each arm and load; an interval needs 6
+    #[arg(long, value_name = "N", default_value = "3", value_parser = parse_rounds)]
+    rounds: usize,
+    /// Where the folders of the servers are made; it should be on a disk
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    below: PathBuf,
+    /// Seed of the order of arms and of what is asked for, to repeat a run
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// A day at most: more is a mistake.
+fn parse_phase(text: &str) -> Result<Duration, String> {
+    const MOST: usize = 24 * 60 * 60;
+    let time = parse_time(text)?;
+    let seconds = time.as_secs().to_string();
+    match time.subsec_nanos() {
+        0 => parse_count(&seconds, "seconds", MOST).map(|_| time),
+        _ => Err(format!("'{text}' is not a number of whole seconds")),
+    }
+}
+
+/// The shortest and the longest that the balancer takes.
+fn parse_every(text: &str) -> Result<Duration, String> {
+    const BOUNDS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3600)];
+    let time = parse_time(text)?;
+    match (BOUNDS[0]..=BOUNDS[1]).contains(&time) {
+        true => Ok(time),
+        false => Err(format!("'{text}' is not a time from 1s to 1h")),
+    }
+}
+
+/// What is compared unless a flag says otherwise.
+const USUAL: [&str; 5] = [
+    "manual:large",
+    "manual:base",
+    "manual:hugetlb",
+    "amm:large",
+    "amm:base",
+];
+
+/// The least of a server, as a part of the target.
+const PART: u64 = 8;
+
+impl Args {
+    pub fn settings(&self) -> AmmSettings {
+        let usual = || USUAL.iter().filter_map(|arm| arm.parse().ok()).collect();
+        let arms = match self.arms.is_empty() {
+            true => usual(),
+            false => once(self.arms.iter().copied()),
+        };
+        let loads = match self.loads.is_empty() {
+            true => AmmLoad::ALL.to_vec(),
+            false => once(self.loads.iter().copied()),
+        };
+        AmmSettings {
+            arms,
+            loads,
+            target: self.target,
+            least: self.least.unwrap_or(Bytes(self.target.get() / PART)),
+            phase: self.time,
+            settle: self.settle,
+            every: self.every,
+            connections: self.connections,
+            warehouses: self.warehouses,
+            shrink: self.shrink,
+            durability: self.durability,
+            rounds: self.rounds,
+            below: self.below.clone(),
+            seed: self.seed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usual_arms_are_arms() {
+        for arm in USUAL {
+            assert_eq!(
+                arm.parse::<AmmArm>().map(|arm| arm.to_string()),
+                Ok(arm.to_owned())
+            );
+        }
+    }
+
+    #[test]
+    fn phases_are_whole_seconds() {
+        assert_eq!(parse_phase("90s"), Ok(Duration::from_secs(90)));
+        for text in ["500ms", "0s", "x", "48h"] {
+            assert!(parse_phase(text).is_err(), "{text}");
+        }
+    }
+}

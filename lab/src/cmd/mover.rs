@@ -1,0 +1,278 @@
+//! See `hugeleaf bench mover --help`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hugeleaf_host::Host;
+use crate::experiments::mover::MoverSettings;
+use hugeleaf_units::{Bytes, parse_time};
+use crate::kits::mover::{AskedIoPages, IoPages, Mode, Place};
+
+use hugeleaf_cli::bench::{once, parse_count, parse_rounds, usual};
+use hugeleaf_cli::bench::{Output, Setup};
+use hugeleaf_cli::context::Failure;
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Modes:    direct; lock (each buffer locked and unlocked around its transfer); uring; uring-registered
+Pages:    scattered (base pages in random places), split (huge pages, split), base, 64K, thp:2M, hugetlb:2M
+Devices:  a folder gets new files; memory makes block devices of memory (needs root); a block device or
+          file that is there is written over with --overwrite only
+
+Examples:
+  hugeleaf bench mover --device /backup
+  hugeleaf bench mover --device memory --mode direct,lock --readers 2 --writers 5
+  hugeleaf bench mover --device /backup --rate 30M       how many drives of 30M a second can be fed
+  hugeleaf bench mover --device /dev/sdx --overwrite --html mover.html
+
+The first of the pages is what the others are compared with. Files and devices are gone afterwards,
+also after a kill.
+Exit status: 0 measured; 1 interrupted, or pages that --pages names were unavailable; 2 wrong usage;
+3 a precondition is missing, a device failed, or a block was not what was written there."
+)]
+pub struct Args {
+    /// Where the devices are, separated by commas: folders, memory, block devices, files
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = ".")]
+    device: Vec<PathBuf>,
+    /// Write over devices and files that are there: what they hold is lost
+    #[arg(long)]
+    overwrite: bool,
+    /// How buffers are handed to devices, separated by commas
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "direct"
+    )]
+    mode: Vec<Mode>,
+    /// Layouts of the buffers' pages, separated by commas [default: scattered, split, and all page
+    /// sizes that this host knows]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub pages: Vec<AskedIoPages>,
+    /// Threads that read, each from a device of its own
+    #[arg(long, value_name = "N", default_value = "2", value_parser = parse_threads)]
+    readers: usize,
+    /// Threads that write, each to a device of its own
+    #[arg(long, value_name = "N", default_value = "5", value_parser = parse_threads)]
+    writers: usize,
+    /// Length of a block
+    #[arg(long, value_name = "SIZE", default_value = "256K")]
+    block: Bytes,
+    /// Length of each device
+    #[arg(long, value_name = "SIZE", default_value = "64M")]
+    size: Bytes,
+    /// Length of the data space that buffers are slots of [default: 64M, more where all threads take more]
+    #[arg(long, value_name = "SIZE")]
+    space: Option<Bytes>,
+    /// Transfers under way a thread, in modes that go through a ring
+    #[arg(long, value_name = "N", default_value = "4", value_parser = parse_depth)]
+    depth: usize,
+    /// How long to measure in all; filling devices and reading back come on top
+    #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = parse_time)]
+    time: Duration,
+    /// Samples an arm; an interval needs 6
+    #[arg(long, value_name = "N", default_value = "9", value_parser = parse_rounds)]
+    rounds: usize,
+    /// Also look for the number of writers at this rate that all keep up, as in 30M a second
+    #[arg(long, value_name = "SIZE")]
+    rate: Option<Bytes>,
+    /// The most writers to try with --rate
+    #[arg(long, value_name = "N", default_value = "64", value_parser = parse_most)]
+    most_streams: usize,
+    /// Seed of contents and random orders, to repeat a run
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// More threads are a mistake.
+const MOST_THREADS: usize = 1024;
+
+fn parse_threads(text: &str) -> Result<usize, String> {
+    match text {
+        "0" => Ok(0),
+        _ => parse_count(text, "threads", MOST_THREADS),
+    }
+}
+
+fn parse_most(text: &str) -> Result<usize, String> {
+    parse_count(text, "writers", MOST_THREADS)
+}
+
+fn parse_depth(text: &str) -> Result<usize, String> {
+    /// What a ring may be asked for (io_uring_setup(2)) is more.
+    const MOST: usize = 4_000;
+    parse_count(text, "transfers", MOST)
+}
+
+/// What is wrong whatever the host is.
+fn check(args: &Args) -> Result<(), Failure> {
+    let refuse = |what: String, with: String| {
+        let next = format!("hugeleaf bench mover {with}");
+        Err(Failure::usage(format!("bench mover: {what}"), next))
+    };
+    let (space, least, block) = (args.space(), args.least_space(), args.block);
+    if args.readers + args.writers == 0 {
+        let next = "--readers 2 --writers 5".to_owned();
+        refuse("nobody reads and nobody writes".to_owned(), next)
+    } else if args.rate.is_some() && args.writers == 0 {
+        let what = "--rate is what writers get, and there are none".to_owned();
+        refuse(what, "--writers 1 --rate 30M".to_owned())
+    } else if args.rate.is_some_and(Bytes::is_zero) {
+        refuse("a rate of 0".to_owned(), "--rate 30M".to_owned())
+    } else if space < least {
+        let slots = space.get() / block.get().max(1);
+        let what = format!(
+            "a data space of {space} has {slots} slots of {block}: too few for all threads"
+        );
+        refuse(what, format!("--space {least}"))
+    } else if args.size < block {
+        let what = format!("a device of {} holds no block of {block}", args.size);
+        refuse(what, format!("--size {}", Bytes(block.get() * 16)))
+    } else {
+        Ok(())
+    }
+}
+
+impl Args {
+    fn threads_at_once(&self) -> usize {
+        let writers = match self.rate {
+            Some(_) => self.writers.max(self.most_streams),
+            None => self.writers,
+        };
+        self.readers + writers
+    }
+
+    fn space(&self) -> Bytes {
+        let usual = Bytes::from_mib(64);
+        self.space.unwrap_or(usual.max(self.least_space()))
+    }
+
+    fn least_space(&self) -> Bytes {
+        let slots = self.threads_at_once() as u64 * self.slots_a_thread();
+        Bytes(self.block.get().saturating_mul(slots))
+    }
+
+    /// So that nobody has to wait for a slot while nobody else has too many.
+    fn slots_a_thread(&self) -> u64 {
+        match self.mode.iter().any(|mode| mode.is_ring()) {
+            true => self.depth as u64 + 1,
+            false => 2,
+        }
+    }
+
+    pub fn settings(&self, setup: &Setup) -> Result<MoverSettings, Failure> {
+        check(self)?;
+        let host = &setup.host;
+        whole_pages("mover", "block", self.block, host)?;
+        whole_pages("mover", "device", self.size, host)?;
+        let pages = pages(&self.pages, setup);
+        let samples = self.rounds * pages.len() * self.mode.len();
+        let samples = u32::try_from(samples.max(1)).unwrap_or(u32::MAX);
+        Ok(MoverSettings {
+            modes: once(self.mode.iter().copied()),
+            pages,
+            places: self.device.iter().map(|d| place(d)).collect(),
+            readers: self.readers,
+            writers: self.writers,
+            each: self.size,
+            block: self.block,
+            space: self.space(),
+            depth: self.depth,
+            rounds: self.rounds,
+            sample: (self.time / samples).max(SHORTEST),
+            rate: self.rate,
+            most_streams: self.most_streams,
+            overwrite: self.overwrite,
+            seed: self.seed,
+            most: setup.most,
+        })
+    }
+}
+
+/// Refuses a length that is no multiple of a base page: addresses of direct I/O are such multiples.
+pub fn whole_pages(
+    name: &str,
+    what: &str,
+    length: Bytes,
+    host: &Host,
+) -> Result<(), Failure> {
+    let base = host.base_page;
+    if !length.is_zero() && base.divides(length.get()) {
+        return Ok(());
+    }
+    Err(Failure::usage(
+        format!("bench {name}: a {what} of {length:#} is no multiple of a base page ({base})"),
+        format!("hugeleaf bench {name} --block 256K"),
+    ))
+}
+
+/// A sample is not shorter: a device answers in milliseconds.
+const SHORTEST: Duration = Duration::from_millis(20);
+
+pub fn place(path: &std::path::Path) -> Place {
+    match path {
+        path if path.as_os_str() == "memory" => Place::Memory,
+        path if path.is_dir() => Place::Folder(path.to_owned()),
+        path => Place::There(path.to_owned()),
+    }
+}
+
+/// The pages that were named, or all kinds that this host knows.
+pub fn pages(asked: &[AskedIoPages], setup: &Setup) -> Vec<IoPages> {
+    let host = &setup.host;
+    if !asked.is_empty() {
+        return once(asked.iter().map(|p| IoPages::of(*p, host)));
+    }
+    let mut pages = vec![IoPages::Scattered];
+    if host.pmd_page.get().is_some() {
+        pages.push(IoPages::Split);
+    }
+    let sizes = usual(host, true).into_iter().filter(|arm| !arm.is_base());
+    pages.extend(sizes.map(IoPages::Pages));
+    pages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places() {
+        assert_eq!(place("memory".as_ref()), Place::Memory);
+        assert_eq!(place(".".as_ref()), Place::Folder(".".into()));
+        assert_eq!(place("none".as_ref()), Place::There("none".into()));
+    }
+
+    #[derive(clap::Parser)]
+    struct Typed {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// Unless it is given, the data space is as long as all threads together take.
+    #[test]
+    fn the_data_space_holds_all_threads() {
+        let of = |words: &[&str]| {
+            let words = [&["mover"], words].concat();
+            <Typed as clap::Parser>::try_parse_from(words).unwrap().args
+        };
+        assert_eq!(of(&[]).space(), Bytes::from_mib(64));
+        let many = ["--rate", "30M", "--mode", "uring"];
+        let args = of(&many);
+        // 2 readers and 64 writers, each with four transfers under way and one to come.
+        assert_eq!(args.space().get(), 66 * 5 * args.block.get());
+        assert!(check(&args).is_ok());
+        let given = [&many[..], &["--space", "64M"]].concat();
+        assert!(check(&of(&given)).is_err());
+    }
+
+    #[test]
+    fn numbers() {
+        assert_eq!((parse_threads("0"), parse_threads("8")), (Ok(0), Ok(8)));
+        assert!(parse_threads("-1").is_err() && parse_depth("0").is_err());
+        assert_eq!(once([1, 2, 1]), [1, 2]);
+    }
+}

@@ -1,0 +1,121 @@
+//! See `hugeleaf bench pagetables --help`.
+
+use std::process::ExitCode;
+
+use hugeleaf_cli::bench::{Output, Setup, named, parse_count, usual};
+use hugeleaf_cli::context::{Context, Failure};
+use hugeleaf_units::Bytes;
+use hugeleaf_workload::{AskedPages, PageArm, Program};
+
+use crate::experiments::pagetables::PageTablesSettings;
+use crate::kits::pagetables::serve_attacher;
+
+/// What the processes of `pagetables` are started with; nothing for a person to type. It is looked
+/// for before the command line is taken apart: a thousand of them start, and each is to be small.
+const ATTACHER: &str = "bench-attacher";
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Pages: base; thp:2M is transparent; hugetlb:2M and hugetlb:1G are from pools
+
+Examples:
+  hugeleaf bench pagetables
+  hugeleaf bench pagetables --processes 256 --region 8G --pages base,hugetlb:2M --html page.html
+
+At most half of available memory is taken, never more than a cgroup leaves.
+Exit status: 0 measured; 1 interrupted, or pages that --pages names were unavailable; 2 wrong usage;
+3 a precondition is missing."
+)]
+pub struct Args {
+    /// How many processes, separated by commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,16,64,256,1024",
+          value_parser = parse_processes)]
+    processes: Vec<usize>,
+    /// How long the region is
+    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    region: Bytes,
+    /// Page sizes, separated by commas [default: all that this host knows and that fit the region]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub pages: Vec<AskedPages>,
+    /// Seed of the random orders, to repeat a run
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+fn parse_processes(text: &str) -> Result<usize, String> {
+    /// The most that any kernel has ids for on a small machine.
+    const MOST: usize = 32_768;
+    parse_count(text, "processes", MOST)
+}
+
+impl Args {
+    pub fn settings(
+        &self,
+        context: &Context,
+        setup: &Setup,
+    ) -> Result<PageTablesSettings, Failure> {
+        let (host, region) = (&setup.host, self.region);
+        let base = host.base_page;
+        if region.is_zero() || !base.divides(region.get()) {
+            return Err(Failure::usage(
+                format!(
+                    "bench pagetables: a region of {region:#} is no multiple of a base page ({base})"
+                ),
+                "hugeleaf bench pagetables --region 1G",
+            ));
+        }
+        let mut processes = self.processes.clone();
+        processes.sort_unstable();
+        processes.dedup();
+        let fits = |arm: &PageArm| arm.size.divides(region.get());
+        Ok(PageTablesSettings {
+            arms: match self.pages.is_empty() {
+                true => usual(host, false).into_iter().filter(fits).collect(),
+                false => named(&self.pages, host),
+            },
+            processes,
+            region,
+            seed: self.seed,
+            most: setup.most,
+            program: Program {
+                path: context.root.path("proc/self/exe"),
+                arguments: vec![ATTACHER.into()],
+            },
+        })
+    }
+}
+
+/// Runs a process of `pagetables` where that is what this process was started for.
+pub fn attacher() -> Option<ExitCode> {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next()? != ATTACHER {
+        return None;
+    }
+    let (Some(parent), Some(handle)) = (arguments.next(), arguments.next()) else {
+        let what = format!("{ATTACHER}: started by hugeleaf bench pagetables, not by hand");
+        return Some(Failure::usage(what, "hugeleaf bench pagetables --help").report());
+    };
+    Some(match serve_attacher(&parent, &handle) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            let what = format!("{ATTACHER}: {reason}");
+            Failure::missing(what, "hugeleaf bench pagetables").report()
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_processes() {
+        assert_eq!(parse_processes("1024"), Ok(1024));
+        for text in ["0", "-1", "x", "", "32769"] {
+            assert!(parse_processes(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! See `hugeleaf bench pin --help`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::experiments::pin::PinSettings;
+use hugeleaf_units::{Bytes, parse_time};
+use crate::kits::mover::AskedIoPages;
+use crate::kits::pin::Method;
+
+use hugeleaf_cli::bench::{once, parse_count, parse_rounds};
+use super::mover::{pages, place, whole_pages};
+use hugeleaf_cli::bench::{Output, Setup};
+use hugeleaf_cli::context::Failure;
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Ways:   mlock (mlock and munlock); uring (io_uring buffer registration); direct (a read past the page cache)
+Pages:  scattered (base pages in random places), split (huge pages, split), base, 64K, thp:2M, hugetlb:2M
+
+Examples:
+  hugeleaf bench pin
+  hugeleaf bench pin --how uring --pages scattered,hugetlb:2M --threads 1
+
+The first of the pages is what the others are compared with. Where the kernel has nothing to do, it
+says so; and whether the memory is still on its pages afterwards.
+Exit status: 0 measured; 1 interrupted, or pages that --pages names were unavailable; 2 wrong usage;
+3 a precondition is missing."
+)]
+pub struct Args {
+    /// Ways to pin, separated by commas
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "mlock,uring,direct"
+    )]
+    how: Vec<Method>,
+    /// Layouts of pages, separated by commas [default: scattered, split, and all page sizes that this
+    /// host knows]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub pages: Vec<AskedIoPages>,
+    /// Threads at a time, separated by commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8",
+          value_parser = parse_threads)]
+    threads: Vec<usize>,
+    /// Length of what is pinned
+    #[arg(long, value_name = "SIZE", default_value = "256K")]
+    block: Bytes,
+    /// Length of the memory that all threads pin parts of
+    #[arg(long, value_name = "SIZE", default_value = "32M")]
+    space: Bytes,
+    /// Where the file for direct reads is made: a folder, or memory
+    #[arg(long, value_name = "PLACE", default_value = ".")]
+    device: PathBuf,
+    /// How long to measure in all; taking memory comes on top
+    #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = parse_time)]
+    time: Duration,
+    /// Samples a point; an interval needs 6
+    #[arg(long, value_name = "N", default_value = "9", value_parser = parse_rounds)]
+    rounds: usize,
+    /// Seed of the random orders, to repeat a run
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+fn parse_threads(text: &str) -> Result<usize, String> {
+    /// More are a mistake.
+    const MOST: usize = 1024;
+    parse_count(text, "threads", MOST)
+}
+
+impl Args {
+    pub fn settings(&self, setup: &Setup) -> Result<PinSettings, Failure> {
+        whole_pages("pin", "block", self.block, &setup.host)?;
+        let mut threads = self.threads.clone();
+        threads.sort_unstable();
+        threads.dedup();
+        let most = threads.last().copied().unwrap_or(1) as u64;
+        if self.space.get() / self.block.get() < most {
+            let least = Bytes(self.block.get().saturating_mul(most));
+            return Err(Failure::usage(
+                format!(
+                    "bench pin: {} has no part of {} for each of {most} threads",
+                    self.space, self.block
+                ),
+                format!("hugeleaf bench pin --space {least}"),
+            ));
+        }
+        let methods = once(self.how.iter().copied());
+        let pages = pages(&self.pages, setup);
+        let samples = self.rounds * pages.len() * methods.len() * threads.len();
+        let samples = u32::try_from(samples.max(1)).unwrap_or(u32::MAX);
+        /// So many blocks are read again and again.
+        const BLOCKS: u64 = 128;
+        Ok(PinSettings {
+            methods,
+            pages,
+            threads,
+            block: self.block,
+            space: self.space,
+            rounds: self.rounds,
+            sample: (self.time / samples).max(SHORTEST),
+            place: place(&self.device),
+            each: Bytes(self.block.get().saturating_mul(BLOCKS)),
+            seed: self.seed,
+            most: setup.most,
+        })
+    }
+}
+
+/// A sample is not shorter: the clock's own error would show.
+const SHORTEST: Duration = Duration::from_millis(2);

@@ -1,0 +1,160 @@
+//! `bench amm` from what was asked for to its result.
+
+use hugeleaf_units::Bytes;
+use serde_json::{Value as Json, json};
+
+use super::AmmSettings;
+use super::arm::AmmArm;
+use super::load::AmmLoad;
+use super::rows::{add, charts, main, places, remarks};
+use super::run::Run;
+use super::tenant::Tenants;
+use hugeleaf_proof::bench::Measuring;
+use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
+use hugeleaf_proof::rows::{ArmAbout, Results};
+
+/// Has it all run.
+///
+/// # Errors
+/// [`BenchError`].
+pub fn measure(
+    settings: &AmmSettings,
+    machine: &Machine<'_>,
+    progress: &mut dyn FnMut(BenchEvent),
+) -> Result<Results, BenchError> {
+    check(settings, machine)?;
+    let mut run = Measuring::new("amm", (settings.seed, said(settings)), machine, progress);
+    run.results.charts = charts();
+    run.results.remarks = remarks();
+    for load in &settings.loads {
+        let phases = load.phases().iter().map(|phase| Some(phase.name));
+        for phase in [None].into_iter().chain(phases) {
+            for arm in &settings.arms {
+                let samples = if phase.is_none() { settings.rounds } else { 0 };
+                let arm = ArmAbout::named(arm.to_string());
+                run.expect(arm, places(*load, phase), samples);
+            }
+        }
+    }
+    let went = take_turns(settings, machine, &mut run);
+    run.ended(went)?;
+    run.on_a_virtual_machine(
+        "its disk is its host's, so that a page which is not in a buffer pool costs more or less \
+         than on a disk of your own.",
+    );
+    run.finish(&main())
+}
+
+fn take_turns(
+    settings: &AmmSettings,
+    machine: &Machine<'_>,
+    run: &mut Measuring<'_>,
+) -> Result<(), BenchError> {
+    let mut tenants = Tenants::fill(settings, machine, run.progress)?;
+    about(&mut run.results, settings, &tenants.version()?);
+    let mut cells: Vec<(AmmLoad, AmmArm)> = Vec::new();
+    for load in &settings.loads {
+        cells.extend(settings.arms.iter().map(|arm| (*load, *arm)));
+    }
+    let mut lacking = Vec::new();
+    run.rounds(settings.rounds, &cells, |run, round, (load, arm)| {
+        if lacking.contains(&arm) {
+            run.skip(1);
+            return Ok(());
+        }
+        let label = arm.to_string();
+        run.step(format!("round {}: {}, {label}", round + 1, load.name()));
+        let one = Run {
+            settings,
+            machine,
+            arm,
+            load,
+            seed: settings.seed.wrapping_add(round as u64),
+        };
+        match one.measure(&mut tenants) {
+            Ok(seen) => add(
+                &mut run.results,
+                (&label, load, round),
+                &seen,
+                settings.settle,
+            ),
+            Err(BenchError::Lacking(why)) => {
+                run.lacks(&label, &[], &why);
+                lacking.push(arm);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    })
+}
+
+/// Refuses what cannot be.
+fn check(settings: &AmmSettings, machine: &Machine<'_>) -> Result<(), BenchError> {
+    if settings.target > machine.most {
+        return Err(BenchError::TooLarge {
+            what: "the target of both buffer pools".to_owned(),
+            asked: settings.target,
+            most: machine.most,
+        });
+    }
+    // Less than this could not be moved from one to the other.
+    let need = Bytes(settings.least.get().saturating_mul(4));
+    if settings.target < need {
+        return Err(BenchError::usage(
+            format!(
+                "bench amm: a target of {} leaves nothing to move where each server keeps {} at least",
+                settings.target, settings.least
+            ),
+            format!("hugeleaf bench amm --target {need}"),
+        ));
+    }
+    Ok(())
+}
+
+/// What was asked for, as a result keeps it.
+fn said(settings: &AmmSettings) -> Json {
+    json!({
+        "target_bytes": settings.target,
+        "least_bytes": settings.least,
+        "phase_seconds": settings.phase.as_secs_f64(),
+        "settle_seconds": settings.settle.as_secs_f64(),
+        "every_seconds": settings.every.as_secs_f64(),
+        "connections": settings.connections,
+        "rounds": settings.rounds,
+        "durability": settings.durability.name(),
+        "warehouses": settings.warehouses,
+    })
+}
+
+/// What the figures are, and how they were taken.
+fn about(results: &mut Results, settings: &AmmSettings, version: &str) {
+    let loads: Vec<&str> = settings.loads.iter().map(|load| load.name()).collect();
+    results.experiment.title = format!(
+        "Operations a second of two {version} servers that share {}; reads by primary key, and \
+         transactions after the rules of TPC-C (tpcc)",
+        settings.target
+    );
+    results.experiment.how = format!(
+        "loads {}; each phase {} s, looked at once a second; servers are started anew for each run, \
+         warmed, and read past the page cache; settled means {} s after a phase began; seed {}",
+        loads.join(", "),
+        settings.phase.as_secs(),
+        settings.settle.as_secs(),
+        settings.seed
+    );
+    results.settings.insert("server".to_owned(), json!(version));
+    if settings.loads.iter().any(|load| load.is_tpcc()) {
+        results.caveats.push(
+            "a load after the rules of TPC-C, and no TPC-C result: compare it with others of hugeleaf \
+             only"
+                .to_owned(),
+        );
+    }
+    if settings.phase <= settings.settle {
+        results.caveats.push(format!(
+            "phases of {} s are over before memory has had the {} s that it may take to move",
+            settings.phase.as_secs(),
+            settings.settle.as_secs()
+        ));
+    }
+}

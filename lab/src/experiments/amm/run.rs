@@ -1,0 +1,259 @@
+//! One run: a load from its first phase to its last, on servers that were started for it.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use hugeleaf_units::{Bytes, PageKind};
+use crate::kits::keyed::Done;
+use crate::kits::tpcc::{MariadbWatch, TpccError};
+
+use super::AmmSettings;
+use super::arm::AmmArm;
+use super::balancer::Balancer;
+use super::load::{AmmLoad, Phase};
+use super::rows::{Look, PhaseSeen, RunSeen};
+use super::tenant::{Tenant, Tenants, look, ours};
+use hugeleaf_proof::bench::{BenchError, Machine};
+
+/// What a run is of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Run<'a> {
+    pub(super) settings: &'a AmmSettings,
+    pub(super) machine: &'a Machine<'a>,
+    pub(super) arm: AmmArm,
+    pub(super) load: AmmLoad,
+    /// Differs from round to round, and is the same for all arms.
+    pub(super) seed: u64,
+}
+
+/// What threads of a phase share.
+#[derive(Default)]
+struct Shared {
+    done: [Done; 2],
+    /// Connections end what they do.
+    stop: AtomicBool,
+    /// One has met an error.
+    failed: AtomicBool,
+}
+
+impl Run<'_> {
+    /// Starts the servers anew and runs all phases.
+    ///
+    /// # Errors
+    /// [`BenchError::Lacking`] where the host lacks the pages of the arm.
+    pub(super) fn measure(&self, tenants: &mut Tenants<'_>) -> Result<RunSeen, BenchError> {
+        tenants.restart(self.arm, self.load)?;
+        let both = &tenants.both;
+        let mut watches = [both[0].watch()?, both[1].watch()?];
+        let folder = Folder::new(&self.settings.below)?;
+        let mut balancer = match self.arm.automatic {
+            true => {
+                let addresses = both.each_ref().map(Tenant::address);
+                let about = (self.arm.pages, self.programs(both));
+                Some(Balancer::start((self.settings, self.machine.program), about, addresses, &folder.0)?)
+            }
+            false => None,
+        };
+        let began = Instant::now();
+        let mut phases = Vec::new();
+        for phase in self.load.phases() {
+            let looks = self.phase(phase, both, (&mut watches, balancer.as_mut()), began)?;
+            let name = phase.name;
+            phases.push(PhaseSeen { name, looks });
+        }
+        let large = self.part_on_large(both);
+        drop(balancer);
+        if self.load.is_tpcc() {
+            for tenant in both {
+                tenant.check_orders(self.machine.stop)?;
+            }
+        }
+        Ok(RunSeen { phases, large })
+    }
+
+    /// What both servers hold that is not their buffer pools, and room for what connections take.
+    fn programs(&self, both: &[Tenant; 2]) -> Bytes {
+        const CONNECTIONS: Bytes = Bytes::from_mib(8);
+        let of = |tenant: &Tenant| {
+            let resident = tenant.resident(self.machine.root)?;
+            let pool: Bytes = (tenant.pages(self.machine)?.iter())
+                .map(|held| held.bytes)
+                .sum();
+            Some(Bytes(resident.get().saturating_sub(pool.get())))
+        };
+        let held: Bytes = both.iter().filter_map(of).sum();
+        held + CONNECTIONS
+    }
+
+    /// The part of both buffer pools that is on large pages.
+    fn part_on_large(&self, both: &[Tenant; 2]) -> Option<f64> {
+        let all: Option<Vec<_>> = both.iter().map(|t| t.pages(self.machine)).collect();
+        let all = all?.concat();
+        let sum = |of: &dyn Fn(PageKind) -> bool| -> Bytes {
+            let held = all.iter().filter(|held| of(held.kind));
+            held.map(|held| held.bytes).sum()
+        };
+        let (large, all) = (sum(&|kind| kind != PageKind::Base), sum(&|_| true));
+        (!all.is_zero()).then(|| large.as_f64() / all.as_f64())
+    }
+
+    fn phase(
+        &self,
+        phase: &Phase,
+        both: &[Tenant; 2],
+        (watches, balancer): (&mut [MariadbWatch; 2], Option<&mut Balancer>),
+        began: Instant,
+    ) -> Result<Vec<Look>, BenchError> {
+        let shared = Shared::default();
+        thread::scope(|scope| {
+            let shared = &shared;
+            let mut workers = Vec::new();
+            for (which, tenant) in both.iter().enumerate() {
+                let connections = match self.load.is_tpcc() {
+                    // Its own run opens them.
+                    true => 1,
+                    false => connections(phase, which, self.settings),
+                };
+                for connection in 0..connections {
+                    let work = move || self.work(phase, tenant, (which, connection), shared);
+                    workers.push(scope.spawn(work));
+                }
+            }
+            let watched = self.watch(both, (watches, balancer), shared, began);
+            // What enters orders ends by itself, with all that it has begun.
+            let is_over = watched.is_err() || !self.load.is_tpcc();
+            shared.stop.store(is_over, Ordering::Relaxed);
+            match (watched, joined(workers)) {
+                // A watch that was ended because a connection failed says less than that does.
+                (Err(BenchError::Stopped) | Ok(_), Err(error)) => Err(ours(error)),
+                (watched, _) => watched,
+            }
+        })
+    }
+
+    /// One connection for a phase; where orders are entered, all of a server.
+    fn work(
+        &self,
+        phase: &Phase,
+        tenant: &Tenant,
+        (which, connection): (usize, usize),
+        shared: &Shared,
+    ) -> Result<(), TpccError> {
+        let (does, settings) = (phase.does[which], self.settings);
+        let seed = self.seed.wrapping_mul(2).wrapping_add(which as u64);
+        let stop = &shared.stop;
+        let worked = match self.load.is_tpcc() {
+            true => tenant.enter_orders(does, settings, seed, stop),
+            false => tenant.work(
+                does,
+                settings,
+                (connection, seed),
+                &shared.done[which],
+                stop,
+            ),
+        };
+        if worked.is_err() {
+            shared.failed.store(true, Ordering::Relaxed);
+        }
+        worked
+    }
+
+    /// Looks once a second until the phase is over.
+    fn watch(
+        &self,
+        both: &[Tenant; 2],
+        (watches, mut balancer): (&mut [MariadbWatch; 2], Option<&mut Balancer>),
+        shared: &Shared,
+        began: Instant,
+    ) -> Result<Vec<Look>, BenchError> {
+        let mut seen = || {
+            let at = began.elapsed().as_secs_f64();
+            let look = look(both, watches, self.machine.root)?;
+            let each = shared.done.each_ref().map(Done::reads);
+            let operations = match self.load.is_tpcc() {
+                true => look.commits,
+                false => each.iter().sum(),
+            };
+            let others = shared.done.iter().map(Done::others).sum();
+            Ok::<Look, BenchError>(Look {
+                at,
+                operations,
+                each,
+                others,
+                ..look
+            })
+        };
+        let (start, mut looks) = (Instant::now(), vec![seen()?]);
+        for second in 1..=self.settings.phase.as_secs().max(1) {
+            self.sleep_until(start + Duration::from_secs(second), shared)?;
+            if let Some(balancer) = &mut balancer {
+                balancer.check()?;
+            }
+            looks.push(seen()?);
+        }
+        Ok(looks)
+    }
+
+    fn sleep_until(&self, when: Instant, shared: &Shared) -> Result<(), BenchError> {
+        const SLICE: Duration = Duration::from_millis(20);
+        loop {
+            let is_over = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+            if is_over(self.machine.stop) || is_over(&shared.failed) {
+                return Err(BenchError::Stopped);
+            }
+            let left = when.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            thread::sleep(left.min(SLICE));
+        }
+    }
+}
+
+/// How many connections a server has in a phase.
+fn connections(phase: &Phase, which: usize, settings: &AmmSettings) -> usize {
+    match phase.does[which] {
+        super::load::Does::Busy(_) => settings.connections,
+        _ => 1,
+    }
+}
+
+/// The first error, once all have ended.
+fn joined(workers: Vec<ScopedJoinHandle<'_, Result<(), TpccError>>>) -> Result<(), TpccError> {
+    let ended = workers.into_iter().map(|worker| worker.join());
+    let ended: Vec<_> = ended
+        .map(|ended| ended.unwrap_or(Err(TpccError::Thread)))
+        .collect();
+    let is_reason = |ended: &Result<(), TpccError>| !matches!(ended, Err(TpccError::Stopped));
+    let (reasons, stopped): (Vec<_>, Vec<_>) = ended.into_iter().partition(is_reason);
+    reasons.into_iter().chain(stopped).collect()
+}
+
+/// A folder of our own for the balancer's file and log; removed when dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(below: &Path) -> Result<Folder, BenchError> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("hugeleaf-amm-{}-{number}", std::process::id());
+        let folder = below.join(name);
+        let made = fs::DirBuilder::new().mode(0o700).create(&folder);
+        made.map(|()| Folder(folder.clone())).map_err(|e| {
+            BenchError::missing(
+                format!("bench amm: {}: {e}", folder.display()),
+                "name a folder that you may write to: --below DIR",
+            )
+        })
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

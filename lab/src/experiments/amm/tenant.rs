@@ -1,0 +1,355 @@
+//! The two servers: filled once, started anew for each run on the pages of its arm.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use hugeleaf_host::process::stat::parse_status;
+use hugeleaf_host::{Held, Root};
+use hugeleaf_sys::Kernel;
+use hugeleaf_units::{Bytes, PageKind};
+use hugeleaf_workload::PageArm;
+use crate::kits::keyed::{Done, KeyedTable, Work};
+use crate::kits::tpcc::{
+    LoadEvent, MariadbSeen, MariadbServer, MariadbStore, MariadbWatch, Origin, Pace, Run, Scale,
+    ServerSettings, Store, TpccError, check, data_bytes, drive, load,
+};
+
+use super::arm::{AmmArm, AmmPages};
+use super::load::{AmmLoad, Does, LIGHT, NAMES};
+use super::{AmmSettings, rows};
+use crate::experiments::oltp::{FILLED_AT, cache_pages, promote_mariadb};
+use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine, lacks_pool};
+
+/// Buffer pools grow and shrink in steps of this.
+const STEP: Bytes = Bytes::from_mib(8);
+
+/// A server with both of its databases.
+pub(super) struct Tenant {
+    server: MariadbServer,
+    table: KeyedTable,
+    /// Of the order entry, where that is one of the loads.
+    origin: Option<Origin>,
+}
+
+/// Both.
+pub(super) struct Tenants<'a> {
+    settings: &'a AmmSettings,
+    machine: &'a Machine<'a>,
+    pub(super) both: [Tenant; 2],
+}
+
+impl<'a> Tenants<'a> {
+    /// Starts and fills both.
+    pub(super) fn fill(
+        settings: &'a AmmSettings,
+        machine: &'a Machine<'a>,
+        progress: &mut dyn FnMut(BenchEvent),
+    ) -> Result<Tenants<'a>, BenchError> {
+        let mut one = |name| fill(settings, machine, name, progress);
+        let both = [one(NAMES[0])?, one(NAMES[1])?];
+        Ok(Tenants {
+            settings,
+            machine,
+            both,
+        })
+    }
+
+    /// Starts both anew as an arm wants them, each with a full cache and in it what it reads first.
+    ///
+    /// # Errors
+    /// [`BenchError::Lacking`] where the host lacks the pages of the arm.
+    pub(super) fn restart(&mut self, arm: AmmArm, load: AmmLoad) -> Result<(), BenchError> {
+        let (settings, machine) = (self.settings, self.machine);
+        if arm.pages == AmmPages::Hugetlb {
+            check_pool(settings.target, machine)?;
+        }
+        let sizes = arm.split(settings.target, settings.least, STEP);
+        for (tenant, size) in self.both.iter_mut().zip(sizes) {
+            let hugetlb = arm.pages == AmmPages::Hugetlb;
+            let server = &mut tenant.server;
+            server
+                .restart(&server_settings(settings, size, hugetlb))
+                .map_err(ours)?;
+        }
+        let does = load.phases()[0].does;
+        for ((tenant, does), size) in self.both.iter().zip(does).zip(sizes) {
+            let table = &tenant.table;
+            let warmed = match load.is_tpcc() {
+                true => tenant.store().warm(None),
+                // Full, as after a day's work: what a split that stays would take in later would be on base pages.
+                false => {
+                    (table.warm(size)).and_then(|()| table.warm(part(settings.target, often(does))))
+                }
+            };
+            warmed.map_err(ours)?;
+        }
+        if arm.pages == AmmPages::Large {
+            self.promote()?;
+        }
+        Ok(())
+    }
+
+    /// Moves both to large pages. One that has little in memory yet may have no whole block of it.
+    fn promote(&self) -> Result<(), BenchError> {
+        let mut lacking = Vec::new();
+        for tenant in &self.both {
+            match tenant.promote(self.machine.program) {
+                Err(BenchError::Lacking(why)) => lacking.push(why),
+                moved => moved?,
+            }
+        }
+        match lacking.len() == self.both.len() {
+            true => lacking
+                .pop()
+                .map_or(Ok(()), |why| Err(BenchError::Lacking(why))),
+            false => Ok(()),
+        }
+    }
+
+    /// Which servers they are: `MariaDB 10.11.19`.
+    pub(super) fn version(&self) -> Result<String, BenchError> {
+        self.both[0].store().version().map_err(ours)
+    }
+}
+
+fn fill(
+    settings: &AmmSettings,
+    machine: &Machine<'_>,
+    name: &str,
+    progress: &mut dyn FnMut(BenchEvent),
+) -> Result<Tenant, BenchError> {
+    let half = Bytes(settings.target.get() / 2);
+    let server = MariadbServer::start(&server_settings(settings, half, false)).map_err(ours)?;
+    // A table is as large as the target: no buffer pool ever holds all of it.
+    let table = KeyedTable::new(&server.socket(), settings.target);
+    let mut shown = |done, of| {
+        let what = format!("filling {name}: reads by key");
+        progress(BenchEvent::At { done, of, what });
+    };
+    if settings.loads.iter().any(|load| !load.is_tpcc()) {
+        table.fill(&mut shown, machine.stop).map_err(ours)?;
+    }
+    let mut tenant = Tenant {
+        server,
+        table,
+        origin: None,
+    };
+    if settings.loads.iter().any(|load| load.is_tpcc()) {
+        let mut shown = |event| {
+            if let LoadEvent::At { done, of, part } = event {
+                let what = format!("filling {name}: {part}");
+                let (done, of) = (done as u64, of as u64);
+                progress(BenchEvent::At { done, of, what });
+            }
+        };
+        let origin = origin(settings);
+        let filled = load(&tenant.store(), &origin, true, &mut shown, machine.stop);
+        tenant.origin = Some(filled.map_err(ours)?);
+    }
+    Ok(tenant)
+}
+
+/// As many warehouses as what a busy server reads often.
+fn origin(settings: &AmmSettings) -> Origin {
+    let scale = Scale::shrunk(settings.shrink);
+    let each = data_bytes(MariadbStore::WAREHOUSE, 1, scale);
+    let much = often(AmmLoad::Tpcc.phases()[0].does[0]);
+    let fit = part(settings.target, much).get() / each.get().max(1);
+    let fit = i32::try_from(fit).unwrap_or(i32::MAX).max(1);
+    Origin {
+        warehouses: settings.warehouses.unwrap_or(fit),
+        shards: 1,
+        scale,
+        seed: settings.seed,
+        filled_at: FILLED_AT,
+    }
+}
+
+fn server_settings(settings: &AmmSettings, size: Bytes, hugetlb: bool) -> ServerSettings {
+    ServerSettings {
+        below: settings.below.clone(),
+        cache: size,
+        huge_pages: hugetlb,
+        durability: settings.durability,
+        connections: 2 * settings.connections + 8,
+        // What is not in the buffer pool is read from the disk, not from the page cache, and little
+        // memory is anything but buffer pool.
+        more: [
+            "innodb-flush-method=O_DIRECT",
+            "innodb-log-file-size=128M",
+            "key-buffer-size=1M",
+            "aria-pagecache-buffer-size=8M",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        start_with: Vec::new(),
+    }
+}
+
+/// Refuses where the pool has too little for both buffer pools and what goes with them.
+fn check_pool(target: Bytes, machine: &Machine<'_>) -> Result<(), BenchError> {
+    let Some(size) = machine.host.pmd_page.get() else {
+        return Err(BenchError::usage(
+            "bench amm: this host does not say which pages its pool has",
+            "hugeleaf bench amm --arms manual:base,amm:base",
+        ));
+    };
+    let arm = PageArm {
+        size,
+        kind: PageKind::Hugetlb,
+    };
+    let needs = Bytes(target.get() + target.get() / 16);
+    let lacks = lacks_pool(("mariadb", "mysql"), needs, arm, machine)?;
+    lacks.map_or(Ok(()), |why| Err(BenchError::Lacking(why)))
+}
+
+/// What a server reads often, as a part of the target.
+fn often(does: Does) -> f64 {
+    match does {
+        Does::Busy(part) => part,
+        Does::Light | Does::Report | Does::Flood => LIGHT,
+    }
+}
+
+// A target is far below 2^52 bytes.
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss
+)]
+fn part(target: Bytes, part: f64) -> Bytes {
+    Bytes((target.get() as f64 * part) as u64)
+}
+
+/// An error of the load as one of this benchmark.
+pub(super) fn ours(error: TpccError) -> BenchError {
+    match error {
+        TpccError::Stopped => BenchError::Stopped,
+        TpccError::NotInstalled { package, .. } => BenchError::missing(
+            format!("bench amm: {error}"),
+            format!("apt-get install {package}"),
+        ),
+        error => BenchError::missing(format!("bench amm: {error}"), error.next()),
+    }
+}
+
+impl Tenant {
+    pub(super) fn store(&self) -> MariadbStore {
+        MariadbStore::new(&self.server.socket()).in_folder(self.server.folder())
+    }
+
+    pub(super) fn address(&self) -> String {
+        self.server.address()
+    }
+
+    pub(super) fn watch(&self) -> Result<MariadbWatch, BenchError> {
+        MariadbWatch::open(&self.server.socket()).map_err(ours)
+    }
+
+    fn promote(&self, program: &Path) -> Result<(), BenchError> {
+        let Some(pid) = self.server.pid() else {
+            return Ok(());
+        };
+        promote_mariadb(program, pid).map(drop)
+    }
+
+    /// Resident memory of the server, pages of the pool with it.
+    pub(super) fn resident(&self, root: &Root) -> Option<Bytes> {
+        let pid = self.server.pid()?;
+        let status = root.parse(format!("proc/{pid}/status"), parse_status);
+        let status = status.known()?;
+        Some(status.resident? + status.hugetlb.unwrap_or(Bytes::ZERO))
+    }
+
+    /// What its buffer pool is on.
+    pub(super) fn pages(&self, machine: &Machine<'_>) -> Option<Vec<Held>> {
+        let pids = [self.server.pid()?];
+        cache_pages(machine.root, &Kernel::new(), machine.host, &pids, false)
+    }
+
+    /// Has connections do what this server does in a phase, until `stop`.
+    pub(super) fn work(
+        &self,
+        does: Does,
+        settings: &AmmSettings,
+        (connection, seed): (usize, u64),
+        done: &Done,
+        stop: &AtomicBool,
+    ) -> Result<(), TpccError> {
+        let target = settings.target;
+        let work = match does {
+            Does::Busy(often) => Work::Busy(part(target, often)),
+            Does::Light => Work::Light(part(target, LIGHT)),
+            Does::Report => Work::Report,
+            Does::Flood => Work::Flood,
+        };
+        let seed = seed.wrapping_mul(1000).wrapping_add(connection as u64);
+        self.table.work(work, seed, done, stop)
+    }
+
+    /// Runs the order entry for a phase.
+    pub(super) fn enter_orders(
+        &self,
+        does: Does,
+        settings: &AmmSettings,
+        seed: u64,
+        stop: &AtomicBool,
+    ) -> Result<(), TpccError> {
+        /// So much of the standard's keying and think time: two transactions a second or three.
+        const UNHURRIED: f64 = 0.02;
+        let is_busy = matches!(does, Does::Busy(_));
+        let run = Run {
+            connections: if is_busy { settings.connections } else { 1 },
+            ramp_up: Duration::ZERO,
+            time: settings.phase,
+            pace: match is_busy {
+                true => Pace::Full,
+                false => Pace::People(UNHURRIED),
+            },
+            touched: None,
+            seed,
+        };
+        let Some(origin) = &self.origin else {
+            return Ok(());
+        };
+        match drive(&self.store(), origin, run, &mut (), &mut |_, _| {}, stop) {
+            // A short phase of an unhurried terminal need not hold an order.
+            Err(TpccError::Nothing(_)) if !is_busy => Ok(()),
+            ended => ended.map(drop),
+        }
+    }
+
+    /// Whether the order entry has left the database as it has to be.
+    pub(super) fn check_orders(&self, stop: &AtomicBool) -> Result<(), BenchError> {
+        let Some(origin) = &self.origin else {
+            return Ok(());
+        };
+        let found = check(&self.store(), origin, &mut |_, _| {}, stop).map_err(ours)?;
+        match found.first() {
+            None => Ok(()),
+            Some(first) => Err(BenchError::no(
+                format!("bench amm: the database is not consistent: {first}"),
+                "run it again, and report it where that comes again",
+            )),
+        }
+    }
+}
+
+/// What both are at a moment.
+pub(super) fn look(
+    tenants: &[Tenant; 2],
+    watches: &mut [MariadbWatch; 2],
+    root: &Root,
+) -> Result<rows::Look, BenchError> {
+    let [first, second] = watches;
+    let seen: [MariadbSeen; 2] = [first.look().map_err(ours)?, second.look().map_err(ours)?];
+    let resident = tenants.each_ref().map(|tenant| tenant.resident(root));
+    Ok(rows::Look {
+        counters: seen[0].counters + seen[1].counters,
+        commits: seen[0].commits + seen[1].commits,
+        pools: seen.map(|seen| seen.pool),
+        resident: resident[0].zip(resident[1]).map(|(a, b)| a + b),
+        ..rows::Look::default()
+    })
+}

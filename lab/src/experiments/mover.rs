@@ -1,0 +1,397 @@
+//! `bench mover`: a backup server's data path, by the pages that its buffers are on.
+//!
+//! The devices are made and filled, and the data space of each arm is taken, once. Then, round by
+//! round, all arms run in an order drawn anew, each for a while; after each run what was written is
+//! read back and checked. An arm is a way to hand buffers to devices ([`Mode`]) on a data space
+//! ([`IoPages`]). All are compared with scattered base pages in the same mode,
+//! which is what the buffers of a server that has run for long are on.
+//!
+//! Memory that is locked part by part loses its large mappings where it is transparent; so that
+//! mode has data spaces of its own, and their layout is read back before and after.
+
+use std::time::Duration;
+
+use hugeleaf_host::Host;
+use hugeleaf_sys::may_lock;
+use hugeleaf_units::Bytes;
+use crate::kits::mover::{
+    Devices, Edge, IoMemory, IoPages, Load, Mode, Moved, MoverError, Place as DevicePlace, Wanted,
+    bare, run as move_blocks, verify,
+};
+use serde_json::{Value as Json, json};
+
+use hugeleaf_proof::bench::Measuring;
+use super::processors::{Seconds, processors, since};
+use super::spaces::{Arms, Take};
+use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
+use hugeleaf_proof::rows::{ArmAbout, Kind, Quantity, Results, Sample};
+
+mod rows;
+mod streams;
+
+use rows::{main, of_run, rate};
+use streams::{ENOUGH, Search, worst};
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct MoverSettings {
+    /// How buffers are handed to devices.
+    pub modes: Vec<Mode>,
+    /// The layout of data spaces; the first is what the others are compared with.
+    pub pages: Vec<IoPages>,
+    /// Where the devices are, and how many of them.
+    pub places: Vec<DevicePlace>,
+    /// How many devices to read from.
+    pub readers: usize,
+    /// How many to write to.
+    pub writers: usize,
+    /// How long each device is.
+    pub each: Bytes,
+    /// Length of a block.
+    pub block: Bytes,
+    /// Length of a data space.
+    pub space: Bytes,
+    /// Transfers under way a thread, in modes that go through a ring.
+    pub depth: usize,
+    /// Samples an arm.
+    pub rounds: usize,
+    /// How long a sample is.
+    pub sample: Duration,
+    /// How many writers at this many bytes a second is available, where asked.
+    pub rate: Option<Bytes>,
+    /// The most of them to try.
+    pub most_streams: usize,
+    /// Whether devices that are there may be written over.
+    pub overwrite: bool,
+    /// What orders and contents are drawn from.
+    pub seed: u64,
+    /// The most ordinary memory to take.
+    pub most: Bytes,
+}
+
+impl MoverSettings {
+    /// Devices to write to that have to be there.
+    fn targets(&self) -> usize {
+        match self.rate {
+            Some(_) => self.writers.max(self.most_streams),
+            None => self.writers,
+        }
+    }
+
+    /// Threads that move blocks at a time.
+    fn threads(&self) -> usize {
+        self.readers + self.targets()
+    }
+
+    /// How long a run goes before it is measured.
+    fn warm(&self) -> Duration {
+        (self.sample / 5).max(Duration::from_millis(20))
+    }
+}
+
+/// Measures.
+///
+/// # Errors
+/// [`BenchError`]; all memory, devices and files are gone then.
+pub fn measure(
+    settings: &MoverSettings,
+    machine: &Machine<'_>,
+    progress: &mut dyn FnMut(BenchEvent),
+) -> Result<Results, BenchError> {
+    let s = settings;
+    let take = Take {
+        ways: &s.modes,
+        pages: &s.pages,
+        locks: |mode| mode == Mode::Lock,
+        place: "mode",
+        space: s.space,
+        block: s.block,
+        seed: s.seed,
+        called: "a data space",
+    };
+    check_room(s, take.ordinary(machine.host))?;
+    check_memlock(s)?;
+    let used = json!({
+        "readers": s.readers, "writers": s.writers, "devices": [], "device_bytes": s.each, "block_bytes": s.block,
+        "space_bytes": s.space, "depth": s.depth, "rounds": s.rounds, "sample_seconds": s.sample.as_secs_f64(),
+    });
+    let mut run = Measuring::new("mover", (s.seed, used), machine, progress);
+    let arms = take.take(&mut run)?;
+    let samples = s.rounds + if s.rate.is_some() { streams::ROUNDS } else { 0 };
+    for arm in &arms.all {
+        run.expect(ArmAbout::named(&arm.label), arm.at.clone(), samples);
+    }
+    if arms.available().is_empty() {
+        return run.finish(&main());
+    }
+    run.taking("devices");
+    let wanted = Wanted {
+        places: s.places.clone(),
+        sources: s.readers,
+        targets: s.targets(),
+        each: s.each,
+        block: s.block,
+        overwrite: s.overwrite,
+        seed: s.seed,
+    };
+    let mut mover = Mover {
+        settings,
+        devices: Devices::make(&wanted, machine.host, machine.stop)?,
+        arms,
+    };
+    about(s, &mover.devices.places, &mut run.results);
+    let went = mover.all(&mut run);
+    run.ended(went)?;
+    mover.arms.look_again(&mut run)?;
+    run.results.remarks = rows::remarks(&s.modes, &run.results);
+    if let Some(rate) = s
+        .rate
+        .filter(|_| run.results.settings.contains_key("streams"))
+    {
+        run.results.remarks.push(format!(
+            "writers that keep up: each at {rate} a second, to a device of its own; {} at most were tried",
+            mover.devices.targets.len()
+        ));
+    }
+    caveats(&mut run);
+    run.finish(&main())
+}
+
+/// What the figures are, how they are taken, and what is drawn of them.
+fn about(s: &MoverSettings, devices: &[String], results: &mut Results) {
+    results.experiment.title = format!(
+        "a backup server's data path: readers {}, writers {}, on {}; blocks of {}, each checked; read and written \
+         together",
+        s.readers,
+        s.writers,
+        devices.join(", "),
+        s.block
+    );
+    results.experiment.how = format!(
+        "buffers are slots of one data space of {}, taken in turn; each device has {}; {} rounds of {:.2} s, the \
+         arms in a new order in each, drawn from seed {}; what was written is read back after each sample; through a \
+         ring {} transfers under way a thread, else one",
+        s.space,
+        s.each,
+        s.rounds,
+        s.sample.as_secs_f64(),
+        s.seed,
+        s.depth
+    );
+    let devices = devices.to_vec().into();
+    results.settings.insert("devices".to_owned(), devices);
+    results.charts = rows::charts();
+}
+
+/// Refuses what would take more memory than it may.
+fn check_room(settings: &MoverSettings, spaces: Bytes) -> Result<(), BenchError> {
+    let devices = match settings.places.contains(&DevicePlace::Memory) {
+        true => Bytes(
+            settings
+                .each
+                .get()
+                .saturating_mul(settings.threads() as u64),
+        ),
+        false => Bytes::ZERO,
+    };
+    let asked = spaces + devices;
+    if asked <= settings.most {
+        return Ok(());
+    }
+    Err(BenchError::TooLarge {
+        what: format!("data spaces of {} and devices", settings.space),
+        asked,
+        most: settings.most,
+    })
+}
+
+/// Refuses what would pin more than this process may.
+fn check_memlock(settings: &MoverSettings) -> Result<(), BenchError> {
+    let Some(most) = may_lock() else {
+        return Ok(());
+    };
+    for mode in &settings.modes {
+        let each = match mode {
+            Mode::Lock => settings.block,
+            Mode::UringRegistered => settings.space,
+            Mode::Direct | Mode::Uring => continue,
+        };
+        let asked = Bytes(each.get().saturating_mul(settings.threads() as u64));
+        if asked > most {
+            let mode = mode.name();
+            return Err(MoverError::MemlockLimit { mode, asked, most }.into());
+        }
+    }
+    Ok(())
+}
+
+struct Mover<'a> {
+    settings: &'a MoverSettings,
+    devices: Devices,
+    arms: Arms<Mode>,
+}
+
+impl Mover<'_> {
+    /// All rounds, then the streams, with what the devices do by themselves before and after.
+    fn all(&mut self, run: &mut Measuring<'_>) -> Result<(), BenchError> {
+        let available = self.arms.available();
+        self.bare(run)?;
+        run.rounds(self.settings.rounds, &available, |run, round, of| {
+            let arm = &self.arms.all[of.0];
+            run.step(format!("{} on {}", arm.way, arm.label));
+            self.sample(run, round, of)
+        })?;
+        self.bare(run)?;
+        let Some(rate) = self.settings.rate else {
+            return Ok(());
+        };
+        let mut steps = vec![Vec::new(); self.arms.all.len()];
+        let went = run.rounds(streams::ROUNDS, &available, |run, _, of| {
+            let arm = &self.arms.all[of.0];
+            run.step(format!("streams of {rate}, {} on {}", arm.way, arm.label));
+            self.streams(run, rate, of, &mut steps[of.0])
+        });
+        let tried = self
+            .arms
+            .all
+            .iter()
+            .zip(steps)
+            .filter(|(_, steps)| !steps.is_empty());
+        let tried = tried.map(|(arm, steps)| {
+            json!({
+                "arm": arm.label, "mode": arm.way.name(), "rate_bytes": rate,
+                "most_tried": self.devices.targets.len(), "steps": steps,
+            })
+        });
+        run.results
+            .settings
+            .insert("streams".to_owned(), tried.collect());
+        went
+    }
+
+    fn load<'d>(
+        devices: &'d Devices,
+        s: &MoverSettings,
+        mode: Mode,
+        targets: usize,
+        host: &Host,
+    ) -> Load<'d> {
+        Load {
+            mode,
+            depth: s.depth,
+            block: s.block,
+            rate: None,
+            sources: &devices.sources,
+            targets: &devices.targets[..targets.min(devices.targets.len())],
+            warm: s.warm(),
+            time: s.sample,
+            base: host.base_page,
+        }
+    }
+
+    /// The devices without a data path: the same threads and transfers from large pages, nothing checked and nothing
+    /// handed on.
+    fn bare(&mut self, run: &mut Measuring<'_>) -> Result<(), BenchError> {
+        /// More does not show more, and is not what was asked for.
+        const LONGEST: Duration = Duration::from_secs(1);
+        let s = self.settings;
+        let mut load = Mover::load(&self.devices, s, Mode::Direct, s.writers, run.machine.host);
+        load.time = load.time.min(LONGEST);
+        if let Some(memory) = self.arms.largest() {
+            let (moved, time) = bare(memory, &load, run.machine.stop)?;
+            rows::add_bare(&mut run.results, rate(moved, time));
+        }
+        Ok(())
+    }
+
+    fn sample(
+        &mut self,
+        run: &mut Measuring<'_>,
+        round: usize,
+        (arm, space): (usize, usize),
+    ) -> Result<(), BenchError> {
+        let (s, arm, host) = (self.settings, &self.arms.all[arm], run.machine.host);
+        let load = Mover::load(&self.devices, s, arm.way, s.writers, host);
+        let at_seconds = Some(run.seconds());
+        let (label, at) = (arm.label.clone(), arm.at.clone());
+        let (moved, processors) = one_run(self.arms.memory(space), &load, run.machine)?;
+        for (quantity, value) in of_run(&moved, processors) {
+            let sample = Sample {
+                at_seconds,
+                ..Sample::of(round, value)
+            };
+            run.results.add(&label, &at, quantity, sample);
+        }
+        Ok(())
+    }
+
+    /// Looks for the number of streams of an arm.
+    fn streams(
+        &mut self,
+        run: &mut Measuring<'_>,
+        rate: Bytes,
+        (arm, space): (usize, usize),
+        steps: &mut Vec<Json>,
+    ) -> Result<(), BenchError> {
+        let (s, arm, host) = (self.settings, &self.arms.all[arm], run.machine.host);
+        let (mode, label, at) = (arm.way, arm.label.clone(), arm.at.clone());
+        let guess = rows::written_over(&run.results, (&label, &at), rate);
+        let mut search = Search::new(guess, self.devices.targets.len());
+        let mut tried = Vec::new();
+        while let Some(count) = search.next() {
+            let load = Load {
+                rate: Some(rate),
+                ..Mover::load(&self.devices, s, mode, count, host)
+            };
+            let (moved, _) = one_run(self.arms.memory(space), &load, run.machine)?;
+            let worst = worst(&moved, rate, load.block);
+            search.saw(count, worst >= ENOUGH);
+            tried.push(json!({
+                "streams": count, "worst_share": worst, "sustained": worst >= ENOUGH,
+            }));
+        }
+        steps.push(tried.into());
+        let kept_up = Quantity {
+            kind: Kind::Amount,
+            ..Quantity::rate("writers that keep up", "")
+        };
+        #[allow(clippy::cast_precision_loss)] // streams are few
+        let best = Sample::from(search.best() as f64);
+        run.results.add(&label, &at, kept_up, best);
+        Ok(())
+    }
+}
+
+/// One run, and what it wrote read back.
+fn one_run(
+    memory: &mut IoMemory,
+    load: &Load<'_>,
+    machine: &Machine<'_>,
+) -> Result<(Moved, Option<Seconds>), BenchError> {
+    let (mut begin, mut end) = (None, None);
+    let mut edge = |edge: Edge| match edge {
+        Edge::Begin => begin = processors(machine.root),
+        Edge::End => end = processors(machine.root),
+    };
+    let moved = move_blocks(memory, load, machine.stop, &mut edge)?;
+    verify(memory, load.targets, load.block)?;
+    let host = begin.zip(end).map(|(begin, end)| since(end, begin));
+    Ok((moved, host))
+}
+
+fn caveats(run: &mut Measuring<'_>) {
+    run.on_a_virtual_machine(
+        "its devices are other programs' files, and each segment of a transfer is handed to them by its \
+         own descriptor.",
+    );
+    let results = &mut run.results;
+    let is_lock = |place: &hugeleaf_proof::rows::Place| place.value.to_string() == Mode::Lock.name();
+    let mut rows = results.rows.iter();
+    if rows.any(|row| row.arm.starts_with("hugetlb") && row.at.iter().any(is_lock)) {
+        results.caveats.push(
+            "Locking hugetlb pages costs next to nothing, because they are always in memory: the \
+             kernel has nothing to do. It is not the same work done faster."
+                .to_owned(),
+        );
+    }
+}

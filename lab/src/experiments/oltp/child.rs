@@ -1,0 +1,41 @@
+//! Runs of this very program.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+
+/// Runs it to its end, and asks it to end soon where `stop` is set. In a process group of its own:
+/// a Ctrl-C at the terminal is for us, and a second one would end it at once.
+///
+/// # Errors
+/// It could not be started or watched.
+pub(super) fn run_out(command: &mut Command, stop: &AtomicBool) -> io::Result<Output> {
+    const LOOK: Duration = Duration::from_millis(20);
+    command.process_group(0);
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                if stop.load(Ordering::Relaxed) {
+                    // One that has ended meanwhile needs no signal.
+                    let _ = pidfd_send_signal(&handle, Signal::INT);
+                    return;
+                }
+                std::thread::sleep(LOOK);
+            }
+        });
+        let output = child.wait_with_output();
+        over.store(true, Ordering::Relaxed);
+        output
+    })
+}

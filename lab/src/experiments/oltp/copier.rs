@@ -1,0 +1,144 @@
+//! A process that copies a file again and again below the database's folder, to press on the host's
+//! page cache as a backup does. Its files have no names, so they are gone when it is.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use hugeleaf_host::Root;
+use hugeleaf_units::Bytes;
+
+use hugeleaf_proof::bench::BenchError;
+
+/// What it is started with; nothing for a person to type.
+pub const COPIER: &str = "bench-copier";
+
+/// Read and written at once.
+const CHUNK: usize = 256 * 1024;
+
+/// A copier that runs; ended when dropped.
+pub(super) struct Copier(Child);
+
+impl Copier {
+    /// Starts one, where a length is given, and waits until its first file is there.
+    pub(super) fn start(
+        length: Option<Bytes>,
+        folder: &Path,
+    ) -> Result<Option<Copier>, BenchError> {
+        let Some(length) = length else {
+            return Ok(None);
+        };
+        check_room(length, folder)?;
+        let lost = |what: String| {
+            BenchError::missing(
+                format!(
+                    "bench oltp: --copy-beside {length} in {}: {what}",
+                    folder.display()
+                ),
+                "make room there, or copy less: --copy-beside SIZE",
+            )
+        };
+        let program = std::env::current_exe().map_err(|e| lost(e.to_string()))?;
+        let child = Command::new(program)
+            .arg(COPIER)
+            .arg(folder)
+            .arg(length.get().to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| lost(e.to_string()))?;
+        let mut copier = Copier(child);
+        let mut said = [0; 1];
+        let ready = copier.0.stdout.as_mut();
+        match ready.map(|out| out.read_exact(&mut said)) {
+            Some(Ok(())) => Ok(Some(copier)),
+            _ => Err(lost("it ended at once".to_owned())),
+        }
+    }
+
+    /// Bytes that it has written since it was started.
+    pub(super) fn copied(&self, root: &Root) -> Option<u64> {
+        let text = root.read(format!("proc/{}/io", self.0.id()));
+        let line = text
+            .known()?
+            .lines()
+            .find_map(|l| l.strip_prefix("wchar: "));
+        line?.trim().parse().ok()
+    }
+}
+
+impl Drop for Copier {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Both files have to fit twice over: what is measured grows, too.
+fn check_room(length: Bytes, folder: &Path) -> Result<(), BenchError> {
+    let Some(free) = crate::kits::tpcc::free_bytes(folder) else {
+        return Ok(());
+    };
+    if length.get().saturating_mul(4) <= free.get() {
+        return Ok(());
+    }
+    Err(BenchError::missing(
+        format!(
+            "bench oltp: --copy-beside {length}: {} has {free} free, and four times the file is \
+             wanted",
+            folder.display()
+        ),
+        format!("what fits: --copy-beside {}", Bytes(free.get() / 4)),
+    ))
+}
+
+/// Copies a file of that length in a folder until this process is ended, which it is with the one that
+/// started it: what a process started with [`COPIER`], a folder and a length does.
+///
+/// # Errors
+/// Those of the files.
+pub fn copy_until_ended(folder: &Path, length: u64) -> std::io::Result<std::convert::Infallible> {
+    let _ = hugeleaf_workload::child::end_with_parent();
+    copy(folder, length)
+}
+
+/// Copies until it is ended.
+fn copy(folder: &Path, length: u64) -> std::io::Result<std::convert::Infallible> {
+    let mut buffer = vec![7; CHUNK];
+    let mut from = nameless(folder)?;
+    let mut left = length;
+    while left > 0 {
+        let part = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
+        from.write_all(&buffer[..part])?;
+        left -= part as u64;
+    }
+    let mut ready = std::io::stdout();
+    ready.write_all(b".")?;
+    ready.flush()?;
+    let mut to = nameless(folder)?;
+    loop {
+        from.seek(SeekFrom::Start(0))?;
+        to.seek(SeekFrom::Start(0))?;
+        to.set_len(0)?;
+        loop {
+            let part = from.read(&mut buffer)?;
+            if part == 0 {
+                break;
+            }
+            to.write_all(&buffer[..part])?;
+        }
+    }
+}
+
+/// A file that nobody can see and that is gone when it is closed.
+fn nameless(folder: &Path) -> std::io::Result<File> {
+    let name = format!("hugeleaf-copy-{}", std::process::id());
+    let path = folder.join(name);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    let file = options.open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}

@@ -1,0 +1,61 @@
+//! A server that runs already: what its memory is on is nobody's to say here.
+
+use crate::kits::tpcc::PostgresStore;
+
+use super::order::{Order, Progress, Server, Setup};
+use super::pages::Pages;
+use super::run::run_once;
+use super::watch::{Processes, Watcher};
+use hugeleaf_proof::bench::{BenchError, Machine};
+use hugeleaf_proof::rows::Results;
+
+pub(super) struct Elsewhere<'a> {
+    store: PostgresStore,
+    order: &'a Order,
+    machine: &'a Machine<'a>,
+}
+
+impl<'a> Elsewhere<'a> {
+    pub(super) fn new(
+        dsn: &str,
+        order: &'a Order,
+        machine: &'a Machine<'a>,
+    ) -> Result<Elsewhere<'a>, BenchError> {
+        Ok(Elsewhere {
+            store: PostgresStore::new(dsn, order.durability)?,
+            order,
+            machine,
+        })
+    }
+}
+
+impl Server for Elsewhere<'_> {
+    fn check(&self, _: Pages) -> Result<(), BenchError> {
+        Err(BenchError::usage(
+            "bench oltp: --pages: a server that runs has its pages already",
+            "hugeleaf bench oltp --start postgres --pages …, or without --pages",
+        ))
+    }
+
+    fn fill(&mut self, _: Progress<'_>) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    fn start(&mut self, _: Option<Pages>, _: Setup) -> Result<(), BenchError> {
+        if self.order.refill {
+            self.store.remove()?;
+        }
+        Ok(())
+    }
+
+    fn drive(
+        &mut self,
+        _: Option<Pages>,
+        setup: Setup,
+        progress: Progress<'_>,
+    ) -> Result<Results, BenchError> {
+        let mut watcher = Watcher::of(Processes::Elsewhere, self.machine.root);
+        let (order, machine) = (self.order, self.machine);
+        run_once(&self.store, order, setup, machine, &mut watcher, progress)
+    }
+}

@@ -1,0 +1,274 @@
+//! SQLite. Of several arms each run is a process of its own, since SQLite takes its cache once in a
+//! process, and since a process that has run has other memory than one that starts.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hugeleaf_units::Bytes;
+use hugeleaf_workload::SqliteCache;
+
+use crate::kits::tpcc::{SqliteSettings, SqliteStore, Store, TpccError, install_cache};
+
+use super::child::run_out;
+use super::copier::Copier;
+use super::order::{Io, Order, Progress, Server, Setup};
+use super::pages::Pages;
+use super::rows::AS_IT_IS;
+use super::run::{fill, run_once};
+use super::watch::{Processes, Watcher};
+use hugeleaf_proof::bench::{BenchError, Machine, Refusal, Shortage, is_unavailable, refusal};
+use hugeleaf_proof::rows::{Layout, Results};
+
+/// What stands in the first line of a run that has no such pages.
+const UNAVAILABLE: &str = "bench oltp: unavailable: ";
+
+/// Takes the cache of this process; `None` where it is to come from SQLite's own heap.
+fn take(
+    arm: Pages,
+    length: Bytes,
+    machine: &Machine<'_>,
+) -> Result<Option<SqliteCache>, BenchError> {
+    let _ = hugeleaf_workload::child::end_with_parent();
+    let locked = match arm {
+        Pages::Run => return Ok(None),
+        Pages::Locked => true,
+        Pages::Asked(_) | Pages::Promoted => false,
+    };
+    let Some(pages) = arm.arm(machine.host) else {
+        return Ok(None);
+    };
+    let taken = install_cache(pages, length, locked, machine.host);
+    taken.map(Some).map_err(|error| match &error {
+        TpccError::Memory(reason) if is_unavailable(reason) => {
+            BenchError::missing(format!("{UNAVAILABLE}{reason}"), error.next())
+        }
+        _ => error.into(),
+    })
+}
+
+/// Writes down what the cache was on, at the end.
+fn read_back(run: &mut Results, arm: Pages, cache: &SqliteCache, machine: &Machine<'_>) {
+    let (Some(asked), Ok(Some(held))) = (arm.arm(machine.host), cache.pages()) else {
+        return;
+    };
+    let on = |h: &&hugeleaf_host::Held| h.size == asked.size && h.kind == asked.kind;
+    let seen: u64 = held.iter().filter(on).map(|h| h.bytes.get()).sum();
+    run.layouts = vec![Layout {
+        verified: Some(seen == cache.length().get()),
+        ..Layout::new(AS_IT_IS, &[], "end", held)
+    }];
+    if cache.outside() > 0 {
+        run.caveats.push(format!(
+            "{} pages of the database did not fit the cache and came from the heap",
+            cache.outside()
+        ));
+    }
+}
+
+/// The database in a folder.
+pub(super) struct Embedded<'a> {
+    folder: &'a Path,
+    order: &'a Order,
+    machine: &'a Machine<'a>,
+}
+
+impl<'a> Embedded<'a> {
+    pub(super) fn new(
+        folder: &'a Path,
+        order: &'a Order,
+        machine: &'a Machine<'a>,
+    ) -> Embedded<'a> {
+        Embedded {
+            folder,
+            order,
+            machine,
+        }
+    }
+
+    fn settings(&self, setup: Setup) -> SqliteSettings {
+        SqliteSettings {
+            directory: self.folder.to_owned(),
+            files: i32::try_from(setup.connections).unwrap_or(i32::MAX),
+            cache: Bytes(setup.cache.get() / setup.connections as u64),
+            durability: self.order.durability,
+            alone: false,
+            warm: self.order.arm.is_some(),
+            touched: setup.touch,
+            stop: Arc::clone(self.machine.stop),
+        }
+    }
+
+    /// One run, in this process.
+    fn here(&self, setup: Setup, progress: Progress<'_>) -> Result<Results, BenchError> {
+        let (order, machine) = (self.order, self.machine);
+        let cache = match order.arm {
+            Some(arm) => take(arm, setup.cache, machine)?.map(|cache| (arm, cache)),
+            None => None,
+        };
+        let store = SqliteStore::open(self.settings(setup))?;
+        if order.refill {
+            store.remove()?;
+        }
+        // Of a database that is there the number of files is what it is.
+        let there = match store.files().len() {
+            0 => store.shards(order.warehouses),
+            n => i32::try_from(n).unwrap_or(i32::MAX),
+        };
+        let touched = setup.touch.unwrap_or(order.warehouses).min(there);
+        let alone = setup.connections <= usize::try_from(touched).unwrap_or(1);
+        let store = SqliteStore::open(SqliteSettings {
+            alone,
+            ..self.settings(setup)
+        })?;
+        let copier = Copier::start(order.copy_beside, self.folder)?;
+        let mut watcher = Watcher::of(Processes::Own, machine.root);
+        if order.count {
+            watcher = watcher.counting();
+        }
+        let copied = || copier.as_ref()?.copied(machine.root);
+        watcher = watcher.with_copier(&copied);
+        let mut run = run_once(&store, order, setup, machine, &mut watcher, progress)?;
+        if let Some((arm, cache)) = cache {
+            read_back(&mut run, arm, &cache, machine);
+        }
+        Ok(run)
+    }
+
+    /// One run, in a process of its own.
+    fn in_a_process(&self, label: &str, setup: Setup) -> Result<Results, BenchError> {
+        let lost = |e: std::io::Error| {
+            BenchError::missing(format!("bench oltp: a run of its own: {e}"), "run it again")
+        };
+        let program = std::env::current_exe().map_err(lost)?;
+        let hugeleaf = self.machine.program;
+        let mut command = match label {
+            // It is itself started by run, and its flags say so.
+            "run" => {
+                let mut command = Command::new(hugeleaf);
+                command.args(["run", "--"]).arg(&program);
+                command
+            }
+            _ => Command::new(&program),
+        };
+        command.arg("oltp").arg("--hugeleaf").arg(hugeleaf);
+        let command = self.arguments(&mut command, label, setup);
+        let output = run_out(command, self.machine.stop).map_err(lost)?;
+        read(&output, self.machine)
+    }
+
+    fn arguments<'c>(
+        &self,
+        command: &'c mut Command,
+        label: &str,
+        setup: Setup,
+    ) -> &'c mut Command {
+        let order = self.order;
+        let (time, ramp_up) = (order.time.as_millis(), order.ramp_up.as_millis());
+        command
+            .args(["--json", "--no-load"])
+            .args(["--output", "/dev/null", "--arm", label])
+            .args(["--connections", &setup.connections.to_string()])
+            .args(["--warehouses", &order.warehouses.to_string()])
+            .args(["--for", &format!("{time}ms")])
+            .args(["--ramp-up", &format!("{ramp_up}ms")])
+            .args(["--cache", &setup.cache.get().to_string()])
+            .args(["--durability", order.durability.name()])
+            .args(["--think", &order.think.to_string()])
+            .args(["--shrink", &order.shrink.to_string()])
+            .args(["--seed", &order.seed.to_string()])
+            .stdin(Stdio::null());
+        command.args(["--database", &format!("sqlite:{}", self.folder.display())]);
+        if let Some(touch) = setup.touch {
+            command.args(["--touch", &touch.to_string()]);
+        }
+        if let Some(length) = order.copy_beside {
+            command.args(["--copy-beside", &length.get().to_string()]);
+        }
+        if setup.io == Io::Direct {
+            command.args(["--io", "direct"]);
+        }
+        if order.translation {
+            command.arg("--count");
+        }
+        command
+    }
+}
+
+impl Server for Embedded<'_> {
+    fn check(&self, pages: Pages) -> Result<(), BenchError> {
+        match pages {
+            Pages::Promoted => Err(BenchError::usage(
+                "bench oltp: --pages promoted is for a server: SQLite's cache is memory of this very program",
+                "hugeleaf bench oltp --start postgres --pages base,promoted, or --pages base,run",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn fill(&mut self, progress: Progress<'_>) -> Result<(), BenchError> {
+        let (order, machine) = (self.order, self.machine);
+        let store = SqliteStore::open(SqliteSettings {
+            cache: Bytes::from_mib(64),
+            ..self.settings(Setup::of(order, machine)?)
+        })?;
+        if order.refill {
+            store.remove()?;
+        }
+        fill(&store, order, machine, progress).map(drop)
+    }
+
+    /// What runs is a process of its own, or this one: it is started when it is driven.
+    fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<(), BenchError> {
+        if pages.is_none() && setup.io == Io::Direct {
+            return Err(BenchError::usage(
+                "bench oltp: --io direct: SQLite reads through the page cache of the host",
+                "hugeleaf bench oltp --io buffered, or --start postgres --io direct (from version 16)",
+            ));
+        }
+        Ok(())
+    }
+
+    fn drive(
+        &mut self,
+        pages: Option<Pages>,
+        setup: Setup,
+        progress: Progress<'_>,
+    ) -> Result<Results, BenchError> {
+        match pages {
+            Some(pages) => self.in_a_process(&pages.label(self.machine.host), setup),
+            None => self.here(setup, progress),
+        }
+    }
+}
+
+fn read(output: &Output, machine: &Machine<'_>) -> Result<Results, BenchError> {
+    if output.status.success() {
+        let answer = serde_json::from_slice(&output.stdout);
+        let what = |e| format!("bench oltp: the answer of a run: {e}");
+        return answer.map_err(|e: serde_json::Error| BenchError::missing(what(e), "report it"));
+    }
+    let (what, next) = refusal(output);
+    let (what, next) = (what.unwrap_or_default(), next.unwrap_or_default());
+    if let Some(reason) = what.strip_prefix(UNAVAILABLE) {
+        return Err(BenchError::Lacking(Shortage {
+            from: Bytes::ZERO,
+            reason: reason.to_owned(),
+            next,
+        }));
+    }
+    if machine.stop.load(Ordering::Relaxed) {
+        return Err(BenchError::Stopped);
+    }
+    let what = match what.is_empty() {
+        true => format!("bench oltp: a run ended with {}", output.status),
+        false => what,
+    };
+    let status = output
+        .status
+        .code()
+        .and_then(|code| u8::try_from(code).ok());
+    let status = status.unwrap_or(3);
+    Err(BenchError::Refused(Refusal { what, next, status }))
+}

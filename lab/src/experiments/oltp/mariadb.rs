@@ -1,0 +1,188 @@
+//! A MariaDB server of our own. Of several arms it is started anew for each run, with the same data
+//! and other pages. Its buffer pool is private memory of one process.
+
+use hugeleaf_units::{Bytes, PageKind};
+use crate::kits::tpcc::{MariadbServer, MariadbStore, ServerSettings};
+
+use super::order::{Database, Io, Order, Progress, Server, ServerKind, Setup};
+use super::pages::Pages;
+use super::run::fill;
+use super::server::tree_usage;
+use super::started::{Driven, promote_mariadb, promotion_took};
+use super::watch::Processes;
+use hugeleaf_proof::bench::{BenchError, Machine, lacks_pool, under_run};
+use hugeleaf_proof::rows::Results;
+
+/// `--start mariadb`.
+pub(super) const KIND: ServerKind = ServerKind {
+    name: "mariadb",
+    warehouse: MariadbStore::WAREHOUSE,
+    make: |order, machine| Box::new(Mariadb::new(order, machine)),
+};
+
+/// The log of changes is large enough that no checkpoint begins in the middle of a short interval.
+const LOG: Bytes = Bytes::from_mib(512);
+
+/// It, once it has been started.
+struct Mariadb<'a> {
+    order: &'a Order,
+    machine: &'a Machine<'a>,
+    server: Option<MariadbServer>,
+    /// Seconds that promoting it took, run by run.
+    promoted: Vec<f64>,
+}
+
+fn settings(order: &Order, setup: Setup) -> ServerSettings {
+    // Past the page cache is what it does by itself.
+    let method = match setup.io {
+        Io::Direct => "O_DIRECT",
+        Io::Cached | Io::Buffered => "fsync",
+    };
+    ServerSettings {
+        below: match &order.database {
+            Database::Started(_, below) => below.clone(),
+            Database::Sqlite(_) | Database::Elsewhere(_) => std::env::temp_dir(),
+        },
+        cache: setup.cache,
+        huge_pages: false,
+        durability: order.durability,
+        connections: setup.connections,
+        more: vec![
+            format!("innodb-flush-method={method}"),
+            format!("innodb-log-file-size={}", LOG.get()),
+        ],
+        start_with: Vec::new(),
+    }
+}
+
+/// Settings with which it comes to be on the pages of an arm.
+fn with_pages(
+    mut settings: ServerSettings,
+    pages: Pages,
+    machine: &Machine<'_>,
+) -> ServerSettings {
+    match (pages, pages.arm(machine.host)) {
+        (Pages::Run, _) => settings.start_with = under_run(machine.program, &[]),
+        (Pages::Asked(_), Some(arm)) if arm.kind == PageKind::Hugetlb => settings.huge_pages = true,
+        (Pages::Asked(_), Some(arm)) if arm.kind == PageKind::Thp => {
+            let flags = ["--data", &arm.to_string(), "--stack", "base"];
+            settings.start_with = under_run(machine.program, &flags);
+        }
+        _ => {}
+    }
+    settings
+}
+
+impl<'a> Mariadb<'a> {
+    fn new(order: &'a Order, machine: &'a Machine<'a>) -> Mariadb<'a> {
+        Mariadb {
+            order,
+            machine,
+            server: None,
+            promoted: Vec::new(),
+        }
+    }
+
+    /// It; started where it is not.
+    fn server(&mut self, setup: Setup) -> Result<&mut MariadbServer, BenchError> {
+        Ok(match &mut self.server {
+            Some(server) => server,
+            none => none.insert(MariadbServer::start(&settings(self.order, setup))?),
+        })
+    }
+
+    fn store(&mut self, setup: Setup) -> Result<MariadbStore, BenchError> {
+        let root = self.machine.root.clone();
+        let server = self.server(setup)?;
+        let store = MariadbStore::new(&server.socket()).in_folder(server.folder());
+        Ok(match server.pid() {
+            Some(pid) => store.with_usage(Box::new(move || tree_usage(&root, pid))),
+            None => store,
+        })
+    }
+
+    /// Refuses an arm whose pool has too little for the buffer pool and what goes with it.
+    fn check_pool(&self, pages: Pages, cache: Bytes) -> Result<(), BenchError> {
+        let Some(arm) = pages.arm(self.machine.host) else {
+            return Ok(());
+        };
+        // Buffers of its log are on these pages, too; where there are none MariaDB says nothing
+        // and takes base pages.
+        let needs = cache + Bytes(cache.get() / 16);
+        let lacks = lacks_pool(("mariadb", "mysql"), needs, arm, self.machine)?;
+        lacks.map_or(Ok(()), |why| Err(BenchError::Lacking(why)))
+    }
+
+    /// Moves the running server to large pages. Refuses the arm where none of it could be moved.
+    fn promote(&mut self) -> Result<(), BenchError> {
+        if let Some(pid) = self.server.as_ref().and_then(MariadbServer::pid) {
+            self.promoted.push(promote_mariadb(self.machine.program, pid)?);
+        }
+        Ok(())
+    }
+}
+
+impl Server for Mariadb<'_> {
+    fn check(&self, pages: Pages) -> Result<(), BenchError> {
+        match pages {
+            Pages::Locked => Err(BenchError::usage(
+                "bench oltp: --pages locked: a server's buffer pool is not locked by a setting",
+                "hugeleaf bench oltp --start mariadb --pages base,run,promoted,hugetlb:2M",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn fill(&mut self, progress: Progress<'_>) -> Result<(), BenchError> {
+        let (order, machine) = (self.order, self.machine);
+        let setup = Setup::of(order, machine)?;
+        let store = self.store(setup)?;
+        fill(&store, order, machine, progress).map(drop)
+    }
+
+    /// An arm is restarted with the same data and other pages, and warmed.
+    fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<(), BenchError> {
+        let Some(pages) = pages else {
+            return self.server(setup).map(drop);
+        };
+        let settings = with_pages(settings(self.order, setup), pages, self.machine);
+        self.check_pool(pages, setup.cache)?;
+        self.server(setup)?.restart(&settings)?;
+        self.store(setup)?.warm(setup.touch)?;
+        match pages {
+            Pages::Promoted => self.promote(),
+            _ => Ok(()),
+        }
+    }
+
+    fn drive(
+        &mut self,
+        pages: Option<Pages>,
+        setup: Setup,
+        progress: Progress<'_>,
+    ) -> Result<Results, BenchError> {
+        let (order, machine) = (self.order, self.machine);
+        let store = self.store(setup)?;
+        let server = self.server(setup)?;
+        let processes = match server.pid() {
+            Some(pid) => Processes::Server {
+                pid,
+                host: machine.host,
+                shared: false,
+            },
+            None => Processes::Elsewhere,
+        };
+        let driven = Driven {
+            order,
+            machine,
+            store: &store,
+            folder: server.folder(),
+            processes,
+        };
+        driven.drive(pages, setup, progress)
+    }
+
+    fn caveats(&self) -> Vec<String> {
+        promotion_took(&self.promoted).into_iter().collect()
+    }
+}

@@ -1,0 +1,202 @@
+//! `bench oltp` from what was asked for to its result: fills a database, puts it on the pages of each arm in
+//! turn, drives it, and asks at the end what these pages cost to translate.
+
+use serde_json::json;
+
+use super::elsewhere::Elsewhere;
+use super::embedded::Embedded;
+use super::order::{Database, Order, Server, ServerKind, Setup};
+use super::rows::{AS_IT_IS, charts, main, remarks};
+use super::{Pages, cost, mariadb, postgres, setup};
+use hugeleaf_proof::bench::Measuring;
+use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
+use hugeleaf_proof::rows::{ArmAbout, Layout, Place, Results, Sample};
+
+/// The servers that can be started.
+pub static SERVERS: &[ServerKind] = &[postgres::KIND, mariadb::KIND];
+
+/// Has it all run.
+///
+/// # Errors
+/// [`BenchError`].
+pub fn measure(
+    order: &Order,
+    machine: &Machine<'_>,
+    progress: &mut dyn FnMut(BenchEvent),
+) -> Result<Results, BenchError> {
+    let setup = Setup::of(order, machine)?;
+    let server: Box<dyn Server + '_> = match &order.database {
+        Database::Sqlite(folder) => Box::new(Embedded::new(folder, order, machine)),
+        Database::Elsewhere(dsn) => Box::new(Elsewhere::new(dsn, order, machine)?),
+        Database::Started(kind, _) => (kind.make)(order, machine),
+    };
+    let mut run = Measuring::new("oltp", (order.seed, json!({})), machine, progress);
+    match order.pages.is_empty() {
+        true => as_it_is(server, setup, run),
+        false => {
+            let ended = on_pages(server, order, setup, &mut run);
+            run.ended(ended)?;
+            if order.translation {
+                cost::add(&mut run, order, setup);
+            }
+            run.finish(&main()).map_err(|error| match error {
+                BenchError::NothingHad { .. } | BenchError::Stopped => BenchError::no(
+                    "bench oltp: none of the pages asked for were available, or it was stopped",
+                    "hugeleaf status    # what pages there are",
+                ),
+                error => error,
+            })
+        }
+    }
+}
+
+/// One run.
+fn as_it_is(
+    mut server: Box<dyn Server + '_>,
+    setup: Setup,
+    mut run: Measuring<'_>,
+) -> Result<Results, BenchError> {
+    server.start(None, setup)?;
+    let one = server.drive(None, setup, run.progress)?;
+    run.expect(ArmAbout::named(AS_IT_IS), Vec::new(), 1);
+    run.results.charts = charts(None);
+    run.results.remarks = remarks(None);
+    add(&mut run.results, (AS_IT_IS, None, &[]), 0, one);
+    run.finish(&main())
+}
+
+/// All arms at all steps. The server is gone then: its memory is returned before that of others is measured.
+fn on_pages(
+    mut server: Box<dyn Server + '_>,
+    order: &Order,
+    setup: Setup,
+    run: &mut Measuring<'_>,
+) -> Result<(), BenchError> {
+    for pages in &order.pages {
+        server.check(*pages)?;
+    }
+    server.fill(run.progress)?;
+    let went = take_turns(server.as_mut(), order, setup, run);
+    run.results.caveats.extend(server.caveats());
+    went
+}
+
+fn take_turns(
+    server: &mut dyn Server,
+    order: &Order,
+    setup: Setup,
+    run: &mut Measuring<'_>,
+) -> Result<(), BenchError> {
+    let mut arms: Vec<(String, Pages)> = Vec::new();
+    for pages in &order.pages {
+        let label = pages.label(run.machine.host);
+        if arms.iter().all(|(known, _)| *known != label) {
+            arms.push((label, *pages));
+        }
+    }
+    let steps = setup::steps(order);
+    let place = steps.as_ref().map(|(place, _)| *place);
+    let at = |step: Option<u64>| -> Vec<Place> {
+        let both = place.zip(step).into_iter();
+        both.map(|(place, step)| Place::number(place, step))
+            .collect()
+    };
+    run.results.charts = charts(place);
+    run.results.remarks = remarks(place);
+    let values = steps.map_or(vec![None], |(_, all)| all.into_iter().map(Some).collect());
+    let mut cells = Vec::new();
+    for step in &values {
+        for (arm, (label, _)) in arms.iter().enumerate() {
+            run.expect(ArmAbout::named(label), at(*step), order.rounds);
+            cells.push((arm, *step));
+        }
+    }
+    let mut lacking = Vec::new();
+    let went = run.rounds(order.rounds, &cells, |run, round, cell| {
+        if lacking.contains(&cell) {
+            run.skip(1);
+            return Ok(());
+        }
+        let (arm, step) = cell;
+        let (label, pages) = &arms[arm];
+        let (pages, at, setup) = (Some(*pages), at(step), setup.at(order, step));
+        let where_ = step.map_or_else(String::new, |step| format!(" at {step}"));
+        run.step(format!("round {}: {label}{where_}", round + 1));
+        // How far all runs are says more than how far this one is.
+        let ran = server
+            .start(pages, setup)
+            .and_then(|()| server.drive(pages, setup, &mut |_| {}));
+        match ran {
+            Ok(one) => add(&mut run.results, (label, step, &at), round, one),
+            Err(BenchError::Lacking(why)) => {
+                run.lacks(label, &at, &why);
+                lacking.push(cell);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    });
+    if let Some(place) = place {
+        let by = place.trim_end_matches("_bytes");
+        let steps = json!({ "by": by, "values": values });
+        run.results.settings.insert("steps".to_owned(), steps);
+    }
+    let seen = run.results.layouts.iter();
+    let astray = seen.filter(|seen| seen.verified == Some(false));
+    let astray: Vec<_> = astray
+        .map(|seen| (seen.arm.clone(), seen.at.clone()))
+        .collect();
+    for (arm, at) in astray {
+        run.doubt(&arm, &at, None);
+    }
+    went
+}
+
+/// Adds a run of an arm at a step. What is alike of all runs is said by the first.
+fn add(
+    results: &mut Results,
+    (arm, step, at): (&str, Option<u64>, &[Place]),
+    round: usize,
+    mut run: Results,
+) {
+    for row in run.rows {
+        for sample in row.samples {
+            let sample = Sample::of(round, sample.value);
+            results.add(arm, at, row.quantity.clone(), sample);
+        }
+    }
+    results
+        .layouts
+        .extend(run.layouts.into_iter().map(|seen| Layout {
+            arm: arm.to_owned(),
+            at: at.to_vec(),
+            round: Some(round),
+            ..seen
+        }));
+    for caveat in run.caveats {
+        if !results.caveats.contains(&caveat) {
+            results.caveats.push(caveat);
+        }
+    }
+    let counted = run.settings.remove("counted_by");
+    for one in counted.iter().flat_map(|all| all.as_array()).flatten() {
+        let by = json!({ "arm": arm, "round": round, "at": step, "by": one["by"] });
+        let all = results
+            .settings
+            .entry("counted_by")
+            .or_insert_with(|| json!([]));
+        all.as_array_mut()
+            .into_iter()
+            .for_each(|all| all.push(by.clone()));
+    }
+    let (about, of_run) = (&mut results.experiment, run.experiment);
+    if about.title.is_empty() {
+        (about.title, about.how) = (of_run.title, of_run.how);
+        let own = std::mem::take(&mut results.settings);
+        results.settings = run.settings;
+        results.settings.extend(own);
+    }
+}
+
+#[cfg(test)]
+mod tests;

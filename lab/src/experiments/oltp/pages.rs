@@ -1,0 +1,93 @@
+//! What a database's memory is to be on, as `--pages` names it.
+
+use std::str::FromStr;
+
+use hugeleaf_host::Host;
+use hugeleaf_units::{PageKind, PageSize};
+use hugeleaf_workload::{AskedPages, PageArm};
+
+/// An arm as it is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pages {
+    /// Pages of a size.
+    Asked(AskedPages),
+    /// Base pages that are locked in memory.
+    Locked,
+    /// What `hugeleaf run` gives.
+    Run,
+    /// Base pages, which are promoted while it runs.
+    Promoted,
+}
+
+impl FromStr for Pages {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Pages, String> {
+        Ok(match text {
+            "locked" => Pages::Locked,
+            "run" => Pages::Run,
+            "promoted" => Pages::Promoted,
+            _ => {
+                let asked = text.parse();
+                Pages::Asked(asked.map_err(|e| format!("{e}, locked, run or promoted"))?)
+            }
+        })
+    }
+}
+
+impl Pages {
+    /// Its name on this host.
+    pub fn label(self, host: &Host) -> String {
+        match self {
+            Pages::Asked(asked) => PageArm::of(asked, host).to_string(),
+            Pages::Locked => "locked".to_owned(),
+            Pages::Run => "run".to_owned(),
+            Pages::Promoted => "promoted".to_owned(),
+        }
+    }
+
+    /// The pages that all of it is to be on, where the host has such.
+    pub(super) fn arm(self, host: &Host) -> Option<PageArm> {
+        let thp = |size: PageSize| PageArm {
+            size,
+            kind: PageKind::Thp,
+        };
+        match self {
+            Pages::Asked(asked) => Some(PageArm::of(asked, host)),
+            Pages::Locked => Some(PageArm::base(host)),
+            Pages::Run | Pages::Promoted => host.pmd_page.get().map(thp),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use hugeleaf_host::{Root, read_host};
+    use hugeleaf_sys::Kernel;
+
+    /// A run in a process of its own gets its arm by that name.
+    #[test]
+    fn a_name_is_read_back() {
+        let fixture = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../fixtures/x86-4k-two-nodes"
+        );
+        let host = read_host(&Root::at(fixture), &Kernel::new()).unwrap();
+        for text in [
+            "base",
+            "locked",
+            "thp:64K",
+            "thp:2M",
+            "hugetlb:1G",
+            "run",
+            "promoted",
+        ] {
+            let pages: Pages = text.parse().unwrap();
+            assert_eq!(pages.label(&host), text);
+        }
+        let error = "large".parse::<Pages>().unwrap_err();
+        assert!(error.contains("promoted"), "{error}");
+    }
+}

@@ -1,0 +1,252 @@
+//! A PostgreSQL server of our own. Of several arms it is started anew for each run, with the same
+//! data and other pages.
+
+use hugeleaf_host::Host;
+use hugeleaf_units::{Bytes, PageKind};
+use crate::kits::tpcc::{PostgresServer, PostgresStore, ServerSettings, Warmed};
+
+use super::order::{Database, Io, Order, Progress, Server, ServerKind, Setup};
+use super::pages::Pages;
+use super::run::fill;
+use super::server::tree_usage;
+use super::started::{Driven, promotion_took};
+use super::watch::Processes;
+use hugeleaf_proof::bench::{BenchError, Machine, lacks_pool, promote, under_run};
+use hugeleaf_proof::rows::Results;
+
+/// `--start postgres`.
+pub(super) const KIND: ServerKind = ServerKind {
+    name: "postgres",
+    warehouse: PostgresStore::WAREHOUSE,
+    make: |order, machine| Box::new(Postgres::new(order, machine)),
+};
+
+/// From this version on PostgreSQL can read its files past the page cache.
+const DIRECT_FROM: u32 = 16;
+
+fn settings(order: &Order, setup: Setup) -> ServerSettings {
+    ServerSettings {
+        below: match &order.database {
+            Database::Started(_, below) => below.clone(),
+            Database::Sqlite(_) | Database::Elsewhere(_) => std::env::temp_dir(),
+        },
+        cache: setup.cache,
+        huge_pages: false,
+        durability: order.durability,
+        connections: setup.connections,
+        more: match setup.io {
+            Io::Direct => vec!["debug_io_direct=data".to_owned()],
+            Io::Cached | Io::Buffered => Vec::new(),
+        },
+        start_with: Vec::new(),
+    }
+}
+
+fn start(order: &Order, setup: Setup) -> Result<PostgresServer, BenchError> {
+    if setup.io == Io::Direct {
+        let version = PostgresServer::version()?;
+        if version < DIRECT_FROM {
+            return Err(BenchError::missing(
+                format!(
+                    "bench oltp: --io direct: PostgreSQL {version} reads through the page cache; \
+                     {DIRECT_FROM} can do otherwise"
+                ),
+                format!("--io buffered, or: apt-get install postgresql-{DIRECT_FROM}"),
+            ));
+        }
+    }
+    Ok(PostgresServer::start(&settings(order, setup))?)
+}
+
+fn store_of(
+    server: &PostgresServer,
+    order: &Order,
+    machine: &Machine<'_>,
+) -> Result<PostgresStore, BenchError> {
+    let store = PostgresStore::new(&server.dsn(), order.durability)?;
+    let store = store.in_folder(server.folder());
+    Ok(match server.pid() {
+        Some(pid) => {
+            let root = machine.root.clone();
+            store.with_usage(Box::new(move || tree_usage(&root, pid)))
+        }
+        None => store,
+    })
+}
+
+fn processes<'h>(server: &PostgresServer, host: &'h Host) -> Processes<'h> {
+    match server.pid() {
+        Some(pid) => Processes::Server {
+            pid,
+            host,
+            shared: true,
+        },
+        None => Processes::Elsewhere,
+    }
+}
+
+/// It, once it has been started.
+struct Postgres<'a> {
+    order: &'a Order,
+    machine: &'a Machine<'a>,
+    server: Option<PostgresServer>,
+    /// Seconds that promoting it took, run by run.
+    promoted: Vec<f64>,
+    warmed: Option<Warmed>,
+}
+
+impl<'a> Postgres<'a> {
+    fn new(order: &'a Order, machine: &'a Machine<'a>) -> Postgres<'a> {
+        Postgres {
+            order,
+            machine,
+            server: None,
+            promoted: Vec::new(),
+            warmed: None,
+        }
+    }
+
+    /// It; started where it is not.
+    fn server(&mut self, setup: Setup) -> Result<&mut PostgresServer, BenchError> {
+        Ok(match &mut self.server {
+            Some(server) => server,
+            none => none.insert(start(self.order, setup)?),
+        })
+    }
+
+    /// Refuses an arm whose pool has too little for the shared memory.
+    fn check_pool(
+        &mut self,
+        pages: Pages,
+        setup: Setup,
+        settings: &ServerSettings,
+    ) -> Result<(), BenchError> {
+        let arm = pages.arm(self.machine.host);
+        let Some(arm) = arm.filter(|arm| arm.kind == PageKind::Hugetlb) else {
+            return Ok(());
+        };
+        // Before version 15 it does not say; its own tables are a small part of it.
+        let needs = self.server(setup)?.shared_memory(settings)?;
+        let needs = needs.unwrap_or(settings.cache + Bytes(settings.cache.get() / 16));
+        let lacks = lacks_pool(("postgres", "postgres"), needs, arm, self.machine)?;
+        lacks.map_or(Ok(()), |why| Err(BenchError::Lacking(why)))
+    }
+
+    /// Moves the running server to large pages. Refuses the arm where none of it could be moved.
+    fn promote(&mut self) -> Result<(), BenchError> {
+        // Where the knob is never the kernel aligns no shared memory, and base pages stay base
+        // pages with advise, because the server asks for none.
+        const NONE: (&str, &str) = (
+            "its shared memory is at an address that does not agree with its offset, or the kernel \
+             does not collapse it",
+            "before the server starts: echo advise > \
+             /sys/kernel/mm/transparent_hugepage/shmem_enabled",
+        );
+        let Some(pid) = self.server.as_ref().and_then(PostgresServer::pid) else {
+            return Ok(());
+        };
+        self.promoted
+            .push(promote(self.machine.program, &[&format!("tree:{pid}")], NONE)?);
+        Ok(())
+    }
+}
+
+impl Server for Postgres<'_> {
+    fn check(&self, pages: Pages) -> Result<(), BenchError> {
+        let host = self.machine.host;
+        let why = match (pages, pages.arm(host)) {
+            (Pages::Locked, _) => "a server's shared memory is not locked by a setting",
+            (Pages::Asked(_), Some(arm))
+                if arm.kind == PageKind::Thp && host.pmd_page.get() != Some(arm.size) =>
+            {
+                "shared memory is put on the full transparent huge page only"
+            }
+            _ => return Ok(()),
+        };
+        Err(BenchError::usage(
+            format!("bench oltp: --pages {}: {why}", pages.label(host)),
+            "hugeleaf bench oltp --start postgres --pages base,run,promoted,hugetlb:2M",
+        ))
+    }
+
+    fn fill(&mut self, progress: Progress<'_>) -> Result<(), BenchError> {
+        let (order, machine) = (self.order, self.machine);
+        let setup = Setup::of(order, machine)?;
+        let store = store_of(self.server(setup)?, order, machine)?;
+        fill(&store, order, machine, progress).map(drop)
+    }
+
+    /// An arm is restarted with the same data and other pages, and warmed.
+    fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<(), BenchError> {
+        let (order, machine) = (self.order, self.machine);
+        let Some(pages) = pages else {
+            return self.server(setup).map(drop);
+        };
+        let settings = with_pages(settings(order, setup), pages, machine);
+        self.check_pool(pages, setup, &settings)?;
+        let server = self.server(setup)?;
+        server.restart(&settings)?;
+        let store = store_of(server, order, machine)?;
+        let warm = store.warm(setup.touch)?;
+        self.warmed = Some(warm.how());
+        match pages {
+            // While it is connected, as a server's own connections are: what nobody has in its page
+            // tables is left alone.
+            Pages::Promoted => self.promote(),
+            _ => Ok(()),
+        }
+    }
+
+    fn drive(
+        &mut self,
+        pages: Option<Pages>,
+        setup: Setup,
+        progress: Progress<'_>,
+    ) -> Result<Results, BenchError> {
+        let (order, machine) = (self.order, self.machine);
+        let server = self.server(setup)?;
+        let store = store_of(server, order, machine)?;
+        let driven = Driven {
+            order,
+            machine,
+            store: &store,
+            folder: server.folder(),
+            processes: processes(server, machine.host),
+        };
+        driven.drive(pages, setup, progress)
+    }
+
+    fn caveats(&self) -> Vec<String> {
+        let mut caveats: Vec<String> = promotion_took(&self.promoted).into_iter().collect();
+        if self.warmed == Some(Warmed::ByKeys) {
+            caveats.push(
+                "the cache was filled by reading tables through their keys, not block by block"
+                    .to_owned(),
+            );
+        }
+        caveats
+    }
+}
+
+/// Settings with which a server comes to be on the pages of an arm.
+fn with_pages(
+    mut settings: ServerSettings,
+    pages: Pages,
+    machine: &Machine<'_>,
+) -> ServerSettings {
+    match (pages, pages.arm(machine.host)) {
+        (Pages::Run, _) => settings.start_with = under_run(machine.program, &[]),
+        (Pages::Asked(_), Some(arm)) if arm.kind == PageKind::Hugetlb => {
+            let kibibytes = arm.size.bytes().get() / 1024;
+            settings.huge_pages = true;
+            settings.more.push(format!("huge_page_size={kibibytes}kB"));
+        }
+        (Pages::Asked(_), Some(arm)) if arm.kind == PageKind::Thp => {
+            let arm = arm.to_string();
+            let flags = ["--shm", &arm, "--data", "base", "--stack", "base"];
+            settings.start_with = under_run(machine.program, &flags);
+        }
+        _ => {}
+    }
+    settings
+}

@@ -1,0 +1,180 @@
+//! One run of `bench oltp`: fills where need be, drives, and checks.
+
+use std::time::Duration;
+
+use crate::kits::tpcc::{LoadEvent, Origin, Pace, Run, Scale, Store, check, drive, load};
+use serde_json::json;
+
+use super::order::{Order, Progress, Setup};
+use super::rows::{AS_IT_IS, of_run};
+use super::watch::Watcher;
+use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
+use hugeleaf_proof::rows::{Layout, Results, Sample, fields};
+
+/// How the note begins that says why the processor did not count.
+pub(super) const NOT_COUNTED: &str = "the processor's counters were not counted here: ";
+
+/// Fills a database.
+pub(super) fn fill(
+    store: &dyn Store,
+    order: &Order,
+    machine: &Machine<'_>,
+    progress: Progress<'_>,
+) -> Result<Origin, BenchError> {
+    let mut shown = |event: LoadEvent| progress(filling(event));
+    let origin = origin(store, order);
+    Ok(load(
+        store,
+        &origin,
+        order.may_fill,
+        &mut shown,
+        machine.stop,
+    )?)
+}
+
+/// Fills where need be, runs once, and checks. A database that is not consistent is no result.
+pub(super) fn run_once(
+    store: &dyn Store,
+    order: &Order,
+    setup: Setup,
+    machine: &Machine<'_>,
+    watcher: &mut Watcher<'_>,
+    progress: Progress<'_>,
+) -> Result<Results, BenchError> {
+    let version = store.version()?;
+    let origin = fill(store, order, machine, progress)?;
+    let run = Run {
+        connections: setup.connections,
+        ramp_up: order.ramp_up,
+        time: order.time,
+        pace: match order.think {
+            0.0 => Pace::Full,
+            factor => Pace::People(factor),
+        },
+        touched: setup.touch,
+        seed: order.seed,
+    };
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let mut running = |done, of| progress(at(millis(done), millis(of), "running".to_owned()));
+    let outcome = drive(store, &origin, run, watcher, &mut running, machine.stop)?;
+    let mut checking = |done, of| {
+        progress(at(
+            done as u64,
+            of as u64,
+            "checking consistency".to_owned(),
+        ))
+    };
+    let violations = check(store, &origin, &mut checking, machine.stop)?;
+    if !violations.is_empty() {
+        let each: Vec<String> = violations.iter().map(ToString::to_string).collect();
+        let what = format!(
+            "bench oltp: the database is not consistent: {}",
+            each.join("; ")
+        );
+        let next = "fill it anew, and report it where that comes again: --refill";
+        return Err(BenchError::no(what, next));
+    }
+    let mut results = Results::empty("oltp", "");
+    about(&mut results, (store, &version), order, setup, &origin);
+    let seen = watcher.seen();
+    for (quantity, value) in of_run(&outcome, seen) {
+        results.add(AS_IT_IS, &[], quantity, Sample::of(0, value));
+    }
+    let layout = |pages: &Vec<_>| Layout::new(AS_IT_IS, &[], "end", pages.clone());
+    results.layouts.extend(seen.pages.as_ref().map(layout));
+    results.caveats = caveats(&origin, order);
+    let why = seen.why_not_counted.as_ref();
+    results
+        .caveats
+        .extend(why.map(|why| format!("{NOT_COUNTED}{why}")));
+    if let Some((_, by)) = &seen.counted {
+        let by = json!([{ "by": by }]);
+        results.settings.insert("counted_by".to_owned(), by);
+    }
+    Ok(results)
+}
+
+/// What the figures are, how they were taken, and on what.
+fn about(
+    results: &mut Results,
+    (store, version): (&dyn Store, &str),
+    order: &Order,
+    setup: Setup,
+    origin: &Origin,
+) {
+    let (warehouses, connections) = (origin.warehouses, setup.connections);
+    let touched = setup.touch.unwrap_or(warehouses);
+    let (time, ramp_up) = (order.time.as_secs_f64(), order.ramp_up.as_secs_f64());
+    results.experiment.title = format!(
+        "New-Order transactions a minute on {version}, {warehouses} warehouses; a load after the rules of TPC-C"
+    );
+    results.experiment.how = format!(
+        "{connections} connections, {time} s after {ramp_up} s of ramp-up, each run in a process of its own; {touched} \
+         of {warehouses} warehouses touched; seed {}; the twelve consistency conditions held after each run",
+        order.seed
+    );
+    results.settings = fields(&json!({
+        "connections": connections, "ramp_up_seconds": ramp_up, "for_seconds": time,
+        "touched_warehouses": touched, "think": order.think, "io": setup.io,
+        "copied_file_bytes": order.copy_beside,
+        "database": {
+            "name": store.name(), "version": version, "warehouses": warehouses,
+            "databases": origin.shards, "items": origin.scale.items,
+            "customers": origin.scale.customers, "cache_bytes": setup.cache,
+            "durability": order.durability.name(),
+        },
+    }));
+}
+
+/// What the database is to hold.
+fn origin(store: &dyn Store, order: &Order) -> Origin {
+    Origin {
+        warehouses: order.warehouses,
+        shards: store.shards(order.warehouses),
+        scale: Scale::shrunk(order.shrink),
+        seed: order.seed,
+        filled_at: FILLED_AT,
+    }
+}
+
+/// The moment that stands in all rows at the start, 2024-01-01: any will do, and the same one makes
+/// the same rows.
+pub(crate) const FILLED_AT: i64 = 1_704_067_200_000_000;
+
+fn at(done: u64, of: u64, what: String) -> BenchEvent {
+    BenchEvent::At { done, of, what }
+}
+
+fn filling(event: LoadEvent) -> BenchEvent {
+    match event {
+        LoadEvent::Continued { missing, of } => BenchEvent::Note(format!(
+            "the database was filled halfway; {missing} of {of} parts follow"
+        )),
+        LoadEvent::At { done, of, part } => at(done as u64, of as u64, format!("filling: {part}")),
+    }
+}
+
+fn caveats(origin: &Origin, order: &Order) -> Vec<String> {
+    let mut caveats = vec![
+        "a load after the rules of TPC-C, and no TPC-C result: compare it with others of hugeleaf \
+         only"
+            .to_owned(),
+    ];
+    if origin.scale != Scale::STANDARD {
+        caveats.push(format!(
+            "{} items and {} customers a district, where the standard has 100000 and 3000: it says \
+             nothing about memory",
+            origin.scale.items, origin.scale.customers
+        ));
+    }
+    if origin.shards > 1 {
+        caveats.push(format!(
+            "{} databases: what the standard calls a remote warehouse is one of the same database",
+            origin.shards
+        ));
+    }
+    if order.time < Duration::from_secs(10) {
+        caveats.push("measured for less than 10 s".to_owned());
+    }
+    caveats
+}

@@ -1,0 +1,140 @@
+//! How large the cache is, how many connect and what they touch: as the flags say, or as follows
+//! from one another; refused before anything is done where it cannot be.
+
+use hugeleaf_units::Bytes;
+use crate::kits::tpcc::{PostgresStore, Scale, SqliteStore, data_bytes, warehouses_in};
+
+use super::order::{Database, Io, Order, Setup};
+use hugeleaf_proof::bench::{BenchError, Machine};
+
+/// The cache where nothing says how large it is to be.
+const USUAL: Bytes = Bytes::from_mib(256);
+
+/// The smallest that follows from the data.
+const LEAST: Bytes = Bytes::from_mib(16);
+
+/// A cache that misses is a fifth of the data.
+const PART: u64 = 5;
+
+impl Setup {
+    /// From the flags; of steps, the largest cache and the fewest connections.
+    pub(super) fn of(order: &Order, machine: &Machine<'_>) -> Result<Setup, BenchError> {
+        let data = touched_bytes(order);
+        let cache = match (order.cache, order.by_cache.iter().max(), order.io) {
+            (Some(cache), ..) | (None, Some(&cache), _) => cache,
+            (None, None, None) => USUAL,
+            // What a run adds has to fit, too.
+            (None, None, Some(Io::Cached)) => LEAST.max(data + Bytes(data.get() / 8)),
+            (None, None, Some(Io::Buffered | Io::Direct)) => LEAST.max(Bytes(data.get() / PART)),
+        };
+        if order.io == Some(Io::Cached) && cache < data {
+            return Err(too_small(order, cache, data));
+        }
+        if cache > machine.most {
+            return Err(too_large(order, cache, machine.most));
+        }
+        let fits = if cache < data {
+            Io::Buffered
+        } else {
+            Io::Cached
+        };
+        let fewest = order.by_connections.iter().min().copied();
+        Ok(Setup {
+            cache,
+            connections: fewest.or(order.connections).unwrap_or_else(processors),
+            touch: order.touch,
+            io: order.io.unwrap_or(fits),
+        })
+    }
+
+    /// The same at a step.
+    pub(super) fn at(self, order: &Order, step: Option<u64>) -> Setup {
+        let Some(value) = step else {
+            return self;
+        };
+        if order.by_cache.is_empty() {
+            let connections = usize::try_from(value).unwrap_or(usize::MAX);
+            return Setup {
+                connections,
+                ..self
+            };
+        }
+        let share = u128::from(order.warehouses.unsigned_abs()) * u128::from(value);
+        let share = share / u128::from(self.cache.get().max(1));
+        // One a connection at least, as far as there are so many.
+        let most = usize::try_from(order.warehouses).unwrap_or(1);
+        let share = usize::try_from(share).unwrap_or(most);
+        let touch = share.max(self.connections).min(most);
+        Setup {
+            cache: Bytes(value),
+            touch: i32::try_from(touch).ok(),
+            ..self
+        }
+    }
+}
+
+/// The steps that the flags name, in rising order, and the place where they are.
+pub(super) fn steps(order: &Order) -> Option<(&'static str, Vec<u64>)> {
+    let (place, mut values): (_, Vec<u64>) = match order.by_cache.is_empty() {
+        false => (
+            "cache_bytes",
+            order.by_cache.iter().map(|b| b.get()).collect(),
+        ),
+        true => (
+            "connections",
+            order.by_connections.iter().map(|n| *n as u64).collect(),
+        ),
+    };
+    values.sort_unstable();
+    values.dedup();
+    (!values.is_empty()).then_some((place, values))
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// What a warehouse takes.
+fn each(order: &Order) -> Bytes {
+    match &order.database {
+        Database::Sqlite(_) => SqliteStore::WAREHOUSE,
+        Database::Elsewhere(_) => PostgresStore::WAREHOUSE,
+        Database::Started(kind, _) => kind.warehouse,
+    }
+}
+
+fn touched_bytes(order: &Order) -> Bytes {
+    let touched = order
+        .touch
+        .unwrap_or(order.warehouses)
+        .min(order.warehouses);
+    data_bytes(each(order), touched, Scale::shrunk(order.shrink))
+}
+
+fn too_small(order: &Order, cache: Bytes, data: Bytes) -> BenchError {
+    let fit = warehouses_in(cache, each(order), Scale::shrunk(order.shrink));
+    BenchError::missing(
+        format!("bench oltp: --io cached: a cache of {cache} is smaller than the data, {data}"),
+        match fit {
+            0 => format!("give it more: --cache {data}; or --io buffered"),
+            fit => format!("what fits: --warehouses {fit}; or --cache {data}, or --io buffered"),
+        },
+    )
+}
+
+fn too_large(order: &Order, cache: Bytes, most: Bytes) -> BenchError {
+    let fit = warehouses_in(most, each(order), Scale::shrunk(order.shrink));
+    let next = match (order.cache, order.by_cache.is_empty(), fit) {
+        (Some(_), ..) => format!("hugeleaf bench oltp --cache {most}"),
+        (None, false, _) => format!("hugeleaf bench oltp --by-cache with {most} at most"),
+        // An eighth of it is left for what a run adds.
+        (None, true, 2..) => format!("what fits: --warehouses {}", fit - fit / 8 - 1),
+        (None, true, _) => "free memory: hugeleaf mem".to_owned(),
+    };
+    BenchError::missing(
+        format!(
+            "bench oltp: a cache of {cache}: at most {most} may be taken (half of what is available)"
+        ),
+        next,
+    )
+}

@@ -1,0 +1,287 @@
+//! What is seen of the database's processes while the load runs: what they hold at the end, and
+//! what the processor counted.
+
+use std::time::Instant;
+
+use hugeleaf_host::{Held, Host, Root};
+use hugeleaf_perf::processor::{CYCLES, INSTRUCTIONS};
+use hugeleaf_sys::{Kernel, Pid};
+use hugeleaf_units::Bytes;
+use crate::kits::tpcc::Onlooker;
+use serde::{Deserialize, Serialize};
+
+use super::server::{cache_pages, tree};
+use hugeleaf_proof::bench::page_tables;
+use hugeleaf_proof::metric::{MetricError, TranslationTotals, Translations};
+
+/// Which processes are the database.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Processes<'a> {
+    /// Those of a server that we cannot see.
+    Elsewhere,
+    /// This one.
+    Own,
+    /// A server of this host, with its children.
+    Server {
+        /// Its id.
+        pid: u32,
+        /// The host, to tell page sizes.
+        host: &'a Host,
+        /// Whether its cache is shared memory of its processes, or private memory of one.
+        shared: bool,
+    },
+}
+
+/// Looks on. See [`Onlooker`].
+pub(super) struct Watcher<'a> {
+    root: &'a Root,
+    processes: Processes<'a>,
+    /// Whether the processor is to count.
+    count: bool,
+    /// What another process has written so far, where one copies at the same time.
+    copied: Option<&'a dyn Fn() -> Option<u64>>,
+    counting: Option<Result<Translations, MetricError>>,
+    copied_before: Option<(Instant, u64)>,
+    seen: Seen,
+}
+
+/// What was seen.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Seen {
+    /// Page tables of all processes of the database, at the end.
+    pub(super) page_tables: Option<Bytes>,
+    /// What the cache of a server was on at the end.
+    pub(super) pages: Option<Vec<Held>>,
+    pub(super) counted: Option<(TranslationTotals, CountedBy)>,
+    /// Why the processor did not count, where it was to.
+    pub(super) why_not_counted: Option<String>,
+    /// How much of a file a second was copied at the same time.
+    pub(super) copied_per_second: Option<f64>,
+}
+
+/// Which events of the processor counted, in user mode, in one group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct CountedBy {
+    /// Cycles.
+    cycles: String,
+    /// Instructions.
+    instructions: String,
+    /// Misses of the TLB for data; where the processor counts walks of page tables, those. Missing where
+    /// nothing of it is counted.
+    tlb_misses: Option<String>,
+    /// Why nothing of it is counted.
+    tlb_misses_error: Option<String>,
+    /// The part of the time in which they had registers, above 0 to 1; what was counted is scaled up by it.
+    share_of_time: Option<f64>,
+}
+
+impl CountedBy {
+    /// What was counted, by which events, and what was not.
+    pub(super) fn in_words(&self) -> String {
+        let share = self.share_of_time.filter(|share| *share < 0.995);
+        let share = share.map_or_else(String::new, |share| {
+            format!(", for {:.0} % of the time and scaled up", 100.0 * share)
+        });
+        let misses = match (&self.tlb_misses, &self.tlb_misses_error) {
+            (Some(event), _) => format!(", {event}"),
+            (None, error) => {
+                let why = error.as_deref().unwrap_or("no reason was given");
+                format!("; misses of the TLB and walks of page tables are not counted here: {why}")
+            }
+        };
+        format!(
+            "translation: counted by the processor while the load ran, by the events {}, {}{misses}{share}",
+            self.cycles, self.instructions
+        )
+    }
+}
+
+impl<'a> Watcher<'a> {
+    /// One that looks at these processes.
+    pub(super) fn of(processes: Processes<'a>, root: &'a Root) -> Watcher<'a> {
+        Watcher {
+            root,
+            processes,
+            count: false,
+            copied: None,
+            counting: None,
+            copied_before: None,
+            seen: Seen::default(),
+        }
+    }
+
+    /// Has the processor count cycles, instructions and misses of the TLB.
+    #[must_use]
+    pub(super) fn counting(mut self) -> Watcher<'a> {
+        self.count = true;
+        self
+    }
+
+    /// Looks at what another process has copied so far, too.
+    #[must_use]
+    pub(super) fn with_copier(mut self, copied: &'a dyn Fn() -> Option<u64>) -> Watcher<'a> {
+        self.copied = Some(copied);
+        self
+    }
+
+    /// What was seen.
+    pub(super) fn seen(&self) -> &Seen {
+        &self.seen
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        match &self.processes {
+            Processes::Elsewhere => Vec::new(),
+            Processes::Own => vec![std::process::id()],
+            Processes::Server { pid, .. } => tree(self.root, *pid),
+        }
+    }
+}
+
+impl Onlooker for Watcher<'_> {
+    fn begins(&mut self) {
+        if self.count {
+            let pids: Vec<Pid> = self.pids().into_iter().map(Pid).collect();
+            self.counting = Some(Translations::open(&pids));
+        }
+        let copied = self.copied.and_then(|copied| copied());
+        self.copied_before = copied.map(|bytes| (Instant::now(), bytes));
+    }
+
+    fn ends(&mut self) {
+        let copied = self.copied.and_then(|copied| copied());
+        let copied = copied.zip(self.copied_before);
+        self.seen.copied_per_second = copied.map(|(bytes, (since, before))| {
+            // A copy of minutes is far below 2^52 bytes.
+            #[allow(clippy::cast_precision_loss)]
+            let bytes = bytes.saturating_sub(before) as f64;
+            bytes / since.elapsed().as_secs_f64()
+        });
+        let counting = self.counting.take();
+        match counting.map(|started| started.and_then(counted)) {
+            Some(Ok(counted)) => self.seen.counted = Some(counted),
+            Some(Err(error)) => self.seen.why_not_counted = Some(error.to_string()),
+            None => {}
+        }
+        let pids = self.pids();
+        self.seen.page_tables = page_tables(self.root, &pids);
+        if let Processes::Server { host, shared, .. } = &self.processes {
+            let kernel = Kernel::new();
+            self.seen.pages = cache_pages(self.root, &kernel, host, &pids, *shared);
+        }
+    }
+}
+
+/// What was counted, and by which events.
+fn counted(mut counters: Translations) -> Result<(TranslationTotals, CountedBy), MetricError> {
+    let totals = counters.totals()?;
+    let misses = counters.misses.map(|event| event.name.to_owned());
+    let by = CountedBy {
+        cycles: CYCLES.name.to_owned(),
+        instructions: INSTRUCTIONS.name.to_owned(),
+        tlb_misses: misses.clone().ok(),
+        tlb_misses_error: misses.err(),
+        share_of_time: totals.counted_share,
+    };
+    Ok((totals, by))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiments::oltp::rows::of_run;
+    use crate::kits::tpcc::Outcome;
+
+    /// The value of a quantity of a run of 1000 transactions in 10 s.
+    fn value(seen: &Seen, name: &str) -> Option<f64> {
+        let outcome = Outcome {
+            seconds: 10.0,
+            kinds: Default::default(),
+            counters: Default::default(),
+            counted: 1000,
+            usage: Default::default(),
+        };
+        let mut all = of_run(&outcome, seen).into_iter();
+        all.find(|(quantity, _)| quantity.name == name)
+            .map(|(_, value)| value)
+    }
+
+    #[test]
+    fn what_is_not_looked_at_is_not_known() {
+        let root = Root::live();
+        let copied = || Some(7);
+        let mut elsewhere = Watcher::of(Processes::Elsewhere, &root).with_copier(&copied);
+        elsewhere.begins();
+        elsewhere.ends();
+        let seen = elsewhere.seen();
+        assert_eq!(seen.why_not_counted, None);
+        assert_eq!(value(seen, "page tables"), None);
+        // It has copied nothing meanwhile, which is not the same as nobody knows.
+        assert_eq!(value(seen, "copied beside, a second"), Some(0.0));
+        assert!(seen.pages.is_none() && seen.counted.is_none());
+    }
+
+    #[test]
+    fn of_this_process_it_counts_or_says_why_not() {
+        let root = Root::live();
+        let mut own = Watcher::of(Processes::Own, &root).counting();
+        own.begins();
+        let work: u64 = (0..1_000_000u64).fold(0, |a, b| a ^ b.wrapping_mul(a | 1));
+        assert!(work != 1);
+        own.ends();
+        let seen = own.seen();
+        assert!(value(seen, "page tables").unwrap() > 0.0);
+        let counted = value(seen, "cycles an instruction");
+        assert_ne!(
+            counted.is_some(),
+            seen.why_not_counted.is_some(),
+            "{seen:?}"
+        );
+        // What is not counted is not 0.
+        assert_eq!(seen.counted.is_some(), counted.is_some());
+        let misses = seen
+            .counted
+            .as_ref()
+            .and_then(|(_, by)| by.tlb_misses.as_ref());
+        let of_misses = value(seen, "TLB misses a transaction");
+        assert_eq!(of_misses.is_some(), misses.is_some());
+    }
+
+    #[test]
+    fn what_was_counted_is_for_each_transaction_and_second() {
+        let counted = |misses: Option<f64>| {
+            let totals = TranslationTotals {
+                cycles: 3e9,
+                instructions: 2e9,
+                misses,
+                counted_share: Some(0.5),
+            };
+            let by = CountedBy {
+                cycles: "cycles".to_owned(),
+                instructions: "instructions".to_owned(),
+                tlb_misses: misses.map(|_| "DTLB_WALK".to_owned()),
+                tlb_misses_error: misses.is_none().then(|| "it stays at 0".to_owned()),
+                share_of_time: Some(0.5),
+            };
+            Seen {
+                counted: Some((totals, by)),
+                ..Seen::default()
+            }
+        };
+        let seen = counted(Some(4e6));
+        assert_eq!(value(&seen, "cycles an instruction"), Some(1.5));
+        assert_eq!(value(&seen, "TLB misses in 1000 instructions"), Some(2.0));
+        assert_eq!(value(&seen, "cycles a transaction"), Some(3e6));
+        assert_eq!(value(&seen, "TLB misses a transaction"), Some(4e3));
+        assert_eq!(value(&seen, "TLB misses a second"), Some(4e5));
+        let said = seen.counted.unwrap().1.in_words();
+        assert!(said.contains("DTLB_WALK, for 50 % of the time"), "{said}");
+        // A host that counts cycles and no misses shows no zeros for them.
+        let seen = counted(None);
+        assert_eq!(value(&seen, "cycles an instruction"), Some(1.5));
+        assert_eq!(value(&seen, "TLB misses in 1000 instructions"), None);
+        assert_eq!(value(&seen, "TLB misses a transaction"), None);
+        let said = seen.counted.unwrap().1.in_words();
+        assert!(said.contains("not counted here: it stays at 0"), "{said}");
+    }
+}

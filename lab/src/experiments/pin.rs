@@ -1,0 +1,319 @@
+//! `bench pin`: what it costs to pin one buffer, by the pages that it is on and by the number of
+//! threads that do it at a time.
+//!
+//! Round by round, every way of pinning runs on every kind of pages with every number of threads, in
+//! an order drawn anew. Next to what was measured stands the published model: one turn of a lock a
+//! unit, so that the cost goes with the number of pages in a buffer. Memory that is locked part by
+//! part loses its large mappings where it is transparent; so that way has memory of its own, and
+//! the layout of all of it is read back at the end.
+
+use std::time::Duration;
+
+use hugeleaf_sys::may_lock;
+use hugeleaf_units::Bytes;
+use crate::kits::mover::{Devices, IoPages, MoverError, Place as DevicePlace, Wanted};
+use crate::kits::pin::{Method, PinLoad, Pinned, pin};
+use serde_json::json;
+
+use hugeleaf_proof::bench::Measuring;
+use super::spaces::{Arm, Take};
+use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
+use hugeleaf_proof::rows::{ArmAbout, Chart, Place, Quantity, Results, Row, Sample};
+
+/// What it is made for.
+const PIN: &str = "pin and let go";
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct PinSettings {
+    /// Ways of pinning.
+    pub methods: Vec<Method>,
+    /// The layout of memory; the first is what the others are compared with.
+    pub pages: Vec<IoPages>,
+    /// Threads at a time, each.
+    pub threads: Vec<usize>,
+    /// Length of what is pinned.
+    pub block: Bytes,
+    /// Length of the memory that all threads pin parts of.
+    pub space: Bytes,
+    /// Samples a point.
+    pub rounds: usize,
+    /// How long a sample is.
+    pub sample: Duration,
+    /// Where the file for direct reads is made.
+    pub place: DevicePlace,
+    /// Its length.
+    pub each: Bytes,
+    /// What orders are drawn from.
+    pub seed: u64,
+    /// The most ordinary memory to take.
+    pub most: Bytes,
+}
+
+/// Measures.
+///
+/// # Errors
+/// [`BenchError`]; all memory and the file are gone then.
+pub fn measure(
+    settings: &PinSettings,
+    machine: &Machine<'_>,
+    progress: &mut dyn FnMut(BenchEvent),
+) -> Result<Results, BenchError> {
+    let s = settings;
+    let take = Take {
+        ways: &s.methods,
+        pages: &s.pages,
+        locks: |method| method == Method::Mlock,
+        place: "method",
+        space: s.space,
+        block: s.block,
+        seed: s.seed,
+        called: "memory",
+    };
+    check(s, take.ordinary(machine.host))?;
+    let used = json!({
+        "block_bytes": s.block, "space_bytes": s.space, "devices": [], "rounds": s.rounds,
+        "sample_seconds": s.sample.as_secs_f64(),
+    });
+    let mut run = Measuring::new("pin", (s.seed, used), machine, progress);
+    let mut arms = take.take(&mut run)?;
+    for arm in &arms.all {
+        for threads in &s.threads {
+            run.expect(ArmAbout::named(&arm.label), place(arm, *threads), s.rounds);
+        }
+    }
+    about(s, &mut run.results);
+    let devices = devices(s, &mut run)?;
+    let source = devices.as_ref().and_then(|d| d.sources.first());
+    let of = |of: (usize, usize)| s.threads.iter().map(move |threads| (of, *threads));
+    let plan: Vec<_> = arms.available().into_iter().flat_map(of).collect();
+    let went = run.rounds(s.rounds, &plan, |run, round, ((arm, space), threads)| {
+        let arm = &arms.all[arm];
+        let (label, at) = (arm.label.clone(), place(arm, threads));
+        run.step(format!("{} on {label}, {threads}", arm.way));
+        let load = PinLoad {
+            method: arm.way,
+            threads,
+            block: s.block,
+            time: s.sample,
+            source,
+        };
+        let pinned = pin(arms.memory(space), &load, machine.stop)?;
+        for (quantity, value) in quantities(&pinned) {
+            run.results
+                .add(&label, &at, quantity, Sample::of(round, value));
+        }
+        Ok(())
+    });
+    run.ended(went)?;
+    for arm in &arms.all {
+        let first = arms.all.iter().find(|first| first.way == arm.way);
+        add_derived(arm, first.unwrap_or(arm), s, &mut run);
+    }
+    arms.look_again(&mut run)?;
+    caveats(&mut run);
+    run.finish(&main())
+}
+
+fn main() -> Quantity {
+    Quantity::time(PIN, "µs").main()
+}
+
+fn place(arm: &Arm<Method>, threads: usize) -> Vec<Place> {
+    let threads = Place::number("threads", threads as u64);
+    arm.at.iter().cloned().chain([threads]).collect()
+}
+
+/// What the figures are, how they are taken, and what is drawn of them.
+fn about(s: &PinSettings, results: &mut Results) {
+    results.experiment.title = format!(
+        "pinning {} and letting it go: the time of one, by the layout of its pages and by number of threads",
+        s.block
+    );
+    results.experiment.how = format!(
+        "threads pin parts of {} of memory; {} rounds of {:.2} s, everything in a new order in each, drawn from \
+         seed {}",
+        s.space,
+        s.rounds,
+        s.sample.as_secs_f64(),
+        s.seed
+    );
+    results.charts = vec![Chart::by("threads", PIN, "One pin by number of threads")];
+    results.remarks = vec![
+        "the published model: while there are pages to pin: lock the segment, pin a page, unlock the segment; turns of \
+         the lock for 256K: 64 on pages of 4K, 4 on pages of 64K, 1 on pages of 16M"
+            .to_owned(),
+    ];
+}
+
+/// Refuses what would take more memory, or pin more, than it may.
+fn check(settings: &PinSettings, asked: Bytes) -> Result<(), BenchError> {
+    if asked > settings.most {
+        return Err(BenchError::TooLarge {
+            what: format!("memory of {} for each kind of pages", settings.space),
+            asked,
+            most: settings.most,
+        });
+    }
+    let threads = settings.threads.iter().copied().max().unwrap_or(1);
+    let asked = Bytes(settings.block.get().saturating_mul(threads as u64));
+    let pins = settings.methods.iter().find(|m| **m != Method::Direct);
+    match (may_lock(), pins) {
+        (Some(most), Some(method)) if asked > most => {
+            let mode = method.name();
+            Err(MoverError::MemlockLimit { mode, asked, most }.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What direct reads read.
+fn devices(s: &PinSettings, run: &mut Measuring<'_>) -> Result<Option<Devices>, BenchError> {
+    if !s.methods.contains(&Method::Direct) {
+        return Ok(None);
+    }
+    run.taking("a file to read");
+    let wanted = Wanted {
+        places: vec![s.place.clone()],
+        sources: 1,
+        targets: 0,
+        each: s.each,
+        block: s.block,
+        overwrite: false,
+        seed: s.seed,
+    };
+    let devices = Devices::make(&wanted, run.machine.host, run.machine.stop)?;
+    let places = devices.places.clone().into();
+    run.results.settings.insert("devices".to_owned(), places);
+    Ok(Some(devices))
+}
+
+/// What was seen in a sample.
+#[allow(clippy::cast_precision_loss)] // counts of a sample are far below 2^52
+fn quantities(pinned: &Pinned) -> [(Quantity, f64); 4] {
+    let count = pinned.count.max(1) as f64;
+    let processor = pinned.usage.processor().as_secs_f64();
+    [
+        (main(), pinned.each.mean * 1e6),
+        (
+            Quantity::amount("CPU of one", "µs"),
+            processor * 1e6 / count,
+        ),
+        (
+            Quantity::amount("waits of one", ""),
+            pinned.usage.waits as f64 / count,
+        ),
+        (Quantity::plain("pinned", ""), pinned.count as f64),
+    ]
+}
+
+/// What the samples of an arm come to, and what to know of them; `first` is on the first of the pages.
+#[allow(clippy::cast_precision_loss)] // pages of a buffer are few
+fn add_derived(arm: &Arm<Method>, first: &Arm<Method>, s: &PinSettings, run: &mut Measuring<'_>) {
+    let host = run.machine.host;
+    let medians = |of: &Arm<Method>| -> Vec<(usize, f64)> {
+        let of_one = |threads: &usize| {
+            let row = run.results.row(&of.label, &place(of, *threads), PIN)?;
+            Some((*threads, row.spread()?.median))
+        };
+        s.threads.iter().filter_map(of_one).collect()
+    };
+    let units = |of: &Arm<Method>| of.pages.mapped(host).size.pages_for(s.block).get() as f64;
+    let (own, parts) = (medians(arm), units(arm) / units(first).max(1.0));
+    let all = compare(
+        &own,
+        &medians(first),
+        parts,
+        run.machine.circumstances.host.cpus,
+    );
+    for ((threads, _), (contention, by_model)) in own.iter().zip(all) {
+        let at = place(arm, *threads);
+        let beyond = "time over one thread's, less what sharing processors explains";
+        let model = Quantity::time("one, by the published model", "µs");
+        for (quantity, value) in [
+            (Quantity::amount(beyond, ""), contention),
+            (model, by_model),
+        ] {
+            if let Some(value) = value {
+                run.count(&arm.label, &at, quantity, value);
+            }
+        }
+    }
+    if own.is_empty() {
+        return;
+    }
+    let pages = Quantity::plain("pages of a buffer", "");
+    run.count(&arm.label, &arm.at, pages, units(arm));
+    // Hugetlb pages always stay in memory.
+    if arm.way == Method::Mlock && arm.pages.is_pool() {
+        let note = "there is nothing to do: the kernel returns at once";
+        let rows = run.results.rows.iter_mut();
+        let rows = rows.filter(|row| row.arm == arm.label && row.at.starts_with(&arm.at));
+        rows.for_each(|row| row.note = Some(note.to_owned()));
+    }
+}
+
+/// Of each number of threads, with the median of a pin: how much longer one takes than alone, over what it would where
+/// threads only share the processors (1 is no contention); and what the model says from those of the first pages, of
+/// which a buffer has so many parts fewer.
+#[allow(clippy::cast_precision_loss)] // threads are few
+fn compare(
+    own: &[(usize, f64)],
+    first: &[(usize, f64)],
+    parts: f64,
+    cpus: usize,
+) -> Vec<(Option<f64>, Option<f64>)> {
+    let of =
+        |all: &[(usize, f64)], threads| all.iter().find(|one| one.0 == threads).map(|one| one.1);
+    let both = |(threads, median): &(usize, f64)| {
+        let shared = (*threads as f64 / cpus.max(1) as f64).max(1.0);
+        let contention = of(own, 1).map(|alone| median / (alone * shared));
+        (contention, of(first, *threads).map(|median| median * parts))
+    };
+    own.iter().map(both).collect()
+}
+
+fn caveats(run: &mut Measuring<'_>) {
+    let (host, results) = (run.machine.host, &mut run.results);
+    let has = |method: Method, pages: &str| {
+        let place = Place::text("method", method.name());
+        let is_it = |row: &Row| row.at.contains(&place) && row.arm.starts_with(pages);
+        results.rows.iter().any(is_it)
+    };
+    let (has_mlock, has_direct) = (has(Method::Mlock, ""), has(Method::Direct, ""));
+    if has(Method::Mlock, "hugetlb") {
+        results.caveats.push(
+            "mlock of hugetlb pages is nothing to do: they always stay in memory, and the kernel \
+             returns at once. It is not the same work done faster."
+                .to_owned(),
+        );
+    }
+    if has_direct {
+        results.caveats.push(
+            "direct is a whole read, device included; what pinning costs is in its processor time."
+                .to_owned(),
+        );
+    }
+    if host.pmd_page.get().is_some() && has_mlock {
+        results.caveats.push(
+            "mlock of a part of a transparent huge page splits its mapping, so from the second time \
+             on base pages are locked there, however large the page is."
+                .to_owned(),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_goes_by_units_and_contention_by_processors() {
+        let (small, large) = ([(1, 8.0), (4, 32.0)], [(1, 1.0), (4, 2.0)]);
+        let near = |a: Option<f64>, b: f64| (a.unwrap() - b).abs() < b * 0.02;
+        // Four threads on two processors take twice as long without any contention.
+        assert!(near(compare(&small, &small, 1.0, 2)[1].0, 2.0));
+        let large = compare(&large, &small, 1.0 / 64.0, 2);
+        assert!(near(large[1].0, 1.0) && near(large[0].1, 8.0 / 64.0));
+    }
+}

@@ -1,0 +1,164 @@
+//! Arms of `bench mover` and `bench pin`: a way to use memory, and a data space on some kind of pages
+//! that is taken once.
+//!
+//! Memory that is locked part by part loses its large mappings where it is transparent, so what
+//! locks has a space of its own.
+
+use hugeleaf_host::Host;
+use hugeleaf_units::Bytes;
+use crate::kits::mover::{IoMemory, IoPages};
+
+use super::layout::look;
+use hugeleaf_proof::bench::Measuring;
+use hugeleaf_proof::bench::{BenchError, Shortage};
+use hugeleaf_proof::rows::{Layout, Place};
+
+/// What data spaces are taken for: each way on each kind of pages, the pages in order.
+pub(super) struct Take<'a, M> {
+    pub(super) ways: &'a [M],
+    pub(super) pages: &'a [IoPages],
+    pub(super) locks: fn(M) -> bool,
+    /// What a result calls a way.
+    pub(super) place: &'a str,
+    /// Length of a space,
+    pub(super) space: Bytes,
+    /// and of a block in it.
+    pub(super) block: Bytes,
+    /// What scattered pages are drawn from.
+    pub(super) seed: u64,
+    /// What progress calls a space.
+    pub(super) called: &'a str,
+}
+
+/// A way on a kind of pages.
+pub(super) struct Arm<M> {
+    pub(super) way: M,
+    pub(super) pages: IoPages,
+    /// As a flag names them.
+    pub(super) label: String,
+    pub(super) at: Vec<Place>,
+    /// Its data space; `None` where it is unavailable.
+    space: Option<usize>,
+}
+
+/// A data space that is available.
+struct Space {
+    kind: Kind,
+    memory: IoMemory,
+    /// Its layout when it was taken.
+    before: Layout,
+}
+
+/// What a space is on, and whether it is for what locks.
+type Kind = (IoPages, bool);
+
+/// The arms, with the data spaces that are available.
+pub(super) struct Arms<M> {
+    pub(super) all: Vec<Arm<M>>,
+    spaces: Vec<Space>,
+    block: Bytes,
+}
+
+impl<M: Copy + ToString> Take<'_, M> {
+    fn kind(&self, way: M, pages: IoPages) -> Kind {
+        (pages, (self.locks)(way) && !pages.is_pool())
+    }
+
+    /// The spaces that there have to be, in the order of the pages.
+    fn kinds(&self) -> Vec<Kind> {
+        let both = self.pages.iter().flat_map(|p| [(*p, false), (*p, true)]);
+        let is_used = |kind: &Kind| self.ways.iter().any(|way| self.kind(*way, kind.0) == *kind);
+        both.filter(is_used).collect()
+    }
+
+    /// The ordinary memory that all of them take.
+    pub(super) fn ordinary(&self, host: &Host) -> Bytes {
+        let kinds = self.kinds().into_iter();
+        let ordinary = kinds.filter(|(pages, _)| !pages.is_pool());
+        let whole = |(pages, _): Kind| pages.whole(self.space, host).unwrap_or(self.space);
+        ordinary.map(whole).sum()
+    }
+
+    /// Takes them. What is unavailable is noted, and the others go on.
+    pub(super) fn take(&self, run: &mut Measuring<'_>) -> Result<Arms<M>, BenchError> {
+        let mut spaces: Vec<Space> = Vec::new();
+        let mut lacking: Vec<(Kind, Shortage)> = Vec::new();
+        for kind in self.kinds() {
+            run.go_on()?;
+            run.taking(format!("{} on {}", self.called, kind.0));
+            match IoMemory::take(kind.0, self.space, run.machine.host, self.seed) {
+                Ok(memory) => spaces.push(Space {
+                    kind,
+                    before: look(&memory, self.block, run.machine)?,
+                    memory,
+                }),
+                Err(error) => lacking.push((kind, Shortage::of(self.space, error)?)),
+            }
+        }
+        let mut all = Vec::new();
+        for way in self.ways {
+            for pages in self.pages {
+                let kind = self.kind(*way, *pages);
+                let (label, way_named) = (pages.to_string(), way.to_string());
+                let at = vec![Place::text(self.place, &way_named)];
+                if let Some((_, why)) = lacking.iter().find(|(lacks, _)| *lacks == kind) {
+                    run.lacks(&label, &at, why);
+                }
+                all.push(Arm {
+                    way: *way,
+                    pages: *pages,
+                    label,
+                    at,
+                    space: spaces.iter().position(|space| space.kind == kind),
+                });
+            }
+        }
+        Ok(Arms {
+            all,
+            spaces,
+            block: self.block,
+        })
+    }
+}
+
+impl<M> Arms<M> {
+    /// Those that are available, each with its data space.
+    pub(super) fn available(&self) -> Vec<(usize, usize)> {
+        let all = self.all.iter().enumerate();
+        all.filter_map(|(at, arm)| Some((at, arm.space?))).collect()
+    }
+
+    pub(super) fn memory(&mut self, space: usize) -> &mut IoMemory {
+        &mut self.spaces[space].memory
+    }
+
+    /// The one with the largest pages that is not for what locks, or else the last.
+    pub(super) fn largest(&mut self) -> Option<&mut IoMemory> {
+        let whole = self.spaces.iter().rposition(|space| !space.kind.1);
+        let at = whole.unwrap_or(self.spaces.len().saturating_sub(1));
+        Some(&mut self.spaces.get_mut(at)?.memory)
+    }
+
+    /// Keeps the layouts before and now, and doubts the rows of which they are not as they should be.
+    pub(super) fn look_again(&self, run: &mut Measuring<'_>) -> Result<(), BenchError> {
+        for arm in &self.all {
+            let Some(space) = arm.space.map(|at| &self.spaces[at]) else {
+                continue;
+            };
+            let after = Layout {
+                when: "after".to_owned(),
+                ..look(&space.memory, self.block, run.machine)?
+            };
+            let looks = [space.before.clone(), after];
+            if let Some(wrong) = looks.iter().find(|look| look.verified == Some(false)) {
+                run.doubt(&arm.label, &arm.at, wrong.note.as_ref());
+            }
+            run.results.layouts.extend(looks.map(|look| Layout {
+                arm: arm.label.clone(),
+                at: arm.at.clone(),
+                ..look
+            }));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,393 @@
+//! Devices, and the part of one that a thread works on.
+//!
+//! Files are made new in a folder and unlinked at once, and memory-backed devices clear themselves:
+//! whatever ends the program, nothing of it stays. What was there before is written to only where
+//! [`Wanted::overwrite`] says so.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use hugeleaf_host::Host;
+use hugeleaf_io::{
+    DirectRules, MemoryDevice, Opening, allocate_file, direct_rules, length_of, open_direct,
+};
+use hugeleaf_sys::{Errno, SysError};
+use hugeleaf_units::Bytes;
+
+use super::block::{Stamp, expect, fill};
+use super::error::{BlockProblem, MoverError};
+use super::memory::{IoMemory, IoPages};
+use hugeleaf_workload::chase::PageArm;
+
+/// Where the devices of a run are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// New files in this folder.
+    Folder(PathBuf),
+    /// New block devices whose blocks are memory.
+    Memory,
+    /// A file or block device that is there, with all that it holds.
+    There(PathBuf),
+}
+
+/// What is wanted.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Where; threads are dealt out to them in turn.
+    pub places: Vec<Place>,
+    /// How many devices to read from.
+    pub sources: usize,
+    /// How many to write to.
+    pub targets: usize,
+    /// How long each is.
+    pub each: Bytes,
+    /// How long a block is.
+    pub block: Bytes,
+    /// Whether what is there may be written over.
+    pub overwrite: bool,
+    /// What contents are drawn from.
+    pub seed: u64,
+}
+
+/// The devices of a run, filled with blocks.
+#[derive(Debug)]
+pub struct Devices {
+    /// To read from.
+    pub sources: Vec<Area>,
+    /// To write to.
+    pub targets: Vec<Area>,
+    /// What they are on, each once, for people.
+    pub places: Vec<String>,
+    /// They go when this goes.
+    _memory: Vec<MemoryDevice>,
+}
+
+/// A device or a part of one: blocks one after the other, taken in order and again from the start.
+#[derive(Debug)]
+pub struct Area {
+    name: String,
+    file: File,
+    offset: u64,
+    blocks: u64,
+    block: Bytes,
+    /// The block that comes next.
+    next: AtomicU64,
+    /// Blocks written since they were last verified.
+    unverified: AtomicU64,
+    /// What stands in each block.
+    stamps: Mutex<Vec<Stamp>>,
+}
+
+impl Area {
+    /// The path of its device, or what stands for it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) const fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// How many blocks it has.
+    pub const fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Where in the device a block stands, in bytes.
+    pub const fn offset_of(&self, index: u64) -> u64 {
+        self.offset + index * self.block.get()
+    }
+
+    /// The number of the next block; after the last comes the first.
+    pub(crate) fn take_next(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed) % self.blocks
+    }
+
+    /// Remembers what is being written.
+    pub(super) fn note_write(&self, index: u64, stamp: Stamp) {
+        let mut stamps = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = usize::try_from(index).ok().and_then(|i| stamps.get_mut(i)) {
+            *at = stamp;
+        }
+        self.unverified.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What should stand in a block.
+    pub(super) fn stamp(&self, index: u64) -> Stamp {
+        let stamps = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = usize::try_from(index).unwrap_or(usize::MAX);
+        stamps.get(at).copied().unwrap_or_default()
+    }
+
+    /// Takes an answer of the device apart.
+    pub(super) fn judge(
+        &self,
+        what: &'static str,
+        index: u64,
+        moved: Result<usize, Errno>,
+    ) -> Result<(), MoverError> {
+        let problem = match moved {
+            Ok(moved) if moved as u64 == self.block.get() => return Ok(()),
+            Ok(moved) => BlockProblem::Short(Bytes(moved as u64), self.block),
+            Err(errno) => BlockProblem::Io(errno),
+        };
+        Err(self.problem(what, index, problem))
+    }
+
+    fn problem(&self, what: &'static str, index: u64, problem: BlockProblem) -> MoverError {
+        MoverError::Block {
+            what,
+            device: self.name.clone(),
+            offset: self.offset_of(index),
+            problem,
+        }
+    }
+
+    /// Makes sure that a block that was read is the one that should stand there.
+    pub(super) fn check(&self, index: u64, block: &[u8]) -> Result<Stamp, MoverError> {
+        let stamp = self.stamp(index);
+        let wrong = |wrong| self.problem("wrong data from", index, BlockProblem::Wrong(wrong));
+        expect(block, stamp).map_err(wrong)?;
+        Ok(stamp)
+    }
+
+    /// Fills all blocks, each with its own content.
+    fn fill(
+        &self,
+        number: u64,
+        buffer: &mut [u8],
+        seed: u64,
+        stop: &AtomicBool,
+    ) -> Result<(), MoverError> {
+        let mut random = fastrand::Rng::with_seed(seed ^ number.rotate_left(32));
+        for index in 0..self.blocks {
+            if stop.load(Ordering::Relaxed) {
+                return Err(MoverError::Stopped);
+            }
+            let stamp = Stamp {
+                source: number,
+                index,
+            };
+            fill(buffer, stamp, &mut random);
+            let moved = retry(|| self.file.write_at(buffer, self.offset_of(index)));
+            self.judge("write", index, moved)?;
+            self.note_write(index, stamp);
+        }
+        self.unverified.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Reads back what was written since the last time; how many blocks that were.
+    pub(super) fn verify(&self, buffer: &mut [u8]) -> Result<u64, MoverError> {
+        let count = self.unverified.swap(0, Ordering::Relaxed).min(self.blocks);
+        let next = self.next.load(Ordering::Relaxed);
+        for back in 1..=count {
+            let index = (next + self.blocks - back) % self.blocks;
+            let moved = retry(|| self.file.read_at(buffer, self.offset_of(index)));
+            self.judge("read", index, moved)?;
+            self.check(index, buffer)?;
+        }
+        Ok(count)
+    }
+}
+
+/// A call that signals may interrupt.
+pub(super) fn retry(mut call: impl FnMut() -> std::io::Result<usize>) -> Result<usize, Errno> {
+    loop {
+        match call() {
+            Ok(moved) => return Ok(moved),
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(Errno::from_io_error(&e).unwrap_or(Errno::IO)),
+        }
+    }
+}
+
+impl Devices {
+    /// Makes and fills them.
+    ///
+    /// # Errors
+    /// [`MoverError`]; what was made is gone then.
+    pub fn make(wanted: &Wanted, host: &Host, stop: &AtomicBool) -> Result<Devices, MoverError> {
+        refuse_what_is_there(wanted)?;
+        let mut maker = Maker {
+            wanted,
+            memory: Vec::new(),
+            dealt: vec![0; wanted.places.len()],
+        };
+        let mut areas = Vec::new();
+        for number in 0..wanted.sources + wanted.targets {
+            areas.push(maker.area(number)?);
+        }
+        let pages = IoPages::Pages(PageArm::base(host));
+        let mut memory = IoMemory::take(pages, wanted.block, host, wanted.seed)?;
+        for (number, area) in areas.iter().enumerate() {
+            area.fill(number as u64, memory.bytes(), wanted.seed, stop)?;
+        }
+        let targets = areas.split_off(wanted.sources);
+        Ok(Devices {
+            sources: areas,
+            targets,
+            places: wanted.places.iter().map(name_of).collect(),
+            _memory: maker.memory,
+        })
+    }
+}
+
+fn name_of(place: &Place) -> String {
+    match place {
+        Place::Folder(path) => format!("files in {}", path.display()),
+        Place::Memory => "loop devices on memory".to_owned(),
+        Place::There(path) => path.display().to_string(),
+    }
+}
+
+fn refuse_what_is_there(wanted: &Wanted) -> Result<(), MoverError> {
+    for place in &wanted.places {
+        let Place::There(path) = place else {
+            continue;
+        };
+        let name = path.display().to_string();
+        if !path.exists() {
+            return Err(SysError::new("open(O_DIRECT)", name, Errno::NOENT).into());
+        }
+        if !wanted.overwrite {
+            return Err(MoverError::There(name));
+        }
+    }
+    Ok(())
+}
+
+struct Maker<'a> {
+    wanted: &'a Wanted,
+    memory: Vec<MemoryDevice>,
+    /// How many areas each place has given so far.
+    dealt: Vec<usize>,
+}
+
+impl Maker<'_> {
+    fn area(&mut self, number: usize) -> Result<Area, MoverError> {
+        let places = &self.wanted.places;
+        let at = number % places.len().max(1);
+        let place = &places[at];
+        let nth = self.dealt[at];
+        self.dealt[at] += 1;
+        let (name, file, offset, length) = match place {
+            Place::Folder(folder) => {
+                let (name, file) = self.new_file(folder, number)?;
+                (name, file, 0, self.wanted.each)
+            }
+            Place::Memory => {
+                let device = MemoryDevice::new(self.wanted.each).map_err(MoverError::Device)?;
+                let file = clone(device.file())?;
+                let name = device.path().display().to_string();
+                self.memory.push(device);
+                (name, file, 0, self.wanted.each)
+            }
+            Place::There(path) => self.part(path, at, nth)?,
+        };
+        self.check_direct(&file, &name)?;
+        let blocks = length.get() / self.wanted.block.get();
+        let count = usize::try_from(blocks).unwrap_or(usize::MAX);
+        Ok(Area {
+            name,
+            file,
+            offset,
+            blocks,
+            block: self.wanted.block,
+            next: AtomicU64::new(0),
+            unverified: AtomicU64::new(0),
+            stamps: Mutex::new(vec![Stamp::default(); count]),
+        })
+    }
+
+    /// A new file with all of its room, unlinked at once.
+    fn new_file(&self, folder: &Path, number: usize) -> Result<(String, File), MoverError> {
+        let path = folder.join(format!(".hugeleaf-mover-{}-{number}", std::process::id()));
+        let file = open(&path, Opening::New)?;
+        let gone = std::fs::remove_file(&path);
+        gone.map_err(|e| {
+            let errno = Errno::from_io_error(&e).unwrap_or(Errno::IO);
+            SysError::new("unlink", path.display().to_string(), errno)
+        })?;
+        match allocate_file(&file, self.wanted.each) {
+            Ok(()) => {}
+            // It is written from end to end next; a full disk is met there.
+            Err(error) if error.errno == Errno::OPNOTSUPP => {}
+            Err(error) => {
+                return Err(MoverError::NoRoom {
+                    folder: folder.display().to_string(),
+                    threads: self.wanted.sources + self.wanted.targets,
+                    each: self.wanted.each,
+                    errno: error.errno,
+                });
+            }
+        }
+        Ok((format!("{} (file {number})", folder.display()), file))
+    }
+
+    /// The `nth` part of a device that is there.
+    fn part(
+        &self,
+        path: &Path,
+        at: usize,
+        nth: usize,
+    ) -> Result<(String, File, u64, Bytes), MoverError> {
+        let wanted = self.wanted;
+        let file = open(path, Opening::Write)?;
+        let length = length_of(&file)?;
+        let all = wanted.sources + wanted.targets;
+        let (places, block) = (wanted.places.len(), wanted.block.get());
+        let users = all / places + usize::from(at < all % places);
+        let each = (length.get() / users.max(1) as u64).min(wanted.each.get()) / block * block;
+        if each == 0 {
+            return Err(MoverError::TooSmall {
+                path: path.display().to_string(),
+                length,
+                threads: users,
+                least: wanted.block,
+            });
+        }
+        let name = path.display().to_string();
+        Ok((name, file, nth as u64 * each, Bytes(each)))
+    }
+
+    fn check_direct(&self, file: &File, name: &str) -> Result<(), MoverError> {
+        let path = name.to_owned();
+        match direct_rules(file)? {
+            DirectRules::None => Err(MoverError::NotDirect(path)),
+            DirectRules::Aligned { offset, .. }
+                if !self.wanted.block.get().is_multiple_of(offset.into()) =>
+            {
+                Err(MoverError::Alignment {
+                    path,
+                    step: Bytes(offset.into()),
+                    block: self.wanted.block,
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn open(path: &Path, how: Opening) -> Result<File, MoverError> {
+    open_direct(path, how).map_err(|error| match error.errno {
+        Errno::INVAL => {
+            // open(2) makes the file before it refuses the flag.
+            if how == Opening::New {
+                let _ = std::fs::remove_file(path);
+            }
+            MoverError::NotDirect(path.display().to_string())
+        }
+        _ => MoverError::Sys(error),
+    })
+}
+
+fn clone(file: &File) -> Result<File, MoverError> {
+    file.try_clone().map_err(|e| {
+        let errno = Errno::from_io_error(&e).unwrap_or(Errno::IO);
+        MoverError::Sys(SysError::new("dup", "", errno))
+    })
+}

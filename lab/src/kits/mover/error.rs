@@ -1,0 +1,198 @@
+use hugeleaf::MemoryError;
+use hugeleaf_proof::bench::{BenchError, Refusal};
+use hugeleaf_sys::{Errno, SysError};
+use hugeleaf_units::Bytes;
+
+use super::block::Wrong;
+
+/// Why blocks could not be moved.
+#[derive(Debug, thiserror::Error)]
+pub enum MoverError {
+    /// A device did not do with a block what it should.
+    #[error("{what} {device} at {offset}: {problem}", offset = Bytes(*offset))]
+    Block {
+        /// `read`, `write`, or what is wrong.
+        what: &'static str,
+        /// The device, or the file.
+        device: String,
+        /// Where in it.
+        offset: u64,
+        /// What it did.
+        problem: BlockProblem,
+    },
+    /// It exists and was not made for this run.
+    #[error("{0} was there before, and would be overwritten")]
+    There(String),
+    /// No direct I/O there.
+    #[error("{0}: no direct I/O on this file system")]
+    NotDirect(String),
+    /// A device cannot move blocks of this size.
+    #[error("{path} moves multiples of {step}, and a block of {block} is none")]
+    Alignment {
+        /// The device.
+        path: String,
+        /// What it moves.
+        step: Bytes,
+        /// What was asked for.
+        block: Bytes,
+    },
+    /// A device is too small for its threads.
+    #[error("{path} has {length}: too little for {threads} threads with {least} each")]
+    TooSmall {
+        /// The device.
+        path: String,
+        /// Its length.
+        length: Bytes,
+        /// How many are to use it.
+        threads: usize,
+        /// What each of them needs.
+        least: Bytes,
+    },
+    /// Files could not be given their room.
+    #[error("{folder}: no room for {threads} files of {each}: {errno}")]
+    NoRoom {
+        /// The folder.
+        folder: String,
+        /// How many.
+        threads: usize,
+        /// How long.
+        each: Bytes,
+        /// The answer of the file system.
+        errno: Errno,
+    },
+    /// Locked or registered memory is limited.
+    #[error("{mode} pins {asked} at a time, and this process may pin {most} (RLIMIT_MEMLOCK)")]
+    MemlockLimit {
+        /// The mode.
+        mode: &'static str,
+        /// What it needs.
+        asked: Bytes,
+        /// What it may.
+        most: Bytes,
+    },
+    /// A memory-backed device could not be made.
+    #[error("a device backed by memory: {0}")]
+    Device(SysError),
+    /// A system call failed.
+    #[error("{0}")]
+    Sys(#[from] SysError),
+    /// Memory.
+    #[error("{0}")]
+    Memory(#[from] MemoryError),
+    /// Ctrl-C.
+    #[error("stopped on request")]
+    Stopped,
+}
+
+/// What a device did with a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BlockProblem {
+    /// It answered with an error.
+    #[error("{0}")]
+    Io(Errno),
+    /// It moved less than a block: how much of how much.
+    #[error("{0} of {1}")]
+    Short(Bytes, Bytes),
+    /// It is not what was written there.
+    #[error("{0}")]
+    Wrong(Wrong),
+}
+
+impl BlockProblem {
+    const fn next(self) -> &'static str {
+        match self {
+            BlockProblem::Io(Errno::NOSPC) => {
+                "make room on it, or name another place: --device DIR"
+            }
+            BlockProblem::Io(_) => {
+                "look for its trouble: dmesg | tail; or name another: --device DIR"
+            }
+            BlockProblem::Short(..) => {
+                "nobody else may shorten or use it meanwhile; run again, or name another: --device \
+                 DIR"
+            }
+            BlockProblem::Wrong(_) => {
+                "do not trust this device, its driver or this memory before the cause is known: \
+                 dmesg | tail; nobody else may write to it meanwhile"
+            }
+        }
+    }
+}
+
+impl MoverError {
+    /// What to do next.
+    pub fn next(&self) -> String {
+        match self {
+            MoverError::Block { problem, .. } => problem.next().to_owned(),
+            MoverError::There(_) => {
+                "name a folder; or, where all that it holds may go: --overwrite".to_owned()
+            }
+            MoverError::NotDirect(_) => {
+                "name a folder on a disk (ext4, xfs, btrfs), or: --device memory".to_owned()
+            }
+            MoverError::Alignment { step, .. } => format!("--block {}", block_for(*step)),
+            MoverError::TooSmall { .. } => {
+                "fewer --readers and --writers, a smaller --block, or a larger device".to_owned()
+            }
+            MoverError::NoRoom { .. } => {
+                "less of it: --size 16M; or another folder: --device DIR".to_owned()
+            }
+            MoverError::MemlockLimit { asked, .. } => format!(
+                "raise it: ulimit -l {}, or LimitMEMLOCK={} in the unit; root has none",
+                asked.get().div_ceil(1024),
+                asked.get()
+            ),
+            MoverError::Device(error) => match error.errno {
+                Errno::NOENT => "modprobe loop; or name a folder: --device DIR".to_owned(),
+                Errno::ACCESS | Errno::PERM => {
+                    "run as root, or name a folder: --device DIR".to_owned()
+                }
+                _ => "name a folder: --device DIR".to_owned(),
+            },
+            MoverError::Sys(error) => after(error),
+            MoverError::Memory(error) => error.next(),
+            MoverError::Stopped => "run it again".to_owned(),
+        }
+    }
+}
+
+impl From<MoverError> for BenchError {
+    fn from(error: MoverError) -> BenchError {
+        let status = match &error {
+            MoverError::Stopped => return BenchError::Stopped,
+            MoverError::There(_) | MoverError::Alignment { .. } => 2,
+            _ => 3,
+        };
+        BenchError::Part(Refusal {
+            what: error.to_string(),
+            next: error.next(),
+            status,
+        })
+    }
+}
+
+/// A usual block that is whole steps.
+fn block_for(step: Bytes) -> Bytes {
+    const USUAL: Bytes = Bytes::from_kib(256);
+    Bytes(USUAL.get().next_multiple_of(step.get().max(1)))
+}
+
+fn after(error: &SysError) -> String {
+    match (error.call, error.errno) {
+        ("io_uring_setup", Errno::PERM) => {
+            "sysctl kernel.io_uring_disabled=0, or leave it out: --mode direct".to_owned()
+        }
+        ("io_uring_setup", Errno::NOSYS) => {
+            "this kernel has no io_uring; leave it out: --mode direct".to_owned()
+        }
+        ("open(O_DIRECT)", Errno::BUSY) => {
+            "it is mounted or in use: name one that is not (lsblk)".to_owned()
+        }
+        ("open(O_DIRECT)", Errno::NOENT) => "name what is there: ls, lsblk".to_owned(),
+        ("open(O_DIRECT)", Errno::ACCESS | Errno::PERM) => {
+            "run as root, or name a folder of yours: --device DIR".to_owned()
+        }
+        (_, Errno::MFILE) => "raise its limit of descriptors: ulimit -n".to_owned(),
+        _ => "hugeleaf status    # limits and pools".to_owned(),
+    }
+}

@@ -1,0 +1,565 @@
+//! One run of the data path, and what it moved.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, unbounded};
+use hdrhistogram::Histogram;
+use hugeleaf_io::{Direction, Ring, with_ring};
+use hugeleaf_sys::{Usage, process_usage};
+use hugeleaf_units::{Bytes, PageSize, Range};
+
+use super::area::Area;
+use super::block::{Stamp, fill};
+use super::bystander::stand_by;
+use super::error::MoverError;
+use super::memory::IoMemory;
+use super::path::{Carrier, Mode, Plain, Ringed};
+use hugeleaf_workload::times::{record, times};
+
+use crate::kits::joined;
+
+/// How often a thread that waits looks whether the run is over.
+const LOOK: Duration = Duration::from_millis(10);
+/// The most that one registered part may be (io_uring_register(2)).
+const PART: Bytes = Bytes::from_mib(1024);
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy)]
+pub struct Load<'a> {
+    /// How buffers are handed to devices.
+    pub mode: Mode,
+    /// Transfers under way a thread, where the mode goes through a ring.
+    pub depth: usize,
+    /// Length of a block.
+    pub block: Bytes,
+    /// What each writer is to write a second; as much as it can where `None`.
+    pub rate: Option<Bytes>,
+    /// One reader for each.
+    pub sources: &'a [Area],
+    /// One writer for each.
+    pub targets: &'a [Area],
+    /// How long to run before measuring.
+    pub warm: Duration,
+    /// How long to measure.
+    pub time: Duration,
+    /// The base page, for the bystander.
+    pub base: PageSize,
+}
+
+impl Load<'_> {
+    /// How many threads move blocks.
+    pub const fn threads(&self) -> usize {
+        self.sources.len() + self.targets.len()
+    }
+
+    /// Transfers under way a thread.
+    fn depth(&self) -> usize {
+        if self.mode.is_ring() {
+            self.depth.max(1)
+        } else {
+            1
+        }
+    }
+}
+
+/// The two ends of the measured time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edge {
+    /// It begins.
+    Begin,
+    /// It is over.
+    End,
+}
+
+/// Times of an operation, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Latency {
+    /// How many were timed.
+    pub count: u64,
+    /// Their mean.
+    pub mean: f64,
+    /// Their median.
+    pub median: f64,
+    /// 99 of 100 were not longer.
+    pub p99: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+impl Latency {
+    #[allow(clippy::cast_precision_loss)]
+    pub(crate) fn of(times: &Histogram<u64>) -> Latency {
+        let seconds = |nanos: u64| nanos as f64 / 1e9;
+        Latency {
+            count: times.len(),
+            mean: times.mean() / 1e9,
+            median: seconds(times.value_at_quantile(0.5)),
+            p99: seconds(times.value_at_quantile(0.99)),
+            max: seconds(times.max()),
+        }
+    }
+}
+
+/// What was moved in the measured time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Moved {
+    /// How long that was.
+    pub time: Duration,
+    /// From the sources.
+    pub read: Bytes,
+    /// To the targets.
+    pub written: Bytes,
+    /// Of it, to each target.
+    pub by_target: Vec<Bytes>,
+    /// What this process used of the processors.
+    pub usage: Usage,
+    /// From the start of a transfer to its end.
+    pub io: Latency,
+    /// Locking and unlocking a buffer, where the mode does.
+    pub lock: Latency,
+    /// A page mapped, touched and unmapped by somebody else in this process.
+    pub bystander: Latency,
+    /// How many threads moved blocks.
+    pub threads: usize,
+}
+
+/// A buffer on its way from a reader to a writer.
+struct Item<'b> {
+    buffer: &'b mut [u8],
+    stamp: Stamp,
+}
+
+/// What all threads of a run share.
+struct Shared<'b> {
+    load: Load<'b>,
+    space: Range,
+    halt: AtomicBool,
+    measuring: AtomicBool,
+    ready: AtomicUsize,
+    read: AtomicU64,
+    written: Vec<AtomicU64>,
+}
+
+/// What a thread saw.
+struct Seen {
+    io: Histogram<u64>,
+    lock: Histogram<u64>,
+}
+
+impl Seen {
+    fn new() -> Seen {
+        Seen {
+            io: times(),
+            lock: times(),
+        }
+    }
+
+    fn add(&mut self, other: &Seen) {
+        // Both have the same bounds.
+        let _ = self.io.add(&other.io);
+        let _ = self.lock.add(&other.lock);
+    }
+}
+
+/// Moves blocks for a while through `memory`, which is cut into slots of a block. `edge` is called
+/// where the measured time begins and where it ends.
+///
+/// # Errors
+/// [`MoverError`]; no transfer is under way any more then.
+pub fn run<'b>(
+    memory: &'b mut IoMemory,
+    load: &Load<'b>,
+    stop: &AtomicBool,
+    edge: &mut dyn FnMut(Edge),
+) -> Result<Moved, MoverError> {
+    let space = memory.range();
+    let block = usize::try_from(load.block.get()).unwrap_or(usize::MAX);
+    let slots: Vec<&'b mut [u8]> = memory.bytes().chunks_exact_mut(block).collect();
+    let (free, free_slots) = unbounded();
+    fill_queue(&free, slots, load);
+    let shared = Shared {
+        load: *load,
+        space,
+        halt: AtomicBool::new(false),
+        measuring: AtomicBool::new(false),
+        ready: AtomicUsize::new(0),
+        read: AtomicU64::new(0),
+        written: load.targets.iter().map(|_| AtomicU64::new(0)).collect(),
+    };
+    let shared = &shared;
+    std::thread::scope(|scope| {
+        let (full, full_slots) = unbounded();
+        let mut workers = Vec::new();
+        // With one side alone, slots go round between its threads.
+        let onward = if load.targets.is_empty() {
+            &free
+        } else {
+            &full
+        };
+        let filled = if load.sources.is_empty() {
+            &free_slots
+        } else {
+            &full_slots
+        };
+        let readers = load.sources.iter().enumerate();
+        let readers = readers.map(|(n, area)| (n, area, Direction::Read, &free_slots, onward));
+        let writers = load.targets.iter().enumerate();
+        let writers = writers.map(|(n, area)| (n, area, Direction::Write, filled, &free));
+        for (number, area, direction, from, onward) in readers.chain(writers) {
+            let task = Task {
+                area,
+                direction,
+                number,
+                from: from.clone(),
+                onward: onward.clone(),
+            };
+            workers.push(scope.spawn(move || shared.worker(task)));
+        }
+        let bystander = scope.spawn(move || stand_by(load.base, &shared.halt, &shared.measuring));
+        let ends = shared.watch(stop, edge);
+        shared.halt.store(true, Ordering::Relaxed);
+        drop((free, full, free_slots, full_slots));
+        let seen = joined(workers);
+        let bystander = bystander.join().unwrap_or_else(|_| times());
+        match ends {
+            Some([begin, end]) => Ok(shared.moved(&begin, &end, &seen?, &bystander)),
+            // The reason, where one of them gave it.
+            None => seen.and(Err(MoverError::Stopped)),
+        }
+    })
+}
+
+/// All slots are free at first; where nobody reads, each holds a block to be written.
+fn fill_queue<'b>(free: &Sender<Item<'b>>, slots: Vec<&'b mut [u8]>, load: &Load<'_>) {
+    let mut random = fastrand::Rng::with_seed(slots.len() as u64);
+    for (index, buffer) in slots.into_iter().enumerate() {
+        let stamp = Stamp {
+            source: u64::MAX,
+            index: index as u64,
+        };
+        if load.sources.is_empty() {
+            fill(buffer, stamp, &mut random);
+        }
+        // The other end is held by the caller.
+        let _ = free.send(Item { buffer, stamp });
+    }
+}
+
+/// What stood on the counters at one end of the measured time.
+struct Reading {
+    at: Instant,
+    usage: Usage,
+    read: u64,
+    written: Vec<u64>,
+}
+
+/// What a thread does.
+struct Task<'b> {
+    area: &'b Area,
+    direction: Direction,
+    /// Which of the sources or targets.
+    number: usize,
+    from: Receiver<Item<'b>>,
+    onward: Sender<Item<'b>>,
+}
+
+impl<'b> Shared<'b> {
+    fn reading(&self) -> Reading {
+        Reading {
+            at: Instant::now(),
+            usage: process_usage(),
+            read: self.read.load(Ordering::Relaxed),
+            written: (self.written.iter())
+                .map(|w| w.load(Ordering::Relaxed))
+                .collect(),
+        }
+    }
+
+    /// Waits until everybody is ready, then for the time to pass; `None` where it was cut short.
+    fn watch(&self, stop: &AtomicBool, edge: &mut dyn FnMut(Edge)) -> Option<[Reading; 2]> {
+        let over = || stop.load(Ordering::Relaxed) || self.halt.load(Ordering::Relaxed);
+        while self.ready.load(Ordering::Relaxed) < self.load.threads() {
+            if over() {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let wait = |time: Duration| {
+            let until = Instant::now() + time;
+            loop {
+                let left = until.saturating_duration_since(Instant::now());
+                if over() || left.is_zero() {
+                    return !over();
+                }
+                std::thread::sleep(left.min(LOOK));
+            }
+        };
+        if !wait(self.load.warm) {
+            return None;
+        }
+        edge(Edge::Begin);
+        let begin = self.reading();
+        self.measuring.store(true, Ordering::Relaxed);
+        let whole = wait(self.load.time);
+        let end = self.reading();
+        self.measuring.store(false, Ordering::Relaxed);
+        edge(Edge::End);
+        whole.then_some([begin, end])
+    }
+
+    fn moved(
+        &self,
+        begin: &Reading,
+        end: &Reading,
+        all: &[Seen],
+        bystander: &Histogram<u64>,
+    ) -> Moved {
+        let mut seen = Seen::new();
+        all.iter().for_each(|one| seen.add(one));
+        let by_target: Vec<Bytes> = (begin.written.iter().zip(&end.written))
+            .map(|(a, b)| Bytes(b - a))
+            .collect();
+        Moved {
+            time: end.at.duration_since(begin.at),
+            read: Bytes(end.read - begin.read),
+            written: by_target.iter().copied().sum(),
+            by_target,
+            usage: end.usage.since(begin.usage),
+            io: Latency::of(&seen.io),
+            lock: Latency::of(&seen.lock),
+            bystander: Latency::of(bystander),
+            threads: self.load.threads(),
+        }
+    }
+
+    /// A thread from start to end. One that fails ends the run.
+    fn worker(&self, task: Task<'b>) -> Result<Seen, MoverError> {
+        let done = match self.load.mode {
+            Mode::Direct | Mode::Lock => {
+                let lock = self.load.mode == Mode::Lock;
+                let carrier = Plain::new(task.area, task.direction, lock);
+                self.ready.fetch_add(1, Ordering::Relaxed);
+                self.work(&task, carrier)
+            }
+            Mode::Uring | Mode::UringRegistered => self.in_ring(&task),
+        };
+        if done.is_err() {
+            self.halt.store(true, Ordering::Relaxed);
+        }
+        done
+    }
+
+    fn in_ring(&self, task: &Task<'b>) -> Result<Seen, MoverError> {
+        let depth = u32::try_from(self.load.depth()).unwrap_or(1);
+        with_ring(depth, |ring: &mut Ring<'b>| {
+            if self.load.mode == Mode::UringRegistered {
+                let part = PageSize::new(PART).unwrap_or(self.load.base);
+                ring.register(&self.space.chunks(part).collect::<Vec<Range>>())?;
+            }
+            self.ready.fetch_add(1, Ordering::Relaxed);
+            self.work(task, Ringed::new(ring, task.area, task.direction))
+        })?
+    }
+
+    fn work(&self, task: &Task<'b>, mut carrier: impl Carrier<'b>) -> Result<Seen, MoverError> {
+        let mut seen = Seen::new();
+        let is_write = task.direction == Direction::Write;
+        let mut pace = Pace::new(self.load.rate.filter(|_| is_write));
+        while !self.halt.load(Ordering::Relaxed) {
+            let mut over = false;
+            while carrier.flying() < self.load.depth() {
+                let idle = carrier.flying() == 0;
+                if !pace.is_due(idle) {
+                    break;
+                }
+                let item = match next(&task.from, idle) {
+                    Ok(Some(item)) => item,
+                    Ok(None) => break,
+                    Err(()) => {
+                        over = true;
+                        break;
+                    }
+                };
+                pace.step(self.load.block);
+                let index = task.area.take_next();
+                if is_write {
+                    task.area.note_write(index, item.stamp);
+                }
+                carrier.start(index, item.buffer)?;
+            }
+            let Some(done) = carrier.next()? else {
+                if over {
+                    break;
+                }
+                continue;
+            };
+            if self.measuring.load(Ordering::Relaxed) {
+                record(&mut seen.io, done.io);
+                if self.load.mode == Mode::Lock {
+                    record(&mut seen.lock, done.lock);
+                }
+            }
+            let stamp = match task.direction {
+                Direction::Read => task.area.check(done.index, done.buffer)?,
+                Direction::Write => task.area.stamp(done.index),
+            };
+            self.count(task)
+                .fetch_add(self.load.block.get(), Ordering::Relaxed);
+            let item = Item {
+                buffer: done.buffer,
+                stamp,
+            };
+            if task.onward.send(item).is_err() {
+                break;
+            }
+        }
+        Ok(seen)
+    }
+
+    fn count(&self, task: &Task<'_>) -> &AtomicU64 {
+        match task.direction {
+            Direction::Read => &self.read,
+            Direction::Write => &self.written[task.number],
+        }
+    }
+}
+
+/// The next slot; waits a little where `idle`. `Err` where none will come any more.
+fn next<'b>(from: &Receiver<Item<'b>>, idle: bool) -> Result<Option<Item<'b>>, ()> {
+    if !idle {
+        return match from.try_recv() {
+            Ok(item) => Ok(Some(item)),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(()),
+        };
+    }
+    match from.recv_timeout(LOOK) {
+        Ok(item) => Ok(Some(item)),
+        Err(RecvTimeoutError::Timeout) => Ok(None),
+        Err(RecvTimeoutError::Disconnected) => Err(()),
+    }
+}
+
+/// When a writer's next block is due.
+struct Pace {
+    rate: Option<Bytes>,
+    due: Instant,
+}
+
+impl Pace {
+    fn new(rate: Option<Bytes>) -> Pace {
+        Pace {
+            rate,
+            due: Instant::now(),
+        }
+    }
+
+    /// Whether it is; waits for it, not for long, where there is nothing else to do.
+    fn is_due(&self, idle: bool) -> bool {
+        if self.rate.is_none() {
+            return true;
+        }
+        let left = self.due.saturating_duration_since(Instant::now());
+        if idle && !left.is_zero() {
+            std::thread::sleep(left.min(LOOK));
+        }
+        self.due <= Instant::now()
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn step(&mut self, block: Bytes) {
+        if let Some(rate) = self.rate {
+            let seconds = block.get() as f64 / rate.get().max(1) as f64;
+            self.due += Duration::from_secs_f64(seconds);
+        }
+    }
+}
+
+/// Reads back, through `memory`, what was written since the last time; how many blocks that were.
+///
+/// # Errors
+/// [`MoverError::Block`] where one is not what was written there; those of reading.
+pub fn verify(memory: &mut IoMemory, targets: &[Area], block: Bytes) -> Result<u64, MoverError> {
+    let block = usize::try_from(block.get()).unwrap_or(usize::MAX);
+    let mut slots: Vec<&mut [u8]> = memory.bytes().chunks_exact_mut(block).collect();
+    let targets: Vec<&Area> = targets.iter().collect();
+    let share = targets.len().div_ceil(slots.len().max(1)).max(1);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (targets.chunks(share).zip(slots.iter_mut()))
+            .map(|(areas, slot)| {
+                scope.spawn(move || {
+                    areas
+                        .iter()
+                        .map(|area| area.verify(slot))
+                        .sum::<Result<u64, _>>()
+                })
+            })
+            .collect();
+        let counts = joined(workers)?;
+        Ok(counts.into_iter().sum())
+    })
+}
+
+/// What the devices do by themselves: the same threads and transfers, nothing checked and nothing
+/// handed on. How much was moved in how long.
+///
+/// # Errors
+/// Those of the devices.
+pub fn bare(
+    memory: &mut IoMemory,
+    load: &Load<'_>,
+    stop: &AtomicBool,
+) -> Result<(Bytes, Duration), MoverError> {
+    let block = usize::try_from(load.block.get()).unwrap_or(usize::MAX);
+    let slots: Vec<&mut [u8]> = memory.bytes().chunks_exact_mut(block).collect();
+    let areas = load.sources.iter().map(|area| (area, Direction::Read));
+    let areas = areas.chain(load.targets.iter().map(|area| (area, Direction::Write)));
+    let until = Instant::now() + load.time;
+    let began = Instant::now();
+    let done = std::thread::scope(|scope| {
+        let workers: Vec<_> = areas
+            .zip(slots)
+            .enumerate()
+            .map(|(at, ((area, direction), slot))| {
+                scope.spawn(move || bare_thread(area, direction, slot, at as u64, until, stop))
+            })
+            .collect();
+        joined(workers)
+    })?;
+    Ok((done.into_iter().sum(), began.elapsed()))
+}
+
+fn bare_thread<'b>(
+    area: &'b Area,
+    direction: Direction,
+    slot: &'b mut [u8],
+    number: u64,
+    until: Instant,
+    stop: &AtomicBool,
+) -> Result<Bytes, MoverError> {
+    let stamp = Stamp {
+        source: u64::MAX - 1,
+        index: number,
+    };
+    let length = slot.len() as u64;
+    if direction == Direction::Write {
+        fill(slot, stamp, &mut fastrand::Rng::with_seed(number));
+    }
+    let mut carrier = Plain::new(area, direction, false);
+    let mut slot = Some(slot);
+    let mut moved = 0;
+    while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+        let Some(buffer) = slot.take() else {
+            break;
+        };
+        let index = area.take_next();
+        if direction == Direction::Write {
+            area.note_write(index, stamp);
+        }
+        carrier.start(index, buffer)?;
+        slot = carrier.next()?.map(|done| done.buffer);
+        moved += length;
+    }
+    Ok(Bytes(moved))
+}

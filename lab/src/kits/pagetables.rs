@@ -1,0 +1,192 @@
+//! `pagetables`: processes that attach one region and touch all of it, one after the other.
+//!
+//! Each is the same program, started anew ([`serve_attacher`]), so that its page tables are its own
+//! and nothing is inherited but descriptors. All of them wait on one pipe; a byte in it is the turn
+//! of one of them, whichever the kernel wakes, so the number of descriptors does not grow with
+//! the number of processes. None outlives its parent: they end when the pipe closes, and the kernel
+//! kills them when the parent dies (PR_SET_PDEATHSIG).
+
+mod attacher;
+mod touch;
+
+use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hugeleaf_sys::Pid;
+use rustix::event::{PollFd, PollFlags};
+
+use hugeleaf_workload::child::{self, ChildError, Program, parse};
+use attacher::Answer;
+
+pub use attacher::{Turn, serve_attacher};
+
+/// How often a silent child is looked after.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long all of them may be silent: attaching a few hundred gigabytes of base pages.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// No answer is longer.
+const LINE_LIMIT: usize = 2048;
+
+/// Processes that wait for their turn to attach a region; ended and waited for when dropped.
+#[derive(Debug)]
+pub struct Attachers {
+    program: Program,
+    children: Vec<Child>,
+    /// What children read their turn from; kept to hand it to more of them.
+    waiting: PipeReader,
+    turns: PipeWriter,
+    answers: PipeReader,
+    /// What children answer to.
+    answering: PipeWriter,
+    unread: Vec<u8>,
+}
+
+impl Attachers {
+    /// Nobody yet. `program` is what runs [`serve_attacher`]; to its arguments are added this
+    /// process's id and the line of `Handle::inheritable`. The thread that calls
+    /// [`Attachers::grow_to`] has to live as long as this: the kernel ends children with it.
+    ///
+    /// # Errors
+    /// Those of pipe(2).
+    pub fn new(program: Program, handle: &str) -> Result<Attachers, ChildError> {
+        let (waiting, turns) = std::io::pipe()?;
+        let (answers, answering) = std::io::pipe()?;
+        let mut program = program;
+        let added = [std::process::id().to_string(), handle.to_owned()];
+        program.arguments.extend(added.map(Into::into));
+        Ok(Attachers {
+            program,
+            children: Vec::new(),
+            waiting,
+            turns,
+            answers,
+            answering,
+            unread: Vec::new(),
+        })
+    }
+
+    /// Starts processes until there are `count`, and waits until all of them are ready: they have
+    /// run through an attachment of one page, and nothing of the region is mapped.
+    ///
+    /// # Errors
+    /// [`ChildError`]; those that were started are still there.
+    pub fn grow_to(&mut self, count: usize, stop: &AtomicBool) -> Result<(), ChildError> {
+        let before = self.children.len();
+        for number in before + 1..=count {
+            let fail = |source| ChildError::Start {
+                what: format!("process {number} of {count}"),
+                before: number - 1,
+                source,
+            };
+            if stop.load(Ordering::Relaxed) {
+                return Err(ChildError::Stopped);
+            }
+            let child = Command::new(&self.program.path)
+                .args(&self.program.arguments)
+                .stdin(self.waiting.try_clone().map_err(fail)?)
+                .stdout(self.answering.try_clone().map_err(fail)?)
+                .stderr(Stdio::null())
+                .spawn()
+                .map_err(fail)?;
+            self.children.push(child);
+        }
+        for _ in before..count {
+            match self.answer(stop)? {
+                Answer::Ready => {}
+                other => return Err(unexpected(other)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The processes.
+    pub fn pids(&self) -> Vec<Pid> {
+        self.children.iter().map(|child| Pid(child.id())).collect()
+    }
+
+    /// Has one of those that have not had their turn attach the region and touch all of it.
+    ///
+    /// # Errors
+    /// [`ChildError`]; [`ChildError::Silent`] also where all have had their turn.
+    pub fn turn(&mut self, stop: &AtomicBool) -> Result<Turn, ChildError> {
+        self.turns.write_all(b".")?;
+        match self.answer(stop)? {
+            Answer::Done(turn) => Ok(turn),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// What any of them says next.
+    fn answer(&mut self, stop: &AtomicBool) -> Result<Answer, ChildError> {
+        let began = Instant::now();
+        loop {
+            if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.unread.drain(..=end).collect();
+                return parse(&String::from_utf8_lossy(&line[..end]));
+            }
+            if self.unread.len() > LINE_LIMIT {
+                let said = String::from_utf8_lossy(&self.unread).into_owned();
+                return Err(ChildError::Answer(said));
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Err(ChildError::Stopped);
+            }
+            if self.has_more()? {
+                let mut bytes = [0; LINE_LIMIT];
+                let got = match self.answers.read(&mut bytes) {
+                    Err(e) if e.kind() == ErrorKind::Interrupted => 0,
+                    other => other?,
+                };
+                self.unread.extend_from_slice(&bytes[..got]);
+                continue;
+            }
+            for child in &mut self.children {
+                if child.try_wait()?.is_some() {
+                    let pid = Pid(child.id());
+                    return Err(ChildError::Ended { pid, reason: None });
+                }
+            }
+            if began.elapsed() > PATIENCE {
+                return Err(ChildError::Silent(PATIENCE.as_secs()));
+            }
+        }
+    }
+
+    /// Whether there is something to read, after waiting a little where there is not.
+    fn has_more(&self) -> Result<bool, ChildError> {
+        let mut polled = [PollFd::new(&self.answers, PollFlags::IN)];
+        let wait = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: LOOK_EVERY.subsec_nanos().into(),
+        };
+        match rustix::event::poll(&mut polled, Some(&wait)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(errno) => Err(ChildError::Pipe(errno.into())),
+        }
+    }
+}
+
+fn unexpected(answer: Answer) -> ChildError {
+    match answer {
+        Answer::Failed { pid, reason } => ChildError::Ended {
+            pid,
+            reason: Some(reason),
+        },
+        other => ChildError::Answer(child::line(&other)),
+    }
+}
+
+impl Drop for Attachers {
+    fn drop(&mut self) {
+        // All at once, so that the kernel takes them down side by side.
+        for child in &mut self.children {
+            let _ = child.kill();
+        }
+        for child in &mut self.children {
+            let _ = child.wait();
+        }
+    }
+}

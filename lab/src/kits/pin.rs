@@ -1,0 +1,293 @@
+//! `pin`: what it costs to have the memory of one transfer stay where it is, over and over, by
+//! several threads at a time, each on buffers of its own in one space.
+//!
+//! Three ways of the kernel: mlock(2) and munlock(2), registering a buffer with a ring and letting
+//! it go, and a direct read, for which the kernel holds the pages as long as it lasts. The memory is
+//! that of [`crate::kits::mover`]; nothing here compares.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use hugeleaf_io::{Direction, Ring, lock_memory, unlock_memory, with_ring};
+use hugeleaf_sys::{Usage, thread_usage};
+use hugeleaf_units::{Bytes, Range};
+
+use crate::kits::mover::{Area, Carrier, IoMemory, Latency, MoverError, Plain};
+use hugeleaf_workload::times::{record, times};
+
+use crate::kits::joined;
+
+/// A way to keep memory where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Method {
+    /// mlock(2), then munlock(2).
+    Mlock,
+    /// A buffer registered with io_uring, then let go.
+    Uring,
+    /// A read past the page cache: its pages are held meanwhile.
+    Direct,
+}
+
+impl Method {
+    /// All of them.
+    pub const ALL: [Method; 3] = [Method::Mlock, Method::Uring, Method::Direct];
+
+    /// As a flag names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Method::Mlock => "mlock",
+            Method::Uring => "uring",
+            Method::Direct => "direct",
+        }
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Method {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Method, String> {
+        let found = Method::ALL.into_iter().find(|method| method.name() == text);
+        found.ok_or_else(|| format!("'{text}' is no way to pin; write mlock, uring or direct"))
+    }
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy)]
+pub struct PinLoad<'a> {
+    /// How.
+    pub method: Method,
+    /// Threads at a time.
+    pub threads: usize,
+    /// Length of what is pinned.
+    pub block: Bytes,
+    /// How long to measure.
+    pub time: Duration,
+    /// What [`Method::Direct`] reads.
+    pub source: Option<&'a Area>,
+}
+
+/// What it cost.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pinned {
+    /// How often a block was pinned and let go, by all threads.
+    pub count: u64,
+    /// How long each took.
+    pub each: Latency,
+    /// What all threads used of the processors.
+    pub usage: Usage,
+}
+
+/// What a thread saw.
+struct Seen {
+    times: Histogram<u64>,
+    usage: Usage,
+}
+
+/// Pins blocks of `memory` for a while.
+///
+/// # Errors
+/// [`MoverError`]; nothing is pinned any more then.
+pub fn pin<'b>(
+    memory: &'b mut IoMemory,
+    load: &PinLoad<'b>,
+    stop: &AtomicBool,
+) -> Result<Pinned, MoverError> {
+    let block = usize::try_from(load.block.get()).unwrap_or(usize::MAX);
+    // Each thread gets every n-th slot, so that all of them are everywhere in the space.
+    let mut dealt: Vec<Vec<&'b mut [u8]>> = (0..load.threads).map(|_| Vec::new()).collect();
+    for (at, slot) in memory.bytes().chunks_exact_mut(block).enumerate() {
+        dealt[at % load.threads.max(1)].push(slot);
+    }
+    let ready = AtomicUsize::new(0);
+    let failed = AtomicBool::new(false);
+    let (ready, failed) = (&ready, &failed);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (dealt.into_iter())
+            .map(|slots| {
+                scope.spawn(move || {
+                    let gate = Gate {
+                        ready,
+                        failed,
+                        stop,
+                        threads: load.threads,
+                    };
+                    let done = worker(slots, load, &gate);
+                    if done.is_err() {
+                        failed.store(true, Ordering::Relaxed);
+                    }
+                    done
+                })
+            })
+            .collect();
+        let (mut all, mut usage) = (times(), Usage::default());
+        for seen in joined(workers)? {
+            // Both have the same bounds.
+            let _ = all.add(&seen.times);
+            usage = usage.and(seen.usage);
+        }
+        match stop.load(Ordering::Relaxed) {
+            true => Err(MoverError::Stopped),
+            false => Ok(Pinned {
+                count: all.len(),
+                each: Latency::of(&all),
+                usage,
+            }),
+        }
+    })
+}
+
+/// Where threads wait for each other, and see that it is over.
+struct Gate<'a> {
+    ready: &'a AtomicUsize,
+    failed: &'a AtomicBool,
+    stop: &'a AtomicBool,
+    threads: usize,
+}
+
+impl Gate<'_> {
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Waits until all threads are here, so that none has the memory for itself.
+    fn wait(&self) {
+        self.ready.fetch_add(1, Ordering::Relaxed);
+        while self.ready.load(Ordering::Relaxed) < self.threads && !self.is_over() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn worker<'b>(
+    slots: Vec<&'b mut [u8]>,
+    load: &PinLoad<'b>,
+    gate: &Gate<'_>,
+) -> Result<Seen, MoverError> {
+    match load.method {
+        Method::Mlock => {
+            gate.wait();
+            repeat(slots, load, gate, |slot| {
+                lock_memory(slot)?;
+                unlock_memory(slot)?;
+                Ok(slot)
+            })
+        }
+        Method::Uring => with_ring(1, |ring: &mut Ring<'b>| {
+            gate.wait();
+            repeat(slots, load, gate, |slot| {
+                let start = slot.as_ptr() as u64;
+                if let Ok(part) = Range::new(start, start + slot.len() as u64) {
+                    ring.register(&[part])?;
+                    ring.unregister()?;
+                }
+                Ok(slot)
+            })
+        })?,
+        Method::Direct => {
+            gate.wait();
+            let Some(source) = load.source else {
+                return repeat(Vec::new(), load, gate, Ok);
+            };
+            let mut carrier = Plain::new(source, Direction::Read, false);
+            repeat(slots, load, gate, |slot| {
+                carrier.start(source.take_next(), slot)?;
+                match carrier.next()? {
+                    Some(done) => Ok(done.buffer),
+                    None => Err(MoverError::Stopped),
+                }
+            })
+        }
+    }
+}
+
+/// Pins that are timed together: looking at the clock takes a part of the shortest of them.
+const TIMED_TOGETHER: u32 = 8;
+
+/// Pins slot after slot until time is over.
+fn repeat<'b>(
+    slots: Vec<&'b mut [u8]>,
+    load: &PinLoad<'_>,
+    gate: &Gate<'_>,
+    mut once: impl FnMut(&'b mut [u8]) -> Result<&'b mut [u8], MoverError>,
+) -> Result<Seen, MoverError> {
+    let mut slots: std::collections::VecDeque<&'b mut [u8]> = slots.into();
+    let mut seen = times();
+    let before = thread_usage();
+    let until = Instant::now() + load.time;
+    let mut over = slots.is_empty();
+    while !over {
+        let began = Instant::now();
+        let mut done = 0;
+        while done < TIMED_TOGETHER
+            && let Some(slot) = slots.pop_front()
+        {
+            slots.push_back(once(slot)?);
+            done += 1;
+        }
+        let now = Instant::now();
+        let each = now.duration_since(began) / done.max(1);
+        (0..done).for_each(|_| record(&mut seen, each));
+        over = now >= until || gate.is_over();
+    }
+    Ok(Seen {
+        times: seen,
+        usage: thread_usage().since(before),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hugeleaf_workload::chase::PageArm;
+    use crate::kits::mover::IoPages;
+    use hugeleaf_host::{Root, read_memory_facts};
+    use hugeleaf_sys::Kernel;
+
+    #[test]
+    fn names_read_back() {
+        for method in Method::ALL {
+            assert_eq!(method.to_string().parse(), Ok(method));
+        }
+        assert!("pin".parse::<Method>().is_err());
+    }
+
+    #[test]
+    fn all_threads_pin_and_nothing_stays_locked() {
+        let host = read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
+        let pages = IoPages::Pages(PageArm::base(&host));
+        let block = host.base_page.bytes();
+        let length = Bytes(block.get() * 8);
+        let mut memory = IoMemory::take(pages, length, &host, 1).unwrap();
+        let load = PinLoad {
+            method: Method::Mlock,
+            threads: 3,
+            block,
+            time: Duration::from_millis(5),
+            source: None,
+        };
+        let stop = AtomicBool::new(false);
+        let pinned = pin(&mut memory, &load, &stop).unwrap();
+        assert!(
+            pinned.count >= 3 && pinned.each.count == pinned.count,
+            "{pinned:?}"
+        );
+        let smaps = std::fs::read_to_string("/proc/self/status").unwrap();
+        let locked = smaps
+            .lines()
+            .find(|line| line.starts_with("VmLck"))
+            .unwrap();
+        assert_eq!(locked.split_whitespace().nth(1), Some("0"), "{locked}");
+        stop.store(true, Ordering::Relaxed);
+        let stopped = pin(&mut memory, &load, &stop).unwrap_err();
+        assert!(matches!(stopped, MoverError::Stopped));
+    }
+}

@@ -1,0 +1,229 @@
+use std::thread::ScopedJoinHandle;
+
+use hugeleaf_units::Bytes;
+
+use super::rules::Kind;
+
+/// Why the load could not be made or measured. Nothing half measured is ever a result.
+#[derive(Debug, thiserror::Error)]
+pub enum TpccError {
+    /// A folder or file could not be used.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The disk has no room left.
+    #[error("{place}: the disk is full ({reason})")]
+    Full {
+        /// The file, or the server.
+        place: String,
+        /// In the database's words.
+        reason: String,
+    },
+    /// Too little room, known before anything was written.
+    #[error("{warehouses} warehouses take {needs} in {place}, where {free} are free")]
+    NoRoom {
+        /// How many were asked for.
+        warehouses: i32,
+        /// What they take.
+        needs: Bytes,
+        /// Where.
+        place: String,
+        /// What is free.
+        free: Bytes,
+        /// How many would fit.
+        fit: u64,
+    },
+    /// What is there is not of this kit, or of another version of it.
+    #[error("{place} holds something else: {what}")]
+    Foreign {
+        /// The file, or the server.
+        place: String,
+        /// What.
+        what: String,
+    },
+    /// It is filled with something else than was asked for.
+    #[error("{place} holds {has}, and {asked} were asked for")]
+    Other {
+        /// The file, or the server.
+        place: String,
+        /// What it holds.
+        has: String,
+        /// What was asked for.
+        asked: String,
+    },
+    /// It was never filled to its end.
+    #[error("{place} is filled halfway: {missing} of {parts} parts are missing")]
+    Halfway {
+        /// The file, or the server.
+        place: String,
+        /// How many are missing.
+        missing: usize,
+        /// How many there should be.
+        parts: usize,
+    },
+    /// There is nothing in it.
+    #[error("{0} is empty")]
+    Empty(String),
+    /// No server answers.
+    #[error("{place}: {reason}")]
+    Unreachable {
+        /// The server.
+        place: String,
+        /// Why.
+        reason: String,
+    },
+    /// The server went away.
+    #[error("{place} went away: {reason}")]
+    Away {
+        /// The server.
+        place: String,
+        /// In the library's words.
+        reason: String,
+    },
+    /// The server lets this user not do it.
+    #[error("{place}: {reason}")]
+    Denied {
+        /// The server.
+        place: String,
+        /// In its words.
+        reason: String,
+    },
+    /// A server's programs are not installed.
+    #[error("no {server} is installed: neither {looked}")]
+    NotInstalled {
+        /// Which server.
+        server: &'static str,
+        /// The package that has it.
+        package: &'static str,
+        /// Where it was looked for.
+        looked: &'static str,
+    },
+    /// A private server did not start.
+    #[error("{what}: {reason}")]
+    Start {
+        /// The program.
+        what: String,
+        /// What it said.
+        reason: String,
+    },
+    /// There is no memory for the database's cache, or not on these pages.
+    #[error(transparent)]
+    Memory(#[from] hugeleaf::MemoryError),
+    /// SQLite does not take the cache.
+    #[error(transparent)]
+    Cache(#[from] hugeleaf_workload::CacheError),
+    /// The cache could not be kept in memory.
+    #[error("mlock of a cache of {length}: {reason}")]
+    Locked {
+        /// How large it is.
+        length: Bytes,
+        /// The kernel's answer.
+        reason: String,
+    },
+    /// Anything else that a database answers.
+    #[error("{place}: {reason}")]
+    Database {
+        /// The file, or the server.
+        place: String,
+        /// In its words.
+        reason: String,
+    },
+    /// A transaction did not find what has to be there.
+    #[error("{kind} found no {what}: the database is damaged, or is not what it says it is")]
+    Missing {
+        /// Which transaction.
+        kind: Kind,
+        /// What is not there.
+        what: &'static str,
+    },
+    /// A row did not hold what was written to it.
+    #[error("row {0} does not hold what was written to it")]
+    Damaged(u64),
+    /// A transaction met others again and again.
+    #[error("{kind} met other transactions {tries} times in a row")]
+    Stuck {
+        /// Which transaction.
+        kind: Kind,
+        /// How often it was sent.
+        tries: u32,
+    },
+    /// The interval was too short for the load.
+    #[error("not one New-Order was committed in {0} s")]
+    Nothing(f64),
+    /// The database's counters cannot be used.
+    #[error(transparent)]
+    Counters(#[from] super::counters::CounterError),
+    /// A thread of ours panicked.
+    #[error("a thread of the load ended without a word")]
+    Thread,
+    /// The caller asked to stop.
+    #[error("stopped on request")]
+    Stopped,
+}
+
+/// What threads came to, once all have ended; or the first error: the reason, not those whom it stopped.
+pub(super) fn joined<T>(
+    workers: Vec<ScopedJoinHandle<'_, Result<T, TpccError>>>,
+) -> Result<Vec<T>, TpccError> {
+    let (mut all, mut reason) = (Vec::new(), None);
+    for worker in workers {
+        match worker.join().unwrap_or(Err(TpccError::Thread)) {
+            Ok(ended) => all.push(ended),
+            Err(error) if matches!(reason, None | Some(TpccError::Stopped)) => reason = Some(error),
+            Err(_) => {}
+        }
+    }
+    reason.map_or(Ok(all), Err)
+}
+
+impl TpccError {
+    /// What to do next.
+    pub fn next(&self) -> String {
+        match self {
+            TpccError::File { .. } => "name a folder that you may write to: --database sqlite:DIR",
+            TpccError::Full { .. } => "make room there, or ask for fewer warehouses: --warehouses W",
+            TpccError::NoRoom { fit: 0, .. } => "make room there, or name another place",
+            TpccError::NoRoom { fit, .. } => {
+                return format!("what fits: --warehouses {fit}; or name another place");
+            }
+            TpccError::Foreign { .. } => "name another place, or remove what is there yourself",
+            TpccError::Other { .. } => {
+                "ask for what it holds, name another place, or fill it anew: --refill"
+            }
+            TpccError::Halfway { .. } | TpccError::Empty(_) => {
+                "fill it: the same command without --no-load"
+            }
+            TpccError::Unreachable { .. } => {
+                "check that the server runs and the address: psql DSN; or --start postgres"
+            }
+            TpccError::Away { .. } => {
+                "look into the server's log; nothing of this run is a result, and it can be run again"
+            }
+            TpccError::Denied { .. } => {
+                "as its superuser: GRANT CREATE ON DATABASE db TO user; or --start postgres"
+            }
+            TpccError::NotInstalled { package, .. } => {
+                return format!("apt-get install {package}, or --database sqlite:DIR");
+            }
+            TpccError::Start { .. } => "mend what it says, or start one yourself: --database postgres:DSN",
+            TpccError::Memory(error) => return error.next(),
+            TpccError::Locked { .. } => "as root, or allow more: ulimit -l unlimited",
+            TpccError::Cache(_) => "report it, with the line above",
+            TpccError::Database { .. }
+            | TpccError::Missing { .. }
+            | TpccError::Damaged(_) => {
+                "run it again; where it says the same, fill the database anew: --refill"
+            }
+            TpccError::Stuck { .. } => "ask for fewer connections: --connections N",
+            TpccError::Nothing(_) => "measure longer: --for 60s",
+            TpccError::Counters(_) => "run it again while nobody resets them",
+            TpccError::Thread => "report it, with the lines above",
+            TpccError::Stopped => "run it again",
+        }
+        .to_owned()
+    }
+}

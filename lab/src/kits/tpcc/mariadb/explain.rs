@@ -1,0 +1,71 @@
+//! MariaDB's answers as errors of ours, and where all of it is.
+
+use ::mysql::{Error, ServerError};
+
+use crate::kits::tpcc::error::TpccError;
+
+/// All that this kit makes is in this database. What else the server has is left alone.
+pub(super) const DATABASE: &str = "hugeleaf_tpcc";
+
+/// A row that was read has changed meanwhile (`innodb_snapshot_isolation`).
+const CHANGED_SINCE: u16 = 1020;
+
+/// Whether another transaction was in the way, and nothing of this one is left.
+pub(super) fn is_conflict(error: &Error) -> bool {
+    const ALL: [u16; 3] = [
+        ServerError::ER_LOCK_DEADLOCK as u16,
+        ServerError::ER_LOCK_WAIT_TIMEOUT as u16,
+        CHANGED_SINCE,
+    ];
+    matches!(error, Error::MySqlError(answer) if ALL.contains(&answer.code))
+}
+
+/// MariaDB's answer as an error of ours.
+pub(crate) fn explain(place: &str, error: &Error) -> TpccError {
+    /// No space left on the device, as a table and as a temporary file meet it.
+    const FULL: [u16; 3] = [1021, 1026, 1114];
+    const DENIED: [u16; 5] = [1044, 1045, 1142, 1227, 1370];
+    /// The server is being shut down, or has closed the connection.
+    const AWAY: [u16; 3] = [1053, 1927, 1152];
+    let place = place.to_owned();
+    let Error::MySqlError(answer) = error else {
+        // No answer at all: the connection is gone.
+        let reason = error.to_string().replace('\n', " ");
+        return TpccError::Away { place, reason };
+    };
+    let reason = answer.message.replace('\n', " ");
+    match answer.code {
+        code if FULL.contains(&code) => TpccError::Full { place, reason },
+        code if DENIED.contains(&code) => TpccError::Denied { place, reason },
+        code if AWAY.contains(&code) => TpccError::Away { place, reason },
+        _ => TpccError::Database { place, reason },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(code: u16) -> Error {
+        Error::MySqlError(::mysql::MySqlError {
+            state: "HY000".to_owned(),
+            message: "one\ntwo".to_owned(),
+            code,
+        })
+    }
+
+    #[test]
+    fn answers_are_told_apart() {
+        for code in [1020, 1205, 1213] {
+            assert!(is_conflict(&answer(code)), "{code}");
+        }
+        assert!(!is_conflict(&answer(1064)));
+        let of = |code| explain("here", &answer(code));
+        assert!(matches!(of(1114), TpccError::Full { .. }));
+        assert!(matches!(of(1045), TpccError::Denied { .. }));
+        assert!(matches!(of(1053), TpccError::Away { .. }));
+        let other = of(1064);
+        assert!(matches!(other, TpccError::Database { .. }));
+        assert_eq!(other.to_string(), "here: one two");
+    }
+}

@@ -1,0 +1,125 @@
+//! The five transactions on one connection of MariaDB: a procedure each, written as the statements
+//! of the standard, so that all databases do the same things in the same order.
+
+use ::mysql::prelude::Queryable;
+use ::mysql::{Conn, Error, Params, Statement, Value};
+
+use super::explain::{explain, is_conflict};
+use crate::kits::tpcc::counters::Counters;
+use crate::kits::tpcc::error::TpccError;
+use crate::kits::tpcc::input::{Customer, Input, NewOrder};
+use crate::kits::tpcc::random::last_name;
+use crate::kits::tpcc::store::{Answer, Session};
+
+/// What New-Order's procedure ends with where an item does not exist, after it has rolled back.
+const UNUSED_ITEM: &str = "HL001";
+
+/// A connection with its five statements.
+pub(super) struct MariadbSession<'s> {
+    connection: Conn,
+    place: &'s str,
+    new_order: Statement,
+    payment: Statement,
+    order_status: Statement,
+    delivery: Statement,
+    stock_level: Statement,
+}
+
+impl<'s> MariadbSession<'s> {
+    pub(super) fn new(mut connection: Conn, place: &'s str) -> Result<MariadbSession<'s>, Error> {
+        Ok(MariadbSession {
+            new_order: connection.prep("CALL do_new_order(?, ?, ?, ?, ?, ?, ?, ?)")?,
+            payment: connection.prep("CALL do_payment(?, ?, ?, ?, ?, ?, ?, ?)")?,
+            order_status: connection.prep("CALL do_order_status(?, ?, ?, ?)")?,
+            delivery: connection.prep("CALL do_delivery(?, ?, ?)")?,
+            stock_level: connection.prep("CALL do_stock_level(?, ?, ?)")?,
+            connection,
+            place,
+        })
+    }
+
+    /// Sends a call that answers with one number.
+    fn send(&mut self, which: &Statement, values: Vec<Value>) -> Result<Answer, TpccError> {
+        let values = Params::Positional(values);
+        match self.connection.exec_first::<i64, _, _>(which, values) {
+            Ok(Some(number)) => Ok(Answer::Committed(number)),
+            Ok(None) => Err(TpccError::Database {
+                place: self.place.to_owned(),
+                reason: "a transaction ended without an answer".to_owned(),
+            }),
+            Err(error) if is_conflict(&error) => Ok(Answer::Conflict),
+            Err(Error::MySqlError(answer)) if answer.state == UNUSED_ITEM => Ok(Answer::RolledBack),
+            Err(error) => Err(explain(self.place, &error)),
+        }
+    }
+}
+
+/// A customer as two arguments, of which one is NULL.
+fn who(customer: Customer) -> [Value; 2] {
+    match customer {
+        Customer::Number(number) => [number.into(), Value::NULL],
+        Customer::Name(name) => [Value::NULL, last_name(name).into()],
+    }
+}
+
+/// Lines as three lists: MariaDB's procedures take no arrays.
+fn lines(order: &NewOrder) -> [Value; 4] {
+    let list = |of: &dyn Fn(&crate::kits::tpcc::Line) -> i32| {
+        let all: Vec<String> = order.lines.iter().map(|l| of(l).to_string()).collect();
+        Value::from(all.join(","))
+    };
+    [
+        order.lines.len().into(),
+        list(&|line| line.item),
+        list(&|line| line.supply),
+        list(&|line| line.quantity),
+    ]
+}
+
+impl Session for MariadbSession<'_> {
+    fn run(&mut self, input: &Input) -> Result<Answer, TpccError> {
+        let (which, values) = match input {
+            Input::NewOrder(i) => {
+                let head = [i.warehouse.into(), i.district.into(), i.customer.into()];
+                let all = head.into_iter().chain([i.at.into()]).chain(lines(i));
+                (self.new_order.clone(), all.collect())
+            }
+            Input::Payment(i) => {
+                let [number, name] = who(i.customer);
+                let all = vec![
+                    i.warehouse.into(),
+                    i.district.into(),
+                    i.customer_warehouse.into(),
+                    i.customer_district.into(),
+                    number,
+                    name,
+                    i.amount.into(),
+                    i.at.into(),
+                ];
+                (self.payment.clone(), all)
+            }
+            Input::OrderStatus(i) => {
+                let [number, name] = who(i.customer);
+                let all = vec![i.warehouse.into(), i.district.into(), number, name];
+                (self.order_status.clone(), all)
+            }
+            Input::Delivery(i) => {
+                let all = vec![i.warehouse.into(), i.carrier.into(), i.at.into()];
+                (self.delivery.clone(), all)
+            }
+            Input::StockLevel(i) => {
+                let all = vec![i.warehouse.into(), i.district.into(), i.threshold.into()];
+                (self.stock_level.clone(), all)
+            }
+        };
+        self.send(&which, values)
+    }
+
+    /// MariaDB counts for the server as a whole.
+    fn counters(&mut self) -> Result<Counters, TpccError> {
+        Ok(Counters::default())
+    }
+}
+
+/// The procedures. Names of parameters and variables have a prefix that no column has.
+pub(super) const PROCEDURES: &str = include_str!("procedures.sql");

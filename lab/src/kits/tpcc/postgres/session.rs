@@ -1,0 +1,158 @@
+//! The five transactions on one connection of PostgreSQL: a function each, written as the
+//! statements of the standard, so that all databases do the same things in the same order.
+
+use ::postgres::error::SqlState;
+use ::postgres::types::ToSql;
+use ::postgres::{Client, Error, Statement};
+
+use super::explain::explain;
+use crate::kits::tpcc::counters::Counters;
+use crate::kits::tpcc::error::TpccError;
+use crate::kits::tpcc::input::{Customer, Input};
+use crate::kits::tpcc::random::last_name;
+use crate::kits::tpcc::store::{Answer, Session};
+
+/// What the function of New-Order ends with where an item does not exist. The server then rolls
+/// all of it back.
+const UNUSED_ITEM: &str = "HL001";
+
+/// A connection with its five statements.
+pub(super) struct PostgresSession<'s> {
+    client: Client,
+    place: &'s str,
+    new_order: Statement,
+    payment: Statement,
+    order_status: Statement,
+    delivery: Statement,
+    stock_level: Statement,
+    items: Vec<i32>,
+    supplies: Vec<i32>,
+    quantities: Vec<i32>,
+}
+
+impl<'s> PostgresSession<'s> {
+    pub(super) fn new(mut client: Client, place: &'s str) -> Result<PostgresSession<'s>, Error> {
+        Ok(PostgresSession {
+            new_order: client.prepare("SELECT do_new_order($1, $2, $3, $4, $5, $6, $7)")?,
+            payment: client.prepare("SELECT do_payment($1, $2, $3, $4, $5, $6, $7, $8)")?,
+            order_status: client.prepare("SELECT do_order_status($1, $2, $3, $4)")?,
+            delivery: client.prepare("SELECT do_delivery($1, $2, $3)")?,
+            stock_level: client.prepare("SELECT do_stock_level($1, $2, $3)")?,
+            client,
+            place,
+            items: Vec::new(),
+            supplies: Vec::new(),
+            quantities: Vec::new(),
+        })
+    }
+}
+
+/// Sends a statement that answers with one number.
+fn send(
+    client: &mut Client,
+    place: &str,
+    statement: &Statement,
+    values: &[&(dyn ToSql + Sync)],
+) -> Result<Answer, TpccError> {
+    let error = match client.query_one(statement, values) {
+        Ok(row) => return Ok(Answer::Committed(row.get(0))),
+        Err(error) => error,
+    };
+    match error.code() {
+        Some(code)
+            if *code == SqlState::T_R_SERIALIZATION_FAILURE
+                || *code == SqlState::T_R_DEADLOCK_DETECTED =>
+        {
+            Ok(Answer::Conflict)
+        }
+        Some(code) if code.code() == UNUSED_ITEM => Ok(Answer::RolledBack),
+        _ => Err(explain(place, &error)),
+    }
+}
+
+/// A customer as two arguments, of which one is NULL.
+fn who(customer: Customer) -> (Option<i32>, Option<&'static str>) {
+    match customer {
+        Customer::Number(number) => (Some(number), None),
+        Customer::Name(name) => (None, Some(last_name(name))),
+    }
+}
+
+impl Session for PostgresSession<'_> {
+    fn run(&mut self, input: &Input) -> Result<Answer, TpccError> {
+        let (client, place) = (&mut self.client, self.place);
+        let mut send =
+            |statement, values: &[&(dyn ToSql + Sync)]| send(client, place, statement, values);
+        match input {
+            Input::NewOrder(i) => {
+                let (items, supplies, quantities) =
+                    (&mut self.items, &mut self.supplies, &mut self.quantities);
+                items.clear();
+                supplies.clear();
+                quantities.clear();
+                for line in &i.lines {
+                    items.push(line.item);
+                    supplies.push(line.supply);
+                    quantities.push(line.quantity);
+                }
+                send(
+                    &self.new_order,
+                    &[
+                        &i.warehouse,
+                        &i.district,
+                        &i.customer,
+                        &i.at,
+                        items,
+                        supplies,
+                        quantities,
+                    ],
+                )
+            }
+            Input::Payment(i) => {
+                let (number, name) = who(i.customer);
+                let (c_w, c_d) = (&i.customer_warehouse, &i.customer_district);
+                send(
+                    &self.payment,
+                    &[
+                        &i.warehouse,
+                        &i.district,
+                        c_w,
+                        c_d,
+                        &number,
+                        &name,
+                        &i.amount,
+                        &i.at,
+                    ],
+                )
+            }
+            Input::OrderStatus(i) => {
+                let (number, name) = who(i.customer);
+                send(
+                    &self.order_status,
+                    &[&i.warehouse, &i.district, &number, &name],
+                )
+            }
+            Input::Delivery(i) => send(&self.delivery, &[&i.warehouse, &i.carrier, &i.at]),
+            Input::StockLevel(i) => send(
+                &self.stock_level,
+                &[&i.warehouse, &i.district, &i.threshold],
+            ),
+        }
+    }
+
+    /// PostgreSQL counts for the database as a whole, and what a connection did up to a second later:
+    /// here it is told to do so now (from version 15 on).
+    fn counters(&mut self) -> Result<Counters, TpccError> {
+        let flushed = self
+            .client
+            .batch_execute("SELECT pg_stat_force_next_flush()");
+        match flushed {
+            Err(error) if error.code().is_none() => Err(explain(self.place, &error)),
+            // Before that there is no such function.
+            _ => Ok(Counters::default()),
+        }
+    }
+}
+
+/// The functions. Names of parameters and variables have a prefix that no column has.
+pub(super) const FUNCTIONS: &str = include_str!("functions.sql");

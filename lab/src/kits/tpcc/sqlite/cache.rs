@@ -1,0 +1,40 @@
+//! SQLite's page cache on pages of one size, for all databases of this process.
+
+use std::ffi::c_void;
+
+use hugeleaf_host::Host;
+use hugeleaf_units::Bytes;
+use hugeleaf_workload::{ChaseMemory, PageArm, SqliteCache};
+
+use crate::kits::tpcc::error::TpccError;
+
+/// Takes memory on pages of `arm` for `cache` bytes of pages of databases in files, locks it where `locked` says so, and
+/// gives it to SQLite for the rest of this process's life. Works once, and only before SQLite is first used.
+///
+/// # Errors
+/// [`TpccError::Memory`], [`TpccError::Locked`]; [`TpccError::Cache`] where SQLite is in use already.
+pub fn install_cache(
+    arm: PageArm,
+    cache: Bytes,
+    locked: bool,
+    host: &Host,
+) -> Result<SqliteCache, TpccError> {
+    let memory = ChaseMemory::take(arm, SqliteCache::memory_for(cache)?, host)?;
+    if locked {
+        lock(&memory)?;
+    }
+    Ok(SqliteCache::install(memory)?)
+}
+
+/// Keeps it in memory, whatever else wants the pages.
+#[allow(unsafe_code)]
+fn lock(memory: &ChaseMemory) -> Result<(), TpccError> {
+    let range = memory.range();
+    let length = usize::try_from(range.len().get()).unwrap_or(0);
+    // SAFETY: mlock(2) changes nothing of the contents, and the mapping is ours.
+    let locked = unsafe { rustix::mm::mlock(range.start() as *mut c_void, length) };
+    locked.map_err(|errno| TpccError::Locked {
+        length: range.len(),
+        reason: errno.to_string(),
+    })
+}

@@ -1,0 +1,556 @@
+//! The five transactions on one connection of SQLite, statement by statement.
+
+use std::fmt::Write as _;
+
+use rusqlite::{Connection, OptionalExtension, Statement};
+
+use super::explain::{explain, is_busy};
+use super::status;
+use crate::kits::tpcc::counters::Counters;
+use crate::kits::tpcc::error::TpccError;
+use crate::kits::tpcc::input::{
+    Customer, Delivery, Input, Line, NewOrder, OrderStatus, Payment, StockLevel,
+};
+use crate::kits::tpcc::random::{ORIGINAL, last_name};
+use crate::kits::tpcc::rules::{DISTRICTS, Kind};
+use crate::kits::tpcc::store::{Answer, Session};
+
+/// What went wrong in the middle of a transaction.
+enum Fault {
+    Sql(rusqlite::Error),
+    Missing(Kind, &'static str),
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Fault {
+        Fault::Sql(error)
+    }
+}
+
+type Step<T> = Result<T, Fault>;
+
+/// A connection with all its statements.
+pub(super) struct SqliteSession<'c> {
+    connection: &'c Connection,
+    place: &'c str,
+    begin: Statement<'c>,
+    begin_to_read: Statement<'c>,
+    commit: Statement<'c>,
+    rollback: Statement<'c>,
+    customers: Customers<'c>,
+    new_order: NewOrders<'c>,
+    payment: Payments<'c>,
+    order_status: OrderStates<'c>,
+    delivery: Deliveries<'c>,
+    stock_level: StockLevels<'c>,
+}
+
+impl<'c> SqliteSession<'c> {
+    pub(super) fn new(
+        connection: &'c Connection,
+        place: &'c str,
+    ) -> rusqlite::Result<SqliteSession<'c>> {
+        Ok(SqliteSession {
+            connection,
+            place,
+            // A writer says so at once: two that begin as readers would have to give way.
+            begin: connection.prepare("BEGIN IMMEDIATE")?,
+            begin_to_read: connection.prepare("BEGIN")?,
+            commit: connection.prepare("COMMIT")?,
+            rollback: connection.prepare("ROLLBACK")?,
+            customers: Customers::new(connection)?,
+            new_order: NewOrders::new(connection)?,
+            payment: Payments::new(connection)?,
+            order_status: OrderStates::new(connection)?,
+            delivery: Deliveries::new(connection)?,
+            stock_level: StockLevels::new(connection)?,
+        })
+    }
+
+    /// Ends a transaction that was begun and did what it does.
+    fn end(&mut self, done: Step<Answer>) -> Result<Answer, TpccError> {
+        let done = match done {
+            Ok(answer @ Answer::Committed(_)) => match self.commit.execute([]) {
+                Ok(_) => return Ok(answer),
+                Err(error) => Err(Fault::Sql(error)),
+            },
+            other => other,
+        };
+        // After some errors SQLite has rolled back by itself.
+        let rolled_back = match self.connection.is_autocommit() {
+            true => Ok(0),
+            false => self.rollback.execute([]),
+        };
+        match (done, rolled_back) {
+            (Err(Fault::Sql(error)), _) if is_busy(&error) => Ok(Answer::Conflict),
+            (Err(Fault::Sql(error)), _) | (Ok(_), Err(error)) => Err(explain(self.place, error)),
+            (Err(Fault::Missing(kind, what)), _) => Err(TpccError::Missing { kind, what }),
+            (Ok(answer), Ok(_)) => Ok(answer),
+        }
+    }
+}
+
+impl Session for SqliteSession<'_> {
+    fn run(&mut self, input: &Input) -> Result<Answer, TpccError> {
+        let begin = match input {
+            Input::OrderStatus(_) | Input::StockLevel(_) => &mut self.begin_to_read,
+            Input::NewOrder(_) | Input::Payment(_) | Input::Delivery(_) => &mut self.begin,
+        };
+        let begun = begin.execute([]).map_err(Fault::from);
+        let done = begun.and_then(|_| match input {
+            Input::NewOrder(input) => self.new_order.run(input),
+            Input::Payment(input) => self.payment.run(input, &mut self.customers),
+            Input::OrderStatus(input) => self.order_status.run(input, &mut self.customers),
+            Input::Delivery(input) => self.delivery.run(input),
+            Input::StockLevel(input) => self.stock_level.run(input),
+        });
+        self.end(done)
+    }
+
+    fn counters(&mut self) -> Result<Counters, TpccError> {
+        Ok(status::counters(self.connection))
+    }
+}
+
+/// Customers by last name.
+struct Customers<'c> {
+    by_name: Statement<'c>,
+    found: Vec<i32>,
+}
+
+impl<'c> Customers<'c> {
+    fn new(connection: &'c Connection) -> rusqlite::Result<Customers<'c>> {
+        Ok(Customers {
+            by_name: connection.prepare(
+                "SELECT c_id FROM customer WHERE c_w_id = ? AND c_d_id = ? AND c_last = ? \
+                 ORDER BY c_first, c_id",
+            )?,
+            found: Vec::new(),
+        })
+    }
+
+    /// The number of a customer: of several of a name the one in the middle, rounded up.
+    fn number(
+        &mut self,
+        kind: Kind,
+        warehouse: i32,
+        district: i32,
+        customer: Customer,
+    ) -> Step<i32> {
+        let name = match customer {
+            Customer::Number(number) => return Ok(number),
+            Customer::Name(name) => last_name(name),
+        };
+        self.found.clear();
+        let mut rows = self.by_name.query((warehouse, district, name))?;
+        while let Some(row) = rows.next()? {
+            self.found.push(row.get(0)?);
+        }
+        let middle = self.found.len().div_ceil(2).checked_sub(1);
+        middle
+            .map(|at| self.found[at])
+            .ok_or(Fault::Missing(kind, "customer of that name"))
+    }
+}
+
+struct NewOrders<'c> {
+    warehouse: Statement<'c>,
+    district: Statement<'c>,
+    next_order: Statement<'c>,
+    customer: Statement<'c>,
+    order: Statement<'c>,
+    open: Statement<'c>,
+    item: Statement<'c>,
+    /// One for each district: each has a column of its own.
+    stock: Vec<Statement<'c>>,
+    take: Statement<'c>,
+    line: Statement<'c>,
+    info: String,
+}
+
+impl<'c> NewOrders<'c> {
+    fn new(connection: &'c Connection) -> rusqlite::Result<NewOrders<'c>> {
+        let stock = |district: i32| {
+            connection.prepare(&format!(
+                "SELECT s_quantity, s_dist_{district:02}, s_data FROM stock \
+                 WHERE s_w_id = ? AND s_i_id = ?"
+            ))
+        };
+        Ok(NewOrders {
+            warehouse: connection.prepare("SELECT w_tax FROM warehouse WHERE w_id = ?")?,
+            district: connection
+                .prepare("SELECT d_tax, d_next_o_id FROM district WHERE d_w_id = ? AND d_id = ?")?,
+            next_order: connection.prepare(
+                "UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_w_id = ? AND d_id = ?",
+            )?,
+            customer: connection.prepare(
+                "SELECT c_discount, c_last, c_credit FROM customer \
+                 WHERE c_w_id = ? AND c_d_id = ? AND c_id = ?",
+            )?,
+            order: connection.prepare("INSERT INTO orders VALUES (?, ?, ?, ?, ?, NULL, ?, ?)")?,
+            open: connection.prepare("INSERT INTO new_order VALUES (?, ?, ?)")?,
+            item: connection.prepare("SELECT i_price, i_name, i_data FROM item WHERE i_id = ?")?,
+            stock: (1..=DISTRICTS).map(stock).collect::<Result<_, _>>()?,
+            take: connection.prepare(
+                "UPDATE stock SET s_quantity = ?, s_ytd = s_ytd + ?, \
+                 s_order_cnt = s_order_cnt + 1, s_remote_cnt = s_remote_cnt + ? \
+                 WHERE s_w_id = ? AND s_i_id = ?",
+            )?,
+            line: connection
+                .prepare("INSERT INTO order_line VALUES (?, ?, ?, ?, ?, ?, NULL, ?, ?, ?)")?,
+            info: String::new(),
+        })
+    }
+
+    fn run(&mut self, input: &NewOrder) -> Step<Answer> {
+        let (w, d) = (input.warehouse, input.district);
+        let w_tax: i64 = found(Kind::NewOrder, "warehouse", || {
+            self.warehouse.query_row([w], |row| row.get(0))
+        })?;
+        let (d_tax, order): (i64, i32) = found(Kind::NewOrder, "district", || {
+            let both = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+            self.district.query_row([w, d], both)
+        })?;
+        self.next_order.execute([w, d])?;
+        let discount: i64 = found(Kind::NewOrder, "customer", || {
+            self.customer.query_row([w, d, input.customer], |row| {
+                // What a terminal would show is fetched, too.
+                row.get_ref(1)?.as_str()?;
+                row.get_ref(2)?.as_str()?;
+                row.get(0)
+            })
+        })?;
+        let count = i32::try_from(input.lines.len()).unwrap_or(i32::MAX);
+        let local = i32::from(input.all_local());
+        self.order
+            .execute((w, d, order, input.customer, input.at, count, local))?;
+        self.open.execute([w, d, order])?;
+        let mut sum = 0;
+        for (number, line) in (1..).zip(&input.lines) {
+            match self.enter(input, order, number, line)? {
+                Some(amount) => sum += amount,
+                None => return Ok(Answer::RolledBack),
+            }
+        }
+        let total = total(sum, discount, w_tax + d_tax);
+        Ok(Answer::Committed(total + i64::from(order)))
+    }
+
+    /// Enters a line; returns its amount, or `None` where there is no such item.
+    fn enter(
+        &mut self,
+        input: &NewOrder,
+        order: i32,
+        number: i32,
+        line: &Line,
+    ) -> Step<Option<i64>> {
+        let item = self.item.query_row([line.item], |row| {
+            row.get_ref(1)?.as_str()?;
+            let original = row.get_ref(2)?.as_str()?.contains(ORIGINAL);
+            Ok((row.get::<_, i64>(0)?, original))
+        });
+        let Some((price, original)) = item.optional()? else {
+            return Ok(None);
+        };
+        let at = usize::try_from(input.district - 1).unwrap_or(0);
+        let info = &mut self.info;
+        let (stock, quantity) = (&mut self.stock[at], line.quantity);
+        let left = found(Kind::NewOrder, "stock", || {
+            stock.query_row([line.supply, line.item], |row| {
+                info.clear();
+                info.push_str(row.get_ref(1)?.as_str()?);
+                // "B" where both are original, "G" otherwise: shown, and kept nowhere.
+                let brand = original && row.get_ref(2)?.as_str()?.contains(ORIGINAL);
+                std::hint::black_box(brand);
+                row.get::<_, i32>(0)
+            })
+        })?;
+        let left = match left >= quantity + 10 {
+            true => left - quantity,
+            false => left - quantity + 91,
+        };
+        let remote = i32::from(line.supply != input.warehouse);
+        self.take
+            .execute([left, quantity, remote, line.supply, line.item])?;
+        let amount = i64::from(quantity) * price;
+        self.line.execute((
+            input.warehouse,
+            input.district,
+            order,
+            number,
+            line.item,
+            line.supply,
+            quantity,
+            amount,
+            self.info.as_str(),
+        ))?;
+        Ok(Some(amount))
+    }
+}
+
+/// What an order comes to, in cents: rates are in hundredths of a percent.
+fn total(sum: i64, discount: i64, tax: i64) -> i64 {
+    const WHOLE: i64 = 10_000;
+    sum * (WHOLE - discount) * (WHOLE + tax) / (WHOLE * WHOLE)
+}
+
+/// A row that has to be there.
+fn found<T>(kind: Kind, what: &'static str, ask: impl FnOnce() -> rusqlite::Result<T>) -> Step<T> {
+    match ask() {
+        Err(rusqlite::Error::QueryReturnedNoRows) => Err(Fault::Missing(kind, what)),
+        other => Ok(other?),
+    }
+}
+
+struct Payments<'c> {
+    pay_warehouse: Statement<'c>,
+    warehouse: Statement<'c>,
+    pay_district: Statement<'c>,
+    district: Statement<'c>,
+    customer: Statement<'c>,
+    pay: Statement<'c>,
+    data: Statement<'c>,
+    pay_with_data: Statement<'c>,
+    history: Statement<'c>,
+    text: String,
+}
+
+impl<'c> Payments<'c> {
+    fn new(connection: &'c Connection) -> rusqlite::Result<Payments<'c>> {
+        Ok(Payments {
+            pay_warehouse: connection
+                .prepare("UPDATE warehouse SET w_ytd = w_ytd + ? WHERE w_id = ?")?,
+            warehouse: connection.prepare(
+                "SELECT w_name, w_street_1, w_street_2, w_city, w_state, w_zip FROM warehouse \
+                 WHERE w_id = ?",
+            )?,
+            pay_district: connection
+                .prepare("UPDATE district SET d_ytd = d_ytd + ? WHERE d_w_id = ? AND d_id = ?")?,
+            district: connection.prepare(
+                "SELECT d_name, d_street_1, d_street_2, d_city, d_state, d_zip FROM district \
+                 WHERE d_w_id = ? AND d_id = ?",
+            )?,
+            customer: connection.prepare(
+                "SELECT c_balance, c_credit, c_first, c_middle, c_last, c_street_1, c_street_2, \
+                 c_city, c_state, c_zip, c_phone, c_since, c_credit_lim, c_discount \
+                 FROM customer WHERE c_w_id = ? AND c_d_id = ? AND c_id = ?",
+            )?,
+            pay: connection.prepare(
+                "UPDATE customer SET c_balance = c_balance - ?1, \
+                 c_ytd_payment = c_ytd_payment + ?1, c_payment_cnt = c_payment_cnt + 1 \
+                 WHERE c_w_id = ?2 AND c_d_id = ?3 AND c_id = ?4",
+            )?,
+            data: connection.prepare(
+                "SELECT c_data FROM customer WHERE c_w_id = ? AND c_d_id = ? AND c_id = ?",
+            )?,
+            pay_with_data: connection.prepare(
+                "UPDATE customer SET c_balance = c_balance - ?1, \
+                 c_ytd_payment = c_ytd_payment + ?1, c_payment_cnt = c_payment_cnt + 1, \
+                 c_data = ?5 WHERE c_w_id = ?2 AND c_d_id = ?3 AND c_id = ?4",
+            )?,
+            history: connection.prepare("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)")?,
+            text: String::new(),
+        })
+    }
+
+    fn run(&mut self, input: &Payment, customers: &mut Customers<'_>) -> Step<Answer> {
+        let (w, d, amount) = (input.warehouse, input.district, input.amount);
+        let (c_w, c_d) = (input.customer_warehouse, input.customer_district);
+        let c = customers.number(Kind::Payment, c_w, c_d, input.customer)?;
+        let (balance, bad) = found(Kind::Payment, "customer", || {
+            self.customer.query_row([c_w, c_d, c], |row| {
+                let bad = row.get_ref(1)?.as_str()? == "BC";
+                Ok((row.get::<_, i64>(0)?, bad))
+            })
+        })?;
+        match bad {
+            false => self.pay.execute((amount, c_w, c_d, c))?,
+            true => self.pay_and_note(input, c)?,
+        };
+        self.pay_district.execute((amount, w, d))?;
+        self.pay_warehouse.execute((amount, w))?;
+        let text = &mut self.text;
+        text.clear();
+        found(Kind::Payment, "warehouse", || {
+            self.warehouse.query_row([w], |row| {
+                text.push_str(row.get_ref(0)?.as_str()?);
+                Ok(())
+            })
+        })?;
+        text.push_str("    ");
+        found(Kind::Payment, "district", || {
+            self.district.query_row([w, d], |row| {
+                text.push_str(row.get_ref(0)?.as_str()?);
+                Ok(())
+            })
+        })?;
+        self.history
+            .execute((c, c_d, c_w, d, w, input.at, amount, self.text.as_str()))?;
+        Ok(Answer::Committed(balance - amount + i64::from(c)))
+    }
+
+    /// Of a customer with bad credit it is written down what was paid where (clause 2.5.2.2).
+    fn pay_and_note(&mut self, input: &Payment, c: i32) -> Step<usize> {
+        const LONGEST: usize = 500;
+        let (c_w, c_d) = (input.customer_warehouse, input.customer_district);
+        let text = &mut self.text;
+        text.clear();
+        let _ = write!(
+            text,
+            "{c} {c_d} {c_w} {} {} {} ",
+            input.district, input.warehouse, input.amount
+        );
+        self.data.query_row([c_w, c_d, c], |row| {
+            text.push_str(row.get_ref(0)?.as_str()?);
+            Ok(())
+        })?;
+        // All of it is ASCII.
+        text.truncate(LONGEST);
+        let paid = (input.amount, c_w, c_d, c, text.as_str());
+        Ok(self.pay_with_data.execute(paid)?)
+    }
+}
+
+struct OrderStates<'c> {
+    customer: Statement<'c>,
+    order: Statement<'c>,
+    lines: Statement<'c>,
+}
+
+impl<'c> OrderStates<'c> {
+    fn new(connection: &'c Connection) -> rusqlite::Result<OrderStates<'c>> {
+        Ok(OrderStates {
+            customer: connection.prepare(
+                "SELECT c_balance, c_first, c_middle, c_last FROM customer \
+                 WHERE c_w_id = ? AND c_d_id = ? AND c_id = ?",
+            )?,
+            order: connection.prepare(
+                "SELECT o_id, o_entry_d, o_carrier_id FROM orders \
+                 WHERE o_w_id = ? AND o_d_id = ? AND o_c_id = ? ORDER BY o_id DESC LIMIT 1",
+            )?,
+            lines: connection.prepare(
+                "SELECT ol_i_id, ol_supply_w_id, ol_quantity, ol_amount, ol_delivery_d \
+                 FROM order_line WHERE ol_w_id = ? AND ol_d_id = ? AND ol_o_id = ?",
+            )?,
+        })
+    }
+
+    fn run(&mut self, input: &OrderStatus, customers: &mut Customers<'_>) -> Step<Answer> {
+        let (w, d) = (input.warehouse, input.district);
+        let c = customers.number(Kind::OrderStatus, w, d, input.customer)?;
+        let balance: i64 = found(Kind::OrderStatus, "customer", || {
+            self.customer.query_row([w, d, c], |row| row.get(0))
+        })?;
+        let order: i32 = found(Kind::OrderStatus, "order", || {
+            self.order.query_row([w, d, c], |row| row.get(0))
+        })?;
+        let mut sum = balance + i64::from(order);
+        let mut rows = self.lines.query([w, d, order])?;
+        while let Some(row) = rows.next()? {
+            let mut line = 0;
+            for at in 0..4 {
+                line += row.get::<_, i64>(at)?;
+            }
+            sum += line;
+        }
+        Ok(Answer::Committed(sum))
+    }
+}
+
+struct Deliveries<'c> {
+    oldest: Statement<'c>,
+    close: Statement<'c>,
+    customer: Statement<'c>,
+    carry: Statement<'c>,
+    deliver: Statement<'c>,
+    sum: Statement<'c>,
+    charge: Statement<'c>,
+}
+
+impl<'c> Deliveries<'c> {
+    fn new(connection: &'c Connection) -> rusqlite::Result<Deliveries<'c>> {
+        Ok(Deliveries {
+            oldest: connection.prepare(
+                "SELECT no_o_id FROM new_order WHERE no_w_id = ? AND no_d_id = ? \
+                 ORDER BY no_o_id LIMIT 1",
+            )?,
+            close: connection.prepare(
+                "DELETE FROM new_order WHERE no_w_id = ? AND no_d_id = ? AND no_o_id = ?",
+            )?,
+            customer: connection.prepare(
+                "SELECT o_c_id FROM orders WHERE o_w_id = ? AND o_d_id = ? AND o_id = ?",
+            )?,
+            carry: connection.prepare(
+                "UPDATE orders SET o_carrier_id = ? \
+                 WHERE o_w_id = ? AND o_d_id = ? AND o_id = ?",
+            )?,
+            deliver: connection.prepare(
+                "UPDATE order_line SET ol_delivery_d = ? \
+                 WHERE ol_w_id = ? AND ol_d_id = ? AND ol_o_id = ?",
+            )?,
+            sum: connection.prepare(
+                "SELECT sum(ol_amount) FROM order_line \
+                 WHERE ol_w_id = ? AND ol_d_id = ? AND ol_o_id = ?",
+            )?,
+            charge: connection.prepare(
+                "UPDATE customer SET c_balance = c_balance + ?, \
+                 c_delivery_cnt = c_delivery_cnt + 1 \
+                 WHERE c_w_id = ? AND c_d_id = ? AND c_id = ?",
+            )?,
+        })
+    }
+
+    fn run(&mut self, input: &Delivery) -> Step<Answer> {
+        let w = input.warehouse;
+        let mut delivered = 0;
+        for d in 1..=DISTRICTS {
+            let oldest = self.oldest.query_row([w, d], |row| row.get::<_, i32>(0));
+            // A district without open orders is passed over.
+            let Some(order) = oldest.optional()? else {
+                continue;
+            };
+            self.close.execute([w, d, order])?;
+            let c: i32 = found(Kind::Delivery, "order", || {
+                self.customer.query_row([w, d, order], |row| row.get(0))
+            })?;
+            self.carry.execute([input.carrier, w, d, order])?;
+            self.deliver.execute((input.at, w, d, order))?;
+            let sum: Option<i64> = self.sum.query_row([w, d, order], |row| row.get(0))?;
+            let sum = sum.ok_or(Fault::Missing(Kind::Delivery, "line of an order"))?;
+            self.charge.execute((sum, w, d, c))?;
+            delivered += sum + i64::from(order);
+        }
+        Ok(Answer::Committed(delivered))
+    }
+}
+
+struct StockLevels<'c> {
+    next: Statement<'c>,
+    short: Statement<'c>,
+}
+
+impl<'c> StockLevels<'c> {
+    fn new(connection: &'c Connection) -> rusqlite::Result<StockLevels<'c>> {
+        Ok(StockLevels {
+            next: connection
+                .prepare("SELECT d_next_o_id FROM district WHERE d_w_id = ? AND d_id = ?")?,
+            // CROSS JOIN: SQLite keeps this order of the two tables.
+            short: connection.prepare(
+                "SELECT count(DISTINCT s_i_id) FROM order_line CROSS JOIN stock \
+                 WHERE ol_w_id = ?1 AND ol_d_id = ?2 AND ol_o_id >= ?3 - 20 AND ol_o_id < ?3 \
+                 AND s_w_id = ?1 AND s_i_id = ol_i_id AND s_quantity < ?4",
+            )?,
+        })
+    }
+
+    fn run(&mut self, input: &StockLevel) -> Step<Answer> {
+        let (w, d) = (input.warehouse, input.district);
+        let next: i32 = found(Kind::StockLevel, "district", || {
+            self.next.query_row([w, d], |row| row.get(0))
+        })?;
+        let short = self
+            .short
+            .query_row([w, d, next, input.threshold], |row| row.get(0))?;
+        Ok(Answer::Committed(short))
+    }
+}

@@ -1,0 +1,5 @@
+//! The program `hugeleaf-lab`.
+
+fn main() -> std::process::ExitCode {
+    hugeleaf_lab::run()
+}

@@ -1,0 +1,103 @@
+//! SQLite's page cache in memory of ours: it holds what is written, also when it is much too small,
+//! and its memory is what it was asked to be. A program of its own: SQLite takes a cache once.
+
+// A panic is how a test fails, also in its helpers.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use hugeleaf_host::{Root, read_host};
+use hugeleaf_sys::Kernel;
+use hugeleaf_units::Bytes;
+use hugeleaf_workload::PageArm;
+use hugeleaf_lab::kits::tpcc::{
+    Durability, Origin, Pace, Run, Scale, SqliteCache, SqliteSettings, SqliteStore, Store,
+    TpccError, check, drive, load,
+};
+
+fn run(connections: usize) -> Run {
+    Run {
+        connections,
+        ramp_up: Duration::from_millis(50),
+        time: Duration::from_millis(700),
+        pace: Pace::Full,
+        touched: None,
+        seed: 5,
+    }
+}
+
+/// Fills, drives and checks with so much cache for each connection.
+fn whole(cache: Bytes, files: i32, connections: usize, alone: bool) -> u64 {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(SqliteSettings {
+        directory: folder.path().to_owned(),
+        files,
+        cache,
+        durability: Durability::Never,
+        alone,
+        warm: true,
+        touched: None,
+        stop: Arc::default(),
+    })
+    .unwrap();
+    let origin = Origin {
+        warehouses: 3,
+        shards: files,
+        scale: Scale::shrunk(20),
+        seed: 11,
+        filled_at: 1,
+    };
+    let never = AtomicBool::new(false);
+    load(&store, &origin, true, &mut |_| {}, &never).unwrap();
+    let outcome = drive(
+        &store,
+        &origin,
+        run(connections),
+        &mut (),
+        &mut |_, _| {},
+        &never,
+    )
+    .unwrap();
+    let found = check(&store, &origin, &mut |_, _| {}, &never).unwrap();
+    assert!(found.is_empty(), "{found:?}");
+    for shard in 0..files {
+        let sql = "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'";
+        let damaged = store.loader(shard).unwrap().ask(sql).unwrap();
+        assert_eq!(damaged, [[Some(0)]]);
+    }
+    outcome.counters.physical_reads.unwrap()
+}
+
+#[test]
+fn a_cache_of_ours_holds_what_is_written_at_any_size() {
+    let host = read_host(&Root::live(), &Kernel::new()).unwrap();
+    let base = PageArm::base(&host);
+    let length = Bytes::from_mib(32);
+    let cache = SqliteCache::install(base, length, false, &host).unwrap();
+    // In addition to the pages there is what SQLite wants for each.
+    assert!(cache.length() > length && cache.length().get() < length.get() * 11 / 10);
+    if let Some(pages) = cache.pages().unwrap() {
+        let on_base: u64 = pages
+            .iter()
+            .filter(|held| held.size == host.base_page)
+            .map(|held| held.bytes.get())
+            .sum();
+        assert_eq!(on_base, cache.length().get(), "{pages:?}");
+    }
+    let again = SqliteCache::install(base, length, false, &host).unwrap_err();
+    assert!(matches!(again, TpccError::Cache(_)), "{again:?}");
+    // All of it fits: after the scan at the start next to nothing is read from the file.
+    let fitting = whole(Bytes::from_mib(30), 1, 1, true);
+    // A tenth fits, and pages are reused all the time.
+    let scarce = whole(Bytes::from_mib(2), 1, 1, true);
+    assert!(scarce > 10 * fitting.max(1), "{scarce} and {fitting}");
+    assert_eq!(cache.outside(), 0);
+    // Several connections on a file, and on files of their own.
+    whole(Bytes::from_mib(6), 1, 3, false);
+    whole(Bytes::from_mib(10), 3, 3, true);
+    assert_eq!(cache.outside(), 0);
+    // Together they want more than there is: what is there has to do, and nothing is lost.
+    whole(Bytes::from_mib(64), 3, 3, true);
+}
