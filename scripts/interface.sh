@@ -254,7 +254,10 @@ answer "compare --history" compare --history before after
 for list in json/*; do
     name=$(basename "$list" | tr _ ' ')
     sort -u "$list" | awk -v name="$name" '
-        { path = $1 == "" ? "." : $1; types[path] = types[path] (types[path] == "" ? "" : "|") $2 }
+        { path = $1 == "" ? "." : $1
+          if (path ~ /\[\]$/) $2 = "" # an empty list has no type
+          if (index(types[path], $2)) next
+          types[path] = types[path] (types[path] == "" ? "" : "|") $2 }
         END { for (path in types) if (types[path] == "") for (other in types) # an empty list says less than a full one
                   if (other != path && index(other, path) == 1) delete types[path]
               for (path in types) print "json " name ": " path (types[path] == "" ? "" : " " types[path]) }' | sort

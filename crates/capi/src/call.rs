@@ -235,6 +235,16 @@ pub(super) fn answer<T>(
     })
 }
 
+/// Runs a call on an object, which must be given.
+pub(super) fn on<T>(
+    error: Option<&mut MaybeUninit<hl_error>>,
+    object: Option<T>,
+    name: &str,
+    body: impl FnOnce(T) -> Result<(), Failure>,
+) -> hl_status {
+    guard(error, || body(given(object, name)?))
+}
+
 /// Frees an object, where there is one.
 pub(super) fn free<T>(object: Option<Box<T>>) {
     guard(None, || {

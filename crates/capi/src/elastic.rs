@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use super::call::{self, Failure, Options, answer, guard};
+use super::call::{self, Failure, Options, answer, on};
 use super::{hl_error, hl_extent, hl_handle, hl_kind, hl_status};
 use hugeleaf::{
     Bytes, Component, ComponentInfo, Elastic, ElasticError, ElasticOptions, Granule, Handle, Info,
@@ -323,8 +323,7 @@ pub extern "C" fn hl_elastic_set_target(
     above: Option<&mut MaybeUninit<u64>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
-        let elastic = call::given(elastic, "elastic")?;
+    on(error, elastic, "elastic", |elastic| {
         let more = elastic.0.set_target(Bytes(target_bytes))?;
         above.map(|to| to.write(more.get()));
         Ok(())
@@ -367,8 +366,7 @@ pub unsafe extern "C" fn hl_elastic_take(
     count: usize,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
-        let elastic = call::given(elastic, "elastic")?;
+    on(error, elastic, "elastic", |elastic| {
         if count > 0 {
             call::check_out(granules, "granules")?;
         }
@@ -415,8 +413,7 @@ pub unsafe extern "C" fn hl_elastic_give_back(
     count: usize,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
-        let elastic = call::given(elastic, "elastic")?;
+    on(error, elastic, "elastic", |elastic| {
         // SAFETY: the caller's own and of that length, as the header says.
         let names = unsafe { read_names(granules, count) }?;
         let component = Component::from_number(component);
@@ -439,8 +436,7 @@ pub unsafe extern "C" fn hl_elastic_transfer(
     count: usize,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
-        let elastic = call::given(elastic, "elastic")?;
+    on(error, elastic, "elastic", |elastic| {
         // SAFETY: the caller's own and of that length, as the header says.
         let names = unsafe { read_names(granules, count) }?;
         let (from, to) = (Component::from_number(from), Component::from_number(to));
@@ -479,8 +475,7 @@ pub unsafe extern "C" fn hl_elastic_extents(
     count: *mut usize,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
-        let elastic = call::given(elastic, "elastic")?;
+    on(error, elastic, "elastic", |elastic| {
         let found = elastic.0.extents()?;
         let found = found.iter().map(hl_extent::from);
         // SAFETY: the caller's own, as the header says.
@@ -502,8 +497,7 @@ pub unsafe extern "C" fn hl_elastic_info(
     count: *mut usize,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
-        let elastic = call::given(elastic, "elastic")?;
+    on(error, elastic, "elastic", |elastic| {
         call::check_out(count, "count")?;
         let table = elastic.0.info()?;
         totals.map(|to| to.write((&table).into()));
@@ -523,8 +517,7 @@ pub extern "C" fn hl_elastic_recover(
     recovered: Option<&mut MaybeUninit<hl_recovered>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
-        let elastic = call::given(elastic, "elastic")?;
+    on(error, elastic, "elastic", |elastic| {
         let done = hl_recovered::from(elastic.0.recover()?);
         recovered.map(|to| to.write(done));
         Ok(())
@@ -540,8 +533,7 @@ pub extern "C" fn hl_elastic_send(
     socket: i32,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
-        let elastic = call::given(elastic, "elastic")?;
+    on(error, elastic, "elastic", |elastic| {
         let handle = elastic.0.handle()?;
         Ok(handle.send(&call::socket_of(socket)?)?)
     })

@@ -14,13 +14,13 @@ use hugeleaf::balance::{
 };
 use hugeleaf::{Bytes, Granule, Managed, Manager, Running};
 
-use super::call::{self, Failure, HL_TEXT, Options, answer, guard};
+use super::call::{self, Failure, HL_TEXT, Options, answer, on};
 use super::elastic::{HL_NAME, hl_component, hl_elastic, hl_granule};
 use super::{hl_error, hl_status};
 
 /// Something measured.
 #[repr(C)]
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct hl_estimate {
     /// Seconds a second.
     pub value: f64,
@@ -32,7 +32,7 @@ pub struct hl_estimate {
 
 /// What memory is worth to a component. All zeroes: not known.
 #[repr(C)]
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct hl_benefit {
     /// What a granule more would save, in seconds a second.
     pub more: hl_estimate,
@@ -81,7 +81,7 @@ unsafe impl Send for FromC {}
 
 impl Managed for FromC {
     fn benefit(&mut self, elapsed: Duration) -> Benefit {
-        let mut benefit = NO_BENEFIT;
+        let mut benefit = hl_benefit::default();
         // SAFETY: by this module's contract; `benefit` lives beyond the call.
         unsafe { (self.benefit)(self.data, elapsed.as_secs_f64(), &raw mut benefit) };
         (&benefit).into()
@@ -101,17 +101,6 @@ impl Managed for FromC {
         numbers.into_iter().map(Granule::from_number).collect()
     }
 }
-
-const NO_ESTIMATE: hl_estimate = hl_estimate {
-    value: 0.0,
-    error: 0.0,
-    samples: 0.0,
-};
-const NO_BENEFIT: hl_benefit = hl_benefit {
-    more: NO_ESTIMATE,
-    less: NO_ESTIMATE,
-    pressure: 0.0,
-};
 
 impl From<&hl_benefit> for Benefit {
     fn from(benefit: &hl_benefit) -> Benefit {
@@ -133,7 +122,7 @@ impl From<&hl_benefit> for Benefit {
 impl From<Benefit> for hl_benefit {
     fn from(benefit: Benefit) -> hl_benefit {
         let known = |estimate: Option<Estimate>| {
-            estimate.map_or(NO_ESTIMATE, |estimate| hl_estimate {
+            estimate.map_or_else(hl_estimate::default, |estimate| hl_estimate {
                 value: estimate.value,
                 error: estimate.error,
                 samples: estimate.samples,
@@ -210,8 +199,7 @@ pub unsafe extern "C" fn hl_manager_add(
     component: Option<&mut MaybeUninit<hl_component>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
-        let manager = call::given(manager, "manager")?;
+    on(error, manager, "manager", |manager| {
         // SAFETY: NULL or a text, as the header says.
         let name = unsafe { call::text_of(name, "name") }?;
         // SAFETY: NULL or as the header says.
@@ -240,8 +228,7 @@ pub extern "C" fn hl_manager_set_target(
     above: Option<&mut MaybeUninit<u64>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
-        let manager = call::given(manager, "manager")?;
+    on(error, manager, "manager", |manager| {
         let more = manager.0.set_target(Bytes(target_bytes))?;
         above.map(|to| to.write(more.get()));
         Ok(())
@@ -291,8 +278,7 @@ pub unsafe extern "C" fn hl_manager_components(
     count: *mut usize,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
-        let manager = call::given(manager, "manager")?;
+    on(error, manager, "manager", |manager| {
         let (view, failed) = manager.0.view();
         let lines = view.components.iter().map(hl_managed_info::from);
         // SAFETY: the caller's own, as the header says.
@@ -361,8 +347,7 @@ pub unsafe extern "C" fn hl_manager_operations(
     count: *mut usize,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
-        let manager = call::given(manager, "manager")?;
+    on(error, manager, "manager", |manager| {
         let (view, _) = manager.0.view();
         let lines = view.operations.iter().rev().map(hl_resize::from);
         // SAFETY: the caller's own, as the header says.

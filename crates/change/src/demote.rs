@@ -79,7 +79,7 @@ fn plan_all(
     huge: PageSize,
 ) -> Result<(Vec<Work>, Vec<Skipped>), ChangeError> {
     let probe = (!options.dry_run).then_some(Advice::Cold);
-    let (open, skipped) = work::open_all(context.kernel, context.root, context.host, pids, probe)?;
+    let (open, skipped) = work::open_all(context, pids, probe)?;
     let pids: Vec<Pid> = open.iter().map(|(_, process)| process.pid).collect();
     let rules = work::rules(context, &pids, options.only.as_deref(), huge);
     let each = open

@@ -86,8 +86,7 @@ fn plan_all(
     huge: PageSize,
 ) -> Result<(Vec<Work>, Vec<Skipped>), ChangeError> {
     let probe = (!options.dry_run).then_some(Advice::Collapse);
-    let (mut open, mut skipped) =
-        work::open_all(context.kernel, context.root, context.host, pids, probe)?;
+    let (mut open, mut skipped) = work::open_all(context, pids, probe)?;
     let mut switched = Vec::new();
     if options.switch_thp_on {
         switched = switch_on(context, &mut open, &mut skipped, options.dry_run)?;

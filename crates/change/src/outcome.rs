@@ -1,6 +1,5 @@
 //! What came of a change. Everything in here was read back from the page map or smaps.
 
-use std::fmt;
 use std::time::Duration;
 
 use hugeleaf_host::Role;
@@ -14,42 +13,67 @@ use crate::error::ChangeError;
 use crate::refusals::{NoSplit, NoZeros};
 
 /// Why memory was not moved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Reason {
     /// Left out by the plan.
+    #[error("{}", .0.says())]
     Not(eligible::Reason),
     // Refused by the kernel.
     /// EAGAIN in every pass: pages are held elsewhere.
+    #[error("busy in every pass (EAGAIN): pinned for I/O, or held elsewhere")]
     Busy,
     /// EBUSY: the cgroup's memory limit has no room for the new page.
+    #[error("no room under the cgroup's memory limit, or its pages are held (EBUSY in every pass)")]
     CgroupLimit,
     /// ENOMEM on mapped memory: no contiguous block available.
+    #[error("no contiguous memory available (ENOMEM)")]
     NoContiguousMemory,
     /// ENOMEM on memory that is not mapped any more.
+    #[error("unmapped or freed by the program meanwhile")]
     Unmapped,
     /// EINVAL on a file: this kernel cannot put it on huge pages.
+    #[error("this kernel cannot put this file on huge pages")]
     FileUnsupported,
     /// EINVAL on anything else.
+    #[error("refused by the kernel (EINVAL)")]
     Refused,
     /// EPERM or EACCES after the first calls went through.
+    #[error("not permitted any more: the process changed its rights")]
     Denied,
     /// Another errno.
+    #[error("refused by the kernel: {0}")]
     Other(Errno),
     /// The kernel reported success, and the page map says otherwise.
+    #[error(
+        "the kernel reported success, and the page map says otherwise: the program or \
+         khugepaged changed it again"
+    )]
     NotSeen,
     // Demotion.
     /// Several processes map it: MADV_COLD passes over it and reports success. Why the kernel's
     /// file for such pages was of no use either, where it was tried.
+    #[error("mapped by several processes{}", and_why(*.0))]
     SharedByOthers(Option<NoSplit>),
     /// Locked in memory (mlock): MADV_COLD is refused.
+    #[error("locked in memory (mlock): the kernel refuses to split it")]
     Locked,
     // Ended early.
     /// Not reached: Ctrl-C.
+    #[error("not reached: interrupted")]
     Interrupted,
     /// Not reached: the host was short of memory.
+    #[error("not reached: the host stayed short of memory")]
     Pressure,
     /// Not reached: the process exited or became another program.
+    #[error("the process ended or became another program")]
     ProcessEnded,
+}
+
+fn and_why(why: Option<NoSplit>) -> String {
+    match why {
+        None => ": the kernel passes over such pages and reports success".to_owned(),
+        Some(why) => format!(", which takes another way: {why}"),
+    }
 }
 
 impl Reason {
@@ -78,43 +102,6 @@ impl Reason {
 impl From<eligible::Reason> for Reason {
     fn from(reason: eligible::Reason) -> Reason {
         Reason::Not(reason)
-    }
-}
-
-/// What it means, in a sentence.
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = match self {
-            Reason::Not(reason) => reason.says(),
-            Reason::Busy => "busy in every pass (EAGAIN): pinned for I/O, or held elsewhere",
-            Reason::CgroupLimit => {
-                "no room under the cgroup's memory limit, or its pages are held (EBUSY in every pass)"
-            }
-            Reason::NoContiguousMemory => "no contiguous memory available (ENOMEM)",
-            Reason::Unmapped => "unmapped or freed by the program meanwhile",
-            Reason::FileUnsupported => "this kernel cannot put this file on huge pages",
-            Reason::Refused => "refused by the kernel (EINVAL)",
-            Reason::Denied => "not permitted any more: the process changed its rights",
-            Reason::Other(errno) => return write!(f, "refused by the kernel: {errno}"),
-            Reason::NotSeen => {
-                "the kernel reported success, and the page map says otherwise: the program or \
-                 khugepaged changed it again"
-            }
-            Reason::SharedByOthers(None) => {
-                "mapped by several processes: the kernel passes over such pages and reports success"
-            }
-            Reason::SharedByOthers(Some(why)) => {
-                return write!(
-                    f,
-                    "mapped by several processes, which takes another way: {why}"
-                );
-            }
-            Reason::Locked => "locked in memory (mlock): the kernel refuses to split it",
-            Reason::Interrupted => "not reached: interrupted",
-            Reason::Pressure => "not reached: the host stayed short of memory",
-            Reason::ProcessEnded => "the process ended or became another program",
-        };
-        f.write_str(text)
     }
 }
 
@@ -192,31 +179,15 @@ pub enum Ended {
     Replaced,
 }
 
-/// By what call memory was moved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Method {
-    /// `process_madvise(MADV_COLLAPSE)`.
-    Collapse,
-    /// `process_madvise(MADV_COLD)` over a part of a huge page.
-    Cold,
-    /// A line written to `split_huge_pages` of debugfs.
-    SplitFile,
-}
-
-impl Serialize for Method {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
-impl Method {
-    /// Its name on screens and in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Method::Collapse => "process_madvise(MADV_COLLAPSE)",
-            Method::Cold => "process_madvise(MADV_COLD)",
-            Method::SplitFile => "debugfs split_huge_pages",
-        }
+hugeleaf_units::named! {
+    /// By what call memory was moved.
+    pub enum Method {
+        /// `process_madvise(MADV_COLLAPSE)`.
+        Collapse = "process_madvise(MADV_COLLAPSE)",
+        /// `process_madvise(MADV_COLD)` over a part of a huge page.
+        Cold = "process_madvise(MADV_COLD)",
+        /// A line written to `split_huge_pages` of debugfs.
+        SplitFile = "debugfs split_huge_pages",
     }
 }
 
@@ -261,7 +232,7 @@ impl RoleOutcome {
 
 /// What came of one process, by what it maps: shared memory counts in each that maps it, and at each
 /// address ([`crate::Outcome::totals`] has it once). `asked` = `done` + all of `failed`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct ProcessOutcome {
     /// Its id.
     pub pid: Pid,
@@ -362,31 +333,19 @@ fn in_words<S: Serializer>(error: &ChangeError, serializer: S) -> Result<S::Ok, 
     serializer.collect_str(error)
 }
 
-/// What the work is at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    /// Reading the processes.
-    Planning,
-    /// Moving.
-    Moving,
-    /// Trying again what was busy.
-    Retrying,
-    /// Holding back for the host's sake.
-    HoldingBack,
-    /// Reading back.
-    ReadingBack,
-}
-
-impl Stage {
-    /// The stage in a word or two.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Stage::Planning => "reading",
-            Stage::Moving => "moving",
-            Stage::Retrying => "trying again",
-            Stage::HoldingBack => "holding back",
-            Stage::ReadingBack => "reading back",
-        }
+hugeleaf_units::named! {
+    /// What the work is at.
+    pub enum Stage {
+        /// Reading the processes.
+        Planning = "reading",
+        /// Moving.
+        Moving = "moving",
+        /// Trying again what was busy.
+        Retrying = "trying again",
+        /// Holding back for the host's sake.
+        HoldingBack = "holding back",
+        /// Reading back.
+        ReadingBack = "reading back",
     }
 }
 

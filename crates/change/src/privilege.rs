@@ -1,5 +1,6 @@
 //! Which capability a refusal asks for.
 
+use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_host::{ProcessError, Root};
 use hugeleaf_sys::{Errno, Kernel, Pid, PidFd, SysError};
 
@@ -51,7 +52,8 @@ pub(crate) fn is_denied(errno: Errno) -> bool {
 
 pub(crate) fn denied(root: &Root, pid: Pid, uid: u32, error: SysError) -> ChangeError {
     let own_uid = hugeleaf_sys::effective_uid();
-    let held = own_capabilities(root);
+    // Where that cannot be read, all that are needed are named.
+    let held = own_capabilities(root).unwrap_or(0);
     // The kernel says which of the two it was: EACCES is the right to read by ptrace. Attaching
     // takes that right of the same user too, where Yama says so.
     let ptrace = error.errno == Errno::ACCESS || error.call == "ptrace";
@@ -80,14 +82,8 @@ pub(crate) fn unread(root: &Root, error: ProcessError) -> ChangeError {
     }
 }
 
-/// `CapEff` of this program; none where it cannot be read, so that all needed are named.
-fn own_capabilities(root: &Root) -> u64 {
-    let status = root.read("proc/self/status");
-    let line = status.known().and_then(|text| {
-        text.lines()
-            .find_map(|l| l.strip_prefix("CapEff:"))
-            .map(|hex| hex.trim().to_owned())
-    });
-    line.and_then(|hex| u64::from_str_radix(&hex, 16).ok())
-        .unwrap_or(0)
+/// `CapEff` of this program; `None` where it cannot be read.
+pub(crate) fn own_capabilities(root: &Root) -> Option<u64> {
+    let status = root.parse("proc/self/status", parse_status);
+    status.known().map(|status| status.capabilities)
 }

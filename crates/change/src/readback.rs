@@ -145,18 +145,8 @@ fn empty_outcome(work: &Work, after: Option<&Process>) -> ProcessOutcome {
         unit: before.unit.clone(),
         asked: work.plan.asked(),
         already: work.plan.already,
-        done: Bytes::ZERO,
-        done_by: Vec::new(),
-        failed: Vec::new(),
         left_out: work.plan.left_out.clone(),
-        grown: Bytes::ZERO,
         zeros_brought_back: work.brought_back,
-        zeros_given_back: Bytes::ZERO,
-        unmapped: Bytes::ZERO,
-        no_zeros: None,
-        locked: Bytes::ZERO,
-        by_role: Vec::new(),
-        moved: Vec::new(),
         seconds: work.spent.as_secs_f64(),
         coverage_before: before.coverage(),
         coverage_after: after.and_then(Process::coverage),
@@ -166,6 +156,7 @@ fn empty_outcome(work: &Work, after: Option<&Process>) -> ProcessOutcome {
         resident_after: after.map(|p| p.resident),
         switched_on: work.switched_on,
         ended: work.ended(),
+        ..ProcessOutcome::default()
     };
     for block in &work.plan.blocks {
         role_of(&mut outcome, block).asked += block.range.len();

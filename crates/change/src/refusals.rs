@@ -1,26 +1,36 @@
 //! Why huge pages that several processes map cannot be split here, and why pages of zeros are not brought back.
 
-use std::fmt;
-
 use hugeleaf_sys::{Errno, SysError};
 
 use crate::privilege;
 
 /// Why huge pages that several processes map cannot be split on this host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum NoSplit {
     /// This program does not run as root.
+    #[error("debugfs split_huge_pages: only root may open it")]
     NotRoot,
     /// It runs as root, and is refused all the same: kernel lockdown, a policy, a container.
+    #[error(
+        "debugfs split_huge_pages: it is refused even to root: the kernel is locked down, or this is \
+         a container"
+    )]
     Refused,
     /// The kernel has no debugfs, or was told to offer none (`debugfs=off`).
+    #[error("debugfs split_huge_pages: this kernel offers no debugfs")]
     NoDebugfs,
     /// There is a debugfs, and the file is not in it.
+    #[error("debugfs split_huge_pages: this kernel has no such file")]
     NoFile,
     /// `/proc` numbers processes otherwise than the kernel would for this program: another PID
     /// namespace.
+    #[error(
+        "debugfs split_huge_pages: processes have other numbers in /proc than in this program's PID \
+         namespace"
+    )]
     OtherNamespace,
     /// Another errno.
+    #[error("debugfs split_huge_pages: {0}")]
     Failed(Errno),
 }
 
@@ -49,24 +59,6 @@ impl NoSplit {
             NoSplit::OtherNamespace => Some("run it on the host itself, outside containers"),
             NoSplit::NoFile | NoSplit::Failed(_) => None,
         }
-    }
-}
-
-impl fmt::Display for NoSplit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let why = match self {
-            NoSplit::NotRoot => "only root may open it",
-            NoSplit::Refused => {
-                "it is refused even to root: the kernel is locked down, or this is a container"
-            }
-            NoSplit::NoDebugfs => "this kernel offers no debugfs",
-            NoSplit::NoFile => "this kernel has no such file",
-            NoSplit::OtherNamespace => {
-                "processes have other numbers in /proc than in this program's PID namespace"
-            }
-            NoSplit::Failed(errno) => return write!(f, "debugfs split_huge_pages: {errno}"),
-        };
-        write!(f, "debugfs split_huge_pages: {why}")
     }
 }
 

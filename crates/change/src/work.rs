@@ -93,16 +93,14 @@ pub(crate) type Opened = (Identity, Process);
 /// # Errors
 /// The first process's error, where none of them can be worked on.
 pub(crate) fn open_all(
-    kernel: &Kernel,
-    root: &Root,
-    host: &Host,
+    context: &Context<'_>,
     pids: &[Pid],
     advice: Option<Advice>,
 ) -> Result<(Vec<Opened>, Vec<Skipped>), ChangeError> {
     let mut open = Vec::new();
     let mut skipped = Vec::new();
     for pid in pids {
-        match open_one(kernel, root, host, *pid, advice) {
+        match open_one(context, *pid, advice) {
             Ok(one) => open.push(one),
             // These hold for every process: going on is of no use.
             Err(e @ (ChangeError::NoPidfd | ChangeError::NoProcessMadvise)) => return Err(e),
@@ -117,12 +115,11 @@ pub(crate) fn open_all(
 }
 
 fn open_one(
-    kernel: &Kernel,
-    root: &Root,
-    host: &Host,
+    context: &Context<'_>,
     pid: Pid,
     advice: Option<Advice>,
 ) -> Result<Opened, ChangeError> {
+    let (kernel, root, host) = (context.kernel, context.root, context.host);
     let gone = || {
         ChangeError::Process(ProcessError::Gone {
             pid,

@@ -11,13 +11,15 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
 use hugeleaf_units::{Bytes, PageSize};
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings as abi;
 
-use hugeleaf_sys::{Advice, Errno, Mapping, Pid, Sharing, SysError, errno_of, last_errno};
+use hugeleaf_sys::{Advice, Errno, Mapping, Pid, Sharing, SysError, errno_of};
+
+use crate::event::{checked, open_event};
 
 /// What to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -101,7 +103,6 @@ pub struct CountedSince {
 impl GroupCount {
     /// What was counted since an earlier reading of the same group, each value times the part of the
     /// time in which it was counted.
-    #[allow(clippy::cast_precision_loss)] // counts and nanoseconds of a run are far below 2^52
     pub fn since(&self, earlier: &GroupCount) -> CountedSince {
         let enabled = self.enabled_nanos.saturating_sub(earlier.enabled_nanos);
         let running = self.running_nanos.saturating_sub(earlier.running_nanos);
@@ -158,14 +159,7 @@ impl CounterGroup {
         // SAFETY: the leader is a descriptor that this value owns; the argument is a number.
         let result =
             unsafe { perf::ioctls::ENABLE(self.leader.as_raw_fd(), abi::PERF_IOC_FLAG_GROUP as _) };
-        match result < 0 {
-            true => Err(SysError::new(
-                "PERF_EVENT_IOC_ENABLE",
-                subject(self.work),
-                last_errno(),
-            )),
-            false => Ok(()),
-        }
+        checked("PERF_EVENT_IOC_ENABLE", result, || subject(self.work))
     }
 
     /// What was counted since they were started; of a thread that has ended all that it had.
@@ -178,11 +172,8 @@ impl CounterGroup {
         (&self.leader)
             .read_exact(&mut buffer)
             .map_err(|e| SysError::new("read", "a group of counters", errno_of(&e)))?;
-        let mut words = buffer.chunks_exact(8).map(|chunk| {
-            let mut bytes = [0u8; 8];
-            bytes.copy_from_slice(chunk);
-            u64::from_ne_bytes(bytes)
-        });
+        let word = |chunk: &[u8]| u64::from_ne_bytes(chunk.try_into().unwrap_or_default());
+        let mut words = buffer.chunks_exact(8).map(word);
         let _events = words.next();
         let enabled_nanos = words.next().unwrap_or(0);
         let running_nanos = words.next().unwrap_or(0);
@@ -203,7 +194,6 @@ fn subject(work: CountedWork) -> String {
 
 fn open_one(work: CountedWork, kind: CounterKind, leader: Option<&File>) -> Result<File, SysError> {
     let mut attr = abi::perf_event_attr::default();
-    attr.size = u32::try_from(std::mem::size_of_val(&attr)).unwrap_or(u32::MAX);
     (attr.type_, attr.config) = kind.of_the_kernel();
     attr.read_format = u64::from(abi::PERF_FORMAT_GROUP)
         | u64::from(abi::PERF_FORMAT_TOTAL_TIME_ENABLED)
@@ -219,18 +209,7 @@ fn open_one(work: CountedWork, kind: CounterKind, leader: Option<&File>) -> Resu
         CountedWork::Cpu(cpu) => (-1, i32::try_from(cpu).unwrap_or(i32::MAX)),
     };
     let group = leader.map_or(-1, |leader| leader.as_raw_fd());
-    let cloexec = u64::from(abi::PERF_FLAG_FD_CLOEXEC);
-    // SAFETY: `attr` is initialised, its size is set, and it outlives the call.
-    let fd = unsafe { perf::perf_event_open(&raw mut attr, thread, cpu, group, cloexec as _) };
-    if fd < 0 {
-        return Err(SysError::new(
-            "perf_event_open",
-            subject(work),
-            last_errno(),
-        ));
-    }
-    // SAFETY: a new descriptor that only this value owns.
-    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+    open_event(&mut attr, (thread, cpu), group, || subject(work))
 }
 
 /// Whether an event of the TLB for data counts anything at all. Many processors and hypervisors open any
@@ -253,11 +232,10 @@ pub fn counts_misses(kind: CounterKind, base: PageSize) -> Result<bool, SysError
     mapping.touch(page)?;
     let count = group.read()?;
     match count.running_nanos {
-        0 => Err(SysError::new(
-            "read",
-            "a counter that never had a register",
-            Errno::BUSY,
-        )),
+        0 => {
+            let subject = "a counter that never had a register";
+            Err(SysError::new("read", subject, Errno::BUSY))
+        }
         _ => Ok(count.values.iter().any(|value| *value > 0)),
     }
 }

@@ -104,17 +104,10 @@ impl PerfEvent {
     fn open_as_it_is(setup: &PerfSetup, cpu: u32) -> Result<PerfEvent, SysError> {
         let mut attr = attributes(setup);
         let on = i32::try_from(cpu).unwrap_or(i32::MAX);
-        let cloexec = u64::from(abi::PERF_FLAG_FD_CLOEXEC);
-        // SAFETY: `attr` is initialised, its size is set, and it outlives the call.
-        let fd = unsafe { perf::perf_event_open(&raw mut attr, -1, on, -1, cloexec as _) };
-        if fd < 0 {
-            let subject = format!("of all processes on CPU {cpu}");
-            return Err(SysError::new("perf_event_open", subject, last_errno()));
-        }
-        // SAFETY: a new descriptor that only this value owns.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let subject = || format!("of all processes on CPU {cpu}");
+        let file = open_event(&mut attr, (-1, on), -1, subject)?;
         Ok(PerfEvent {
-            file: File::from(fd),
+            file,
             cpu,
             rate: setup.rate,
         })
@@ -190,15 +183,36 @@ impl PerfEvent {
     }
 
     fn checked(&self, call: &'static str, result: i32) -> Result<(), SysError> {
-        match result < 0 {
-            true => Err(SysError::new(
-                call,
-                format!("on CPU {}", self.cpu),
-                last_errno(),
-            )),
-            false => Ok(()),
-        }
+        checked(call, result, || format!("on CPU {}", self.cpu))
     }
+}
+
+/// The error of an ioctl, where its result says that there was one.
+pub(crate) fn checked(
+    call: &'static str,
+    result: i32,
+    subject: impl FnOnce() -> String,
+) -> Result<(), SysError> {
+    match result < 0 {
+        true => Err(SysError::new(call, subject(), last_errno())),
+        false => Ok(()),
+    }
+}
+
+/// perf_event_open(2) of a thread on a CPU, of which -1 stands for all, in the group of a leader (-1: its own).
+pub(crate) fn open_event(
+    attr: &mut abi::perf_event_attr,
+    (thread, cpu): (i32, i32),
+    group: i32,
+    subject: impl FnOnce() -> String,
+) -> Result<File, SysError> {
+    attr.size = u32::try_from(std::mem::size_of_val(attr)).unwrap_or(u32::MAX);
+    let cloexec = u64::from(abi::PERF_FLAG_FD_CLOEXEC);
+    // SAFETY: `attr` is initialised, its size is set, and it outlives the call.
+    let fd = unsafe { perf::perf_event_open(attr, thread, cpu, group, cloexec as _) };
+    checked("perf_event_open", fd, subject)?;
+    // SAFETY: a new descriptor that only the file owns.
+    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
 /// The frequency that the kernel allows now, where that is lower.
@@ -213,7 +227,6 @@ fn allowed(rate: PerfRate) -> Option<PerfRate> {
 
 fn attributes(setup: &PerfSetup) -> abi::perf_event_attr {
     let mut attr = abi::perf_event_attr::default();
-    attr.size = u32::try_from(std::mem::size_of_val(&attr)).unwrap_or(u32::MAX);
     (attr.type_, attr.config) = match setup.kind {
         PerfKind::CpuClock => software(abi::PERF_COUNT_SW_CPU_CLOCK),
         PerfKind::PageFaults => software(abi::PERF_COUNT_SW_PAGE_FAULTS),

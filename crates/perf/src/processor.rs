@@ -152,47 +152,34 @@ pub const INSTRUCTIONS: ProcessorEvent = event(
     CounterKind::Instructions,
 );
 
-/// Intel's cycles of walks for loads, stores and code, by the numbers of the three events.
-const fn walk_durations(loads: u64, stores: u64, code: u64) -> [ProcessorEvent; 3] {
+/// Intel's cycles of walks for loads, stores and code, by the names and numbers of the three events.
+const fn walk_cycles(names: [&'static str; 3], numbers: [u64; 3]) -> [ProcessorEvent; 3] {
     [
-        raw(
-            Counts::LoadWalkCycles,
-            "DTLB_LOAD_MISSES.WALK_DURATION",
-            loads,
-        ),
-        raw(
-            Counts::StoreWalkCycles,
-            "DTLB_STORE_MISSES.WALK_DURATION",
-            stores,
-        ),
-        raw(Counts::CodeWalkCycles, "ITLB_MISSES.WALK_DURATION", code),
+        raw(Counts::LoadWalkCycles, names[0], numbers[0]),
+        raw(Counts::StoreWalkCycles, names[1], numbers[1]),
+        raw(Counts::CodeWalkCycles, names[2], numbers[2]),
     ]
 }
 
-/// The same of later ones: cycles with at least one walk, which without the counter mask would be walks
-/// times cycles.
-const fn walks_active(loads: u64, stores: u64, code: u64) -> [ProcessorEvent; 3] {
-    [
-        raw(
-            Counts::LoadWalkCycles,
-            "DTLB_LOAD_MISSES.WALK_ACTIVE",
-            loads,
-        ),
-        raw(
-            Counts::StoreWalkCycles,
-            "DTLB_STORE_MISSES.WALK_ACTIVE",
-            stores,
-        ),
-        raw(Counts::CodeWalkCycles, "ITLB_MISSES.WALK_ACTIVE", code),
-    ]
-}
+const DURATIONS: [&str; 3] = [
+    "DTLB_LOAD_MISSES.WALK_DURATION",
+    "DTLB_STORE_MISSES.WALK_DURATION",
+    "ITLB_MISSES.WALK_DURATION",
+];
+/// Of later ones: cycles with at least one walk, which without the counter mask would be walks times cycles.
+const ACTIVE: [&str; 3] = [
+    "DTLB_LOAD_MISSES.WALK_ACTIVE",
+    "DTLB_STORE_MISSES.WALK_ACTIVE",
+    "ITLB_MISSES.WALK_ACTIVE",
+];
 
-const SANDY_BRIDGE: [ProcessorEvent; 3] = walk_durations(0x0408, 0x0449, 0x0485);
-const IVY_BRIDGE: [ProcessorEvent; 3] = walk_durations(0x8408, 0x0449, 0x0485);
-const HASWELL: [ProcessorEvent; 3] = walk_durations(0x1008, 0x1049, 0x1085);
-const SKYLAKE: [ProcessorEvent; 3] = walks_active(0x0100_1008, 0x0100_1049, 0x0100_1085);
+const SANDY_BRIDGE: [ProcessorEvent; 3] = walk_cycles(DURATIONS, [0x0408, 0x0449, 0x0485]);
+const IVY_BRIDGE: [ProcessorEvent; 3] = walk_cycles(DURATIONS, [0x8408, 0x0449, 0x0485]);
+const HASWELL: [ProcessorEvent; 3] = walk_cycles(DURATIONS, [0x1008, 0x1049, 0x1085]);
+const SKYLAKE: [ProcessorEvent; 3] = walk_cycles(ACTIVE, [0x0100_1008, 0x0100_1049, 0x0100_1085]);
 /// From Golden Cove (Alder Lake, Sapphire Rapids); of processors with two kinds of cores the fast ones.
-const GOLDEN_COVE: [ProcessorEvent; 3] = walks_active(0x0100_1012, 0x0100_1013, 0x0100_1011);
+const GOLDEN_COVE: [ProcessorEvent; 3] =
+    walk_cycles(ACTIVE, [0x0100_1012, 0x0100_1013, 0x0100_1011]);
 
 /// What all Zen have. They count walks, and not their cycles.
 const ZEN: [ProcessorEvent; 2] = [

@@ -86,37 +86,28 @@ pub enum MemoryError {
 impl MemoryError {
     /// What to do next: a command, or what to ask for instead.
     pub fn next(&self) -> String {
-        match self {
-            MemoryError::Empty => "ask for at least one page".to_owned(),
-            MemoryError::NotAMultiple { page, .. } => format!("ask for a multiple of {page}"),
-            MemoryError::TooLarge { available, .. } => {
-                format!("ask for at most {available}, or free memory: hugeleaf mem")
+        use MemoryError as E;
+        let text = match self {
+            E::Empty => "ask for at least one page",
+            E::NotAMultiple { page, .. } => return format!("ask for a multiple of {page}"),
+            E::TooLarge { available, .. } => {
+                return format!("ask for at most {available}, or free memory: hugeleaf mem");
             }
-            MemoryError::Unordered(_) => {
-                "write the sizes from large to small, as in 1G,2M".to_owned()
+            E::Unordered(_) => "write the sizes from large to small, as in 1G,2M",
+            E::NoSuchSize(_) => "hugeleaf status    # the sizes that there are",
+            E::Short { why, .. } => return why.next(),
+            E::MemlockLimit { asked, .. } => {
+                let (kib, bytes) = (asked.get().div_ceil(1024), asked.get());
+                return format!("raise it: ulimit -l {kib}, or LimitMEMLOCK={bytes} in the unit");
             }
-            MemoryError::NoSuchSize(_) => {
-                "hugeleaf status    # the sizes that there are".to_owned()
-            }
-            MemoryError::Short { why, .. } => why.next(),
-            MemoryError::MemlockLimit { asked, .. } => format!(
-                "raise it: ulimit -l {}, or LimitMEMLOCK={} in the unit",
-                asked.get().div_ceil(1024),
-                asked.get()
-            ),
-            MemoryError::NoSuchNode { .. } | MemoryError::NoNodes => {
-                "hugeleaf status    # the nodes that there are".to_owned()
-            }
-            MemoryError::Elsewhere => {
-                "use it in the process that made it, or make it with Sharing::Shared".to_owned()
-            }
-            MemoryError::BadHandle(_) => {
-                "attach with the library that made it, while its maker lives".to_owned()
-            }
-            MemoryError::NotShared => "make it with Sharing::Shared".to_owned(),
-            MemoryError::Sys(error) => after(error).to_owned(),
-            MemoryError::Unreadable(_) => "hugeleaf status    # limits and pools".to_owned(),
-        }
+            E::NoSuchNode { .. } | E::NoNodes => "hugeleaf status    # the nodes that there are",
+            E::Elsewhere => "use it in the process that made it, or make it with Sharing::Shared",
+            E::BadHandle(_) => "attach with the library that made it, while its maker lives",
+            E::NotShared => "make it with Sharing::Shared",
+            E::Sys(error) => after(error),
+            E::Unreadable(_) => "hugeleaf status    # limits and pools",
+        };
+        text.to_owned()
     }
 }
 

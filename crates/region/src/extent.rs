@@ -42,20 +42,23 @@ impl fmt::Display for Extent {
 }
 
 /// Why memory is not on the first rung of its ladder.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Why {
     /// This host has no pages of that size.
+    #[error("this host has no pages of {size}")]
     NoSuchSize {
         /// The size.
         size: PageSize,
     },
     /// The rest of a length that is no multiple of the page size.
+    #[error("the rest that holds no whole {size} page")]
     Rest {
         /// The page size.
         size: PageSize,
     },
     /// Fewer reserved pages were available than were wanted.
+    #[error("got {got} of {wanted} pages of {size} ({limited_by}); {} missing", missing(*.wanted, *.got))]
     PoolShort {
         /// Their size.
         size: PageSize,
@@ -68,13 +71,16 @@ pub enum Why {
     },
     /// The kernel found no contiguous memory for a transparent huge page, or none that it could
     /// take.
+    #[error("no contiguous {size} of memory was found")]
     NotContiguous {
         /// The page size.
         size: PageSize,
     },
     /// Transparent huge pages are off for this process (prctl PR_SET_THP_DISABLE) or for the host.
+    #[error("transparent huge pages are off here")]
     ThpOff,
     /// A knob of this host keeps pages of that size away: its value is `never`.
+    #[error("pages of {size} are off ({path})")]
     KnobOff {
         /// The page size.
         size: PageSize,
@@ -83,17 +89,20 @@ pub enum Why {
     },
     /// The kernel chooses sizes below a full huge page by itself, and does not tell an ordinary
     /// program which one it chose.
+    #[error("the kernel does not say whether it is on {size}")]
     NotTold {
         /// The page size.
         size: PageSize,
     },
     /// It was on a huge page once, and is not any more: a child was forked, or a part of it was
     /// returned or locked.
+    #[error("its {size} pages were split since")]
     Split {
         /// The page size.
         size: PageSize,
     },
     /// Another process made it; that one knows.
+    #[error("as the process that made it got it")]
     Attached,
 }
 
@@ -141,31 +150,6 @@ fn add_pages(size: PageSize, missing: Pages, limited_by: &str) -> String {
 
 fn missing(wanted: Pages, got: Pages) -> Pages {
     Pages(wanted.get().saturating_sub(got.get()))
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Why::NoSuchSize { size } => write!(f, "this host has no pages of {size}"),
-            Why::Rest { size } => write!(f, "the rest that holds no whole {size} page"),
-            Why::PoolShort {
-                size,
-                wanted,
-                got,
-                limited_by,
-            } => write!(
-                f,
-                "got {got} of {wanted} pages of {size} ({limited_by}); {} missing",
-                missing(*wanted, *got)
-            ),
-            Why::NotContiguous { size } => write!(f, "no contiguous {size} of memory was found"),
-            Why::ThpOff => f.write_str("transparent huge pages are off here"),
-            Why::KnobOff { size, path } => write!(f, "pages of {size} are off ({path})"),
-            Why::NotTold { size } => write!(f, "the kernel does not say whether it is on {size}"),
-            Why::Split { size } => write!(f, "its {size} pages were split since"),
-            Why::Attached => f.write_str("as the process that made it got it"),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -83,32 +83,3 @@ impl Room {
         }
     }
 }
-
-#[cfg(test)]
-pub(crate) mod testing {
-    use super::*;
-    use hugeleaf_host::model::PageSizeInfo;
-
-    /// A host that has these page sizes and no others.
-    pub(crate) fn host_with(sizes: &[(&str, PageKind)]) -> Host {
-        let fixture = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../fixtures/x86-4k-two-nodes"
-        );
-        let root = Root::at(fixture);
-        let mut host = hugeleaf_host::read_host(&root, &Kernel::new()).unwrap();
-        host.page_sizes = sizes
-            .iter()
-            .map(|(size, kind)| PageSizeInfo {
-                size: size.parse().unwrap(),
-                kind: *kind,
-                enabled: true,
-                how: String::new(),
-                available: Fact::Absent,
-                if_defragmented: Fact::Absent,
-                sysv_without_privilege: None,
-            })
-            .collect();
-        host
-    }
-}

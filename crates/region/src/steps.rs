@@ -106,7 +106,7 @@ impl Steps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::room::testing::host_with;
+    use crate::tests::support::host_with;
 
     fn steps(ladder: &str, sharing: Sharing) -> Result<Vec<String>, MemoryError> {
         let host = host_with(&[

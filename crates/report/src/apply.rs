@@ -92,7 +92,7 @@ fn steps(page: &mut Page, steps: &[StepOutcome]) {
         _ => None,
     };
     let table = Table::of(steps)
-        .left("STATE", |step| step.state.id())
+        .left("STATE", |step| step.state.name())
         .right("BEFORE", |step| before(step))
         .right("NOW", |step| now(step))
         .left("STEP", |step| step.id.clone())

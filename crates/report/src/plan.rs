@@ -223,7 +223,7 @@ fn rights(plan: &Plan) -> Vec<Note> {
 
 fn step(looked: &Looked) -> Block {
     let step = &looked.step;
-    let change = match looked.state.id() {
+    let change = match looked.state.name() {
         "already" => format!("{}, and it is so already", after(looked)),
         "not-applicable" => "nothing to do: systemd does not run here".to_owned(),
         _ => format!("{} -> {}", short(&looked.before), after(looked)),

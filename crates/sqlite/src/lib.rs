@@ -166,7 +166,7 @@ impl Installed {
     /// How memory is divided among databases, and what was moved: as Oracle's `v$` views. `None` of a range that is not
     /// divided.
     pub fn view(&self) -> Option<View> {
-        Some(self.0.manager()?.view().0)
+        Some(self.0.managed()?.1.view().0)
     }
 
     /// How each database's share stands.
@@ -180,13 +180,13 @@ impl Installed {
     /// # Errors
     /// [`ElasticError::OverMax`], above [`Options::most`].
     pub fn set_target(&self, target: Bytes) -> Option<Result<Bytes, ElasticError>> {
-        Some(self.0.manager()?.set_target(target))
+        Some(self.0.managed()?.1.set_target(target))
     }
 
     /// How much is held now, and the target; of a range that never changes, how much is in use and all of it.
     pub fn held(&self) -> (Bytes, Bytes) {
-        match self.0.elastic() {
-            Some(elastic) => (elastic.held(), elastic.target()),
+        match self.0.managed() {
+            Some((elastic, _)) => (elastic.held(), elastic.target()),
             None => self.0.fixed().unwrap_or_default(),
         }
     }
@@ -194,6 +194,6 @@ impl Installed {
     /// What is held, by component and by page size, as the kernel has it now; `None` of a range that is somebody else's to
     /// look at.
     pub fn info(&self) -> Option<Result<Info, ElasticError>> {
-        Some(self.0.elastic()?.info())
+        Some(self.0.managed()?.0.info())
     }
 }

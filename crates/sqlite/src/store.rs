@@ -202,16 +202,10 @@ impl Store {
         views
     }
 
-    pub fn manager(&self) -> Option<&Running> {
+    /// Elastic memory and who manages it.
+    pub fn managed(&self) -> Option<(&Elastic, &Running)> {
         match self.source()? {
-            Origin::Managed { running, .. } => Some(running),
-            Origin::Fixed { .. } => None,
-        }
-    }
-
-    pub fn elastic(&self) -> Option<&Elastic> {
-        match self.source()? {
-            Origin::Managed { elastic, .. } => Some(elastic),
+            Origin::Managed { elastic, running } => Some((elastic, running)),
             Origin::Fixed { .. } => None,
         }
     }
@@ -242,9 +236,7 @@ impl Source for Store {
     }
 
     fn blank(&self, granule: Granule) -> Option<Blank> {
-        let Some(Origin::Managed { elastic, .. }) = self.source() else {
-            return None;
-        };
+        let (elastic, _) = self.managed()?;
         Some(Blank {
             granule: Some(granule),
             start: elastic.address(granule).ok()?,
@@ -272,9 +264,7 @@ impl Source for Store {
     }
 
     fn claim(&self, component: Component, share: &Share) -> Option<()> {
-        let Some(Origin::Managed { elastic, running }) = self.source() else {
-            return None;
-        };
+        let (elastic, running) = self.managed()?;
         if elastic.held() + elastic.granule().bytes() > elastic.target() {
             return None;
         }

@@ -35,13 +35,13 @@ mod x86_64 {
     use std::fs::File;
     use std::os::unix::fs::FileExt;
 
-    use hugeleaf_units::Range;
-
     use super::*;
     use crate::{errno_of, last_errno};
 
     /// The `syscall` instruction.
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    /// More bytes than the kernel's page of code has; a read ends where nothing is mapped.
+    const VDSO_ROOM: usize = 64 << 10;
     /// The code segment of 64-bit programs (arch/x86/include/asm/segment.h, __USER_CS).
     const CODE_64: u64 = 0x33;
 
@@ -74,21 +74,20 @@ mod x86_64 {
     fn find_instruction(process: &PidFd) -> Result<u64, SysError> {
         let path = |name: &str| format!("/proc/{}/{name}", process.pid());
         let fail = |name, errno| SysError::new("read", path(name), errno);
-        let maps = std::fs::read_to_string(path("maps")).map_err(|e| fail("maps", errno_of(&e)))?;
-        let vdso = maps
-            .lines()
-            .find(|line| line.ends_with("[vdso]"))
-            .and_then(|line| line.split(' ').next()?.parse::<Range>().ok())
-            .ok_or_else(|| fail("maps", Errno::NOEXEC))?;
-        let mut code = vec![0; usize::try_from(vdso.len().get()).unwrap_or(0)];
-        File::open(path("mem"))
-            .and_then(|file| file.read_exact_at(&mut code, vdso.start()))
+        let auxv = std::fs::read(path("auxv")).map_err(|e| fail("auxv", errno_of(&e)))?;
+        let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
+        let mut pairs = auxv.chunks_exact(16).map(|pair| pair.split_at(8));
+        let vdso = pairs.find(|(kind, _)| word(kind) == libc::AT_SYSINFO_EHDR);
+        let (_, start) = vdso.ok_or_else(|| fail("auxv", Errno::NOEXEC))?;
+        let (start, mut code) = (word(start), vec![0; VDSO_ROOM]);
+        let length = File::open(path("mem"))
+            .and_then(|file| file.read_at(&mut code, start))
             .map_err(|e| fail("mem", errno_of(&e)))?;
-        let at = code
+        let at = code[..length]
             .windows(SYSCALL.len())
             .position(|bytes| bytes == SYSCALL)
             .ok_or_else(|| fail("mem", Errno::NOEXEC))?;
-        Ok(vdso.start() + at as u64)
+        Ok(start + at as u64)
     }
 
     struct Stopped {

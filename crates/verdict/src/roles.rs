@@ -47,7 +47,6 @@ pub struct Roles {
     contributions: Vec<Contribution>,
 }
 
-/// What one segment adds to its role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Contribution {
     role: RunRole,
@@ -141,7 +140,6 @@ pub fn sum_of(processes: &[&Roles]) -> Vec<RoleState> {
         .collect()
 }
 
-/// Puts what some ranges come to into a state.
 fn total<'a>(state: &mut RoleState, contributions: impl Iterator<Item = &'a Contribution>) {
     (state.got, state.missing, state.small) = (Vec::new(), Bytes::ZERO, Bytes::ZERO);
     for contribution in contributions {
@@ -184,7 +182,6 @@ impl Wanted {
         (!pages.is_empty()).then_some(Wanted { pages })
     }
 
-    /// The smallest page that was asked for.
     fn smallest(&self) -> Option<PageSize> {
         self.pages.iter().map(|(size, _)| *size).min()
     }

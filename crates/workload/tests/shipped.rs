@@ -1,8 +1,6 @@
 //! The workloads that come with hugeleaf, each small: it prepares and runs, its figures are found, and its check succeeds. The
 //! same load with its result broken afterwards: the check fails. On the real software, where it is installed.
 
-#![allow(clippy::unwrap_used)] // a test, with helpers
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;

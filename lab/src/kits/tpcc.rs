@@ -1,4 +1,4 @@
-//! `bench oltp`: an order-entry load after the public rules of TPC-C (revision 5.11 of the
+//! `hugeleaf-lab oltp`: an order-entry load after the public rules of TPC-C (revision 5.11 of the
 //! standard), on an embedded database and on a server.
 //!
 //! It is a fair-use kit, as DBT-2 is one: nine tables, five transactions in the standard's mix, its

@@ -151,20 +151,44 @@ fn nothing_to_do(context: &ChangeContext<'_>, looked: &[Looked]) -> ApplyOutcome
     }
 }
 
+impl Listed {
+    fn of(looked: &Looked) -> Listed {
+        let step = &looked.step;
+        Listed {
+            id: step.id.clone(),
+            what: step.what.name().to_owned(),
+            path: step.path.clone(),
+            why: step.why.clone(),
+            verify: step.verify.clone(),
+            needs: step.needs.clone(),
+            state: looked.state,
+        }
+    }
+}
+
 impl StepOutcome {
     /// A step that was looked at.
     pub fn of(looked: &Looked) -> StepOutcome {
         StepOutcome {
-            id: looked.step.id.clone(),
-            what: looked.step.what.name().to_owned(),
-            path: looked.step.path.clone(),
-            why: looked.step.why.clone(),
-            verify: looked.step.verify.clone(),
-            needs: looked.step.needs.clone(),
             before: Some(looked.before.clone()),
             wanted: Some(looked.wanted.clone()),
+            ..StepOutcome::listed(Listed::of(looked))
+        }
+    }
+
+    /// A step of which nothing is known but what a header lists.
+    pub(super) fn listed(listed: Listed) -> StepOutcome {
+        StepOutcome {
+            id: listed.id,
+            what: listed.what,
+            path: listed.path,
+            why: listed.why,
+            verify: listed.verify,
+            needs: listed.needs,
+            before: None,
+            wanted: None,
             after: None,
-            state: looked.state,
+            state: listed.state,
             note: None,
             shortage: None,
         }
@@ -177,15 +201,6 @@ fn header(
     looked: &[Looked],
     continues: Option<u32>,
 ) -> Header {
-    let listed = |l: &Looked| Listed {
-        id: l.step.id.clone(),
-        what: l.step.what.name().to_owned(),
-        path: l.step.path.clone(),
-        why: l.step.why.clone(),
-        verify: l.step.verify.clone(),
-        needs: l.step.needs.clone(),
-        state: l.state,
-    };
     Header {
         schema: SCHEMA,
         id: next_id(context.root),
@@ -200,7 +215,7 @@ fn header(
             .iter()
             .map(|name| (*name).to_owned())
             .collect(),
-        steps: looked.iter().map(listed).collect(),
+        steps: looked.iter().map(Listed::of).collect(),
     }
 }
 
@@ -217,20 +232,11 @@ struct Failure {
     journal: bool,
 }
 
-impl Failure {
-    fn of(error: &SysError) -> Failure {
-        Failure {
-            error: error.to_string(),
-            errno: Some(error.errno),
-            journal: false,
-        }
-    }
-
-    fn of_journal(error: &SysError) -> Failure {
-        Failure {
-            journal: true,
-            ..Failure::of(error)
-        }
+fn failure(error: &SysError, journal: bool) -> Failure {
+    Failure {
+        error: error.to_string(),
+        errno: Some(error.errno),
+        journal,
     }
 }
 
@@ -300,8 +306,8 @@ impl Run<'_, '_> {
         self.add(Record::Begin(begin(&looked, beside_before)))?;
         let root = self.context.root;
         let folders: Vec<_> = looked.makes.iter().map(|path| below(root, path)).collect();
-        make_folders(self.context.kernel, &folders).map_err(|e| Failure::of(&e))?;
-        let made = make(self.context, self.change(&looked)).map_err(|e| Failure::of(&e))?;
+        make_folders(self.context.kernel, &folders).map_err(|e| failure(&e, false))?;
+        let made = make(self.context, self.change(&looked)).map_err(|e| failure(&e, false))?;
         outcome.after = Some(made.after.clone());
         outcome.state = State::Begun;
         let done = Record::Done {
@@ -328,7 +334,7 @@ impl Run<'_, '_> {
 
     fn add(&mut self, record: Record) -> Result<(), Failure> {
         let written = self.writer.add(self.context.kernel, &record);
-        written.map_err(|e| Failure::of_journal(&e))
+        written.map_err(|e| failure(&e, true))
     }
 
     /// What a person should know of a step that did not come out as wanted.

@@ -13,6 +13,7 @@ use super::error::Obstacle;
 use super::outcome::State;
 use super::place::{self, Content, Place, below, fresh, missing_folders};
 use super::{OWNED, block, knob};
+use crate::privilege::own_capabilities;
 
 /// A step compared with the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -326,11 +327,7 @@ fn others(error: PathError) -> Obstacle {
 /// Whether this process has CAP_SYS_ADMIN in force. Where that cannot be read, the call will tell.
 fn may_mount(root: &Root) -> bool {
     const CAP_SYS_ADMIN: u32 = 21; // include/uapi/linux/capability.h
-    let status = root.read("proc/self/status");
-    let text = status.known().map(String::as_str).unwrap_or_default();
-    let line = text.lines().find_map(|l| l.strip_prefix("CapEff:"));
-    let set = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
-    set.is_none_or(|set| set >> CAP_SYS_ADMIN & 1 == 1)
+    own_capabilities(root).is_none_or(|set| set >> CAP_SYS_ADMIN & 1 == 1)
 }
 
 /// What the kernel sets anew when THP is switched on or off, unless somebody has set it by hand.

@@ -9,62 +9,43 @@ use serde::{Deserialize, Serialize};
 use super::place::{self, Place};
 use super::shortage::Shortage;
 
-/// How a step stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// It is to be made.
-    WouldChange,
-    /// It was so before: nothing was done.
-    Already,
-    /// Made, and seen to be so.
-    Done,
-    /// The pool got fewer pages than were asked for.
-    Short,
-    /// The pool was made smaller, and programs still hold pages beyond its size: those go when the
-    /// programs let go.
-    InUse,
-    /// The kernel took the value and shows another.
-    Differs,
-    /// It means nothing on this host: a unit's setting where systemd does not run.
-    NotApplicable,
-    /// Begun, and not known to be made: a crash fell in between.
-    Begun,
-    /// It could not be made.
-    Failed,
-    /// Not begun: an earlier step failed, or the person stopped it.
-    NotReached,
-    /// Undone: as it was before.
-    Restored,
-    /// Nothing to undo: it is as it was before.
-    AsBefore,
-    /// Left alone by undo: somebody else changed it meanwhile.
-    ChangedSince,
-    /// Left alone by undo: it is in use.
-    Busy,
+hugeleaf_units::named! {
+    /// How a step stands.
+    #[derive(Deserialize)]
+    pub enum State {
+        /// It is to be made.
+        WouldChange = "would-change",
+        /// It was so before: nothing was done.
+        Already = "already",
+        /// Made, and seen to be so.
+        Done = "done",
+        /// The pool got fewer pages than were asked for.
+        Short = "short",
+        /// The pool was made smaller, and programs still hold pages beyond its size: those go when the
+        /// programs let go.
+        InUse = "in-use",
+        /// The kernel took the value and shows another.
+        Differs = "differs",
+        /// It means nothing on this host: a unit's setting where systemd does not run.
+        NotApplicable = "not-applicable",
+        /// Begun, and not known to be made: a crash fell in between.
+        Begun = "begun",
+        /// It could not be made.
+        Failed = "failed",
+        /// Not begun: an earlier step failed, or the person stopped it.
+        NotReached = "not-reached",
+        /// Undone: as it was before.
+        Restored = "restored",
+        /// Nothing to undo: it is as it was before.
+        AsBefore = "as-before",
+        /// Left alone by undo: somebody else changed it meanwhile.
+        ChangedSince = "changed-since",
+        /// Left alone by undo: it is in use.
+        Busy = "busy",
+    }
 }
 
 impl State {
-    /// A stable name for JSON and scripts.
-    pub const fn id(self) -> &'static str {
-        match self {
-            State::WouldChange => "would-change",
-            State::Already => "already",
-            State::Done => "done",
-            State::Short => "short",
-            State::InUse => "in-use",
-            State::Differs => "differs",
-            State::NotApplicable => "not-applicable",
-            State::Begun => "begun",
-            State::Failed => "failed",
-            State::NotReached => "not-reached",
-            State::Restored => "restored",
-            State::AsBefore => "as-before",
-            State::ChangedSince => "changed-since",
-            State::Busy => "busy",
-        }
-    }
-
     /// Whether all is as it was meant to be.
     pub const fn is_good(self) -> bool {
         matches!(

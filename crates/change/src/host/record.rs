@@ -4,7 +4,6 @@
 //! off, one that was damaged and one that is missing can be distinguished, and the others still be used:
 //! each record says by itself what it needs.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use hugeleaf_verdict::plan::Needs;
@@ -146,44 +145,32 @@ pub struct Begin {
 }
 
 /// What of a journal is not whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     /// The last line was cut off: a crash while it was written.
+    #[error("line {line} was cut off; it was left out")]
     CutOff {
         /// Counted from 1.
         line: usize,
     },
     /// A line is not what was written.
+    #[error("line {line} is damaged; it was left out")]
     Damaged {
         /// Counted from 1.
         line: usize,
     },
     /// A line is whole, and of a kind that this program does not know: a newer one wrote it.
+    #[error("line {line} was written by a newer hugeleaf; it was left out")]
     Unknown {
         /// Counted from 1.
         line: usize,
     },
     /// Lines before this one are gone.
+    #[error("lines are missing before line {line}")]
     Missing {
         /// Counted from 1.
         line: usize,
     },
-}
-
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Damage::CutOff { line } => write!(f, "line {line} was cut off; it was left out"),
-            Damage::Damaged { line } => write!(f, "line {line} is damaged; it was left out"),
-            Damage::Unknown { line } => {
-                write!(
-                    f,
-                    "line {line} was written by a newer hugeleaf; it was left out"
-                )
-            }
-            Damage::Missing { line } => write!(f, "lines are missing before line {line}"),
-        }
-    }
 }
 
 /// A record as a line; `number` counts the records of a journal from 1.

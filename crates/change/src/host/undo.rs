@@ -245,18 +245,9 @@ const fn is_open(step: &StepOutcome) -> bool {
 
 fn outcome_of(step: &AppliedStep) -> StepOutcome {
     StepOutcome {
-        id: step.listed.id.clone(),
-        what: step.listed.what.clone(),
-        path: step.listed.path.clone(),
-        why: step.listed.why.clone(),
-        verify: step.listed.verify.clone(),
-        needs: step.listed.needs.clone(),
-        before: None,
         wanted: step.begun.as_ref().map(|begun| begun.before.clone()),
-        after: None,
         state: State::NotReached,
-        note: None,
-        shortage: None,
+        ..StepOutcome::listed(step.listed.clone())
     }
 }
 
@@ -366,17 +357,15 @@ fn back(
         let is_busy = error.errno == Errno::BUSY && step.listed.what == "mount";
         let is_full =
             step.listed.what == "folder" && matches!(error.errno, Errno::NOTEMPTY | Errno::EXIST);
-        (result.state, result.note) = match (is_busy, is_full) {
-            (true, _) => (
-                State::Busy,
-                Some("something has it open; it stays mounted".to_owned()),
-            ),
+        let (state, note) = match (is_busy, is_full) {
+            (true, _) => (State::Busy, "something has it open; it stays mounted"),
             (_, true) => (
                 State::ChangedSince,
-                Some("somebody else put something there; it is left alone".to_owned()),
+                "somebody else put something there; it is left alone",
             ),
-            _ => (State::Failed, Some(error.to_string())),
+            _ => (State::Failed, &*error.to_string()),
         };
+        (result.state, result.note) = (state, Some(note.to_owned()));
     }
 }
 
@@ -498,5 +487,4 @@ fn put_beside(
 }
 
 #[cfg(test)]
-#[path = "undo_tests.rs"]
 mod tests;

@@ -63,13 +63,8 @@ pub fn place(library: &Library) -> Result<PathBuf, Failure> {
         None => write_to(&own_folder(library)?, library)?,
     };
     if is_mounted_noexec(&path).unwrap_or(false) {
-        return Err(Failure::new(
-            format!(
-                "run: {}: its file system is mounted noexec, so no program can load it",
-                path.display()
-            ),
-            elsewhere(library),
-        ));
+        let why = "its file system is mounted noexec, so no program can load it";
+        return Err(refuse(library, &path, why));
     }
     Ok(path)
 }
@@ -101,13 +96,8 @@ fn existing(library: &Library) -> Result<Option<PathBuf>, Failure> {
         ));
     }
     let installed = std::env::current_exe().ok().and_then(|exe| {
-        let prefix = exe.parent()?.parent()?;
-        Some(
-            prefix
-                .join("lib")
-                .join(FOLDER)
-                .join(format!("{}.so", library.name)),
-        )
+        let folder = exe.parent()?.parent()?.join("lib").join(FOLDER);
+        Some(folder.join(format!("{}.so", library.name)))
     });
     let system = Path::new(SYSTEM).join(file_name(library));
     let mut known = installed.into_iter().chain([system]);
@@ -172,6 +162,11 @@ fn own_folder(library: &Library) -> Result<PathBuf, Failure> {
     })
 }
 
+fn refuse(library: &Library, path: &Path, why: impl std::fmt::Display) -> Failure {
+    let path = path.display();
+    Failure::new(format!("run: {path}: {why}"), elsewhere(library))
+}
+
 fn elsewhere(library: &Library) -> String {
     format!(
         "set {} to a copy that only you can change, or XDG_CACHE_HOME to another folder",
@@ -180,14 +175,8 @@ fn elsewhere(library: &Library) -> String {
 }
 
 fn write_to(folder: &Path, library: &Library) -> Result<PathBuf, Failure> {
-    let fail = |path: &Path, error: &std::io::Error| {
-        Failure::new(
-            format!("run: {}: {error}", path.display()),
-            elsewhere(library),
-        )
-    };
-    make(folder).map_err(|error| fail(folder, &error))?;
-    let folder = fs::canonicalize(folder).map_err(|error| fail(folder, &error))?;
+    make(folder).map_err(|error| refuse(library, folder, error))?;
+    let folder = fs::canonicalize(folder).map_err(|error| refuse(library, folder, error))?;
     check_folder(&folder, library)?;
     let path = folder.join(file_name(library));
     match fs::symlink_metadata(&path) {
@@ -199,8 +188,9 @@ fn write_to(folder: &Path, library: &Library) -> Result<PathBuf, Failure> {
     }
     // Whole or not at all: another launcher may be at it at the same time. The mask does not count here either.
     write_whole(&path, library.bytes, Existing::Replaced)
-        .map_err(|error| fail(&path, &std::io::Error::other(error.reason())))?;
-    fs::set_permissions(&path, Permissions::from_mode(0o644)).map_err(|e| fail(&path, &e))?;
+        .map_err(|error| refuse(library, &path, error.reason()))?;
+    fs::set_permissions(&path, Permissions::from_mode(0o644))
+        .map_err(|error| refuse(library, &path, error))?;
     Ok(path)
 }
 
@@ -221,17 +211,11 @@ fn make(folder: &Path) -> std::io::Result<()> {
 fn check_folder(folder: &Path, library: &Library) -> Result<(), Failure> {
     const WORLD_WRITE: u32 = 0o002;
     for (depth, path) in folder.ancestors().enumerate() {
-        let facts = fs::metadata(path).map_err(|error| {
-            Failure::new(
-                format!("run: {}: {error}", path.display()),
-                elsewhere(library),
-            )
-        })?;
+        let facts = fs::metadata(path).map_err(|error| refuse(library, path, error))?;
         let owner = facts.uid();
-        let mask = if depth == 0 {
-            FOREIGN_WRITE
-        } else {
-            WORLD_WRITE
+        let mask = match depth {
+            0 => FOREIGN_WRITE,
+            _ => WORLD_WRITE,
         };
         let owned = owner == 0 || owner == effective_uid();
         if !owned || facts.mode() & mask != 0 {
@@ -242,15 +226,10 @@ fn check_folder(folder: &Path, library: &Library) -> Result<(), Failure> {
 }
 
 fn foreign(path: &Path, facts: &Metadata, library: &Library) -> Failure {
-    Failure::new(
-        format!(
-            "run: {}: others could change what is loaded from there (owner {}, mode {:o})",
-            path.display(),
-            facts.uid(),
-            facts.mode() & 0o7777
-        ),
-        elsewhere(library),
-    )
+    let (owner, mode) = (facts.uid(), facts.mode() & 0o7777);
+    let why =
+        format!("others could change what is loaded from there (owner {owner}, mode {mode:o})");
+    refuse(library, path, why)
 }
 
 #[cfg(test)]

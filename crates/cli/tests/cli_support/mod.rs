@@ -16,11 +16,9 @@ pub const NOBODY: u32 = 65534;
 
 /// The root of the repository.
 pub fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .nth(2)
-        .unwrap()
-        .to_owned()
+    let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let found = folders.find(|folder| folder.join("ARCHITECTURE.md").exists());
+    found.unwrap().to_owned()
 }
 
 /// Every file below a folder, relative to it.

@@ -75,7 +75,6 @@ fn demands(look: &Look<'_>, processes: &[Process]) -> Vec<Demand> {
     demands
 }
 
-/// A process's private memory.
 fn private(process: &Process) -> Option<Demand> {
     let mut held = Vec::new();
     for part in private_segments(process).flat_map(|s| &s.by_page_size) {

@@ -168,37 +168,39 @@ impl ElasticError {
     /// What to do next: a command, or what to ask for instead.
     pub fn next(&self) -> String {
         use ElasticError as E;
-        match self {
+        let text = match self {
             E::NotHeld { .. } | E::Stale { .. } | E::Twice { .. } => {
                 "keep one list of what was taken, and take a granule out of it before it is returned"
-                    .to_owned()
             }
-            E::NotItsOwn { holder, .. } => format!("name component {holder}, or transfer it first"),
+            E::NotItsOwn { holder, .. } => {
+                return format!("name component {holder}, or transfer it first");
+            }
             E::OverTarget { held, wanted, .. } => {
-                format!(
-                    "return memory, recover(), or raise the target to {}",
-                    *held + *wanted
-                )
+                let enough = *held + *wanted;
+                return format!("return memory, recover(), or raise the target to {enough}");
             }
-            E::OverMax { max, .. } => format!("set at most {max}"),
-            E::Full { .. } => "return memory, or recover() what dead processes held".to_owned(),
-            E::NoSuchComponent(_) => "make it with component()".to_owned(),
-            E::TooManyComponents { .. } => "use one that is there: see info()".to_owned(),
-            E::NameTooLong { most, .. } => format!("use at most {most} bytes"),
-            E::NoName => "give it one".to_owned(),
-            E::NameTaken { .. } => "choose another name".to_owned(),
-            E::OtherKind { resizable, .. } => format!("ask for it with resizable = {resizable}"),
-            E::NotResizable { .. } => {
-                "take all of it in one call; it lasts until its process ends".to_owned()
+            E::OverMax { max, .. } => return format!("set at most {max}"),
+            E::Full { .. } => "return memory, or recover() what dead processes held",
+            E::NoSuchComponent(_) => "make it with component()",
+            E::TooManyComponents { .. } => "use one that is there: see info()",
+            E::NameTooLong { most, .. } => return format!("use at most {most} bytes"),
+            E::NoName => "give it one",
+            E::NameTaken { .. } => "choose another name",
+            E::OtherKind { resizable, .. } => {
+                return format!("ask for it with resizable = {resizable}");
             }
-            E::TooManyProcesses { .. } => "let a process that does not need it detach".to_owned(),
-            E::TooManyGranules { .. } => "ask for a larger granule".to_owned(),
-            E::Forked { .. } => "attach a handle in the child".to_owned(),
-            E::OtherNamespace => "attach from the PID namespace of its maker".to_owned(),
-            E::Stuck { pid, .. } => format!("kill -CONT {pid}    # or end it, then recover()"),
-            E::Damaged(_) => "end the processes that use it, and make a new one".to_owned(),
-            E::NotYetBack { .. } => "call recover()".to_owned(),
-            E::Memory(error) => error.next(),
-        }
+            E::NotResizable { .. } => "take all of it in one call; it lasts until its process ends",
+            E::TooManyProcesses { .. } => "let a process that does not need it detach",
+            E::TooManyGranules { .. } => "ask for a larger granule",
+            E::Forked { .. } => "attach a handle in the child",
+            E::OtherNamespace => "attach from the PID namespace of its maker",
+            E::Stuck { pid, .. } => {
+                return format!("kill -CONT {pid}    # or end it, then recover()");
+            }
+            E::Damaged(_) => "end the processes that use it, and make a new one",
+            E::NotYetBack { .. } => "call recover()",
+            E::Memory(error) => return error.next(),
+        };
+        text.to_owned()
     }
 }

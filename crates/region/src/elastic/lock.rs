@@ -70,7 +70,7 @@ pub(crate) fn holder_of(word: u64) -> Option<u16> {
 
 /// All interleavings of a few takers, with the memory orders as they are written (loom).
 #[cfg(test)]
-mod model {
+mod model_tests {
     use super::*;
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;

@@ -197,7 +197,7 @@ fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::room::testing::host_with;
+    use crate::tests::support::host_with;
     use hugeleaf_units::PageKind;
     use proptest::prelude::*;
 

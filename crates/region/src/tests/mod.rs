@@ -18,4 +18,4 @@ mod manager;
 mod model;
 mod race;
 mod region;
-mod support;
+pub(crate) mod support;

@@ -14,7 +14,7 @@ use crate::clients::{Clients, Operation};
 use crate::kit::{self, Guarding, Place};
 use crate::record::{Record, median};
 use crate::servers::{MARIADB, open_mariadb, open_redis};
-use crate::support::host::HostGuard;
+use hugeleaf_testkit::host::Alone;
 use crate::support::server::{Account, Server, as_account, folder_for, prepare};
 use crate::support::{facts, find_program};
 use crate::{Asked, Failed, HUGELEAF, Mode};
@@ -57,7 +57,7 @@ struct Scale {
 
 /// Runs it.
 pub fn run(asked: &Asked) -> Result<(), Failed> {
-    let Some(host) = kit::can_run("guard-growth") else {
+    let Some(host) = kit::can_change("guard-growth") else {
         return Ok(());
     };
     let (scale, rounds) = match asked.mode {
@@ -149,7 +149,7 @@ fn measure(
     subject: &str,
     arm: Arm,
     scale: &Scale,
-    host: &HostGuard,
+    host: &Alone,
 ) -> Result<Option<Seen>, Failed> {
     host.choose(
         "enabled",
@@ -211,7 +211,6 @@ fn measure(
 }
 
 /// The part of what could be on large pages that is.
-#[allow(clippy::cast_precision_loss)]
 fn coverage(pid: u32) -> f64 {
     let movable = facts::movable_kb(pid);
     facts::private_memory(pid, 8 << 10).huge_kb.min(movable) as f64 / movable.max(1) as f64
@@ -221,7 +220,7 @@ fn coverage(pid: u32) -> f64 {
 struct Khugepaged(Vec<(PathBuf, String)>);
 
 impl Khugepaged {
-    fn set(host: &HostGuard, values: &[(&str, &str)]) -> Khugepaged {
+    fn set(host: &Alone, values: &[(&str, &str)]) -> Khugepaged {
         let folder = Path::new("/sys/kernel/mm/transparent_hugepage/khugepaged");
         let mut before = Vec::new();
         for (name, value) in values {
@@ -236,11 +235,11 @@ impl Khugepaged {
         Khugepaged(before)
     }
 
-    fn as_started(host: &HostGuard) -> Khugepaged {
+    fn as_started(host: &Alone) -> Khugepaged {
         Khugepaged::set(host, &[])
     }
 
-    fn without_pauses(host: &HostGuard) -> Khugepaged {
+    fn without_pauses(host: &Alone) -> Khugepaged {
         Khugepaged::set(
             host,
             &[

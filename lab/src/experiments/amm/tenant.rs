@@ -4,16 +4,16 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use hugeleaf_host::process::stat::parse_status;
-use hugeleaf_host::{Held, Root};
-use hugeleaf_sys::Kernel;
-use hugeleaf_units::{Bytes, PageKind};
-use hugeleaf_workload::PageArm;
 use crate::kits::keyed::{Done, KeyedTable, Work};
 use crate::kits::tpcc::{
     LoadEvent, MariadbSeen, MariadbServer, MariadbStore, MariadbWatch, Origin, Pace, Run, Scale,
     ServerSettings, Store, TpccError, check, data_bytes, drive, load,
 };
+use hugeleaf_host::process::stat::parse_status;
+use hugeleaf_host::{Held, Root};
+use hugeleaf_sys::Kernel;
+use hugeleaf_units::{Bytes, PageKind};
+use hugeleaf_workload::PageArm;
 
 use super::arm::{AmmArm, AmmPages};
 use super::load::{AmmLoad, Does, LIGHT, NAMES};
@@ -67,8 +67,8 @@ impl<'a> Tenants<'a> {
         let sizes = arm.split(settings.target, settings.least, STEP);
         for (tenant, size) in self.both.iter_mut().zip(sizes) {
             let hugetlb = arm.pages == AmmPages::Hugetlb;
-            let server = &mut tenant.server;
-            server
+            &mut tenant
+                .server
                 .restart(&server_settings(settings, size, hugetlb))
                 .map_err(ours)?;
         }
@@ -192,7 +192,7 @@ fn check_pool(target: Bytes, machine: &Machine<'_>) -> Result<(), BenchError> {
     let Some(size) = machine.host.pmd_page.get() else {
         return Err(BenchError::usage(
             "bench amm: this host does not say which pages its pool has",
-            "hugeleaf bench amm --arms manual:base,amm:base",
+            "hugeleaf-lab amm --arms manual:base,amm:base",
         ));
     };
     let arm = PageArm {
@@ -213,11 +213,7 @@ fn often(does: Does) -> f64 {
 }
 
 // A target is far below 2^52 bytes.
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss
-)]
+#[allow(clippy::cast_possible_truncation)]
 fn part(target: Bytes, part: f64) -> Bytes {
     Bytes((target.get() as f64 * part) as u64)
 }

@@ -1,9 +1,9 @@
 //! A PostgreSQL server of our own. Of several arms it is started anew for each run, with the same
 //! data and other pages.
 
+use crate::kits::tpcc::{PostgresServer, PostgresStore, ServerSettings, Warmed};
 use hugeleaf_host::Host;
 use hugeleaf_units::{Bytes, PageKind};
-use crate::kits::tpcc::{PostgresServer, PostgresStore, ServerSettings, Warmed};
 
 use super::order::{Database, Io, Order, Progress, Server, ServerKind, Setup};
 use super::pages::Pages;
@@ -145,8 +145,11 @@ impl<'a> Postgres<'a> {
         let Some(pid) = self.server.as_ref().and_then(PostgresServer::pid) else {
             return Ok(());
         };
-        self.promoted
-            .push(promote(self.machine.program, &[&format!("tree:{pid}")], NONE)?);
+        self.promoted.push(promote(
+            self.machine.program,
+            &[&format!("tree:{pid}")],
+            NONE,
+        )?);
         Ok(())
     }
 }
@@ -165,7 +168,7 @@ impl Server for Postgres<'_> {
         };
         Err(BenchError::usage(
             format!("bench oltp: --pages {}: {why}", pages.label(host)),
-            "hugeleaf bench oltp --start postgres --pages base,run,promoted,hugetlb:2M",
+            "hugeleaf-lab oltp --start postgres --pages base,run,promoted,hugetlb:2M",
         ))
     }
 
@@ -229,11 +232,7 @@ impl Server for Postgres<'_> {
 }
 
 /// Settings with which a server comes to be on the pages of an arm.
-fn with_pages(
-    mut settings: ServerSettings,
-    pages: Pages,
-    machine: &Machine<'_>,
-) -> ServerSettings {
+fn with_pages(mut settings: ServerSettings, pages: Pages, machine: &Machine<'_>) -> ServerSettings {
     match (pages, pages.arm(machine.host)) {
         (Pages::Run, _) => settings.start_with = under_run(machine.program, &[]),
         (Pages::Asked(_), Some(arm)) if arm.kind == PageKind::Hugetlb => {
