@@ -3,7 +3,6 @@
 //! `cargo run --release -p hugeleaf-proof --example record_noise -- METRIC MINUTES
 //! [INTERVAL_SECONDS] > noise.json`, where METRIC is written as for `hugeleaf prove --metric`.
 //! Keep the machine as busy as it is when experiments run on it, and no busier.
-#![allow(clippy::print_stdout, reason = "an example prints")]
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,6 +1,10 @@
 //! Questions to servers. Every question ends: each answer has one deadline and a bounded length, so a server can neither
 //! hang this process nor fill it. [`http`], [`mysql`], [`postgres`] and [`redis`] speak as much of these protocols as a query for a few
 //! numbers needs: they log in and read texts, without TLS.
+//!
+//! This crate must not judge an answer. Main types: [`Place`], [`Wire`], [`Unanswered`].
+
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod base64;
 pub mod http;

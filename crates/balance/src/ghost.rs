@@ -152,7 +152,7 @@ impl Ghost {
             // The middle of the keys that this sampled one stands for.
             let depth = (depth as f64 + 0.5) / rate;
             // Not negative, and below 2^53.
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            #[allow(clippy::cast_possible_truncation)]
             let bin = (depth / self.width as f64) as usize;
             if let Some(bin) = self.bins.get_mut(bin) {
                 *bin += 1.0 / rate;
@@ -218,7 +218,7 @@ impl Ghost {
             hits * inside.max(0.0)
         };
         // Not negative, and below 2^53.
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        #[allow(clippy::cast_possible_truncation)]
         let (first, last) = (from as usize, (to as usize).saturating_add(1));
         let bins = self.bins.iter().enumerate();
         let wanted = last.saturating_sub(first);

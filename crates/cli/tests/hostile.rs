@@ -258,6 +258,7 @@ fn refused(seen: &Seen, status: i32, words: &[&str]) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one folder")]
 fn results_in_a_folder_full_of_links() {
     let Some(kit) = Kit::new("results_in_a_folder_full_of_links") else {
         return;

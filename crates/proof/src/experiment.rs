@@ -1154,7 +1154,6 @@ impl Engine<'_> {
             let [before, after] = s.side_metrics.map(|b| b.compaction_stalls);
             Some(after?.saturating_sub(before?))
         });
-        #[allow(clippy::cast_precision_loss)] // stalls of minutes are far below 2^52
         let stalls = stalls.sum::<Option<u64>>().map(|stalls| stalls as f64);
         let amount = Quantity::amount;
         [

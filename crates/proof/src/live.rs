@@ -311,7 +311,6 @@ impl Subject for LiveSubject<'_> {
 
     fn side_metrics(&mut self) -> SideMetrics {
         let ticks = hugeleaf_sys::ticks_per_second();
-        #[allow(clippy::cast_precision_loss)]
         let seconds = |n: u64| n as f64 / ticks.max(1) as f64;
         let mut side_metrics = SideMetrics::default();
         let plus = |sum: Option<Bytes>, more: Bytes| Some(sum.unwrap_or_default() + more);

@@ -240,7 +240,6 @@ pub enum Value {
 impl Value {
     /// Bytes where the name says so, else a count.
     pub fn named(name: &str, n: u64) -> Value {
-        #[allow(clippy::cast_precision_loss)] // threads, processes, connections
         match name.ends_with("_bytes") {
             true => Value::Bytes(Bytes(n)),
             false => Value::Number(n as f64),

@@ -79,7 +79,5 @@ fn done(command: &mut Command) -> Result<String, Failed> {
 
 /// Bytes as a figure of a sample: exact up to 2^53.
 fn number(bytes: u64) -> f64 {
-    #[allow(clippy::cast_precision_loss)]
-    let number = bytes as f64;
-    number
+    bytes as f64
 }

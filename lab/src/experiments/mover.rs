@@ -355,7 +355,6 @@ impl Mover<'_> {
             kind: Kind::Amount,
             ..Quantity::rate("writers that keep up", "")
         };
-        #[allow(clippy::cast_precision_loss)] // streams are few
         let best = Sample::from(search.best() as f64);
         run.results.add(&label, &at, kept_up, best);
         Ok(())

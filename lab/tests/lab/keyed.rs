@@ -62,7 +62,6 @@ fn a_cache_helps_what_is_read_often_and_not_a_flood() {
         let before = watch.look().unwrap().counters.physical_reads.unwrap();
         let (reads, others) = done(&table, work).unwrap();
         let after = watch.look().unwrap().counters.physical_reads.unwrap();
-        #[allow(clippy::cast_precision_loss)] // of a second
         let each = (after - before) as f64 / (reads + others) as f64;
         (each, reads, others)
     };

@@ -754,8 +754,8 @@ fn what_is_not_ours_is_left_alone() {
     for text in [
         "a diary, and no database; long enough to be taken for a header".repeat(20),
         {
-            let connection = rusqlite::Connection::open(folder.path().join("other")).unwrap();
-            connection
+            rusqlite::Connection::open(folder.path().join("other"))
+                .unwrap()
                 .execute_batch("CREATE TABLE diary (day TEXT)")
                 .unwrap();
             drop(connection);

@@ -193,7 +193,7 @@ fn page_tables(runs: &Runs) -> String {
     );
     for arm in results.arm_names() {
         if let Some((row, place)) = last(&arm).and_then(|row| Some((row, row.at.first()?))) {
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // page tables grew
+            #[allow(clippy::cast_possible_truncation)] // page tables grew
             let grown = Bytes(row.values().iter().sum::<f64>() as u64);
             out.push_str(&format!(
                 "- {arm}, {} processes: {grown} in all\n",

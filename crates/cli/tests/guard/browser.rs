@@ -203,6 +203,7 @@ fn decoded(text: &str) -> Vec<u8> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one session")]
 fn the_page_in_a_browser() {
     let test = "the_page_in_a_browser";
     let Some(_host) = can_run(test) else { return };

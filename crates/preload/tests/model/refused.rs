@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 #![allow(unsafe_code)] // memory as mmap hands it out
-#![allow(clippy::cast_sign_loss)] // an address that is no error
 
 use hugeleaf_preload::calls::{self, flag};
 use hugeleaf_preload::room::lay;

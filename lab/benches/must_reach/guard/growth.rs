@@ -206,7 +206,6 @@ fn measure(subject: &str, arm: Arm, scale: &Scale, host: &Alone) -> Result<Optio
 }
 
 /// The part of what could be on large pages that is.
-#[allow(clippy::cast_precision_loss)]
 fn coverage(pid: u32) -> f64 {
     let movable = facts::movable_kb(pid);
     facts::private_memory(pid, 8 << 10).huge_kb.min(movable) as f64 / movable.max(1) as f64

@@ -136,7 +136,6 @@ fn perf_profile(perf: &Path, file: &Path) -> Result<Shares, Failed> {
     Ok(shares(counts))
 }
 
-#[allow(clippy::cast_precision_loss)] // counts of samples
 fn own_profile(trace: &Trace) -> Shares {
     let mut counts = BTreeMap::new();
     for sample in &trace.samples {
@@ -193,7 +192,6 @@ fn nanos(unit: &str) -> Option<f64> {
     })
 }
 
-#[allow(clippy::cast_precision_loss)] // nanoseconds of a trace
 fn own_locks(trace: &Trace) -> Shares {
     let mut counts = BTreeMap::new();
     for caller in trace.locks.iter().flat_map(|l| &l.by_caller) {

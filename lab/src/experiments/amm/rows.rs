@@ -142,7 +142,6 @@ fn seconds(looks: &[Look]) -> Option<f64> {
 }
 
 /// How much a count grew.
-#[allow(clippy::cast_precision_loss)] // counts of minutes are below 2^52
 fn grown(looks: &[Look], of: impl Fn(&Look) -> u64) -> f64 {
     match (looks.first(), looks.last()) {
         (Some(first), Some(last)) => of(last).saturating_sub(of(first)) as f64,

@@ -67,8 +67,8 @@ impl<'a> Tenants<'a> {
         let sizes = arm.split(settings.target, settings.least, STEP);
         for (tenant, size) in self.both.iter_mut().zip(sizes) {
             let hugetlb = arm.pages == AmmPages::Hugetlb;
-            let server = &mut tenant.server;
-            server
+            &mut tenant
+                .server
                 .restart(&server_settings(settings, size, hugetlb))
                 .map_err(|e| ours(e.into()))?;
         }
@@ -214,11 +214,7 @@ fn often(does: Does) -> f64 {
 }
 
 // A target is far below 2^52 bytes.
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss
-)]
+#[allow(clippy::cast_possible_truncation)]
 fn part(target: Bytes, part: f64) -> Bytes {
     Bytes((target.get() as f64 * part) as u64)
 }

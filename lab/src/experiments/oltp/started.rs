@@ -88,7 +88,6 @@ pub(crate) fn is_on(held: &[Held], pages: Pages, host: &Host) -> bool {
     });
     let all = sum(&|_| true);
     // Sizes of memory are far below 2^52 bytes.
-    #[allow(clippy::cast_precision_loss)]
     let nearly_all = on.get() as f64 >= NEARLY_ALL * all.get() as f64;
     !all.is_zero() && nearly_all
 }

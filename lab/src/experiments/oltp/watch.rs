@@ -153,7 +153,6 @@ impl Onlooker for Watcher<'_> {
         let copied = copied.zip(self.copied_before);
         self.seen.copied_per_second = copied.map(|(bytes, (since, before))| {
             // A copy of minutes is far below 2^52 bytes.
-            #[allow(clippy::cast_precision_loss)]
             let bytes = bytes.saturating_sub(before) as f64;
             bytes / since.elapsed().as_secs_f64()
         });
