@@ -260,12 +260,14 @@ fn a_server_is_asked_to_end_and_one_that_has_crashed_is_told() {
     });
     staged(
         &server(
-            ": >\"$work/up\"; sleep 0.4; echo out of memory; exit 9",
+            ": >\"$work/up\"; until test -e \"$work/go\"; do sleep 0.05; done; echo out of memory; : >\"$work/gone\"; exit 9",
             "test -e \"$work/up\"",
         ),
         |_, stage, _| {
             let running = stage.start(&[], &[]).unwrap().unwrap();
-            run(stage, "sleep 1", LONG).unwrap();
+            let ended =
+                ": >\"$work/go\"; until test -e \"$work/gone\"; do sleep 0.05; done; sleep 1";
+            run(stage, ended, LONG).unwrap();
             let error = running.stop().unwrap_err().to_string();
             assert!(error.contains("out of memory"), "{error}");
         },
