@@ -6,7 +6,6 @@ use std::time::Duration;
 use hugeleaf_host::process::{orders, read_run_settings};
 use hugeleaf_host::{Host, Looking, Pid, Process, SharedObject, read_all_processes};
 use hugeleaf_report::mem::{Mem, global_json, global_page, rank};
-use hugeleaf_sys::Kernel;
 use hugeleaf_verdict::roles::{RoleState, judge_roles};
 use hugeleaf_verdict::why::{Account, account};
 

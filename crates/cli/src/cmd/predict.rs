@@ -9,7 +9,7 @@ use hugeleaf_proof::bench::{Machine, room};
 use hugeleaf_proof::circumstances;
 use hugeleaf_proof::predict::{observe, reads, table};
 use hugeleaf_report::predict::Prediction;
-use hugeleaf_sys::{Kernel, Pid};
+use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_verdict::predict::{MODEL, Reads, predict, working_set};
 

@@ -11,7 +11,7 @@ use hugeleaf_report::page::View;
 use hugeleaf_report::prove::whole_page;
 use hugeleaf_report::screen::clean;
 use hugeleaf_report::try_::{Try, json, page};
-use hugeleaf_sys::{Draft, Existing, Kernel};
+use hugeleaf_sys::{Draft, Existing};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::findings;
 use hugeleaf_verdict::why::account;
