@@ -11,10 +11,10 @@ HOST ?=
 A ?= x86-6.1
 B ?= x86-7.3-two-nodes
 CMD ?= hugeleaf
-VM = $(CARGO) run --locked --quiet --package hugeleaf-vm --bin hugeleaf-vm --
+VM = scripts/lab.sh run --quiet --package hugeleaf-vm --bin hugeleaf-vm --
 
 .DEFAULT_GOAL := help
-.PHONY: help compiler build try test lint fmt bench soak suites fuzz dist install-library publish-check deny vm vm-shell vm-list vm-kernels vm-test vm-table captures
+.PHONY: help compiler build lab try test lint fmt bench soak suites fuzz dist install-library publish-check deny vm vm-shell vm-list vm-kernels vm-test vm-table captures
 
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -25,6 +25,9 @@ compiler:
 build: compiler ## the program: target/release/hugeleaf (make dist: smaller, all of it optimised)
 	$(CARGO) build --release --locked --package hugeleaf-cli
 
+lab: build      ## how hugeleaf is measured: target/release/hugeleaf-lab, next to hugeleaf
+	scripts/lab.sh build --release --package hugeleaf-lab
+
 try: build      ## build it and run the main job on an embedded database: about four minutes
 	target/release/hugeleaf try
 
@@ -33,10 +36,12 @@ test: compiler  ## format, lints, documents and all tests
 
 lint: compiler  ## lints and documents only
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	scripts/lab.sh clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 fmt:            ## format all code
 	$(CARGO) fmt --all
+	$(CARGO) fmt --all --manifest-path lab/Cargo.toml
 
 bench: compiler ## hugeleaf's own benchmarks; raw samples go to bench/runs/
 	scripts/bench.sh
@@ -69,17 +74,17 @@ vm-shell: compiler ## a shell there: make vm-shell HOST=arm64-16k
 vm-list: compiler ## the hosts there are
 	$(VM) list
 
-vm-kernels: compiler ## the lab on two kernels, counted and compared: make vm-kernels A=x86-6.1 B=x86-7.3-two-nodes
+vm-kernels: compiler ## the same workloads on two kernels, counted and compared: make vm-kernels A=x86-6.1 B=x86-7.3-two-nodes
 	scripts/kernels.sh $(A) $(B)
 
-vm-test: compiler ## the tests of all hosts, or of HOST='A B'; results go to vm/results
+vm-test: compiler ## the tests of all hosts, or of HOST='A B'; results go to lab/vm/results
 	$(VM) test --record $(HOST)
 	$(VM) table
 
 captures:       ## the captured hosts in fixtures anew, of what the guests of vm-test brought home
 	scripts/captures.sh
 
-vm-table: compiler ## docs/reference/hosts.md anew, of vm/results
+vm-table: compiler ## docs/reference/hosts.md anew, of lab/vm/results
 	$(VM) table
 
 fuzz: compiler  ## build and run every fuzz target (needs nightly and cargo-fuzz)

@@ -8,5 +8,8 @@ fn main() {
     // target/PROFILE/build/PACKAGE/out
     let folder = Path::new(&out).ancestors().nth(3).expect("cargo's layout");
     let program = folder.join("hugeleaf");
-    println!("cargo::rustc-env=CARGO_BIN_EXE_hugeleaf={}", program.display());
+    println!(
+        "cargo::rustc-env=CARGO_BIN_EXE_hugeleaf={}",
+        program.display()
+    );
 }

@@ -6,7 +6,7 @@
 #
 # Names: those in `all` below; none means all.
 # --smoke takes small sizes, one round and unoptimised programs, and keeps nothing: it shows that everything still runs.
-# guard-soak takes two hours and runs where it is named. RUN_OPTIONS='--rounds N --only PART,… --more' goes to run-*, trace, oltp-profile, sqlite and guard-*: fewer rounds or parts, added to what is there.
+# guard-soak takes two hours and runs where it is named. RUN_OPTIONS='--rounds N --only PART,… --more' goes to run-rates, run-pool, trace, sqlite and guard-*: fewer rounds or parts, added to what is there.
 # At most 16 GiB are in use at a time. Leave the machine alone meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,7 +16,7 @@ if [ "${1:-}" = --smoke ]; then
     smoke=(--smoke)
     shift
 fi
-all='promote latency shared servers region chase pagetables mover pin simulate run-coverage run-always run-rates run-pool trace oltp oltp-profile top guard-cost guard-proofs guard-kills guard-growth sqlite amm lab predict same'
+all='promote latency shared servers region chase pagetables mover pin simulate run-coverage run-always run-rates run-pool trace oltp top guard-cost guard-proofs guard-kills guard-growth sqlite amm lab predict same'
 names=${*:-$all}
 
 if [ ${#smoke[@]} -gt 0 ]; then
@@ -35,12 +35,11 @@ target=${CARGO_TARGET_DIR:-target}/$folder
 cargo build --locked --quiet "${profile[@]}" \
     --package hugeleaf-cli --bin hugeleaf \
     --package hugeleaf-host --example hold \
-    --package hugeleaf-change --example bench_promote \
-    --package hugeleaf-proof --example simulate \
-    --package hugeleaf-workload --example sqlite
+    --package hugeleaf-change --example bench_promote
+scripts/lab.sh build --quiet "${profile[@]}" --package hugeleaf-lab --bin hugeleaf-lab --example simulate --example sqlite
 
 must_reach() {
-    cargo bench --locked --quiet "${profile[@]}" --package hugeleaf-cli --bench must_reach -- \
+    scripts/lab.sh bench --quiet "${profile[@]}" --package hugeleaf-lab --bench must_reach -- \
         "${smoke[@]}" --out "$PWD_OUT" "$@"
 }
 
@@ -99,11 +98,12 @@ with_ladder() { # PAGES PAGES-OF-1G COMMAND…
         with_free_pages "$pages" "$@"
 }
 
-# A benchmark of the program itself. Arms that this host has not (status 1) are no failure; all else is.
+# A benchmark of the lab, or a workload file. Arms that this host has not (status 1) are no failure; all else is.
 bench_arms() { # KIND NAME FLAGS…
-    local kind=$1 name=$2 status=0
+    local kind=$1 name=$2 status=0 program=("$target/hugeleaf-lab")
     shift 2
-    "$target/hugeleaf" bench "$kind" "$@" --output "$out/$name.json" || status=$?
+    [ "$kind" != file ] || program=("$target/hugeleaf" bench)
+    "${program[@]}" "$kind" "$@" --output "$out/$name.json" || status=$?
     [ "$status" -le 1 ] || return "$status"
     [ "$status" = 0 ] || echo "  not all arms of $name were available: see $out/$name.json"
 }
@@ -224,7 +224,20 @@ for name in $names; do
         fi
         ;;
     latency | shared | servers | region | top | guard-cost) must_reach "$name" ;;
-    run-coverage | run-always | run-rates | run-pool | trace | oltp-profile | guard-proofs | guard-kills | guard-growth | sqlite | guard-soak)
+    run-coverage | run-always)
+        # Whole programs under run, and what else there is: how much of their memory is on large pages, and how fast they are.
+        # shellcheck disable=SC2206 # words without spaces
+        programs=(${LAB:-compile jvm pgbench python redis sqlite})
+        setting=madvise small=()
+        [ "$name" = run-coverage ] || setting=always
+        [ ${#smoke[@]} -eq 0 ] || programs=(sort) small=(--set lines=50000 --pairs 1)
+        for program in "${programs[@]}"; do
+            with_lock with_setting /sys/kernel/mm/transparent_hugepage/enabled "$setting" \
+                bench_arms file "$name-$program" "$program" --arm bare=env.ARM=bare --arm run=pages=run \
+                --arm glibc=env.GLIBC_TUNABLES=glibc.malloc.hugetlb=1 "${small[@]}"
+        done
+        ;;
+    run-rates | run-pool | trace | guard-proofs | guard-kills | guard-growth | sqlite | guard-soak)
         # shellcheck disable=SC2086 # words without spaces
         must_reach "$name" ${RUN_OPTIONS:-}
         ;;
@@ -237,9 +250,9 @@ for name in $names; do
         ;;
     pagetables)
         if [ ${#smoke[@]} -gt 0 ]; then
-            "$target/hugeleaf" bench pagetables --processes 2 --region 8M --pages base --output "$out/pagetables.json"
+            "$target/hugeleaf-lab" pagetables --processes 2 --region 8M --pages base --output "$out/pagetables.json"
         else
-            with_pool 512 "$target/hugeleaf" bench pagetables --processes 1,16,128,1024 --region 1G \
+            with_pool 512 "$target/hugeleaf-lab" pagetables --processes 1,16,128,1024 --region 1G \
                 --pages base,thp:2M,hugetlb:2M --output "$out/pagetables.json"
         fi
         ;;
@@ -247,7 +260,7 @@ for name in $names; do
         # All ways on a disk and on memory; then the way that locks, with 8 threads.
         pages=scattered,split,thp:2M,hugetlb:2M
         if [ ${#smoke[@]} -gt 0 ]; then
-            "$target/hugeleaf" bench mover --device "$out" --size 1M --space 4M --pages scattered --for 1s --rounds 2 \
+            "$target/hugeleaf-lab" mover --device "$out" --size 1M --space 4M --pages scattered --for 1s --rounds 2 \
                 --output "$out/mover-read.json"
         else
             with_pool 512 bench_arms mover mover-read --device "$out" --readers 1 --writers 0 --size 256M \
@@ -267,9 +280,9 @@ for name in $names; do
         ;;
     pin)
         if [ ${#smoke[@]} -gt 0 ]; then
-            "$target/hugeleaf" bench pin --device "$out" --space 4M --pages scattered --for 1s --rounds 2 --output "$out/pin.json"
+            "$target/hugeleaf-lab" pin --device "$out" --space 4M --pages scattered --for 1s --rounds 2 --output "$out/pin.json"
         else
-            with_pool 512 "$target/hugeleaf" bench pin --device "$out" --pages scattered,split,thp:2M,hugetlb:2M --for 90s \
+            with_pool 512 "$target/hugeleaf-lab" pin --device "$out" --pages scattered,split,thp:2M,hugetlb:2M --for 90s \
                 --rounds 9 --output "$out/pin.json"
         fi
         ;;

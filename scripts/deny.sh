@@ -17,10 +17,10 @@ fi
 # The lab is a workspace of its own.
 for workspace in . lab; do
     [ -e "$workspace/Cargo.lock" ] || continue
-    deny=(cargo deny --locked --manifest-path "$workspace/Cargo.toml" check --config deny.toml)
-    "${deny[@]}" licenses bans sources
-    if cargo deny --locked --manifest-path "$workspace/Cargo.toml" fetch --config deny.toml db >/dev/null 2>&1; then
-        "${deny[@]}" advisories
+    deny=(cargo deny --locked --manifest-path "$workspace/Cargo.toml" --config deny.toml)
+    "${deny[@]}" check --deny unmatched-skip --deny unnecessary-skip licenses bans sources
+    if "${deny[@]}" fetch db >/dev/null 2>&1; then
+        "${deny[@]}" check advisories
     else
         echo "not run: the part of deny about advisories: their database cannot be reached"
     fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Lists the interface of hugeleaf: every command, argument and flag with its default and its possible values, every name
 # of a metric, and every key of JSON with its type. Two versions are compared by the difference of their lists.
-#   scripts/interface.sh PROGRAM…     as in: scripts/interface.sh target/release/hugeleaf >interface.txt
+#   scripts/interface.sh hugeleaf [hugeleaf-lab]     as in: scripts/interface.sh target/release/hugeleaf >interface.txt
 # Flags come from the help of each command. JSON keys come from what the commands print about the captured hosts in
 # fixtures/ and about small live runs, so it runs as root, on Linux with huge pages, and takes less than two minutes. It
 # needs jq, and redis-server for `balance`. It takes the host lock; pools and files are as before when it ends.
@@ -99,12 +99,12 @@ answer() { # NAME ARGUMENT…
     done
 }
 
-# The same for a benchmark: `hugeleaf bench NAME`, or `hugeleaf-lab NAME`. Its result file has the same keys.
+# The same for a benchmark: `hugeleaf-lab NAME`, or `hugeleaf bench NAME`. Its result file has the same keys.
 benchmark() { # NAME ARGUMENT…
     local name=$1 program
     shift
-    for program in "${programs[@]}"; do
-        for prefix in bench ''; do
+    for prefix in '' bench; do
+        for program in "${programs[@]}"; do
             # shellcheck disable=SC2086
             if has_command "$program" $prefix "$name"; then
                 timeout 100 "$program" --json $prefix "$name" "$@" --output "$work/$name.json" \
@@ -254,7 +254,10 @@ answer "compare --history" compare --history before after
 for list in json/*; do
     name=$(basename "$list" | tr _ ' ')
     sort -u "$list" | awk -v name="$name" '
-        { path = $1 == "" ? "." : $1; types[path] = types[path] (types[path] == "" ? "" : "|") $2 }
+        { path = $1 == "" ? "." : $1
+          if (path ~ /\[\]$/) $2 = "" # an empty list has no type
+          if (index(types[path], $2)) next
+          types[path] = types[path] (types[path] == "" ? "" : "|") $2 }
         END { for (path in types) if (types[path] == "") for (other in types) # an empty list says less than a full one
                   if (other != path && index(other, path) == 1) delete types[path]
               for (path in types) print "json " name ": " path (types[path] == "" ? "" : " " types[path]) }' | sort

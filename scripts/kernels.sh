@@ -37,7 +37,7 @@ lines+='rm -rf /var/tmp/*'
 for host in "$a" "$b"; do
     echo "== $host"
     mkdir -p "$out/$host"
-    cargo run --locked --quiet --package hugeleaf-vm --bin hugeleaf-vm -- run "$host" \
+    scripts/lab.sh run --quiet --package hugeleaf-vm --bin hugeleaf-vm -- run "$host" \
         --userland lab --memory 8G --limit "${LIMIT:-3600}" --files "$out/$host" -- "$lines"
 done
 cargo run --locked --quiet --package hugeleaf-cli --bin hugeleaf -- compare "$out/$a" "$out/$b" --counts

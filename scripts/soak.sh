@@ -16,7 +16,7 @@ mkdir -p "$(dirname "$out")"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-cargo build --locked --release --package hugeleaf-vm --bin hugeleaf-vm
+scripts/lab.sh build --release --package hugeleaf-vm --bin hugeleaf-vm
 # What tests say they could not run is counted as ignored.
 tests() { # ARGUMENTS-OF-CARGO-TEST…
     cargo test --locked --release "$@" -- --show-output </dev/null 2>&1 |
@@ -34,18 +34,18 @@ HUGELEAF_STEPS="${HUGELEAF_STEPS:-1000000}" tests --package hugeleaf --lib tests
 HUGELEAF_SOAK=1 tests --package hugeleaf --lib elastic::lock
 # An apply and an undo of the real host, killed at random calls: a new seed, and twenty times the kills.
 HUGELEAF_ROUNDS="${HUGELEAF_ROUNDS:-1200}" HUGELEAF_SEED="${HUGELEAF_SEED:-$(date +%s)}" \
-    tests --package hugeleaf-change --test host kills
+    tests --package hugeleaf-change --test change host::kills
 # Programs under `hugeleaf run`: random calls on memory, ten times those of an ordinary run, on a new
 # seed each round.
 for round in $(seq "$((rounds / 4))"); do
     echo "== run_compat, round $round of $((rounds / 4))"
-    HUGELEAF_STEPS="${HUGELEAF_STEPS:-1000000}" tests --package hugeleaf-cli --test run_compat
+    HUGELEAF_STEPS="${HUGELEAF_STEPS:-1000000}" tests --package hugeleaf-cli --test cli run_compat::
 done
 # The loaded library's growth, its threads in other orders than an ordinary run draws, and more of them: an hour or so.
 HUGELEAF_PROGRAMS="${HUGELEAF_PROGRAMS:-120000}" HUGELEAF_SEED="${HUGELEAF_SEED:-$(date +%s)}" \
     tests --package hugeleaf-preload --test model
 # The guard takes pages again that it gave back, which it does after ten minutes.
-HUGELEAF_SOAK=1 tests --package hugeleaf-cli --test guard pages_are_taken_again
+HUGELEAF_SOAK=1 tests --package hugeleaf-cli --test cli pages_are_taken_again
 # The guard, two hours with programs that come and go.
 scripts/bench.sh guard-soak 2>&1 | tee -a "$log"
 # The oldest Rust that is promised.

@@ -1,17 +1,17 @@
-//! The small texts that metrics are read from: INFO of Redis, the output of a command.
+//! The small texts that metrics are read from: addresses of servers, INFO of Redis, the output of a command.
 #![no_main]
 
-use hugeleaf_proof::metric::{info_field, last_number};
+use hugeleaf_ask::{mysql, postgres, redis};
+use hugeleaf_proof::metric::last_number;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let text = hugeleaf_fuzz::text(data);
-    for number in [
-        info_field(&text, "total_commands_processed"),
-        last_number(&text),
-    ] {
-        if let Ok(number) = number {
-            assert!(number.is_finite());
-        }
+    let _ = redis::Info::parse(&text).number("total_commands_processed");
+    let _ = redis::Address::parse(&text);
+    let _ = mysql::Address::parse(&text);
+    let _ = postgres::Address::parse(&text);
+    if let Ok(number) = last_number(&text) {
+        assert!(number.is_finite());
     }
 });

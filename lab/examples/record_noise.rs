@@ -3,15 +3,14 @@
 //! `cargo run --release -p hugeleaf-proof --example record_noise -- METRIC MINUTES
 //! [INTERVAL_SECONDS] > noise.json`, where METRIC is written as for `hugeleaf prove --metric`.
 //! Keep the machine as busy as it is when experiments run on it, and no busier.
-#![allow(clippy::print_stdout, reason = "an example prints")]
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use hugeleaf_host::Root;
-use hugeleaf_proof::metric::{self, MetricSpec, redact};
 use hugeleaf_lab::simulate::Noise;
-use hugeleaf_sys::{Kernel, Kernel};
+use hugeleaf_proof::metric::{self, MetricSpec, redact};
+use hugeleaf_sys::Kernel;
 
 fn run() -> Result<(), String> {
     let args: Vec<String> = std::env::args().skip(1).collect();

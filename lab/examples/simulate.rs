@@ -2,7 +2,6 @@
 //!
 //! `cargo run --release -p hugeleaf-proof --example simulate -- [--experiments N] [--seed N]
 //! [--interval S] [--transition S] [--for S] [--no-power] [--json] FILE…`
-#![allow(clippy::print_stdout, reason = "an example prints")]
 
 use std::process::ExitCode;
 
@@ -39,7 +38,7 @@ fn options() -> Result<Options, String> {
             text.parse()
                 .map_err(|_| format!("{arg} {text}: not a number"))
         };
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        #[allow(clippy::cast_possible_truncation)]
         match arg.as_str() {
             "--experiments" => options.experiments = number()? as usize,
             "--seed" => options.seed = number()? as u64,

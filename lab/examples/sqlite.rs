@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 
 use hugeleaf::balance::ResizeOperation;
 use hugeleaf_host::{Host, Root, read_host};
+use hugeleaf_lab::kits::tpcc::{
+    Durability, Origin, Pace, Run, Scale, SqliteSettings, SqliteStore, drive, install_cache, load,
+};
 use hugeleaf_sqlite::{Api, Installed, Options, install};
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
-use hugeleaf_lab::kits::tpcc::{
-    Durability, Origin, Pace, Run, Scale, SqliteCache, SqliteSettings, SqliteStore, drive, load,
-};
 use hugeleaf_workload::{AskedPages, PageArm};
 use rusqlite::{Connection, OpenFlags};
 
@@ -99,7 +99,7 @@ fn installed(cache: &str, size: Bytes, host: &Host) -> Result<Option<Installed>,
         "half" | "uneven" => {
             // Connections keep to the size that SQLite is told.
             let more = Bytes(size.get() / 16 * 17);
-            SqliteCache::install(
+            install_cache(
                 PageArm::of(format!("thp:{huge}").parse::<AskedPages>()?, host),
                 more,
                 false,
@@ -285,7 +285,7 @@ fn small(asked: &Asked) -> Result<f64, Failed> {
     Ok(done / began.elapsed().as_secs_f64())
 }
 
-/// The order-entry load of `bench oltp`: new orders a second.
+/// The order-entry load of `hugeleaf-lab oltp`: new orders a second.
 fn tpcc(asked: &Asked) -> Result<f64, Failed> {
     let warehouses =
         i32::try_from(asked.cache.get() / SqliteStore::WAREHOUSE.get() / 5 * 4)?.max(1);

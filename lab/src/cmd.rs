@@ -153,9 +153,10 @@ impl Command {
         };
         let name = self.experiment().name;
         result.map_err(|error| match error {
-            BenchError::Stopped => {
-                Failure::no(format!("bench {name}: {error}"), format!("hugeleaf-lab {name}"))
-            }
+            BenchError::Stopped => Failure::no(
+                format!("bench {name}: {error}"),
+                format!("hugeleaf-lab {name}"),
+            ),
             error => failure(name, &error),
         })
     }

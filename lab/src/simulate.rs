@@ -160,9 +160,8 @@ impl Tape<'_> {
 
     /// How many samples a time is.
     fn samples(&self, seconds: f64) -> usize {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let n = (seconds / self.noise.interval_seconds).round().max(0.0) as usize;
-        n
+        #[allow(clippy::cast_possible_truncation)]
+        (seconds / self.noise.interval_seconds).round().max(0.0) as usize
     }
 }
 
@@ -236,7 +235,6 @@ impl<'a> Server<'a> {
                 (0.1 * self.wander).exp()
             }
             Scenario::Drift => {
-                #[allow(clippy::cast_precision_loss)] // thousands
                 let part = (self.gone as f64 / self.whole.max(1) as f64).min(1.0);
                 1.0 + 0.3 * if self.rises { part } else { 1.0 - part }
             }
@@ -339,7 +337,6 @@ pub struct Summary {
 }
 
 /// Plays `experiments` of them, each on one of `noises` in turn.
-#[allow(clippy::cast_precision_loss)]
 pub fn play_many(
     noises: &[Noise],
     effect: f64,
@@ -426,6 +423,22 @@ mod tests {
             command: "synthetic".into(),
             interval_seconds: 1.0,
             samples,
+        }
+    }
+
+    proptest! {
+        /// What is accepted can be played on; nothing panics.
+        #[test]
+        fn recordings_of_any_text(text in ".{0,200}", samples in prop::collection::vec(any::<f64>(), 0..40), length: f64) {
+            let whole = serde_json::json!({
+                "host": "h", "kernel": "6", "command": "c", "interval_seconds": length, "samples": samples,
+            });
+            for text in [text, whole.to_string()] {
+                if let Ok(noise) = Noise::parse(&text) {
+                    prop_assert!(noise.samples.iter().all(|s| s.is_finite() && *s > 0.0));
+                    prop_assert!(noise.interval_seconds > 0.0);
+                }
+            }
         }
     }
 

@@ -9,13 +9,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hugeleaf_host::{Root, read_host};
+use hugeleaf_lab::kits::tpcc::{
+    Durability, Origin, Pace, Run, Scale, SqliteSettings, SqliteStore, Store, TpccError, check,
+    drive, install_cache, load,
+};
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::PageArm;
-use hugeleaf_lab::kits::tpcc::{
-    Durability, Origin, Pace, Run, Scale, SqliteCache, SqliteSettings, SqliteStore, Store,
-    TpccError, check, drive, load,
-};
 
 fn run(connections: usize) -> Run {
     Run {
@@ -75,7 +75,7 @@ fn a_cache_of_ours_holds_what_is_written_at_any_size() {
     let host = read_host(&Root::live(), &Kernel::new()).unwrap();
     let base = PageArm::base(&host);
     let length = Bytes::from_mib(32);
-    let cache = SqliteCache::install(base, length, false, &host).unwrap();
+    let cache = install_cache(base, length, false, &host).unwrap();
     // In addition to the pages there is what SQLite wants for each.
     assert!(cache.length() > length && cache.length().get() < length.get() * 11 / 10);
     if let Some(pages) = cache.pages().unwrap() {
@@ -86,7 +86,7 @@ fn a_cache_of_ours_holds_what_is_written_at_any_size() {
             .sum();
         assert_eq!(on_base, cache.length().get(), "{pages:?}");
     }
-    let again = SqliteCache::install(base, length, false, &host).unwrap_err();
+    let again = install_cache(base, length, false, &host).unwrap_err();
     assert!(matches!(again, TpccError::Cache(_)), "{again:?}");
     // All of it fits: after the scan at the start next to nothing is read from the file.
     let fitting = whole(Bytes::from_mib(30), 1, 1, true);

@@ -1,17 +1,25 @@
 //! Questions to servers. Every question ends: each answer has one deadline and a bounded length, so a server can neither
-//! hang this process nor fill it.
+//! hang this process nor fill it. [`http`], [`mysql`], [`postgres`] and [`redis`] speak as much of these protocols as a query for a few
+//! numbers needs: they log in and read texts, without TLS.
+//!
+//! This crate must not judge an answer. Main types: [`Place`], [`Wire`], [`Unanswered`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+
+mod base64;
+pub mod http;
+pub mod mysql;
+mod percent;
 mod place;
+pub mod postgres;
 pub mod redis;
 mod wire;
 
 pub use place::Place;
 pub use wire::{LONGEST, Wire};
 
-use serde::{Deserialize, Serialize};
-
 /// Why a server did not do what it was asked.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Unanswered {
     /// What failed, without a password.

@@ -32,7 +32,10 @@ impl Place {
             }
             _ => (text, port),
         };
-        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let host = match host.strip_prefix('[') {
+            Some(inner) => inner.strip_suffix(']').ok_or("this is no address")?,
+            None => host,
+        };
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
         match !host.is_empty() && host.chars().all(is_part) {
             true => Ok(Place::Tcp {
@@ -68,7 +71,7 @@ mod tests {
         assert_eq!(Place::parse("a.b", 7), Ok(tcp("a.b", 7)));
         assert_eq!(Place::parse("[::1]:8", 7), Ok(tcp("::1", 8)));
         assert_eq!(Place::parse("/run/a", 7), Ok(Place::Unix("/run/a".into())));
-        for bad in ["", "a b", "user:pass@host", "a:99999"] {
+        for bad in ["", "a b", "[bad", "bad]", "user:pass@host", "a:99999"] {
             assert!(Place::parse(bad, 7).is_err(), "{bad}");
         }
     }

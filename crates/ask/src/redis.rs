@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::percent::decoded;
 use crate::{Place, Unanswered, Wire};
 
 /// The port where none is written.
@@ -93,30 +94,6 @@ fn database(text: &str) -> Result<u32, String> {
             .parse()
             .map_err(|_| "this is no database's number".into()),
     }
-}
-
-/// A text in which `%XX` stands for a byte; a `%` that does not begin such a group is itself.
-fn decoded(text: &str) -> Result<String, String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, behind @ ..] = rest {
-        let pair = behind
-            .get(..2)
-            .and_then(|pair| std::str::from_utf8(pair).ok());
-        let is_hex = |pair: &&str| pair.bytes().all(|b| b.is_ascii_hexdigit());
-        let coded = pair.filter(|pair| *first == b'%' && is_hex(pair));
-        match coded.and_then(|pair| u8::from_str_radix(pair, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &behind[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = behind;
-            }
-        }
-    }
-    String::from_utf8(bytes).map_err(|_| "this is no text in UTF-8".into())
 }
 
 /// A connection that is logged in.
@@ -311,12 +288,6 @@ mod tests {
         fn numbers_come_back(n: u64, before in "[a-z\r\n#]*") {
             let info = Info::parse(&format!("{before}\r\nx_total:{n}\r\ny:1"));
             prop_assert_eq!(info.number("x_total"), Ok(n));
-        }
-
-        #[test]
-        fn what_is_coded_comes_back(text in ".*") {
-            let coded: String = text.bytes().map(|byte| format!("%{byte:02X}")).collect();
-            prop_assert_eq!(decoded(&coded), Ok(text));
         }
     }
 }

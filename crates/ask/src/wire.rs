@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::{Place, Unanswered};
 
-/// The most bytes of an answer.
+/// The most bytes of an answer, unless a wire is given another bound.
 pub const LONGEST: usize = 256 << 10;
 
 enum Stream {
@@ -92,6 +92,8 @@ pub struct Wire {
     taken: usize,
     /// How long the answer to a request may take.
     pub patience: Duration,
+    /// The most bytes of an answer.
+    pub longest: usize,
     until: Instant,
 }
 
@@ -120,6 +122,7 @@ impl Wire {
             buffer: Vec::new(),
             taken: 0,
             patience,
+            longest: LONGEST,
             until: Instant::now() + patience,
         }
     }
@@ -152,7 +155,7 @@ impl Wire {
                 let text = String::from_utf8_lossy(&line);
                 return Ok(text.trim_end_matches(['\r', '\n']).to_owned());
             }
-            self.fill()?;
+            self.need()?;
         }
     }
 
@@ -162,27 +165,42 @@ impl Wire {
     /// As [`Wire::line`].
     pub fn bytes(&mut self, count: usize) -> Result<Vec<u8>, Unanswered> {
         while self.buffer.len() < count {
-            if count > LONGEST {
+            if count > self.longest {
                 return Err(self.too_long());
             }
-            self.fill()?;
+            self.need()?;
         }
         self.taken += count;
         Ok(self.buffer.drain(..count).collect())
     }
 
-    fn fill(&mut self) -> Result<(), Unanswered> {
-        if self.taken + self.buffer.len() > LONGEST {
+    /// All bytes of the answer, of a server that then closes the connection.
+    ///
+    /// # Errors
+    /// As [`Wire::line`].
+    pub fn rest(&mut self) -> Result<Vec<u8>, Unanswered> {
+        while self.fill()? {}
+        self.taken += self.buffer.len();
+        Ok(std::mem::take(&mut self.buffer))
+    }
+
+    /// Reads more of an answer that is not over.
+    fn need(&mut self) -> Result<(), Unanswered> {
+        match self.fill()? {
+            true => Ok(()),
+            false => Err(self.closed()),
+        }
+    }
+
+    /// Reads more; `false` where the connection is closed.
+    fn fill(&mut self) -> Result<bool, Unanswered> {
+        if self.taken + self.buffer.len() > self.longest {
             return Err(self.too_long());
         }
         let mut some = [0; 8 << 10];
-        match self.timed(|stream| stream.read(&mut some))? {
-            0 => Err(self.closed()),
-            count => {
-                self.buffer.extend_from_slice(&some[..count]);
-                Ok(())
-            }
-        }
+        let count = self.timed(|stream| stream.read(&mut some))?;
+        self.buffer.extend_from_slice(&some[..count]);
+        Ok(count > 0)
     }
 
     /// A call that ends by the deadline.

@@ -15,7 +15,6 @@ const LONGER: u64 = 4;
 /// After a step that was too long others are so many times shorter for a while: whatever was in its way is near.
 const SHORTER: u64 = 8;
 
-/// A move that would bring more than it costs.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Bid<'a> {
     /// `None`: memory that nobody has.

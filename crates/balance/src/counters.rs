@@ -11,7 +11,6 @@ use crate::rate::{Window, left};
 
 /// How long until what was seen at a size counts half.
 const HALF_LIFE: Duration = Duration::from_secs(120);
-/// What was seen at so many sizes is kept.
 const SIZES: usize = 16;
 /// A size at which fewer operations were seen, older ones counting less, says nothing.
 const ENOUGH: f64 = 100.0;
@@ -20,7 +19,6 @@ const NEAR_PART: f64 = 0.5;
 /// Loads change by themselves: of each share of misses this part is not known, however many operations it is from.
 const DRIFT: f64 = 0.005;
 
-/// What was seen at one size.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     size: Bytes,

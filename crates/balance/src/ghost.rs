@@ -126,7 +126,6 @@ impl Ghost {
         watched.max(self.capacity.saturating_add(more))
     }
 
-    /// The part of all keys that is sampled.
     fn rate(&self) -> f64 {
         ((self.threshold as f64 + 1.0) / ALL as f64).min(1.0)
     }
@@ -153,7 +152,7 @@ impl Ghost {
             // The middle of the keys that this sampled one stands for.
             let depth = (depth as f64 + 0.5) / rate;
             // Not negative, and below 2^53.
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            #[allow(clippy::cast_possible_truncation)]
             let bin = (depth / self.width as f64) as usize;
             if let Some(bin) = self.bins.get_mut(bin) {
                 *bin += 1.0 / rate;
@@ -219,7 +218,7 @@ impl Ghost {
             hits * inside.max(0.0)
         };
         // Not negative, and below 2^53.
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        #[allow(clippy::cast_possible_truncation)]
         let (first, last) = (from as usize, (to as usize).saturating_add(1));
         let bins = self.bins.iter().enumerate();
         let wanted = last.saturating_sub(first);
@@ -275,7 +274,6 @@ const fn mixed(n: u64) -> u64 {
 struct Stack {
     /// Key to slot, sorted: the highest hash leaves first.
     slots: BTreeMap<u64, usize>,
-    /// Slot to key.
     keys: Vec<Option<u64>>,
     tree: Vec<u32>,
     next: usize,
@@ -284,7 +282,6 @@ struct Stack {
 }
 
 impl Stack {
-    /// Without keys. Slots grow with them.
     fn new() -> Stack {
         Stack {
             slots: BTreeMap::new(),

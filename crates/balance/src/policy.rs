@@ -93,7 +93,6 @@ fn problem(components: &[Component], target_bytes: Bytes) -> Option<Problem> {
     })
 }
 
-/// Says where each component stands.
 fn stand(state: &mut State, components: &[Component], now: Duration) {
     for component in components {
         let judged = (state.checks.iter().map(|c| &c.plan))
@@ -148,7 +147,6 @@ fn let_be(track: &Track, component: &Component, now: Duration) -> Option<Standin
     (!component.resizable).then_some(Standing::Fixed)
 }
 
-/// One call of [`decide`].
 struct Round<'a> {
     settings: &'a Settings,
     state: &'a mut State,
@@ -246,7 +244,6 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Judges the moves that are due.
     fn judge(&mut self) {
         let (due, later) = std::mem::take(&mut self.state.checks)
             .into_iter()
@@ -362,7 +359,6 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Moves what is worth it, best first.
     fn balance(&mut self) {
         let all = bids(self.settings, self.state, self.components, self.now);
         self.remember(&all);
@@ -436,7 +432,6 @@ impl<'a> Round<'a> {
         self.start(bid, plan);
     }
 
-    /// The first order of a move.
     fn start(&mut self, bid: &Bid<'_>, plan: Plan) {
         self.state.allowed -= 1.0;
         match bid.from {
@@ -532,7 +527,6 @@ impl<'a> Round<'a> {
     }
 }
 
-/// What an order is in the history.
 fn operation(id: u64, order: &Order, plan: &Plan, now: Duration) -> ResizeOperation {
     ResizeOperation {
         id,

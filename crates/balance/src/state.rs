@@ -187,7 +187,6 @@ pub(crate) struct Stride {
     pub at: Duration,
 }
 
-/// A component, as far as it is remembered.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Track {
     pub granule: Granule,
@@ -242,7 +241,6 @@ impl Track {
     }
 }
 
-/// Who gives and who gets.
 pub(crate) type PairName = (Option<String>, String);
 
 /// What is known of moves from one component to another.
@@ -266,7 +264,6 @@ pub struct State {
     pub(crate) grants: Vec<Grant>,
     pub(crate) checks: Vec<Check>,
     pub(crate) target: Bytes,
-    /// Moves that may begin now.
     pub(crate) allowed: f64,
     pub(crate) last_look: Option<Duration>,
     pub(crate) last_id: u64,

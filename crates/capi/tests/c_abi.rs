@@ -202,21 +202,25 @@ fn holds(test: &str, source: &str) {
 
 #[test]
 fn what_c_gets_wrong_is_told() {
+    let _host = hugeleaf_testkit::host::shared();
     holds("what_c_gets_wrong_is_told", "errors.c");
 }
 
 #[test]
 fn other_processes_attach() {
+    let _host = hugeleaf_testkit::host::shared();
     holds("other_processes_attach", "attach.c");
 }
 
 #[test]
 fn components_take_and_give_back() {
+    let _host = hugeleaf_testkit::host::shared();
     holds("components_take_and_give_back", "elastic.c");
 }
 
 #[test]
 fn a_manager_moves_memory_to_who_gains() {
+    let _host = hugeleaf_testkit::host::shared();
     holds("a_manager_moves_memory_to_who_gains", "manager.c");
 }
 
@@ -234,6 +238,7 @@ fn both(test: &str, name: &str, to: &Path) -> Option<[PathBuf; 2]> {
 
 #[test]
 fn the_buffer_shows_what_it_is_on() {
+    let _host = hugeleaf_testkit::host::shared();
     let to = folder();
     let Some(programs) = both("the_buffer_shows_what_it_is_on", "buffer", to.path()) else {
         return;
@@ -295,6 +300,7 @@ fn line_of_table(line: &str) -> (&str, u64, &str) {
 
 #[test]
 fn the_cache_grows_and_shrinks_under_load() {
+    let _host = hugeleaf_testkit::host::shared();
     let to = folder();
     let test = "the_cache_grows_and_shrinks_under_load";
     let Some(programs) = both(test, "cache", to.path()) else {

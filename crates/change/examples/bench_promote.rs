@@ -105,7 +105,6 @@ fn paired(ours: &[f64], theirs: &[f64]) -> [f64; 3] {
     let (mut below, mut rank) = (probability, 0);
     while below <= 0.025 && rank < n / 2 {
         rank += 1;
-        #[allow(clippy::cast_precision_loss)]
         let step = (n - rank + 1) as f64 / rank as f64;
         probability *= step;
         below += probability;

@@ -252,7 +252,7 @@ impl Share {
         }
     }
 
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    #[allow(clippy::cast_possible_truncation)]
     fn part(bytes: Bytes, ratio: f64) -> Bytes {
         Bytes((bytes.as_f64() * ratio) as u64)
     }

@@ -79,9 +79,6 @@ enum Command {
     /// The embedded workload of `try`, run as a process of its own
     #[command(hide = true)]
     Workload(cmd::workload::Args),
-    /// Asks a database for `balance`, as a process of its own
-    #[command(hide = true)]
-    AskServer(cmd::balance::AskArgs),
 }
 
 /// What clap says of wrong usage, in the two lines that every failure has.
@@ -145,7 +142,6 @@ pub fn run() -> ExitCode {
         Some(Command::Completions(args)) => cmd::completions::run(&args, Cli::command()),
         Some(Command::Manpages(args)) => cmd::completions::write_man_pages(&args, Cli::command()),
         Some(Command::Workload(args)) => cmd::workload::run(&args, &context),
-        Some(Command::AskServer(args)) => cmd::balance::ask_server(&args),
     };
     match result {
         Ok(status) => status.into(),

@@ -1,18 +1,8 @@
 //! `apply` and `undo` as a person types them: on a captured host, as an ordinary user, and in a
 //! mount namespace with an /etc of its own on the running host.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-#[path = "apply/attacks.rs"]
 mod attacks;
-mod cli_support;
-#[path = "apply/namespace.rs"]
-mod namespace;
-// The tests of servers use the rest of it.
-#[allow(dead_code)]
-mod support;
-#[path = "apply/together.rs"]
+pub mod namespace;
 mod together;
 
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::Duration;
 
-use cli_support::{NOBODY, good, hugeleaf, not_run, refused, repository, run, stdout};
+use crate::common::{NOBODY, good, hugeleaf, not_run, refused, repository, run, stdout};
 use namespace::Namespace;
 use serde_json::Value;
 
@@ -354,14 +344,14 @@ fn killed_at_any_moment_it_is_undone() {
     };
     let plan = host.plan();
     let mut random = fastrand::Rng::with_seed(7);
-    for round in 0..12 {
+    for round in 0..hugeleaf_testkit::size(4, 12) {
         let mut child = host
             .command(env!("CARGO_BIN_EXE_hugeleaf"), &["apply", &plan])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        std::thread::sleep(Duration::from_millis(random.u64(0..60)));
+        hugeleaf_testkit::pause(Duration::from_millis(random.u64(0..60)));
         child.kill().unwrap();
         child.wait().unwrap();
         good(&host.hugeleaf(&["undo", "--all"]));

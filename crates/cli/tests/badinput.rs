@@ -1,12 +1,7 @@
 //! Bad input and faults, on the real binary: each ends in two lines on stderr (what failed, what
 //! to do next) and exit status 1, 2 or 3. Never in a panic, never in touching another process.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-mod cli_support;
-
-use cli_support::{
+use crate::common::{
     NOBODY, answered, good, holder, hugeleaf, is_root, not_run, program, public_copy, refused, run,
     works, zombie,
 };
@@ -162,7 +157,7 @@ fn a_process_in_a_pid_namespace_below() {
             "needs root and unshare(1)",
         );
     }
-    let mut child = cli_support::Running(
+    let mut child = crate::common::Running(
         std::process::Command::new("unshare")
             .args(["--pid", "--fork", "--kill-child", "sleep", "1000"])
             .stdin(std::process::Stdio::null())
@@ -171,7 +166,7 @@ fn a_process_in_a_pid_namespace_below() {
     );
     let children = format!("/proc/{0}/task/{0}/children", child.pid());
     let mut inner = String::new();
-    cli_support::wait_until("the namespace has its first process", || {
+    crate::common::wait_until("the namespace has its first process", || {
         inner = std::fs::read_to_string(&children).unwrap_or_default();
         let inner = inner.trim();
         std::fs::read_to_string(format!("/proc/{inner}/comm")).is_ok_and(|c| c.trim() == "sleep")
@@ -251,7 +246,7 @@ fn damaged_files_of_a_host() {
 #[test]
 fn damaged_files_of_a_process() {
     let fixture = "why/postgres-stock";
-    let folder = cli_support::repository().join("fixtures").join(fixture);
+    let folder = crate::common::repository().join("fixtures").join(fixture);
     let question = std::fs::read_to_string(folder.join("question")).unwrap();
     let pid = question.trim().trim_start_matches("why ");
     let tree = format!("tree:{pid}");
@@ -262,7 +257,7 @@ fn damaged_files_of_a_process() {
 }
 
 fn damage_everywhere(fixture: &str, commands: &[&[&str]]) {
-    let fixture = cli_support::repository().join("fixtures").join(fixture);
+    let fixture = crate::common::repository().join("fixtures").join(fixture);
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().to_str().unwrap();
     let files = copy_tree(&fixture, dir.path());
@@ -283,7 +278,7 @@ fn damage_everywhere(fixture: &str, commands: &[&[&str]]) {
                     other => panic!(
                         "{command:?} ended in {other:?} with {}:\n{}",
                         file.display(),
-                        cli_support::stderr(&output)
+                        crate::common::stderr(&output)
                     ),
                 }
             }

@@ -1,33 +1,26 @@
 //! Real servers under one memory target (tier 3): what each kind gives and gets, and memory that moves from one that
 //! does not need it to one that does. Sizes are read from the servers and from `/proc` by the tests.
-// A panic is how a test fails, in its helpers too.
-#![allow(clippy::unwrap_used, dead_code)]
 
-mod cli_support;
-#[path = "guard/kit.rs"]
-mod kit;
-#[path = "balance/liars.rs"]
 mod liars;
-mod support;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-use cli_support::{Running, not_run, refused};
+use crate::common::{Running, not_run, refused};
+use crate::guard::kit::{self, Guarding, Place};
 use hugeleaf_guard::balance::kind_named;
 use hugeleaf_guard::balance::server::{Opening, Server as Balanced};
 use hugeleaf_host::Root;
+use hugeleaf_testkit::cgroup::MemoryCgroup;
+use hugeleaf_testkit::mariadb::{self, MariaDb};
+use hugeleaf_testkit::redis_server::{self, Redis};
+use hugeleaf_testkit::server::{Account, Server, as_account, folder_for};
+use hugeleaf_testkit::until as wait_until;
+use hugeleaf_testkit::{facts, find_program, left_to_all};
 use hugeleaf_units::Bytes;
-use kit::{Guarding, Place};
 use rustix::process::Signal;
-use support::cgroup::MemoryCgroup;
-use support::mariadb::{self, MariaDb};
-use support::redis_server::{self, Redis};
-use support::server::{Account, Server, as_account, folder_for, wait_until};
-use support::{facts, find_program, host};
 
 const fn mib(n: u64) -> Bytes {
     Bytes::from_mib(n)
@@ -98,10 +91,10 @@ impl Memcached {
 #[test]
 fn mariadb_gives_memory_back_and_gets_it_again() {
     let test = "mariadb_gives_memory_back_and_gets_it_again";
-    let Some(programs) = mariadb::programs() else {
+    if mariadb::programs().is_none() {
         return not_run(test, "mariadb-server is not installed");
-    };
-    let mut mariadb = MariaDb::start(&programs);
+    }
+    let mut mariadb = MariaDb::start();
     mariadb.read_all();
     let pid = mariadb.server.pid();
     let mut server = open("mariadb", &mariadb.address());
@@ -113,12 +106,12 @@ fn mariadb_gives_memory_back_and_gets_it_again() {
     assert!(look.used.unwrap() > mib(200) && look.counts.unwrap().misses > 0);
     let before = resident(pid);
     server.resize(mib(128)).unwrap();
-    wait_until("half of it is back", Duration::from_secs(60), || {
+    wait_until("half of it is back", || {
         let look = server.look().unwrap();
         look.size == mib(128) && look.busy.is_none() && resident(pid) + mib(100) < before
     });
     server.resize(mib(256)).unwrap();
-    wait_until("it is as before", Duration::from_secs(60), || {
+    wait_until("it is as before", || {
         server.look().unwrap().size == mib(256)
     });
     mariadb.server.assert_no_complaint(&mariadb::COMPLAINTS);
@@ -127,10 +120,10 @@ fn mariadb_gives_memory_back_and_gets_it_again() {
 #[test]
 fn redis_is_never_set_below_what_it_may_not_evict() {
     let test = "redis_is_never_set_below_what_it_may_not_evict";
-    let Some(program) = redis_server::program() else {
+    if redis_server::program().is_none() {
         return not_run(test, "redis-server is not installed");
-    };
-    let redis = Redis::start(&program);
+    }
+    let redis = Redis::start();
     let mut server = open("redis", &redis.address());
     let look = server.look().unwrap();
     assert!(look.fixed.unwrap().contains("set_limit"));
@@ -145,7 +138,7 @@ fn redis_is_never_set_below_what_it_may_not_evict() {
     // Where everything may be evicted it is.
     redis.send(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     server.resize(mib(64)).unwrap();
-    wait_until("it has evicted", Duration::from_secs(60), || {
+    wait_until("it has evicted", || {
         // It counts some of its buffers in what it uses and not in what it evicts for.
         server.look().unwrap().used.unwrap() <= mib(65)
     });
@@ -171,7 +164,7 @@ fn memcached_gives_memory_back() {
     );
     let before = resident(pid);
     server.resize(mib(64)).unwrap();
-    wait_until("half of it is back", Duration::from_secs(60), || {
+    wait_until("half of it is back", || {
         server.give_back().unwrap();
         resident(pid) + mib(48) < before && server.look().unwrap().used.unwrap() <= mib(65)
     });
@@ -247,15 +240,17 @@ fn rules(mariadb: &MariaDb, memcached: &Memcached) -> String {
 
 #[test]
 fn memory_goes_to_whom_it_is_worth_most_and_a_kill_leaves_it_there() {
+    if left_to_all("memory_goes_to_whom_it_is_worth_most_and_a_kill_leaves_it_there") {
+        return;
+    }
     let test = "memory_goes_to_whom_it_is_worth_most_and_a_kill_leaves_it_there";
     let Some(_host) = kit::can_run(test) else {
         return;
     };
-    let (Some(programs), Some(program)) = (mariadb::programs(), find_program(&["memcached"]))
-    else {
+    let (Some(_), Some(program)) = (mariadb::programs(), find_program(&["memcached"])) else {
         return not_run(test, "mariadb-server and memcached are not both installed");
     };
-    let mut mariadb = MariaDb::start(&programs);
+    let mut mariadb = MariaDb::start();
     let memcached = Memcached::start(&program, 300);
     memcached.fill(8);
     let place = Place::new();
@@ -278,15 +273,11 @@ fn memory_goes_to_whom_it_is_worth_most_and_a_kill_leaves_it_there() {
         open("memcached", &memcached.address()),
     );
     let mut sizes = || (db.look().unwrap().size, cache.look().unwrap().size);
-    wait_until(
-        "the database has got a part",
-        Duration::from_secs(120),
-        || {
-            let (db, cache) = sizes();
-            assert!(db + cache <= mib(700), "{db} and {cache}");
-            db >= mib(300)
-        },
-    );
+    wait_until("the database has got a part", || {
+        let (db, cache) = sizes();
+        assert!(db + cache <= mib(700), "{db} and {cache}");
+        db >= mib(300)
+    });
     // There is one balancer a host.
     let second = place
         .hugeleaf(&["balance", "--config", &config])
@@ -304,8 +295,6 @@ fn memory_goes_to_whom_it_is_worth_most_and_a_kill_leaves_it_there() {
     assert!(load.end() > 0);
     mariadb.server.assert_no_complaint(&mariadb::COMPLAINTS);
 }
-
-const MINUTES: Duration = Duration::from_secs(180);
 
 /// What the guard says of a server.
 fn standing(guard: &Guarding<'_>, name: &str) -> String {
@@ -370,7 +359,7 @@ fn assert_the_target_holds_where_a_server_is_killed(
         parts.is_some_and(|parts| parts.iter().all(|part| part["size_bytes"].is_u64()))
     });
     memcached.server.kill();
-    wait_until("the guard has seen that it is gone", MINUTES, || {
+    wait_until("the guard has seen that it is gone", || {
         standing(&guard, "cache").contains("it has not answered for")
     });
     let port = memcached.port;
@@ -378,7 +367,7 @@ fn assert_the_target_holds_where_a_server_is_killed(
     let memcached = Memcached::start_on(port, program, 600);
     assert!(db.look().unwrap().size > mib(100));
     let mut cache = open("memcached", &memcached.address());
-    wait_until("both are within the target again", MINUTES, || {
+    wait_until("both are within the target again", || {
         db.look().unwrap().size + cache.look().unwrap().size <= mib(700)
     });
     guard.end();

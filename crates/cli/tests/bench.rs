@@ -1,63 +1,21 @@
 //! `hugeleaf bench`, whole: what it answers, what it cannot get, and that it leaves nobody behind.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-mod cli_support;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use cli_support::{
-    Running, children_of, good, has_pool_in_use, hugeleaf, is_root, not_run, of_arm, refused, rows,
-    samples, stderr, stdout, wait_until,
+use crate::common::{
+    Running, good, has_pool_in_use, hugeleaf, not_run, of_arm, refused, rows, samples, stderr,
+    stdout, wait_until,
 };
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_proof::rows::Results;
-use hugeleaf_sys::{HostLock, Kernel, lock_host};
+use hugeleaf_sys::Kernel;
+use hugeleaf_testkit::host::{Alone, alone_as_root};
 use hugeleaf_units::PageSize;
 use serde_json::Value;
 
 fn host() -> Host {
     read_host(&Root::live(), &Kernel::new()).unwrap()
-}
-
-/// The host's files as they were, put back when dropped; tests that change them hold the lock.
-struct HostGuard {
-    before: Vec<(PathBuf, String)>,
-    _lock: HostLock,
-}
-
-impl HostGuard {
-    /// `None`, after saying so, where the test cannot run.
-    fn lock(test: &str) -> Option<HostGuard> {
-        if !is_root() {
-            not_run(test, "needs root");
-            return None;
-        }
-        let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
-        Some(HostGuard {
-            before: Vec::new(),
-            _lock: lock,
-        })
-    }
-
-    fn set(&mut self, path: &Path, value: &str) {
-        let before = chosen(path);
-        self.before.push((path.to_owned(), before));
-        std::fs::write(path, value).unwrap();
-    }
-}
-
-impl Drop for HostGuard {
-    fn drop(&mut self) {
-        for (path, value) in self.before.iter().rev() {
-            std::fs::write(path, value).unwrap();
-            if !std::thread::panicking() {
-                assert_eq!(&chosen(path), value, "{} was not restored", path.display());
-            }
-        }
-    }
 }
 
 /// The value between brackets, or the whole line where there are none.
@@ -73,18 +31,18 @@ fn pool(size: PageSize) -> PathBuf {
 }
 
 /// The default hugetlb size of this host, with a pool of `pages`.
-fn with_pool(test: &str, pages: u64) -> Option<(HostGuard, PageSize)> {
+fn with_pool(test: &str, pages: u64) -> Option<(Alone, PageSize)> {
     let Some(size) = host().memory.default_hugetlb_page.get() else {
         not_run(test, "needs hugetlb");
         return None;
     };
-    let mut guard = HostGuard::lock(test)?;
+    let guard = alone_as_root(test)?;
     if has_pool_in_use() {
         // Setting it, and setting it back, would make surplus pages lasting ones.
         not_run(test, "somebody else uses pages of a pool");
         return None;
     }
-    guard.set(&pool(size), &pages.to_string());
+    guard.set(pool(size), pages);
     if chosen(&pool(size)) != pages.to_string() {
         not_run(
             test,
@@ -127,6 +85,7 @@ const READ: &str = "dependent read";
 
 #[test]
 fn chase_answers_as_the_contract_says() {
+    let _host = hugeleaf_testkit::host::shared();
     let (result, status) = json(&[&SHORT[..], &["--pages", "base", "--seed", "9"]].concat());
     assert_eq!(status, 0);
     assert_eq!(result["schema"], 2);
@@ -159,6 +118,7 @@ fn chase_answers_as_the_contract_says() {
 
 #[test]
 fn chase_writes_its_result_and_a_page() {
+    let _host = hugeleaf_testkit::host::shared();
     let dir = tempfile::tempdir().unwrap();
     let args = [&SHORT[..], &["--pages", "base", "--html", "page.html"]].concat();
     let output = bench_in(dir.path(), &args).output().unwrap();
@@ -184,7 +144,7 @@ fn transparent_huge_pages_are_read_back() {
     let Some(huge) = host().pmd_page.get() else {
         return not_run(NAME, "needs transparent huge pages");
     };
-    let _guard = HostGuard::lock(NAME);
+    let _guard = hugeleaf_testkit::host::shared();
     let label = format!("thp:{huge}");
     let pages = format!("base,{label}");
     let (result, status) = json(&[&SHORT[..], &["--pages", &pages]].concat());
@@ -214,7 +174,7 @@ fn transparent_huge_pages_are_read_back() {
 #[test]
 fn smaller_transparent_pages_are_had_where_they_are_on_and_told_where_not() {
     const NAME: &str = "smaller_transparent_pages";
-    let Some(mut guard) = HostGuard::lock(NAME) else {
+    let Some(guard) = alone_as_root(NAME) else {
         return;
     };
     let host = host();
@@ -305,115 +265,6 @@ fn a_pool_gives_what_it_has() {
     );
 }
 
-fn is_gone(pid: u32) -> bool {
-    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(stat) => stat.rsplit(") ").next().unwrap().starts_with('Z'),
-        Err(_) => true,
-    }
-}
-
-#[test]
-fn pagetables_grow_with_base_pages_and_hardly_with_large_ones() {
-    let Some((_guard, size)) = with_pool("pagetables_grow", 16) else {
-        return;
-    };
-    let region = (size.bytes().get() * 16).to_string();
-    let label = format!("hugetlb:{size}");
-    let pages = format!("base,{label}");
-    let args = [
-        "pagetables",
-        "--processes",
-        "3,1",
-        "--region",
-        &region,
-        "--pages",
-        &pages,
-    ];
-    let (result, status) = json(&args);
-    assert_eq!(status, 0);
-    assert_eq!(result["experiment"]["name"], "pagetables");
-    // An entry of 8 bytes a base page, in whole tables, in each process.
-    let entries = size.bytes().get() * 16 / host().base_page.bytes().get();
-    let least = f64::from(u32::try_from(entries * 8).unwrap());
-    let one = |arm: &str, what: &str, at: usize| samples(rows(&result, arm, what)[at])[0];
-    for (at, processes) in [1usize, 3].into_iter().enumerate() {
-        let point = rows(&result, "base", "page tables of a process")[at];
-        assert_eq!(point["at"]["processes"], processes);
-        let each = samples(point);
-        assert_eq!(each.len(), processes);
-        assert!(each.iter().all(|s| *s >= least), "{point}");
-        assert!(point["doubtful"].is_null(), "{point}");
-        assert_eq!(
-            samples(rows(&result, "base", "attach")[at]).len(),
-            processes
-        );
-        let large = rows(&result, &label, "page tables")[at];
-        assert!(large["doubtful"].is_null(), "{large}");
-        assert_eq!(large["quantity"]["unit"], "bytes");
-        assert_eq!(
-            of_arm(&result, "layouts", &label)[at]["pages"][0]["kind"],
-            "hugetlb"
-        );
-        let growth = one(&label, "page tables", at);
-        assert!(growth < 0.5 * one("base", "page tables", at), "{large}");
-        let after = one(&label, "page tables after", at);
-        assert!((after - one(&label, "page tables before", at) - growth).abs() < 0.5);
-    }
-    // All of the pool is there again.
-    let free = std::fs::read_to_string(pool(size).with_file_name("free_hugepages")).unwrap();
-    assert_eq!(free.trim(), "16");
-}
-
-#[test]
-fn a_region_that_pages_do_not_fit_is_told() {
-    let huge = host().pmd_page.get();
-    let Some(huge) = huge else {
-        return not_run(
-            "a_region_that_pages_do_not_fit",
-            "needs transparent huge pages",
-        );
-    };
-    let base = host().base_page.bytes().get();
-    let region = (huge.bytes().get() + base).to_string();
-    let label = format!("thp:{huge}");
-    let args = ["pagetables", "--processes", "1", "--region", &region];
-    let (result, status) = json(&[&args[..], &["--pages", &format!("base,{label}")]].concat());
-    assert_eq!(status, 1);
-    let reason = of_arm(&result, "unavailable", &label)[0]["reason"]
-        .as_str()
-        .unwrap();
-    assert!(reason.contains("no multiple of"), "{reason}");
-    // Not named: then only pages that fit are tried.
-    let (result, status) = json(&args);
-    assert_eq!(status, 0);
-    assert_eq!(result["arms"].as_array().unwrap().len(), 1);
-}
-
-/// Starts a run of many processes and waits until some are there.
-fn many(dir: &Path) -> (Running, Vec<u32>) {
-    let args = [
-        "pagetables",
-        "--processes",
-        "200",
-        "--region",
-        "64M",
-        "--pages",
-        "base",
-    ];
-    let child = bench_in(dir, &args)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let running = Running(child);
-    let mut children = Vec::new();
-    wait_until("ten processes are there", || {
-        children = children_of(running.0.id());
-        children.len() >= 10
-    });
-    (running, children)
-}
-
 fn signal(pid: u32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     rustix::process::kill_process(pid, signal).unwrap();
@@ -448,45 +299,8 @@ fn end_of(mut running: Running) -> Output {
 }
 
 #[test]
-fn an_interrupt_leaves_nobody_behind() {
-    let dir = tempfile::tempdir().unwrap();
-    let (running, mut children) = many(dir.path());
-    signal(running.0.id(), rustix::process::Signal::INT);
-    children.extend(children_of(running.0.id()));
-    let output = end_of(running);
-    refused(&output, 1, &["stopped on request"]);
-    for pid in children {
-        wait_until("the process is gone", || is_gone(pid));
-    }
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-}
-
-#[test]
-fn a_killed_parent_takes_all_of_them_along() {
-    let dir = tempfile::tempdir().unwrap();
-    let (running, mut children) = many(dir.path());
-    children.extend(children_of(running.0.id()));
-    signal(running.0.id(), rustix::process::Signal::KILL);
-    drop(running);
-    for pid in children {
-        wait_until("the process is gone", || is_gone(pid));
-    }
-}
-
-#[test]
-fn a_process_that_is_killed_ends_the_run_with_its_name() {
-    let dir = tempfile::tempdir().unwrap();
-    let (running, children) = many(dir.path());
-    signal(children[3], rustix::process::Signal::KILL);
-    let output = end_of(running);
-    refused(&output, 3, &[&format!("process {} has ended", children[3])]);
-    for pid in children {
-        wait_until("the process is gone", || is_gone(pid));
-    }
-}
-
-#[test]
 fn an_interrupted_chase_says_so() {
+    let _host = hugeleaf_testkit::host::shared();
     let dir = tempfile::tempdir().unwrap();
     let sizes = ["chase", "--sizes", "64K", "--pages", "base", "--json"];
     let args = [&sizes[..], &["--for", "10h", "--rounds", "6"]].concat();
@@ -524,6 +338,7 @@ fn an_interrupted_chase_says_so() {
 
 #[test]
 fn bad_input_is_refused_in_two_lines() {
+    let _host = hugeleaf_testkit::host::shared();
     for (args, words) in [
         (&["chase", "--sizes", "0"][..], &["a working set of 0"][..]),
         (&["chase", "--sizes", "1M..64K"], &["goes down"]),
@@ -532,22 +347,6 @@ fn bad_input_is_refused_in_two_lines() {
         (&["chase", "--pages", "2M!"], &["names no pages"]),
         (&["chase", "--rounds", "0"], &["number of rounds"]),
         (&["chase", "--for", "0"], &["is not a time"]),
-        (
-            &["pagetables", "--processes", "0"],
-            &["number of processes"],
-        ),
-        (
-            &["pagetables", "--processes", "1,x"],
-            &["number of processes"],
-        ),
-        (
-            &["pagetables", "--region", "0"],
-            &["no multiple of a base page"],
-        ),
-        (
-            &["pagetables", "--region", "1000"],
-            &["no multiple of a base page"],
-        ),
         (&["chase", "--root", "/nonexistent"], &["--root"]),
         (&["nothing"], &["nothing"]),
     ] {
@@ -563,10 +362,6 @@ fn bad_input_is_refused_in_two_lines() {
             &["/nonexistent/page.html"],
         ),
         (
-            &["pagetables", "--region", "64T"],
-            &["half of what is available"],
-        ),
-        (
             &["chase", "--pages", "thp:8M", "--sizes", "64K"],
             &["thp:8M", "next: hugeleaf status"],
         ),
@@ -575,45 +370,28 @@ fn bad_input_is_refused_in_two_lines() {
     }
 }
 
-/// What the processes are started with is nothing for a person to type, and says so.
+/// Experiments of the lab are named where someone asks for them here.
 #[test]
-fn the_processes_of_pagetables_cannot_be_started_by_hand() {
-    refused(
-        &hugeleaf(&["bench-attacher"]).output().unwrap(),
-        2,
-        &["not by hand"],
-    );
-    let output = hugeleaf(&["bench-attacher", "1", "fds;"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(3));
-    assert!(
-        stderr(&output).contains("parent 1 has gone"),
-        "{}",
-        stderr(&output)
-    );
+fn the_lab_is_named() {
+    for name in ["amm", "keyed", "mover", "oltp", "pagetables", "pin"] {
+        let output = bench(&[name, "--pages", "base"]);
+        refused(&output, 2, &[name, "lab", &format!("hugeleaf-lab {name}")]);
+    }
 }
 
-/// The reference names every flag of both workloads, and none that is gone.
+/// The reference names every flag of `bench chase`, and none that is gone.
 #[test]
 fn the_reference_knows_every_flag() {
-    let path = cli_support::repository().join("docs/reference/commands.md");
+    let _host = hugeleaf_testkit::host::shared();
+    let path = crate::common::repository().join("docs/reference/commands.md");
     let text = std::fs::read_to_string(path).unwrap();
-    for workload in ["chase", "pagetables"] {
-        let start = format!("`hugeleaf bench {workload}");
-        let section = text.split("\n## ").find(|s| s.starts_with(&start)).unwrap();
-        let help = good(&bench(&[workload, "--help"]));
-        for flag in [
-            "--sizes",
-            "--processes",
-            "--region",
-            "--pages",
-            "--for",
-            "--rounds",
-            "--seed",
-            "--output",
-            "--html",
-        ] {
-            let named = section.contains(&format!("`{flag}"));
-            assert_eq!(named, help.contains(flag), "{workload} {flag}");
-        }
+    let start = "`hugeleaf bench chase";
+    let section = text.split("\n## ").find(|s| s.starts_with(start)).unwrap();
+    let help = good(&bench(&["chase", "--help"]));
+    for flag in [
+        "--sizes", "--pages", "--for", "--rounds", "--seed", "--output", "--html",
+    ] {
+        let named = section.contains(&format!("`{flag}"));
+        assert_eq!(named, help.contains(flag), "{flag}");
     }
 }

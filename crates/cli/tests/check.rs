@@ -1,15 +1,10 @@
 //! `hugeleaf check` on six kinds of hosts, each a captured or generated one with what it has switched on beside page sizes, and
 //! on this one.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-mod cli_support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use cli_support::{files_below, hugeleaf, repository, run, stderr, stdout};
+use crate::common::{files_below, hugeleaf, repository, run, stderr, stdout};
 use serde_json::Value;
 
 /// A host of the fixtures with more files.

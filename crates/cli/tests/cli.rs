@@ -1,11 +1,6 @@
 //! The command line on the real binary: help, exit statuses, pipes, colour, JSON.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-mod cli_support;
-
-use cli_support::{
+use crate::common::{
     answered, good, holder, hugeleaf, not_run, refused, repository, run, stderr, stdout, works,
 };
 use serde_json::Value;

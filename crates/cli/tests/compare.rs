@@ -1,13 +1,8 @@
 //! `hugeleaf compare`, whole: on the committed runs, on files made of them, and what it refuses.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-mod cli_support;
-
 use std::path::{Path, PathBuf};
 
-use cli_support::{good, refused, repository, run, stderr, stdout};
+use crate::common::{good, refused, repository, run, stderr, stdout};
 use hugeleaf_proof::rows::{ArmAbout, Quantity, Results, Sample, fields};
 use serde_json::{Value, json};
 
@@ -38,7 +33,7 @@ fn empty(name: &str) -> Results {
     results
 }
 
-/// One run of `bench oltp` a round on each of some arms.
+/// One run of `hugeleaf-lab oltp` a round on each of some arms.
 fn oltp(arms: &[(&str, &[f64])], cache: u64) -> Value {
     let mut results = empty("oltp");
     results.caveats = vec!["no TPC-C result".to_owned()];
@@ -76,7 +71,7 @@ fn line<'a>(text: &'a str, words: &[&str]) -> &'a str {
 fn every_committed_result_is_the_same_as_itself() {
     let mut compared = 0;
     let folder = repository().join("bench/runs");
-    for path in cli_support::files_below(&folder) {
+    for path in crate::common::files_below(&folder) {
         let path = folder.join(path).to_str().unwrap().to_owned();
         let is_json = path.ends_with(".json");
         // A recording, a calculation and a few summaries are there as well.

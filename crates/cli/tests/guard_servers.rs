@@ -1,25 +1,17 @@
 //! Real servers that grow while a guard watches them: they are covered again by themselves (tier 3).
 //!
 //! Each is kept busy by clients that check every answer. What the guard did is read from `/proc` by the test.
-// A panic is how a test fails, in its helpers too.
-#![allow(clippy::unwrap_used, dead_code)]
-
-mod cli_support;
-#[path = "guard/kit.rs"]
-mod kit;
-mod support;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use cli_support::{Running, not_run};
-use kit::{Guarding, Place, rule};
-use support::mariadb::{self, MariaDb};
-use support::postgresql::{self, PostgreSql};
-use support::redis_server::{self, Redis};
-use support::server::wait_until;
-use support::{facts, find_program, host};
+use crate::common::{Running, not_run};
+use crate::guard::kit::{self, Guarding, Place, rule};
+use hugeleaf_testkit::mariadb::{self, MariaDb};
+use hugeleaf_testkit::postgresql::{self, PostgreSql};
+use hugeleaf_testkit::redis_server::{self, Redis};
+use hugeleaf_testkit::until as wait_until;
+use hugeleaf_testkit::{facts, find_program, left_to_all};
 
 /// Whether all of what could be moved is on huge pages, but for a twentieth.
 fn is_covered(pid: u32) -> bool {
@@ -33,15 +25,18 @@ fn covered_in_time(what: &str, guard: &Guarding<'_>, pid: u32) {
 
 #[test]
 fn mariadb_is_resized_and_stays_large() {
+    if left_to_all("mariadb_is_resized_and_stays_large") {
+        return;
+    }
     let test = "mariadb_is_resized_and_stays_large";
     let Some(_host) = kit::can_run(test) else {
         return;
     };
-    let Some(programs) = mariadb::programs() else {
+    if mariadb::programs().is_none() {
         return not_run(test, "mariadb-server is not installed");
-    };
+    }
     let place = Place::new();
-    let mut mariadb = MariaDb::start(&programs);
+    let mut mariadb = MariaDb::start();
     let pid = mariadb.server.pid();
     let guard = Guarding::start(&place, &rule("mariadbd", "override = true"));
     let load = mariadb.load();
@@ -64,15 +59,18 @@ fn mariadb_is_resized_and_stays_large() {
 
 #[test]
 fn redis_loads_and_saves_and_stays_large() {
+    if left_to_all("redis_loads_and_saves_and_stays_large") {
+        return;
+    }
     let test = "redis_loads_and_saves_and_stays_large";
     let Some(_host) = kit::can_run(test) else {
         return;
     };
-    let Some(program) = redis_server::program() else {
+    if redis_server::program().is_none() {
         return not_run(test, "redis-server is not installed");
-    };
+    }
     let place = Place::new();
-    let mut redis = Redis::start_empty(&program);
+    let mut redis = Redis::start_empty();
     let pid = redis.server.pid();
     let guard = Guarding::start(&place, &rule("redis-server", ""));
     redis.fill();
@@ -89,9 +87,7 @@ fn redis_loads_and_saves_and_stays_large() {
     for child in facts::children(pid) {
         redis.server.signal_child(child);
     }
-    wait_until("the save ends", Duration::from_secs(60), || {
-        facts::children(pid).is_empty()
-    });
+    wait_until("the save ends", || facts::children(pid).is_empty());
     covered_in_time("after the save", &guard, pid);
     load.assert_healthy();
     assert!(load.end() > 0);
@@ -102,15 +98,15 @@ fn redis_loads_and_saves_and_stays_large() {
 #[test]
 fn backends_that_come_and_go_stay_large() {
     let test = "backends_that_come_and_go_stay_large";
-    let Some(host) = kit::can_run(test) else {
+    let Some(host) = kit::can_change(test) else {
         return;
     };
-    let Some(programs) = postgresql::programs() else {
+    if postgresql::programs().is_none() {
         return not_run(test, "postgresql is not installed");
-    };
+    }
     host.choose("shmem_enabled", "advise");
     let place = Place::new();
-    let mut postgres = PostgreSql::start(&programs);
+    let mut postgres = PostgreSql::start();
     let pid = postgres.server.pid();
     let guard = Guarding::start(&place, &rule("postgres", ""));
     let load = postgres.load();
@@ -132,6 +128,9 @@ fn backends_that_come_and_go_stay_large() {
 
 #[test]
 fn a_heap_that_expands_stays_large() {
+    if left_to_all("a_heap_that_expands_stays_large") {
+        return;
+    }
     let test = "a_heap_that_expands_stays_large";
     let Some(_host) = kit::can_run(test) else {
         return;
@@ -141,7 +140,7 @@ fn a_heap_that_expands_stays_large() {
     };
     let place = Place::new();
     let guard = Guarding::start(&place, &rule("java", ""));
-    let source = cli_support::repository().join("crates/cli/benches/must_reach/run/Objects.java");
+    let source = crate::common::repository().join("crates/cli/tests/guard/Objects.java");
     let mut child = Command::new(java)
         .args(["-XX:+UseSerialGC", "-Xms64m", "-Xmx700m"])
         .arg(source)

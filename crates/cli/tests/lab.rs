@@ -1,13 +1,8 @@
 //! `hugeleaf bench FILE`, whole: strangers' files, errors, what an interruption leaves, and what is gone on with.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-mod cli_support;
-
 use std::path::{Path, PathBuf};
 
-use cli_support::{
+use crate::common::{
     Running, good, hugeleaf, refused, rows, run, samples, stderr, stdout, wait_until,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -61,6 +56,7 @@ fn result(path: &Path) -> Value {
 
 #[test]
 fn all_that_come_with_it_are_listed_and_shown() {
+    let _host = hugeleaf_testkit::host::shared();
     let text = good(&run(&["bench", "--list", "--json"]));
     let answer: Value = serde_json::from_str(&text).unwrap();
     let all = answer["workloads"].as_array().unwrap();
@@ -79,6 +75,7 @@ fn all_that_come_with_it_are_listed_and_shown() {
 
 #[test]
 fn a_strangers_file_is_shown_and_not_run() {
+    let _host = hugeleaf_testkit::host::shared();
     let (folder, path) = file(&SUM.replace("awk -v", "touch /tmp/never; awk -v"));
     let path = path.to_str().unwrap();
     let output = run(&["bench", path]);
@@ -98,6 +95,7 @@ fn a_strangers_file_is_shown_and_not_run() {
 
 #[test]
 fn arms_may_be_settings_and_all_of_them_are_measured() {
+    let _host = hugeleaf_testkit::host::shared();
     let (folder, path) = file(SUM);
     let out = folder.path().join("result.json");
     let arguments = [
@@ -130,6 +128,7 @@ fn arms_may_be_settings_and_all_of_them_are_measured() {
 /// What all arms set is also what the data is made with.
 #[test]
 fn a_variable_is_set_for_all_that_runs() {
+    let _host = hugeleaf_testkit::host::shared();
     let (folder, path) = file(&SUM.replace("-gt 0'", "= 77'"));
     let out = folder.path().join("result.json");
     let (path, out_text) = (path.to_str().unwrap(), out.to_str().unwrap());
@@ -147,6 +146,7 @@ fn a_variable_is_set_for_all_that_runs() {
 
 #[test]
 fn wrong_usage_says_what_to_do() {
+    let _host = hugeleaf_testkit::host::shared();
     let (_folder, path) = file(&SUM.replace("better = \"higher\"", "better = \"more\""));
     let text = refused(
         &run(&["bench", path.to_str().unwrap()]),
@@ -182,6 +182,7 @@ fn wrong_usage_says_what_to_do() {
 
 #[test]
 fn what_is_missing_is_not_run() {
+    let _host = hugeleaf_testkit::host::shared();
     let (_folder, path) = file(&format!(
         "{SUM}\n[needs]\nprograms = ['no-such-program']\npackages = ['no-such-package']"
     ));
@@ -197,6 +198,7 @@ fn what_is_missing_is_not_run() {
 
 #[test]
 fn a_run_that_fails_is_no_sample() {
+    let _host = hugeleaf_testkit::host::shared();
     let (folder, path) = file(&SUM.replace(
         "awk -v",
         "test \"$n\" -lt 500 || { echo no room >&2; exit 1; }; awk -v",
@@ -237,6 +239,7 @@ fn a_run_that_fails_is_no_sample() {
 
 #[test]
 fn an_interrupted_run_leaves_nothing_and_is_gone_on_with_and_added_to() {
+    let _host = hugeleaf_testkit::host::shared();
     // The second run waits until it is let go.
     let (folder, path) = file(&SUM.replace(
         "awk -v",
@@ -312,6 +315,7 @@ fn is_running(mark: &str) -> bool {
 
 #[test]
 fn what_a_killed_run_leaves_is_removed_by_the_next() {
+    let _host = hugeleaf_testkit::host::shared();
     const SLEEP: &str = "sleep\x004242.5";
     let waits = SUM.replace("awk -v", "test ! -e \"$wait\" || sleep 4242.5; awk -v");
     let (folder, path) = file(&waits.replace("n = 1000", "n = 1000\nwait = '/none'"));
@@ -334,7 +338,7 @@ fn what_a_killed_run_leaves_is_removed_by_the_next() {
     child.0.kill().unwrap();
     child.0.wait().unwrap();
     // Without namespaces what had left its parents lives on until somebody looks.
-    if cli_support::is_root() {
+    if crate::common::is_root() {
         wait_until("all of it to end", || !is_running(SLEEP));
     }
     assert_eq!(std::fs::read_dir(&below).unwrap().count(), 2);
@@ -348,6 +352,7 @@ fn what_a_killed_run_leaves_is_removed_by_the_next() {
 /// A disk that is full when data is made, when a program writes, and when the result is kept.
 #[test]
 fn a_full_disk_is_told_and_nothing_is_left() {
+    let _host = hugeleaf_testkit::host::shared();
     let test = "a_full_disk_is_told_and_nothing_is_left";
     let disk = tempfile::tempdir().unwrap();
     let mounted = std::process::Command::new("mount")
@@ -355,7 +360,7 @@ fn a_full_disk_is_told_and_nothing_is_left() {
         .arg(disk.path())
         .status();
     if !mounted.is_ok_and(|status| status.success()) {
-        return cli_support::not_run(test, "needs to mount a file system of its own");
+        return crate::common::not_run(test, "needs to mount a file system of its own");
     }
     let below = disk.path().to_str().unwrap();
     let fills = "head -c 8000000 /dev/zero >\"$work/fill\" &&";

@@ -1,17 +1,12 @@
-//! What `mem` shows of captured hosts, to the letter. `TRYCMD=overwrite cargo test --test mem`
+//! What `mem` shows of captured hosts, to the letter. `TRYCMD=overwrite cargo test -p hugeleaf-cli --test cli mem::`
 //! writes the files anew; read the difference before committing it.
-// Helpers of tests unwrap as tests do: a panic is how a test fails.
-#![allow(clippy::unwrap_used)]
-
-#[path = "support/host.rs"]
-mod host;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use host::HostGuard;
 use hugeleaf_sys::{Kernel, Mapping, Sharing};
+use hugeleaf_testkit::host;
 use hugeleaf_units::Bytes;
 
 #[test]
@@ -54,7 +49,7 @@ fn orders_tells_64k_pages_from_base_pages() {
         );
         return;
     }
-    let host = HostGuard::lock();
+    let host = host::alone();
     // Where THP is always on, memory would be on 2M instead.
     host.choose("enabled", "madvise");
     let size = Bytes::from_mib(16);
@@ -105,7 +100,7 @@ fn a_process_that_grows_meanwhile_counts_once() {
     };
     let pid = child.id().to_string();
     let mut twice = 0;
-    for _ in 0..200 {
+    for _ in 0..hugeleaf_testkit::size(40, 200) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hugeleaf"));
         let output = command.args(["mem", "--json", &pid]).output().unwrap();
         assert!(output.status.success(), "{output:?}");
@@ -131,5 +126,5 @@ fn a_process_that_grows_meanwhile_counts_once() {
     }
     drop(child.stdin.take());
     child.wait().unwrap();
-    assert_eq!(twice, 0, "of 200 reads counted something twice");
+    assert_eq!(twice, 0, "reads that counted something twice");
 }

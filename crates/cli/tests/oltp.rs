@@ -1,9 +1,6 @@
 //! The engines of `promote` and `demote` on the workload that `try` starts: as they are, and
 //! without privilege, because the workload moves its own memory when asked.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
 use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -33,6 +30,7 @@ fn program() -> Program {
 
 #[test]
 fn the_engines_move_it_there_and_back() {
+    let _host = hugeleaf_testkit::host::shared();
     let real = Kernel::new();
     let root = Root::live();
     let host = read_host(&root, &real).unwrap();
@@ -89,6 +87,7 @@ fn the_engines_move_it_there_and_back() {
 
 #[test]
 fn and_so_they_do_without_privilege() {
+    let _host = hugeleaf_testkit::host::shared();
     const NOBODY: u32 = 65534;
     if effective_uid() != 0 {
         println!("not run: and_so_they_do_without_privilege: needs root, to become another user");
@@ -109,7 +108,7 @@ fn and_so_they_do_without_privilege() {
         .args([
             "--exact",
             "--nocapture",
-            "the_engines_move_it_there_and_back",
+            "oltp::the_engines_move_it_there_and_back",
         ])
         .env(PROGRAM, hugeleaf)
         .uid(NOBODY)

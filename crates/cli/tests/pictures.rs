@@ -1,17 +1,12 @@
 //! The pictures in README.md: a screen as the program writes it to a terminal, of a captured host, and
 //! the chart of a committed experiment.
 //!
-//! After a change that is meant: `HUGELEAF_BLESS=1 cargo test -p hugeleaf-cli --test pictures` draws them
+//! After a change that is meant: `HUGELEAF_BLESS=1 cargo test -p hugeleaf-cli --test cli pictures` draws them
 //! anew; look at them, in light and in dark.
-
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-mod cli_support;
 
 use std::process::{Command, Stdio};
 
-use cli_support::{not_run, repository};
+use crate::common::{not_run, repository};
 use hugeleaf_report::chart;
 use hugeleaf_report::page::{Axis, Chart, ChartKind, Point, Series, Unit};
 use serde_json::Value;
@@ -27,7 +22,7 @@ fn compare(name: &str, drawn: &str) {
     assert!(
         there == drawn,
         "docs/pictures/{name} is not what the program draws; look at what \
-         `HUGELEAF_BLESS=1 cargo test -p hugeleaf-cli --test pictures` changes"
+         `HUGELEAF_BLESS=1 cargo test -p hugeleaf-cli --test cli pictures` changes"
     );
 }
 

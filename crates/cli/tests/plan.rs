@@ -2,25 +2,22 @@
 //! on this host's pools.
 //!
 //! The answers are committed next to this file. After a change that is meant, `HUGELEAF_BLESS=1 cargo
-//! test -p hugeleaf-cli --test plan` writes them anew; read the difference before committing it.
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-mod cli_support;
+//! test -p hugeleaf-cli --test cli plan::` writes them anew; read the difference before committing it.
 
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
 
-use cli_support::{
+use crate::common::{
     files_below, good, has_pool_in_use, hugeleaf, is_root, not_run, refused, repository, run,
     stderr, stdout,
 };
 use hugeleaf_host::demand::{Demand, Mappings, Place, Service, ServiceKind};
 use hugeleaf_host::{Root, identity, read_host};
-use hugeleaf_sys::{Kernel, lock_host};
-use hugeleaf_units::{Bytes, PageKind, PageSize};
+use hugeleaf_sys::Kernel;
+use hugeleaf_testkit::host;
+use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::plan::{Facts, Now, Plan, Wishes, check, make, parse, steps, write};
 use serde_json::Value;
 
@@ -349,10 +346,10 @@ fn an_ordinary_user_plans_too() {
             "needs root to become another user",
         );
     }
-    let (_dir, binary) = cli_support::public_copy();
-    let output = cli_support::program(&binary, &["plan", "--bytes", "64M", "--user", "nobody"])
-        .uid(cli_support::NOBODY)
-        .gid(cli_support::NOBODY)
+    let (_dir, binary) = crate::common::public_copy();
+    let output = crate::common::program(&binary, &["plan", "--bytes", "64M", "--user", "nobody"])
+        .uid(crate::common::NOBODY)
+        .gid(crate::common::NOBODY)
         .current_dir("/")
         .output()
         .unwrap();
@@ -455,52 +452,6 @@ fn each_file_that_cannot_be_read_leaves_a_plan_or_a_reason() {
     }
 }
 
-/// Sets this host's pool of the default size while it lives, and puts it back.
-struct PoolGuard {
-    file: PathBuf,
-    before: String,
-    _lock: hugeleaf_sys::HostLock,
-}
-
-impl PoolGuard {
-    fn set(size: PageSize, pages: u64) -> PoolGuard {
-        let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
-        let kib = size.bytes().get() / 1024;
-        let file = Root::live().path(format!(
-            "sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages"
-        ));
-        let before = std::fs::read_to_string(&file).unwrap();
-        std::fs::write(&file, pages.to_string()).unwrap();
-        let guard = PoolGuard {
-            file,
-            before: before.trim().to_owned(),
-            _lock: lock,
-        };
-        assert_eq!(
-            guard.pages(),
-            pages.to_string(),
-            "the host has no room for a small pool"
-        );
-        guard
-    }
-
-    fn pages(&self) -> String {
-        std::fs::read_to_string(&self.file)
-            .unwrap()
-            .trim()
-            .to_owned()
-    }
-}
-
-impl Drop for PoolGuard {
-    fn drop(&mut self) {
-        let _ = std::fs::write(&self.file, &self.before);
-        if !std::thread::panicking() {
-            assert_eq!(self.pages(), self.before, "the pool is not as it was");
-        }
-    }
-}
-
 #[test]
 fn a_pool_is_tightened_to_the_most_that_was_used() {
     let test = "a_pool_is_tightened_to_the_most_that_was_used";
@@ -511,7 +462,9 @@ fn a_pool_is_tightened_to_the_most_that_was_used() {
     if has_pool_in_use() {
         return not_run(test, "needs pools of which nobody uses pages");
     }
-    let guard = PoolGuard::set(size, 40);
+    let guard = host::alone();
+    let pages = guard.set_pool(size.bytes().get(), 40);
+    assert_eq!(pages, 40, "the host has no room for a small pool");
     let ladder = format!("hugetlb:{size}!").parse().unwrap();
     let length = Bytes(size.bytes().get() * 25);
     let held = hugeleaf::Region::new(&hugeleaf::RegionOptions::new(length, ladder)).unwrap();
@@ -519,7 +472,7 @@ fn a_pool_is_tightened_to_the_most_that_was_used() {
         "plan",
         "--tighten",
         "--for",
-        "2s",
+        "6s",
         "--every",
         "50ms",
         "--json",
@@ -528,7 +481,8 @@ fn a_pool_is_tightened_to_the_most_that_was_used() {
     .stderr(std::process::Stdio::piped())
     .spawn()
     .unwrap();
-    std::thread::sleep(Duration::from_millis(1000));
+    // Longer than it takes to start on a busy machine; no sign tells that it watches.
+    hugeleaf_testkit::pause(Duration::from_secs(3));
     // What goes before the end was still the most that was in use.
     drop(held);
     let answer: Value = serde_json::from_str(&good(&watching.wait_with_output().unwrap())).unwrap();
@@ -553,7 +507,7 @@ fn a_live_plan_passes_its_own_check() {
             "this kernel has no hugetlb",
         );
     }
-    let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true);
+    let lock = host::shared();
     let text = good(&run(&["plan", "--bytes", "64M", "--output", "-"]));
     let plan = parse(&text).unwrap();
     let root = Root::live();

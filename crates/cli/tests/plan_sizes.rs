@@ -3,36 +3,27 @@
 //! pages of the plan. It then runs and has them, and with that much fewer it fails or falls back.
 //!
 //! Needs root, the programs, and memory to reserve; says "not run" by name otherwise.
-// A panic is how a test fails, in its helpers too.
-#![allow(clippy::unwrap_used)]
-
-// The tests of servers use the rest of it.
-#[allow(dead_code)]
-mod support;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use hugeleaf_host::{Root, read_memory_facts};
-use hugeleaf_sys::{HostLock, Kernel, lock_host};
+use hugeleaf_sys::Kernel;
+use hugeleaf_testkit::host::{self, Alone};
+use hugeleaf_testkit::server::{Account, Server, as_account, folder_for, prepare};
+use hugeleaf_testkit::{find_program, left_to_all, mariadb, postgresql, until};
 use hugeleaf_units::{Bytes, PageSize};
 use hugeleaf_verdict::plan::{Plan, parse};
 use rustix::process::Signal;
-use support::server::{Account, Server, as_account, folder_for, prepare, wait_until};
-use support::{Answer, HUGELEAF, find_program, mariadb, postgresql};
 
-fn not_run(test: &str, why: &str) {
-    println!("not run: {test}: {why}");
-}
+use crate::common::{Answer, HUGELEAF, not_run};
 
 /// The pool of the default size, empty of others' pages; put back when dropped.
 struct Pool {
     folder: PathBuf,
     page: PageSize,
-    before: u64,
-    _lock: HostLock,
+    host: Alone,
 }
 
 impl Pool {
@@ -42,7 +33,7 @@ impl Pool {
             not_run(test, "needs root");
             return None;
         }
-        let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
+        let alone = host::alone();
         let host = read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
         let Some(page) = host.memory.default_hugetlb_page.get() else {
             not_run(test, "this kernel has no hugetlb pages");
@@ -58,16 +49,11 @@ impl Pool {
             not_run(test, &format!("needs {needed} of available memory"));
             return None;
         }
-        let kib = page.bytes().get() / 1024;
-        let folder = PathBuf::from(format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB"));
-        let mut pool = Pool {
-            folder,
+        let pool = Pool {
+            folder: host::pool(page.bytes().get()),
             page,
-            before: 0,
-            _lock: lock,
+            host: alone,
         };
-        // Pages that overcommit added count too; written back, they would stay.
-        pool.before = pool.number("nr_hugepages") - pool.number("surplus_hugepages");
         if pool.taken() > 0 {
             not_run(test, "somebody else uses the pool");
             return None;
@@ -87,19 +73,8 @@ impl Pool {
 
     /// Makes the pool so large; memory may have to be moved first.
     fn set(&self, pages: u64) {
-        let file = self.folder.join("nr_hugepages");
-        for _ in 0..5 {
-            std::fs::write(&file, pages.to_string()).unwrap();
-            if self.number("nr_hugepages") == pages {
-                return;
-            }
-            std::fs::write("/proc/sys/vm/compact_memory", "1").unwrap();
-        }
-        panic!(
-            "{} pages of {} and no more",
-            self.number("nr_hugepages"),
-            self.page
-        );
+        let got = self.host.set_pool(self.page.bytes().get(), pages);
+        assert_eq!(got, pages, "pages of {} and no more", self.page);
     }
 
     /// The pages of the plan that `hugeleaf plan` writes for these arguments, and its file.
@@ -145,16 +120,7 @@ impl Pool {
     /// Everything is returned.
     #[track_caller]
     fn is_free(&self) {
-        wait_until("the pool is free again", Duration::from_secs(60), || {
-            self.taken() == 0
-        });
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        let file = self.folder.join("nr_hugepages");
-        let _ = std::fs::write(file, self.before.to_string());
+        until("the pool is free again", || self.taken() == 0);
     }
 }
 
@@ -225,11 +191,17 @@ fn postgresql_starts_on_exactly_the_plan_1_gb() {
 
 #[test]
 fn postgresql_starts_on_exactly_the_plan_4_gb() {
+    if left_to_all("postgresql_starts_on_exactly_the_plan_4_gb") {
+        return;
+    }
     postgresql_of(4);
 }
 
 #[test]
 fn postgresql_starts_on_exactly_the_plan_8_gb() {
+    if left_to_all("postgresql_starts_on_exactly_the_plan_8_gb") {
+        return;
+    }
     postgresql_of(8);
 }
 
@@ -296,6 +268,9 @@ fn mariadb_starts_on_exactly_the_plan() {
 
 #[test]
 fn mariadb_of_other_sizes_starts_on_exactly_the_plan() {
+    if left_to_all("mariadb_of_other_sizes_starts_on_exactly_the_plan") {
+        return;
+    }
     mariadb_of(
         "mariadb_of_other_sizes_starts_on_exactly_the_plan",
         "innodb-buffer-pool-size = 300M\nkey-buffer-size = 96M\nkey-cache-segments = 2\n\
@@ -389,6 +364,9 @@ fn a_jvm_with_g1_starts_on_exactly_the_plan() {
 
 #[test]
 fn a_jvm_with_a_small_code_cache_starts_on_exactly_the_plan() {
+    if left_to_all("a_jvm_with_a_small_code_cache_starts_on_exactly_the_plan") {
+        return;
+    }
     jvm_of(
         "a_jvm_with_a_small_code_cache_starts_on_exactly_the_plan",
         "-Xms64m -Xmx700m -XX:+UseG1GC -XX:ReservedCodeCacheSize=64m",
@@ -397,6 +375,9 @@ fn a_jvm_with_a_small_code_cache_starts_on_exactly_the_plan() {
 
 #[test]
 fn a_jvm_with_the_parallel_collector_starts_on_exactly_the_plan() {
+    if left_to_all("a_jvm_with_the_parallel_collector_starts_on_exactly_the_plan") {
+        return;
+    }
     jvm_of(
         "a_jvm_with_the_parallel_collector_starts_on_exactly_the_plan",
         "-Xmx1g -XX:+UseParallelGC",
@@ -406,6 +387,9 @@ fn a_jvm_with_the_parallel_collector_starts_on_exactly_the_plan() {
 /// From here on the table of where objects begin takes pages too.
 #[test]
 fn a_larger_jvm_with_the_parallel_collector_starts_on_exactly_the_plan() {
+    if left_to_all("a_larger_jvm_with_the_parallel_collector_starts_on_exactly_the_plan") {
+        return;
+    }
     jvm_to_the_page(
         "a_larger_jvm_with_the_parallel_collector_starts_on_exactly_the_plan",
         &[
@@ -470,6 +454,9 @@ fn a_jvm_with_zgc_is_not_short_before_it_has_grown() {
 
 #[test]
 fn a_jvm_with_the_serial_collector_starts_on_exactly_the_plan() {
+    if left_to_all("a_jvm_with_the_serial_collector_starts_on_exactly_the_plan") {
+        return;
+    }
     jvm_of(
         "a_jvm_with_the_serial_collector_starts_on_exactly_the_plan",
         "-Xmx512m -XX:+UseSerialGC",
@@ -478,6 +465,9 @@ fn a_jvm_with_the_serial_collector_starts_on_exactly_the_plan() {
 
 #[test]
 fn a_jvm_with_shenandoah_starts_on_exactly_the_plan() {
+    if left_to_all("a_jvm_with_shenandoah_starts_on_exactly_the_plan") {
+        return;
+    }
     jvm_of(
         "a_jvm_with_shenandoah_starts_on_exactly_the_plan",
         "-Xmx1g -XX:+UseShenandoahGC",

@@ -1,15 +1,10 @@
 //! `hugeleaf predict` on programs that run: what it says of one that misses the TLB all the time, and that it says nothing
 //! where it would mislead.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-mod cli_support;
-
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use cli_support::{hugeleaf, repository, run, stderr, stdout};
+use crate::common::{hugeleaf, repository, run, stderr, stdout};
 use serde_json::Value;
 
 /// Ended when dropped.
@@ -58,11 +53,9 @@ fn reader(folder: &tempfile::TempDir) -> Ended {
         .stderr(Stdio::null())
         .spawn();
     let reader = Ended(child.unwrap());
-    while reader.resident_kib() < 64 << 10 {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    hugeleaf_testkit::until("it has its memory", || reader.resident_kib() >= 64 << 10);
     // It lays its path out before it reads.
-    std::thread::sleep(Duration::from_secs(2));
+    hugeleaf_testkit::pause(Duration::from_secs(2));
     reader
 }
 

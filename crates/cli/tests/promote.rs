@@ -1,31 +1,23 @@
 //! `promote` and `demote` as a person runs them, on a process that does nothing but hold memory.
-// Helpers of tests unwrap as tests do: a panic is how a test fails.
-#![allow(clippy::unwrap_used)]
-
-mod cli_support;
-#[path = "support/host.rs"]
-mod host;
 
 use std::io::Read;
 use std::process::{Output, Stdio};
 
-use cli_support::{Running, answered, good, holder, hugeleaf, refused, run, stdout};
-use host::HostGuard;
+use crate::common::{Running, answered, good, holder, hugeleaf, refused, run, stdout};
 use hugeleaf_sys::Kernel;
+use hugeleaf_testkit::host::{self, Host};
 use serde_json::Value;
 
 const M: u64 = 1 << 20;
 
 /// The host, locked, with THP for memory that asks for it alone, where these tests can run; says by name where not.
-fn can_run(test: &str) -> Option<HostGuard> {
+fn can_run(test: &str) -> Option<Host> {
     let why = if hugeleaf_sys::effective_uid() != 0 {
         "needs root"
     } else if !Kernel::new().knows_collapse() {
         "needs MADV_COLLAPSE, Linux 6.1"
     } else {
-        let host = HostGuard::lock();
-        host.choose("enabled", "madvise");
-        return Some(host);
+        return Some(host::advised());
     };
     println!("not run: {test}: {why}");
     None

@@ -1,19 +1,14 @@
 //! `hugeleaf prove` on a real process: this test program, started again as a worker that reads all
 //! over its memory and counts what it does in a file.
-#![allow(clippy::unwrap_used)]
-
-#[path = "support/host.rs"]
-mod host;
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
-use host::HostGuard;
 use hugeleaf_sys::{Errno, Mapping, Sharing};
+use hugeleaf_testkit::host::{self, Host};
 use hugeleaf_units::Bytes;
 use serde_json::Value;
 
@@ -62,7 +57,7 @@ impl Worker {
         let child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "worker",
+                "prove::worker",
                 "--ignored",
                 "--nocapture",
                 "--test-threads=1",
@@ -73,14 +68,9 @@ impl Worker {
             .spawn()
             .unwrap();
         let worker = Worker { child, count, dir };
-        let begun = Instant::now();
-        while !std::fs::read_to_string(&worker.count).is_ok_and(|t| t.len() >= 20) {
-            assert!(
-                begun.elapsed() < Duration::from_secs(60),
-                "the worker does not count"
-            );
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        hugeleaf_testkit::until("the worker counts", || {
+            std::fs::read_to_string(&worker.count).is_ok_and(|t| t.len() >= 20)
+        });
         worker
     }
 
@@ -163,12 +153,8 @@ fn is_root(test: &str) -> bool {
 }
 
 /// The host, locked, with THP for memory that asks for it alone: what else is on large pages was put there.
-fn advised() -> HostGuard {
-    let host = HostGuard::lock();
-    if hugeleaf_sys::effective_uid() == 0 {
-        host.choose("enabled", "madvise");
-    }
-    host
+fn advised() -> Host {
+    host::advised()
 }
 
 #[test]
@@ -408,15 +394,10 @@ fn long_running(worker: &Worker) -> Child {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let begun = Instant::now();
-    while worker.huge() == 0 {
-        assert!(
-            begun.elapsed() < Duration::from_secs(60),
-            "nothing was moved"
-        );
+    hugeleaf_testkit::until("memory is moved", || {
         assert!(child.try_wait().unwrap().is_none(), "it ended early");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        worker.huge() > 0
+    });
     child
 }
 

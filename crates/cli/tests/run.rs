@@ -1,11 +1,6 @@
 //! `hugeleaf run` on real programs: what they find in their environment, how they end, what is
 //! said of those that nothing can be loaded into, and where the library is written.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-mod cli_support;
-
 use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -13,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use cli_support::{
+use crate::common::{
     NOBODY, Running, good, hugeleaf, is_root, not_run, public_copy, refused, repository, stderr,
     stdout, wait_until, works,
 };
@@ -87,6 +82,7 @@ fn compiled(test: &str, folder: &Path, flags: &[&str]) -> Option<PathBuf> {
 
 #[test]
 fn a_program_finds_the_settings_and_nothing_is_said() {
+    let _host = hugeleaf_testkit::host::shared();
     let output = run(&["--", "env"]);
     let found = variables(&good(&output));
     assert!(found["LD_PRELOAD"].contains("libhugeleaf_run"), "{found:?}");
@@ -104,6 +100,7 @@ fn a_program_finds_the_settings_and_nothing_is_said() {
 
 #[test]
 fn flags_reach_the_program() {
+    let _host = hugeleaf_testkit::host::shared();
     let Some(pmd) = pmd() else {
         return not_run("flags_reach_the_program", "no THP here");
     };
@@ -137,6 +134,7 @@ fn flags_reach_the_program() {
 
 #[test]
 fn what_was_in_the_environment_stays() {
+    let _host = hugeleaf_testkit::host::shared();
     let output = run_command(&["--", "env"])
         .env("LD_PRELOAD", "libm.so.6")
         .env("ASAN_OPTIONS", "abort_on_error=1")
@@ -153,6 +151,7 @@ fn what_was_in_the_environment_stays() {
 /// The inner one holds, and the library is loaded once.
 #[test]
 fn run_under_run() {
+    let _host = hugeleaf_testkit::host::shared();
     let own = env!("CARGO_BIN_EXE_hugeleaf");
     let output = run(&[
         "--data", "base", "--", own, "run", "--shm", "base", "--", "env",
@@ -167,6 +166,7 @@ fn run_under_run() {
 
 #[test]
 fn it_becomes_the_program() {
+    let _host = hugeleaf_testkit::host::shared();
     let mut child = run_command(&["--", "sh", "-c", "echo $$; exit 7"])
         .stdout(Stdio::piped())
         .spawn()
@@ -182,6 +182,7 @@ fn it_becomes_the_program() {
 
 #[test]
 fn a_signal_that_ends_the_program_is_seen() {
+    let _host = hugeleaf_testkit::host::shared();
     for extra in [&[][..], &["--report", "-"]] {
         let output = run(&[extra, &["--", "sh", "-c", "kill -USR1 $$"]].concat());
         assert_eq!(output.status.signal(), Some(10), "{extra:?}: {output:?}");
@@ -192,6 +193,7 @@ fn a_signal_that_ends_the_program_is_seen() {
 /// program finds what was there.
 #[test]
 fn signals_are_as_they_were() {
+    let _host = hugeleaf_testkit::host::shared();
     let seen = |trap: &str, launcher: &str| {
         let script = format!("{trap} exec {launcher} grep -E 'Sig(Ign|Blk|Cgt)' /proc/self/status");
         let output = Command::new("sh").args(["-c", &script]).output().unwrap();
@@ -220,6 +222,7 @@ fn signals_are_as_they_were() {
 
 #[test]
 fn statuses_of_env() {
+    let _host = hugeleaf_testkit::host::shared();
     refused(
         &run(&["--", "no-such-program"]),
         127,
@@ -256,6 +259,7 @@ fn statuses_of_env() {
 /// Files that are there and do not start: as env(1) has it.
 #[test]
 fn files_that_the_kernel_refuses() {
+    let _host = hugeleaf_testkit::host::shared();
     let dir = tempfile::tempdir().unwrap();
     let broken = dir.path().join("broken");
     std::fs::write(&broken, b"\x7fELF\x02\x01\x01\0nothing").unwrap();
@@ -271,6 +275,7 @@ fn files_that_the_kernel_refuses() {
 
 #[test]
 fn what_must_be_had_and_is_not_is_refused() {
+    let _host = hugeleaf_testkit::host::shared();
     let Some(pmd) = pmd() else {
         return not_run("what_must_be_had_and_is_not_is_refused", "no THP here");
     };
@@ -289,6 +294,7 @@ fn what_must_be_had_and_is_not_is_refused() {
 
 #[test]
 fn nodes_that_there_are() {
+    let _host = hugeleaf_testkit::host::shared();
     if !Path::new("/sys/devices/system/node/node0").exists() {
         return not_run("nodes_that_there_are", "this kernel has no NUMA");
     }
@@ -317,6 +323,7 @@ fn nodes_that_there_are() {
 /// One line, with why and what to do, and the program runs.
 #[test]
 fn what_is_known_not_to_be_had_is_one_line() {
+    let _host = hugeleaf_testkit::host::shared();
     let Some(pmd) = pmd() else {
         return not_run("what_is_known_not_to_be_had_is_one_line", "no THP here");
     };
@@ -338,6 +345,7 @@ fn what_is_known_not_to_be_had_is_one_line() {
 
 #[test]
 fn ldr_cntrl_by_flag_and_by_variable() {
+    let _host = hugeleaf_testkit::host::shared();
     let text = "TEXTPSIZE=4K@STACKPSIZE=4K@SHMPSIZE=4K@LARGE_PAGE_DATA=N";
     let expected = "LDR_CNTRL        VALUE  HERE\n\
                     TEXTPSIZE           4K  --text base\n\
@@ -371,6 +379,7 @@ fn ldr_cntrl_by_flag_and_by_variable() {
 
 #[test]
 fn ldr_cntrl_that_is_refused() {
+    let _host = hugeleaf_testkit::host::shared();
     let with = |name: &str, value: &str| {
         run_command(&["--", "true"])
             .env(name, value)
@@ -408,6 +417,7 @@ fn ldr_cntrl_that_is_refused() {
 /// It runs, and one line says what it does not get and what is left to do.
 #[test]
 fn a_static_program() {
+    let _host = hugeleaf_testkit::host::shared();
     const TEST: &str = "a_static_program";
     let dir = tempfile::tempdir().unwrap();
     let Some(binary) = compiled(TEST, dir.path(), &["-static"]) else {
@@ -440,6 +450,7 @@ fn a_static_program() {
 /// A script is what its interpreter is.
 #[test]
 fn a_script_of_a_static_interpreter() {
+    let _host = hugeleaf_testkit::host::shared();
     const TEST: &str = "a_script_of_a_static_interpreter";
     let dir = tempfile::tempdir().unwrap();
     let Some(binary) = compiled(TEST, dir.path(), &["-static"]) else {
@@ -471,6 +482,7 @@ fn a_script_of_a_static_interpreter() {
 /// A program whose loader is named as musl's: the library is not named to it.
 #[test]
 fn a_program_of_another_libc() {
+    let _host = hugeleaf_testkit::host::shared();
     const TEST: &str = "a_program_of_another_libc";
     let Some(loader) = own_loader() else {
         return not_run(TEST, "the loader of this libc is not known");
@@ -506,6 +518,7 @@ fn own_loader() -> Option<PathBuf> {
 
 #[test]
 fn a_program_with_the_address_sanitizer() {
+    let _host = hugeleaf_testkit::host::shared();
     const TEST: &str = "a_program_with_the_address_sanitizer";
     let dir = tempfile::tempdir().unwrap();
     let Some(binary) = compiled(TEST, dir.path(), &["-fsanitize=address"]) else {
@@ -533,6 +546,7 @@ fn a_program_with_the_address_sanitizer() {
 
 #[test]
 fn nothing_is_loaded_into_setuid_programs() {
+    let _host = hugeleaf_testkit::host::shared();
     const TEST: &str = "nothing_is_loaded_into_setuid_programs";
     if !is_root() {
         return not_run(TEST, "needs root to give a file away");
@@ -568,6 +582,7 @@ fn nothing_is_loaded_into_setuid_programs() {
 
 #[test]
 fn dry_run_starts_nothing_and_shows_all() {
+    let _host = hugeleaf_testkit::host::shared();
     let dir = tempfile::tempdir().unwrap();
     let mark = dir.path().join("mark");
     let args = [
@@ -608,6 +623,7 @@ fn dry_run_starts_nothing_and_shows_all() {
 /// A policy can be tried on a captured host.
 #[test]
 fn dry_run_on_a_captured_host() {
+    let _host = hugeleaf_testkit::host::shared();
     let dry = |fixture: &str, args: &[&str]| {
         let root = repository().join("fixtures").join(fixture);
         let args = [
@@ -641,6 +657,7 @@ fn dry_run_on_a_captured_host() {
 
 #[test]
 fn a_library_of_ones_own() {
+    let _host = hugeleaf_testkit::host::shared();
     let with = |path: &str| {
         run_command(&["--", "env"])
             .env("HUGELEAF_RUN_LIBRARY", path)
@@ -692,6 +709,7 @@ fn with_empty_cache(test: &str, script: &str) -> Option<Output> {
 
 #[test]
 fn root_keeps_the_library_for_everybody() {
+    let _host = hugeleaf_testkit::host::shared();
     const TEST: &str = "root_keeps_the_library_for_everybody";
     let script = "umask 077; $1 run -- env && stat -c 'mode=%a owner=%u' /var/cache/hugeleaf \
                   /var/cache/hugeleaf/* && $NOBODY $1 run -- env && ls /var/cache/nobody | wc -l";
@@ -717,6 +735,7 @@ fn root_keeps_the_library_for_everybody() {
 
 #[test]
 fn where_a_user_keeps_the_library() {
+    let _host = hugeleaf_testkit::host::shared();
     const TEST: &str = "where_a_user_keeps_the_library";
     let script = "$NOBODY $1 run -- env && cd /var/cache/nobody/hugeleaf && stat -c 'mode=%a' . *";
     let Some(output) = with_empty_cache(TEST, script) else {
@@ -740,6 +759,7 @@ fn where_a_user_keeps_the_library() {
 /// Whoever could change the file would run code in every program.
 #[test]
 fn a_place_that_others_can_change_is_refused() {
+    let _host = hugeleaf_testkit::host::shared();
     const TEST: &str = "a_place_that_others_can_change_is_refused";
     for (prepare, words) in [
         ("chmod 777 /var/cache/nobody", "others could change"),
@@ -796,6 +816,7 @@ fn is_ignored(signal: Signal) -> bool {
 
 #[test]
 fn with_a_report_signals_are_passed_on() {
+    let _host = hugeleaf_testkit::host::shared();
     for (signal, name) in [
         (Signal::TERM, "TERM"),
         (Signal::INT, "INT"),
@@ -822,6 +843,7 @@ fn with_a_report_signals_are_passed_on() {
 /// A job that is stopped is seen stopped, and both go on together.
 #[test]
 fn with_a_report_it_stops_with_the_program() {
+    let _host = hugeleaf_testkit::host::shared();
     let (mut launcher, pid) = launched("echo ready; while :; do sleep 0.01; done");
     let state = || {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", launcher.pid())).unwrap();
@@ -837,6 +859,7 @@ fn with_a_report_it_stops_with_the_program() {
 
 #[test]
 fn with_a_report_statuses_are_the_programs() {
+    let _host = hugeleaf_testkit::host::shared();
     let status = |args: &[&str]| {
         run(&[&["--report", "/dev/null", "--"], args].concat())
             .status
@@ -851,6 +874,7 @@ fn with_a_report_statuses_are_the_programs() {
 /// Programs that start programs: the policy passes on.
 #[test]
 fn children_inherit_the_policy() {
+    let _host = hugeleaf_testkit::host::shared();
     let output = run(&["--data", "base", "--", "sh", "-c", "sh -c env; true"]);
     let found = variables(&good(&output));
     assert!(
@@ -874,6 +898,7 @@ print(*(open(name).read().strip() for name in glob.glob('/proc/self/task/*/comm'
 
 #[test]
 fn sqlite_of_a_program_gets_one_cache() {
+    let _host = hugeleaf_testkit::host::shared();
     const TEST: &str = "sqlite_of_a_program_gets_one_cache";
     let works = Command::new("python3")
         .args(["-c", "import sqlite3"])

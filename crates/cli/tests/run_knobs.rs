@@ -1,20 +1,8 @@
-//! `hugeleaf run` on a host whose knobs say something else: a program of its own, because whoever changes what the
-//! whole host does with huge pages has no other test beside it that needs them (cargo runs test programs one by one,
-//! the tests of a program side by side).
+//! `hugeleaf run` on a host whose knobs say something else.
 
-// A panic is how a test fails, in its helpers too.
-#![allow(clippy::unwrap_used)]
-
-mod cli_support;
-#[allow(dead_code)] // what stands there is shared by tests that each use a part
-mod support;
-#[path = "run_compat/under.rs"]
-#[allow(dead_code)] // of run_compat, which uses all of it
-mod under;
-
-use cli_support::{is_root, not_run, stderr};
-use support::host::HostGuard;
-use under::{Line, Mode, UNDER, can_run, program, same};
+use crate::common::{is_root, not_run, stderr};
+use crate::run_compat::under::{Line, Mode, UNDER, can_run, program, same};
+use hugeleaf_testkit::host;
 
 #[test]
 fn a_heap_of_all_sizes_when_thp_is_always() {
@@ -22,7 +10,7 @@ fn a_heap_of_all_sizes_when_thp_is_always() {
     if !can_run(test) || !is_root() {
         return not_run(test, "needs root");
     }
-    let guard = HostGuard::lock();
+    let guard = host::alone();
     for mode in ["always", "never"] {
         guard.choose("enabled", mode);
         let held = program("held");

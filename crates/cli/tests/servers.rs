@@ -5,29 +5,25 @@
 //! by the test itself. Needs root (knobs, other accounts' processes) and the server; says "not
 //! run" by name otherwise.
 
-// A panic is how a test fails, in its helpers too.
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Command;
 use std::process::{Child, Stdio};
-use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use support::facts;
-use support::guide::{self, Page};
-use support::host::HostGuard;
-use support::mariadb::{self, MariaDb};
-use support::postgresql::{self, PostgreSql};
-use support::redis_server::{self, Redis};
-use support::server::{Account, as_account, folder_for, wait_until};
-use support::{Answer, hugeleaf};
+use hugeleaf_testkit::guide::{self, Page};
+use hugeleaf_testkit::host;
+use hugeleaf_testkit::mariadb::{self, MariaDb};
+use hugeleaf_testkit::postgresql::{self, PostgreSql};
+use hugeleaf_testkit::redis_server::{self, Redis};
+use hugeleaf_testkit::server::{Account, as_account, folder_for};
+use hugeleaf_testkit::until as wait_until;
+use hugeleaf_testkit::{facts, left_to_all};
+
+use crate::common::{Answer, HUGELEAF, answer as hugeleaf};
 
 /// Every marked block of the guide, by who runs it. A block that nobody runs is no promise.
 const STEPS: [&str; 27] = [
@@ -71,7 +67,7 @@ fn can_run(test: &str, server: &str, installed: bool) -> bool {
         "root"
     } else if !installed {
         server
-    } else if support::find_program(&["setpriv"]).is_none() {
+    } else if hugeleaf_testkit::find_program(&["setpriv"]).is_none() {
         "setpriv (util-linux)"
     } else if facts::huge_page_kb().is_none() {
         "a kernel with transparent huge pages"
@@ -120,17 +116,20 @@ fn blocks_are_read_as_they_stand() {
 
 #[test]
 fn mariadb_live() {
+    if left_to_all("mariadb_live") {
+        return;
+    }
     let programs = mariadb::programs();
     if !can_run("mariadb_live", "mariadb-server", programs.is_some()) {
         return;
     }
-    let host = HostGuard::lock();
-    host.choose("enabled", "madvise");
-    let mut mariadb = MariaDb::start(&programs.unwrap());
+    let _host = host::advised();
+    let mut mariadb = MariaDb::start();
     let pid = mariadb.server.pid();
     let load = mariadb.load();
     let guide = Page::open(
         "mariadb",
+        Path::new(HUGELEAF),
         vec![("PID", pid.to_string()), ("DSN", mariadb.address())],
     );
 
@@ -217,17 +216,20 @@ fn promote_again(pid: u32, data_kb: u64) {
 
 #[test]
 fn redis_live() {
+    if left_to_all("redis_live") {
+        return;
+    }
     let program = redis_server::program();
     if !can_run("redis_live", "redis-server", program.is_some()) {
         return;
     }
-    let host = HostGuard::lock();
-    host.choose("enabled", "madvise");
-    let mut redis = Redis::start(&program.unwrap());
+    let _host = host::advised();
+    let mut redis = Redis::start();
     let pid = redis.server.pid();
     let load = redis.load(true);
     let guide = Page::open(
         "redis",
+        Path::new(HUGELEAF),
         vec![("PID", pid.to_string()), ("ADDRESS", redis.address())],
     );
 
@@ -273,9 +275,9 @@ fn redis_that_switched_thp_off() {
     ) {
         return;
     }
-    let host = HostGuard::lock();
+    let host = host::alone();
     host.choose("enabled", "always");
-    let redis = Redis::start_empty(&program.unwrap());
+    let redis = Redis::start_empty();
     host.choose("enabled", "madvise");
     redis.fill();
     let pid = redis.server.pid();
@@ -295,7 +297,11 @@ fn redis_that_switched_thp_off() {
 
 /// The page for newcomers, on a server that happens to be there.
 fn first_steps(pid: u32) {
-    let guide = Page::open("first-steps", vec![("PID", pid.to_string())]);
+    let guide = Page::open(
+        "first-steps",
+        Path::new(HUGELEAF),
+        vec![("PID", pid.to_string())],
+    );
     for step in ["status", "mem", "mem-one", "why", "promote", "demote"] {
         guide.run(step);
     }
@@ -308,9 +314,7 @@ fn promote_while_saving(redis: &Redis, guide: &Page) {
     // One key a second: the child stays for as long as it is needed.
     redis.send(&["CONFIG", "SET", "rdb-key-save-delay", "1000000"]);
     redis.send(&["BGSAVE"]);
-    wait_until("the child", Duration::from_secs(10), || {
-        !facts::children(pid).is_empty()
-    });
+    wait_until("the child", || !facts::children(pid).is_empty());
     let child = facts::children(pid)[0];
     let both = || facts::pss_kb(pid) + facts::pss_kb(child);
     let before = both();
@@ -331,9 +335,7 @@ fn promote_while_saving(redis: &Redis, guide: &Page) {
     );
     // SIGUSR1 is how Redis itself ends a saving child; it counts that as no error.
     redis.server.signal_child(child);
-    wait_until("the child's end", Duration::from_secs(10), || {
-        facts::children(pid).is_empty()
-    });
+    wait_until("the child's end", || facts::children(pid).is_empty());
 }
 
 #[test]
@@ -342,8 +344,7 @@ fn postgresql_live() {
     if !can_run("postgresql_live", "postgresql", bin.is_some()) {
         return;
     }
-    let bin = bin.unwrap();
-    let host = HostGuard::lock();
+    let host = host::alone();
     if facts::has_pool() {
         println!(
             "not run: postgresql_live: needs a host without a pool, which would be the reason first"
@@ -352,7 +353,7 @@ fn postgresql_live() {
     }
     host.choose("hugepages-2048kB/shmem_enabled", "inherit");
     host.choose("shmem_enabled", "never");
-    let mut postgresql = PostgreSql::start(&bin);
+    let mut postgresql = PostgreSql::start();
     let load = postgresql.load();
     started_with_the_knob_off(&postgresql);
     assert!(load.end() > 0);
@@ -361,8 +362,8 @@ fn postgresql_live() {
         .assert_no_complaint(&postgresql::COMPLAINTS);
     drop(postgresql);
 
-    Page::open("postgresql", Vec::new()).run("knob");
-    let mut postgresql = PostgreSql::start(&bin);
+    Page::open("postgresql", Path::new(HUGELEAF), Vec::new()).run("knob");
+    let mut postgresql = PostgreSql::start();
     let load = postgresql.load();
     started_with_the_knob_on(&postgresql, || load.assert_healthy());
     assert!(load.end() > 0);
@@ -376,18 +377,22 @@ fn postgresql_live() {
 /// and after.
 #[test]
 fn postgresql_proven() {
+    if left_to_all("postgresql_proven") {
+        return;
+    }
     let bin = postgresql::programs();
     if !can_run("postgresql_proven", "postgresql", bin.is_some()) {
         return;
     }
-    let host = HostGuard::lock();
+    let host = host::alone();
     host.choose("hugepages-2048kB/shmem_enabled", "inherit");
     host.choose("shmem_enabled", "advise");
-    let mut postgresql = PostgreSql::start(&bin.unwrap());
+    let mut postgresql = PostgreSql::start();
     let load = postgresql.load();
     load.assert_healthy();
     let guide = Page::open(
         "postgresql",
+        Path::new(HUGELEAF),
         vec![
             ("PID", postgresql.server.pid().to_string()),
             ("DSN", postgresql.address()),
@@ -430,7 +435,11 @@ fn started_with_the_knob_off(postgresql: &PostgreSql) {
         );
         return;
     }
-    let guide = Page::open("postgresql-knob-off", vec![("PID", pid.to_string())]);
+    let guide = Page::open(
+        "postgresql-knob-off",
+        Path::new(HUGELEAF),
+        vec![("PID", pid.to_string())],
+    );
     let why = guide.run("why").stdout;
     for word in ["misaligned", "shmem_enabled", "restart"] {
         assert!(why.contains(word), "no '{word}' in:\n{why}");
@@ -445,6 +454,7 @@ fn started_with_the_knob_on(postgresql: &PostgreSql, healthy: impl Fn()) {
     let pid = postgresql.server.pid();
     let guide = Page::open(
         "postgresql",
+        Path::new(HUGELEAF),
         vec![("PID", pid.to_string()), ("DSN", postgresql.address())],
     );
     guide.run("see");
@@ -497,21 +507,21 @@ fn hold_memory() {
 /// What `hugeleaf promote` answers an ordinary user, with the rights that the guide gives.
 #[test]
 fn without_root() {
-    let setcap = support::find_program(&["setcap"]);
+    let setcap = hugeleaf_testkit::find_program(&["setcap"]);
     if !can_run("without_root", "setcap (libcap2-bin)", setcap.is_some()) {
         return;
     }
-    let host = HostGuard::lock();
-    host.choose("enabled", "madvise");
+    let _host = host::advised();
     let me = Account::first_of(&["nobody"]);
     let somebody = Account::first_of(&["daemon", "bin", "mail"]);
     let folder = folder_for(me);
     let own = Holder::start(me);
     let foreign = Holder::start(somebody);
     let program = folder.path().join("hugeleaf");
-    copy_program(Path::new(support::HUGELEAF), &program);
+    copy_program(Path::new(HUGELEAF), &program);
     let guide = Page::open(
         "without-root",
+        Path::new(HUGELEAF),
         vec![("HUGELEAF", program.display().to_string())],
     );
     let promote = |pid: u32| {
@@ -552,7 +562,12 @@ impl Holder {
         let program = folder.path().join("holder");
         copy_program(&std::env::current_exe().unwrap(), &program);
         let mut child = as_account(account, &program, folder.path())
-            .args(["--exact", "hold_memory", "--ignored", "--nocapture"])
+            .args([
+                "--exact",
+                "servers::hold_memory",
+                "--ignored",
+                "--nocapture",
+            ])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

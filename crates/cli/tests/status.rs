@@ -1,19 +1,15 @@
 //! `hugeleaf status` on captured hosts, on hosts with files that cannot be read, and on this one.
 //!
 //! The answers are committed next to this file, one text and one JSON a host. After a change that
-//! is meant, `HUGELEAF_BLESS=1 cargo test -p hugeleaf-cli --test status` writes them anew; read the
+//! is meant, `HUGELEAF_BLESS=1 cargo test -p hugeleaf-cli --test cli status::` writes them anew; read the
 //! difference before committing it.
-// Helpers of tests unwrap as tests do: a panic is how a test fails.
-#![allow(clippy::unwrap_used)]
-
-mod cli_support;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use crate::common::{files_below, repository};
 use assert_cmd::Command;
-use cli_support::{files_below, repository};
 use hugeleaf_host::system::read_memory_limits;
 use hugeleaf_host::{Root, read_host, read_owners};
 use hugeleaf_report::page::View;

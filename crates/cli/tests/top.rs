@@ -1,24 +1,15 @@
 //! `top` in a terminal of its own: keys, screens, and the terminal as it was before, whatever happens.
-// Helpers of tests unwrap as tests do: a panic is how a test fails.
-#![allow(clippy::unwrap_used)]
-
-mod cli_support;
-#[path = "support/host.rs"]
-#[allow(dead_code)]
-mod host;
-#[path = "support/terminal.rs"]
-mod terminal;
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
-use cli_support::{
+use crate::common::{
     Running, holder, hugeleaf, not_run, refused, repository, run, wait_until, works,
 };
-use host::HostGuard;
 use hugeleaf_sys::Kernel;
+use hugeleaf_testkit::host::{self, Host};
+use hugeleaf_testkit::terminal::Terminal;
 use rustix::process::{Pid, Signal, kill_process};
-use terminal::Terminal;
 
 /// Whether a terminal can be made here; says by name where not.
 fn can_run(test: &str) -> bool {
@@ -108,15 +99,13 @@ fn keys_screens_and_sizes() {
 }
 
 /// Root, and a kernel that can: the host locked, with THP for memory that asks for it alone.
-fn can_move(test: &str) -> Option<HostGuard> {
+fn can_move(test: &str) -> Option<Host> {
     let why = if hugeleaf_sys::effective_uid() != 0 {
         "needs root"
     } else if !Kernel::new().knows_collapse() {
         "needs MADV_COLLAPSE, Linux 6.1"
     } else {
-        let host = HostGuard::lock();
-        host.choose("enabled", "madvise");
-        return Some(host);
+        return Some(host::advised());
     };
     not_run(test, why);
     None
@@ -383,6 +372,6 @@ fn without_a_terminal_it_says_what_else_there_is() {
             .output()
             .unwrap();
         assert_eq!(dumb.status.code(), Some(3));
-        assert!(cli_support::stdout(&dumb).contains("TERM says ('dumb')"));
+        assert!(crate::common::stdout(&dumb).contains("TERM says ('dumb')"));
     }
 }

@@ -1,12 +1,9 @@
 //! `hugeleaf trace` as a person meets it: what stands in the way, and what is written.
-// Helpers of tests unwrap as tests do: a panic is how a test fails.
-#![allow(clippy::unwrap_used)]
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
 
 use hugeleaf_trace::model::{Ending, SourceState};
 use hugeleaf_trace::read_trace;
@@ -73,6 +70,7 @@ fn has_events(test: &str) -> bool {
 /// neither still works.
 #[test]
 fn a_user_without_privilege() {
+    let _host = hugeleaf_testkit::host::shared();
     const NAME: &str = "a_user_without_privilege";
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
     let level: i64 = paranoid.map_or(-1, |text| text.trim().parse().unwrap());
@@ -138,6 +136,7 @@ fn a_user_without_privilege() {
 /// No tracefs, and no right to open one: samples are there, locks are left out with the remedy.
 #[test]
 fn no_tracefs() {
+    let _host = hugeleaf_testkit::host::shared();
     const NAME: &str = "no_tracefs";
     let unshare = ["--mount", "true"];
     if !is_root() || !works("unshare", &unshare) || !works("setpriv", &["--version"]) {
@@ -181,6 +180,7 @@ fn no_tracefs() {
 
 #[test]
 fn what_cannot_be_written_is_said_at_once() {
+    let _host = hugeleaf_testkit::host::shared();
     for (file, word) in [("/nowhere/a.trace", "a.trace"), ("/", "/")] {
         let output = Command::new(HUGELEAF)
             // An hour: nobody may wait for it.
@@ -208,6 +208,7 @@ fn what_cannot_be_written_is_said_at_once() {
 
 #[test]
 fn wrong_usage() {
+    let _host = hugeleaf_testkit::host::shared();
     let run = |arguments: &[&str]| Command::new(HUGELEAF).args(arguments).output().unwrap();
     let captured = tempfile::tempdir().unwrap();
     let folder = captured.path().display().to_string();
@@ -226,6 +227,7 @@ fn wrong_usage() {
 /// Ctrl-C ends it, and what there is is written.
 #[test]
 fn interrupted() {
+    let _host = hugeleaf_testkit::host::shared();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.trace");
     let mut child = Command::new(HUGELEAF)
@@ -248,20 +250,18 @@ fn interrupted() {
 /// Waits until a process catches SIGINT.
 fn wait_until_it_listens(pid: u32) {
     const SIGINT: u64 = 1 << 1;
-    loop {
+    hugeleaf_testkit::until("it catches SIGINT", || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let line = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
         let caught = u64::from_str_radix(line.unwrap().trim(), 16).unwrap();
-        if caught & SIGINT != 0 {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        caught & SIGINT != 0
+    });
 }
 
 /// A target that does not live to the end of the trace ends it.
 #[test]
 fn a_target_that_exits() {
+    let _host = hugeleaf_testkit::host::shared();
     if !has_events("a_target_that_exits") {
         return;
     }

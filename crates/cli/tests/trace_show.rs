@@ -1,13 +1,8 @@
 //! `hugeleaf trace show` and `diff`, whole: on traces made here, on captured ones, and on files that are none.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-mod cli_support;
-
 use std::path::{Path, PathBuf};
 
-use cli_support::{good, refused, repository, run, stderr, stdout};
+use crate::common::{good, refused, repository, run, stderr, stdout};
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{
     Interval, Lock, LockAction, LockCaller, LockEvent, LockKind, LockThread, LockTotals, Mode,
@@ -418,7 +413,7 @@ fn the_captured_case_shows_the_cause_and_the_cure() {
 fn the_guide_shows_what_is_printed() {
     let guide = std::fs::read_to_string(repository().join("docs/guide/trace.md")).unwrap();
     let said = |args: &[&str]| {
-        let mut command = cli_support::hugeleaf(args);
+        let mut command = crate::common::hugeleaf(args);
         command.current_dir(repository().join("fixtures/traces"));
         good(&command.output().unwrap())
     };

@@ -1,17 +1,12 @@
 //! `hugeleaf try`, whole: it answers, refuses, and leaves nobody behind.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-mod cli_support;
-
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cli_support::{
+use crate::common::{
     NOBODY, Running, is_root, not_run, program, public_copy, refused, run, stderr, stdout,
     wait_until, works,
 };
@@ -85,6 +80,7 @@ fn started_up_to(step: &str) -> (Running, u32, BufReader<std::process::ChildStde
 
 #[test]
 fn one_screen_and_one_page() {
+    let _host = hugeleaf_testkit::host::shared();
     let _alone = alone();
     if !can_collapse("one_screen_and_one_page") {
         return;
@@ -107,6 +103,7 @@ fn one_screen_and_one_page() {
 
 #[test]
 fn json_holds_the_answers_of_all_four() {
+    let _host = hugeleaf_testkit::host::shared();
     let _alone = alone();
     if !can_collapse("json_holds_the_answers_of_all_four") {
         return;
@@ -134,6 +131,7 @@ fn json_holds_the_answers_of_all_four() {
 
 #[test]
 fn it_needs_no_privilege() {
+    let _host = hugeleaf_testkit::host::shared();
     let _alone = alone();
     if !can_collapse("it_needs_no_privilege") {
         return;
@@ -167,6 +165,7 @@ fn it_needs_no_privilege() {
 
 #[test]
 fn ctrl_c_ends_it_and_its_workload() {
+    let _host = hugeleaf_testkit::host::shared();
     let _alone = alone();
     if !can_collapse("ctrl_c_ends_it_and_its_workload") {
         return;
@@ -185,6 +184,7 @@ fn ctrl_c_ends_it_and_its_workload() {
 
 #[test]
 fn its_workload_does_not_outlive_it() {
+    let _host = hugeleaf_testkit::host::shared();
     let _alone = alone();
     if !can_collapse("its_workload_does_not_outlive_it") {
         return;
@@ -197,6 +197,7 @@ fn its_workload_does_not_outlive_it() {
 
 #[test]
 fn too_little_memory_is_refused_with_a_size_that_fits() {
+    let _host = hugeleaf_testkit::host::shared();
     if !can_collapse("too_little_memory_is_refused_with_a_size_that_fits") {
         return;
     }
@@ -207,6 +208,7 @@ fn too_little_memory_is_refused_with_a_size_that_fits() {
 
 #[test]
 fn a_captured_host_cannot_be_tried() {
+    let _host = hugeleaf_testkit::host::shared();
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().to_str().unwrap();
     refused(&run(&["--root", root, "try"]), 2, &["--root"]);
@@ -214,6 +216,7 @@ fn a_captured_host_cannot_be_tried() {
 
 #[test]
 fn a_page_that_cannot_be_written_is_known_before_the_wait() {
+    let _host = hugeleaf_testkit::host::shared();
     if !can_collapse("a_page_that_cannot_be_written_is_known_before_the_wait") {
         return;
     }
@@ -223,6 +226,7 @@ fn a_page_that_cannot_be_written_is_known_before_the_wait() {
 
 #[test]
 fn the_workload_alone_says_who_it_is_for() {
+    let _host = hugeleaf_testkit::host::shared();
     let output = run(&["workload", "oltp"]);
     refused(&output, 2, &["hugeleaf try"]);
 }

@@ -309,7 +309,6 @@ pub struct Khugepaged {
 }
 
 fn in_seconds<S: Serializer>(millis: &Fact<u64>, out: S) -> Result<S::Ok, S::Error> {
-    #[allow(clippy::cast_precision_loss)] // A sleep of 2^53 ms is no sleep.
     let seconds = millis.clone().map(|millis| millis as f64 / 1000.0);
     seconds.serialize(out)
 }

@@ -118,7 +118,6 @@ pub fn find_program(name: &Path, search: &str) -> Result<Program, ProgramError> 
     }
 }
 
-/// How a file begins.
 enum Start {
     /// With `#!` and this interpreter.
     Script(PathBuf),

@@ -159,7 +159,6 @@ impl Root {
             .and_then(|parsed| self.parsed(relative, parsed))
     }
 
-    /// What a parser made of a file.
     pub(crate) fn parsed<T>(
         &self,
         relative: impl AsRef<Path>,

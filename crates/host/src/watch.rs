@@ -120,7 +120,6 @@ impl Watch {
         Ok((self.programs(root, least, now, passed), now))
     }
 
-    /// Processes by the program they belong to.
     fn programs(
         &mut self,
         root: &Root,
@@ -147,7 +146,6 @@ impl Watch {
             }
             let of = |pid: &Pid| &self.known[pid];
             let first = of(&leader);
-            #[allow(clippy::cast_precision_loss)]
             let seconds = |ticks_used: u64| ticks_used as f64 / ticks as f64;
             let used = pids.iter().filter_map(|pid| of(pid).used());
             let cpu = match (first.before, passed) {
@@ -195,7 +193,6 @@ fn is_fork(parent: &Stat, child: &Stat) -> bool {
     child.image[0] > 1 && parent.image == child.image && !matches!(parent.state, 'Z' | 'X')
 }
 
-/// What was known of this very process.
 fn before_of(before: &mut BTreeMap<Pid, Known>, pid: Pid, now: &Stat) -> Option<Known> {
     let old = before.remove(&pid)?;
     (old.stat.start_ticks == now.start_ticks && old.stat.image == now.image).then_some(old)
@@ -248,8 +245,8 @@ fn read_about(root: &Root, pid: Pid, name: &str) -> Option<About> {
     let cgroup = cgroup.known().and_then(|text| parse_cgroup(text));
     let command = root.beginning(file_of(pid, "cmdline"), COMMAND);
     let program = command.known().and_then(|line| {
-        let first = line.split(['\0', ' ']).next()?;
-        first
+        line.split(['\0', ' '])
+            .next()?
             .rsplit('/')
             .next()
             .filter(|p| !p.is_empty() && *p != name)

@@ -1,7 +1,4 @@
 //! Services on captured hosts, and on this one.
-// A panic is how a test fails, in its helpers too.
-#![allow(clippy::unwrap_used)]
-
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::demand::{

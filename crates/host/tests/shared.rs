@@ -1,7 +1,4 @@
 //! Processes that attach one object of shared memory: read once, and distinguished where they differ.
-// Helpers of tests unwrap as tests do: a panic is how a test fails.
-#![allow(clippy::unwrap_used)]
-
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -100,6 +97,7 @@ fn thp_here(test: &str) -> bool {
 
 #[test]
 fn one_of_many_that_attached_misaligned_is_told_apart() {
+    let _host = hugeleaf_testkit::host::shared();
     if !thp_here("one_of_many_that_attached_misaligned_is_told_apart") {
         return;
     }
@@ -143,6 +141,7 @@ fn one_of_many_that_attached_misaligned_is_told_apart() {
 
 #[test]
 fn memory_on_base_pages_is_not_taken_for_large() {
+    let _host = hugeleaf_testkit::host::shared();
     if !thp_here("memory_on_base_pages_is_not_taken_for_large") {
         return;
     }
@@ -168,6 +167,7 @@ fn memory_on_base_pages_is_not_taken_for_large() {
 
 #[test]
 fn private_memory_is_seen_by_size() {
+    let _host = hugeleaf_testkit::host::shared();
     if !thp_here("private_memory_is_seen_by_size") {
         return;
     }

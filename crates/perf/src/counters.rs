@@ -103,7 +103,6 @@ pub struct CountedSince {
 impl GroupCount {
     /// What was counted since an earlier reading of the same group, each value times the part of the
     /// time in which it was counted.
-    #[allow(clippy::cast_precision_loss)] // counts and nanoseconds of a run are far below 2^52
     pub fn since(&self, earlier: &GroupCount) -> CountedSince {
         let enabled = self.enabled_nanos.saturating_sub(earlier.enabled_nanos);
         let running = self.running_nanos.saturating_sub(earlier.running_nanos);

@@ -74,9 +74,7 @@ impl PerfRing {
     /// How much of it is waiting to be read, 0 to 1.
     pub fn filled(&self) -> f64 {
         let waiting = self.head().load(Ordering::Acquire) - self.tail().load(Ordering::Relaxed);
-        #[allow(clippy::cast_precision_loss)] // both are far below 2^52
-        let share = waiting as f64 / self.room as f64;
-        share
+        waiting as f64 / self.room as f64
     }
 
     /// Hands every whole record, its header of eight bytes included, to `each`, oldest first, and

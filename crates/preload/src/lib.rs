@@ -21,7 +21,6 @@
 #![no_std]
 #![allow(
     clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
     reason = "arguments and results of C functions are narrower than registers"
 )]
 

@@ -12,6 +12,7 @@
 
 use hugeleaf_host::Root;
 use hugeleaf_sys::{Mark, Pid};
+use hugeleaf_units::Failure;
 
 use crate::subject::SubjectError;
 
@@ -60,7 +61,7 @@ fn flock(line: &str) -> Option<Held> {
 /// known and stops nobody is added to `notes`.
 ///
 /// # Errors
-/// [`SubjectError::Busy`] where root or the same user has one of them in an experiment.
+/// [`SubjectError::Failed`] where root or the same user has one of them in an experiment.
 pub fn claim(
     root: &Root,
     pids: &[Pid],
@@ -86,11 +87,15 @@ pub fn claim(
                 continue;
             };
             if user == 0 || user == me.1 {
-                return Err(SubjectError::Busy {
-                    pid: *pid,
-                    holder: other.holder,
-                    name: Some(name),
-                });
+                let holder = other.holder;
+                return Err(SubjectError::Failed(Failure::new(
+                    format!(
+                        "process {pid} is in an experiment of another hugeleaf: process {holder} ({name})"
+                    ),
+                    format!(
+                        "wait until it has ended, or end it: kill -INT {holder} puts the memory back first"
+                    ),
+                )));
             }
             notes.push(format!(
                 "Process {} ({name}) of user {user} has marked process {pid} for an experiment of \

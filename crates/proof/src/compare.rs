@@ -165,18 +165,12 @@ impl CompareError {
 }
 
 /// Rows of the same name in two files. A ratio within `equal` of 1 counts as equal.
-///
-/// # Errors
-/// [`CompareError`].
 pub fn files(a: &Results, b: &Results, equal: f64) -> Result<Compared, CompareError> {
     let rows = [with_gains(&a.rows), with_gains(&b.rows)];
     Builder::new(a, b, equal)?.compare(&rows)
 }
 
 /// Two arms: `names[0]` of A and `names[1]` of B. Where both are of one file, `b` is `None`.
-///
-/// # Errors
-/// [`CompareError`].
 pub fn arms(
     a: &Results,
     b: Option<&Results>,

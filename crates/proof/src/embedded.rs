@@ -78,7 +78,6 @@ impl Metric for Operations {
     }
 
     // Counts up to 2^53 are exact, which is centuries of operations and months of nanoseconds.
-    #[allow(clippy::cast_precision_loss)]
     fn read(&mut self) -> Result<Reading, MetricError> {
         let unreachable = |error: ChildError| MetricError::Unreachable {
             metric: NAME.to_owned(),

@@ -17,7 +17,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use hugeleaf_host::Held;
 use hugeleaf_sys::Kernel;
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, Failure};
 
 use crate::metric::{self, Kind, Measured, Metric, MetricError, Reading};
 use crate::orders::{BLOCK, Orders};
@@ -256,10 +256,10 @@ pub fn run(
 ) -> Result<ResultFile, ProveError> {
     let prepared = subject.prepare()?;
     if let (true, Some(why)) = (settings.same_pages, &prepared.one_way) {
-        return Err(ProveError::Subject(SubjectError::Other {
-            what: format!("an A/A moves memory there and back: {why}"),
-            next: "hugeleaf prove --before-after, or a host that splits such memory".into(),
-        }));
+        return Err(ProveError::Subject(SubjectError::Failed(Failure::new(
+            format!("an A/A moves memory there and back: {why}"),
+            "hugeleaf prove --before-after, or a host that splits such memory",
+        ))));
     }
     let design = match prepared.one_way.is_some() || settings.before_after {
         true => Design::BeforeAfter,
@@ -1154,7 +1154,6 @@ impl Engine<'_> {
             let [before, after] = s.side_metrics.map(|b| b.compaction_stalls);
             Some(after?.saturating_sub(before?))
         });
-        #[allow(clippy::cast_precision_loss)] // stalls of minutes are far below 2^52
         let stalls = stalls.sum::<Option<u64>>().map(|stalls| stalls as f64);
         let amount = Quantity::amount;
         [

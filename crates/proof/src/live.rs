@@ -18,7 +18,7 @@ use hugeleaf_host::totals::of_processes;
 use hugeleaf_host::{Held, Host, Looking, Process, ProcessError, Root, read_process};
 use hugeleaf_perf::processor::Processor;
 use hugeleaf_sys::{Kernel, Pid};
-use hugeleaf_units::{Bytes, Range};
+use hugeleaf_units::{Bytes, Failure, Range};
 
 use crate::claim::{self, Claim};
 use crate::experiment::Circumstances;
@@ -311,7 +311,6 @@ impl Subject for LiveSubject<'_> {
 
     fn side_metrics(&mut self) -> SideMetrics {
         let ticks = hugeleaf_sys::ticks_per_second();
-        #[allow(clippy::cast_precision_loss)]
         let seconds = |n: u64| n as f64 / ticks.max(1) as f64;
         let mut side_metrics = SideMetrics::default();
         let plus = |sum: Option<Bytes>, more: Bytes| Some(sum.unwrap_or_default() + more);
@@ -378,8 +377,11 @@ impl LiveSubject<'_> {
                     down.why_one_way()
                 ),
             };
-            let target = self.name.clone();
-            return Err(SubjectError::Nothing { target, why });
+            let target = &self.name;
+            return Err(SubjectError::Failed(Failure::new(
+                format!("{target}: there is no memory to experiment on: {why}"),
+                format!("hugeleaf why {target}"),
+            )));
         }
         let already = down.both_ways_bytes + down.one_way_bytes;
         if !already.is_zero() {

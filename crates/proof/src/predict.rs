@@ -94,9 +94,6 @@ fn walk_cycles(pid: Pid) -> Option<Box<dyn crate::Metric>> {
 }
 
 /// Measures what a dependent random read costs here in so much memory, or in as much of it as may be taken.
-///
-/// # Errors
-/// [`BenchError`].
 pub fn reads(machine: &Machine<'_>, size: Bytes) -> Result<Reads, BenchError> {
     /// More makes little difference, and takes long to lay out.
     const MOST: Bytes = Bytes::from_mib(512);

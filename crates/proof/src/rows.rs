@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hugeleaf_host::Held;
-use hugeleaf_units::{Bytes, PageKind, PageSize};
+use hugeleaf_units::{Bytes, Failure, PageKind, PageSize};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value as Json};
 
@@ -240,7 +240,6 @@ pub enum Value {
 impl Value {
     /// Bytes where the name says so, else a count.
     pub fn named(name: &str, n: u64) -> Value {
-        #[allow(clippy::cast_precision_loss)] // threads, processes, connections
         match name.ends_with("_bytes") {
             true => Value::Bytes(Bytes(n)),
             false => Value::Number(n as f64),
@@ -592,48 +591,33 @@ impl Chart {
     }
 }
 
-/// Why a text is no result, and what to do next.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what}")]
-pub struct NotAResult {
-    what: String,
-    /// What to do next.
-    pub next: &'static str,
-}
-
-fn no(what: String, next: &'static str) -> NotAResult {
-    NotAResult { what, next }
-}
-
 impl Results {
     /// Reads the text of a result's file.
-    ///
-    /// # Errors
-    /// [`NotAResult`].
-    pub fn read(text: &str) -> Result<Results, NotAResult> {
+    pub fn read(text: &str) -> Result<Results, Failure> {
         const OTHER: &str = "name a file that --output wrote: hugeleaf bench --help; two traces go to: hugeleaf trace diff";
         const DAMAGED: &str = "measure again: the file was changed or is damaged";
         let lacks = |field| {
-            no(
+            Failure::new(
                 format!("it has no '{field}': it is no result of prove or bench"),
                 OTHER,
             )
         };
-        let malformed = |why: String| no(format!("it does not read as a result: {why}"), DAMAGED);
+        let malformed =
+            |why: String| Failure::new(format!("it does not read as a result: {why}"), DAMAGED);
         let whole: Json = serde_json::from_str(text).map_err(|e| match (e.is_eof(), e.line()) {
-            (true, line) => no(
+            (true, line) => Failure::new(
                 format!(
                     "it ends in the middle (line {line}): it was not written to its end, or cut"
                 ),
                 "copy it again, or measure again",
             ),
-            (false, _) => no(format!("it is no JSON: {e}"), OTHER),
+            (false, _) => Failure::new(format!("it is no JSON: {e}"), OTHER),
         })?;
         let schema = whole.get("schema").ok_or_else(|| lacks("schema"))?;
         match schema.as_u64() {
             Some(SCHEMA) => {}
             Some(OLD_SCHEMA) => {
-                return Err(no(
+                return Err(Failure::new(
                     format!(
                         "it has schema {OLD_SCHEMA}: an older hugeleaf wrote it, and this one reads schema {SCHEMA}"
                     ),
@@ -641,7 +625,7 @@ impl Results {
                 ));
             }
             _ => {
-                return Err(no(
+                return Err(Failure::new(
                     format!("it has schema {schema}, and this program reads {SCHEMA}"),
                     "compare with the version of hugeleaf that wrote it, or measure again",
                 ));
@@ -659,7 +643,7 @@ impl Results {
                 false => "none of its arms was available",
             };
             let next = "measure again, and let it end";
-            return Err(no(format!("it holds no samples: {why}"), next));
+            return Err(Failure::new(format!("it holds no samples: {why}"), next));
         }
         Ok(results)
     }
@@ -709,29 +693,6 @@ impl Results {
         };
         let arms = self.arms.iter().filter(has);
         arms.map(|arm| arm.name.clone()).collect()
-    }
-
-    /// Adds the samples of a benchmark that names them `ARM: QUANTITY`, or `ARM` alone; a sample that is no number
-    /// is left out, and its round with it.
-    pub fn add_labelled(&mut self, label: &str, unit: &str, values: &[f64]) {
-        let unit_alone = if unit == "seconds" { "time" } else { unit };
-        let (arm, quantity) = label.split_once(": ").unwrap_or((label, unit_alone));
-        if self.arms.iter().all(|known| known.name != arm) {
-            self.arms.push(ArmAbout::named(arm));
-        }
-        let values = values
-            .iter()
-            .enumerate()
-            .filter(|(_, value)| value.is_finite());
-        let samples = values
-            .map(|(round, value)| Sample::of(round, *value))
-            .collect();
-        self.rows.push(Row::new(
-            arm,
-            Vec::new(),
-            Quantity::of_unit(quantity, unit),
-            samples,
-        ));
     }
 
     /// One without any row, of an experiment that ended as it should.

@@ -205,7 +205,7 @@ fn signed_rank_critical(n: usize, alpha: f64) -> Option<usize> {
 fn normal_critical(mean: f64, sd: f64, alpha: f64) -> Option<usize> {
     let z = Normal::standard().inverse_cdf(1.0 - alpha / 2.0);
     let k = (mean - z * sd - 0.5).floor();
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    #[allow(clippy::cast_possible_truncation)]
     (k >= 0.0).then_some(k as usize)
 }
 
@@ -299,7 +299,6 @@ fn rank_sum_critical(m: usize, n: usize, alpha: f64) -> Option<usize> {
 
 /// The distribution of that U: the probability of 0, 1, … `m * n`. Whether the largest value is one
 /// of the one run or of the other, a run shorter by one is left.
-#[allow(clippy::cast_precision_loss)] // at most 1600
 fn rank_sum_shares(m: usize, n: usize) -> Vec<f64> {
     // row[b]: for as many values of the first run as there were turns, and b of the second.
     let mut row: Vec<Vec<f64>> = vec![vec![1.0]; n + 1];
@@ -420,9 +419,7 @@ pub fn judge_beyond(interval: &LogInterval, equal: f64, beyond: f64, better: Bet
 }
 
 fn count(x: &[f64]) -> f64 {
-    #[allow(clippy::cast_precision_loss)]
-    let n = x.len() as f64;
-    n
+    x.len() as f64
 }
 
 /// The arithmetic mean; 0 of nothing.

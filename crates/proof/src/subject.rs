@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use hugeleaf_change::ChangeError;
 use hugeleaf_host::{Held, ProcessError};
 use hugeleaf_sys::Pid;
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, Failure};
 use serde::{Deserialize, Serialize};
 
 /// The two things that are compared.
@@ -83,33 +83,9 @@ pub enum SubjectError {
         /// The process.
         pid: Pid,
     },
-    /// Nothing of it can be moved to large pages.
-    #[error("{target}: there is no memory to experiment on: {why}")]
-    Nothing {
-        /// The target.
-        target: String,
-        /// Why.
-        why: String,
-    },
-    /// Another `prove` is at it.
-    #[error("process {pid} is in an experiment of another hugeleaf: process {holder}{}", 
-        name.as_ref().map_or(String::new(), |n| format!(" ({n})")))]
-    Busy {
-        /// The process of the target.
-        pid: Pid,
-        /// The other hugeleaf.
-        holder: Pid,
-        /// What that process is called.
-        name: Option<String>,
-    },
     /// Anything else.
-    #[error("{what}")]
-    Other {
-        /// What failed.
-        what: String,
-        /// What to do.
-        next: String,
-    },
+    #[error("{0}")]
+    Failed(#[from] Failure),
 }
 
 impl SubjectError {
@@ -123,11 +99,7 @@ impl SubjectError {
             SubjectError::Ended { .. } => {
                 "start it again, put load on it, and run the experiment again".into()
             }
-            SubjectError::Busy { holder, .. } => format!(
-                "wait until it has ended, or end it: kill -INT {holder} puts the memory back first"
-            ),
-            SubjectError::Nothing { target, .. } => format!("hugeleaf why {target}"),
-            SubjectError::Other { next, .. } => next.clone(),
+            SubjectError::Failed(failure) => failure.next.clone(),
         }
     }
 }
@@ -138,16 +110,10 @@ pub trait Subject {
     fn name(&self) -> String;
 
     /// Looks, and changes nothing.
-    ///
-    /// # Errors
-    /// [`SubjectError`].
     fn prepare(&mut self) -> Result<Prepared, SubjectError>;
 
     /// Moves the memory to the arm's pages. May end early once `stop` is set; what came of it is
     /// asked of [`Subject::coverage`], never believed.
-    ///
-    /// # Errors
-    /// [`SubjectError`].
     fn go_to(&mut self, arm: Arm, stop: &AtomicBool) -> Result<(), SubjectError>;
 
     /// The part of its resident memory that is on pages larger than the base page, 0.0 to 1.0.
@@ -157,9 +123,6 @@ pub trait Subject {
     fn coverage(&mut self) -> Result<f64, SubjectError>;
 
     /// Its memory by page size.
-    ///
-    /// # Errors
-    /// [`SubjectError`].
     fn page_sizes(&mut self) -> Result<Vec<Held>, SubjectError>;
 
     /// What its processes have resident, as of the last [`Subject::coverage`]; what they share

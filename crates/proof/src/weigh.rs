@@ -125,7 +125,6 @@ pub fn weigh(rule: &Rule, pairs: &[PairLogs]) -> Option<Weighed> {
 
 fn widening(logs: &[f64]) -> (f64, f64) {
     let r = stats::lag_one(logs);
-    #[allow(clippy::cast_precision_loss)] // thousands
     let chance = SUSPICIOUS / (logs.len() as f64).sqrt();
     let stretched = match r > chance {
         true => {

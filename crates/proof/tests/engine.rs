@@ -1,5 +1,4 @@
 //! The engine on a subject, a metric and a clock made for it: every way an experiment can end.
-#![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

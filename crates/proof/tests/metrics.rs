@@ -1,18 +1,22 @@
-//! Metrics read from real servers, started here on Unix sockets or on loopback and ended by their
-//! ids; where a server is not installed the test says "not run".
-#![allow(clippy::unwrap_used)]
+//! Metrics read from real servers on Unix sockets, and from pages and commands of the test; where a server is not
+//! installed the test says "not run".
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::chown;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use hugeleaf_ask::{mysql, postgres, redis};
 use hugeleaf_proof::metric::{Kind, Metric, MetricError, MetricSpec, Reading, between};
 use hugeleaf_proof::stats::Better;
+use hugeleaf_testkit::mariadb::MariadbServer;
+use hugeleaf_testkit::postgresql::PostgresServer;
+use hugeleaf_testkit::redis_server::RedisServer;
+use hugeleaf_testkit::server::{ServerError, ServerSettings};
+use hugeleaf_testkit::{eventually, not_run};
+
+/// Nothing that a test asks a server takes longer.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 fn metric(spec: &str) -> Result<Box<dyn Metric>, MetricError> {
     spec.parse::<MetricSpec>().unwrap().open(&[])
@@ -144,107 +148,33 @@ fn servers_that_are_not_there() {
     }
 }
 
-/// A server that is ended when the test ends, in a folder of its own that goes with it.
-struct Server {
-    child: Child,
-    dir: tempfile::TempDir,
-}
-
-impl Drop for Server {
-    /// Asks it to end, so that it takes its shared memory away, and ends it if it does not.
-    fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        let end = Instant::now() + Duration::from_secs(20);
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(20));
+/// A server, or nothing after it was said that it is not installed.
+fn started<S>(test: &str, server: Result<S, ServerError>) -> Option<S> {
+    match server {
+        Ok(server) => Some(server),
+        Err(e @ ServerError::NotInstalled { .. }) => {
+            not_run(test, &e.to_string());
+            None
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A program from PATH or from where distributions hide it.
-fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    dirs.extend(["/usr/sbin".into(), "/usr/local/sbin".into()]);
-    if let Ok(versions) = std::fs::read_dir("/usr/lib/postgresql") {
-        dirs.extend(versions.flatten().map(|v| v.path().join("bin")));
-    }
-    dirs.iter().map(|d| d.join(name)).find(|p| p.is_file())
-}
-
-const NOBODY: u32 = 65534;
-
-fn is_root() -> bool {
-    hugeleaf_sys::effective_uid() == 0
-}
-
-/// A folder for a server, and a command that runs as nobody where the test runs as root: servers
-/// of databases refuse root.
-fn folder() -> tempfile::TempDir {
-    let dir = tempfile::Builder::new()
-        .prefix("hl")
-        .tempdir_in("/tmp")
-        .unwrap();
-    if is_root() {
-        chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
-    }
-    dir
-}
-
-fn command(program: &Path, dir: &Path) -> Command {
-    let mut command = Command::new(program);
-    command
-        .current_dir(dir)
-        .env("HOME", dir)
-        .stdin(Stdio::null());
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    if is_root() {
-        command.uid(NOBODY).gid(NOBODY);
-    }
-    command
-}
-
-/// Tries until it works; panics after a minute with the last reason.
-fn eventually<T, E: std::fmt::Display>(mut attempt: impl FnMut() -> Result<T, E>) -> T {
-    let begun = Instant::now();
-    loop {
-        match attempt() {
-            Ok(value) => return value,
-            Err(e) if begun.elapsed() > Duration::from_secs(60) => panic!("{e}"),
-            Err(_) => std::thread::sleep(Duration::from_millis(100)),
-        }
+        Err(e) => panic!("{e:?}"),
     }
 }
 
 #[test]
 fn redis_without_its_own_commands() {
-    let Some(program) = find("redis-server") else {
-        println!("not run: redis_without_its_own_commands: needs redis-server");
+    let server = RedisServer::start(&ServerSettings::default());
+    let Some(server) = started("redis_without_its_own_commands", server) else {
         return;
     };
-    let dir = folder();
-    let socket = dir.path().join("r.sock");
-    let child = command(&program, dir.path())
-        .args(["--port", "0", "--save", "", "--unixsocket"])
-        .arg(&socket)
-        .spawn()
-        .unwrap();
-    let server = Server { child, dir };
+    let socket = server.socket();
     let spec = format!("redis:{}", socket.display());
     let mut m = eventually(|| metric(&spec));
-    let client = redis::Client::open(format!("unix://{}", socket.display())).unwrap();
-    let mut client = client.get_connection().unwrap();
+    let address = redis::Address::parse(&socket.display().to_string()).unwrap();
+    let mut client = redis::Connection::open(&address, DEADLINE).unwrap();
     let before = count(m.as_mut());
     assert_eq!(count(m.as_mut()), before, "its own reading counts");
     for i in 0..500 {
-        let _: () = redis::cmd("SET")
-            .arg("key")
-            .arg(i)
-            .query(&mut client)
-            .unwrap();
+        client.ask(&["SET", "key", &i.to_string()]).unwrap();
     }
     assert_eq!(count(m.as_mut()) - before, 500.0);
     drop(server);
@@ -254,49 +184,23 @@ fn redis_without_its_own_commands() {
 
 #[test]
 fn postgres_without_its_own_transactions() {
-    let (Some(initdb), Some(program)) = (find("initdb"), find("postgres")) else {
-        println!("not run: postgres_without_its_own_transactions: needs postgresql");
+    let server = PostgresServer::start(&ServerSettings::default());
+    let Some(server) = started("postgres_without_its_own_transactions", server) else {
         return;
     };
-    let dir = folder();
-    let data = dir.path().join("data");
-    let made = command(&initdb, dir.path())
-        .args(["-U", "me", "-A", "trust", "--no-sync", "-D"])
-        .arg(&data)
-        .status()
-        .unwrap();
-    assert!(made.success(), "initdb: {made}");
-    let child = command(&program, dir.path())
-        .args([
-            "-c",
-            "listen_addresses=",
-            "-c",
-            "fsync=off",
-            "-c",
-            "autovacuum=off",
-        ])
-        .args(["-c", "shared_buffers=16MB", "-D"])
-        .arg(&data)
-        .arg("-k")
-        .arg(dir.path())
-        .spawn()
-        .unwrap();
-    let server = Server { child, dir };
-    let dsn = format!(
-        "host={} user=me dbname=postgres",
-        server.dir.path().display()
-    );
+    let dsn = server.dsn();
     let mut m = eventually(|| metric(&format!("postgres:{dsn}")));
     assert!(m.least_interval() >= Duration::from_secs(5));
     let idle = count(m.as_mut());
     for _ in 0..3 {
         // Readings as far apart as those of an interval are.
-        std::thread::sleep(Duration::from_millis(1200));
+        hugeleaf_testkit::pause(Duration::from_millis(1200));
         assert_eq!(count(m.as_mut()), idle, "its own transactions count");
     }
-    let mut client = postgres::Client::connect(&dsn, postgres::NoTls).unwrap();
+    let address = postgres::Address::parse(&dsn).unwrap();
+    let mut client = postgres::Connection::open(&address, DEADLINE).unwrap();
     for _ in 0..200 {
-        client.simple_query("SELECT 1").unwrap();
+        client.ask("SELECT 1").unwrap();
     }
     // What a session did is reported at the latest when it ends.
     drop(client);
@@ -310,38 +214,17 @@ fn postgres_without_its_own_transactions() {
     });
     // Connecting is a transaction or two.
     assert!(counted <= 205.0, "{counted}");
+    postgres_logins(server.dir.path());
     drop(server);
 }
 
 #[test]
 fn mysql_without_its_own_statements() {
-    let (Some(install), Some(program)) = (find("mariadb-install-db"), find("mariadbd")) else {
-        println!("not run: mysql_without_its_own_statements: needs mariadb-server");
+    let server = MariadbServer::start(&ServerSettings::default());
+    let Some(server) = started("mysql_without_its_own_statements", server) else {
         return;
     };
-    let dir = folder();
-    let data = dir.path().join("data");
-    let made = command(&install, dir.path())
-        .args(["--no-defaults", "--auth-root-authentication-method=normal"])
-        .args(["--skip-test-db", "--skip-name-resolve", "--basedir=/usr"])
-        .arg(format!("--datadir={}", data.display()))
-        .status()
-        .unwrap();
-    assert!(made.success(), "mariadb-install-db: {made}");
-    let socket = dir.path().join("m.sock");
-    let child = command(&program, dir.path())
-        .args([
-            "--no-defaults",
-            "--skip-networking",
-            "--innodb-buffer-pool-size=16M",
-        ])
-        .arg(format!("--datadir={}", data.display()))
-        .arg(format!("--socket={}", socket.display()))
-        .arg(format!("--pid-file={}/pid", dir.path().display()))
-        .spawn()
-        .unwrap();
-    let server = Server { child, dir };
-    let url = format!("mysql://root@localhost?socket={}", socket.display());
+    let url = server.address();
     let spec = format!("mysql:{url}");
     let mut m = eventually(|| metric(&spec));
     let mut commits = metric(&format!("{spec}#Com_commit+Com_rollback")).unwrap();
@@ -350,12 +233,12 @@ fn mysql_without_its_own_statements() {
         .read()
         .unwrap_err();
     assert!(matches!(e, MetricError::Garbage { .. }), "{e}");
-    use mysql::prelude::Queryable;
-    let mut client = mysql::Conn::new(mysql::Opts::from_url(&url).unwrap()).unwrap();
+    let address = mysql::Address::parse(&url).unwrap();
+    let mut client = mysql::Connection::open(&address, DEADLINE).unwrap();
     // The session that asked in vain says goodbye in its own time, and that counts.
     eventually(|| {
         let twice = [count(m.as_mut()), count(m.as_mut())];
-        std::thread::sleep(Duration::from_millis(300));
+        hugeleaf_testkit::pause(Duration::from_millis(300));
         match twice == [count(m.as_mut()); 2] {
             true => Ok(()),
             false => Err("others are still counted"),
@@ -366,14 +249,72 @@ fn mysql_without_its_own_statements() {
     // The other metric's two statements are another session's: they count.
     assert_eq!(later - before, 2.0, "its own statements count");
     for _ in 0..300 {
-        client.query_drop("DO 1").unwrap();
+        client.ask("DO 1").unwrap();
     }
     assert_eq!(count(m.as_mut()) - later, 300.0);
     assert_eq!(count(commits.as_mut()), committed);
-    client.query_drop("BEGIN").unwrap();
-    client.query_drop("COMMIT").unwrap();
+    client.ask("BEGIN").unwrap();
+    client.ask("COMMIT").unwrap();
     assert_eq!(count(commits.as_mut()) - committed, 1.0);
+    mysql_logins(&mut client, &socket);
     drop(server);
     let e = m.read().unwrap_err();
     assert!(matches!(e, MetricError::Unreachable { .. }), "{e}");
+}
+
+/// A password is checked by each of the server's ways, and never shown.
+fn postgres_logins(folder: &Path) {
+    let of = |user: &str| format!("host={} dbname=postgres {user}", folder.display());
+    let address = postgres::Address::parse(&of("user=me")).unwrap();
+    let mut client = postgres::Connection::open(&address, DEADLINE).unwrap();
+    for (kind, way) in [
+        ("scram-sha-256", "scram-sha-256"),
+        ("md5", "md5"),
+        ("scram-sha-256", "password"),
+    ] {
+        let user = format!("by_{}", &way[..3]);
+        client
+            .ask(&format!("SET password_encryption = '{kind}'"))
+            .unwrap();
+        client
+            .ask(&format!("CREATE ROLE {user} LOGIN PASSWORD 'se''cret'"))
+            .unwrap();
+        let file = folder.join("data/pg_hba.conf");
+        let rules = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, format!("local all {user} {way}\n{rules}")).unwrap();
+        client.ask("SELECT pg_reload_conf()").unwrap();
+        let wrong = format!("postgres:{}", of(&format!("user={user} password=nonsense")));
+        // The server reads its rules in its own time.
+        let refusal = eventually(|| match metric(&wrong) {
+            Ok(_) => Err("a wrong password was taken"),
+            Err(e) => Ok(e.to_string()),
+        });
+        assert!(
+            refusal.contains("authentication failed"),
+            "{way}: {refusal}"
+        );
+        assert!(!refusal.contains("nonsense"), "{refusal}");
+        let none = refused(&format!("postgres:{}", of(&format!("user={user}"))));
+        assert!(none.to_string().contains("wants a password"), "{none}");
+        let right = of(&format!(r"user={user} password='se\'cret'"));
+        count(metric(&format!("postgres:{right}")).unwrap().as_mut());
+    }
+}
+
+/// The same for MariaDB.
+fn mysql_logins(client: &mut mysql::Connection, socket: &Path) {
+    client
+        .ask("CREATE USER me@localhost IDENTIFIED BY 'se''cret'")
+        .unwrap();
+    let of = |login: &str| format!("mysql://{login}@localhost?socket={}", socket.display());
+    count(metric(&of("me:se%27cret")).unwrap().as_mut());
+    let e = refused(&of("me:nonsense")).to_string();
+    assert!(e.contains("ERROR 1045 (28000): Access denied"), "{e}");
+    assert!(!e.contains("nonsense"), "{e}");
+    // A plugin that trusts the socket: whoever runs this test is not that user.
+    client
+        .ask("CREATE USER other@localhost IDENTIFIED VIA unix_socket")
+        .unwrap();
+    let e = refused(&of("other")).to_string();
+    assert!(e.contains("Access denied"), "{e}");
 }

@@ -452,7 +452,6 @@ impl<'a> Group<'a> {
     ) -> Option<(Axis, Vec<Series>)> {
         let mut steps: Vec<(f64, String)> = Vec::new();
         let mut at = |name: &str| {
-            #[allow(clippy::cast_precision_loss)] // arms are few
             let x = steps.len() as f64;
             steps.push((x, name.to_owned()));
             x
@@ -667,7 +666,7 @@ fn times(value: f64) -> String {
     match value {
         v if v > 0.0 && v < 0.1 => {
             // Two digits that mean something.
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            #[allow(clippy::cast_possible_truncation)]
             let decimals = (1.0 - v.log10().floor()).clamp(2.0, 9.0) as usize;
             format!("×{v:.decimals$}")
         }
@@ -690,7 +689,7 @@ pub(crate) fn value(value: f64, unit: &str) -> String {
 }
 
 /// Whole bytes; nothing is less than none.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+#[allow(clippy::cast_possible_truncation)]
 pub(crate) fn bytes(value: f64) -> Bytes {
     Bytes(value.round() as u64)
 }

@@ -235,7 +235,6 @@ fn of_workloads(history: &History) -> Vec<Chart> {
         .collect();
     names.dedup();
     let ratio = |percent: f64| 1.0 + percent / 100.0;
-    #[allow(clippy::cast_precision_loss)] // a number of sets
     let points = |row: &HistoryRow| {
         let known = row.points.iter().enumerate();
         let known = known.filter_map(|(set, point)| {
@@ -255,7 +254,6 @@ fn of_workloads(history: &History) -> Vec<Chart> {
         let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         Series::new(parts.join(" "), points(row))
     };
-    #[allow(clippy::cast_precision_loss)] // as above
     let steps = || {
         let names = history.sets.iter().enumerate();
         names.map(|(at, name)| (at as f64, name.clone())).collect()

@@ -445,7 +445,7 @@ fn sum(outcome: &Outcome, of: impl Fn(&ProcessOutcome) -> Bytes) -> Bytes {
     outcome.processes.iter().map(of).sum()
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+#[allow(clippy::cast_possible_truncation)]
 fn rate(bytes: Bytes, seconds: f64) -> Option<Bytes> {
     (seconds > 0.0).then(|| Bytes((bytes.as_f64() / seconds) as u64))
 }

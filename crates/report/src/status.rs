@@ -223,8 +223,9 @@ fn settings(host: &Host) -> Vec<(String, Cell)> {
         ("THP", thp_line(host)),
         ("limits", limits_line(host)),
     ];
-    let shown = lines.into_iter().filter(|(_, text)| !text.is_empty());
-    shown
+    lines
+        .into_iter()
+        .filter(|(_, text)| !text.is_empty())
         .map(|(label, text)| (label.to_owned(), text.into()))
         .collect()
 }
@@ -380,7 +381,6 @@ fn khugepaged_runs(host: &Host, thp: &Thp) -> bool {
     !thp.khugepaged_sizes(pmd).is_empty() || full.any(|o| on(o.in_force(thp, ThpUse::Shared)))
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn millis(millis: u64) -> Cell {
     Cell::seconds(millis as f64 / 1e3)
 }

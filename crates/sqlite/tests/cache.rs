@@ -1,41 +1,24 @@
 //! The cache in one process: what is written is read, memory goes where it is asked for, nothing is above the target.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::support::{fill, integrity, read, share, text_of};
 use hugeleaf::Bytes;
 use hugeleaf_sqlite::{Api, InstallError, Installed, Options};
+use hugeleaf_testkit::until;
 use rusqlite::Connection;
-use support::{fill, integrity, read, share, text_of};
 
 /// So much for all tests of this file: less than a database of theirs has.
 fn cache() -> Installed {
-    support::cache(Bytes::from_mib(32))
+    crate::support::cache(Bytes::from_mib(32))
 }
 
 /// One test at a time: what one keeps in memory others would take.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Waits until something holds.
-fn wait(what: &str, holds: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(
-            began.elapsed() < Duration::from_secs(60),
-            "{what}: {:?}",
-            cache().shares()
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]
@@ -57,7 +40,7 @@ fn what_is_written_is_read_while_memory_moves() {
             while !end.load(Ordering::Relaxed) {
                 let target = Bytes::from_mib(random.u64(12..=32));
                 cache.set_target(target).unwrap().unwrap();
-                std::thread::sleep(Duration::from_millis(30));
+                hugeleaf_testkit::pause(Duration::from_millis(30));
             }
         });
         for worker in workers {
@@ -168,7 +151,7 @@ fn a_database_that_is_closed_leaves_its_memory_to_others() {
     assert!(most > 300, "{most}");
     drop(closed);
     // A granule is what each keeps.
-    wait("it keeps its memory", || {
+    until("it keeps its memory", || {
         share(&cache, "closed").slots < most / 4
     });
     let again = Connection::open(folder.path().join("closed")).unwrap();
@@ -320,7 +303,7 @@ fn connections_come_and_go() {
             });
         }
     });
-    wait("connections left", || {
+    until("connections left", || {
         let share = share(&cache, "come-and-go");
         (share.connections, share.used) == (0, 0)
     });
@@ -330,7 +313,7 @@ fn connections_come_and_go() {
 fn a_process_has_one_cache() {
     let _alone = alone();
     cache();
-    let options = Options::new(Bytes::from_mib(32), support::base());
+    let options = Options::new(Bytes::from_mib(32), crate::support::base());
     let again = hugeleaf_sqlite::install(&Api::linked(), &options);
     assert!(matches!(again, Err(InstallError::Again)), "{again:?}");
 }

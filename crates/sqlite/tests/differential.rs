@@ -1,11 +1,6 @@
 //! The same statements on SQLite's own cache and on this one: every answer is the same, also while memory moves and
 //! transactions are larger than the cache. SQLite is configured once a process, so each side is a process of its own.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +21,7 @@ fn every_answer_is_the_same_as_with_sqlites_own_cache() {
     let (seeds, statements) = match std::env::var_os("HUGELEAF_SOAK") {
         // Ten million in all. Not more of each seed: its databases grow, and statements become slow.
         Some(_) => (1_000, 10_000),
-        None => (4, 4_000),
+        None => (hugeleaf_testkit::size(2, 4), 4_000),
     };
     for seed in 0..seeds {
         let answers = std::thread::scope(|scope| {
@@ -56,7 +51,9 @@ fn every_answer_is_the_same_as_with_sqlites_own_cache() {
 fn child(cache: &str, seed: u64, statements: u64) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let what = format!("{cache} {seed} {statements} {}", folder.path().display());
-    let output = support::child(CHILD, &what).output().unwrap();
+    let output = crate::support::child("differential", CHILD, &what)
+        .output()
+        .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{cache} {seed}: {text} {errors}");
@@ -79,7 +76,7 @@ fn child_of_the_other_test() {
         panic!("{what:?}");
     };
     // Much less than the databases become.
-    let installed = (cache == "ours").then(|| support::cache(Bytes::from_mib(8)));
+    let installed = (cache == "ours").then(|| crate::support::cache(Bytes::from_mib(8)));
     let moves = |n: u64| {
         if let Some(installed) = &installed {
             let target = Bytes::from_mib(4 + n % 5);

@@ -1,24 +1,22 @@
 //! SQLite takes no cache once it is in use, and goes on with its own. Alone in its process.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use hugeleaf::Bytes;
 use hugeleaf_sqlite::{Api, InstallError, Options};
 use rusqlite::Connection;
 
 #[test]
 fn a_sqlite_that_is_in_use_keeps_its_cache() {
+    if !hugeleaf_testkit::apart("in_use::a_sqlite_that_is_in_use_keeps_its_cache") {
+        return;
+    }
     let connection = Connection::open_in_memory().unwrap();
-    let options = Options::new(Bytes::from_mib(32), support::base());
+    let options = Options::new(Bytes::from_mib(32), crate::support::base());
     let refused = hugeleaf_sqlite::install(&Api::linked(), &options);
     assert!(
         matches!(refused, Err(InstallError::Refused(_))),
         "{refused:?}"
     );
-    let small = Options::new(Bytes(1), support::base());
+    let small = Options::new(Bytes(1), crate::support::base());
     let refused = hugeleaf_sqlite::install(&Api::linked(), &small);
     assert!(
         matches!(refused, Err(InstallError::TooSmall { .. })),

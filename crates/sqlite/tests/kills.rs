@@ -1,10 +1,5 @@
 //! A process that is killed during its commits: what it was told is committed is there afterwards, and the file is whole.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
@@ -17,9 +12,12 @@ const CHILD: &str = "HUGELEAF_KILLED";
 
 #[test]
 fn no_row_is_lost_by_a_kill() {
+    if !hugeleaf_testkit::apart("kills::no_row_is_lost_by_a_kill") {
+        return;
+    }
     let kills = match std::env::var_os("HUGELEAF_SOAK") {
         Some(_) => 500,
-        None => 25,
+        None => hugeleaf_testkit::size(8, 25),
     };
     let mut random = fastrand::Rng::with_seed(1);
     let folder = tempfile::tempdir().unwrap();
@@ -29,7 +27,7 @@ fn no_row_is_lost_by_a_kill() {
         for kill in 0..kills / 2 {
             let told = killed(&file, mode, Duration::from_millis(random.u64(30..250)));
             let connection = Connection::open(&file).unwrap();
-            assert_eq!(support::integrity(&connection), "ok", "kill {kill}");
+            assert_eq!(crate::support::integrity(&connection), "ok", "kill {kill}");
             let (rows, most): (i64, i64) = connection
                 .query_row("SELECT count(*), ifnull(max(id), 0) FROM r", [], |row| {
                     Ok((row.get(0)?, row.get(1)?))
@@ -46,12 +44,12 @@ fn no_row_is_lost_by_a_kill() {
 
 /// The last row that the child was told is committed.
 fn killed(file: &Path, mode: &str, after: Duration) -> Option<i64> {
-    let mut child = support::child(CHILD, &format!("{mode} {}", file.display()))
+    let mut child = crate::support::child("kills", CHILD, &format!("{mode} {}", file.display()))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    std::thread::sleep(after);
+    hugeleaf_testkit::pause(after);
     child.kill().unwrap();
     let out = BufReader::new(child.stdout.take().unwrap());
     let told = out.lines().map_while(Result::ok);
@@ -72,7 +70,7 @@ fn child_of_the_other_test() {
         return;
     };
     let (mode, file) = what.split_once(' ').unwrap();
-    let cache = support::cache(Bytes::from_mib(4));
+    let cache = crate::support::cache(Bytes::from_mib(4));
     let mut connection = Connection::open(file).unwrap();
     let setup = format!(
         "PRAGMA journal_mode={mode}; PRAGMA synchronous=FULL; PRAGMA cache_spill=20;
@@ -90,7 +88,7 @@ fn child_of_the_other_test() {
             transaction
                 .prepare_cached("INSERT INTO r VALUES (?1, ?2)")
                 .unwrap()
-                .execute((next, support::text_of(next)))
+                .execute((next, crate::support::text_of(next)))
                 .unwrap();
             next += 1;
         }

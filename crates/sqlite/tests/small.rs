@@ -1,13 +1,8 @@
 //! A program that has only small databases stays one of a single thread. Alone in its process.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::{fill, share};
 use hugeleaf::Bytes;
 use rusqlite::Connection;
-use support::{fill, share};
 
 /// Whether this process has the manager's thread. The kernel keeps 15 bytes of a name.
 fn is_managed() -> bool {
@@ -20,7 +15,10 @@ fn is_managed() -> bool {
 
 #[test]
 fn the_first_database_that_takes_part_starts_the_manager() {
-    let cache = support::cache(Bytes::from_mib(32));
+    if !hugeleaf_testkit::apart("small::the_first_database_that_takes_part_starts_the_manager") {
+        return;
+    }
+    let cache = crate::support::cache(Bytes::from_mib(32));
     let folder = tempfile::tempdir().unwrap();
     for _ in 0..3 {
         let connection = Connection::open(folder.path().join("small")).unwrap();

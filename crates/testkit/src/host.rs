@@ -17,7 +17,7 @@ use std::fs::File;
 use std::marker::PhantomData;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
@@ -152,7 +152,12 @@ impl Alone {
 
     /// Remembers a knob that the program under test is to change, so that it is restored.
     pub fn keep(&self, path: impl AsRef<Path>) {
+        // The pool of the default size by another name, which is recorded already.
+        const ALIAS: &str = "/proc/sys/vm/nr_hugepages";
         let path = path.as_ref().to_owned();
+        if path == Path::new(ALIAS) {
+            return;
+        }
         let mut before = self.before.lock().unwrap();
         if let Some(value) = chosen(&path) {
             before.entry(path).or_insert(value);
@@ -328,7 +333,7 @@ struct Held {
     lock: Option<File>,
     depth: u32,
     /// The thread that holds it lets it go.
-    _own: PhantomData<*const ()>,
+    _own: PhantomData<MutexGuard<'static, ()>>,
 }
 
 impl Held {
@@ -448,6 +453,54 @@ mod tests {
         .unwrap();
         assert!(hugeleaf_sys::lock_host(&path, false).is_err());
         drop(guard);
+    }
+
+    /// Calls of `fs::write` in a source whose arguments name a knob, by a literal or by a constant.
+    fn writes_of_knobs(source: &str) -> Vec<&str> {
+        let is_knob = |text: &str| {
+            ["\"/sys/kernel/", "\"/proc/sys/"]
+                .iter()
+                .any(|start| text.contains(start))
+        };
+        let constants: Vec<&str> = source
+            .lines()
+            .filter_map(|line| Some((line.trim().strip_prefix("const ")?, line)))
+            .filter(|(_, line)| is_knob(line))
+            .filter_map(|(name, _)| name.split(':').next())
+            .collect();
+        let calls = source.match_indices("fs::write(").map(|(at, _)| {
+            let rest = &source[at..];
+            &rest[..rest.find(';').unwrap_or(rest.len())]
+        });
+        let names_one = |call: &&str| {
+            let mut words = call.split(|c: char| !c.is_alphanumeric() && c != '_');
+            is_knob(call) || words.any(|word| constants.contains(&word))
+        };
+        calls.filter(names_one).collect()
+    }
+
+    #[test]
+    fn knobs_are_written_by_the_guard_alone() {
+        let crates = crate::repository().join("crates");
+        let mut found = Vec::new();
+        for file in crate::files_below(&crates) {
+            if file.starts_with("testkit") || file.extension().is_none_or(|e| e != "rs") {
+                continue;
+            }
+            let source = std::fs::read_to_string(crates.join(&file)).unwrap();
+            let calls = writes_of_knobs(&source);
+            found.extend(
+                calls
+                    .iter()
+                    .map(|call| format!("{}: {call}", file.display())),
+            );
+        }
+        assert!(found.is_empty(), "use host::alone().set: {found:#?}");
+        let direct = "std::fs::write(\"/proc/sys/vm/x\", \"1\");";
+        let constant = "const A: &str = \"/sys/kernel/mm/x\";\nfs::write(A, \"1\").unwrap();";
+        assert_eq!(writes_of_knobs(direct).len(), 1);
+        assert_eq!(writes_of_knobs(constant).len(), 1);
+        assert_eq!(writes_of_knobs("fs::write(path, \"1\");").len(), 0);
     }
 
     #[test]

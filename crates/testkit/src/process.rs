@@ -57,6 +57,28 @@ impl Answer {
     }
 }
 
+/// Runs a test in a process of its own: this program again, with that test alone. True in that
+/// process, whose caller goes on with the test; false in the other one, once it has passed.
+///
+/// # Panics
+/// Where it fails there, with what it said.
+#[track_caller]
+pub fn apart(test: &str) -> bool {
+    const APART: &str = "HUGELEAF_TEST_APART";
+    if std::env::var_os(APART).is_some_and(|name| name == test) {
+        return true;
+    }
+    let mut own = Command::new(std::env::current_exe().unwrap());
+    own.args(["--exact", test, "--nocapture"]).env(APART, test);
+    let answer = Answer::of(&mut own).ends_in(&[0]);
+    print!("{}", answer.stdout);
+    assert!(
+        answer.stdout.contains("1 passed"),
+        "there is no test {test}"
+    );
+    false
+}
+
 /// A child that is ended and reaped when the test is over, however that goes.
 #[derive(Debug)]
 pub struct Running(pub Child);

@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long a condition is waited for. Generous: a busy machine is not a failure.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Waits until a condition holds.
 ///

@@ -103,13 +103,7 @@ fn targets(program: &Program) -> String {
 pub fn why(tools: &Tools, program: &Program) -> Result<Page, Refusal> {
     let (mut processes, mut unread): (Vec<Process>, Vec<(Pid, ProcessError)>) = Default::default();
     for pid in pids_of(program) {
-        match read_process(
-            &tools.root,
-            &*tools.kernel,
-            &tools.host,
-            pid,
-            Looking::Pages,
-        ) {
+        match read_process(&tools.root, &tools.kernel, &tools.host, pid, Looking::Pages) {
             Ok(process) => processes.push(process),
             Err(error) => unread.push((pid, error)),
         }

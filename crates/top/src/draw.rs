@@ -190,11 +190,7 @@ fn move_line(one: &Move) -> String {
 }
 
 /// A bar of so many columns.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::cast_precision_loss
-)]
+#[allow(clippy::cast_possible_truncation)]
 fn bar(part: f64, columns: usize) -> String {
     let filled = (part.clamp(0.0, 1.0) * columns as f64).round() as usize;
     "█".repeat(filled) + &"·".repeat(columns - filled)

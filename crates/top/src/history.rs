@@ -57,7 +57,7 @@ pub fn spark(points: &[f64], columns: usize) -> String {
     const STEPS: [char; 9] = ['·', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let from = points.len().saturating_sub(columns);
     let step = |part: &f64| {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 to 8
+        #[allow(clippy::cast_possible_truncation)] // 0 to 8
         let at = (part.clamp(0.0, 1.0) * 8.0).ceil() as usize;
         STEPS[at.min(8)]
     };

@@ -162,7 +162,7 @@ impl Looker {
             let began = tools.kernel.now();
             let found = look_closer(
                 &tools.root,
-                &*tools.kernel,
+                &tools.kernel,
                 &self.host,
                 &program.pids,
                 program.leader,
@@ -189,7 +189,7 @@ impl Looker {
             return;
         }
         self.settings_at = now;
-        if let Ok(host) = read_memory_facts(&self.tools.root, &*self.tools.kernel) {
+        if let Ok(host) = read_memory_facts(&self.tools.root, &self.tools.kernel) {
             self.host = host;
         }
     }
@@ -339,7 +339,6 @@ impl Counters {
         line.stalled_io = part(2);
         let rate = |at: usize| {
             let (was, is) = (before.events[at]?, self.events[at]?);
-            #[allow(clippy::cast_precision_loss)] // for a screen
             Some(is.saturating_sub(was) as f64 / seconds)
         };
         // A kernel without THP has none of them.

@@ -241,7 +241,7 @@ fn guard(program: &Program) -> Cell {
 }
 
 /// In one number: `45s`, `12m`, `30h`, `12d`.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // not below 0
+#[allow(clippy::cast_possible_truncation)] // not below 0
 fn age(seconds: f64) -> String {
     match seconds.max(0.0) as u64 {
         s @ 172_800.. => format!("{}d", s / 86_400),

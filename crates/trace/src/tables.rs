@@ -17,7 +17,6 @@ pub(crate) mod testing;
 pub mod work;
 
 /// A part of a whole; `None` of nothing.
-#[allow(clippy::cast_precision_loss)]
 pub fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }

@@ -12,7 +12,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::{Kernel, Mapping, Sharing, lock_host};
+use hugeleaf_sys::{Kernel, Mapping, Sharing};
+use hugeleaf_testkit::host::alone_as_root;
 use hugeleaf_trace::model::{Ending, Lock, LockKind, Mode, Process, SourceState, TracedTarget};
 use hugeleaf_trace::{Options, Trace, collect};
 use hugeleaf_units::{Bytes, PageSize};
@@ -267,7 +268,7 @@ fn calls_that_lock_memory() {
     let length = Bytes(base_page().bytes().get() * 2);
     let worker = std::thread::spawn(move || {
         // The trace is to be under way.
-        std::thread::sleep(Duration::from_millis(1500));
+        hugeleaf_testkit::pause(Duration::from_millis(1500));
         let mapping = Mapping::anonymous(length, Sharing::Private).unwrap();
         for _ in 0..CALLS {
             lock_and_unlock(&mapping, usize::try_from(length.get()).unwrap());
@@ -429,14 +430,12 @@ fn lost_events_are_counted() {
 #[test]
 fn fewer_samples_where_the_kernel_allows_no_more() {
     let test = "fewer_samples_where_the_kernel_allows_no_more";
-    let folder = Path::new("/run/lock");
-    let Ok(_lock) = lock_host(&folder.join("hugeleaf.lock"), true) else {
-        return println!("not run: {test}: needs to write to {}", folder.display());
+    let Some(host) = alone_as_root(test) else {
+        return;
     };
     let limit = "/proc/sys/kernel/perf_event_max_sample_rate";
-    let before = std::fs::read_to_string(limit).unwrap();
     // No less than what other tests here ask for at the same time.
-    if std::fs::write(limit, "600").is_err() {
+    if host.try_set(limit, 600).is_err() {
         return println!("not run: {test}: needs to write to {limit}");
     }
     let asked = Options {
@@ -444,7 +443,7 @@ fn fewer_samples_where_the_kernel_allows_no_more() {
         ..options(700)
     };
     let trace = trace(test, &asked);
-    std::fs::write(limit, before.trim()).unwrap();
+    drop(host);
     let Some(trace) = trace else {
         return;
     };
@@ -471,7 +470,7 @@ fn stopped_early() {
     let stop = Arc::new(AtomicBool::new(false));
     let later = Arc::clone(&stop);
     let thread = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(700));
+        hugeleaf_testkit::pause(Duration::from_millis(700));
         later.store(true, Ordering::Relaxed);
     });
     let options = Options {

@@ -47,7 +47,6 @@ impl Bytes {
     }
 
     /// This as a part of `whole`, 0.0 to 1.0 for a part that is no larger; `None` of nothing.
-    #[allow(clippy::cast_precision_loss)]
     pub fn share_of(self, whole: Bytes) -> Option<f64> {
         (whole.0 > 0).then(|| self.0 as f64 / whole.0 as f64)
     }
@@ -62,7 +61,6 @@ impl Bytes {
     }
 
     /// As a floating-point number, for ratios and charts.
-    #[allow(clippy::cast_precision_loss)]
     pub fn as_f64(self) -> f64 {
         self.0 as f64
     }

@@ -111,26 +111,16 @@ impl fmt::Display for Pages {
     }
 }
 
-/// Where pages of a size come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PageKind {
-    /// The kernel's smallest page.
-    Base,
-    /// Transparent huge pages, of any order (the smaller ones are "mTHP").
-    Thp,
-    /// The reserved pool (hugetlb).
-    Hugetlb,
-}
-
-impl PageKind {
-    /// The name as it is written on screens and in JSON: `base`, `thp`, `hugetlb`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            PageKind::Base => "base",
-            PageKind::Thp => "thp",
-            PageKind::Hugetlb => "hugetlb",
-        }
+crate::named! {
+    /// Where pages of a size come from.
+    #[derive(Deserialize)]
+    pub enum PageKind {
+        /// The kernel's smallest page.
+        Base = "base",
+        /// Transparent huge pages, of any order (the smaller ones are "mTHP").
+        Thp = "thp",
+        /// The reserved pool (hugetlb).
+        Hugetlb = "hugetlb",
     }
 }
 

@@ -16,11 +16,15 @@ pub use programs::{PROGRAMS_SOURCE, programs};
 
 /// All rows, area by area.
 pub fn check(checked: &Checked<'_>) -> Vec<Row> {
-    let mut all = rows::memory(checked);
-    all.extend(rows::disks(checked));
-    all.extend(rows::network(checked));
-    all.extend(rows::processors(checked));
-    all.extend(rows::limits(checked));
-    all.extend(programs::wants(checked));
-    all
+    let areas = [
+        ("memory", rows::memory(checked)),
+        ("disks", rows::disks(checked)),
+        ("network", rows::network(checked)),
+        ("processors", rows::processors(checked)),
+        ("limits", rows::limits(checked)),
+        ("programs", programs::wants(checked)),
+    ];
+    let of_area =
+        |(area, rows): (_, Vec<Row>)| rows.into_iter().map(move |row| Row { area, ..row });
+    areas.into_iter().flat_map(of_area).collect()
 }

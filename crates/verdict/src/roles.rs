@@ -47,7 +47,6 @@ pub struct Roles {
     contributions: Vec<Contribution>,
 }
 
-/// What one segment adds to its role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Contribution {
     role: RunRole,
@@ -120,7 +119,7 @@ pub fn sum_of(processes: &[&Roles]) -> Vec<RoleState> {
             continue;
         };
         let best = largest.entry(object).or_insert(contribution);
-        if sum(&contribution.held) > sum(&best.held) {
+        if Held::total(&contribution.held) > Held::total(&best.held) {
             *best = contribution;
         }
     }
@@ -141,7 +140,6 @@ pub fn sum_of(processes: &[&Roles]) -> Vec<RoleState> {
         .collect()
 }
 
-/// Puts what some ranges come to into a state.
 fn total<'a>(state: &mut RoleState, contributions: impl Iterator<Item = &'a Contribution>) {
     (state.got, state.missing, state.small) = (Vec::new(), Bytes::ZERO, Bytes::ZERO);
     for contribution in contributions {
@@ -151,10 +149,6 @@ fn total<'a>(state: &mut RoleState, contributions: impl Iterator<Item = &'a Cont
         state.missing += contribution.missing;
         state.small += contribution.small;
     }
-}
-
-fn sum(table: &[Held]) -> Bytes {
-    table.iter().map(|h| h.bytes).sum()
 }
 
 /// The pages that satisfy what was asked for.
@@ -184,7 +178,6 @@ impl Wanted {
         (!pages.is_empty()).then_some(Wanted { pages })
     }
 
-    /// The smallest page that was asked for.
     fn smallest(&self) -> Option<PageSize> {
         self.pages.iter().map(|(size, _)| *size).min()
     }
@@ -312,7 +305,7 @@ impl Case<'_> {
         match state.role {
             RunRole::Data => {
                 let after = self.settings.data_after?;
-                let below = sum(&state.got) < after;
+                let below = Held::total(&state.got) < after;
                 below.then(|| format!("below the {after} of data from which run acts"))
             }
             RunRole::Stack => {

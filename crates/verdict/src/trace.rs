@@ -71,7 +71,6 @@ fn percent(share: f64) -> String {
     }
 }
 
-#[allow(clippy::cast_precision_loss)]
 const fn float(n: u64) -> f64 {
     n as f64
 }

@@ -25,7 +25,6 @@ use crate::plan::{PagesOf, Plan};
 pub use needs::slack;
 pub use rules::verify;
 
-/// Plans again, and makes it so.
 const PLAN: &str = "hugeleaf plan --output plan.toml && hugeleaf apply plan.toml";
 
 /// What is compared.

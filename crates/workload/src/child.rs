@@ -94,6 +94,10 @@ pub fn say(out: &mut impl Write, said: &impl Serialize) -> std::io::Result<()> {
 
 /// Waits for a process that is about to end: how it did, or `None` where it has not within `patience`.
 /// Where nobody can tell it is gone as well, with no status.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "between two looks at a child, within the deadline"
+)]
 pub fn wait(child: &mut Child, patience: Duration) -> Option<Option<ExitStatus>> {
     const LOOK: Duration = Duration::from_millis(5);
     let began = Instant::now();

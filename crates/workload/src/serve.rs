@@ -1,5 +1,10 @@
 //! The workload's own process: one thread at work on the database, one that answers the parent.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the main loop of a process of its own"
+)]
+
 use std::io::{BufRead, BufReader, Read};
 use std::num::NonZeroU16;
 use std::os::fd::AsFd;

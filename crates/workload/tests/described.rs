@@ -1,10 +1,8 @@
 //! Files that describe workloads: every kind of error says where it is; and what runs leaves nothing behind, whatever happens.
 
-#![allow(clippy::unwrap_used)] // a test, with helpers
-
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hugeleaf_workload::described::{Described, Script, Stage, StageError};
 
@@ -208,16 +206,9 @@ fn nothing_outlives_its_command() {
     staged(&format!("{LEAST}{MEASURE}"), |_, stage, stop| {
         let script = format!("{words} & setsid {words} & sleep 0.5");
         run(stage, &script, LONG).unwrap();
-        let wait = |wanted: usize| {
-            let began = Instant::now();
-            while count(&words) != wanted && began.elapsed() < Duration::from_secs(10) {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            count(&words)
-        };
         // As root they have ended with it; else they end with the stage.
         if hugeleaf_sys::effective_uid() == 0 {
-            assert_eq!(wait(0), 0);
+            hugeleaf_testkit::until("all of them have ended", || count(&words) == 0);
         }
         stop.store(true, Ordering::Relaxed);
         let error = run(stage, &words, LONG).unwrap_err();

@@ -3,18 +3,16 @@
 //! These tests start this very program again: as the workload, as somebody who holds one, and as
 //! another user. The tests marked `ignore` are those roles and do nothing when run alone.
 
-// A panic is how a test fails, also in its helpers.
-#![allow(clippy::unwrap_used)]
-
 use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hugeleaf_sys::{Advice, Errno, Kernel, effective_uid};
+use hugeleaf_testkit::until as wait_until;
 use hugeleaf_units::{Bytes, PageSize, Range};
 use hugeleaf_workload::{ChildError, Oltp, Program, Progress, Settings, Stage, serve};
 
@@ -53,7 +51,7 @@ fn role_holder() {
     }
     let workload = start(CACHE, 1).unwrap();
     println!("\nholds {}", workload.pid());
-    std::thread::sleep(Duration::from_secs(600));
+    hugeleaf_testkit::pause(Duration::from_secs(600));
 }
 
 /// The size that memory can be promoted to; `None` where this kernel cannot.
@@ -78,7 +76,7 @@ fn start_watched(
 ) -> Result<Oltp, ChildError> {
     let program = Program {
         path: this_program(),
-        arguments: role("role_workload"),
+        arguments: role("oltp::role_workload"),
     };
     let settings = Settings {
         cache,
@@ -121,16 +119,9 @@ fn is_gone(pid: u32) -> bool {
     }
 }
 
-fn wait_until(what: &str, done: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < Duration::from_secs(60), "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 #[test]
 fn the_database_lies_wholly_in_the_segment_on_base_pages() {
+    let _host = hugeleaf_testkit::host::shared();
     let mut stages = vec![];
     let workload = start_watched(CACHE, 1, &mut |p| {
         assert!(p.done <= p.total, "{p:?}");
@@ -160,12 +151,14 @@ fn the_database_lies_wholly_in_the_segment_on_base_pages() {
 
 #[test]
 fn the_same_seed_makes_the_same_database() {
+    let _host = hugeleaf_testkit::host::shared();
     let rows = |seed| start(Bytes::from_mib(32), seed).unwrap().ready().rows;
     assert_eq!(rows(1), rows(1));
 }
 
 #[test]
 fn the_load_counts_and_does_not_grow() {
+    let _host = hugeleaf_testkit::host::shared();
     let workload = start(CACHE, 1).unwrap();
     let pid = workload.pid().0;
     let before = workload.stats().unwrap();
@@ -191,6 +184,7 @@ fn the_load_counts_and_does_not_grow() {
 
 #[test]
 fn percentiles_are_of_the_time_since_the_last_question() {
+    let _host = hugeleaf_testkit::host::shared();
     let workload = start(Bytes::from_mib(32), 1).unwrap();
     wait_until("samples", || {
         let stats = workload.stats().unwrap();
@@ -207,6 +201,7 @@ fn percentiles_are_of_the_time_since_the_last_question() {
 /// Promotes and demotes through the kernel that the engines use, and reads back what came of it.
 #[test]
 fn it_promotes_and_demotes_itself_on_request() {
+    let _host = hugeleaf_testkit::host::shared();
     let Some(huge) = huge_page().filter(|_| Kernel::new().knows_collapse()) else {
         println!(
             "not run: it_promotes_and_demotes_itself_on_request: this kernel has no MADV_COLLAPSE"
@@ -253,6 +248,7 @@ fn it_promotes_and_demotes_itself_on_request() {
 
 #[test]
 fn errors_come_back_as_the_kernel_gave_them() {
+    let _host = hugeleaf_testkit::host::shared();
     let workload = start(Bytes::from_mib(32), 1).unwrap();
     let kernel = workload.kernel();
     let process = kernel.pidfd_open(workload.pid()).unwrap();
@@ -282,6 +278,7 @@ fn errors_come_back_as_the_kernel_gave_them() {
 
 #[test]
 fn it_works_for_a_user_without_privilege() {
+    let _host = hugeleaf_testkit::host::shared();
     const NOBODY: u32 = 65534;
     if effective_uid() != 0 {
         println!(
@@ -300,7 +297,7 @@ fn it_works_for_a_user_without_privilege() {
     open(&program);
     let done = Command::new(&program)
         .args(["--exact", "--nocapture"])
-        .arg("it_promotes_and_demotes_itself_on_request")
+        .arg("oltp::it_promotes_and_demotes_itself_on_request")
         .uid(NOBODY)
         .gid(NOBODY)
         .current_dir("/")
@@ -316,8 +313,9 @@ fn it_works_for_a_user_without_privilege() {
 
 #[test]
 fn it_ends_when_its_parent_is_killed() {
+    let _host = hugeleaf_testkit::host::shared();
     let mut holder = Command::new(this_program())
-        .args(role("role_holder"))
+        .args(role("oltp::role_holder"))
         .env("HUGELEAF_TEST_HOLD", "1")
         .stdout(Stdio::piped())
         .spawn()
@@ -335,6 +333,7 @@ fn it_ends_when_its_parent_is_killed() {
 
 #[test]
 fn it_ends_when_its_parent_breaks_off() {
+    let _host = hugeleaf_testkit::host::shared();
     for stop_in in [Stage::Populate, Stage::Fill, Stage::Warm] {
         let error = start_watched(CACHE, 1, &mut |p| {
             if p.stage == stop_in {
@@ -351,6 +350,7 @@ fn it_ends_when_its_parent_breaks_off() {
 
 #[test]
 fn a_workload_that_was_killed_is_reported() {
+    let _host = hugeleaf_testkit::host::shared();
     let workload = start(Bytes::from_mib(32), 1).unwrap();
     let pid = workload.pid().0;
     Command::new("kill")

@@ -116,12 +116,12 @@ impl Log {
     /// From one time to another, in seconds since the clients started; whole buckets only.
     pub fn interval(&self, from: f64, to: f64) -> Interval {
         let count = ((to - from) / BUCKET_SECONDS).floor().max(1.0);
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // small and positive
+        #[allow(clippy::cast_possible_truncation)] // small and positive
         let mut rates = vec![0.0; count as usize];
         let mut waits = Vec::new();
         for answer in &self.answers {
             let past = answer.at_seconds - from;
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked below
+            #[allow(clippy::cast_possible_truncation)] // checked below
             let bucket = (past / BUCKET_SECONDS) as usize;
             if past >= 0.0 && bucket < rates.len() {
                 rates[bucket] += f64::from(answer.operations) / BUCKET_SECONDS;
@@ -141,7 +141,7 @@ impl Log {
 impl Interval {
     /// Mean rate over the worst `seconds` in a row.
     pub fn worst(&self, seconds: f64) -> f64 {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // small and positive
+        #[allow(clippy::cast_possible_truncation)] // small and positive
         let window = ((seconds / BUCKET_SECONDS).round() as usize).clamp(1, self.rates.len());
         self.rates
             .windows(window)

@@ -25,7 +25,7 @@ use crate::Failed;
 /// What the tests watch too: memory that grows when told, and a counter whose speed follows its pages.
 fn compile_worker(folder: &Path) -> Result<PathBuf, Failed> {
     let program = folder.join("worker");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guard/worker.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/cli/tests/guard/worker.c");
     let compiled = Command::new("cc")
         .args(["-O1", "-pthread", "-o"])
         .args([program.as_path(), source.as_path()])
@@ -79,7 +79,6 @@ impl Drop for Holder {
 }
 
 /// Processor time of a process so far, in seconds.
-#[allow(clippy::cast_precision_loss)]
 pub fn used(pid: u32) -> Result<f64, Failed> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let stat = parse_stat(&text)?;
@@ -87,7 +86,6 @@ pub fn used(pid: u32) -> Result<f64, Failed> {
 }
 
 /// A line of its status in MiB, as `VmRSS`.
-#[allow(clippy::cast_precision_loss)]
 fn mib(pid: u32, name: &str) -> Result<f64, Failed> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = text.lines().find_map(|line| line.strip_prefix(name));

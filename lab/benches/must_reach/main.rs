@@ -4,33 +4,25 @@
 //! `scripts/bench.sh` (`make bench`) runs it; by hand:
 //!
 //! ```text
-//! cargo bench -p hugeleaf-cli --bench must_reach -- [--smoke] [--out FOLDER] [NAME…]
+//! scripts/lab.sh bench --bench must_reach -- [--smoke] [--out FOLDER] [NAME…]
 //! ```
 //!
-//! Names: `latency`, `shared`, `servers`, `region`, `run-coverage`, `run-always`, `run-rates`,
-//! `run-pool`, `trace`, `oltp-profile`, `top`, `guard-cost`, `guard-proofs`, `guard-kills`, `guard-growth`,
+//! Names: `latency`, `shared`, `servers`, `region`, `run-rates`, `run-pool`, `trace`, `top`, `guard-cost`, `guard-proofs`, `guard-kills`, `guard-growth`,
 //! `sqlite`, `guard-soak`; none means all but the last, which takes two hours. `--smoke` takes small sizes and one round: it shows that everything still runs, and its figures
-//! mean nothing. Those from `run-coverage` on but `top` and `guard-cost` also take `--rounds N`, `--only PART,…` (programs or calls by name), and
+//! mean nothing. Those from `run-rates` on but `top` and `guard-cost` also take `--rounds N`, `--only PART,…` (programs or calls by name), and
 //! `--more`, which adds to the samples that FOLDER has: hours of them need not be taken in one go.
 
-#[path = "../../../crates/cli/tests/cli_support/mod.rs"]
-#[allow(clippy::unwrap_used)] // shared with the tests
-mod cli_support;
+#[path = "../../../crates/cli/tests/common.rs"]
+#[allow(dead_code, clippy::unwrap_used)] // shared with the tests, which use the rest
+mod common;
 #[path = "../../../crates/cli/tests/guard/kit.rs"]
 #[allow(dead_code, clippy::unwrap_used)] // shared with the tests, which use the rest
 mod kit;
-#[path = "../../../crates/cli/tests/support/mod.rs"]
-#[allow(dead_code, clippy::unwrap_used)] // shared with the tests, which use the rest
-mod support;
-#[path = "../../../crates/cli/tests/support/terminal.rs"]
-#[allow(clippy::unwrap_used)] // shared with the tests
-mod terminal;
 
 mod clients;
 mod guard;
 mod holders;
 mod latency;
-mod oltp;
 mod record;
 mod region;
 mod run;
@@ -44,7 +36,7 @@ mod trace;
 
 use std::path::PathBuf;
 
-use support::{HUGELEAF, host};
+use common::HUGELEAF;
 
 type Failed = Box<dyn std::error::Error>;
 
@@ -55,17 +47,14 @@ enum Mode {
     Smoke,
 }
 
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 14] = [
     "latency",
     "shared",
     "servers",
     "region",
-    "run-coverage",
-    "run-always",
     "run-rates",
     "run-pool",
     "trace",
-    "oltp-profile",
     "top",
     "guard-cost",
     "guard-proofs",
@@ -146,12 +135,9 @@ fn main() -> Result<(), Failed> {
             "latency" => latency::run(mode, out)?,
             "shared" => shared::run(mode, out)?,
             "region" => region::run(mode, out)?,
-            "run-coverage" => run::coverage(&asked)?,
-            "run-always" => run::always(&asked)?,
             "run-rates" => run::rates(&asked)?,
             "run-pool" => run::pool(&asked)?,
             "trace" => trace::run(&asked)?,
-            "oltp-profile" => oltp::run(&asked)?,
             "top" => top::run(mode, out)?,
             "guard-cost" => guard::cost(mode, out)?,
             "guard-proofs" => guard::proofs(&asked)?,

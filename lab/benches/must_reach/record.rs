@@ -5,7 +5,7 @@ use std::process::Command;
 
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_proof::circumstances;
-use hugeleaf_proof::rows::{Results, fields};
+use hugeleaf_proof::rows::{ArmAbout, Quantity, Results, Row, Sample, fields};
 use hugeleaf_sys::Kernel;
 use serde_json::{Map, Value, json};
 
@@ -29,9 +29,21 @@ impl Record {
         }
     }
 
-    /// The raw samples of one arm, in the order they were taken: `ARM: QUANTITY`, or `ARM` alone.
+    /// The raw samples of one arm, in the order they were taken: `ARM: QUANTITY`, or `ARM` alone. A sample that is no
+    /// number is left out, and its round with it.
     pub fn arm(&mut self, label: impl Into<String>, unit: &str, samples: &[f64]) {
-        self.results.add_labelled(&label.into(), unit, samples);
+        let label = label.into();
+        let unit_alone = if unit == "seconds" { "time" } else { unit };
+        let (arm, quantity) = label.split_once(": ").unwrap_or((&label, unit_alone));
+        if self.results.arms.iter().all(|known| known.name != arm) {
+            self.results.arms.push(ArmAbout::named(arm));
+        }
+        let values = samples.iter().enumerate();
+        let finite = values.filter(|(_, value)| value.is_finite());
+        let samples = finite.map(|(round, value)| Sample::of(round, *value));
+        let quantity = Quantity::of_unit(quantity, unit);
+        let row = Row::new(arm, Vec::new(), quantity, samples.collect());
+        self.results.rows.push(row);
     }
 
     /// A figure made from the samples; also printed.
@@ -125,7 +137,6 @@ pub fn paired(mut ratios: Vec<f64>) -> [f64; 3] {
     let (mut below, mut rank) = (probability, 0);
     while below <= 0.025 && rank < n / 2 {
         rank += 1;
-        #[allow(clippy::cast_precision_loss)]
         let step = (n - rank + 1) as f64 / rank as f64;
         probability *= step;
         below += probability;

@@ -1,17 +1,14 @@
-//! `hugeleaf run` compared with what else there is: how much of a program's memory is on large pages, what
-//! that does to its speed and its size, what starting it and its calls cost, and what happens when
-//! the pool is short.
+//! `hugeleaf run`: what starting a program and its calls cost, and what happens when the pool is short. Coverage and speed
+//! of whole programs are measured by workload files (`hugeleaf bench FILE`).
 //!
 //! Every sample is a process of its own from start to end. The arms of a round are taken in random
 //! order, and all figures are ratios within rounds. What a program has is read from its `smaps`
 //! and not asked of hugeleaf, so that the program under test does not judge itself.
 
 mod arms;
-mod coverage;
 mod host;
 mod look;
 mod pool;
-mod programs;
 mod rates;
 mod samples;
 mod talk;
@@ -20,16 +17,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::{Asked, Failed};
-
-/// Coverage and speed of whole programs, arm by arm.
-pub fn coverage(asked: &Asked) -> Result<(), Failed> {
-    coverage::run(asked, coverage::Setting::Madvise)
-}
-
-/// The same on a host where THP is always on.
-pub fn always(asked: &Asked) -> Result<(), Failed> {
-    coverage::run(asked, coverage::Setting::Always)
-}
 
 /// What starting a program and its calls cost.
 pub fn rates(asked: &Asked) -> Result<(), Failed> {
@@ -68,7 +55,7 @@ impl Workshop {
 
     /// Compiles a C program; `None` where there is no compiler.
     fn compile(&self, name: &str, source: &str) -> Result<Option<PathBuf>, Failed> {
-        let Some(compiler) = crate::support::find_program(&["cc", "gcc"]) else {
+        let Some(compiler) = hugeleaf_testkit::find_program(&["cc", "gcc"]) else {
             return Ok(None);
         };
         let source = self.file(&format!("{name}.c"), source)?;
@@ -78,11 +65,6 @@ impl Workshop {
         done(command.arg(&source))?;
         Ok(Some(program))
     }
-}
-
-/// Runs a command; how it ended.
-fn quietly(command: &mut Command) -> Result<std::process::ExitStatus, Failed> {
-    Ok(command.stdin(std::process::Stdio::null()).output()?.status)
 }
 
 /// Runs a command that must succeed; what it wrote.
@@ -97,7 +79,5 @@ fn done(command: &mut Command) -> Result<String, Failed> {
 
 /// Bytes as a figure of a sample: exact up to 2^53.
 fn number(bytes: u64) -> f64 {
-    #[allow(clippy::cast_precision_loss)]
-    let number = bytes as f64;
-    number
+    bytes as f64
 }

@@ -1,15 +1,15 @@
-//! See `hugeleaf bench amm --help`.
+//! See `hugeleaf-lab amm --help`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::experiments::amm::{AmmArm, AmmLoad, AmmSettings};
-use hugeleaf_units::{Bytes, parse_time};
 use crate::kits::tpcc::Durability;
+use hugeleaf_units::{Bytes, parse_time};
 
-use hugeleaf_cli::bench::{once, parse_count, parse_rounds};
 use super::oltp::{parse_connections, parse_durability, parse_shrink, parse_warehouses};
 use hugeleaf_cli::bench::Output;
+use hugeleaf_cli::bench::{once, parse_count, parse_rounds};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -24,9 +24,9 @@ Loads:  steady    both read alike, and half of the target holds what each reads
         tpcc      as swap, with order entry after the rules of TPC-C
 
 Examples:
-  hugeleaf bench amm
-  hugeleaf bench amm --loads swap --arms manual:large,manual:large:80,manual:large:20,amm:large
-  hugeleaf bench amm --target 256M --for 20s --settle 10s --rounds 1 --html amm.html
+  hugeleaf-lab amm
+  hugeleaf-lab amm --loads swap --arms manual:large,manual:large:80,manual:large:20,amm:large
+  hugeleaf-lab amm --target 256M --for 20s --settle 10s --rounds 1 --html amm.html
 
 Two MariaDB servers of our own are started on Unix sockets, and ended and removed afterwards. They
 take about three times the target on the disk. Nothing of the host is changed.

@@ -1,15 +1,15 @@
-//! See `hugeleaf bench mover --help`.
+//! See `hugeleaf-lab mover --help`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hugeleaf_host::Host;
 use crate::experiments::mover::MoverSettings;
-use hugeleaf_units::{Bytes, parse_time};
 use crate::kits::mover::{AskedIoPages, IoPages, Mode, Place};
+use hugeleaf_host::Host;
+use hugeleaf_units::{Bytes, parse_time};
 
-use hugeleaf_cli::bench::{once, parse_count, parse_rounds, usual};
 use hugeleaf_cli::bench::{Output, Setup};
+use hugeleaf_cli::bench::{once, parse_count, parse_rounds, usual};
 use hugeleaf_cli::context::Failure;
 
 /// Flags.
@@ -21,10 +21,10 @@ Devices:  a folder gets new files; memory makes block devices of memory (needs r
           file that is there is written over with --overwrite only
 
 Examples:
-  hugeleaf bench mover --device /backup
-  hugeleaf bench mover --device memory --mode direct,lock --readers 2 --writers 5
-  hugeleaf bench mover --device /backup --rate 30M       how many drives of 30M a second can be fed
-  hugeleaf bench mover --device /dev/sdx --overwrite --html mover.html
+  hugeleaf-lab mover --device /backup
+  hugeleaf-lab mover --device memory --mode direct,lock --readers 2 --writers 5
+  hugeleaf-lab mover --device /backup --rate 30M       how many drives of 30M a second can be fed
+  hugeleaf-lab mover --device /dev/sdx --overwrite --html mover.html
 
 The first of the pages is what the others are compared with. Files and devices are gone afterwards,
 also after a kill.
@@ -110,7 +110,7 @@ fn parse_depth(text: &str) -> Result<usize, String> {
 /// What is wrong whatever the host is.
 fn check(args: &Args) -> Result<(), Failure> {
     let refuse = |what: String, with: String| {
-        let next = format!("hugeleaf bench mover {with}");
+        let next = format!("hugeleaf-lab mover {with}");
         Err(Failure::usage(format!("bench mover: {what}"), next))
     };
     let (space, least, block) = (args.space(), args.least_space(), args.block);
@@ -193,12 +193,7 @@ impl Args {
 }
 
 /// Refuses a length that is no multiple of a base page: addresses of direct I/O are such multiples.
-pub fn whole_pages(
-    name: &str,
-    what: &str,
-    length: Bytes,
-    host: &Host,
-) -> Result<(), Failure> {
+pub fn whole_pages(name: &str, what: &str, length: Bytes, host: &Host) -> Result<(), Failure> {
     let base = host.base_page;
     if !length.is_zero() && base.divides(length.get()) {
         return Ok(());

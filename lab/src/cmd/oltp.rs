@@ -1,18 +1,18 @@
-//! See `hugeleaf bench oltp --help`.
+//! See `hugeleaf-lab oltp --help`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use crate::experiments::oltp::{
     COPIER, Database, Io, Order, Pages, SERVERS, ServerKind, copy_until_ended,
 };
-use hugeleaf_units::{Bytes, parse_time};
 use crate::kits::tpcc::Durability;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use hugeleaf_units::{Bytes, parse_time};
 
-use hugeleaf_cli::bench::{parse_count, parse_rounds};
 use hugeleaf_cli::bench::Output;
+use hugeleaf_cli::bench::{parse_count, parse_rounds};
 use hugeleaf_cli::context::Failure;
 
 /// Flags.
@@ -22,14 +22,14 @@ use hugeleaf_cli::context::Failure;
             postgres:DSN      a server that runs; what is made there is in the schema hugeleaf_tpcc
 
 Examples:
-  hugeleaf bench oltp --warehouses 10 --for 60s
-  hugeleaf bench oltp --warehouses 10 --cache 2G --pages base,locked,thp:2M --rounds 10
-  hugeleaf bench oltp --start postgres --warehouses 10 --pages base,promoted,hugetlb:2M
-  hugeleaf bench oltp --start postgres --pages base,thp:2M --by-connections 2,8,32
-  hugeleaf bench oltp --start mariadb --warehouses 10 --pages base,promoted,hugetlb:2M
-  hugeleaf bench oltp --warehouses 40 --pages base,thp:2M --by-cache 256M,1G,4G
-  hugeleaf bench oltp --warehouses 20 --pages base,thp:2M --io buffered --copy-beside 1G
-  hugeleaf bench oltp --database 'postgres:host=/run/postgresql dbname=test' --connections 8
+  hugeleaf-lab oltp --warehouses 10 --for 60s
+  hugeleaf-lab oltp --warehouses 10 --cache 2G --pages base,locked,thp:2M --rounds 10
+  hugeleaf-lab oltp --start postgres --warehouses 10 --pages base,promoted,hugetlb:2M
+  hugeleaf-lab oltp --start postgres --pages base,thp:2M --by-connections 2,8,32
+  hugeleaf-lab oltp --start mariadb --warehouses 10 --pages base,promoted,hugetlb:2M
+  hugeleaf-lab oltp --warehouses 40 --pages base,thp:2M --by-cache 256M,1G,4G
+  hugeleaf-lab oltp --warehouses 20 --pages base,thp:2M --io buffered --copy-beside 1G
+  hugeleaf-lab oltp --database 'postgres:host=/run/postgresql dbname=test' --connections 8
 
 The load follows the rules of TPC-C and its results are no TPC-C results. A warehouse takes about
 100M on the disk.
@@ -229,12 +229,12 @@ pub fn copier() -> Option<ExitCode> {
         .next()
         .and_then(|text| text.to_str()?.parse().ok());
     let (Some(folder), Some(length)) = (folder, length) else {
-        let what = format!("{COPIER}: started by hugeleaf bench oltp, not by hand");
-        return Some(Failure::usage(what, "hugeleaf bench oltp --help").report());
+        let what = format!("{COPIER}: started by hugeleaf-lab oltp, not by hand");
+        return Some(Failure::usage(what, "hugeleaf-lab oltp --help").report());
     };
     let Err(error) = copy_until_ended(Path::new(&folder), length);
     let what = format!("{COPIER}: {}: {error}", Path::new(&folder).display());
-    Some(Failure::missing(what, "hugeleaf bench oltp --help").report())
+    Some(Failure::missing(what, "hugeleaf-lab oltp --help").report())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! See `hugeleaf bench pagetables --help`.
+//! See `hugeleaf-lab pagetables --help`.
 
 use std::process::ExitCode;
 
@@ -20,8 +20,8 @@ const ATTACHER: &str = "bench-attacher";
     after_help = "Pages: base; thp:2M is transparent; hugetlb:2M and hugetlb:1G are from pools
 
 Examples:
-  hugeleaf bench pagetables
-  hugeleaf bench pagetables --processes 256 --region 8G --pages base,hugetlb:2M --html page.html
+  hugeleaf-lab pagetables
+  hugeleaf-lab pagetables --processes 256 --region 8G --pages base,hugetlb:2M --html page.html
 
 At most half of available memory is taken, never more than a cgroup leaves.
 Exit status: 0 measured; 1 interrupted, or pages that --pages names were unavailable; 2 wrong usage;
@@ -64,7 +64,7 @@ impl Args {
                 format!(
                     "bench pagetables: a region of {region:#} is no multiple of a base page ({base})"
                 ),
-                "hugeleaf bench pagetables --region 1G",
+                "hugeleaf-lab pagetables --region 1G",
             ));
         }
         let mut processes = self.processes.clone();
@@ -95,14 +95,14 @@ pub fn attacher() -> Option<ExitCode> {
         return None;
     }
     let (Some(parent), Some(handle)) = (arguments.next(), arguments.next()) else {
-        let what = format!("{ATTACHER}: started by hugeleaf bench pagetables, not by hand");
-        return Some(Failure::usage(what, "hugeleaf bench pagetables --help").report());
+        let what = format!("{ATTACHER}: started by hugeleaf-lab pagetables, not by hand");
+        return Some(Failure::usage(what, "hugeleaf-lab pagetables --help").report());
     };
     Some(match serve_attacher(&parent, &handle) {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             let what = format!("{ATTACHER}: {reason}");
-            Failure::missing(what, "hugeleaf bench pagetables").report()
+            Failure::missing(what, "hugeleaf-lab pagetables").report()
         }
     })
 }

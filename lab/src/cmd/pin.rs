@@ -1,16 +1,16 @@
-//! See `hugeleaf bench pin --help`.
+//! See `hugeleaf-lab pin --help`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::experiments::pin::PinSettings;
-use hugeleaf_units::{Bytes, parse_time};
 use crate::kits::mover::AskedIoPages;
 use crate::kits::pin::Method;
+use hugeleaf_units::{Bytes, parse_time};
 
-use hugeleaf_cli::bench::{once, parse_count, parse_rounds};
 use super::mover::{pages, place, whole_pages};
 use hugeleaf_cli::bench::{Output, Setup};
+use hugeleaf_cli::bench::{once, parse_count, parse_rounds};
 use hugeleaf_cli::context::Failure;
 
 /// Flags.
@@ -20,8 +20,8 @@ use hugeleaf_cli::context::Failure;
 Pages:  scattered (base pages in random places), split (huge pages, split), base, 64K, thp:2M, hugetlb:2M
 
 Examples:
-  hugeleaf bench pin
-  hugeleaf bench pin --how uring --pages scattered,hugetlb:2M --threads 1
+  hugeleaf-lab pin
+  hugeleaf-lab pin --how uring --pages scattered,hugetlb:2M --threads 1
 
 The first of the pages is what the others are compared with. Where the kernel has nothing to do, it
 says so; and whether the memory is still on its pages afterwards.
@@ -87,7 +87,7 @@ impl Args {
                     "bench pin: {} has no part of {} for each of {most} threads",
                     self.space, self.block
                 ),
-                format!("hugeleaf bench pin --space {least}"),
+                format!("hugeleaf-lab pin --space {least}"),
             ));
         }
         let methods = once(self.how.iter().copied());

@@ -1,4 +1,4 @@
-//! `bench amm`: does memory that moves between two servers pay, and does it have to cost large pages?
+//! `hugeleaf-lab amm`: does memory that moves between two servers pay, and does it have to cost large pages?
 //!
 //! Two MariaDB servers share a target. The arms differ in who divides it (`manual`: it stays as it was
 //! divided at the start; `amm`: `hugeleaf balance` moves it) and in the pages that the buffer pools
@@ -15,8 +15,8 @@ mod tenant;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hugeleaf_units::Bytes;
 use crate::kits::tpcc::Durability;
+use hugeleaf_units::Bytes;
 
 pub use arm::{AmmArm, AmmPages};
 pub use load::AmmLoad;

@@ -1,4 +1,4 @@
-//! `bench mover`: a backup server's data path, by the pages that its buffers are on.
+//! `hugeleaf-lab mover`: a backup server's data path, by the pages that its buffers are on.
 //!
 //! The devices are made and filled, and the data space of each arm is taken, once. Then, round by
 //! round, all arms run in an order drawn anew, each for a while; after each run what was written is
@@ -11,18 +11,18 @@
 
 use std::time::Duration;
 
-use hugeleaf_host::Host;
-use hugeleaf_sys::may_lock;
-use hugeleaf_units::Bytes;
 use crate::kits::mover::{
     Devices, Edge, IoMemory, IoPages, Load, Mode, Moved, MoverError, Place as DevicePlace, Wanted,
     bare, run as move_blocks, verify,
 };
+use hugeleaf_host::Host;
+use hugeleaf_sys::may_lock;
+use hugeleaf_units::Bytes;
 use serde_json::{Value as Json, json};
 
-use hugeleaf_proof::bench::Measuring;
 use super::processors::{Seconds, processors, since};
 use super::spaces::{Arms, Take};
+use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
 use hugeleaf_proof::rows::{ArmAbout, Kind, Quantity, Results, Sample};
 
@@ -355,7 +355,6 @@ impl Mover<'_> {
             kind: Kind::Amount,
             ..Quantity::rate("writers that keep up", "")
         };
-        #[allow(clippy::cast_precision_loss)] // streams are few
         let best = Sample::from(search.best() as f64);
         run.results.add(&label, &at, kept_up, best);
         Ok(())
@@ -385,7 +384,8 @@ fn caveats(run: &mut Measuring<'_>) {
          own descriptor.",
     );
     let results = &mut run.results;
-    let is_lock = |place: &hugeleaf_proof::rows::Place| place.value.to_string() == Mode::Lock.name();
+    let is_lock =
+        |place: &hugeleaf_proof::rows::Place| place.value.to_string() == Mode::Lock.name();
     let mut rows = results.rows.iter();
     if rows.any(|row| row.arm.starts_with("hugetlb") && row.at.iter().any(is_lock)) {
         results.caveats.push(

@@ -1,4 +1,4 @@
-//! `bench oltp`: orders a minute on a real database, with what each transaction cost.
+//! `hugeleaf-lab oltp`: orders a minute on a real database, with what each transaction cost.
 //!
 //! The database is filled where it is not, driven, and then asked for its twelve consistency
 //! conditions; where one does not hold there is no result. The rules of the load are those of

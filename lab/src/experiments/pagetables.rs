@@ -1,4 +1,4 @@
-//! `bench pagetables`: what it costs that many processes attach one region, by page size.
+//! `hugeleaf-lab pagetables`: what it costs that many processes attach one region, by page size.
 //!
 //! For each number of processes and each arm, in an order drawn at random: a shared region is taken,
 //! the processes are started and wait, and their page tables are counted. Then, one after the
@@ -232,13 +232,13 @@ fn failed(error: &ChildError, machine: &Machine<'_>) -> BenchError {
     let next = match error {
         ChildError::Start { before, .. } => format!(
             "raise the limits on processes (ulimit -u, pids.max of the cgroup), or: \
-             hugeleaf bench pagetables --processes {}",
+             hugeleaf-lab pagetables --processes {}",
             (*before).max(1)
         ),
         ChildError::Ended {
             reason: Some(_), ..
-        } => "hugeleaf bench pagetables --processes 1    # fewer, or a smaller --region".into(),
-        _ => "hugeleaf bench pagetables    # once more".into(),
+        } => "hugeleaf-lab pagetables --processes 1    # fewer, or a smaller --region".into(),
+        _ => "hugeleaf-lab pagetables    # once more".into(),
     };
     BenchError::Part(Refusal {
         what: error.to_string(),

@@ -1,4 +1,4 @@
-//! `bench pin`: what it costs to pin one buffer, by the pages that it is on and by the number of
+//! `hugeleaf-lab pin`: what it costs to pin one buffer, by the pages that it is on and by the number of
 //! threads that do it at a time.
 //!
 //! Round by round, every way of pinning runs on every kind of pages with every number of threads, in
@@ -9,14 +9,14 @@
 
 use std::time::Duration;
 
-use hugeleaf_sys::may_lock;
-use hugeleaf_units::Bytes;
 use crate::kits::mover::{Devices, IoPages, MoverError, Place as DevicePlace, Wanted};
 use crate::kits::pin::{Method, PinLoad, Pinned, pin};
+use hugeleaf_sys::may_lock;
+use hugeleaf_units::Bytes;
 use serde_json::json;
 
-use hugeleaf_proof::bench::Measuring;
 use super::spaces::{Arm, Take};
+use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
 use hugeleaf_proof::rows::{ArmAbout, Chart, Place, Quantity, Results, Row, Sample};
 
@@ -189,7 +189,6 @@ fn devices(s: &PinSettings, run: &mut Measuring<'_>) -> Result<Option<Devices>, 
 }
 
 /// What was seen in a sample.
-#[allow(clippy::cast_precision_loss)] // counts of a sample are far below 2^52
 fn quantities(pinned: &Pinned) -> [(Quantity, f64); 4] {
     let count = pinned.count.max(1) as f64;
     let processor = pinned.usage.processor().as_secs_f64();
@@ -208,7 +207,6 @@ fn quantities(pinned: &Pinned) -> [(Quantity, f64); 4] {
 }
 
 /// What the samples of an arm come to, and what to know of them; `first` is on the first of the pages.
-#[allow(clippy::cast_precision_loss)] // pages of a buffer are few
 fn add_derived(arm: &Arm<Method>, first: &Arm<Method>, s: &PinSettings, run: &mut Measuring<'_>) {
     let host = run.machine.host;
     let medians = |of: &Arm<Method>| -> Vec<(usize, f64)> {
@@ -256,7 +254,6 @@ fn add_derived(arm: &Arm<Method>, first: &Arm<Method>, s: &PinSettings, run: &mu
 /// Of each number of threads, with the median of a pin: how much longer one takes than alone, over what it would where
 /// threads only share the processors (1 is no contention); and what the model says from those of the first pages, of
 /// which a buffer has so many parts fewer.
-#[allow(clippy::cast_precision_loss)] // threads are few
 fn compare(
     own: &[(usize, f64)],
     first: &[(usize, f64)],

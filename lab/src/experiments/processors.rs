@@ -23,7 +23,6 @@ pub(super) fn since(now: Seconds, earlier: Seconds) -> Seconds {
 }
 
 /// The line `cpu` (proc_stat(5)): user, nice, system, idle, iowait, irq, softirq, steal, in ticks.
-#[allow(clippy::cast_precision_loss)]
 fn parse(text: &str, ticks: u64) -> Option<Seconds> {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let numbers: Vec<f64> = line

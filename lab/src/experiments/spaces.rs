@@ -1,12 +1,12 @@
-//! Arms of `bench mover` and `bench pin`: a way to use memory, and a data space on some kind of pages
+//! Arms of `hugeleaf-lab mover` and `hugeleaf-lab pin`: a way to use memory, and a data space on some kind of pages
 //! that is taken once.
 //!
 //! Memory that is locked part by part loses its large mappings where it is transparent, so what
 //! locks has a space of its own.
 
+use crate::kits::mover::{IoMemory, IoPages};
 use hugeleaf_host::Host;
 use hugeleaf_units::Bytes;
-use crate::kits::mover::{IoMemory, IoPages};
 
 use super::layout::look;
 use hugeleaf_proof::bench::Measuring;

@@ -1,5 +1,5 @@
 //! Reads by primary key on a MariaDB server, and what comes in their way: the load of a tenant of
-//! `bench amm`. How much of the table is read often is given in bytes, so that it says how large a
+//! `hugeleaf-lab amm`. How much of the table is read often is given in bytes, so that it says how large a
 //! cache should be.
 //!
 //! Rows are filled in by the server itself; each holds its own key, which every read checks.

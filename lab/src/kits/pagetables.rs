@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use hugeleaf_sys::Pid;
 use rustix::event::{PollFd, PollFlags};
 
-use hugeleaf_workload::child::{self, ChildError, Program, parse};
 use attacher::Answer;
+use hugeleaf_workload::child::{self, ChildError, Program, parse};
 
 pub use attacher::{Turn, serve_attacher};
 

@@ -247,10 +247,10 @@ fn repeat<'b>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugeleaf_workload::chase::PageArm;
     use crate::kits::mover::IoPages;
     use hugeleaf_host::{Root, read_memory_facts};
     use hugeleaf_sys::Kernel;
+    use hugeleaf_workload::chase::PageArm;
 
     #[test]
     fn names_read_back() {

@@ -1,4 +1,4 @@
-//! `bench oltp`: an order-entry load after the public rules of TPC-C (revision 5.11 of the
+//! `hugeleaf-lab oltp`: an order-entry load after the public rules of TPC-C (revision 5.11 of the
 //! standard), on an embedded database and on a server.
 //!
 //! It is a fair-use kit, as DBT-2 is one: nine tables, five transactions in the standard's mix, its
@@ -29,7 +29,6 @@ mod population;
 mod postgres;
 mod random;
 mod rules;
-mod server;
 mod sqlite;
 mod store;
 mod tables;
@@ -38,18 +37,20 @@ pub use check::{Condition, Violation, check};
 pub use counters::{CounterError, Counters};
 pub use drive::{Latency, Onlooker, Outcome, Pace, Run, drive};
 pub use error::TpccError;
+pub use hugeleaf_testkit::mariadb::MariadbServer;
+pub use hugeleaf_testkit::postgresql::PostgresServer;
+pub use hugeleaf_testkit::server::ServerSettings;
 pub use input::{
     Customer, Delivery, Input, Line, NewOrder, OrderStatus, Payment, StockLevel, Terminal,
 };
 pub use load::{LoadEvent, Room, data_bytes, load, room_for, warehouses_in};
 pub(crate) use mariadb::explain as explain_mariadb;
+pub(crate) use mariadb::options as mariadb_options;
 pub use mariadb::{MariadbSeen, MariadbStore, MariadbWatch};
 pub use population::{Field, Population};
 pub use postgres::{PostgresStore, Warm, Warmed};
 pub use random::{Constants, Random, last_name};
 pub use rules::{DISTRICTS, Kind, Scale};
-pub(crate) use server::mariadb_options;
-pub use server::{MariadbServer, PostgresServer, ServerSettings};
 pub use sqlite::{SqliteSettings, SqliteStore, install_cache};
 pub use store::free_bytes;
 pub use store::{Answer, Durability, Loader, Origin, Part, Session, Store};

@@ -80,7 +80,6 @@ fn gain(results: &Results, arm: &str) -> Option<Gain> {
 }
 
 /// The geometric mean.
-#[allow(clippy::cast_precision_loss)] // a number of programs
 fn mean(ratios: impl Iterator<Item = f64>) -> Option<f64> {
     let logs: Vec<f64> = ratios.map(f64::ln).collect();
     (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())

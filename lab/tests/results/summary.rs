@@ -387,7 +387,7 @@ pub fn text(runs: &Runs) -> String {
         (
             "TLB misses with 64K (DB2 9)",
             "-13 %",
-            "not measured: no machine here counts them; `bench oltp --pages` does where there are counters",
+            "not measured: no machine here counts them; `hugeleaf-lab oltp --pages` does where there are counters",
         ),
         (
             "1G and 2M over 2M THP, 8 programs (Trident, MICRO'21)",
@@ -407,7 +407,7 @@ pub fn text(runs: &Runs) -> String {
         (
             "Oracle 11g, automatic memory without huge pages over manual with them, TPS",
             "905 over 872",
-            "two servers in place of one process: `bench amm`, its arm `amm:base` over `manual:hugetlb`",
+            "two servers in place of one process: `hugeleaf-lab amm`, its arm `amm:base` over `manual:hugetlb`",
         ),
         (
             "OLTP, Linux 2.6 over 2.4, not cached / cached (DBT-2)",

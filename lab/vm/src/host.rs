@@ -1,4 +1,4 @@
-//! A host as its file in `vm/hosts` describes it.
+//! A host as its file in `lab/vm/hosts` describes it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub struct HostFile {
     pub description: Description,
 }
 
-/// What a file in `vm/hosts` says.
+/// What a file in `lab/vm/hosts` says.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Description {
@@ -28,7 +28,7 @@ pub struct Description {
     pub architecture: Architecture,
     /// The kernel's package.
     pub kernel: Kernel,
-    /// The userland, by its name in `vm/userlands.toml`.
+    /// The userland, by its name in `lab/vm/userlands.toml`.
     pub userland: String,
     /// All its memory.
     pub memory: Size,

@@ -18,7 +18,7 @@ use crate::host::Size;
 use crate::missing::missing;
 use crate::process::{need, output, program};
 
-/// A userland as `vm/userlands.toml` describes it.
+/// A userland as `lab/vm/userlands.toml` describes it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Userland {

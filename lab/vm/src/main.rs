@@ -35,7 +35,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The hosts that are described in vm/hosts
+    /// The hosts that are described in lab/vm/hosts
     List,
     /// Fetch what hosts need, and do no more
     Fetch {
@@ -59,7 +59,7 @@ enum Command {
         /// How many guests at a time; each needs a processor and its memory
         #[arg(long, default_value_t = processors().min(3), value_name = "N")]
         jobs: usize,
-        /// Keep the results in vm/results, for the table of hosts
+        /// Keep the results in lab/vm/results, for the table of hosts
         #[arg(long)]
         record: bool,
     },
@@ -83,7 +83,7 @@ struct Run {
     /// A file of this machine to put on the path inside; can be given several times
     #[arg(long, value_name = "FILE")]
     add: Vec<PathBuf>,
-    /// Another userland than the host's own, of vm/userlands.toml
+    /// Another userland than the host's own, of lab/vm/userlands.toml
     #[arg(long)]
     userland: Option<String>,
     /// More memory than the host's own; it then has one node
@@ -328,7 +328,7 @@ fn print_result(
         }
     };
     if record {
-        let folder = workshop.repository.join("vm/results");
+        let folder = workshop.repository.join("lab/vm/results");
         std::fs::create_dir_all(&folder)?;
         let text = serde_json::to_string_pretty(result)? + "\n";
         std::fs::write(folder.join(format!("{}.json", result.host)), text)?;

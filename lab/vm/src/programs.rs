@@ -12,10 +12,10 @@ use crate::guest::Guest;
 use crate::missing::missing;
 use crate::process::{find, output, program};
 
-/// A program of tests: a crate's folder and the name of its test program, as `vm/every_host`.
+/// A program of tests: a package's folder and the name of its test program, as `vm/every_host`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TestProgram {
-    /// The folder below `crates`.
+    /// The folder below `crates`, or `vm` for this package, which is in the lab.
     pub krate: String,
     /// The name that cargo knows it by.
     pub name: String,
@@ -61,17 +61,18 @@ pub fn build(
         architecture,
     };
     let mut found = Found::default();
+    let of_product = || tests.iter().filter(|test| test.krate != OWN);
     if Architecture::own() == Some(architecture) {
         // As `make test` compiles them, so that nothing is compiled twice. hugeleaf itself is made
         // next to the tests of its crate.
         let mut arguments = vec!["test", "--workspace", "--no-run", "--test", "cli"];
-        arguments.extend(tests.iter().flat_map(|test| ["--test", &test.name]));
+        arguments.extend(of_product().flat_map(|test| ["--test", &test.name]));
         cargo.makes(&arguments, &mut found)?;
     } else {
         // No more than is needed: all of it is compiled for this alone.
         let hugeleaf = ["build", "--package", "hugeleaf-cli", "--bin", "hugeleaf"];
         cargo.makes(&hugeleaf, &mut found)?;
-        let crates: BTreeSet<&str> = tests.iter().map(|test| test.krate.as_str()).collect();
+        let crates: BTreeSet<&str> = of_product().map(|test| test.krate.as_str()).collect();
         for krate in crates {
             let package = package_of(krate);
             let mut arguments = vec!["test", "--no-run", "--package", &package];
@@ -79,6 +80,13 @@ pub fn build(
             arguments.extend(of_crate.flat_map(|test| ["--test", &test.name]));
             cargo.makes(&arguments, &mut found)?;
         }
+    }
+    let own = tests.iter().filter(|test| test.krate == OWN);
+    let own: Vec<&str> = own.flat_map(|test| ["--test", &test.name]).collect();
+    if !own.is_empty() {
+        let lab = ["test", "--manifest-path", "lab/Cargo.toml", "--no-run"];
+        let arguments = [&lab[..], &["--package", "hugeleaf-vm"], &own].concat();
+        cargo.makes(&arguments, &mut found)?;
     }
     for test in tests {
         if !found.tests.contains_key(test) {
@@ -91,6 +99,9 @@ pub fn build(
         tests: found.tests,
     })
 }
+
+/// What tests of this package are called.
+const OWN: &str = "vm";
 
 /// The name of a crate's package, by its folder.
 fn package_of(krate: &str) -> String {
@@ -107,12 +118,20 @@ struct Cargo<'a> {
 }
 
 impl Cargo<'_> {
+    /// Where both workspaces are compiled.
+    fn target(&self) -> PathBuf {
+        let named = std::env::var_os("CARGO_TARGET_DIR");
+        self.repository
+            .join(named.unwrap_or_else(|| "target".into()))
+    }
+
     /// Runs cargo and adds what it made.
     fn makes(&self, arguments: &[&str], found: &mut Found) -> anyhow::Result<()> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = program(cargo, arguments);
         command
-            .args(["--locked", "--quiet"])
+            .args(["--locked", "--quiet", "--target-dir"])
+            .arg(self.target())
             .arg("--message-format=json-render-diagnostics")
             .current_dir(self.repository)
             .stderr(Stdio::inherit());
@@ -203,10 +222,11 @@ impl Found {
     }
 }
 
-/// The crate's folder below `crates`, from the path of its manifest.
+/// The crate's folder below `crates` or `lab`, from the path of its manifest.
 fn krate_of(message: &Value, repository: &Path) -> Option<String> {
     let manifest = Path::new(message["manifest_path"].as_str()?);
-    let inside = manifest.strip_prefix(repository.join("crates")).ok()?;
+    let below = |folder| manifest.strip_prefix(repository.join(folder));
+    let inside = below("crates").or_else(|_| below("lab")).ok()?;
     Some(inside.parent()?.to_string_lossy().into_owned())
 }
 
@@ -277,7 +297,7 @@ mod tests {
         let messages = [
             line("bin", "hugeleaf", true, "cli", "/unit"),
             line("bin", "hugeleaf", false, "cli", "/hugeleaf"),
-            line("bin", "hugeleaf-vm", false, "vm", "/another"),
+            line("bin", "hugeleaf-vm", false, "../lab/vm", "/another"),
             line("test", "oltp", true, "cli", "/a"),
             line("test", "oltp", true, "workload", "/b"),
             "no json".to_owned(),

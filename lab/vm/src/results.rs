@@ -75,7 +75,7 @@ pub fn parse(output: &str) -> Vec<Test> {
 /// # Errors
 /// Where one cannot be read.
 pub fn recorded(repository: &Path) -> anyhow::Result<Vec<HostResult>> {
-    let folder = repository.join("vm/results");
+    let folder = repository.join("lab/vm/results");
     let mut results: Vec<HostResult> = Vec::new();
     for entry in std::fs::read_dir(&folder).with_context(|| format!("{}", folder.display()))? {
         let path = entry?.path();
@@ -128,8 +128,8 @@ pub fn page(results: &[HostResult]) -> String {
 const HEAD: &str = "\
 # Hosts that hugeleaf is tested on
 
-Real kernels in virtual machines: each is a file in [vm/hosts](../../vm/hosts), and runs the tests that its file
-names inside. This page is made of the results in [vm/results](../../vm/results) by `make vm-table`; `make vm-test` runs all
+Real kernels in virtual machines: each is a file in [lab/vm/hosts](../../lab/vm/hosts), and runs the tests that its file
+names inside. This page is made of the results in [lab/vm/results](../../lab/vm/results) by `make vm-table`; `make vm-test` runs all
 of them anew. QEMU emulates the processor here, so the seconds say how long a run takes, and nothing about hugeleaf.
 
 Debian has no kernel for arm64 with base pages of 64K, so that size is not tried.

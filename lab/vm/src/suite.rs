@@ -76,7 +76,7 @@ impl Workshop {
     /// Where a file of a host is wrong.
     pub fn hosts(&self) -> anyhow::Result<Vec<HostFile>> {
         let folder = std::env::var_os("HUGELEAF_VM_HOSTS").map(PathBuf::from);
-        HostFile::all(&folder.unwrap_or_else(|| self.repository.join("vm/hosts")))
+        HostFile::all(&folder.unwrap_or_else(|| self.repository.join("lab/vm/hosts")))
     }
 
     /// Fetches what a host needs, or takes what is kept.
@@ -85,7 +85,7 @@ impl Workshop {
     /// [`Missing`](crate::missing::Missing) where something is unavailable here.
     pub fn prepare(&self, host: &HostFile) -> anyhow::Result<Prepared> {
         let d = &host.description;
-        let all = userlands(&self.repository.join("vm/userlands.toml"))?;
+        let all = userlands(&self.repository.join("lab/vm/userlands.toml"))?;
         let userland = all
             .get(&d.userland)
             .with_context(|| format!("there is no userland {}", d.userland))?;

@@ -19,7 +19,7 @@ fn the_page_of_hosts_is_made_of_the_results() {
     let text = std::fs::read_to_string(repository().join("docs/reference/hosts.md")).unwrap();
     assert!(
         text == page(&results),
-        "docs/reference/hosts.md is not what vm/results says: make vm-table"
+        "docs/reference/hosts.md is not what lab/vm/results says: make vm-table"
     );
 }
 
@@ -27,7 +27,7 @@ fn the_page_of_hosts_is_made_of_the_results() {
 fn every_host_with_tests_has_a_result() {
     let results = recorded(repository()).unwrap();
     let mut with: Vec<&str> = results.iter().map(|r| r.host.as_str()).collect();
-    let mut hosts = HostFile::all(&repository().join("vm/hosts")).unwrap();
+    let mut hosts = HostFile::all(&repository().join("lab/vm/hosts")).unwrap();
     hosts.retain(|host| !host.description.tests.is_empty());
     let mut names: Vec<&str> = hosts.iter().map(|h| h.name.as_str()).collect();
     names.sort_unstable();

@@ -82,7 +82,7 @@ const SIZE_PART: f64 = 0.07;
 /// The exact hits from one depth to another, least and most of what a size that is off would see.
 fn around(hits: &[u64], from: u64, to: u64) -> (f64, f64) {
     let near = |part: f64| {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        #[allow(clippy::cast_possible_truncation)]
         let at = |items: u64| (items as f64 * part) as usize;
         hits[at(from)..at(to)].iter().sum::<u64>() as f64
     };

@@ -1,11 +1,7 @@
 //! The policy on simulated loads: what it does, how fast, and how little where nothing is to be gained.
 
 // A panic is how a test fails, also in its helpers. Rates and sizes are small positive numbers.
-#![allow(
-    clippy::unwrap_used,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss
-)]
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 mod any;
 mod world;

@@ -9,9 +9,9 @@ use hugeleaf_change::host::{
 use hugeleaf_host::Root;
 use hugeleaf_sys::{Answer, Errno, Gate, HostChange, Kernel, ProcessCall, SysError, lock_host};
 
-use crate::faulty::{Fate, FaultyHost};
-use crate::tree::{Tree, assert_same, file, knob, pool, steps};
-use crate::{apply_to, options, state, undo_newest};
+use super::faulty::{Fate, FaultyHost};
+use super::tree::{Tree, assert_same, file, knob, pool, steps};
+use super::{apply_to, options, state, undo_newest};
 
 /// How many calls an apply of all steps makes, and how many its undo.
 pub fn calls() -> (usize, usize) {
@@ -124,7 +124,7 @@ fn two_at_once() {
     let lock = tree.path().join("var/lib/hugeleaf/lock");
     // The guard against forks is taken by what is called here: it cannot be held as well.
     let held = {
-        let _no_fork = crate::no_fork();
+        let _no_fork = super::no_fork();
         lock_host(&lock, false).unwrap()
     };
     let before = tree.snapshot();
@@ -142,15 +142,12 @@ fn two_at_once() {
     assert_same(&before, &tree.snapshot(), "refused");
     drop(held);
     // A child that was forked meanwhile lets go of it when it runs its program.
-    let mut result = apply_to(tree.path(), &Kernel::new(), &steps(), &options());
-    for _ in 0..100 {
-        if !matches!(result, Err(HostError::Locked { .. })) {
-            break;
+    hugeleaf_testkit::until("the lock is let go", || {
+        match apply_to(tree.path(), &Kernel::new(), &steps(), &options()) {
+            Err(HostError::Locked { .. }) => false,
+            result => result.map(|_| true).unwrap(),
         }
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        result = apply_to(tree.path(), &Kernel::new(), &steps(), &options());
-    }
-    result.unwrap();
+    });
 }
 
 #[test]
@@ -224,7 +221,7 @@ fn stopped_by_the_person_it_ends_between_two_steps() {
     let steps = steps();
     let request = Request {
         steps: &steps,
-        plan: crate::PLAN,
+        plan: super::PLAN,
         plan_file: "p",
         program: "t",
         forced: Some("because"),
@@ -242,7 +239,7 @@ fn stopped_by_the_person_it_ends_between_two_steps() {
         },
     };
     let outcome = {
-        let _no_fork = crate::no_fork();
+        let _no_fork = super::no_fork();
         apply(&mut context, &request, &options()).unwrap()
     };
     assert_eq!(outcome.stopped, Some(StopReason::Signal));
@@ -287,5 +284,5 @@ fn what_may_not_be_written_is_told_before_anything_is_changed() {
         matches!(&error, HostError::Refused(all, 3) if all.len() == 2),
         "{error}"
     );
-    assert_eq!(tree.read(crate::tree::POOL), "0\n");
+    assert_eq!(tree.read(super::tree::POOL), "0\n");
 }

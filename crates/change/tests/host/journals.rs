@@ -4,8 +4,8 @@ use hugeleaf_change::host::{HostError, State, applied};
 use hugeleaf_host::Root;
 use hugeleaf_sys::Kernel;
 
-use crate::tree::{Tree, assert_same, steps};
-use crate::{apply_to, options, state, undo_newest};
+use super::tree::{Tree, assert_same, steps};
+use super::{apply_to, options, state, undo_newest};
 
 const LOG: &str = "var/lib/hugeleaf/journal/0001.log";
 
@@ -54,8 +54,8 @@ fn damaged_in_the_middle_the_rest_is_still_undone() {
     );
     assert_eq!(state(&undone[0].steps, "group"), State::Restored);
     // The step whose beginning was lost is the only one that stays.
-    assert_eq!(tree.read(crate::tree::POOL), "5\n");
-    tree.write(crate::tree::POOL, "0\n");
+    assert_eq!(tree.read(super::tree::POOL), "5\n");
+    tree.write(super::tree::POOL, "0\n");
     assert_same(&before, &tree.snapshot(), "but for the pool");
 }
 
@@ -110,7 +110,7 @@ fn a_journal_of_a_newer_program_is_left_to_that() {
         let refused = apply_to(
             tree.path(),
             &Kernel::new(),
-            &[crate::tree::pool(9)],
+            &[super::tree::pool(9)],
             &options(),
         );
         assert!(matches!(refused, Err(HostError::Newer { id: 1, .. })));

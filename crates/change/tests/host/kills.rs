@@ -9,10 +9,10 @@ use hugeleaf_change::host::{UndoOptions, Which};
 use hugeleaf_sys::{Errno, Kernel};
 use hugeleaf_verdict::plan::Step;
 
-use crate::faults::calls;
-use crate::faulty::{Fate, FaultyHost};
-use crate::tree::{Tree, assert_same, steps};
-use crate::{apply_to, options, undo_in, undo_newest};
+use super::faults::calls;
+use super::faulty::{Fate, FaultyHost};
+use super::tree::{Tree, assert_same, steps};
+use super::{apply_to, options, undo_in, undo_newest};
 
 /// What the child gets, in its environment: what to do, where, and when to die.
 const ORDER: &str = "HUGELEAF_TEST_ORDER";
@@ -45,8 +45,8 @@ fn child_that_is_killed() {
         return;
     }
     let steps = match steps {
-        "Plain" => crate::tree::steps(),
-        _ => crate::real::steps(),
+        "Plain" => super::tree::steps(),
+        _ => super::real::steps(),
     };
     apply_to(&root, &sink.kernel, &steps, &options()).unwrap();
 }
@@ -57,15 +57,15 @@ pub fn killed(what: &str, steps: Steps, at: usize, half: bool, root: &Path) -> b
     let order = format!("{what} {steps:?} {at} {fate} {}", root.display());
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
-        .args(["--exact", "kills::child_that_is_killed", "--nocapture"])
+        .args([
+            "--exact",
+            "host::kills::child_that_is_killed",
+            "--nocapture",
+        ])
         .env(ORDER, &order)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let child = {
-        let forks = crate::FORKS.write();
-        let _forks = forks.unwrap_or_else(std::sync::PoisonError::into_inner);
-        command.spawn().unwrap()
-    };
+    let child = super::spawn(&mut command);
     let out = child.wait_with_output().unwrap();
     match out.status.signal() {
         Some(9) => true,
@@ -165,7 +165,7 @@ fn killed_in_both_directions_again_and_again() {
         text.and_then(|text| text.parse().ok()).unwrap_or(otherwise)
     };
     let mut random = fastrand::Rng::with_seed(number("HUGELEAF_SEED", 5));
-    let rounds = number("HUGELEAF_ROUNDS", 60);
+    let rounds = number("HUGELEAF_ROUNDS", hugeleaf_testkit::size(15, 60));
     for _ in 0..rounds {
         let (what, calls) = match random.bool() {
             true => ("apply", applying),

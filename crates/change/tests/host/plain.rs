@@ -6,8 +6,8 @@ use hugeleaf_change::host::{HostError, Obstacle, Place, State, UndoOptions, Whic
 use hugeleaf_host::{Fact, Root};
 use hugeleaf_sys::Kernel;
 
-use crate::tree::{MARK, Tree, assert_same, block, file, folder, knob, pool, steps};
-use crate::{apply_as, apply_to, options, state, undo_in, undo_newest};
+use super::tree::{MARK, Tree, assert_same, block, file, folder, knob, pool, steps};
+use super::{apply_as, apply_to, options, state, undo_in, undo_newest};
 
 const PLAINLY: UndoOptions = UndoOptions {
     even_if_changed: false,
@@ -26,7 +26,7 @@ fn what_is_applied_is_there_and_what_is_undone_is_as_before() {
         "{outcome:#?}"
     );
     assert_eq!(tree.read("proc/sys/vm/hugetlb_shm_group"), "26\n");
-    assert_eq!(tree.read(crate::tree::POOL), "5\n");
+    assert_eq!(tree.read(super::tree::POOL), "5\n");
     let sysctl = tree.read("etc/sysctl.d/60-hugeleaf.conf");
     assert_eq!(sysctl, format!("{MARK}vm.hugetlb_shm_group = 26\n"));
     let fstab = tree.read("etc/fstab");
@@ -151,9 +151,9 @@ fn what_a_later_apply_found_as_it_wanted_it_cannot_be_taken_from_under_it() {
     assert!(refused.to_string().contains("rests on"), "{refused}");
     // Undone by itself the second takes nothing of the first with it.
     undo_newest(tree.path(), &Kernel::new()).unwrap();
-    assert_eq!(tree.read(crate::tree::POOL), "5\n");
+    assert_eq!(tree.read(super::tree::POOL), "5\n");
     undo_in(tree.path(), &Kernel::new(), Which::Id(1), PLAINLY).unwrap();
-    assert_eq!(tree.read(crate::tree::POOL), "0\n");
+    assert_eq!(tree.read(super::tree::POOL), "0\n");
     // The same plan again is nothing new.
     apply(&[pool(5)], &["a"]);
     assert_eq!(apply(&[pool(5)], &["a"]).id, None);
@@ -306,7 +306,7 @@ fn a_mount_of_somebody_else_is_not_mounted_over() {
     let what = hugeleaf_verdict::plan::What::Mount {
         options: "pagesize=2M".to_owned(),
     };
-    let step = crate::tree::step("mount", "/mnt", what);
+    let step = super::tree::step("mount", "/mnt", what);
     let (_, obstacles) = look(&Root::at(tree.path()), &[step]);
     assert!(
         matches!(&obstacles[..], [Obstacle::OtherMount { found, .. }] if found == "tmpfs"),
@@ -420,7 +420,7 @@ fn the_journal_hands_on_what_was_applied() {
         (one.head.id, one.complete, one.undone),
         (1, Some(true), false)
     );
-    assert_eq!(one.plan, Fact::Known(crate::PLAN.to_owned()));
+    assert_eq!(one.plan, Fact::Known(super::PLAN.to_owned()));
     assert_eq!(one.head.time, one.head.time.trim());
     assert_eq!(one.steps.len(), steps().len());
     assert!(

@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_change::host::{State, UndoOptions, Which};
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::{HostLock, Kernel, lock_host};
+use hugeleaf_sys::Kernel;
+use hugeleaf_testkit::host::{Alone, alone};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 use hugeleaf_verdict::plan::{Step, What};
 
-use crate::faulty::FaultyHost;
-use crate::kills::{Steps, killed};
-use crate::tree::{Tree, assert_same, file, folder, knob, snapshot, step};
-use crate::{apply_to, options, state, undo_in, undo_newest};
+use super::faulty::FaultyHost;
+use super::kills::{Steps, killed};
+use super::tree::{Tree, assert_same, file, folder, knob, snapshot, step};
+use super::{apply_to, options, state, undo_in, undo_newest};
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 const NODE: &str = "/sys/devices/system/node/node0/hugepages";
@@ -73,7 +74,7 @@ pub fn steps() -> Vec<Step> {
 /// A root whose /proc and /sys are the host's.
 struct Host {
     tree: Tree,
-    _lock: HostLock,
+    _alone: Alone,
     before: Before,
 }
 
@@ -81,7 +82,7 @@ type Values = BTreeMap<PathBuf, String>;
 
 struct Before {
     values: Values,
-    tree: crate::tree::Snapshot,
+    tree: super::tree::Snapshot,
     mounts: String,
 }
 
@@ -95,7 +96,7 @@ impl Host {
             println!("not run: {test}: needs transparent huge pages");
             return None;
         }
-        let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
+        let alone = alone();
         let writable = hugeleaf_sys::probe_write(Path::new("/proc/sys/vm/hugetlb_shm_group"));
         if let Err(error) = writable {
             println!("not run: {test}: {error}");
@@ -113,7 +114,7 @@ impl Host {
                 mounts: std::fs::read_to_string("/proc/self/mountinfo").unwrap(),
             },
             tree,
-            _lock: lock,
+            _alone: alone,
         };
         Some(host)
     }
@@ -166,7 +167,7 @@ impl Drop for Host {
     }
 }
 
-fn tree_of(root: &Path) -> crate::tree::Snapshot {
+fn tree_of(root: &Path) -> super::tree::Snapshot {
     snapshot(root, &["proc", "sys", "var"])
 }
 

@@ -10,8 +10,8 @@ use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::eligible;
 
-use crate::victim::Victim;
-use crate::{Bench, bytes_of, fast, fast_demote};
+use super::victim::Victim;
+use super::{Bench, bytes_of, fast, fast_demote};
 
 /// Promotes a victim of eight blocks, one a call, and does something after the first.
 fn interfere(bench: &Bench, act: impl Fn(&mut Victim)) -> Outcome {
@@ -132,7 +132,7 @@ fn nobody_kernel_threads_and_zombies_are_refused() {
         );
         assert!(is_kernel, "{error:?}");
     }
-    let mut zombie = std::process::Command::new("true").spawn().unwrap();
+    let mut zombie = crate::host::spawn(&mut std::process::Command::new("true"));
     let path = format!("/proc/{}/stat", zombie.id());
     while !std::fs::read_to_string(&path).unwrap().contains(") Z ") {
         std::thread::yield_now();

@@ -10,8 +10,8 @@ use hugeleaf_sys::{
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible;
 
-use crate::faulty::{Call, failing};
-use crate::{Bench, bytes_of, fast, fast_demote};
+use super::faulty::{Call, failing};
+use super::{Bench, bytes_of, fast, fast_demote};
 
 /// The first call asks for the right to act; those after it name memory.
 const PROBES: u64 = 1;

@@ -7,8 +7,8 @@ use hugeleaf_change::PromoteOptions;
 use hugeleaf_sys::{Advice, Answer, Errno, Gate, Kernel, ProcessCall};
 use hugeleaf_units::{Bytes, PageSize};
 
-use crate::faulty::{Call, failing};
-use crate::{Bench, fast};
+use super::faulty::{Call, failing};
+use super::{Bench, fast};
 
 const PAGES: u64 = 24;
 

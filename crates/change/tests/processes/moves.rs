@@ -8,9 +8,9 @@ use hugeleaf_sys::Errno;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::eligible;
 
-use crate::faulty::{Call, failing};
-use crate::victim::Victim;
-use crate::{Bench, bytes_of, fast, fast_demote};
+use super::faulty::{Call, failing};
+use super::victim::Victim;
+use super::{Bench, bytes_of, fast, fast_demote};
 
 #[test]
 fn private_memory_goes_there_and_back() {

@@ -5,8 +5,8 @@ use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::eligible;
 
-use crate::victim::Victim;
-use crate::{Bench, bytes_of, fast, fast_demote};
+use super::victim::Victim;
+use super::{Bench, bytes_of, fast, fast_demote};
 
 fn sum_of(outcome: &Outcome, of: impl Fn(&hugeleaf_change::ProcessOutcome) -> Bytes) -> Bytes {
     outcome.processes.iter().map(of).sum()

@@ -14,9 +14,9 @@ use hugeleaf_change::{
 use hugeleaf_sys::{Answer, Errno, Gate, Kernel, Pid, ProcessCall};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-use crate::faulty::{Call, Fault, faulty};
-use crate::victim::Victim;
-use crate::{Bench, bytes_of, fast, fast_demote};
+use super::faulty::{Call, Fault, faulty};
+use super::victim::Victim;
+use super::{Bench, bytes_of, fast, fast_demote};
 
 const PAGES: u64 = 8;
 

@@ -27,14 +27,18 @@ pub struct Victim {
 
 impl Victim {
     pub fn start() -> Victim {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "victim::does_as_it_is_told", "--nocapture"])
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args([
+                "--exact",
+                "processes::victim::does_as_it_is_told",
+                "--nocapture",
+            ])
             .env(MARK, "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+            .stderr(Stdio::null());
+        let mut child = crate::host::spawn(&mut command);
         let input = child.stdin.take().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Victim {

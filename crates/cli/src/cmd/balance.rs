@@ -6,9 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use hugeleaf_guard::balance::core::Said;
-use hugeleaf_guard::balance::{
-    BalanceStatus, Core, KINDS, Run, answer as answer_for, kind_named, run as balance,
-};
+use hugeleaf_guard::balance::{BalanceStatus, Core, KINDS, Run, run as balance};
 use hugeleaf_guard::{NoLock, Places, balance_lock};
 use hugeleaf_report::balance as views;
 use hugeleaf_report::json::answer;
@@ -47,26 +45,6 @@ pub struct Args {
     /// Change nothing: say what would be done
     #[arg(long)]
     dry_run: bool,
-}
-
-/// Flags of the process that `balance` has ask a database.
-#[derive(Debug, clap::Args)]
-pub struct AskArgs {
-    /// What it is
-    kind: String,
-}
-
-/// Asks what comes over standard input; nothing for a person to type.
-pub fn ask_server(args: &AskArgs) -> Result<Status, Failure> {
-    let wrong = |what: String| Failure::usage(what, "hugeleaf balance --once --dry-run");
-    let kind = kind_named(&args.kind);
-    let kind = kind.ok_or_else(|| wrong(format!("no server is called {}", args.kind)))?;
-    match answer_for(kind) {
-        Ok(()) => Ok(Status::Good),
-        Err(error) => Err(wrong(format!(
-            "ask-server: {error} (standard input has to be its parent's socket)"
-        ))),
-    }
 }
 
 /// Runs it.

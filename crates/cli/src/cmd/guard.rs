@@ -256,7 +256,7 @@ impl From<GuardError> for Failure {
 
 impl From<AskError> for Failure {
     fn from(error: AskError) -> Failure {
-        let next = match error.denied {
+        let next = match error.is_denied() {
             true => "run as root, or as a member of the group that the rules name (group = \"…\")",
             false => "systemctl start hugeleaf-guard, or: hugeleaf guard",
         };

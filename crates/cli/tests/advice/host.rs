@@ -11,11 +11,11 @@ use hugeleaf_sys::Kernel;
 use hugeleaf_units::PageSize;
 use serde_json::Value;
 
-use crate::cli_support::{NOBODY, good, holder, not_run, public_copy, stderr};
-use crate::is_program;
-use crate::kinds::{Held, kind};
-use crate::namespace::Namespace;
-use crate::sources::printed;
+use super::is_program;
+use super::kinds::{Held, kind};
+use super::sources::printed;
+use crate::apply::namespace::Namespace;
+use crate::common::{NOBODY, good, holder, not_run, public_copy, stderr};
 
 /// A value of the host that is put back.
 struct Kept(String, String);
@@ -101,15 +101,15 @@ fn next(out: &Output) -> String {
 fn a_plan_that_others_can_change_is_made_ones_own() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
-    let root = crate::cli_support::repository().join("fixtures/x86-4k-two-nodes");
+    let root = crate::common::repository().join("fixtures/x86-4k-two-nodes");
     let root = root.display().to_string();
     let dry = |plan: &Path| {
         let plan = plan.display().to_string();
-        crate::cli_support::run(&["apply", "--dry-run", "--root", &root, &plan])
+        crate::common::run(&["apply", "--dry-run", "--root", &root, &plan])
     };
     let plan = folder.path().join("a plan.toml");
     let file = plan.display().to_string();
-    crate::cli_support::run(&["plan", "--root", &root, "--bytes", "1G", "--output", &file]);
+    crate::common::run(&["plan", "--root", &root, "--bytes", "1G", "--output", &file]);
     good(&dry(&plan));
     let shell = |command: &str, home: &Path| {
         let ended = Command::new("sh")

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::cli_support::{files_below, repository};
+use crate::common::{files_below, repository};
 
 /// A command as it stands in a source, values of placeholders as `*`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

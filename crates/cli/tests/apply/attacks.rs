@@ -5,8 +5,8 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::cli_support::{good, not_run, stderr};
-use crate::namespace::Namespace;
+use super::namespace::Namespace;
+use crate::common::{good, not_run, stderr};
 
 fn pool() -> u64 {
     let text = std::fs::read_to_string("/proc/sys/vm/nr_hugepages").unwrap();

@@ -2,29 +2,19 @@
 //! mounted there is seen by nobody else. Knobs and pools are the host's, so its lock is held.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use hugeleaf_sys::{HostLock, lock_host};
+use hugeleaf_testkit::host::{self, Alone};
 use tempfile::TempDir;
 
-use crate::cli_support::{NOBODY, has_surplus_pages, not_run};
+use crate::common::{NOBODY, has_surplus_pages, not_run};
 
 /// The namespace, and the host's lock. Everything in it is gone when it is dropped.
 pub struct Namespace {
     holder: Child,
     pub folder: TempDir,
-    knobs: Vec<(&'static str, Option<String>)>,
-    _lock: HostLock,
+    pub alone: Alone,
 }
-
-/// What these tests change on the host itself.
-const KNOBS: [&str; 4] = [
-    "/proc/sys/vm/hugetlb_shm_group",
-    "/proc/sys/vm/nr_hugepages",
-    "/sys/kernel/mm/transparent_hugepage/enabled",
-    "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
-];
 
 /// The folder comes first, then the command that the test adds to the setting up.
 const SETUP: &str = r#"
@@ -44,7 +34,7 @@ impl Namespace {
             not_run(test, "needs root");
             return None;
         }
-        let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
+        let alone = host::alone();
         if has_surplus_pages() {
             not_run(
                 test,
@@ -75,12 +65,10 @@ impl Namespace {
             not_run(test, &format!("no mount namespace available: {said}"));
             return None;
         }
-        let knobs = KNOBS.map(|path| (path, std::fs::read_to_string(path).ok()));
         Some(Namespace {
             holder,
             folder,
-            knobs: knobs.to_vec(),
-            _lock: lock,
+            alone,
         })
     }
 
@@ -153,10 +141,7 @@ impl Namespace {
     /// The host's knobs are what they were.
     #[track_caller]
     pub fn assert_knobs_as_before(&self, when: &str) {
-        for (path, before) in &self.knobs {
-            let now = std::fs::read_to_string(path).ok();
-            assert_eq!(&now, before, "{path} {when}");
-        }
+        self.alone.assert_as_before(when);
     }
 }
 

@@ -7,10 +7,10 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::cli_support::{good, not_run, refused};
-use crate::namespace::Namespace;
-use crate::support::postgresql;
-use crate::support::server::{Account, Server, as_account, folder_for};
+use super::namespace::Namespace;
+use crate::common::{good, not_run, refused};
+use hugeleaf_testkit::postgresql;
+use hugeleaf_testkit::server::{Account, Server, as_account, folder_for};
 
 /// A PostgreSQL cluster that insists on large pages. Its settings are in a file that the usual one
 /// includes, as Debian has it.

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::cli_support::{Running, good, not_run, wait_until};
-use crate::kit::{Guarding, Place, Worker, can_run, free_port, rule};
+use super::kit::{Guarding, Place, Worker, can_run, free_port, rule};
+use crate::common::{Running, good, not_run, wait_until};
 
 /// The key of an element in WebDriver's answers (W3C WebDriver, 12.1).
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -142,10 +142,10 @@ impl Browser {
                 return;
             }
             assert!(
-                start.elapsed() < Duration::from_secs(60),
+                start.elapsed() < hugeleaf_testkit::PATIENCE,
                 "never: {what}\n{text}"
             );
-            std::thread::sleep(Duration::from_millis(200));
+            hugeleaf_testkit::pause(Duration::from_millis(200));
         }
     }
 }
@@ -203,6 +203,7 @@ fn decoded(text: &str) -> Vec<u8> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one session")]
 fn the_page_in_a_browser() {
     let test = "the_page_in_a_browser";
     let Some(_host) = can_run(test) else { return };

@@ -9,22 +9,31 @@ use std::time::{Duration, Instant};
 use hugeleaf_sys::Kernel;
 use serde_json::Value;
 
-use crate::cli_support::{self, Running, hugeleaf, is_root, not_run, wait_until};
-use crate::host::HostGuard;
+use crate::common::{Running, hugeleaf, is_root, not_run, wait_until, works};
+use hugeleaf_testkit::host::{self, Alone, Host};
 
-/// The host, locked, where memory of others can be moved.
-pub fn can_run(test: &str) -> Option<HostGuard> {
+/// The host, with its knobs as they are, where memory of others can be moved.
+pub fn can_run(test: &str) -> Option<Host> {
+    can_move(test).then(host::advised)
+}
+
+/// The same for who changes knobs, or measures.
+pub fn can_change(test: &str) -> Option<Alone> {
+    can_move(test).then(|| {
+        let host = host::alone();
+        host.choose("enabled", "madvise");
+        host
+    })
+}
+
+fn can_move(test: &str) -> bool {
     let why = match (is_root(), Kernel::new().knows_collapse()) {
         (false, _) => "needs root",
         (_, false) => "needs MADV_COLLAPSE, Linux 6.1",
-        _ => {
-            let host = HostGuard::lock();
-            host.choose("enabled", "madvise");
-            return Some(host);
-        }
+        _ => return true,
     };
     not_run(test, why);
-    None
+    false
 }
 
 /// Rules that move a program of this name as soon as it is seen.
@@ -102,8 +111,7 @@ impl Place {
     /// A file system of 64K on one of the folders, until it is dropped.
     pub fn small_disk(&self, folder: &str) -> Option<Mounted> {
         let path = self.path(folder);
-        cli_support::works("mount", &["-t", "tmpfs", "-o", "size=64k", "none", &path])
-            .then_some(Mounted(path))
+        works("mount", &["-t", "tmpfs", "-o", "size=64k", "none", &path]).then_some(Mounted(path))
     }
 }
 
@@ -274,7 +282,7 @@ impl<'a> Guarding<'a> {
     /// Waits until something holds of its status.
     #[track_caller]
     pub fn wait_for(&self, what: &str, holds: impl Fn(&Value) -> bool) {
-        self.wait(what, Duration::from_secs(90), holds);
+        self.wait(what, hugeleaf_testkit::PATIENCE, holds);
     }
 
     /// The same for what takes a test of its own.
@@ -293,7 +301,7 @@ impl<'a> Guarding<'a> {
             }
             let said = status.map_or_else(|| "no answer".to_owned(), |s| format!("{s:#}"));
             assert!(start.elapsed() < time, "never: {what}; {said}");
-            std::thread::sleep(Duration::from_millis(100));
+            hugeleaf_testkit::pause(Duration::from_millis(100));
         }
     }
 
@@ -321,7 +329,7 @@ impl<'a> Guarding<'a> {
 
     pub fn signal(&self, name: &str) {
         let pid = self.pid().to_string();
-        assert!(cli_support::works("kill", &["-s", name, &pid]));
+        assert!(works("kill", &["-s", name, &pid]));
     }
 
     /// Ends it as the system would, and waits.

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::cli_support::{good, not_run};
-use crate::kit::{Guarding, Place};
-use crate::namespace::Namespace;
+use super::kit::{Guarding, Place};
+use crate::apply::namespace::Namespace;
+use crate::common::{good, not_run};
 
 const RULES: &str =
     "schema = 1\nevery = '1s'\nlisten = 'off'\ncpu = '100%'\npause_memory = '20%'\n";
@@ -174,7 +174,7 @@ fn pages_are_taken_again_once_memory_is_not_short() {
     let began = Instant::now();
     while given(&guard.status()) > 0 {
         assert!(began.elapsed() < 2 * CALM, "{left} of {planned}");
-        std::thread::sleep(Duration::from_secs(5));
+        hugeleaf_testkit::pause(Duration::from_secs(5));
     }
     assert_eq!(pages(), planned);
     assert!(guard.log().iter().any(|entry| entry["what"] == "took"));

@@ -7,9 +7,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::cli_support::{NOBODY, children_of, is_root, not_run};
+use hugeleaf_testkit::host::{self, Alone};
+
+use crate::common::{NOBODY, children_of, is_root, not_run};
 
 /// A command that waits for somebody is killed after this.
 const SECONDS: &str = "30";
@@ -25,11 +26,9 @@ const MOST_KIB: u64 = 200 << 10;
 pub struct Kit {
     folder: tempfile::TempDir,
     actors: Vec<Child>,
-    _alone: MutexGuard<'static, ()>,
+    /// A command that looks at all processes would wait for those of another kit.
+    _alone: Alone,
 }
-
-/// One kit at a time: a command that looks at all processes would wait for those of another one.
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// What a watched command came to.
 #[derive(Debug)]
@@ -46,7 +45,7 @@ impl Kit {
             not_run(test, "needs root, which is what a hostile user is after");
             return None;
         }
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = host::alone();
         let folder = tempfile::Builder::new()
             .prefix("hugeleaf-hostile-")
             .permissions(std::fs::Permissions::from_mode(0o755))

@@ -4,8 +4,8 @@
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use crate::cli_support::{NOBODY, Running};
-use crate::{Seen, all_commands, fifo, give, ground, hostile, watched, words};
+use super::{Seen, all_commands, fifo, give, ground, hostile, watched, words};
+use crate::common::{NOBODY, Running};
 
 /// The folder of a server, whose configuration is made by `make`.
 fn server(top: &Path, name: &str, make: impl Fn(&Path)) -> PathBuf {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use crate::{Seen, all_commands, bytes, give, ground, hostile, watched};
+use super::{Seen, all_commands, bytes, give, ground, hostile, watched};
 
 /// Characters that no terminal may get: controls, and those that turn or hide others.
 fn acts(c: char) -> bool {

@@ -4,11 +4,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
-use crate::cli_support::{Running, not_run, stderr, stdout};
-use crate::under::{Mode, UNDER, can_run, program};
+use super::under::{Mode, UNDER, can_run, program};
+use crate::common::{Running, not_run, stderr, stdout};
 
 #[test]
 fn a_core_dump_holds_all_memory() {
+    let _host = hugeleaf_testkit::host::shared();
     let test = "a_core_dump_holds_all_memory";
     if !can_run(test) {
         return;
@@ -54,6 +55,7 @@ fn a_core_dump_holds_all_memory() {
 /// has changed.
 #[test]
 fn a_debugger_attaches_and_goes_on() {
+    let _host = hugeleaf_testkit::host::shared();
     let test = "a_debugger_attaches_and_goes_on";
     if !can_run(test) {
         return;
@@ -112,6 +114,7 @@ fn gdb_calls_functions() -> Result<(), String> {
 /// The real one, where it is installed: it knows the program's functions, also the changed ones.
 #[test]
 fn gdb_attaches() {
+    let _host = hugeleaf_testkit::host::shared();
     let test = "gdb_attaches";
     let gdb = Command::new("gdb").arg("--version").output();
     if !gdb.is_ok_and(|output| output.status.success()) {

@@ -3,10 +3,10 @@
 
 use std::process::Output;
 
-use crate::cli_support::{not_run, stderr};
-use crate::numbers::number;
-use crate::support::facts;
-use crate::under::{Mode, can_run, program};
+use super::numbers::number;
+use super::under::{Mode, can_run, program};
+use crate::common::{not_run, stderr};
+use hugeleaf_testkit::facts;
 
 const MIB: u64 = 1 << 20;
 
@@ -58,6 +58,7 @@ fn is_covered(name: &str, words: &str, least: u64) {
 
 #[test]
 fn parts_of_pieces_stay_parts() {
+    let _host = hugeleaf_testkit::host::shared();
     if can_tell("parts_of_pieces_stay_parts") {
         stay_small(&[
             "each 1024 64 100 malloc",
@@ -77,6 +78,7 @@ fn parts_of_pieces_stay_parts() {
 
 #[test]
 fn parts_all_over_a_piece_or_used_late_stay_parts() {
+    let _host = hugeleaf_testkit::host::shared();
     if can_tell("parts_all_over_a_piece_or_used_late_stay_parts") {
         stay_small(&[
             "scattered 1024 512 200 map",
@@ -90,6 +92,7 @@ fn parts_all_over_a_piece_or_used_late_stay_parts() {
 
 #[test]
 fn a_program_that_changes_its_ways_stays_small() {
+    let _host = hugeleaf_testkit::host::shared();
     if can_tell("a_program_that_changes_its_ways_stays_small") {
         stay_small(&[
             "whole-then-part 1024 64 100 malloc",
@@ -114,6 +117,7 @@ fn a_program_that_changes_its_ways_stays_small() {
 /// One mapping that is large by itself is taken as used until something else is asked for.
 #[test]
 fn a_large_mapping_gives_back_what_it_does_not_use() {
+    let _host = hugeleaf_testkit::host::shared();
     let test = "a_large_mapping_gives_back_what_it_does_not_use";
     if !can_tell(test) {
         return;
@@ -130,6 +134,7 @@ fn a_large_mapping_gives_back_what_it_does_not_use() {
 
 #[test]
 fn what_is_used_as_a_whole_is_on_huge_pages() {
+    let _host = hugeleaf_testkit::host::shared();
     if can_tell("what_is_used_as_a_whole_is_on_huge_pages") {
         for (words, least) in [
             ("each 1024 1024 500 map", 98),
@@ -151,6 +156,7 @@ fn what_is_used_as_a_whole_is_on_huge_pages() {
 
 #[test]
 fn memory_that_is_committed_in_parts_is_on_huge_pages() {
+    let _host = hugeleaf_testkit::host::shared();
     if can_tell("memory_that_is_committed_in_parts_is_on_huge_pages") {
         for (words, least) in [
             ("rights-once 256", 98),

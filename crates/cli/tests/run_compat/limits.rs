@@ -2,9 +2,9 @@
 
 use std::process::{Command, Output};
 
-use crate::cli_support::{NOBODY, is_root, not_run, public_copy, stderr, stdout, works};
-use crate::numbers::{huge, nth_number};
-use crate::under::{Line, Mode, UNDER, can_run, clean, program, same};
+use super::numbers::{huge, nth_number};
+use super::under::{Line, Mode, UNDER, can_run, clean, program, same};
+use crate::common::{NOBODY, is_root, not_run, public_copy, stderr, stdout, works};
 
 /// A program under a limit (`prlimit` of util-linux), until memory is at its end.
 fn until_the_end(way: Mode, limit: &str, words: &[&str]) -> Output {
@@ -59,11 +59,13 @@ fn ends_where_bare_does(test: &str, limit: &str, bytes: u64) {
 
 #[test]
 fn a_limit_on_address_space() {
+    let _host = hugeleaf_testkit::host::shared();
     ends_where_bare_does("a_limit_on_address_space", "as", 1 << 30);
 }
 
 #[test]
 fn a_limit_on_data() {
+    let _host = hugeleaf_testkit::host::shared();
     ends_where_bare_does("a_limit_on_data", "data", 512 << 20);
 }
 
@@ -71,6 +73,7 @@ fn a_limit_on_data() {
 /// is not there, and nothing at all unless stacks were asked for.
 #[test]
 fn a_stack_without_a_limit_in_little_address_space() {
+    let _host = hugeleaf_testkit::host::shared();
     let test = "a_stack_without_a_limit_in_little_address_space";
     if !can_run(test) {
         return;
@@ -96,6 +99,7 @@ fn a_stack_without_a_limit_in_little_address_space() {
 /// As somebody whom the limit holds for.
 #[test]
 fn thirty_two_kilobytes_of_locked_memory() {
+    let _host = hugeleaf_testkit::host::shared();
     let test = "thirty_two_kilobytes_of_locked_memory";
     if !is_root() || !works("setpriv", &["--version"]) || !works("prlimit", &["--version"]) {
         return not_run(test, "needs root, setpriv and prlimit (util-linux)");
@@ -140,7 +144,7 @@ fn thirty_two_kilobytes_of_locked_memory() {
         }
         command.output().unwrap()
     };
-    crate::processes::public_library(folder.path());
+    super::processes::public_library(folder.path());
     for (name, word, status) in [
         ("held", "200", 7),
         ("sharing", "24", 0),

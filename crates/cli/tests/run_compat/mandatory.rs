@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::cli_support::{is_root, not_run, stderr, stdout, works};
-use crate::numbers::{huge, number};
-use crate::pools::Pool;
-use crate::support::facts;
-use crate::under::{Mode, can_run, clean, program};
+use super::numbers::{huge, number};
+use super::pools::Pool;
+use super::under::{Mode, can_run, clean, program};
+use crate::common::{is_root, not_run, stderr, stdout, works};
+use hugeleaf_testkit::facts;
 
 const RUN: &str = env!("CARGO_BIN_EXE_hugeleaf");
 
@@ -194,6 +194,7 @@ fn without_room_for_its_heap_a_mandatory_program_gets_none() {
 
 #[test]
 fn a_part_that_is_replaced_leaves_one_mapping() {
+    let _host = hugeleaf_testkit::host::shared();
     let test = "a_part_that_is_replaced_leaves_one_mapping";
     if !can_run(test) {
         return;
@@ -236,6 +237,7 @@ fn a_pool_that_says_no_leaves_no_gap() {
 /// A mount's own option counts, whatever `shmem_enabled` says; without `!` too.
 #[test]
 fn a_mount_that_gives_huge_pages_to_who_advises_gives_them() {
+    let _host = hugeleaf_testkit::host::shared();
     let test = "a_mount_that_gives_huge_pages_to_who_advises_gives_them";
     if !can_run(test) {
         return;

@@ -2,10 +2,10 @@
 
 use std::process::Output;
 
-use crate::cli_support::{not_run, stderr, stdout};
-use crate::numbers::{no_more, nth_number, number};
-use crate::pools::Pool;
-use crate::under::{Line, Mode, UNDER, can_run, compare, program, same};
+use super::numbers::{no_more, nth_number, number};
+use super::pools::Pool;
+use super::under::{Line, Mode, UNDER, can_run, compare, program, same};
+use crate::common::{not_run, stderr, stdout};
 
 /// Runs it; it must end well.
 fn good(way: Mode, name: &str, words: &[&str]) -> Output {
@@ -22,7 +22,8 @@ fn good(way: Mode, name: &str, words: &[&str]) -> Output {
 
 /// Steps of random calls; a longer run says how many.
 fn steps() -> String {
-    std::env::var("HUGELEAF_STEPS").unwrap_or_else(|_| "100000".to_owned())
+    std::env::var("HUGELEAF_STEPS")
+        .unwrap_or_else(|_| hugeleaf_testkit::size("20000", "100000").to_owned())
 }
 
 /// The seed of the first model; drawn, and said by what fails.
@@ -64,6 +65,7 @@ fn against_the_model(test: &str, threads: &str) {
 
 #[test]
 fn random_calls_on_parts_are_as_the_model_has_them() {
+    let _host = hugeleaf_testkit::host::shared();
     let test = "random_calls_on_parts_are_as_the_model_has_them";
     if can_run(test) {
         against_the_model(test, "1");
@@ -72,6 +74,7 @@ fn random_calls_on_parts_are_as_the_model_has_them() {
 
 #[test]
 fn random_calls_of_four_threads_are_as_the_model_has_them() {
+    let _host = hugeleaf_testkit::host::shared();
     let test = "random_calls_of_four_threads_are_as_the_model_has_them";
     if can_run(test) {
         against_the_model(test, "4");
@@ -80,6 +83,7 @@ fn random_calls_of_four_threads_are_as_the_model_has_them() {
 
 #[test]
 fn the_break_grows_and_shrinks() {
+    let _host = hugeleaf_testkit::host::shared();
     if can_run("the_break_grows_and_shrinks") {
         compare(&program("breaks"), &["10000"], 0, Line::None, |_| ());
     }
@@ -88,6 +92,7 @@ fn the_break_grows_and_shrinks() {
 /// Threads in the one heap that the library moves the end of, together with threads that map memory and fork.
 #[test]
 fn threads_share_the_heap() {
+    let _host = hugeleaf_testkit::host::shared();
     if can_run("threads_share_the_heap") {
         compare(&program("heaps"), &["6", "1500"], 0, Line::None, |_| ());
     }
@@ -95,6 +100,7 @@ fn threads_share_the_heap() {
 
 #[test]
 fn shared_memory_of_every_kind() {
+    let _host = hugeleaf_testkit::host::shared();
     if can_run("shared_memory_of_every_kind") {
         compare(&program("sharing"), &["24"], 0, Line::None, |_| ());
     }
@@ -102,6 +108,7 @@ fn shared_memory_of_every_kind() {
 
 #[test]
 fn all_memory_locked() {
+    let _host = hugeleaf_testkit::host::shared();
     let test = "all_memory_locked";
     if !can_run(test) {
         return;
@@ -131,6 +138,7 @@ fn all_memory_locked() {
 
 #[test]
 fn a_program_that_reads_its_own_maps() {
+    let _host = hugeleaf_testkit::host::shared();
     if !can_run("a_program_that_reads_its_own_maps") {
         return;
     }
@@ -152,6 +160,7 @@ fn a_program_that_reads_its_own_maps() {
 /// The kernel moves no two mappings at once; the library must not be why one became two.
 #[test]
 fn a_mapping_that_advice_cut_is_moved_as_one() {
+    let _host = hugeleaf_testkit::host::shared();
     if !can_run("a_mapping_that_advice_cut_is_moved_as_one") {
         return;
     }
@@ -164,6 +173,7 @@ fn a_mapping_that_advice_cut_is_moved_as_one() {
 
 #[test]
 fn as_many_mappings_as_bare() {
+    let _host = hugeleaf_testkit::host::shared();
     if !can_run("as_many_mappings_as_bare") {
         return;
     }

@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use crate::cli_support::stdout;
+use crate::common::stdout;
 
 /// The number behind the `n`th time that a word stands in the output.
 #[track_caller]
@@ -25,7 +25,7 @@ pub fn number(output: &Output, word: &str) -> u64 {
 
 /// Bytes of the huge page.
 pub fn huge() -> u64 {
-    crate::support::facts::huge_page_kb().unwrap() * 1024
+    hugeleaf_testkit::facts::huge_page_kb().unwrap() * 1024
 }
 
 /// At most `percent` above bare's, and `pages` huge pages for what is begun and not yet full.

@@ -1,28 +1,26 @@
 //! Reserved pages that do not suffice, and cgroups that limit them: on faults, as Kubernetes does
 //! (mmap succeeds, and a touch past the limit is a SIGBUS), and on reservations.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
-use hugeleaf_sys::{HostLock, lock_host};
+use hugeleaf_testkit::host::{self, Alone};
 
-use crate::cli_support::{has_pool_in_use, is_root, not_run, stderr};
-use crate::support::server::wait_until;
-use crate::under::{Line, Mode, can_run, clean, program, same};
+use super::under::{Line, Mode, can_run, clean, program, same};
+use crate::common::{has_pool_in_use, is_root, not_run, stderr};
+use hugeleaf_testkit::until as wait_until;
 
 /// The pool of the size that huge pages have; put back when dropped.
 pub struct Pool {
     folder: PathBuf,
-    before: String,
     huge: u64,
-    _lock: HostLock,
+    host: Alone,
 }
 
 impl Pool {
     /// So many pages, or why not.
     pub fn of(test: &str, pages: u64) -> Option<Pool> {
-        let huge = crate::numbers::huge();
+        let huge = super::numbers::huge();
         let folder = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", huge / 1024);
         let folder = PathBuf::from(folder);
         if !is_root() || !folder.is_dir() {
@@ -32,19 +30,13 @@ impl Pool {
             );
             return None;
         }
-        let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
+        let host = host::alone();
         if has_pool_in_use() {
             // Setting it, and setting it back, would make surplus pages lasting ones.
             not_run(test, "somebody else uses pages of a pool");
             return None;
         }
-        let before = std::fs::read_to_string(folder.join("nr_hugepages")).unwrap();
-        let pool = Pool {
-            folder,
-            before,
-            huge,
-            _lock: lock,
-        };
+        let pool = Pool { folder, huge, host };
         pool.set(pages);
         if pool.number("nr_hugepages") != pages {
             not_run(
@@ -57,7 +49,7 @@ impl Pool {
     }
 
     fn set(&self, pages: u64) {
-        std::fs::write(self.folder.join("nr_hugepages"), pages.to_string()).unwrap();
+        self.host.set_pool(self.huge, pages);
     }
 
     fn number(&self, name: &str) -> u64 {
@@ -69,20 +61,10 @@ impl Pool {
     /// keeps its memory until he is done, so what is not there yet may come.
     #[track_caller]
     pub fn is_whole(&self, what: &str) {
-        wait_until(
-            &format!("{what}: all pages are free"),
-            Duration::from_secs(20),
-            || {
-                let (total, free) = (self.number("nr_hugepages"), self.number("free_hugepages"));
-                (free, self.number("resv_hugepages")) == (total, 0)
-            },
-        );
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        std::fs::write(self.folder.join("nr_hugepages"), self.before.trim()).unwrap();
+        wait_until(&format!("{what}: all pages are free"), || {
+            let (total, free) = (self.number("nr_hugepages"), self.number("free_hugepages"));
+            (free, self.number("resv_hugepages")) == (total, 0)
+        });
     }
 }
 
@@ -131,7 +113,7 @@ impl Drop for Limit {
         // The last of its processes may be on its way out still.
         while std::fs::remove_dir(&self.folder).is_err() && tries < 1000 {
             tries += 1;
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            hugeleaf_testkit::pause(std::time::Duration::from_millis(5));
         }
         if let Some(folder) = self.mounted.take() {
             let _ = Command::new("umount").arg(folder.path()).status();
@@ -193,11 +175,13 @@ fn limited(test: &str, file: &str) {
 
 #[test]
 fn a_cgroup_that_limits_faults() {
+    let _host = hugeleaf_testkit::host::shared();
     limited("a_cgroup_that_limits_faults", "limit_in_bytes");
 }
 
 #[test]
 fn a_cgroup_that_limits_reservations() {
+    let _host = hugeleaf_testkit::host::shared();
     limited("a_cgroup_that_limits_reservations", "rsvd.limit_in_bytes");
 }
 
@@ -223,10 +207,10 @@ fn small_mappings_come_from_the_pool() {
     if !can_run(test) {
         return;
     }
-    if crate::numbers::huge() != 2 << 20 {
+    if super::numbers::huge() != 2 << 20 {
         return not_run(test, "needs huge pages of 2M");
     }
-    let Some(python) = crate::support::find_program(&["/usr/bin/python3", "python3"]) else {
+    let Some(python) = hugeleaf_testkit::find_program(&["/usr/bin/python3", "python3"]) else {
         return not_run(test, "needs python3");
     };
     // The last line is what is on reserved pages, and what is not, in kilobytes.
@@ -246,7 +230,7 @@ fn small_mappings_come_from_the_pool() {
         command.args(["-c", &format!("{script}{held}")]);
         clean(&mut command);
         let output = command.output().unwrap();
-        let text = crate::cli_support::stdout(&output);
+        let text = crate::common::stdout(&output);
         assert!(output.status.success(), "{text}{}", stderr(&output));
         let last = text.lines().last().unwrap();
         let (on_pool, others) = last.split_once(' ').unwrap();
@@ -267,7 +251,7 @@ fn more_than_the_kernel_moves_at_once() {
     if !can_run(test) {
         return;
     }
-    let Some(python) = crate::support::find_program(&["/usr/bin/python3", "python3"]) else {
+    let Some(python) = hugeleaf_testkit::find_program(&["/usr/bin/python3", "python3"]) else {
         return not_run(test, "needs python3");
     };
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap();
@@ -279,7 +263,7 @@ fn more_than_the_kernel_moves_at_once() {
         .unwrap()
         .parse()
         .unwrap();
-    if crate::numbers::huge() != 2 << 20 || free < 6 << 20 {
+    if super::numbers::huge() != 2 << 20 || free < 6 << 20 {
         return not_run(test, "needs huge pages of 2M and 6G of memory that is free");
     }
     // The pool is a little short of what is asked for, and is used all the same: at least this much of it.
@@ -310,7 +294,7 @@ fn more_than_the_kernel_moves_at_once() {
             .args(["-c", &format!("{script}{held}")]);
         clean(&mut command);
         let output = command.output().unwrap();
-        let text = crate::cli_support::stdout(&output);
+        let text = crate::common::stdout(&output);
         assert!(output.status.success(), "{script}{text}{}", stderr(&output));
         let on_pool: u64 = text.trim().parse().unwrap();
         assert!(on_pool >= least, "{script}: {on_pool}K on the pool");
@@ -331,12 +315,12 @@ fn parts_of_reserved_pages_are_used_as_others_are() {
     let Some(pool) = Pool::of(test, 40) else {
         return;
     };
-    let ladder = format!("hugetlb:{}K", crate::numbers::huge() / 1024);
+    let ladder = format!("hugetlb:{}K", super::numbers::huge() / 1024);
     for pages in [40, 3, 0] {
         pool.set(pages);
         for ladder in [
             ladder.clone(),
-            format!("{ladder},thp:{}K", crate::numbers::huge() / 1024),
+            format!("{ladder},thp:{}K", super::numbers::huge() / 1024),
         ] {
             let mut command = Command::new(env!("CARGO_BIN_EXE_hugeleaf"));
             command.args(["run", "--data", &ladder, "--"]).arg(&path);

@@ -1,15 +1,16 @@
 //! PostgreSQL: initdb, a server, pgbench, and a backend that is killed; all under `hugeleaf run`.
 
 use std::path::Path;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::cli_support::{stderr, stdout};
-use crate::servers::{Public, can_start};
-use crate::support::postgresql as installed;
-use crate::support::server::{Account, Server, folder_for, wait_until};
-use crate::under::{Mode, UNDER};
+use super::servers::{Public, can_start};
+use super::under::{Mode, UNDER};
+use crate::common::{stderr, stdout};
+use hugeleaf_testkit::left_to_all;
+use hugeleaf_testkit::postgresql as installed;
+use hugeleaf_testkit::server::{Account, Server, folder_for};
+use hugeleaf_testkit::until as wait_until;
 
 struct Bench<'a> {
     public: &'a Public,
@@ -130,13 +131,11 @@ impl<'a> Bench<'a> {
             .spawn()
             .unwrap();
         let sleeping = "SELECT pid FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'";
-        wait_until("the backend sleeps", Duration::from_secs(60), || {
-            !self.query(sleeping).is_empty()
-        });
+        wait_until("the backend sleeps", || !self.query(sleeping).is_empty());
         let pid = Pid::from_raw(self.query(sleeping).parse().unwrap()).unwrap();
         kill_process(pid, Signal::KILL).unwrap();
         client.wait().unwrap();
-        wait_until("the server is back", Duration::from_secs(60), || {
+        wait_until("the server is back", || {
             let path = self.bin.join("pg_isready");
             let mut ready = self.public.command(Mode::Bare, self.account, &path, folder);
             ready
@@ -178,6 +177,9 @@ fn a_full_bench(public: &Public, way: Mode, bin: &Path) {
 
 #[test]
 fn initdb_and_a_full_pgbench() {
+    if left_to_all("initdb_and_a_full_pgbench") {
+        return;
+    }
     let test = "initdb_and_a_full_pgbench";
     let bin = installed::programs();
     if !can_start(
@@ -188,8 +190,7 @@ fn initdb_and_a_full_pgbench() {
         return;
     }
     let (bin, public) = (bin.unwrap(), Public::copy());
-    let lock = Path::new("/run/lock/hugeleaf.lock");
-    let _lock = hugeleaf_sys::lock_host(lock, true).unwrap();
+    let _host = hugeleaf_testkit::host::shared();
     for way in UNDER {
         a_full_bench(&public, way, &bin);
     }

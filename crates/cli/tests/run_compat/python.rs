@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::cli_support::{not_run, stderr, stdout};
-use crate::support::find_program;
-use crate::under::{Line, Mode, UNDER, can_run, same};
+use super::under::{Line, Mode, UNDER, can_run, same};
+use crate::common::{not_run, stderr, stdout};
+use hugeleaf_testkit::find_program;
 
 fn runs_alike(test: &str, script: &str) {
     let Some(python) = find_program(&["/usr/bin/python3", "python3"]) else {
@@ -40,10 +40,12 @@ fn runs_alike(test: &str, script: &str) {
 
 #[test]
 fn threads_and_other_programs() {
+    let _host = hugeleaf_testkit::host::shared();
     runs_alike("threads_and_other_programs", "threads.py");
 }
 
 #[test]
 fn several_processes() {
+    let _host = hugeleaf_testkit::host::shared();
     runs_alike("several_processes", "processes.py");
 }

@@ -4,14 +4,17 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use hugeleaf_ask::Unanswered;
+use hugeleaf_ask::redis::{Address, Connection};
 use rustix::process::Signal;
 
-use crate::numbers::no_more;
-use crate::servers::{Public, can_start};
-use crate::support::facts::{pss_kb, tree};
-use crate::support::redis_server;
-use crate::support::server::{Account, Server, folder_for, wait_until};
-use crate::under::{Mode, UNDER};
+use super::numbers::no_more;
+use super::servers::{Public, can_start};
+use super::under::{Mode, UNDER};
+use hugeleaf_testkit::facts::{pss_kb, tree};
+use hugeleaf_testkit::redis_server;
+use hugeleaf_testkit::server::{Account, Server, folder_for};
+use hugeleaf_testkit::until as wait_until;
 
 /// Keys at the start, and at the end.
 const KEYS: std::ops::Range<u64> = 0..40_000;
@@ -48,29 +51,26 @@ impl Redis {
             .arg(folder.path());
         let server = Server::start(&mut command, folder, Signal::TERM, || {
             // Until the file is loaded it answers that it is not ready.
-            connect(&socket).is_ok_and(|mut c| redis::cmd("PING").query::<String>(&mut c).is_ok())
+            connect(&socket).is_ok_and(|mut c| c.ask(&["PING"]).is_ok())
         });
         Redis { server, socket }
     }
 
     fn ask(&self, words: &[&str]) -> String {
-        let mut command = redis::cmd(words[0]);
-        command.arg(&words[1..]);
-        let mut connection = connect(&self.socket).unwrap();
-        command
-            .query(&mut connection)
-            .unwrap_or_else(|e| panic!("{words:?}: {e}"))
+        let answer = connect(&self.socket).and_then(|mut connection| connection.ask(words));
+        let answer = answer.unwrap_or_else(|e| panic!("{words:?}: {e}"));
+        answer.join(" ")
     }
 
     fn write(&self, keys: impl Iterator<Item = u64>) {
         let mut connection = connect(&self.socket).unwrap();
         let keys: Vec<u64> = keys.collect();
         for some in keys.chunks(1000) {
-            let mut batch = redis::pipe();
-            for key in some {
-                batch.cmd("SET").arg(key).arg(value(*key)).ignore();
-            }
-            batch.query::<()>(&mut connection).unwrap();
+            let words = some.iter().flat_map(|key| [key.to_string(), value(*key)]);
+            let words: Vec<String> = ["MSET".to_owned()].into_iter().chain(words).collect();
+            connection
+                .ask(&words.iter().map(String::as_str).collect::<Vec<_>>())
+                .unwrap();
         }
     }
 
@@ -87,29 +87,20 @@ impl Redis {
     fn holds_all(&self) {
         let mut connection = connect(&self.socket).unwrap();
         assert_eq!(self.ask_number(&["DBSIZE"]), ALL_KEYS.end);
-        for first in ALL_KEYS.step_by(1000) {
-            let keys: Vec<u64> = (first..first + 1000).collect();
-            let values: Vec<String> = redis::cmd("MGET")
-                .arg(&keys)
-                .query(&mut connection)
-                .unwrap();
-            let wrong = keys
-                .iter()
-                .zip(&values)
-                .find(|(key, held)| value(**key) != **held);
-            assert_eq!(wrong, None);
+        for key in ALL_KEYS {
+            let held = connection.ask(&["GET", &key.to_string()]).unwrap();
+            assert_eq!(held, [value(key)]);
         }
     }
 
     fn ask_number(&self, words: &[&str]) -> u64 {
-        redis::cmd(words[0])
-            .query(&mut connect(&self.socket).unwrap())
-            .unwrap()
+        self.ask(words).parse().unwrap()
     }
 }
 
-fn connect(socket: &Path) -> redis::RedisResult<redis::Connection> {
-    redis::Client::open(format!("redis+unix://{}", socket.display()))?.get_connection()
+fn connect(socket: &Path) -> Result<Connection, Unanswered> {
+    let address = Address::parse(&socket.display().to_string());
+    Connection::open(&address.map_err(Unanswered::new)?, Duration::from_secs(60))
 }
 
 /// Of different lengths: Redis holds them in chunks of different sizes.
@@ -132,9 +123,7 @@ fn save_while_writing(public: &Public, way: Mode, program: &Path) -> (u64, Serve
         redis.write((round..KEYS.end).step_by(10).chain(new));
         assert!(redis.is_saving(), "the child ended before the writes");
         most = most.max(redis.held());
-        wait_until("the save ends", Duration::from_secs(120), || {
-            !redis.is_saving()
-        });
+        wait_until("the save ends", || !redis.is_saving());
         let answer = redis.ask(&["INFO", "persistence"]);
         assert!(
             answer.contains("rdb_last_bgsave_status:ok"),
@@ -156,8 +145,7 @@ fn a_forked_save_copies_no_more_than_bare() {
         return;
     }
     let (program, public) = (program.unwrap(), Public::copy());
-    let lock = std::path::Path::new("/run/lock/hugeleaf.lock");
-    let _lock = hugeleaf_sys::lock_host(lock, true).unwrap();
+    let _host = hugeleaf_testkit::host::shared();
     let (bare, server, _) = save_while_writing(&public, Mode::Bare, &program);
     drop(server);
     for way in UNDER {

@@ -5,10 +5,10 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::cli_support::{is_root, not_run, public_copy};
-use crate::support::find_program;
-use crate::support::server::{Account, as_account};
-use crate::under::{Mode, can_run, clean};
+use super::under::{Mode, can_run, clean};
+use crate::common::{is_root, not_run, public_copy};
+use hugeleaf_testkit::find_program;
+use hugeleaf_testkit::server::{Account, as_account};
 
 /// The program and the library where every account may read them.
 pub struct Public {
@@ -20,7 +20,7 @@ impl Public {
     /// Copies both.
     pub fn copy() -> Public {
         let (folder, hugeleaf) = public_copy();
-        crate::processes::public_library(folder.path());
+        super::processes::public_library(folder.path());
         Public { folder, hugeleaf }
     }
 

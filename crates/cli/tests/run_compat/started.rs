@@ -3,8 +3,8 @@
 
 use std::process::Output;
 
-use crate::cli_support::{not_run, stderr, stdout};
-use crate::under::{Line, Mode, UNDER, can_run, compare, program, program_with, same};
+use super::under::{Line, Mode, UNDER, can_run, compare, program, program_with, same};
+use crate::common::{not_run, stderr, stdout};
 
 /// The program that is linked with a library whose constructor starts threads; `flags` make the
 /// library.
@@ -23,6 +23,7 @@ fn with_early_threads(called: &str, flags: &[&str]) -> Option<std::path::PathBuf
 /// Often: a thread must be met in the middle of a function of libc.
 #[test]
 fn threads_that_a_linked_library_started() {
+    let _host = hugeleaf_testkit::host::shared();
     if !can_run("threads_that_a_linked_library_started") {
         return;
     }
@@ -36,6 +37,7 @@ fn threads_that_a_linked_library_started() {
 /// it leaves libc as it is.
 #[test]
 fn threads_that_were_there_first() {
+    let _host = hugeleaf_testkit::host::shared();
     let test = "threads_that_were_there_first";
     if !can_run(test) {
         return;
@@ -65,6 +67,7 @@ fn threads_that_were_there_first() {
 /// Who links a library with a `shmget` of its own, as libhugetlbfs has, gets that one's segments.
 #[test]
 fn another_library_keeps_its_own_function() {
+    let _host = hugeleaf_testkit::host::shared();
     if !can_run("another_library_keeps_its_own_function") {
         return;
     }
@@ -88,6 +91,7 @@ fn behind(filter: &str, way: Mode, large: bool) -> Output {
 /// In place, by a file in memory, through `/proc/self/mem`: the first of them that is allowed.
 #[test]
 fn each_way_of_changing_code() {
+    let _host = hugeleaf_testkit::host::shared();
     if !can_run("each_way_of_changing_code") {
         return;
     }
@@ -104,6 +108,7 @@ fn each_way_of_changing_code() {
 /// The kernel fails between two parts of the change: the program runs as bare.
 #[test]
 fn a_change_that_stops_halfway() {
+    let _host = hugeleaf_testkit::host::shared();
     if !can_run("a_change_that_stops_halfway") {
         return;
     }
@@ -123,6 +128,7 @@ fn a_change_that_stops_halfway() {
 /// of it is writable and executable.
 #[test]
 fn libcs_code_stays_libcs() {
+    let _host = hugeleaf_testkit::host::shared();
     if !can_run("libcs_code_stays_libcs") {
         return;
     }

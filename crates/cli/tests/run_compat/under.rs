@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use crate::cli_support::{not_run, stderr, stdout};
-use crate::support::facts;
+use crate::common::{not_run, stderr, stdout};
+use hugeleaf_testkit::facts;
 
 /// How a program is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::cli_support::{NOBODY, Running, good, has_pool_in_use, not_run, wait_until};
-use crate::namespace::Namespace;
-use crate::{answer, ids};
+use super::{answer, ids};
+use crate::apply::namespace::Namespace;
+use crate::common::{NOBODY, Running, good, has_pool_in_use, not_run, wait_until};
 
 /// What is found in the namespace. Lines of the kernel's log are not these tests' business.
 #[track_caller]
@@ -42,9 +42,10 @@ fn a_plan_in_force_is_silent_and_each_change_of_it_is_found() {
     }
 
     let group = std::fs::read_to_string("/proc/sys/vm/hugetlb_shm_group").unwrap();
-    std::fs::write("/proc/sys/vm/hugetlb_shm_group", "0").unwrap();
+    host.alone.set("/proc/sys/vm/hugetlb_shm_group", "0");
     finds(&host, &["knob-reset"], 1);
-    std::fs::write("/proc/sys/vm/hugetlb_shm_group", group).unwrap();
+    host.alone
+        .set("/proc/sys/vm/hugetlb_shm_group", group.trim());
 
     host.shell("umount /mnt/huge");
     finds(&host, &["mount-missing"], 1);
@@ -64,9 +65,9 @@ fn a_plan_in_force_is_silent_and_each_change_of_it_is_found() {
 
     let pages = std::fs::read_to_string("/proc/sys/vm/nr_hugepages").unwrap();
     let pages: u64 = pages.trim().parse().unwrap();
-    std::fs::write("/proc/sys/vm/nr_hugepages", (pages - 1).to_string()).unwrap();
+    host.alone.set("/proc/sys/vm/nr_hugepages", pages - 1);
     finds(&host, &["pool-short"], 1);
-    std::fs::write("/proc/sys/vm/nr_hugepages", pages.to_string()).unwrap();
+    host.alone.set("/proc/sys/vm/nr_hugepages", pages);
 
     finds(&host, &[], 0);
     good(&host.hugeleaf(&["undo"]));
@@ -147,13 +148,13 @@ fn a_user_who_may_not_have_segments_on_large_pages() {
     good(&host.hugeleaf(&["apply", &plan]));
     // The plan gave its group the right and its user the limit; it was started before either.
     finds(&host, &["started-before-pool", "limit-not-taken"], 1);
-    std::fs::write("/proc/sys/vm/hugetlb_shm_group", "0").unwrap();
+    host.alone.set("/proc/sys/vm/hugetlb_shm_group", "0");
     finds(
         &host,
         &["memlock-small", "limit-not-taken", "knob-reset"],
         1,
     );
-    std::fs::write("/proc/sys/vm/hugetlb_shm_group", "12345").unwrap();
+    host.alone.set("/proc/sys/vm/hugetlb_shm_group", "12345");
     finds(
         &host,
         &["group-missing", "limit-not-taken", "knob-reset"],

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::cli_support::{good, refused, repository, run};
-use crate::{answer, ids};
+use super::{answer, ids};
+use crate::common::{good, refused, repository, run};
 
 /// A copy of a captured host, to be changed.
 struct Captured {

@@ -3,26 +3,24 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use hugeleaf_host::demand::{Source, read_source};
 use hugeleaf_host::{Root, read_memory_facts};
-use hugeleaf_sys::{HostLock, Kernel, lock_host};
+use hugeleaf_sys::Kernel;
+use hugeleaf_testkit::host::{self, Alone};
 use hugeleaf_units::{Bytes, PageSize};
 use rustix::process::Signal;
 
-use crate::cli_support::{self, NOBODY, Running, is_root, not_run, public_copy, run};
-use crate::support::server::{Account, Server, as_account, folder_for};
-use crate::support::{find_program, postgresql};
-use crate::{answer, ids};
+use super::{answer, ids};
+use crate::common::{self, NOBODY, Running, is_root, not_run, public_copy, run};
+use hugeleaf_testkit::server::{Account, Server, as_account, folder_for};
+use hugeleaf_testkit::{find_program, postgresql};
 
 /// The pool of the default size; put back when dropped.
 pub struct Pool {
-    file: PathBuf,
-    before: String,
+    host: Alone,
     pub page: PageSize,
-    _lock: HostLock,
 }
 
 impl Pool {
@@ -32,39 +30,23 @@ impl Pool {
             not_run(test, "needs root");
             return None;
         }
-        let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
+        let alone = host::alone();
         let host = read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
         let Some(page) = host.memory.default_hugetlb_page.get() else {
             not_run(test, "this kernel has no hugetlb pages");
             return None;
         };
-        let kib = page.bytes().get() / 1024;
-        let folder = PathBuf::from(format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB"));
-        let file = folder.join("nr_hugepages");
+        let file = host::pool(page.bytes().get()).join("nr_hugepages");
         let before = std::fs::read_to_string(&file).unwrap();
         if before.trim() != "0" {
             not_run(test, "somebody else has a pool on this host");
             return None;
         }
-        Some(Pool {
-            file,
-            before,
-            page,
-            _lock: lock,
-        })
+        Some(Pool { host: alone, page })
     }
 
     pub fn set(&self, pages: u64) {
-        for _ in 0..5 {
-            std::fs::write(&self.file, pages.to_string()).unwrap();
-            std::fs::write("/proc/sys/vm/compact_memory", "1").unwrap();
-        }
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        let _ = std::fs::write(&self.file, self.before.trim());
+        self.host.set_pool(self.page.bytes().get(), pages);
     }
 }
 
@@ -202,7 +184,7 @@ fn an_ordinary_user_gets_an_answer_too() {
         return not_run(test, "needs root, to become another user");
     }
     let (_folder, program) = public_copy();
-    let mut command = cli_support::program(&program, &["verify", "--json"]);
+    let mut command = common::program(&program, &["verify", "--json"]);
     let output = command.uid(NOBODY).gid(NOBODY).output().unwrap();
     let (found, status) = answer(&output);
     assert_eq!(found["good"], status == 0);

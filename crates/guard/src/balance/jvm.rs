@@ -38,7 +38,6 @@ pub(crate) const KIND: ServerKind = ServerKind {
         "" => Err("nobody is called that".into()),
         name => Ok(name.to_owned()),
     },
-    is_apart: false,
     open: |opening: &Opening| {
         Box::new(Jvm {
             root: opening.root.clone(),

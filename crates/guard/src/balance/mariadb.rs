@@ -3,20 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ::mysql::prelude::Queryable;
-use ::mysql::{Conn, Opts, OptsBuilder};
+use hugeleaf_ask::Unanswered;
+use hugeleaf_ask::mysql::{Address, Connection, Rows};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
 use super::server::{Counts, Look, Opening, PATIENCE, Server, ServerKind};
-use hugeleaf_ask::Unanswered;
 
 /// Where no chunk is said (MariaDB from 10.11.12 on), the pool is resized by extents of this size.
 const EXTENT: Bytes = Bytes::from_mib(8);
 /// A resize is a statement that ends when it is done: for so long this connection waits for it.
 const RESIZE: Duration = Duration::from_secs(45);
-/// No answer is longer.
-const LONGEST: usize = 1 << 20;
 
 pub(crate) const KIND: ServerKind = ServerKind {
     names: &["mariadb", "mysql"],
@@ -29,99 +26,53 @@ pub(crate) const KIND: ServerKind = ServerKind {
     is_shared: false,
     returns: Duration::from_secs(45),
     check: |address| {
-        let options = Opts::from_url(&url(address)).map_err(|_| "this is no address")?;
-        Ok(shown(&options))
+        let address = Address::parse(address)?;
+        Ok(address.place().to_string())
     },
-    is_apart: true,
     open: |opening: &Opening| {
         Box::new(MariaDb {
-            url: url(&opening.address),
+            address: Address::parse(&opening.address),
             connection: None,
         })
     },
 };
 
-/// A bare path is a Unix socket.
-fn url(address: &str) -> String {
-    let is_plain = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'-' | b'_' | b'.');
-    if address.starts_with('/') {
-        let path: String = address
-            .bytes()
-            .map(|b| match is_plain(&b) {
-                true => char::from(b).to_string(),
-                false => format!("%{b:02X}"),
-            })
-            .collect();
-        return format!("mysql://localhost?socket={path}");
-    }
-    match address.contains("://") {
-        true => address.to_owned(),
-        false => format!("mysql://{address}"),
-    }
-}
-
-/// The address without its password.
-fn shown(options: &Opts) -> String {
-    match options.get_socket() {
-        Some(path) => path.to_owned(),
-        None => format!(
-            "{}:{}",
-            options.get_ip_or_hostname(),
-            options.get_tcp_port()
-        ),
-    }
-}
-
 struct MariaDb {
-    url: String,
-    connection: Option<Conn>,
-}
-
-fn failed(error: &::mysql::Error, secret: Option<&str>) -> Unanswered {
-    let text = error.to_string();
-    let text = match secret.filter(|secret| !secret.is_empty()) {
-        Some(secret) => text.replace(secret, "***"),
-        None => text,
-    };
-    let is_late = matches!(error, ::mysql::Error::IoError(e)
-        if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut));
-    match is_late {
-        true => Unanswered::late(format!("no answer in time: {text}")),
-        false => Unanswered::new(text),
-    }
+    address: Result<Address, String>,
+    connection: Option<Connection>,
 }
 
 impl MariaDb {
-    fn connect(&self) -> Result<Conn, Unanswered> {
-        // The parser's own words may hold a part of the password.
-        let options = Opts::from_url(&self.url);
-        let options = options.map_err(|_| Unanswered::new("this is no address"))?;
-        let secret = options.get_pass().map(str::to_owned);
-        let options = OptsBuilder::from_opts(options)
-            .tcp_connect_timeout(Some(PATIENCE))
-            .read_timeout(Some(RESIZE))
-            .write_timeout(Some(PATIENCE))
-            .max_allowed_packet(Some(LONGEST));
-        Conn::new(options).map_err(|e| failed(&e, secret.as_deref()))
+    fn connect(&self) -> Result<Connection, Unanswered> {
+        let address = self.address.as_ref();
+        let address = address.map_err(|why| Unanswered::new(why.clone()))?;
+        // What the server says may repeat the password.
+        let hidden = |e: Unanswered| match address.password.as_deref() {
+            Some(secret) if !secret.is_empty() => Unanswered {
+                what: e.what.replace(secret, "***"),
+                ..e
+            },
+            _ => e,
+        };
+        Connection::open(address, PATIENCE).map_err(hidden)
     }
 
     /// After an error it connects anew.
-    fn with<T>(
-        &mut self,
-        run: impl FnOnce(&mut Conn) -> Result<T, ::mysql::Error>,
-    ) -> Result<T, Unanswered> {
+    fn ask(&mut self, query: &str, patience: Duration) -> Result<Rows, Unanswered> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => self.connect()?,
         };
-        let done = run(&mut connection).map_err(|e| failed(&e, None))?;
+        connection.wait(patience);
+        let rows = connection.ask(query)?;
         self.connection = Some(connection);
-        Ok(done)
+        Ok(rows)
     }
 
     fn pairs(&mut self, query: &str) -> Result<Pairs, Unanswered> {
-        let rows: Vec<(String, String)> = self.with(|c| c.query(query))?;
-        Ok(Pairs(rows.into_iter().collect()))
+        let rows = self.ask(query, PATIENCE)?.into_iter();
+        let pair = |row: Vec<String>| <[String; 2]>::try_from(row).ok().map(|[a, b]| (a, b));
+        Ok(Pairs(rows.filter_map(pair).collect()))
     }
 }
 
@@ -208,7 +159,7 @@ impl Server for MariaDb {
 
     fn resize(&mut self, to: Bytes) -> Result<(), Unanswered> {
         let query = format!("SET GLOBAL innodb_buffer_pool_size = {}", to.get());
-        self.with(|c| c.query_drop(query))
+        self.ask(&query, RESIZE).map(drop)
     }
 }
 

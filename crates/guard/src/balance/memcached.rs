@@ -30,7 +30,6 @@ pub(crate) const KIND: ServerKind = ServerKind {
     is_shared: false,
     returns: Duration::from_secs(45),
     check: |address| Place::parse(address, PORT).map(|place| place.to_string()),
-    is_apart: false,
     open: |opening: &Opening| {
         Box::new(Memcached {
             place: Place::parse(&opening.address, PORT),

@@ -2,9 +2,7 @@
 //!
 //! [`rules`] reads what is written, [`server`] has the trait, `kinds` the table of kinds, [`core`] decides (pure, by
 //! `hugeleaf-balance`), and `run` has the threads: one a target, one a server, so that no server holds up another one.
-//! Servers that are asked through a library are asked by a process of their own (`apart`).
 
-mod apart;
 pub mod core;
 mod jvm;
 mod kinds;
@@ -22,7 +20,6 @@ mod status;
 mod tests;
 mod worker;
 
-pub use apart::answer;
 pub use core::Core;
 pub use hugeleaf_balance::{ResizeOperation, View};
 pub use kinds::{KINDS, kind_named};

@@ -3,12 +3,11 @@
 
 use std::time::Duration;
 
-use ::postgres::config::Host;
-use ::postgres::{Client, Config, NoTls, SimpleQueryMessage};
+use hugeleaf_ask::Unanswered;
+use hugeleaf_ask::postgres::{Address, Connection, Host};
 use hugeleaf_units::Bytes;
 
 use super::server::{Look, Opening, PATIENCE, Server, ServerKind};
-use hugeleaf_ask::Unanswered;
 
 pub(crate) const KIND: ServerKind = ServerKind {
     names: &["postgresql", "postgres"],
@@ -21,67 +20,43 @@ pub(crate) const KIND: ServerKind = ServerKind {
     is_shared: true,
     returns: Duration::from_secs(45),
     check: |address| {
-        let config = address.parse::<Config>();
-        let config = config.map_err(|_| "this is no address")?;
-        match config.get_hosts() {
-            [] => Err("this names no host".into()),
-            _ => Ok(shown(&config)),
+        let address = Address::parse(address)?;
+        let hosts = address.hosts.iter().map(|host| match host {
+            Host::Tcp(name) | Host::Unix(name) => name.as_str(),
+        });
+        match address.hosts.is_empty() {
+            true => Err("this names no host".into()),
+            false => Ok(format!("host={}", hosts.collect::<Vec<_>>().join(","))),
         }
     },
-    is_apart: true,
     open: |opening: &Opening| {
         Box::new(PostgreSql {
-            address: opening.address.clone(),
-            client: None,
+            address: Address::parse(&opening.address),
+            connection: None,
         })
     },
 };
 
-fn shown(config: &Config) -> String {
-    let hosts: Vec<String> = (config.get_hosts().iter())
-        .map(|host| match host {
-            Host::Tcp(name) => name.clone(),
-            Host::Unix(path) => path.display().to_string(),
-        })
-        .collect();
-    format!("host={}", hosts.join(","))
-}
-
 struct PostgreSql {
-    address: String,
-    client: Option<Client>,
-}
-
-impl PostgreSql {
-    fn client(&mut self) -> Result<&mut Client, Unanswered> {
-        if self.client.as_ref().is_none_or(Client::is_closed) {
-            let config = self.address.parse::<Config>();
-            let mut config = config.map_err(|_| Unanswered::new("this is no address"))?;
-            config.connect_timeout(PATIENCE);
-            // A statement that waits ends by itself: this one looks at settings alone.
-            config.options(&format!("-c statement_timeout={}", PATIENCE.as_millis()));
-            let client = config.connect(NoTls);
-            // Its words hold neither the password nor the address.
-            self.client = Some(client.map_err(|e| Unanswered::new(e.to_string()))?);
-        }
-        let client = self.client.as_mut();
-        client.ok_or_else(|| Unanswered::new("not connected"))
-    }
+    address: Result<Address, &'static str>,
+    connection: Option<Connection>,
 }
 
 const BUFFERS: &str = "SELECT pg_size_bytes(current_setting('shared_buffers'))";
 
 impl Server for PostgreSql {
     fn look(&mut self) -> Result<Look, Unanswered> {
-        let asked = self.client()?.simple_query(BUFFERS);
-        let rows = asked.map_err(|e| {
-            self.client = None;
-            Unanswered::new(e.to_string())
-        })?;
-        let text = rows.iter().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => row.get(0),
-            _ => None,
-        });
+        // After an error it connects anew.
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => {
+                let address = self.address.as_ref();
+                let address = address.map_err(|why| Unanswered::new(*why))?;
+                Connection::open(address, PATIENCE)?
+            }
+        };
+        let text = connection.ask(BUFFERS)?;
+        self.connection = Some(connection);
         let bytes = text.and_then(|text| text.parse().ok());
         let bytes = bytes.ok_or_else(|| Unanswered::new("it says no size of shared_buffers"))?;
         Ok(Look {

@@ -26,7 +26,6 @@ pub(crate) const KIND: ServerKind = ServerKind {
     is_shared: false,
     returns: Duration::from_secs(45),
     check: |address| redis::Address::parse(address).map(|address| address.place.to_string()),
-    is_apart: false,
     open: |opening: &Opening| {
         Box::new(Redis {
             address: redis::Address::parse(&opening.address),
@@ -153,7 +152,7 @@ const PARTS: u64 = 1024;
 fn part(share: f64) -> u64 {
     let parts = (share.clamp(0.0, 1.0) * 1024.0).ceil();
     // Between 0 and 1024.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    #[allow(clippy::cast_possible_truncation)]
     let parts = parts as u64;
     parts.min(PARTS)
 }

@@ -6,7 +6,6 @@ use hugeleaf_ask::Unanswered;
 use hugeleaf_host::Root;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
-use serde::{Deserialize, Serialize};
 
 /// How long one call to a server may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -37,7 +36,7 @@ pub trait Server: Send {
 }
 
 /// How a server stands.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Look {
     /// The size that it is set to.
     pub size: Bytes,
@@ -60,7 +59,7 @@ pub struct Look {
 }
 
 /// Counters that only rise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Lookups.
     pub operations: u64,
@@ -102,8 +101,6 @@ pub struct ServerKind {
     pub returns: Duration,
     /// The address without its password, or what is wrong with it.
     pub check: fn(&str) -> Result<String, String>,
-    /// Whether it is asked through a library that puts no bound on what it answers: then a process of its own asks.
-    pub is_apart: bool,
     /// A server at an address; nothing is connected yet.
     pub open: fn(&Opening) -> Box<dyn Server>,
 }

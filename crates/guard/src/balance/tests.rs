@@ -76,7 +76,7 @@ impl Sim {
             (self.size, self.held) = (to, to);
         }
         let hits = (self.size.as_f64() / mib(1024).as_f64()).powf(0.4).min(1.0);
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        #[allow(clippy::cast_possible_truncation)]
         let misses = (self.load as f64 * (1.0 - hits)) as u64;
         self.counts.operations += self.load;
         self.counts.misses += misses;

@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use hugeleaf_host::Root;
 
-use super::apart::Apart;
 use super::part::Report;
 use super::process::{find, see};
 use super::rules::Member;
@@ -53,10 +52,7 @@ impl Worker {
             root: root.clone(),
             set_limit: member.set_limit,
         };
-        let server: Box<dyn Server> = match member.kind.is_apart {
-            true => Box::new(Apart::new(member.kind, &opening)),
-            false => (member.kind.open)(&opening),
-        };
+        let server = (member.kind.open)(&opening);
         let (names, is_shared) = (member.kind.processes, member.kind.is_shared);
         let root = root.clone();
         Worker::run(server, began, move |said| {

@@ -154,6 +154,7 @@ impl Sim {
         self.jobs.push((self.seconds + takes, decision));
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each kind of job")]
     fn finish(&mut self, now: Now) {
         let (over, going): (Vec<_>, Vec<_>) = std::mem::take(&mut self.jobs)
             .into_iter()

@@ -104,7 +104,6 @@ pub fn parse_passwd(text: &str) -> Vec<Entry> {
     text.lines().filter_map(parse).collect()
 }
 
-/// A line of `/etc/group` (group(5)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Group {
     pub name: String,

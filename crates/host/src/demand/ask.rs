@@ -28,10 +28,8 @@ const ORDINARY: Duration = Duration::from_millis(500);
 /// How long the programs of each user have taken.
 static TAKEN: Mutex<BTreeMap<u32, Duration>> = Mutex::new(BTreeMap::new());
 
-/// How much of an answer is read.
 const MOST_BYTES: u64 = 8 << 20;
 
-/// What a program answered.
 #[derive(Debug)]
 pub(super) struct Answer {
     /// Whether it ended in success.

@@ -17,7 +17,6 @@ use super::{Demand, DemandError, Insists, Mappings, Place, Service, ServiceKind,
 use crate::model::Process;
 use crate::process::find_variable;
 
-/// `--java`.
 pub(super) const SOURCE: SourceKind = SourceKind {
     flag: "java",
     value: "FLAGS",
@@ -63,7 +62,6 @@ fn of_flags(look: &Look<'_>, flags: &str) -> Result<Service, DemandError> {
     Ok(service)
 }
 
-/// A running JVM.
 fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError> {
     let process = look.segments(process.pid)?;
     let mut service = look.service(&process, ServiceKind::Jvm, "java");

@@ -7,7 +7,6 @@ use hugeleaf_units::Bytes;
 use super::kind::{Given, SourceKind};
 use super::{Demand, DemandError, Mappings, Place, Service, ServiceKind};
 
-/// `--bytes`.
 pub(super) const BYTES: SourceKind = SourceKind {
     flag: "bytes",
     value: "SIZE",
@@ -27,7 +26,6 @@ pub(super) const BYTES: SourceKind = SourceKind {
     },
 };
 
-/// `--mover`.
 pub(super) const MOVER: SourceKind = SourceKind {
     flag: "mover",
     value: "SEGMENTS",

@@ -19,7 +19,6 @@ use super::running::{Look, arguments_of, or_measured};
 use super::{Demand, DemandError, Insists, Mappings, Place, Service, ServiceKind, Wish, account};
 use crate::model::Process;
 
-/// `--mariadb`.
 pub(super) const SOURCE: SourceKind = SourceKind {
     flag: "mariadb",
     value: "FILE",
@@ -91,7 +90,6 @@ fn of_options(look: &Look<'_>, file: Option<&Path>) -> Result<Service, DemandErr
     Ok(service)
 }
 
-/// A running server.
 fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError> {
     let process = look.segments(process.pid)?;
     let mut service = look.service(&process, ServiceKind::MariaDb, "mariadb");
@@ -194,7 +192,6 @@ fn demand_of(options: &BTreeMap<String, String>, program: &Path) -> Demand {
     )
 }
 
-/// What the server maps with `large_pages`.
 fn mappings_of(options: &BTreeMap<String, String>) -> Vec<Mappings> {
     let number = |name: &str| options.get(name).and_then(|n| n.parse::<u64>().ok());
     let bytes = |name: &str| number(name).unwrap_or(0);

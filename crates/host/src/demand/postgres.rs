@@ -22,7 +22,6 @@ const PID_FILE: &str = "postmaster.pid";
 
 const WHAT: &str = "shared_buffers and what goes with it";
 
-/// `--postgres`.
 pub(super) const SOURCE: SourceKind = SourceKind {
     flag: "postgres",
     value: "DATADIR",
@@ -103,7 +102,6 @@ fn of_folder(look: &Look<'_>, data: &Path) -> Result<Service, DemandError> {
     Ok(service)
 }
 
-/// A running cluster, by its postmaster.
 fn of_postmaster(look: &Look<'_>, postmaster: &Process) -> Result<Service, DemandError> {
     let process = look.segments(postmaster.pid)?;
     let mut service = look.service(&process, ServiceKind::PostgreSql, "postgresql");
@@ -200,7 +198,6 @@ fn measured(segment: &Segment) -> Demand {
     }
 }
 
-/// What `huge_pages` says.
 fn wish_of(value: &str) -> Wish {
     let how = match value.trim().to_ascii_lowercase().as_str() {
         "on" | "true" | "yes" | "1" => Insists::Always,
@@ -228,7 +225,6 @@ fn by_default() -> Wish {
     Wish::new(Insists::IfToBeHad, "")
 }
 
-/// What a running postmaster is configured by.
 struct Configured {
     arguments: Vec<String>,
     files: Option<Theirs>,

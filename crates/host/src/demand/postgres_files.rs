@@ -34,7 +34,6 @@ struct Found<'a> {
     name: &'a str,
     value: Option<String>,
     files: u32,
-    /// How many bytes may still be read.
     left: u64,
 }
 

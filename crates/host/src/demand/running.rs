@@ -100,7 +100,6 @@ impl Look<'_> {
         first.is_some() && ids.all(|id| Some(id) == first)
     }
 
-    /// A line of a process's `status`.
     fn status(&self, pid: Pid, name: &str) -> Option<String> {
         let text = self.root.read(format!("proc/{pid}/status")).or_default();
         let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -218,7 +217,6 @@ fn on_pool(process: &Process) -> impl Iterator<Item = &Segment> {
         .filter(move |segment| seen.insert((segment.object, segment.offset)))
 }
 
-/// What a process has of the pool.
 pub(super) fn held_on_pool(process: &Process) -> Vec<Held> {
     let mut table = Vec::new();
     for held in on_pool(process).flat_map(held_of) {
@@ -286,9 +284,4 @@ pub(super) fn or_measured(
         Err(_) if !held_on_pool(process).is_empty() => Ok(measured_pool(process)),
         Err(error) => Err(error),
     }
-}
-
-/// All the bytes of a table.
-pub(super) fn sum(table: &[Held]) -> Bytes {
-    table.iter().map(|held| held.bytes).sum()
 }

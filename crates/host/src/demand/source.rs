@@ -66,7 +66,6 @@ impl Source {
     }
 }
 
-/// `--container`.
 pub(super) const CONTAINER: SourceKind = SourceKind {
     flag: "container",
     value: "CGROUP",
@@ -296,7 +295,6 @@ fn sysv_demand(segment: &sysv::Segment, attached: Option<&Process>) -> Demand {
     }
 }
 
-/// The services that named processes are, or belong to.
 fn of_pids(look: &Look<'_>, pids: &[Pid]) -> Result<Vec<Service>, DemandError> {
     let mut named: Vec<Process> = Vec::new();
     let all = look.processes();
@@ -361,7 +359,6 @@ fn of_unit_file(look: &Look<'_>, file: &UnitFile) -> Option<Result<Service, Dema
     Some(service.map(|service| with_unit(look, service, file)))
 }
 
-/// Fills in what only the unit knows.
 fn with_unit(look: &Look<'_>, mut service: Service, file: &UnitFile) -> Service {
     if service.is_running() {
         return service;

@@ -304,7 +304,6 @@ impl Walker<'_> {
         table
     }
 
-    /// What a process holds by page size.
     fn table_of(&self, s: &Seen, shared: &[SharedObject]) -> Fact<Vec<Held>> {
         if s.process.by_page_size.error().is_some() {
             return s.process.by_page_size.clone();
@@ -388,7 +387,6 @@ impl Walker<'_> {
     }
 }
 
-/// What `smaps` says of an object.
 fn walked_by_kernel(smaps: &[SmapsEntry], id: ObjectId) -> Walked {
     let counts = smaps
         .iter()

@@ -203,7 +203,6 @@ impl Sizes {
         self.pmd
     }
 
-    /// What mappings hold.
     pub(crate) fn table<'a>(self, entries: impl IntoIterator<Item = &'a SmapsEntry>) -> Vec<Held> {
         let mut table = Vec::new();
         for entry in entries {
@@ -212,7 +211,6 @@ impl Sizes {
         table
     }
 
-    /// Adds what one mapping holds to a table.
     pub(crate) fn add(self, table: &mut Vec<Held>, c: &SmapsCounts) {
         // Counters of a mapping that changes meanwhile may disagree: no more is large than there is.
         let large = c.pmd_mapped.min(c.resident);
@@ -383,7 +381,6 @@ fn large_ranges(root: &Root, host: &Host, pid: Pid) -> Vec<Range> {
         .collect()
 }
 
-/// The page maps of some ranges.
 fn read_pages(
     root: &Root,
     kernel: &Kernel,
@@ -438,7 +435,6 @@ fn too_long() -> String {
     )
 }
 
-/// The live children of all threads of a process.
 fn children(root: &Root, pid: Pid) -> Vec<Pid> {
     let tasks = root.list(file_of(pid, "task")).or_default();
     let of_task = |task: &String| {

@@ -11,7 +11,6 @@ use crate::root::Root;
 /// So many open files of a process are looked at: who opens more cannot keep a reader busy.
 const MOST_FILES: usize = 1 << 14;
 
-/// So many buffers are reported.
 const MOST_BUFFERS: usize = 1 << 16;
 
 /// The buffers that rings of a process hold, in order of address; absent where its files cannot be

@@ -8,9 +8,7 @@ use crate::parse::whole_number;
 const MOST_HEADERS: usize = 1024;
 const MOST_HEADER: usize = 256;
 const MOST_DYNAMIC: usize = 64 * 1024; // not a page size: bytes of one section
-/// The longest name that is read.
 const MOST_NAME: usize = 1024;
-/// How many names of libraries are read.
 const MOST_NEEDED: usize = 512;
 
 /// How an ELF file begins.
@@ -112,7 +110,6 @@ impl Layout {
     }
 }
 
-/// Reads an ELF file through `read`.
 pub(super) fn parse(read: ReadAt<'_>) -> Result<Elf, ElfError> {
     const HEADER: &str = "header";
     let header = read(0, 64);

@@ -37,7 +37,6 @@ const SETTINGS: &[&str] = &[
     "sys/kernel/debug/sched/preempt",
 ];
 
-/// A folder of weaknesses of processors, a file each.
 const WEAKNESSES: &str = "sys/devices/system/cpu/vulnerabilities";
 
 /// What a host has.

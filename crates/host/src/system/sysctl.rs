@@ -5,7 +5,6 @@ use crate::fact::Fact;
 use crate::model::Sysctl;
 use crate::root::Root;
 
-/// The settings that bear on large pages.
 const KEYS: [&str; 5] = [
     "vm.nr_hugepages",
     "vm.nr_overcommit_hugepages",

@@ -34,7 +34,6 @@ pub fn read(root: &Root, pmd: Option<PageSize>) -> Fact<Thp> {
     })
 }
 
-/// A knob such as `always [madvise] never`.
 fn knob(root: &Root, name: &str) -> Fact<String> {
     root.parse(format!("{FOLDER}/{name}"), parse::chosen)
 }

@@ -11,11 +11,12 @@
 #![allow(clippy::unwrap_used)]
 #![allow(unsafe_code)] // forks, and memory as mmap hands it out
 #![allow(dead_code, missing_docs, unreachable_pub)] // the library's modules, of which parts are used
-#![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // as in the library
+#![allow(clippy::cast_possible_truncation)] // as in the library
 
 mod atomic;
 mod calls;
 mod program;
+mod refused;
 mod schedule;
 
 #[path = "../../src/judge.rs"]

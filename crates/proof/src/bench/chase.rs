@@ -242,7 +242,6 @@ fn measure_one(
             return;
         }
     };
-    #[allow(clippy::cast_precision_loss)] // reads of a sample are far below 2^52
     let hops = hops as f64;
     let nanoseconds = Sample {
         at_seconds,

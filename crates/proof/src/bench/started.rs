@@ -63,6 +63,10 @@ pub type MovedNone<'a> = (&'a str, &'a str);
 ///
 /// # Errors
 /// [`BenchError::Lacking`] where none of it could be moved, for which `none` has the reason.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "`hugeleaf promote` has a deadline of its own"
+)]
 pub fn promote(program: &Path, target: &[&str], none: MovedNone<'_>) -> Result<f64, BenchError> {
     let lost = |e: std::io::Error| {
         BenchError::missing(format!("bench: hugeleaf promote: {e}"), "run it again")

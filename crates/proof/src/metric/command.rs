@@ -6,7 +6,6 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use super::info::last_number;
 use super::reading::{Kind, MetricError, Opened, PATIENCE, Reading};
 use super::shown::redact;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
@@ -116,10 +115,48 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
+/// The number that stands last in what a command printed.
+///
+/// # Errors
+/// What it printed instead.
+pub fn last_number(text: &str) -> Result<f64, String> {
+    let word = text
+        .split_whitespace()
+        .next_back()
+        .ok_or("printed nothing")?;
+    let number = word.parse().ok().filter(|v: &f64| v.is_finite());
+    let short = || word.chars().take(60).collect::<String>();
+    number.ok_or_else(|| format!("the output's end is {:?}, not a number", short()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::metric::Metric;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_number_that_stands_last() {
+        assert_eq!(last_number("42\n"), Ok(42.0));
+        assert_eq!(last_number("requests done: 1.5e3\n\n"), Ok(1500.0));
+        assert_eq!(last_number(" \n"), Err("printed nothing".to_owned()));
+        for bad in ["12 apples", "nan", "inf"] {
+            let error = last_number(bad).unwrap_err();
+            assert!(error.ends_with("not a number"), "{bad}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in ".*") {
+            let _ = last_number(&text);
+        }
+
+        #[test]
+        fn numbers_come_back(n in 0u32.., before in "[a-z\r\n#]*") {
+            prop_assert_eq!(last_number(&format!("{before} {n}\n")), Ok(f64::from(n)));
+        }
+    }
 
     #[test]
     fn reads_what_is_printed() {

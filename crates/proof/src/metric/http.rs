@@ -1,15 +1,15 @@
 //! A metric on a page of Prometheus text.
 
-use ureq::http::Uri;
+use hugeleaf_ask::http::{Address, page};
 
 use super::prometheus::{self, Selected, Selector};
 use super::reading::{Kind, MetricError, Opened, PATIENCE, Reading};
-use super::shown::{host_name, without};
+use super::shown::without;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
 
 /// A page is not larger than this; big servers print a few megabytes.
-const MOST_BYTES: u64 = 64 << 20;
+const MOST_BYTES: usize = 64 << 20;
 
 pub(super) const KIND: MetricKind = MetricKind {
     names: &["http", "https"],
@@ -47,22 +47,20 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
 
 /// Scheme, host, port and path; a query may hold a key.
 fn shown(url: &str) -> String {
-    let Ok(uri) = url.parse::<Uri>() else {
-        return "http:…".to_owned();
-    };
-    let port = uri
-        .port_u16()
-        .map_or(String::new(), |port| format!(":{port}"));
-    let query = uri.query().map_or("", |_| "?…");
-    let host = host_name(uri.host().unwrap_or_default());
-    format!("http://{host}{port}{}{query}", uri.path())
+    match Address::parse(url) {
+        Ok(Address {
+            authority,
+            path,
+            query,
+            ..
+        }) => format!("http://{authority}{path}{}", query.map_or("", |_| "?…")),
+        Err(_) => "http:…".to_owned(),
+    }
 }
 
 /// `http://…#metric`. Reads the page once to learn what the metric is.
 fn connect(url: &str, selector: &Selector, gauge: Option<Better>) -> Result<Opened, MetricError> {
-    let config = ureq::Agent::config_builder().timeout_global(Some(PATIENCE));
     let page = Page {
-        agent: config.build().new_agent(),
         url: url.to_owned(),
         selector: selector.clone(),
         is_gauge: gauge.is_some(),
@@ -114,7 +112,6 @@ fn connect(url: &str, selector: &Selector, gauge: Option<Better>) -> Result<Open
 
 /// A page, and what is picked from it.
 struct Page {
-    agent: ureq::Agent,
     url: String,
     selector: Selector,
     is_gauge: bool,
@@ -126,15 +123,14 @@ impl Page {
     }
 
     fn text(&self) -> Result<String, MetricError> {
-        let fail = |e: ureq::Error| {
-            // Some of them repeat the address.
-            let reason = without(&e.to_string(), Some(&self.url));
+        let fail = |reason: &str| {
+            // It may repeat the address.
+            let reason = without(reason, Some(&self.url));
             let next = format!("try it by hand: curl -sS '{}'", shown(&self.url));
             MetricError::unreachable(&self.name(), reason, next)
         };
-        let mut response = self.agent.get(&self.url).call().map_err(fail)?;
-        let body = response.body_mut().with_config().limit(MOST_BYTES);
-        body.lossy_utf8(true).read_to_string().map_err(fail)
+        let address = Address::parse(&self.url).map_err(|why| fail(&why))?;
+        page(&address, PATIENCE, MOST_BYTES).map_err(|e| fail(&e.what))
     }
 
     fn read(&self) -> Result<Reading, MetricError> {

@@ -8,7 +8,6 @@
 
 mod command;
 mod http;
-mod info;
 mod mysql;
 mod perf;
 mod postgres;
@@ -19,7 +18,7 @@ mod servers;
 mod shown;
 mod spec;
 
-pub use info::{info_field, last_number};
+pub use command::last_number;
 pub use perf::{TranslationTotals, Translations, cpi, walk_cycles};
 pub use reading::{Kind, Measured, Metric, MetricError, Reading, between, measured};
 pub use shown::redact;

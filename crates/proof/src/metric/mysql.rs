@@ -5,8 +5,7 @@
 //! only, so under autocommit they stand still; who runs explicit ones names them:
 //! `mysql:DSN#Com_commit+Com_rollback`.
 
-use ::mysql::prelude::Queryable;
-use ::mysql::{Conn, Opts, OptsBuilder};
+use hugeleaf_ask::mysql::{Address, Connection, PORT};
 
 use super::reading::{MetricError, Opened, PATIENCE, Reading};
 use super::shown::{host_name, without};
@@ -33,34 +32,10 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     if !variables.iter().all(is_name) {
         return Err(typed.malformed("a status variable is letters, digits and _"));
     }
-    let url = url(dsn);
-    let shown = with_variables(shown(&url), &variables);
-    let open = move |_: &_| Ok(Box::new(connect(&url, &variables)?) as _);
+    let address = Address::parse(dsn);
+    let shown = with_variables(shown(&address), &variables);
+    let open = move |_: &_| Ok(Box::new(connect(&address, &variables)?) as _);
     Ok(MetricSpec::new(shown, open))
-}
-
-/// An address as the MySQL library takes it: a bare path is a Unix socket.
-fn url(dsn: &str) -> String {
-    if dsn.starts_with('/') && !dsn.starts_with("//") {
-        format!("mysql://localhost?socket={}", percent(dsn))
-    } else if let Some(rest) = dsn.strip_prefix("//") {
-        format!("mysql://{rest}")
-    } else if dsn.starts_with("mysql://") {
-        dsn.to_owned()
-    } else {
-        format!("mysql://{dsn}")
-    }
-}
-
-fn percent(path: &str) -> String {
-    path.bytes()
-        .map(|b| match b {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => {
-                char::from(b).to_string()
-            }
-            _ => format!("%{b:02X}"),
-        })
-        .collect()
 }
 
 /// The status variable that is counted unless others are named.
@@ -74,54 +49,50 @@ fn with_variables(address: String, variables: &[String]) -> String {
 }
 
 /// `mysql://user@host:port/database?socket=…`.
-fn shown(url: &str) -> String {
-    let Ok(options) = ::mysql::Opts::from_url(url) else {
+fn shown(address: &Result<Address, String>) -> String {
+    let Ok(address) = address else {
         return "mysql:…".to_owned();
     };
-    let user = options
-        .get_user()
-        .map_or(String::new(), |user| format!("{user}@"));
-    let port = match options.get_tcp_port() {
-        3306 => String::new(),
+    let part = |before: &str, text: &str, after: &str| match text {
+        "" => String::new(),
+        text => format!("{before}{text}{after}"),
+    };
+    let user = part("", &address.user, "@");
+    let host = match address.host.contains(':') {
+        true => format!("[{}]", host_name(&address.host)),
+        false => host_name(&address.host),
+    };
+    let port = match address.port {
+        PORT => String::new(),
         port => format!(":{port}"),
     };
-    let database = options
-        .get_db_name()
-        .map_or(String::new(), |name| format!("/{name}"));
-    let socket = options
-        .get_socket()
-        .map_or(String::new(), |path| format!("?socket={path}"));
-    let host = host_name(&options.get_ip_or_hostname());
+    let database = part("/", address.database.as_deref().unwrap_or_default(), "");
+    let socket = part(
+        "?socket=",
+        address.socket.as_deref().unwrap_or_default(),
+        "",
+    );
     format!("mysql://{user}{host}{port}{database}{socket}")
 }
 
 /// `mysql:DSN[#VARIABLE+…]`: status variables of the server less those of its own session.
-fn connect(url: &str, variables: &[String]) -> Result<Opened, MetricError> {
-    let address = shown(url);
-    // The parser's own words may hold a part of the password.
-    let unread = |_| unreachable(&address, "this is no address");
-    let options = Opts::from_url(url).map_err(unread)?;
-    let secret = options.get_pass().map(str::to_owned);
-    let options = OptsBuilder::from_opts(options)
-        .tcp_connect_timeout(Some(PATIENCE))
-        .read_timeout(Some(PATIENCE))
-        .write_timeout(Some(PATIENCE));
-    let fail =
-        |e: ::mysql::Error| unreachable(&address, &without(&e.to_string(), secret.as_deref()));
-    let mut connection = Conn::new(options).map_err(fail)?;
+fn connect(address: &Result<Address, String>, variables: &[String]) -> Result<Opened, MetricError> {
+    let shown = shown(address);
+    let fail = |reason: &str| unreachable(&shown, reason);
+    let address = address.as_ref().map_err(|why| fail(why))?;
+    let secret = address.password.as_deref();
+    let mut connection =
+        Connection::open(address, PATIENCE).map_err(|e| fail(&without(&e.what, secret)))?;
     let unit = match variables {
         [one] if one == STATEMENTS => "statements/s",
         _ => "1/s",
     };
-    let (name, variables) = (
-        with_variables(address.clone(), variables),
-        variables.to_vec(),
-    );
+    let (name, variables) = (with_variables(shown.clone(), variables), variables.to_vec());
     // The session's own share is asked for right behind the server's sum: both hold every
     // statement of this connection but a constant number, which a difference takes away.
     let read = move || {
-        let all = sum(&mut connection, &address, "GLOBAL", &variables)?;
-        let own = sum(&mut connection, &address, "SESSION", &variables)?;
+        let all = sum(&mut connection, &shown, "GLOBAL", &variables)?;
+        let own = sum(&mut connection, &shown, "SESSION", &variables)?;
         Ok(Reading::Counter(all - own))
     };
     Ok(Opened::counter(name, unit, read))
@@ -129,7 +100,7 @@ fn connect(url: &str, variables: &[String]) -> Result<Opened, MetricError> {
 
 /// The sum of the variables of one scope, `GLOBAL` or `SESSION`.
 fn sum(
-    connection: &mut Conn,
+    connection: &mut Connection,
     address: &str,
     scope: &str,
     variables: &[String],
@@ -137,17 +108,20 @@ fn sum(
     let names: Vec<String> = variables.iter().map(|v| format!("'{v}'")).collect();
     let names = names.join(",");
     let query = format!("SHOW {scope} STATUS WHERE Variable_name IN ({names})");
-    let rows: Vec<(String, String)> =
-        (connection.query(query)).map_err(|e| unreachable(address, &e.to_string()))?;
+    let rows = connection.ask(&query);
+    let rows = rows.map_err(|e| unreachable(address, &e.what))?;
     let next = "see which there are: mysql -e 'SHOW GLOBAL STATUS'";
     let garbage = |what: String| MetricError::garbage(address, what, next);
     if rows.len() != variables.len() {
         let names = variables.join(", ");
         return Err(garbage(format!("the server lacks a variable of {names}")));
     }
-    let number = |(name, value): (String, String)| {
-        let number = value.parse::<f64>();
-        number.map_err(|_| garbage(format!("{name} is {value:?}, not a number")))
+    let number = |row: Vec<String>| match row.as_slice() {
+        [name, value] => {
+            let number = value.parse::<f64>();
+            number.map_err(|_| garbage(format!("{name} is {value:?}, not a number")))
+        }
+        _ => Err(garbage("the server answered something else".to_owned())),
     };
     rows.into_iter().map(number).sum()
 }

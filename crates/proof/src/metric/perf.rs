@@ -191,7 +191,6 @@ fn together(name: &str, threads: &[CountedSince]) -> Result<CountedSince, Metric
 const RAW_EVENT: &str = "name a raw event as perf writes it: --metric walk-cycles:rHEX (perf list \
                          shows names)";
 
-#[allow(clippy::cast_precision_loss)] // nanoseconds of a run are far below 2^52
 fn ratio(above: u64, below: u64) -> Option<f64> {
     (below > 0).then(|| above as f64 / below as f64)
 }

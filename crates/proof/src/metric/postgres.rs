@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ::postgres::config::Host;
-use ::postgres::{NoTls, SimpleQueryMessage};
+use hugeleaf_ask::Unanswered;
+use hugeleaf_ask::postgres::{Address, Connection, Host, PORT};
 
-use super::reading::{MetricError, Opened, Reading};
+use super::reading::{MetricError, Opened, PATIENCE, Reading};
 use super::shown::{host_name, without};
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 
@@ -20,46 +20,39 @@ pub(super) const KIND: MetricKind = MetricKind {
 };
 
 fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
-    let dsn = typed.address();
-    let open = move |_: &_| Ok(Box::new(connect(&dsn)?) as _);
-    Ok(MetricSpec::new(shown(&typed.address()), open))
+    let address = Address::parse(&typed.address()).ok();
+    let shown = shown(address.as_ref());
+    let open = move |_: &_| Ok(Box::new(connect(address.as_ref())?) as _);
+    Ok(MetricSpec::new(shown, open))
 }
 
 /// `postgres:host=… port=… user=… dbname=…`.
-fn shown(dsn: &str) -> String {
-    let Ok(config) = dsn.parse::<::postgres::Config>() else {
+fn shown(address: Option<&Address>) -> String {
+    let Some(address) = address else {
         return "postgres:…".to_owned();
-    };
-    let mut parts = Vec::new();
-    let mut add = |name: &str, values: Vec<String>| {
-        if !values.is_empty() {
-            parts.push(format!("{name}={}", quoted(&values.join(","))));
-        }
     };
     let host = |host: &Host| match host {
         Host::Tcp(name) => host_name(name),
-        Host::Unix(path) => path.display().to_string(),
+        Host::Unix(path) => path.clone(),
     };
-    add("host", config.get_hosts().iter().map(host).collect());
-    let addresses = config.get_hostaddrs().iter().map(ToString::to_string);
-    add("hostaddr", addresses.collect());
-    add(
-        "port",
-        match config.get_ports() {
-            // An address without one has it all the same.
-            [5432] => Vec::new(),
-            ports => ports.iter().map(ToString::to_string).collect(),
-        },
-    );
-    add(
-        "user",
-        config.get_user().map(str::to_owned).into_iter().collect(),
-    );
-    add(
-        "dbname",
-        config.get_dbname().map(str::to_owned).into_iter().collect(),
-    );
-    format!("postgres:{}", parts.join(" "))
+    let ports = match address.ports.as_slice() {
+        // An address without one has it all the same.
+        [PORT] => Vec::new(),
+        ports => ports.iter().map(ToString::to_string).collect(),
+    };
+    let all = [
+        ("host", address.hosts.iter().map(host).collect()),
+        (
+            "hostaddr",
+            address.addresses.iter().map(ToString::to_string).collect(),
+        ),
+        ("port", ports),
+        ("user", Vec::from_iter(address.user.clone())),
+        ("dbname", Vec::from_iter(address.database.clone())),
+    ];
+    let written = all.into_iter().filter(|(_, values)| !values.is_empty());
+    let parts = written.map(|(name, values)| format!("{name}={}", quoted(&values.join(","))));
+    format!("postgres:{}", parts.collect::<Vec<_>>().join(" "))
 }
 
 /// A value as libpq reads it: in quotes where it has to be.
@@ -84,41 +77,35 @@ const HAS_FORCE: &str = "SELECT count(*) FROM pg_proc WHERE proname = 'pg_stat_f
 const LATE: f64 = 8.0;
 
 /// `postgres:DSN`: commits and rollbacks of the database that the DSN names, without its own.
-fn connect(dsn: &str) -> Result<Opened, MetricError> {
-    let name = shown(dsn);
-    // The parser's own words may hold a part of the password.
-    let unread = |_| {
+fn connect(address: Option<&Address>) -> Result<Opened, MetricError> {
+    let name = shown(address);
+    let address = address.ok_or_else(|| {
         let next = "put values with blanks into quotes: password='a b'; in an address write them \
                     as %20";
         MetricError::unreachable(&name, "this is no connection string", next)
-    };
-    let mut config: ::postgres::Config = dsn.parse().map_err(unread)?;
-    let secret = config
-        .get_password()
-        .map(String::from_utf8_lossy)
-        .map(String::from);
-    let fail = |e: ::postgres::Error| unreachable(&name, &e, secret.as_deref());
-    config
-        .application_name("hugeleaf")
-        .connect_timeout(Duration::from_secs(5));
-    let mut client = config.connect(NoTls).map_err(fail)?;
+    })?;
+    let secret = address.password.as_deref().map(String::from_utf8_lossy);
+    let fail = |e: Unanswered| unreachable(&name, &without(&e.what, secret.as_deref()));
     // One statement a transaction: what is counted is what is sent.
-    client
-        .simple_query("SET statement_timeout = '10s'")
-        .map_err(fail)?;
-    let forced = number(&client.simple_query(HAS_FORCE).map_err(fail)?) == Some(1.0);
-    let query = if forced { FORCED } else { PLAIN };
+    let mut connection = Connection::open(address, PATIENCE).map_err(fail)?;
+    let forced = connection.ask(HAS_FORCE).map_err(fail)?;
+    let query = match forced.as_deref() {
+        Some("1") => FORCED,
+        _ => PLAIN,
+    };
     // Transactions of this connection that the counter holds by the next reading, and the last one.
     let (mut own, mut last) = (0.0, 0.0);
     let shown = name.clone();
     let mut read = move || {
-        let rows = client.simple_query(query);
-        let rows = rows.map_err(|e| unreachable(&shown, &e, None))?;
-        let total = number(&rows).ok_or_else(|| {
-            let what = "pg_stat_database has no row for the current database";
-            let next = "check that track_counts is on: SHOW track_counts";
-            MetricError::garbage(&shown, what, next)
-        })?;
+        let total = connection.ask(query);
+        let total = total.map_err(|e| unreachable(&shown, &e.what))?;
+        let total = total
+            .and_then(|text| text.parse::<f64>().ok())
+            .ok_or_else(|| {
+                let what = "pg_stat_database has no row for the current database";
+                let next = "check that track_counts is on: SHOW track_counts";
+                MetricError::garbage(&shown, what, next)
+            })?;
         let mut value = total - own;
         own += 1.0;
         if value < last && last - value <= LATE {
@@ -137,20 +124,7 @@ fn connect(dsn: &str) -> Result<Opened, MetricError> {
     })
 }
 
-fn unreachable(name: &str, e: &::postgres::Error, secret: Option<&str>) -> MetricError {
-    // The library's own text leaves the server's out.
-    let reason = match (e.as_db_error(), std::error::Error::source(e)) {
-        (Some(db), _) => db.message().to_owned(),
-        (None, Some(source)) => format!("{e}: {source}"),
-        (None, None) => e.to_string(),
-    };
+fn unreachable(name: &str, reason: &str) -> MetricError {
     let next = "try it by hand: psql 'DSN' -c 'SELECT 1'; a Unix socket is host=/run/postgresql";
-    MetricError::unreachable(name, without(&reason, secret), next)
-}
-
-fn number(rows: &[SimpleQueryMessage]) -> Option<f64> {
-    rows.iter().find_map(|m| match m {
-        SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
-        _ => None,
-    })
+    MetricError::unreachable(name, reason, next)
 }

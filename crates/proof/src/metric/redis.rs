@@ -1,8 +1,10 @@
 //! Commands of a Redis server.
 
-use super::info::info_field;
+use hugeleaf_ask::Place;
+use hugeleaf_ask::redis::{Address, Connection};
+
 use super::reading::{MetricError, Opened, PATIENCE, Reading};
-use super::shown::{host_name, without};
+use super::shown::without;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 
 pub(super) const KIND: MetricKind = MetricKind {
@@ -16,69 +18,51 @@ pub(super) const KIND: MetricKind = MetricKind {
 };
 
 fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
-    let url = url(&typed.address());
-    let shown = shown(&url);
-    let open = move |_: &_| Ok(Box::new(connect(&url)?) as _);
+    let address = Address::parse(&typed.address());
+    let shown = shown(&address);
+    let open = move |_: &_| Ok(Box::new(connect(&address)?) as _);
     Ok(MetricSpec::new(shown, open))
 }
 
-/// An address as the Redis library takes it: a bare path is a Unix socket, `host:port` is TCP.
-fn url(text: &str) -> String {
-    if text.starts_with('/') {
-        format!("unix://{text}")
-    } else if text.contains("://") {
-        text.to_owned()
-    } else {
-        format!("redis://{text}")
-    }
-}
-
 /// `redis://user@host:port/database`, or `unix://` and the path of a socket.
-fn shown(url: &str) -> String {
-    use ::redis::{ConnectionAddr, IntoConnectionInfo};
-    let Ok(info) = url.into_connection_info() else {
+fn shown(address: &Result<Address, String>) -> String {
+    let Ok(address) = address else {
         return "redis:…".to_owned();
     };
-    let settings = info.redis_settings();
-    let user = settings
-        .username()
-        .map_or(String::new(), |user| format!("{user}@"));
-    let database = match settings.db() {
+    let user = match address.user.as_str() {
+        "" => String::new(),
+        user => format!("{user}@"),
+    };
+    let database = match address.database {
         0 => String::new(),
         number => format!("/{number}"),
     };
-    match info.addr() {
-        ConnectionAddr::Unix(path) => format!("unix://{}{database}", path.display()),
-        ConnectionAddr::Tcp(host, port) => {
-            format!("redis://{user}{}:{port}{database}", host_name(host))
-        }
-        _ => "redis:…".to_owned(),
+    match &address.place {
+        Place::Unix(path) => format!("unix://{path}{database}"),
+        place @ Place::Tcp { .. } => format!("redis://{user}{place}{database}"),
     }
 }
 
 /// `redis:ADDRESS`: commands processed, without its own.
-fn connect(url: &str) -> Result<Opened, MetricError> {
-    let name = shown(url);
-    // The parser's own words may hold a part of the password.
-    let unread = |_| unreachable(&name, "this is no address");
-    let client = ::redis::Client::open(url).map_err(unread)?;
-    let secret = client.get_connection_info().redis_settings().password();
-    let secret = secret.map(str::to_owned);
-    let fail =
-        |e: ::redis::RedisError| unreachable(&name, &without(&e.to_string(), secret.as_deref()));
-    let mut connection = client.get_connection_with_timeout(PATIENCE).map_err(fail)?;
-    connection.set_read_timeout(Some(PATIENCE)).map_err(fail)?;
-    connection.set_write_timeout(Some(PATIENCE)).map_err(fail)?;
+fn connect(address: &Result<Address, String>) -> Result<Opened, MetricError> {
+    let name = shown(address);
+    let fail = |reason: &str| unreachable(&name, reason);
+    let address = address.as_ref().map_err(|why| fail(why))?;
+    let secret = address.password.as_deref();
+    let mut connection =
+        Connection::open(address, PATIENCE).map_err(|e| fail(&without(&e.what, secret)))?;
     let mut own = 0.0;
     let read = {
         let name = name.clone();
         move || {
-            let info = ::redis::cmd("INFO").arg("stats").query(&mut connection);
-            let text: String = info.map_err(|e| unreachable(&name, &e.to_string()))?;
+            let info = connection.info(Some("stats"));
+            let info = info.map_err(|e| unreachable(&name, &e.what))?;
             let next = "check that this is a Redis server: redis-cli info stats";
-            let total = info_field(&text, "total_commands_processed")
+            let total = info
+                .number("total_commands_processed")
                 .map_err(|what| MetricError::garbage(&name, what, next))?;
-            let value = total - own;
+            // A count of commands; exact up to 2^53.
+            let value = total as f64 - own;
             own += 1.0;
             Ok(Reading::Counter(value))
         }

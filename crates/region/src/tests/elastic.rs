@@ -164,7 +164,7 @@ fn shared_memory_is_on_transparent_huge_pages_or_says_why() {
 #[test]
 fn a_granule_comes_on_the_next_rung_and_back_on_the_first() {
     let test = "a_granule_comes_on_the_next_rung_and_back_on_the_first";
-    let Some((mut guard, size)) = HostGuard::with_pool(test, 2) else {
+    let Some((guard, size)) = HostGuard::with_pool(test, 2) else {
         return;
     };
     let ladder = format!("hugetlb:{size}");

@@ -286,7 +286,7 @@ fn processes_killed_at_any_moment_leave_what_can_be_recovered() {
         for part in &mut parts {
             assert_eq!(part.next_line().unwrap(), "ready");
         }
-        std::thread::sleep(std::time::Duration::from_micros(round * 997 % 5000));
+        hugeleaf_testkit::pause(std::time::Duration::from_micros(round * 997 % 5000));
         parts[0].kill();
         elastic.recover().unwrap();
         // The other one goes on.

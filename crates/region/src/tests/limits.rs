@@ -75,7 +75,7 @@ impl Drop for Cgroup {
         while let Err(e) = std::fs::remove_dir(&self.folder) {
             tries += 1;
             assert!(tries < 1000, "{}: {e}", self.folder.display());
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            hugeleaf_testkit::pause(std::time::Duration::from_millis(5));
         }
         if let Some(dir) = self.mounted.take() {
             let done = Command::new("umount").arg(dir.path()).status();

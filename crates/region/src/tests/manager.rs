@@ -2,7 +2,7 @@
 //! harms nobody else.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hugeleaf_balance::{Benefit, Ghost, OperationKind, Settings};
 use hugeleaf_units::Pages;
@@ -306,11 +306,7 @@ fn a_thread_steps_and_ends() {
     let running = manager.start(Duration::from_millis(5)).unwrap();
     let added = running.add("cache", sizes(&elastic), Box::new(cache.clone()));
     added.unwrap();
-    let began = Instant::now();
-    while cache.granules() < 8 {
-        assert!(began.elapsed() < Duration::from_secs(60), "{running:?}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    hugeleaf_testkit::until("the cache has eight granules", || cache.granules() >= 8);
     let (view, failed) = running.view();
     assert_eq!(failed, None);
     assert!(
@@ -320,7 +316,7 @@ fn a_thread_steps_and_ends() {
     );
     drop(running);
     let held = cache.granules();
-    std::thread::sleep(Duration::from_millis(50));
+    hugeleaf_testkit::pause(Duration::from_millis(50));
     assert_eq!(cache.granules(), held);
 }
 
@@ -345,14 +341,7 @@ fn a_component_that_panics_is_no_silence() {
     let mut manager = manager(&elastic);
     manager.add("a", sizes(&elastic), Box::new(Panics)).unwrap();
     let running = manager.start(Duration::from_millis(5)).unwrap();
-    let began = Instant::now();
-    let failed = loop {
-        assert!(began.elapsed() < Duration::from_secs(60));
-        if let (_, Some(failed)) = running.view() {
-            break failed;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
+    let failed = hugeleaf_testkit::eventually(|| running.view().1.ok_or("it has not failed"));
     assert!(failed.contains("panicked"), "{failed}");
 }
 

@@ -184,7 +184,7 @@ fn a_size_that_is_off_or_not_told_is_said_to_be() {
     let (Some(middle), Some(huge)) = (middle(test), huge(test)) else {
         return;
     };
-    let Some(mut guard) = HostGuard::lock(test) else {
+    let Some(guard) = HostGuard::lock(test) else {
         return;
     };
     let make = |ladder: String| Region::new(&options(pages(huge, 4), &ladder));
@@ -226,7 +226,7 @@ fn shared_memory_is_collapsed_where_the_knob_is_off() {
     let Some(huge) = huge(test) else {
         return;
     };
-    let Some(mut guard) = HostGuard::lock(test) else {
+    let Some(guard) = HostGuard::lock(test) else {
         return;
     };
     let top: PathBuf = "/sys/kernel/mm/transparent_hugepage/shmem_enabled".into();
@@ -262,7 +262,7 @@ fn what_others_do_to_shared_pages_is_seen() {
     let Some(huge) = huge(test) else {
         return;
     };
-    let Some(mut guard) = HostGuard::lock(test) else {
+    let Some(guard) = HostGuard::lock(test) else {
         return;
     };
     let top: PathBuf = "/sys/kernel/mm/transparent_hugepage/shmem_enabled".into();
@@ -294,7 +294,7 @@ fn first_file(region: &Region) -> MemoryFile {
 #[test]
 fn a_ladder_of_two_pools_goes_from_large_to_small() {
     let test = "a_ladder_of_two_pools_goes_from_large_to_small";
-    let Some((mut guard, size)) = HostGuard::with_pool(test, 3) else {
+    let Some((guard, size)) = HostGuard::with_pool(test, 3) else {
         return;
     };
     let host = host();

@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 use crate::{Bytes, PageKind, PageSize, Region, RegionOptions};
 use hugeleaf_host::model::PageSizeInfo;
 use hugeleaf_host::{Fact, Host, Root, read_host};
-use hugeleaf_sys::{HostLock, Kernel, effective_uid, lock_host};
+use hugeleaf_sys::Kernel;
+use hugeleaf_testkit::host::{Alone, Shared, alone_as_root};
 
 /// The host as it was at first: what of it is looked at does not change.
 pub fn host() -> Host {
@@ -26,37 +27,24 @@ pub fn huge(test: &str) -> Option<PageSize> {
     huge
 }
 
-/// As long as it is held no other test changes what the host does with huge pages. Only root can change it: for others
-/// there is nothing to hold.
-#[must_use]
-pub fn undisturbed() -> Option<HostLock> {
-    let held = || lock_host("/run/lock/hugeleaf.lock".as_ref(), true).unwrap();
-    (effective_uid() == 0).then(held)
+/// As long as it is held no other test changes what the host does with huge pages.
+pub fn undisturbed() -> Shared {
+    hugeleaf_testkit::host::shared()
 }
 
-/// Holds the host lock, and puts back what it changes.
-pub struct HostGuard {
-    changed: Vec<(PathBuf, String)>,
-    _lock: HostLock,
-}
+/// Holds the host alone, and puts back what it changes.
+pub struct HostGuard(Alone);
 
 impl HostGuard {
     /// `None`, after saying so, where the test cannot run.
     pub fn lock(test: &str) -> Option<HostGuard> {
-        let Some(lock) = undisturbed() else {
-            println!("not run: {test}: needs root");
-            return None;
-        };
-        let mut guard = HostGuard {
-            changed: Vec::new(),
-            _lock: lock,
-        };
+        let host = alone_as_root(test)?;
         // Where THP is always on, base pages are what nobody can ask for.
         let enabled = PathBuf::from("/sys/kernel/mm/transparent_hugepage/enabled");
         if std::fs::read_to_string(&enabled).is_ok_and(|text| text.contains("[always]")) {
-            guard.set(enabled, "madvise");
+            host.set(enabled, "madvise");
         }
-        Some(guard)
+        Some(HostGuard(host))
     }
 
     /// The same, with a pool of so many pages of the host's default size in it.
@@ -65,7 +53,7 @@ impl HostGuard {
             println!("not run: {test}: needs hugetlb");
             return None;
         };
-        let mut guard = HostGuard::lock(test)?;
+        let guard = HostGuard::lock(test)?;
         let before = pool(size);
         if before.free != before.total {
             // Setting it, and setting it back, would make surplus pages lasting ones.
@@ -81,42 +69,18 @@ impl HostGuard {
     }
 
     /// Sets a pool.
-    pub fn set_pool(&mut self, size: PageSize, pages: u64) {
-        self.set(folder(size).join("nr_hugepages"), &pages.to_string());
+    pub fn set_pool(&self, size: PageSize, pages: u64) {
+        self.0.set_pool(size.bytes().get(), pages);
     }
 
     /// Sets a knob.
-    pub fn set(&mut self, path: PathBuf, value: &str) {
-        let before = std::fs::read_to_string(&path).unwrap();
-        let chosen = before.split(['[', ']']).nth(1).unwrap_or(&before);
-        if !self.changed.iter().any(|(known, _)| *known == path) {
-            self.changed.push((path.clone(), chosen.trim().to_owned()));
-        }
-        std::fs::write(&path, value).unwrap();
-    }
-}
-
-impl Drop for HostGuard {
-    fn drop(&mut self) {
-        for (path, value) in self.changed.iter().rev() {
-            std::fs::write(path, value).unwrap();
-            let now = std::fs::read_to_string(path).unwrap();
-            let chosen = now
-                .split(['[', ']'])
-                .nth(1)
-                .unwrap_or(&now)
-                .trim()
-                .to_owned();
-            if !std::thread::panicking() {
-                assert_eq!(&chosen, value, "{} was not restored", path.display());
-            }
-        }
+    pub fn set(&self, path: PathBuf, value: &str) {
+        self.0.set(path, value);
     }
 }
 
 fn folder(size: PageSize) -> PathBuf {
-    let kib = size.bytes().get() / 1024;
-    format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB").into()
+    hugeleaf_testkit::host::pool(size.bytes().get())
 }
 
 /// The pool's own counters, in pages.

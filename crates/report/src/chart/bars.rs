@@ -103,9 +103,7 @@ pub(super) fn draw(chart: &Chart) -> Option<Markup> {
 fn steps(chart: &Chart) -> Vec<Step<'_>> {
     let at = |value: f64| {
         let each = chart.series.iter().enumerate();
-        let points = each.flat_map(|(n, s)| s.points.iter().map(move |p| (n, p)));
-        #[allow(clippy::float_cmp)]
-        points
+        each.flat_map(|(n, s)| s.points.iter().map(move |p| (n, p)))
             .filter(move |(_, p)| p.x == value)
             .collect::<Vec<_>>()
     };
@@ -127,8 +125,8 @@ fn headings<'a>(chart: &'a Chart, steps: &[Step<'_>]) -> Vec<(usize, &'a str)> {
         return Vec::new();
     };
     let is_whole = own.is_sorted() && chart.kind == ChartKind::Bars && own.first() != own.last();
-    let firsts = (0..own.len()).filter(|at| is_whole && (*at == 0 || own[*at] != own[at - 1]));
-    firsts
+    (0..own.len())
+        .filter(|at| is_whole && (*at == 0 || own[*at] != own[at - 1]))
         .map(|at| (at, chart.series[own[at]].name.as_str()))
         .collect()
 }

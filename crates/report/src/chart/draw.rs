@@ -75,7 +75,6 @@ pub(super) fn rectangle(from: (f64, f64), to: (f64, f64), opacity: f64) -> Marku
 /// Room that words take.
 pub(super) fn room(texts: impl IntoIterator<Item = impl AsRef<str>>) -> f64 {
     let longest = texts.into_iter().map(|t| t.as_ref().chars().count()).max();
-    #[allow(clippy::cast_precision_loss)]
     let longest = longest.unwrap_or(0) as f64;
     longest * CHARACTER
 }
@@ -189,7 +188,7 @@ impl Span {
     }
 
     /// Multiples of a round step, and the step: of bytes a power of two.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
+    #[allow(clippy::cast_possible_truncation)]
     fn round(&self, most: usize, unit: Unit) -> (Vec<f64>, Option<f64>) {
         /// So many steps are counted exactly; a step so small would have far too many marks.
         const COUNTED: f64 = 1e15;
@@ -243,7 +242,7 @@ impl Span {
 }
 
 /// What stands at a mark; `step` is the distance to the next one, where all are alike.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+#[allow(clippy::cast_possible_truncation)]
 pub(crate) fn label(value: f64, step: Option<f64>, unit: Unit) -> String {
     // As many decimals as the step has: no two marks read the same.
     let digits = |factor: f64| {

@@ -113,7 +113,7 @@ fn axes(chart: &Chart, plane: &Plane, marks: &[(f64, String)]) -> Markup {
     // Marks that are long stand further apart.
     let mut below = plane.x.marks(&chart.x, MARKS);
     let fit = (right - left) / (room(below.iter().map(|(_, text)| text)) + 14.0);
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    #[allow(clippy::cast_possible_truncation)]
     let most = fit.max(2.0) as usize;
     if below.len() > most && chart.x.steps.is_empty() {
         below = plane.x.marks(&chart.x, most);
@@ -236,8 +236,8 @@ fn layers(chart: &Chart, plane: &Plane) -> Markup {
     let along = |number: usize, heights: &[f64]| -> Vec<String> {
         let both = chart.series[number].points.iter().zip(heights);
         let corners = both.flat_map(|(p, height)| [(p.x, *height), (p.x + p.width, *height)]);
-        let places = corners.filter_map(|(x, y)| Some((plane.x(x)?, plane.y(y)?)));
-        places
+        corners
+            .filter_map(|(x, y)| Some((plane.x(x)?, plane.y(y)?)))
             .map(|(x, y)| format!("{},{}", px(x), px(y)))
             .collect()
     };

@@ -26,7 +26,6 @@ fn letter_of(names: &[String]) -> Vec<char> {
 /// The curves in lines of at most `width` characters, the last one ended; what the letters stand for is in the
 /// first. A column is a value of x; where two points fall together, the letter of the later series stands next to
 /// the earlier one. Empty where no point can be drawn.
-#[allow(clippy::cast_precision_loss)]
 pub fn text(chart: &Chart, width: usize) -> String {
     let points = || chart.series.iter().flat_map(|s| &s.points);
     let Some(mut span) = Span::tight(points().map(|p| p.y), &chart.y) else {
@@ -58,7 +57,6 @@ pub fn text(chart: &Chart, width: usize) -> String {
         _ => String::new(),
     };
     let below = |x: &f64| {
-        #[allow(clippy::float_cmp)]
         let named = chart
             .x
             .steps
@@ -93,11 +91,7 @@ pub fn text(chart: &Chart, width: usize) -> String {
 }
 
 /// The letters where their points are, the lowest row first; a column takes so many characters.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::cast_precision_loss
-)]
+#[allow(clippy::cast_possible_truncation)]
 fn grid(
     chart: &Chart,
     letters: &[char],
@@ -107,7 +101,6 @@ fn grid(
     let mut grid = vec![vec![' '; shown.len() * step]; ROWS];
     for (series, letter) in chart.series.iter().zip(letters) {
         for (column, x) in shown.iter().enumerate() {
-            #[allow(clippy::float_cmp)]
             let at = |p: &&Point| p.x == *x;
             let Some(part) = series.points.iter().find(at).and_then(|p| span.part(p.y)) else {
                 continue;

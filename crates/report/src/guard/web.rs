@@ -145,7 +145,6 @@ fn facts(program: &ProgramStatus) -> Vec<(String, Cell)> {
 }
 
 fn history(program: &ProgramStatus) -> Chart {
-    #[allow(clippy::cast_precision_loss)]
     let point = |(n, part): (usize, &f64)| Point {
         x: n as f64,
         y: *part,

@@ -268,11 +268,7 @@ fn notes(notes: &[Note], blank: &str, view: View) -> String {
 }
 
 /// A bar of so many columns for a part between 0 and 1.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::cast_precision_loss
-)]
+#[allow(clippy::cast_possible_truncation)]
 fn bar_of(part: f64, columns: usize) -> String {
     // Of no number it is nothing.
     let filled = (part.clamp(0.0, 1.0) * columns as f64).round() as usize;
@@ -688,6 +684,7 @@ mod tests {
 
     /// Whatever the part of a page: of what acts on a terminal there are the codes that paint, and no others.
     #[test]
+    #[expect(clippy::too_many_lines, reason = "every part of a page")]
     fn no_part_of_a_page_steers_the_terminal() {
         use super::super::{Axis, Chart, Point, Series};
         let evil = "e\x1b[31mv\x1b[2J\u{9b}\u{202e}il\r\n\t.";

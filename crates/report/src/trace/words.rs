@@ -29,7 +29,6 @@ pub(super) fn count(n: u64) -> Cell {
     Cell::number(Some(float(n)))
 }
 
-#[allow(clippy::cast_precision_loss)]
 pub(super) const fn float(n: u64) -> f64 {
     n as f64
 }

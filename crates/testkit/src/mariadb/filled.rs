@@ -1,9 +1,11 @@
 //! MariaDB with a table and a load on it.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use hugeleaf_ask::Unanswered;
+use hugeleaf_ask::mysql::{Address, Connection};
 use hugeleaf_units::Bytes;
-use mysql::prelude::Queryable;
 
 use super::MariadbServer;
 use crate::load::{Load, Transaction};
@@ -13,6 +15,8 @@ use crate::server::{Server, ServerSettings};
 const ROWS: u64 = 400_000;
 /// The buffer pool in kB, as the kernel counts.
 pub const BUFFER_POOL_KB: u64 = 256 * 1024;
+/// No statement takes longer.
+const DEADLINE: Duration = Duration::from_secs(600);
 
 /// MariaDB with a table.
 pub struct MariaDb {
@@ -57,7 +61,7 @@ impl MariaDb {
             "SELECT SUM(LENGTH(more)) FROM t.rows".to_owned(),
         ] {
             connection
-                .query_drop(&statement)
+                .ask(&statement)
                 .unwrap_or_else(|e| panic!("{statement}: {e}"));
         }
     }
@@ -67,13 +71,14 @@ impl MariaDb {
         let bytes: u64 = size.trim_end_matches('M').parse::<u64>().unwrap() << 20;
         let mut connection = connect(&self.socket).unwrap();
         connection
-            .query_drop(format!("SET GLOBAL innodb_buffer_pool_size = {bytes}"))
+            .ask(&format!("SET GLOBAL innodb_buffer_pool_size = {bytes}"))
             .unwrap();
         let status = "SHOW STATUS LIKE 'Innodb_buffer_pool_resize_status'";
         let done = || {
-            let row: Option<(String, String)> =
-                connect(&self.socket).unwrap().query_first(status).unwrap();
-            row.is_none_or(|(_, text)| text.is_empty() || text.contains("ompleted"))
+            let rows = connect(&self.socket).unwrap().ask(status).unwrap();
+            let is_over = |text: &String| text.is_empty() || text.contains("ompleted");
+            rows.first()
+                .is_none_or(|row| row.get(1).is_none_or(is_over))
         };
         crate::until("it is resized", done);
     }
@@ -82,7 +87,7 @@ impl MariaDb {
     pub fn read_all(&self) {
         let mut connection = connect(&self.socket).unwrap();
         connection
-            .query_drop("SELECT SUM(LENGTH(more)) FROM t.rows")
+            .ask("SELECT SUM(LENGTH(more)) FROM t.rows")
             .unwrap();
     }
 
@@ -101,31 +106,29 @@ impl MariaDb {
     }
 }
 
-fn transaction(connection: &mut mysql::Conn, id: u64) -> Result<(), String> {
-    let text = |e: mysql::Error| e.to_string();
-    connection.query_drop("BEGIN").map_err(text)?;
-    let row: Option<(String, u64)> = connection
-        .query_first(format!(
-            "SELECT text, LENGTH(more) FROM t.rows WHERE id = {id}"
-        ))
-        .map_err(text)?;
-    if row != Some((id.to_string(), 450)) {
-        return Err(format!("holds {row:?}"));
+fn transaction(connection: &mut Connection, id: u64) -> Result<(), String> {
+    let mut ask = |statement: &str| connection.ask(statement).map_err(|e| e.to_string());
+    ask("BEGIN")?;
+    let held = ask(&format!(
+        "SELECT text, LENGTH(more) FROM t.rows WHERE id = {id}"
+    ))?;
+    if held != [[id.to_string(), "450".to_owned()]] {
+        return Err(format!("holds {held:?}"));
     }
-    connection
-        .query_drop(format!(
-            "UPDATE t.rows SET changes = changes + 1 WHERE id = {id}"
-        ))
-        .map_err(text)?;
-    if connection.affected_rows() != 1 {
-        return Err(format!("{} rows changed", connection.affected_rows()));
+    ask(&format!(
+        "UPDATE t.rows SET changes = changes + 1 WHERE id = {id}"
+    ))?;
+    let changed = ask("SELECT ROW_COUNT()")?;
+    if changed != [["1"]] {
+        return Err(format!("{changed:?} rows changed"));
     }
-    connection.query_drop("COMMIT").map_err(text)
+    ask("COMMIT").map(drop)
 }
 
-fn connect(socket: &Path) -> Result<mysql::Conn, mysql::Error> {
-    let options = mysql::OptsBuilder::new()
-        .user(Some("root"))
-        .socket(Some(socket.display().to_string()));
-    mysql::Conn::new(options)
+fn connect(socket: &Path) -> Result<Connection, Unanswered> {
+    let address = format!("mysql://root@localhost/?socket={}", socket.display());
+    Connection::open(
+        &Address::parse(&address).map_err(Unanswered::new)?,
+        DEADLINE,
+    )
 }

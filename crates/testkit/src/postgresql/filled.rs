@@ -2,9 +2,11 @@
 
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::Duration;
 
+use hugeleaf_ask::Unanswered;
+use hugeleaf_ask::postgres::{Address, Connection};
 use hugeleaf_units::Bytes;
-use postgres::{Client, NoTls};
 
 use super::{PostgresServer, dsn};
 use crate::load::{Load, Transaction};
@@ -16,6 +18,8 @@ const ROWS: i32 = 600_000;
 pub const SHARED_BUFFERS_KB: u64 = 256 * 1024;
 /// Backends that the load keeps busy.
 const CLIENTS: usize = 3;
+/// No statement takes longer.
+const DEADLINE: Duration = Duration::from_secs(600);
 
 /// PostgreSQL with a table.
 pub struct PostgreSql {
@@ -23,7 +27,7 @@ pub struct PostgreSql {
     pub server: Server,
     /// The client that filled the table. Its backend has touched all buffers, as backends that
     /// live long come to do.
-    filler: Mutex<Client>,
+    filler: Mutex<Connection>,
 }
 
 impl PostgreSql {
@@ -46,8 +50,8 @@ impl PostgreSql {
     /// The process id of the backend that filled the table.
     pub fn backend_that_touched_all(&self) -> u32 {
         let mut filler = self.filler.lock().unwrap();
-        let row = filler.query_one("SELECT pg_backend_pid()", &[]).unwrap();
-        u32::try_from(row.get::<_, i32>(0)).unwrap()
+        let pid = filler.ask("SELECT pg_backend_pid()").unwrap();
+        pid.unwrap().parse().unwrap()
     }
 
     /// The metric's address for `hugeleaf prove`.
@@ -59,11 +63,11 @@ impl PostgreSql {
     /// table, in kB.
     pub fn huge_kb_of_a_new_backend(&self) -> u64 {
         let mut client = connect(self.server.folder()).unwrap();
-        let row = client
-            .query_one("SELECT pg_backend_pid(), count(text) FROM rows", &[])
-            .unwrap();
-        assert_eq!(row.get::<_, i64>(1), i64::from(ROWS));
-        let pid = u32::try_from(row.get::<_, i32>(0)).unwrap();
+        let query = "SELECT concat(pg_backend_pid(), ' ', count(text)) FROM rows";
+        let answer = client.ask(query).unwrap().unwrap();
+        let (pid, rows) = answer.split_once(' ').unwrap();
+        assert_eq!(rows.parse(), Ok(ROWS));
+        let pid = pid.parse().unwrap();
         crate::facts::largest_shared(pid).kb("ShmemPmdMapped")
     }
 
@@ -82,7 +86,7 @@ impl PostgreSql {
     }
 }
 
-fn fill(client: &mut Client) {
+fn fill(client: &mut Connection) {
     for statement in [
         "CREATE TABLE rows (id int PRIMARY KEY, changes int, text text)".to_owned(),
         format!(
@@ -90,33 +94,27 @@ fn fill(client: &mut Client) {
         ),
     ] {
         client
-            .batch_execute(&statement)
+            .ask(&statement)
             .unwrap_or_else(|e| panic!("{statement}: {e}"));
     }
 }
 
-fn transaction(client: &mut Client, id: i32) -> Result<(), String> {
-    let text = |e: postgres::Error| e.to_string();
-    let mut transaction = client.transaction().map_err(text)?;
-    let row = transaction
-        .query_one("SELECT text FROM rows WHERE id = $1", &[&id])
-        .map_err(text)?;
-    let held: &str = row.get(0);
+fn transaction(client: &mut Connection, id: i32) -> Result<(), String> {
+    let mut ask = |statement: &str| client.ask(statement).map_err(|e| e.to_string());
+    ask("BEGIN")?;
+    let held = ask(&format!("SELECT text FROM rows WHERE id = {id}"))?.unwrap_or_default();
     if held.len() != 500 || held.trim_end_matches('.') != id.to_string() {
         return Err(format!("holds {held:?}"));
     }
-    let changed = transaction
-        .execute(
-            "UPDATE rows SET changes = changes + 1 WHERE id = $1",
-            &[&id],
-        )
-        .map_err(text)?;
-    if changed != 1 {
-        return Err(format!("{changed} rows changed"));
+    let update = format!("UPDATE rows SET changes = changes + 1 WHERE id = {id} RETURNING id");
+    let changed = ask(&update)?;
+    if changed != Some(id.to_string()) {
+        return Err(format!("{changed:?} changed"));
     }
-    transaction.commit().map_err(text)
+    ask("COMMIT").map(drop)
 }
 
-fn connect(folder: &Path) -> Result<Client, postgres::Error> {
-    Client::connect(&dsn(folder), NoTls)
+fn connect(folder: &Path) -> Result<Connection, Unanswered> {
+    let address = Address::parse(&dsn(folder)).map_err(Unanswered::new)?;
+    Connection::open(&address, DEADLINE)
 }

@@ -1,6 +1,10 @@
 //! Redis with a data set and a load on it.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hugeleaf_ask::Unanswered;
+use hugeleaf_ask::redis::{Address, Connection};
 
 use super::RedisServer;
 use crate::load::{Load, Transaction};
@@ -9,6 +13,8 @@ use crate::server::{Server, ServerSettings};
 /// Keys in the data set, each with a value of [`VALUE_BYTES`]: about 260 MB together.
 const KEYS: u64 = 500_000;
 const VALUE_BYTES: usize = 400;
+/// Nothing that is asked takes longer.
+const DEADLINE: Duration = Duration::from_secs(300);
 
 /// Redis with a data set.
 pub struct Redis {
@@ -46,24 +52,17 @@ impl Redis {
     pub fn fill(&self) {
         let mut connection = connect(&self.socket).unwrap();
         for first in (0..KEYS).step_by(1000) {
-            let mut batch = redis::pipe();
-            for key in first..first + 1000 {
-                batch.cmd("SET").arg(key).arg(value(key)).ignore();
-            }
-            batch.query::<()>(&mut connection).unwrap();
+            let mut words = vec!["MSET".to_owned()];
+            words.extend((first..first + 1000).flat_map(|key| [key.to_string(), value(key)]));
+            ask(&mut connection, &words).unwrap();
         }
     }
 
     /// Sends one command, and gives its answer as text.
     pub fn send(&self, words: &[&str]) -> String {
-        let mut command = redis::cmd(words[0]);
-        for word in &words[1..] {
-            command.arg(word);
-        }
-        let answer: redis::Value = command
-            .query(&mut connect(&self.socket).unwrap())
-            .unwrap_or_else(|e| panic!("{words:?}: {e}"));
-        format!("{answer:?}")
+        let answer = connect(&self.socket).and_then(|mut connection| connection.ask(words));
+        let answer = answer.unwrap_or_else(|e| panic!("{words:?}: {e}"));
+        answer.join(" ")
     }
 
     /// Clients that read random keys and check their values; with `writes` each also rewrites one
@@ -75,14 +74,13 @@ impl Redis {
             let mut random = fastrand::Rng::with_seed(number as u64 + 1);
             let work: Transaction = Box::new(move || {
                 let keys: Vec<u64> = (0..32).map(|_| random.u64(0..KEYS)).collect();
-                let mut batch = redis::pipe();
-                for key in &keys {
-                    batch.cmd("GET").arg(key);
-                }
+                let mut words = vec!["MGET".to_owned()];
+                words.extend(keys.iter().map(u64::to_string));
+                let got = ask(&mut connection, &words).map_err(|e| e.to_string())?;
                 if writes {
-                    batch.cmd("SET").arg(keys[0]).arg(value(keys[0])).ignore();
+                    let words = ["SET".to_owned(), keys[0].to_string(), value(keys[0])];
+                    ask(&mut connection, &words).map_err(|e| e.to_string())?;
                 }
-                let got: Vec<String> = batch.query(&mut connection).map_err(|e| e.to_string())?;
                 match keys
                     .iter()
                     .zip(&got)
@@ -97,8 +95,13 @@ impl Redis {
     }
 }
 
-fn connect(socket: &Path) -> redis::RedisResult<redis::Connection> {
-    redis::Client::open(format!("redis+unix://{}", socket.display()))?.get_connection()
+fn connect(socket: &Path) -> Result<Connection, Unanswered> {
+    let address = Address::parse(&socket.display().to_string());
+    Connection::open(&address.map_err(Unanswered::new)?, DEADLINE)
+}
+
+fn ask(connection: &mut Connection, words: &[String]) -> Result<Vec<String>, Unanswered> {
+    connection.ask(&words.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 fn value(key: u64) -> String {

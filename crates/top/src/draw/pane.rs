@@ -135,7 +135,7 @@ fn chart(points: &[f64], rows: usize, look: Look, buffer: &mut Buffer) {
     let points = &points[points.len().saturating_sub(room)..];
     let size = |n: usize| u16::try_from(n).unwrap_or(0);
     let area = Rect::new(size(LABEL), 2, size(points.len()), size(rows));
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 to 1000
+    #[allow(clippy::cast_possible_truncation)] // 0 to 1000
     let thousandths = points.iter().map(|part| (part * 1000.0) as u64);
     Sparkline::default()
         .data(thousandths)

@@ -101,7 +101,7 @@ fn summed(
             ..counter
         };
     }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // positive, and a count
+    #[allow(clippy::cast_possible_truncation)] // positive, and a count
     let value = Some(value.round() as u64);
     Counter {
         value,
@@ -110,7 +110,6 @@ fn summed(
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // nanoseconds of a trace are far below 2^52
 fn share(part: u64, of: u64) -> f64 {
     if of == 0 {
         0.0

@@ -56,7 +56,6 @@ impl Session {
             counters: self.counters.finish(),
             ..Trace::default()
         };
-        #[allow(clippy::cast_precision_loss)] // a rate
         let rate = self.samples_a_second as f64;
         trace.samples_a_second = rate;
         trace.memory_events = memory_events(queue);
@@ -205,11 +204,7 @@ fn samples(counted: &HashMap<(u32, u32, u32, Mode), u64>) -> Vec<Sample> {
 }
 
 /// Counts of a part of the time, scaled up to all of it.
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss
-)]
+#[allow(clippy::cast_possible_truncation)]
 fn scaled(mut samples: Vec<Sample>, on_nanos: u64, nanos: u64) -> Vec<Sample> {
     let factor = nanos as f64 / on_nanos.clamp(1, nanos.max(1)) as f64;
     for sample in &mut samples {
@@ -218,7 +213,6 @@ fn scaled(mut samples: Vec<Sample>, on_nanos: u64, nanos: u64) -> Vec<Sample> {
     samples
 }
 
-#[allow(clippy::cast_precision_loss)] // times of a trace
 fn note_share(sources: &mut [Source], on_nanos: u64, nanos: u64) {
     let faults = sources.iter_mut().find(|s| s.name == "page faults");
     if let Some(faults) = faults.filter(|s| s.state == SourceState::Used) {
@@ -381,8 +375,9 @@ fn longest_taker(callers: &[LockCaller]) -> (Option<u32>, LockKind) {
 /// The first frame of a stack that is not the lock's own code.
 fn taker(queue: &Queue, named: &Named, stack: u32) -> Option<u32> {
     let frames = queue.stacks.stacks().get(stack as usize)?;
-    let functions = frames.iter().map(|f| named.of_frame[*f as usize]);
-    functions
+    frames
+        .iter()
+        .map(|f| named.of_frame[*f as usize])
         .into_iter()
         .find(|f| !is_lock_code(&named.symbols[*f as usize].name))
 }

@@ -226,9 +226,7 @@ fn between(
                 of(now).saturating_sub(of(last))
             })
             .sum();
-        #[allow(clippy::cast_precision_loss)] // ticks of an interval
-        let seconds = sum as f64 / ticks_per_second().max(1) as f64;
-        seconds
+        sum as f64 / ticks_per_second().max(1) as f64
     };
     let grown = |name: &str| now.grown(last, name);
     let other = |counts: &Counts, name: &str| counts.others.get(name).copied().unwrap_or(0);
@@ -290,7 +288,6 @@ fn pressure(last: &Counts, now: &Counts, seconds: f64) -> Option<Pressure> {
     }
     let share = |resource, key| {
         let of = |counts: &Counts| counts.pressure.get(&(resource, key)).copied().unwrap_or(0);
-        #[allow(clippy::cast_precision_loss)] // microseconds of an interval
         let micros = of(now).saturating_sub(of(last)) as f64;
         (micros / (seconds.max(1e-6) * 1e6)).clamp(0.0, 1.0)
     };

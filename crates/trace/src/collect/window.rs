@@ -323,7 +323,6 @@ impl Windows {
             // It only drops; there is nothing to hear of it.
             let _ = thread.join();
         }
-        #[allow(clippy::cast_precision_loss)] // times of a trace
         let share = (self.open_nanos as f64 / all_nanos.max(1) as f64).min(1.0);
         for source in &mut self.sources {
             let used = source.state == SourceState::Used;
@@ -360,11 +359,7 @@ impl Windows {
     }
 }
 
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss
-)]
+#[allow(clippy::cast_possible_truncation)]
 fn scale(count: u64, share: f64) -> u64 {
     if share <= 0.0 {
         return count;

@@ -156,7 +156,6 @@ impl Work {
             interval.pinned_bytes += held.pinned;
             threads += self.look_at_io(pid, place, begun_here, threads, &mut interval);
         }
-        #[allow(clippy::cast_precision_loss)] // ticks of an interval
         let seconds = |ticks: u64| ticks as f64 / ticks_per_second().max(1) as f64;
         interval.user_seconds = seconds(grown.user_ticks);
         interval.system_seconds = seconds(grown.system_ticks);
@@ -228,7 +227,6 @@ impl Work {
 
     /// Writes it down; gives the threads whose I/O is known, for [`Work::fill`].
     pub fn finish(&self, processes: &mut ProcessTable) -> Vec<(u32, u32)> {
-        #[allow(clippy::cast_precision_loss)] // ticks of a trace
         let seconds = |ticks: u64| ticks as f64 / ticks_per_second().max(1) as f64;
         for (place, (first, last)) in &self.done {
             let done = last.since(first);

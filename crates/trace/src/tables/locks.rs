@@ -42,7 +42,6 @@ pub struct Waits {
 }
 
 impl From<&LockTotals> for Waits {
-    #[allow(clippy::cast_precision_loss)]
     fn from(totals: &LockTotals) -> Waits {
         let seconds = |nanos: u64| nanos as f64 / 1e9;
         Waits {

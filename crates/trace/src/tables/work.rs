@@ -120,7 +120,6 @@ pub fn work(trace: &Trace) -> Option<Work> {
         sum.write_bytes += written;
     }
     let mut work = sum?;
-    #[allow(clippy::cast_precision_loss)]
     let moved = work.moved_bytes() as f64;
     if trace.seconds > 0.0 {
         work.bytes_a_second = moved / trace.seconds;

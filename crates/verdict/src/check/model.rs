@@ -87,10 +87,11 @@ pub struct Row {
 }
 
 impl Row {
-    pub(super) fn new(id: &'static str, area: &'static str, what: impl Into<String>) -> Row {
+    /// A row of no area yet: [`super::check`] sets it.
+    pub(super) fn new(id: &'static str, what: impl Into<String>) -> Row {
         Row {
             id,
-            area,
+            area: "",
             what: what.into(),
             value: None,
             state: State::Absent,
@@ -120,6 +121,20 @@ impl Row {
         self.state = state;
         self.why = Some(why.into());
         self
+    }
+
+    /// Worth a look, and why.
+    pub(super) fn look(self, why: impl Into<String>) -> Row {
+        self.should(State::Look, why)
+    }
+
+    /// To be changed, and why.
+    pub(super) fn change(self, why: impl Into<String>) -> Row {
+        self.should(State::Change, why)
+    }
+
+    pub(super) fn when(self, is_wrong: bool, better: impl FnOnce(Row) -> Row) -> Row {
+        if is_wrong { better(self) } else { self }
     }
 
     pub(super) fn by(mut self, command: impl Into<String>, risk: &'static str) -> Row {

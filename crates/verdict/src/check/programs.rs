@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::model::{Checked, Program, Row, State};
+use super::model::{Checked, Program, Row};
 
 /// The data file.
 pub const PROGRAMS_SOURCE: &str = include_str!("../../data/programs.toml");
@@ -16,8 +16,6 @@ pub fn programs() -> Vec<Program> {
     // The file is part of the program; a test reads it.
     toml::from_str::<File>(PROGRAMS_SOURCE).map_or_else(|_| Vec::new(), |file| file.program)
 }
-
-const AREA: &str = "programs";
 
 /// What those that run here want and do not have, and where two of them want different things.
 pub(super) fn wants(checked: &Checked<'_>) -> Vec<Row> {
@@ -35,19 +33,14 @@ pub(super) fn wants(checked: &Checked<'_>) -> Vec<Row> {
 
 fn thp(checked: &Checked<'_>, program: &Program) -> Option<Row> {
     let setting = checked.host.thp.known()?.enabled.known()?;
-    let row = Row::new(
-        "program-thp",
-        AREA,
-        format!("{}: transparent huge pages", program.title),
-    )
-    .is(setting);
+    let what = format!("{}: transparent huge pages", program.title);
+    let row = Row::new("program-thp", what).is(setting);
     if program.thp.contains(setting) {
         return Some(row);
     }
     let best = program.thp.first()?;
     let why = format!("it wants {} ({})", program.thp.join(" or "), program.source);
-    let row = row.should(State::Change, why);
-    Some(row.by(
+    Some(row.change(why).by(
         format!("echo {best} > /sys/kernel/mm/transparent_hugepage/enabled"),
         "it changes what every program here gets",
     ))
@@ -70,60 +63,36 @@ fn conflicts(running: &[Program]) -> Vec<Row> {
                 other.title,
                 other.thp.join(" or ")
             );
-            all.push(Row::new("program-conflict", AREA, what).should(State::Change, why));
+            all.push(Row::new("program-conflict", what).change(why));
         }
     }
     all
 }
 
 fn settings(checked: &Checked<'_>, program: &Program) -> Vec<Row> {
-    type Wrong = fn(u64, u64) -> bool;
-    let features = checked.features;
+    type Wrong = fn(&u64, &u64) -> bool;
+    let (features, p) = (checked.features, program);
     let all: [(&str, Option<u64>, Wrong, &str); 4] = [
-        (
-            "vm.overcommit_memory",
-            program.overcommit_memory,
-            |has, wants| has != wants,
-            "be",
-        ),
-        (
-            "vm.swappiness",
-            program.swappiness,
-            |has, most| has > most,
-            "be at most",
-        ),
-        (
-            "vm.max_map_count",
-            program.max_map_count,
-            |has, least| has < least,
-            "be at least",
-        ),
-        (
-            "net.core.somaxconn",
-            program.somaxconn,
-            |has, least| has < least,
-            "be at least",
-        ),
+        ("vm.overcommit_memory", p.overcommit_memory, u64::ne, "be"),
+        ("vm.swappiness", p.swappiness, u64::gt, "be at most"),
+        ("vm.max_map_count", p.max_map_count, u64::lt, "be at least"),
+        ("net.core.somaxconn", p.somaxconn, u64::lt, "be at least"),
     ];
     let wrong = all.into_iter().filter_map(|(name, wants, is_wrong, word)| {
         let wants = wants?;
         let has = features.number(&format!("proc/sys/{}", name.replace('.', "/")))?;
-        is_wrong(has, wants).then(|| {
+        is_wrong(&has, &wants).then(|| {
             let why = format!(
                 "{} asks for it to {word} {wants} ({})",
                 program.title, program.source
             );
-            Row::new(
-                "program-setting",
-                AREA,
-                format!("{}: {name}", program.title),
-            )
-            .is(has.to_string())
-            .should(State::Look, why)
-            .by(
-                format!("sysctl -w {name}={wants}"),
-                "it holds for all programs",
-            )
+            Row::new("program-setting", format!("{}: {name}", program.title))
+                .is(has.to_string())
+                .look(why)
+                .by(
+                    format!("sysctl -w {name}={wants}"),
+                    "it holds for all programs",
+                )
         })
     });
     wrong.collect()

@@ -4,7 +4,8 @@ use hugeleaf_host::system::features::{Disk, DiskMount, Network};
 use hugeleaf_host::{Fact, Host, thp_is_on};
 use hugeleaf_units::Bytes;
 
-use super::model::{Checked, Profile, Row, State};
+use super::model::{Checked, Profile, Program, Row, State};
+use crate::list;
 
 use Profile::{Backup, Cache, Jvm, Oltp, Vector, Warehouse};
 
@@ -17,38 +18,27 @@ const MANY_REQUESTS: u64 = 1_048_576;
 
 const UNTIL_BOOT: &str = "until the next start only; write it into /etc/sysctl.d to keep it";
 
-/// A setting of the kernel by its name as in `vm.swappiness`.
-fn setting<'a>(checked: &'a Checked<'_>, name: &str) -> &'a Fact<String> {
-    checked
-        .features
-        .setting(&format!("proc/sys/{}", name.replace('.', "/")))
-}
-
 fn number(checked: &Checked<'_>, name: &str) -> Option<u64> {
-    checked
-        .features
-        .number(&format!("proc/sys/{}", name.replace('.', "/")))
+    checked.features.number(&sysctl_file(name))
 }
 
-/// A row of a setting: absent, unknown, or with its value.
-fn of_setting(
-    checked: &Checked<'_>,
-    id: &'static str,
-    area: &'static str,
-    what: &str,
-    name: &str,
-) -> Row {
-    Row::new(id, area, what).of(setting(checked, name), |row, value| {
+fn sysctl_file(name: &str) -> String {
+    format!("proc/sys/{}", name.replace('.', "/"))
+}
+
+/// The row of a setting by its name as in `vm.swappiness`, absent, unknown, or with its value; and its number.
+fn setting(checked: &Checked<'_>, id: &'static str, what: &str, name: &str) -> (Row, Option<u64>) {
+    let fact = checked.features.setting(&sysctl_file(name));
+    let row = Row::new(id, what).of(fact, |row, value| {
         let words: Vec<&str> = value.split_whitespace().collect();
         row.is(format!("{name} = {}", words.join(" ")))
-    })
+    });
+    (row, number(checked, name))
 }
 
 fn sysctl(name: &str, value: impl std::fmt::Display) -> String {
     format!("sysctl -w {name}={value}")
 }
-
-const MEMORY: &str = "memory";
 
 pub(super) fn memory(checked: &Checked<'_>) -> Vec<Row> {
     let host = checked.host;
@@ -67,7 +57,7 @@ pub(super) fn memory(checked: &Checked<'_>) -> Vec<Row> {
 
 fn pools(checked: &Checked<'_>) -> Row {
     let host = checked.host;
-    let row = Row::new("pools", MEMORY, "hugetlb pools");
+    let row = Row::new("pools", "hugetlb pools");
     let sizes: Vec<String> = (host.totals())
         .map(|pool| format!("{} × {}", pool.all().get(), pool.size))
         .collect();
@@ -75,177 +65,121 @@ fn pools(checked: &Checked<'_>) -> Row {
         return row;
     }
     let mut row = row.is(sizes.join(", "));
-    row.arm = host
-        .memory
-        .default_hugetlb_page
-        .get()
-        .map(|size| format!("hugetlb:{size}"));
+    let default = host.memory.default_hugetlb_page.get();
+    row.arm = default.map(|size| format!("hugetlb:{size}"));
     let wants = checked.running.iter().find(|program| program.pool);
-    match wants {
-        Some(program) if !host.totals().any(|pool| pool.gives_any()) => row
-            .should(
-                State::Look,
-                format!(
-                    "{} would take pages of a pool, and all pools are empty",
-                    program.title
-                ),
-            )
+    match wants.filter(|_| !host.totals().any(|pool| pool.gives_any())) {
+        Some(Program { title, name, .. }) => row
+            .look(format!(
+                "{title} would take pages of a pool, and all pools are empty"
+            ))
             .by(
-                format!("hugeleaf plan {}", program.name),
+                format!("hugeleaf plan {name}"),
                 "memory in a pool is for nobody else",
             ),
-        _ => row,
+        None => row,
     }
 }
 
 fn thp(checked: &Checked<'_>) -> Row {
-    let row = Row::new("thp", MEMORY, "transparent huge pages, private memory");
+    let row = Row::new("thp", "transparent huge pages, private memory");
     let Some(thp) = checked.host.thp.known() else {
         return row;
     };
     row.of(&thp.enabled, |row, setting| {
-            let mut row = row.is(setting.as_str());
-            row.arm = checked
-                .host
-                .pmd_page
-                .get()
-                .map(|size| format!("thp:{size}"));
-            match thp_is_on(Some(setting)) {
-                true => row,
-                false => row
-                    .should(State::Change, "nobody can have them, also not programs that ask and those that are promoted by hand")
-                    .by("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled", "programs that ask with madvise(2) get them"),
-            }
+        let mut row = row.is(setting.as_str());
+        row.arm = (checked.host.pmd_page.get()).map(|size| format!("thp:{size}"));
+        row.when(!thp_is_on(Some(setting)), |row| {
+            row.change("nobody can have them, also not programs that ask and those that are promoted by hand")
+                .by(
+                    "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+                    "programs that ask with madvise(2) get them",
+                )
+        })
     })
 }
 
 fn thp_shared(checked: &Checked<'_>) -> Row {
-    let row = Row::new(
-        "thp-shared",
-        MEMORY,
-        "transparent huge pages, shared memory",
-    );
+    let row = Row::new("thp-shared", "transparent huge pages, shared memory");
     let Some(thp) = checked.host.thp.known() else {
         return row;
     };
     row.of(&thp.shmem_enabled, |row, setting| {
-        let row = row.is(setting.as_str());
-        match thp_is_on(Some(setting)) {
-            true => row,
-            false => row
-            .should(
-                State::Look,
-                "shared memory (PostgreSQL, ZGC heaps) cannot be on them unless it is mounted so",
-            )
-            .by(
-                "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled",
-                "programs that ask with madvise(2) get them",
-            ),
-        }
+        row.is(setting.as_str()).when(!thp_is_on(Some(setting)), |row| {
+            row.look("shared memory (PostgreSQL, ZGC heaps) cannot be on them unless it is mounted so")
+                .by(
+                    "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled",
+                    "programs that ask with madvise(2) get them",
+                )
+        })
     })
 }
 
 fn page_tables(host: &Host) -> Row {
-    let row = Row::new("page-tables", MEMORY, "page tables of processes");
+    let row = Row::new("page-tables", "page tables of processes");
     let (Some(tables), Some(total)) = (host.memory.page_tables.get(), host.memory.total.get())
     else {
         return row.should(State::Unknown, "/proc/meminfo does not say");
     };
     let part = tables.as_f64() / total.as_f64().max(1.0);
-    let row = row.is(format!("{tables}, {:.1} % of memory", 100.0 * part));
-    match part > MANY_PAGE_TABLES {
-        true => row
-            .should(State::Look, "many processes map much memory on base pages; larger pages of a pool share or shrink the tables")
-            .by("hugeleaf mem", "it only looks"),
-        false => row,
-    }
+    row.is(format!("{tables}, {:.1} % of memory", 100.0 * part))
+        .when(part > MANY_PAGE_TABLES, |row| {
+            row.look("many processes map much memory on base pages; larger pages of a pool share or shrink the tables")
+                .by("hugeleaf mem", "it only looks")
+        })
 }
 
 fn hvo(checked: &Checked<'_>) -> Row {
     const NAME: &str = "vm.hugetlb_optimize_vmemmap";
-    let row = of_setting(
-        checked,
-        "hvo",
-        MEMORY,
-        "descriptors of pool pages given back (HVO)",
-        NAME,
-    );
+    let what = "descriptors of pool pages given back (HVO)";
+    let (row, value) = setting(checked, "hvo", what, NAME);
     let has_pool = checked.host.totals().any(|pool| pool.all().get() > 0);
-    match number(checked, NAME) {
-        Some(0) if has_pool => row
-            .should(State::Look, "1.6 % of a pool of 2M pages is spent on descriptors that nobody needs")
-            .by(sysctl(NAME, 1), "making and freeing pool pages takes about twice as long, and freeing can fail where memory is short"),
-        _ => row,
-    }
+    row.when(value == Some(0) && has_pool, |row| {
+        row.look("1.6 % of a pool of 2M pages is spent on descriptors that nobody needs")
+            .by(sysctl(NAME, 1), "making and freeing pool pages takes about twice as long, and freeing can fail where memory is short")
+    })
 }
 
 fn numa(checked: &Checked<'_>) -> Vec<Row> {
     const BALANCING: &str = "kernel.numa_balancing";
     const RECLAIM: &str = "vm.zone_reclaim_mode";
     if checked.host.nodes.len() < 2 {
-        return vec![Row::new("numa", MEMORY, "several memory nodes")];
+        return vec![Row::new("numa", "several memory nodes")];
     }
-    let balancing = of_setting(
-        checked,
-        "numa-balancing",
-        MEMORY,
-        "moving pages to who uses them",
-        BALANCING,
-    );
-    let balancing = match number(checked, BALANCING) {
-        Some(1..) if checked.is_for(&[Oltp, Cache, Jvm]) => balancing
-            .should(State::Look, "it takes faults to find who uses a page, and splits what it moves; a server that is bound to a node needs none of it")
-            .by(sysctl(BALANCING, 0), "programs that are not bound stay with memory of another node"),
-        _ => balancing,
-    };
-    let reclaim = of_setting(
-        checked,
-        "zone-reclaim",
-        MEMORY,
-        "reclaim before using another node",
-        RECLAIM,
-    );
-    let reclaim = match number(checked, RECLAIM) {
-        Some(1..) => reclaim
-            .should(
-                State::Change,
-                "a node that is full pushes its page cache out while others are free",
-            )
-            .by(sysctl(RECLAIM, 0), UNTIL_BOOT),
-        _ => reclaim,
-    };
+    let is_on = |value: Option<u64>| value.is_some_and(|value| value > 0);
+    let what = "moving pages to who uses them";
+    let (balancing, value) = setting(checked, "numa-balancing", what, BALANCING);
+    let hurts = is_on(value) && checked.is_for(&[Oltp, Cache, Jvm]);
+    let balancing = balancing.when(hurts, |row| {
+        row.look("it takes faults to find who uses a page, and splits what it moves; a server that is bound to a node needs none of it")
+            .by(sysctl(BALANCING, 0), "programs that are not bound stay with memory of another node")
+    });
+    let what = "reclaim before using another node";
+    let (reclaim, value) = setting(checked, "zone-reclaim", what, RECLAIM);
+    let reclaim = reclaim.when(is_on(value), |row| {
+        row.change("a node that is full pushes its page cache out while others are free")
+            .by(sysctl(RECLAIM, 0), UNTIL_BOOT)
+    });
     vec![balancing, reclaim]
 }
 
 fn swappiness(checked: &Checked<'_>) -> Row {
     const NAME: &str = "vm.swappiness";
-    let row = of_setting(
-        checked,
-        "swappiness",
-        MEMORY,
-        "how readily memory of programs goes to swap",
-        NAME,
-    );
-    let has_swap = checked
-        .host
-        .memory
-        .swap_total
-        .get()
-        .is_some_and(|swap| !swap.is_zero());
-    match number(checked, NAME) {
-        Some(11..) if has_swap && checked.is_for(&[Oltp, Jvm, Cache]) => row
-            .should(
-                State::Look,
-                "a buffer pool in swap is read twice; 1 to 10 keeps it in memory before page cache",
-            )
-            .by(sysctl(NAME, 10), UNTIL_BOOT),
-        _ => row,
-    }
+    let what = "how readily memory of programs goes to swap";
+    let (row, value) = setting(checked, "swappiness", what, NAME);
+    let swap = checked.host.memory.swap_total.get().unwrap_or_default();
+    let is_high = value.is_some_and(|value| value > 10) && !swap.is_zero();
+    row.when(is_high && checked.is_for(&[Oltp, Jvm, Cache]), |row| {
+        row.look(
+            "a buffer pool in swap is read twice; 1 to 10 keeps it in memory before page cache",
+        )
+        .by(sysctl(NAME, 10), UNTIL_BOOT)
+    })
 }
 
 /// How much may wait to be written: a part of memory, or bytes.
 fn dirty(checked: &Checked<'_>) -> Row {
-    let row = Row::new("dirty", MEMORY, "written data that waits in memory");
+    let row = Row::new("dirty", "written data that waits in memory");
     let bytes = number(checked, "vm.dirty_background_bytes").filter(|bytes| *bytes > 0);
     let ratio = number(checked, "vm.dirty_background_ratio");
     let available = checked.host.memory.available.get();
@@ -260,16 +194,17 @@ fn dirty(checked: &Checked<'_>) -> Row {
         }
         _ => return row,
     };
-    let row = row.is(how);
-    match limit > MUCH_DIRTY && checked.is_for(&[Oltp, Warehouse, Backup]) {
-        true => row
-            .should(State::Look, format!("up to {limit} is written out at once, and those who wait for a commit wait for it"))
-            .by("sysctl -w vm.dirty_background_bytes=268435456 vm.dirty_bytes=1073741824", UNTIL_BOOT),
-        false => row,
-    }
+    let is_much = limit > MUCH_DIRTY && checked.is_for(&[Oltp, Warehouse, Backup]);
+    row.is(how).when(is_much, |row| {
+        row.look(format!(
+            "up to {limit} is written out at once, and those who wait for a commit wait for it"
+        ))
+        .by(
+            "sysctl -w vm.dirty_background_bytes=268435456 vm.dirty_bytes=1073741824",
+            UNTIL_BOOT,
+        )
+    })
 }
-
-const DISKS: &str = "disks";
 
 pub(super) fn disks(checked: &Checked<'_>) -> Vec<Row> {
     let mut all = vec![aio(checked), io_uring(checked)];
@@ -282,26 +217,21 @@ pub(super) fn disks(checked: &Checked<'_>) -> Vec<Row> {
 
 fn aio(checked: &Checked<'_>) -> Row {
     const MOST: &str = "fs.aio-max-nr";
-    let row = of_setting(
-        checked,
-        "aio",
-        DISKS,
-        "asynchronous requests at a time (libaio)",
-        MOST,
-    );
-    let (most, now) = (number(checked, MOST), number(checked, "fs.aio-nr"));
+    let what = "asynchronous requests at a time (libaio)";
+    let (row, most) = setting(checked, "aio", what, MOST);
+    let now = number(checked, "fs.aio-nr").unwrap_or(0);
     match most {
         Some(most) if most < MANY_REQUESTS && checked.is_for(&[Oltp, Warehouse]) => {
-            let is_short = now.is_some_and(|now| now > most / 2);
-            let state = if is_short { State::Change } else { State::Look };
-            row.should(
-                state,
-                format!(
-                    "{} are reserved; a server that gets none falls back to waiting for each",
-                    now.unwrap_or(0)
-                ),
-            )
-            .by(sysctl(MOST, MANY_REQUESTS), UNTIL_BOOT)
+            let state = if now > most / 2 {
+                State::Change
+            } else {
+                State::Look
+            };
+            let why = format!(
+                "{now} are reserved; a server that gets none falls back to waiting for each"
+            );
+            row.should(state, why)
+                .by(sysctl(MOST, MANY_REQUESTS), UNTIL_BOOT)
         }
         _ => row,
     }
@@ -309,16 +239,13 @@ fn aio(checked: &Checked<'_>) -> Row {
 
 fn io_uring(checked: &Checked<'_>) -> Row {
     const NAME: &str = "kernel.io_uring_disabled";
-    let row = of_setting(checked, "io-uring", DISKS, "io_uring", NAME);
-    match number(checked, NAME) {
-        Some(1..) => row
-            .should(State::Look, "programs that ask for it fall back to other ways")
-            .by(sysctl(NAME, 0), "it has had more holes than other parts of the kernel: hosts with strangers leave it off"),
-        _ => row,
-    }
+    let (row, value) = setting(checked, "io-uring", "io_uring", NAME);
+    row.when(value.is_some_and(|value| value > 0), |row| {
+        row.look("programs that ask for it fall back to other ways")
+            .by(sysctl(NAME, 0), "it has had more holes than other parts of the kernel: hosts with strangers leave it off")
+    })
 }
 
-/// The word in brackets.
 fn chosen(text: &str) -> &str {
     let inside = text
         .split_once('[')
@@ -328,56 +255,39 @@ fn chosen(text: &str) -> &str {
 
 fn of_disk(checked: &Checked<'_>, disk: &Disk) -> Vec<Row> {
     let name = &disk.name;
-    let scheduler = Row::new("scheduler", DISKS, format!("{name}: scheduler"));
+    let scheduler = Row::new("scheduler", format!("{name}: scheduler"));
     let scheduler = scheduler.of(&disk.scheduler, |row, text| {
         let (word, rotates) = (chosen(text), disk.rotates.get().unwrap_or(false));
         let row = row.is(text.as_str());
         let next = |wanted: &str| format!("echo {wanted} > /sys/block/{name}/queue/scheduler");
         match (word, rotates) {
             ("none" | "noop", true) => row
-                .should(
-                    State::Look,
-                    "a disk that turns gains by requests in order: mq-deadline",
-                )
+                .look("a disk that turns gains by requests in order: mq-deadline")
                 .by(next("mq-deadline"), "a request may wait for others"),
             ("bfq" | "cfq", false) => row
-                .should(
-                    State::Look,
-                    "being fair takes processor time that a fast disk has no need of: none",
-                )
+                .look("being fair takes processor time that a fast disk has no need of: none")
                 .by(next("none"), "one program may take the disk from others"),
             _ => row,
         }
     });
-    let depth = Row::new(
-        "queue-depth",
-        DISKS,
-        format!("{name}: requests that may wait"),
-    );
-    let depth = match disk.requests.get() {
-        Some(requests) => depth.is(requests.to_string()),
-        None => depth,
-    };
-    let ahead = Row::new("read-ahead", DISKS, format!("{name}: read ahead"));
-    let ahead = match disk.read_ahead_kib.get() {
-        Some(kib) => {
-            let row = ahead.is(Bytes::from_kib(kib).to_string());
-            let next = |kib: u64| format!("echo {kib} > /sys/block/{name}/queue/read_ahead_kb");
-            match checked.profile {
-                Some(Backup | Warehouse) if kib < 1024 => row
-                    .should(
-                        State::Look,
-                        "long reads through the page cache gain by 1M or more",
-                    )
-                    .by(next(2048), "small reads at random read more than they use"),
-                Some(Oltp | Vector) if kib > 256 => row
-                    .should(State::Look, "reads of one block drag others in")
-                    .by(next(128), "long reads through the page cache get slower"),
-                _ => row,
-            }
-        }
-        None => ahead,
-    };
+    let mut depth = Row::new("queue-depth", format!("{name}: requests that may wait"));
+    if let Some(requests) = disk.requests.get() {
+        depth = depth.is(requests.to_string());
+    }
+    let mut ahead = Row::new("read-ahead", format!("{name}: read ahead"));
+    if let Some(kib) = disk.read_ahead_kib.get() {
+        let row = ahead.is(Bytes::from_kib(kib).to_string());
+        let next = |kib: u64| format!("echo {kib} > /sys/block/{name}/queue/read_ahead_kb");
+        ahead = match checked.profile {
+            Some(Backup | Warehouse) if kib < 1024 => row
+                .look("long reads through the page cache gain by 1M or more")
+                .by(next(2048), "small reads at random read more than they use"),
+            Some(Oltp | Vector) if kib > 256 => row
+                .look("reads of one block drag others in")
+                .by(next(128), "long reads through the page cache get slower"),
+            _ => row,
+        };
+    }
     vec![scheduler, depth, ahead]
 }
 
@@ -395,72 +305,41 @@ fn of_mount(mount: &DiskMount) -> Row {
         (_, true) => "relatime",
         _ => "atime of each read",
     };
-    let row = Row::new("mount", DISKS, format!("{}: {}", mount.at, mount.kind))
-        .is(format!("{times}; {direct}"));
+    let row = Row::new("mount", format!("{}: {}", mount.at, mount.kind));
+    let row = row.is(format!("{times}; {direct}"));
     if has("nobarrier") || has("barrier=0") {
         return row
-            .should(
-                State::Change,
-                "commits are said to be on the disk before they are: a power cut loses them",
-            )
+            .change("commits are said to be on the disk before they are: a power cut loses them")
             .by(
                 format!("mount -o remount,barrier {}", mount.at),
                 "commits take as long as they take",
             );
     }
-    match times {
-        "noatime" | "relatime" => row,
-        _ => row.should(State::Look, "each read is also a write").by(
+    row.when(!matches!(times, "noatime" | "relatime"), |row| {
+        row.look("each read is also a write").by(
             format!("mount -o remount,relatime {}", mount.at),
             "programs that look for files nobody reads see less",
-        ),
-    }
+        )
+    })
 }
-
-const NETWORK: &str = "network";
 
 pub(super) fn network(checked: &Checked<'_>) -> Vec<Row> {
     const BACKLOG: &str = "net.core.somaxconn";
-    const POLL: &str = "net.core.busy_poll";
-    let backlog = of_setting(
-        checked,
-        "somaxconn",
-        NETWORK,
-        "connections that wait to be accepted",
-        BACKLOG,
-    );
-    let backlog = match number(checked, BACKLOG) {
-        Some(..=511) => backlog
-            .should(
-                State::Look,
-                "many clients that connect at once are turned away; servers ask for 511 and more",
-            )
-            .by(sysctl(BACKLOG, 8192), UNTIL_BOOT),
-        _ => backlog,
-    };
-    let poll = of_setting(
-        checked,
-        "busy-poll",
-        NETWORK,
-        "waiting for packets without sleeping",
-        POLL,
-    );
+    let what = "connections that wait to be accepted";
+    let (backlog, value) = setting(checked, "somaxconn", what, BACKLOG);
+    let backlog = backlog.when(value.is_some_and(|value| value <= 511), |row| {
+        row.look("many clients that connect at once are turned away; servers ask for 511 and more")
+            .by(sysctl(BACKLOG, 8192), UNTIL_BOOT)
+    });
+    let what = "waiting for packets without sleeping";
+    let (poll, _) = setting(checked, "busy-poll", what, "net.core.busy_poll");
     let mut all = vec![backlog, poll];
     for device in &checked.features.network {
-        let row = Row::new(
-            "network-device",
-            NETWORK,
-            format!("{}: queues, longest packet", device.name),
-        );
+        let what = format!("{}: queues, longest packet", device.name);
+        let row = Row::new("network-device", what);
         all.push(match (device.queues.get(), device.mtu.get()) {
-            (Some(queues), Some(mtu)) => {
-                let how = if queues == 1 {
-                    "1 queue".to_owned()
-                } else {
-                    format!("{queues} queues")
-                };
-                row.is(format!("{how}, {mtu}"))
-            }
+            (Some(1), Some(mtu)) => row.is(format!("1 queue, {mtu}")),
+            (Some(queues), Some(mtu)) => row.is(format!("{queues} queues, {mtu}")),
             _ => row,
         });
         all.push(offloads(device));
@@ -468,32 +347,26 @@ pub(super) fn network(checked: &Checked<'_>) -> Vec<Row> {
     all
 }
 
-/// What a device does in place of the processor.
 fn offloads(device: &Network) -> Row {
     const WHY: &str = "the processor does it, packet by packet; where the device offers it (no [fixed] in ethtool -k) it costs \
                        nothing there";
     const RISK: &str =
         "a driver with faults loses packets: watch ethtool -S; until the next start only";
     let what = format!("{}: what it does by itself", device.name);
-    Row::new("network-offloads", NETWORK, what).of(&device.offloads, |row, known| {
+    Row::new("network-offloads", what).of(&device.offloads, |row, known| {
         let off: Vec<&str> = (known.iter())
             .filter(|(_, on)| !**on)
             .map(|(name, _)| name.as_str())
             .collect();
         match off.is_empty() {
             true => row.is("checksums, cutting and gathering of packets"),
-            false => row
-                .is(format!("without {}", off.join(", ")))
-                .should(State::Look, WHY)
-                .by(
-                    format!("ethtool -K {} rx on tx on tso on gro on", device.name),
-                    RISK,
-                ),
+            false => row.is(format!("without {}", off.join(", "))).look(WHY).by(
+                format!("ethtool -K {} rx on tx on tso on gro on", device.name),
+                RISK,
+            ),
         }
     })
 }
-
-const PROCESSORS: &str = "processors";
 
 pub(super) fn processors(checked: &Checked<'_>) -> Vec<Row> {
     vec![
@@ -507,7 +380,7 @@ pub(super) fn processors(checked: &Checked<'_>) -> Vec<Row> {
 
 fn clock(checked: &Checked<'_>) -> Row {
     const FOLDER: &str = "sys/devices/system/clocksource/clocksource0";
-    let row = Row::new("clock", PROCESSORS, "clock");
+    let row = Row::new("clock", "clock");
     let current = checked
         .features
         .setting(&format!("{FOLDER}/current_clocksource"));
@@ -517,15 +390,13 @@ fn clock(checked: &Checked<'_>) -> Row {
     let offered = offered.known().map_or("", String::as_str);
     row.of(current, |row, name| {
         let row = row.is(name.as_str());
-        let is_slow = matches!(
+        if !matches!(
             name.as_str(),
             "hpet" | "acpi_pm" | "jiffies" | "refined-jiffies"
-        );
-        if !is_slow {
+        ) {
             return row;
         }
-        let row = row.should(
-            State::Change,
+        let row = row.change(
             "reading it is a system call and slow: databases read the clock for every statement",
         );
         let better = offered
@@ -542,65 +413,42 @@ fn clock(checked: &Checked<'_>) -> Row {
 }
 
 fn governor(checked: &Checked<'_>) -> Row {
-    let row = Row::new("governor", PROCESSORS, "frequency");
+    let row = Row::new("governor", "frequency");
     let all = &checked.features.governors;
     if all.is_empty() {
         return row;
     }
-    let names: Vec<String> = all
-        .iter()
-        .map(|(name, count)| format!("{name} on {count}"))
-        .collect();
-    let row = row.is(names.join(", "));
-    match all
-        .keys()
-        .all(|name| matches!(name.as_str(), "performance" | "schedutil"))
-    {
-        true => row,
-        false => row
-            .should(
-                State::Look,
-                "processors that are slowed down while they wait take time to be fast again",
-            )
+    let names = all.iter().map(|(name, count)| format!("{name} on {count}"));
+    let is_fast = |name: &String| matches!(name.as_str(), "performance" | "schedutil");
+    row.is(list(names)).when(!all.keys().all(is_fast), |row| {
+        row.look("processors that are slowed down while they wait take time to be fast again")
             .by(
                 "cpupower frequency-set -g performance",
                 "it takes more power",
-            ),
-    }
+            )
+    })
 }
 
 fn weaknesses(checked: &Checked<'_>) -> Row {
-    let row = Row::new(
-        "mitigations",
-        PROCESSORS,
-        "mitigations of processor weaknesses",
-    );
+    let row = Row::new("mitigations", "mitigations of processor weaknesses");
     row.of(&checked.features.weaknesses, |row, all| {
         let mitigated = all.values().filter(|text| text.starts_with("Mitigation"));
         let open = all
             .iter()
             .filter(|(_, text)| text.starts_with("Vulnerable"));
         let open: Vec<&str> = open.map(|(name, _)| name.as_str()).collect();
-        let row = row.is(format!(
-            "{} mitigated, {} open",
-            mitigated.count(),
-            open.len()
-        ));
-        match open.is_empty() {
-            true => row,
-            false => row.should(
-                State::Look,
-                format!(
-                    "open: {}; on a host of strangers that is a risk, and it is faster",
-                    open.join(", ")
-                ),
-            ),
-        }
+        let value = format!("{} mitigated, {} open", mitigated.count(), open.len());
+        row.is(value).when(!open.is_empty(), |row| {
+            let open = open.join(", ");
+            row.look(format!(
+                "open: {open}; on a host of strangers that is a risk, and it is faster"
+            ))
+        })
     })
 }
 
 fn preemption(checked: &Checked<'_>) -> Row {
-    let row = Row::new("preemption", PROCESSORS, "preemption of the kernel");
+    let row = Row::new("preemption", "preemption of the kernel");
     if let Fact::Known(text) = checked.features.setting("sys/kernel/debug/sched/preempt") {
         return row.is(chosen(&text.replace('(', "[").replace(')', "]")));
     }
@@ -617,52 +465,42 @@ fn preemption(checked: &Checked<'_>) -> Row {
 }
 
 fn threads(checked: &Checked<'_>) -> Row {
-    let row = of_setting(
-        checked,
-        "threads",
-        PROCESSORS,
-        "threads of the host",
-        "kernel.threads-max",
-    );
+    let what = "threads of the host";
+    let (row, _) = setting(checked, "threads", what, "kernel.threads-max");
     match number(checked, "kernel.pid_max") {
-        Some(pids @ ..=32_768) => {
-            let processes = format!("kernel.pid_max = {pids}: as many threads can be at a time");
-            row.should(State::Look, processes)
-                .by(sysctl("kernel.pid_max", 4_194_304), UNTIL_BOOT)
-        }
+        Some(pids @ ..=32_768) => row
+            .look(format!(
+                "kernel.pid_max = {pids}: as many threads can be at a time"
+            ))
+            .by(sysctl("kernel.pid_max", 4_194_304), UNTIL_BOOT),
         _ => row,
     }
 }
 
-const LIMITS: &str = "limits";
-
 pub(super) fn limits(checked: &Checked<'_>) -> Vec<Row> {
-    let mut all: Vec<Row> = [
-        (
+    let of = |id, name, what, least| of_limit(checked, id, name, what, least);
+    vec![
+        of(
             "open-files",
             "Max open files",
             "files that a program may open",
             Some(60_000),
         ),
-        (
+        of(
             "processes",
             "Max processes",
             "processes of a user",
             Some(5000),
         ),
-        (
+        of(
             "memlock",
             "Max locked memory",
             "memory that a program may lock",
             None,
         ),
+        maps(checked),
+        shared(checked),
     ]
-    .into_iter()
-    .map(|(id, name, what, least)| of_limit(checked, id, name, what, least))
-    .collect();
-    all.push(maps(checked));
-    all.push(shared(checked));
-    all
 }
 
 /// A limit of this shell. Services have those of their units.
@@ -673,14 +511,13 @@ fn of_limit(
     what: &str,
     least: Option<u64>,
 ) -> Row {
-    Row::new(id, LIMITS, what).of(&checked.features.limits, |row, limits| {
+    Row::new(id, what).of(&checked.features.limits, |row, limits| {
         let Some((_, soft, hard)) = limits.iter().find(|limit| limit.0 == name) else {
             return row;
         };
         let row = row.is(format!("{soft}, at most {hard}"));
-        let short = least.filter(|least| hard.parse::<u64>().is_ok_and(|hard| hard < *least));
-        match short {
-            Some(least) => row.should(State::Look, format!("a server with many clients asks for {least} and more: LimitNOFILE= and LimitNPROC= of its unit")),
+        match least.filter(|least| hard.parse::<u64>().is_ok_and(|hard| hard < *least)) {
+            Some(least) => row.look(format!("a server with many clients asks for {least} and more: LimitNOFILE= and LimitNPROC= of its unit")),
             None => row,
         }
     })
@@ -688,34 +525,21 @@ fn of_limit(
 
 fn maps(checked: &Checked<'_>) -> Row {
     const NAME: &str = "vm.max_map_count";
-    let row = of_setting(checked, "maps", LIMITS, "mappings of a process", NAME);
-    match number(checked, NAME) {
-        Some(..262_144) if checked.is_for(&[Jvm, Vector, Warehouse]) => row
-            .should(State::Look, "a large heap that gives memory back in pieces runs out of mappings, and then out of memory")
-            .by(sysctl(NAME, 262_144), UNTIL_BOOT),
-        _ => row,
-    }
+    let (row, value) = setting(checked, "maps", "mappings of a process", NAME);
+    let is_low = value.is_some_and(|value| value < 262_144);
+    row.when(is_low && checked.is_for(&[Jvm, Vector, Warehouse]), |row| {
+        row.look("a large heap that gives memory back in pieces runs out of mappings, and then out of memory")
+            .by(sysctl(NAME, 262_144), UNTIL_BOOT)
+    })
 }
 
 fn shared(checked: &Checked<'_>) -> Row {
-    let row = of_setting(
-        checked,
-        "shared-memory",
-        LIMITS,
-        "largest SysV segment",
-        "kernel.shmmax",
-    );
-    let (most, total) = (
-        number(checked, "kernel.shmmax"),
-        checked.host.memory.total.get(),
-    );
-    match (most, total) {
+    const NAME: &str = "kernel.shmmax";
+    let (row, most) = setting(checked, "shared-memory", "largest SysV segment", NAME);
+    match (most, checked.host.memory.total.get()) {
         (Some(most), Some(total)) if Bytes(most) < Bytes(total.get() / 2) => row
-            .should(
-                State::Look,
-                "a segment for half of the memory would be refused",
-            )
-            .by(sysctl("kernel.shmmax", total.get()), UNTIL_BOOT),
+            .look("a segment for half of the memory would be refused")
+            .by(sysctl(NAME, total.get()), UNTIL_BOOT),
         _ => row,
     }
 }

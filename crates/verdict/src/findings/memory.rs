@@ -10,7 +10,6 @@ use super::{Finding, Severity, shell_word};
 /// Page tables above these parts of memory are a warning and a problem.
 const MUCH: f64 = 0.01;
 const TOO_MUCH: f64 = 0.05;
-/// A part of memory that is worth a finding.
 const WORTHWHILE: f64 = 0.05;
 /// Free memory counts as fragmented where less than this part of it holds whole large pages.
 const FRAGMENTED: f64 = 0.1;
@@ -83,7 +82,6 @@ pub fn by_name(owners: &[Owner]) -> Vec<Holder> {
     holders
 }
 
-/// A part of memory that is worth a finding.
 fn is_worthwhile(part: Bytes, host: &Host) -> bool {
     let total = host.memory.total.get();
     let share = total.and_then(|total| part.share_of(total));

@@ -45,7 +45,6 @@ pub fn idle(host: &Host, pool: &Pool) -> Option<Finding> {
     ))
 }
 
-/// The file that sets a pool.
 fn file(pool: &Pool) -> String {
     pool_file(pool.size, pool.node, "nr_hugepages")
 }

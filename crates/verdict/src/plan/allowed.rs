@@ -260,6 +260,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "one list")]
     fn lines_that_plans_write_and_no_others() {
         let unit = "/etc/systemd/system/db.service.d/60-hugeleaf.conf";
         let pool = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";

@@ -92,7 +92,6 @@ fn with_kept(plan: &Plan, path: &str, body: String) -> Option<String> {
     (kept.is_some() || !all.is_empty()).then_some(all)
 }
 
-/// A file of ours.
 fn file(id: &str, path: &str, body: &str, why: &str, verify: &str) -> Step {
     let what = What::File {
         text: format!("{OURS}\n{body}"),
@@ -101,7 +100,6 @@ fn file(id: &str, path: &str, body: &str, why: &str, verify: &str) -> Step {
     Step::new(id, what, path, why, verify)
 }
 
-/// A setting of the kernel.
 fn setting(id: impl Into<String>, path: &Path, value: &str, why: &str) -> Step {
     let what = What::Knob {
         value: value.to_owned(),

@@ -56,7 +56,6 @@ pub(super) fn held(service: &Service, size: PageSize) -> Bytes {
     service.demands.iter().map(|d| held_of(d, size)).sum()
 }
 
-/// The same of one demand.
 pub(super) fn held_of(demand: &Demand, size: PageSize) -> Bytes {
     let held = demand.held.iter().flatten();
     held.filter(|h| h.kind == PageKind::Hugetlb && h.size == size)

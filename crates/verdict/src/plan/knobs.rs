@@ -40,7 +40,6 @@ pub(super) fn knob_now(host: &Host, path: &Path) -> Option<String> {
     })
 }
 
-/// All settings of THP that a service gains from.
 pub(super) fn thp_knobs(host: &Host, plan: &Plan) -> Vec<Knob> {
     let Some(thp) = host.thp.known() else {
         return Vec::new();
@@ -214,7 +213,6 @@ fn pace(host: &Host, thp: &Thp, services: &[ForService]) -> Option<Knob> {
         return None;
     }
     // The kernel sleeps so long between two rounds.
-    #[allow(clippy::cast_precision_loss)]
     let seconds = wanted.as_f64() / round.as_f64() * sleep as f64 / 1000.0;
     if seconds <= TOO_LONG_SECONDS {
         return None;

@@ -49,7 +49,6 @@ pub(super) struct Wants {
     pub held: BTreeMap<u32, u64>,
 }
 
-/// Pages of a pool on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OnNode {
     /// Pages that the pool is to have.
@@ -109,7 +108,6 @@ pub(super) fn place(nodes: &[NodeNow], wants: &Wants, may_shrink: bool) -> Vec<O
     .collect()
 }
 
-/// What the pools of one size should come to.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     pub size: PageSize,

@@ -389,7 +389,6 @@ fn cut_by_pages(
     }
 }
 
-/// As many whole mappings as fit.
 fn cut_by_pieces(
     (ledger, node): (&mut Ledger, Option<u32>),
     planned: &mut ForDemand,

@@ -54,7 +54,6 @@ pub(super) fn command_line(plan: &Plan) -> Option<String> {
     ))
 }
 
-/// How many pages were cut, and whose.
 fn cut(plan: &Plan) -> Vec<String> {
     let used = plan.base.used - plan.base.moves;
     let line = |service: &ForService| {
@@ -141,7 +140,6 @@ fn idle(plan: &Plan, ledger: &Ledger) -> Vec<String> {
 
 /// Settings in /etc that are applied after ours and say otherwise.
 pub(super) fn contradicted(plan: &Plan, host: &Host) -> Vec<String> {
-    /// Ours is /etc/sysctl.d/60-hugeleaf.conf.
     const OURS: &str = "60-hugeleaf.conf";
     let default = plan.host.default_page;
     let mut pools = default

@@ -48,7 +48,6 @@ pub fn promised<'a>(plans: impl IntoIterator<Item = (u32, &'a Plan)>) -> Vec<Pro
     found
 }
 
-/// What says whether two are one service.
 #[derive(Debug, Clone, Copy)]
 struct Who<'a> {
     name: &'a str,
@@ -250,7 +249,6 @@ pub(super) fn enter(
     }
 }
 
-/// The promises as the plan lists them.
 pub(super) fn listed(standing: &[Standing<'_>], in_force: &[InForce]) -> Vec<Promise> {
     let known = standing.iter().map(|one| Promise {
         apply: one.promised.apply,

@@ -25,11 +25,7 @@ const LEAST: Bytes = Bytes::from_mib(1024);
 
 impl Margin {
     /// In bytes, on a host with so much memory.
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss
-    )]
+    #[allow(clippy::cast_possible_truncation)]
     pub fn of(self, total: Bytes) -> Bytes {
         match self {
             Margin::Bytes(bytes) => bytes,
@@ -67,8 +63,8 @@ impl FromStr for Margin {
         match text.strip_suffix('%') {
             Some(number) => {
                 let percent: f64 = number.trim().parse().map_err(|_| error())?;
-                let is_part = (0.0..100.0).contains(&percent);
-                is_part
+                (0.0..100.0)
+                    .contains(&percent)
                     .then_some(Margin::Percent(percent))
                     .ok_or_else(error)
             }
@@ -205,12 +201,10 @@ impl Book {
     fn comes_to(&self) -> u64 {
         match self.planned {
             0 => self.now.lasting.max(self.now.taken),
-            _ => {
-                let placed = self.placed();
-                placed
-                    .iter()
-                    .fold(0, |sum, on| sum.saturating_add(on.pages))
-            }
+            _ => self
+                .placed()
+                .iter()
+                .fold(0, |sum, on| sum.saturating_add(on.pages)),
         }
     }
 
@@ -236,8 +230,8 @@ pub(super) struct Ledger {
 
 impl Ledger {
     fn in_pools(&self) -> Bytes {
-        let sizes = self.sizes.iter();
-        sizes
+        self.sizes
+            .iter()
             .map(|(size, book)| Pages(book.comes_to()).of(*size))
             .sum()
     }

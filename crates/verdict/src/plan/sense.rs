@@ -32,7 +32,6 @@ impl Found {
     }
 }
 
-/// All that makes no sense.
 pub(super) fn sense(plan: &Plan) -> Vec<Nonsense> {
     let mut found = Found::default();
     host(plan, &mut found);
@@ -111,7 +110,6 @@ fn idle(plan: &Plan, found: &mut Found) {
     }
 }
 
-/// Things of which a plan can have only one.
 fn twice(plan: &Plan, found: &mut Found) {
     let pool = |p: &ForPool| {
         let node = p.node.map_or(String::new(), |n| format!(" on node {n}"));
@@ -196,7 +194,6 @@ fn kept(plan: &Plan, found: &mut Found) {
     }
 }
 
-/// Sizes that the host of the plan lacks.
 fn sizes(plan: &Plan, found: &mut Found) {
     let at_boot = plan.boot.iter().flat_map(|b| &b.pages).enumerate();
     for (i, size) in at_boot.clone() {

@@ -30,7 +30,6 @@ pub(super) fn ways(
     lines.iter().map(|line| clean(line)).collect()
 }
 
-/// The sizes of a service's pages, largest first.
 fn sizes(planned: &ForService) -> Vec<PageSize> {
     let mut sizes: Vec<PageSize> = planned.pages().map(|p| p.page).collect();
     sizes.sort_unstable_by(|a, b| b.cmp(a));

@@ -13,7 +13,6 @@ use super::step::{Needs, Step, What};
 use super::steps;
 use crate::list;
 
-/// A file being written: each method adds a line.
 struct Out(String);
 
 impl Out {
@@ -338,7 +337,6 @@ fn lines(old: Option<&str>, new: &str) -> Vec<String> {
         .collect()
 }
 
-/// What a setting was when the plan was made.
 fn was(plan: &Plan, step: &Step) -> String {
     let pool = plan.pools.iter().find(|p| super::pool_path(p) == step.path);
     let knob = plan.knobs.iter().find(|k| k.path == step.path);

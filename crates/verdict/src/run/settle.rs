@@ -216,7 +216,6 @@ fn after(host: &Host, want: &Want, rungs: &RunAsked, role: RunRole) -> Option<By
     }
 }
 
-/// Nodes that this host does not have.
 fn check_nodes(policy: &Policy, host: &Host) -> Result<(), Failure> {
     let numa = policy.numa.as_ref();
     let lacks = numa.and_then(|numa| {

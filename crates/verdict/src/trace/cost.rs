@@ -15,7 +15,6 @@ const SYSTEM_OVER_USER: f64 = 3.0;
 const PIN_SHARE: f64 = 0.2;
 /// The same for the work on segments of requests, of which large pages leave a little.
 const PIECES_SHARE: f64 = 0.1;
-/// The same for page faults.
 const FAULT_SHARE: f64 = 0.1;
 /// Faults are "on base pages" from this part of them on.
 const FAULTS_ON_BASE: f64 = 0.9;
@@ -246,7 +245,7 @@ pub fn io_pieces(seen: &Seen<'_>) -> Option<TraceFinding> {
             percent(part)
         ),
         evidence,
-        command: "hugeleaf bench mover".to_owned(),
+        command: "hugeleaf-lab mover".to_owned(),
     })
 }
 

@@ -177,7 +177,6 @@ pub(super) fn tmpfiles(facts: &Facts<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// Who may have changed a knob.
 fn by_whom(facts: &Facts<'_>, knob: &str) -> String {
     match facts.settings.tuned.known() {
         Some(profile) if knob.contains("transparent_hugepage") => {
@@ -264,12 +263,10 @@ fn place_finding(facts: &Facts<'_>, newest: Option<&Applied>, place: &Place) -> 
     ))
 }
 
-/// What could not be looked at.
 pub(super) fn not_verified(text: String) -> Finding {
     Finding::note("not-verified", text, "sudo hugeleaf verify")
 }
 
-/// The text of a plan that the journal keeps.
 fn plan_copy(applied: &Applied) -> String {
     shell_word(&applied.plan_copy.display().to_string())
 }

@@ -142,7 +142,6 @@ fn add(all: &mut Vec<PagesOf>, pages: PagesOf) {
     }
 }
 
-/// What a service asks for by its own configuration.
 fn asked_by_itself(facts: &Facts<'_>, service: &Service) -> Vec<PagesOf> {
     let default = facts.host.memory.default_hugetlb_page.get();
     let asks = match service.wish.how {

@@ -39,7 +39,6 @@ pub fn verify(facts: &Facts<'_>) -> Report {
     }
 }
 
-/// What could not be looked at was not verified.
 fn unread(facts: &Facts<'_>) -> Vec<Finding> {
     let services = facts.unread.iter().cloned().map(not_verified);
     let settings = facts.settings;

@@ -276,7 +276,6 @@ fn missing(slot: &Slot) -> Bytes {
     slot.range.len() - slot.tally.present - slot.tally.swapped
 }
 
-/// The reason of one block.
 fn of_block(case: &Case<'_>, segment: &Segment, slot: &Slot, decides: Reason) -> Reason {
     let (kind, tally) = (Kind::of(segment), &slot.tally);
     let half = Bytes(slot.range.len().get() / 2);

@@ -86,15 +86,12 @@ struct Words<'a> {
     case: &'a Case<'a>,
     segment: &'a Segment,
     finding: &'a Finding,
-    /// The size of a large page, for sentences.
     page: String,
-    /// The process.
     name: String,
     /// The promotion of all that can be promoted as it is.
     promote: String,
 }
 
-/// A sentence, and what to do.
 type Both = (String, String);
 
 impl Words<'_> {
@@ -157,7 +154,6 @@ impl Words<'_> {
         }
     }
 
-    /// Promotion of this memory alone.
     fn own_promotion(&self) -> String {
         if self.finding.reason.remedy() != Remedy::PromoteAndGrow {
             return self.promote.clone();
@@ -216,7 +212,6 @@ impl Words<'_> {
         (text, format!("hugeleaf promote --switch-thp-on {target}"))
     }
 
-    /// Why a setting of THP is not known.
     fn unread(&self) -> String {
         let host = self.case.host;
         let thp = host.thp.known();
@@ -498,7 +493,6 @@ impl Words<'_> {
         }
     }
 
-    /// Smaller THP sizes.
     fn order(&self, f: &Figures) -> Both {
         let (page, bytes, range) = (&self.page, self.finding.bytes, self.finding.range);
         let thp = self.case.host.thp.known();

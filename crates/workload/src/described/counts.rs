@@ -18,7 +18,6 @@ impl Counts {
     /// Of a server with all that it started, where there is one, and of what this process has started and seen end.
     pub(super) fn now(root: &Root, server: Option<u32>) -> Counts {
         let ended = children_usage();
-        #[allow(clippy::cast_precision_loss)] // faults of hours are below 2^52
         let own = [ended.processor().as_secs_f64(), ended.minor_faults as f64];
         let tree =
             server.map(|pid| find_targets(root, &Target::Tree(Pid(pid))).unwrap_or_default());
@@ -38,7 +37,6 @@ impl Counts {
     }
 
     /// What came since `before`, under the names that a file knows.
-    #[allow(clippy::cast_precision_loss)] // events of minutes are below 2^52
     pub(super) fn since(&self, before: &Counts) -> BTreeMap<String, f64> {
         let used = ["cpu", "faults"]
             .into_iter()
@@ -64,7 +62,6 @@ fn used(root: &Root, pid: u32) -> Option<[f64; 2]> {
     let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_whitespace().collect();
     let field = |n: usize| fields.get(n - 3)?.parse::<f64>().ok();
     let ticks = field(14)? + field(15)? + field(16)? + field(17)?;
-    #[allow(clippy::cast_precision_loss)] // a hundred or a thousand
     let a_second = ticks_per_second() as f64;
     Some([ticks / a_second, field(10)? + field(11)?])
 }

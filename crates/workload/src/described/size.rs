@@ -19,11 +19,8 @@ impl Size {
     pub fn of(self, most: Bytes) -> Bytes {
         match self {
             Size::Bytes(bytes) => bytes,
-            #[allow(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                clippy::cast_precision_loss
-            )] // A part of a host's memory is far below 2^52 bytes.
+            #[allow(clippy::cast_possible_truncation)]
+            // A part of a host's memory is far below 2^52 bytes.
             Size::Part(part) => Bytes((most.get() as f64 * part) as u64),
         }
     }

@@ -189,6 +189,10 @@ impl<'a> Stage<'a> {
         self.folder.join("files")
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a new folder, which goes at the end"
+    )]
     fn furnish(&self) -> io::Result<()> {
         let mut builder = fs::DirBuilder::new();
         builder.mode(0o755).create(self.work())?;
@@ -205,9 +209,6 @@ impl<'a> Stage<'a> {
     }
 
     /// Runs a command to its end, behind `start_with`, and looks on.
-    ///
-    /// # Errors
-    /// [`StageError`].
     pub fn run(
         &self,
         (what, script): (&'static str, &Script),
@@ -431,6 +432,7 @@ const ISOLATED: [&str; 8] = [
 ];
 
 /// Whether this host lets us: a container may not.
+#[expect(clippy::disallowed_methods, reason = "`unshare … true` ends at once")]
 fn can_isolate() -> bool {
     let mut command = Command::new(ISOLATED[0]);
     let quiet = || Stdio::null();
@@ -505,6 +507,10 @@ impl Started {
     }
 
     /// What it printed, once all of it is there.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "between two looks at a child, within the deadline"
+    )]
     fn printed(&self) -> String {
         let began = Instant::now();
         loop {

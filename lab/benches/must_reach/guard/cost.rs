@@ -14,7 +14,7 @@ pub fn run(mode: Mode, out: &Path) -> Result<(), Failed> {
         Mode::Full => (500, 32, Duration::from_secs(60), 8),
         Mode::Smoke => (5, 2, Duration::from_secs(1), 1),
     };
-    let Some(_host) = kit::can_run("guard-cost") else {
+    let Some(_host) = kit::can_change("guard-cost") else {
         return Ok(());
     };
     let mut record = Record::new("guard-cost", "make bench");

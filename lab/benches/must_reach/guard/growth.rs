@@ -14,10 +14,10 @@ use crate::clients::{Clients, Operation};
 use crate::kit::{self, Guarding, Place};
 use crate::record::{Record, median};
 use crate::servers::{MARIADB, open_mariadb, open_redis};
-use crate::support::host::HostGuard;
-use crate::support::server::{Account, Server, as_account, folder_for, prepare};
-use crate::support::{facts, find_program};
 use crate::{Asked, Failed, HUGELEAF, Mode};
+use hugeleaf_testkit::host::Alone;
+use hugeleaf_testkit::server::{Account, Server, as_account, folder_for, prepare};
+use hugeleaf_testkit::{facts, find_program};
 
 /// What keeps a server on large pages, or does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ struct Scale {
 
 /// Runs it.
 pub fn run(asked: &Asked) -> Result<(), Failed> {
-    let Some(host) = kit::can_run("guard-growth") else {
+    let Some(host) = kit::can_change("guard-growth") else {
         return Ok(());
     };
     let (scale, rounds) = match asked.mode {
@@ -145,12 +145,7 @@ struct Seen {
     steady: f64,
 }
 
-fn measure(
-    subject: &str,
-    arm: Arm,
-    scale: &Scale,
-    host: &HostGuard,
-) -> Result<Option<Seen>, Failed> {
+fn measure(subject: &str, arm: Arm, scale: &Scale, host: &Alone) -> Result<Option<Seen>, Failed> {
     host.choose(
         "enabled",
         if arm == Arm::Always {
@@ -211,7 +206,6 @@ fn measure(
 }
 
 /// The part of what could be on large pages that is.
-#[allow(clippy::cast_precision_loss)]
 fn coverage(pid: u32) -> f64 {
     let movable = facts::movable_kb(pid);
     facts::private_memory(pid, 8 << 10).huge_kb.min(movable) as f64 / movable.max(1) as f64
@@ -221,7 +215,7 @@ fn coverage(pid: u32) -> f64 {
 struct Khugepaged(Vec<(PathBuf, String)>);
 
 impl Khugepaged {
-    fn set(host: &HostGuard, values: &[(&str, &str)]) -> Khugepaged {
+    fn set(host: &Alone, values: &[(&str, &str)]) -> Khugepaged {
         let folder = Path::new("/sys/kernel/mm/transparent_hugepage/khugepaged");
         let mut before = Vec::new();
         for (name, value) in values {
@@ -236,11 +230,11 @@ impl Khugepaged {
         Khugepaged(before)
     }
 
-    fn as_started(host: &HostGuard) -> Khugepaged {
+    fn as_started(host: &Alone) -> Khugepaged {
         Khugepaged::set(host, &[])
     }
 
-    fn without_pauses(host: &HostGuard) -> Khugepaged {
+    fn without_pauses(host: &Alone) -> Khugepaged {
         Khugepaged::set(
             host,
             &[

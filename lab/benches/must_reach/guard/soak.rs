@@ -15,7 +15,6 @@ const MINUTES: usize = 120;
 const LARGE: u32 = 20;
 
 /// Runs it for so many minutes as there are rounds.
-#[allow(clippy::cast_precision_loss)]
 pub fn run(asked: &Asked) -> Result<(), Failed> {
     let (minutes, minute) = match asked.mode {
         Mode::Full => (asked.rounds(MINUTES), Duration::from_secs(60)),

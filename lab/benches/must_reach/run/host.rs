@@ -60,14 +60,6 @@ impl Host {
         Put::free_pages(self.pool, bytes)
     }
 
-    /// Turns transparent huge pages on for everybody until the answer is dropped.
-    pub fn always() -> Result<Put, Failed> {
-        Put::new(
-            Path::new("/sys/kernel/mm/transparent_hugepage/enabled"),
-            "always",
-        )
-    }
-
     /// Touches so much memory and returns it. Memory that was returned to the machine below this
     /// one is expensive the first time it is used again; what was freed a moment ago is what the
     /// sample gets.

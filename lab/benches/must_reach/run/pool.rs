@@ -1,15 +1,15 @@
 //! Shared memory when the pool holds nothing, half, or two thirds of what is needed: the program
 //! must run, come to the same result as it does bare, and `mem` must say what it got.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use hugeleaf_units::Bytes;
 use serde_json::{Value, json};
 
-use super::arms::{Arm, RUN_POOL, ours};
+use super::arms::Arm;
 use super::host::Host;
 use super::look::{Look, look, resident};
-use super::programs::Cluster;
 use super::talk::{Talk, after};
 use super::{Workshop, number};
 use crate::record::Record;
@@ -24,63 +24,30 @@ struct Ran {
     roles: Value,
 }
 
-/// A program with shared memory.
-enum Subject {
-    /// One process and its child; the kind of memory.
-    Plain(std::path::PathBuf, &'static str, Bytes),
-    PostgreSql(Box<Cluster>),
+/// A program with shared memory: one process and its child.
+struct Subject {
+    program: PathBuf,
+    /// The kind of memory.
+    kind: &'static str,
+    /// How much of it.
+    bytes: Bytes,
 }
 
 impl Subject {
-    fn name(&self) -> &'static str {
-        match self {
-            Subject::Plain(_, kind, _) => kind,
-            Subject::PostgreSql(_) => "postgresql",
-        }
-    }
-
-    /// Shared memory that it needs.
-    fn need(&self) -> Bytes {
-        match self {
-            Subject::Plain(_, _, bytes) => *bytes,
-            Subject::PostgreSql(cluster) => cluster.shared(),
-        }
-    }
-
     fn run(&self, arm: &Arm) -> Result<Ran, Failed> {
-        match self {
-            Subject::Plain(program, kind, bytes) => {
-                let mut command = arm.command(&program.to_string_lossy());
-                let mut talk = Talk::start(command.args([kind, bytes.get().to_string().as_str()]))?;
-                let said = talk.until_ready()?;
-                let ran = Ran {
-                    check: after(&said, "check").unwrap_or_default().to_owned(),
-                    look: look(talk.pid())?,
-                    resident: resident(talk.pid())?,
-                    roles: roles(talk.pid())?,
-                };
-                talk.tell("\n")?;
-                talk.until_end()?;
-                Ok(ran)
-            }
-            Subject::PostgreSql(cluster) => {
-                let running = cluster.start(arm)?;
-                let mut client = running.connect()?;
-                let (pid, _) = cluster.fill(&mut client)?;
-                let row = client.query_one(
-                    "SELECT count(*)::text, sum(aid)::text, sum(abalance)::text \
-                     FROM pgbench_accounts",
-                    &[],
-                )?;
-                let parts: [String; 3] = [row.get(0), row.get(1), row.get(2)];
-                Ok(Ran {
-                    check: parts.join(" "),
-                    look: look(pid)?,
-                    resident: resident(running.server.pid())?,
-                    roles: roles(pid)?,
-                })
-            }
-        }
+        let mut command = arm.command(&self.program.to_string_lossy());
+        command.arg(self.kind).arg(self.bytes.get().to_string());
+        let mut talk = Talk::start(&mut command)?;
+        let said = talk.until_ready()?;
+        let ran = Ran {
+            check: after(&said, "check").unwrap_or_default().to_owned(),
+            look: look(talk.pid())?,
+            resident: resident(talk.pid())?,
+            roles: roles(talk.pid())?,
+        };
+        talk.tell("\n")?;
+        talk.until_end()?;
+        Ok(ran)
     }
 }
 
@@ -91,24 +58,18 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
     };
     let workshop = Workshop::new()?;
     let bytes = Bytes::from_mib(if asked.mode == Mode::Full { 1024 } else { 32 });
-    let mut subjects = Vec::new();
-    match workshop.compile("shared", include_str!("shared.c"))? {
-        Some(program) => subjects
-            .extend(["sysv", "anonymous"].map(|kind| Subject::Plain(program.clone(), kind, bytes))),
-        None => println!("not run: sysv, anonymous: need a C compiler"),
-    }
-    match asked
-        .wants("postgresql")
-        .then(|| Cluster::new(asked.mode))
-        .transpose()?
-    {
-        Some(Some(cluster)) => subjects.push(Subject::PostgreSql(Box::new(cluster))),
-        Some(None) => println!("not run: postgresql: it is not installed"),
-        None => {}
-    }
+    let Some(program) = workshop.compile("shared", include_str!("shared.c"))? else {
+        println!("not run: run-pool: needs a C compiler");
+        return Ok(());
+    };
+    let subjects = ["sysv", "anonymous"].map(|kind| Subject {
+        program: program.clone(),
+        kind,
+        bytes,
+    });
     let mut record = Record::new("run-pool", "scripts/bench.sh run-pool");
     let mut wrong = Vec::new();
-    for subject in subjects.iter().filter(|s| asked.wants(s.name())) {
+    for subject in subjects.iter().filter(|s| asked.wants(s.kind)) {
         short(subject, &host, &mut record, &mut wrong)?;
     }
     record.figure("wrong", wrong);
@@ -123,14 +84,11 @@ fn short(
     record: &mut Record,
     wrong: &mut Vec<String>,
 ) -> Result<(), Failed> {
-    let name = subject.name();
-    host.warm(subject.need())?;
+    let name = subject.kind;
+    host.warm(subject.bytes)?;
     let bare = subject.run(&Arm::bare())?;
-    let arm = ours(host, true)
-        .into_iter()
-        .find(|arm| arm.label == RUN_POOL)
-        .ok_or("no such arm")?;
-    let need = subject.need().get();
+    let arm = Arm::pool();
+    let need = subject.bytes.get();
     for (label, pages) in [
         ("drained", 0),
         ("half of need", need / 2),
@@ -140,7 +98,7 @@ fn short(
         if host.is_asked_to_end() {
             return Err("ended by a signal".into());
         }
-        host.warm(subject.need())?;
+        host.warm(subject.bytes)?;
         let _pool = host.fill_pool(Bytes(pages))?;
         let case = format!("{name}, pool {label}");
         match subject.run(&arm) {

@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_units::Bytes;
 
-use super::arms::{Arm, BARE, Need, RUN_THP, ours};
+use super::arms::{Arm, BARE, RUN_THP};
 use super::host::Host;
 use super::samples::{Sample, Samples};
 use super::talk::{Talk, value};
 use super::{Workshop, done, number};
 use crate::record::{Record, median};
-use crate::support::facts;
-use crate::support::find_program;
 use crate::{Asked, Failed, Mode};
+use hugeleaf_testkit::facts;
+use hugeleaf_testkit::find_program;
 
 /// A loop over one kind of call.
 struct Loop {
@@ -46,7 +46,7 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
         println!("not run: run-rates: needs a C compiler");
         return Ok(());
     };
-    let arms = ours(&host, false);
+    let arms = [Arm::bare(), Arm::thp(&host)];
     let file = asked.out.join("run-rates.json");
     let mut samples = match asked.more {
         true => Samples::read(&file)?,
@@ -239,11 +239,8 @@ fn idle(
         Mode::Smoke => (Bytes::from_mib(64), 1),
     };
     for arm in arms {
-        let need = Need {
-            all: held,
-            shared: Bytes::ZERO,
-        };
-        let _prepared = arm.prepare(host, need)?;
+        let all = held;
+        host.warm(Bytes(all.get() + all.get() / 4))?;
         let mut command: Command = arm.command(&program.to_string_lossy());
         let mut talk = Talk::start(command.args(["idle", "1", &held.get().to_string(), "0"]))?;
         talk.until_ready()?;

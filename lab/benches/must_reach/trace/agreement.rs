@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::loads::Fight;
 use crate::record::Record;
-use crate::support::find_program;
 use crate::{Failed, Mode};
+use hugeleaf_testkit::find_program;
 
 /// Shares in per cent, by name.
 type Shares = BTreeMap<String, f64>;
@@ -136,7 +136,6 @@ fn perf_profile(perf: &Path, file: &Path) -> Result<Shares, Failed> {
     Ok(shares(counts))
 }
 
-#[allow(clippy::cast_precision_loss)] // counts of samples
 fn own_profile(trace: &Trace) -> Shares {
     let mut counts = BTreeMap::new();
     for sample in &trace.samples {
@@ -193,7 +192,6 @@ fn nanos(unit: &str) -> Option<f64> {
     })
 }
 
-#[allow(clippy::cast_precision_loss)] // nanoseconds of a trace
 fn own_locks(trace: &Trace) -> Shares {
     let mut counts = BTreeMap::new();
     for caller in trace.locks.iter().flat_map(|l| &l.by_caller) {

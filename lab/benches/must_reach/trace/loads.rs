@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use crate::Failed;
-use crate::support::find_program;
+use hugeleaf_testkit::find_program;
 
 /// Something that runs on and on.
 pub trait Load {
@@ -130,7 +130,6 @@ fn progress(line: &str) -> Option<f64> {
 }
 
 impl Load for Pgbench {
-    #[allow(clippy::cast_precision_loss)] // a few
     fn rate(&mut self, seconds: u64) -> Result<f64, Failed> {
         while self.rates.try_recv().is_ok() {}
         // A part of this second is over.

@@ -72,7 +72,7 @@ impl Balancer {
         let said = line("hugeleaf: ").or(last).unwrap_or("it said nothing");
         Err(BenchError::missing(
             format!("bench amm: hugeleaf balance ended ({status}): {said}"),
-            line("  next: ").unwrap_or("hugeleaf bench amm --arms manual:large,manual:base"),
+            line("  next: ").unwrap_or("hugeleaf-lab amm --arms manual:large,manual:base"),
         ))
     }
 }

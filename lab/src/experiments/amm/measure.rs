@@ -1,4 +1,4 @@
-//! `bench amm` from what was asked for to its result.
+//! `hugeleaf-lab amm` from what was asked for to its result.
 
 use hugeleaf_units::Bytes;
 use serde_json::{Value as Json, json};
@@ -105,7 +105,7 @@ fn check(settings: &AmmSettings, machine: &Machine<'_>) -> Result<(), BenchError
                 "bench amm: a target of {} leaves nothing to move where each server keeps {} at least",
                 settings.target, settings.least
             ),
-            format!("hugeleaf bench amm --target {need}"),
+            format!("hugeleaf-lab amm --target {need}"),
         ));
     }
     Ok(())

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use hugeleaf_units::Bytes;
 use crate::kits::tpcc::Counters;
+use hugeleaf_units::Bytes;
 
 use super::load::{AmmLoad, NAMES};
 
@@ -142,7 +142,6 @@ fn seconds(looks: &[Look]) -> Option<f64> {
 }
 
 /// How much a count grew.
-#[allow(clippy::cast_precision_loss)] // counts of minutes are below 2^52
 fn grown(looks: &[Look], of: impl Fn(&Look) -> u64) -> f64 {
     match (looks.first(), looks.last()) {
         (Some(first), Some(last)) => of(last).saturating_sub(of(first)) as f64,
@@ -367,7 +366,9 @@ mod tests {
     }
 
     fn results_with_arm(mut results: Results) -> Results {
-        results.arms.push(hugeleaf_proof::rows::ArmAbout::named("amm:large"));
+        results
+            .arms
+            .push(hugeleaf_proof::rows::ArmAbout::named("amm:large"));
         results
     }
 }

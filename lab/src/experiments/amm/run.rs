@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use hugeleaf_units::{Bytes, PageKind};
 use crate::kits::keyed::Done;
 use crate::kits::tpcc::{MariadbWatch, TpccError};
+use hugeleaf_units::{Bytes, PageKind};
 
 use super::AmmSettings;
 use super::arm::AmmArm;
@@ -54,7 +54,12 @@ impl Run<'_> {
             true => {
                 let addresses = both.each_ref().map(Tenant::address);
                 let about = (self.arm.pages, self.programs(both));
-                Some(Balancer::start((self.settings, self.machine.program), about, addresses, &folder.0)?)
+                Some(Balancer::start(
+                    (self.settings, self.machine.program),
+                    about,
+                    addresses,
+                    &folder.0,
+                )?)
             }
             false => None,
         };

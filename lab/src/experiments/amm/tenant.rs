@@ -4,16 +4,16 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use hugeleaf_host::process::stat::parse_status;
-use hugeleaf_host::{Held, Root};
-use hugeleaf_sys::Kernel;
-use hugeleaf_units::{Bytes, PageKind};
-use hugeleaf_workload::PageArm;
 use crate::kits::keyed::{Done, KeyedTable, Work};
 use crate::kits::tpcc::{
     LoadEvent, MariadbSeen, MariadbServer, MariadbStore, MariadbWatch, Origin, Pace, Run, Scale,
     ServerSettings, Store, TpccError, check, data_bytes, drive, load,
 };
+use hugeleaf_host::process::stat::parse_status;
+use hugeleaf_host::{Held, Root};
+use hugeleaf_sys::Kernel;
+use hugeleaf_units::{Bytes, PageKind};
+use hugeleaf_workload::PageArm;
 
 use super::arm::{AmmArm, AmmPages};
 use super::load::{AmmLoad, Does, LIGHT, NAMES};
@@ -67,10 +67,10 @@ impl<'a> Tenants<'a> {
         let sizes = arm.split(settings.target, settings.least, STEP);
         for (tenant, size) in self.both.iter_mut().zip(sizes) {
             let hugetlb = arm.pages == AmmPages::Hugetlb;
-            let server = &mut tenant.server;
-            server
+            &mut tenant
+                .server
                 .restart(&server_settings(settings, size, hugetlb))
-                .map_err(ours)?;
+                .map_err(|e| ours(e.into()))?;
         }
         let does = load.phases()[0].does;
         for ((tenant, does), size) in self.both.iter().zip(does).zip(sizes) {
@@ -120,7 +120,8 @@ fn fill(
     progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<Tenant, BenchError> {
     let half = Bytes(settings.target.get() / 2);
-    let server = MariadbServer::start(&server_settings(settings, half, false)).map_err(ours)?;
+    let server = MariadbServer::start(&server_settings(settings, half, false))
+        .map_err(|e| ours(e.into()))?;
     // A table is as large as the target: no buffer pool ever holds all of it.
     let table = KeyedTable::new(&server.socket(), settings.target);
     let mut shown = |done, of| {
@@ -171,7 +172,7 @@ fn server_settings(settings: &AmmSettings, size: Bytes, hugetlb: bool) -> Server
         below: settings.below.clone(),
         cache: size,
         huge_pages: hugetlb,
-        durability: settings.durability,
+        durability: settings.durability.into(),
         connections: 2 * settings.connections + 8,
         // What is not in the buffer pool is read from the disk, not from the page cache, and little
         // memory is anything but buffer pool.
@@ -192,7 +193,7 @@ fn check_pool(target: Bytes, machine: &Machine<'_>) -> Result<(), BenchError> {
     let Some(size) = machine.host.pmd_page.get() else {
         return Err(BenchError::usage(
             "bench amm: this host does not say which pages its pool has",
-            "hugeleaf bench amm --arms manual:base,amm:base",
+            "hugeleaf-lab amm --arms manual:base,amm:base",
         ));
     };
     let arm = PageArm {
@@ -213,11 +214,7 @@ fn often(does: Does) -> f64 {
 }
 
 // A target is far below 2^52 bytes.
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss
-)]
+#[allow(clippy::cast_possible_truncation)]
 fn part(target: Bytes, part: f64) -> Bytes {
     Bytes((target.get() as f64 * part) as u64)
 }

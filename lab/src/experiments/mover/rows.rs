@@ -1,9 +1,9 @@
-//! The quantities of a run of `bench mover`, and what all of them say together.
+//! The quantities of a run of `hugeleaf-lab mover`, and what all of them say together.
 
 use std::time::Duration;
 
-use hugeleaf_units::Bytes;
 use crate::kits::mover::{Mode, Moved};
+use hugeleaf_units::Bytes;
 
 use crate::experiments::processors::{DOING, Seconds};
 use hugeleaf_proof::rows::{ArmAbout, Chart, Place, Quantity, Results};
@@ -88,7 +88,7 @@ fn mib(bytes: Bytes) -> f64 {
 }
 
 /// How many writers at a rate come to what an arm wrote at most without one.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+#[allow(clippy::cast_possible_truncation)]
 pub(super) fn written_over(results: &Results, (arm, at): (&str, &[Place]), rate: Bytes) -> usize {
     let of = |what| {
         results
@@ -101,7 +101,6 @@ pub(super) fn written_over(results: &Results, (arm, at): (&str, &[Place]), rate:
 }
 
 /// All that was seen of a run; what the host's processors did where that is known.
-#[allow(clippy::cast_precision_loss)] // counts of a sample are below 2^52
 pub(super) fn of_run(moved: &Moved, host: Option<Seconds>) -> Vec<(Quantity, f64)> {
     let usage = &moved.usage;
     let (length, worked) = (moved.time.as_secs_f64(), usage.processor().as_secs_f64());

@@ -1,8 +1,8 @@
 //! How many drives one server can feed: writers at a fixed rate, more and more of them, until one
 //! does not keep up. Pure.
 
-use hugeleaf_units::Bytes;
 use crate::kits::mover::Moved;
+use hugeleaf_units::Bytes;
 
 /// A drive that gets less of its rate than this has to stop and wind back.
 pub(super) const ENOUGH: f64 = 0.98;

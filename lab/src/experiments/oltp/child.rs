@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-
 /// Runs it to its end, and asks it to end soon where `stop` is set. In a process group of its own:
 /// a Ctrl-C at the terminal is for us, and a second one would end it at once.
 ///

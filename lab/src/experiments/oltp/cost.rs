@@ -10,8 +10,8 @@ use super::order::{Order, Setup};
 use super::run::NOT_COUNTED;
 use super::watch::CountedBy;
 use hugeleaf_proof::bench::BenchEvent;
-use hugeleaf_proof::bench::chase::{ChaseSettings, READ, cache_line, measure as chase};
 use hugeleaf_proof::bench::Measuring;
+use hugeleaf_proof::bench::chase::{ChaseSettings, READ, cache_line, measure as chase};
 use hugeleaf_proof::rows::{Quantity, Results, Sample};
 
 /// Rounds of `bench chase`: enough for an interval.

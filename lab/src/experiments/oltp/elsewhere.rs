@@ -33,7 +33,7 @@ impl Server for Elsewhere<'_> {
     fn check(&self, _: Pages) -> Result<(), BenchError> {
         Err(BenchError::usage(
             "bench oltp: --pages: a server that runs has its pages already",
-            "hugeleaf bench oltp --start postgres --pages …, or without --pages",
+            "hugeleaf-lab oltp --start postgres --pages …, or without --pages",
         ))
     }
 

@@ -201,7 +201,7 @@ impl Server for Embedded<'_> {
         match pages {
             Pages::Promoted => Err(BenchError::usage(
                 "bench oltp: --pages promoted is for a server: SQLite's cache is memory of this very program",
-                "hugeleaf bench oltp --start postgres --pages base,promoted, or --pages base,run",
+                "hugeleaf-lab oltp --start postgres --pages base,promoted, or --pages base,run",
             )),
             _ => Ok(()),
         }
@@ -224,7 +224,7 @@ impl Server for Embedded<'_> {
         if pages.is_none() && setup.io == Io::Direct {
             return Err(BenchError::usage(
                 "bench oltp: --io direct: SQLite reads through the page cache of the host",
-                "hugeleaf bench oltp --io buffered, or --start postgres --io direct (from version 16)",
+                "hugeleaf-lab oltp --io buffered, or --start postgres --io direct (from version 16)",
             ));
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! A MariaDB server of our own. Of several arms it is started anew for each run, with the same data
 //! and other pages. Its buffer pool is private memory of one process.
 
+use crate::kits::tpcc::{MariadbServer, MariadbStore, ServerSettings, TpccError};
 use hugeleaf_units::{Bytes, PageKind};
-use crate::kits::tpcc::{MariadbServer, MariadbStore, ServerSettings};
 
 use super::order::{Database, Io, Order, Progress, Server, ServerKind, Setup};
 use super::pages::Pages;
@@ -45,7 +45,7 @@ fn settings(order: &Order, setup: Setup) -> ServerSettings {
         },
         cache: setup.cache,
         huge_pages: false,
-        durability: order.durability,
+        durability: order.durability.into(),
         connections: setup.connections,
         more: vec![
             format!("innodb-flush-method={method}"),
@@ -56,11 +56,7 @@ fn settings(order: &Order, setup: Setup) -> ServerSettings {
 }
 
 /// Settings with which it comes to be on the pages of an arm.
-fn with_pages(
-    mut settings: ServerSettings,
-    pages: Pages,
-    machine: &Machine<'_>,
-) -> ServerSettings {
+fn with_pages(mut settings: ServerSettings, pages: Pages, machine: &Machine<'_>) -> ServerSettings {
     match (pages, pages.arm(machine.host)) {
         (Pages::Run, _) => settings.start_with = under_run(machine.program, &[]),
         (Pages::Asked(_), Some(arm)) if arm.kind == PageKind::Hugetlb => settings.huge_pages = true,
@@ -87,7 +83,9 @@ impl<'a> Mariadb<'a> {
     fn server(&mut self, setup: Setup) -> Result<&mut MariadbServer, BenchError> {
         Ok(match &mut self.server {
             Some(server) => server,
-            none => none.insert(MariadbServer::start(&settings(self.order, setup))?),
+            none => none.insert(
+                MariadbServer::start(&settings(self.order, setup)).map_err(TpccError::from)?,
+            ),
         })
     }
 
@@ -116,7 +114,8 @@ impl<'a> Mariadb<'a> {
     /// Moves the running server to large pages. Refuses the arm where none of it could be moved.
     fn promote(&mut self) -> Result<(), BenchError> {
         if let Some(pid) = self.server.as_ref().and_then(MariadbServer::pid) {
-            self.promoted.push(promote_mariadb(self.machine.program, pid)?);
+            self.promoted
+                .push(promote_mariadb(self.machine.program, pid)?);
         }
         Ok(())
     }
@@ -127,7 +126,7 @@ impl Server for Mariadb<'_> {
         match pages {
             Pages::Locked => Err(BenchError::usage(
                 "bench oltp: --pages locked: a server's buffer pool is not locked by a setting",
-                "hugeleaf bench oltp --start mariadb --pages base,run,promoted,hugetlb:2M",
+                "hugeleaf-lab oltp --start mariadb --pages base,run,promoted,hugetlb:2M",
             )),
             _ => Ok(()),
         }
@@ -147,7 +146,8 @@ impl Server for Mariadb<'_> {
         };
         let settings = with_pages(settings(self.order, setup), pages, self.machine);
         self.check_pool(pages, setup.cache)?;
-        self.server(setup)?.restart(&settings)?;
+        let server = self.server(setup)?;
+        server.restart(&settings).map_err(TpccError::from)?;
         self.store(setup)?.warm(setup.touch)?;
         match pages {
             Pages::Promoted => self.promote(),

@@ -1,4 +1,4 @@
-//! `bench oltp` from what was asked for to its result: fills a database, puts it on the pages of each arm in
+//! `hugeleaf-lab oltp` from what was asked for to its result: fills a database, puts it on the pages of each arm in
 //! turn, drives it, and asks at the end what these pages cost to translate.
 
 use serde_json::json;

@@ -1,12 +1,12 @@
-//! What `bench oltp` is asked for, and what a database has to offer to be measured on pages of several sizes.
+//! What `hugeleaf-lab oltp` is asked for, and what a database has to offer to be measured on pages of several sizes.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use hugeleaf_units::Bytes;
 use crate::kits::tpcc::{Durability, TpccError};
+use hugeleaf_units::Bytes;
 use serde::Serialize;
 
 use super::pages::Pages;

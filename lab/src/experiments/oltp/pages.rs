@@ -70,10 +70,7 @@ mod tests {
     /// A run in a process of its own gets its arm by that name.
     #[test]
     fn a_name_is_read_back() {
-        let fixture = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../fixtures/x86-4k-two-nodes"
-        );
+        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/x86-4k-two-nodes");
         let host = read_host(&Root::at(fixture), &Kernel::new()).unwrap();
         for text in [
             "base",

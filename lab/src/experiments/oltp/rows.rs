@@ -1,4 +1,4 @@
-//! The quantities of a run of `bench oltp`, and what is drawn of all of them.
+//! The quantities of a run of `hugeleaf-lab oltp`, and what is drawn of all of them.
 
 use crate::kits::tpcc::{Kind, Latency, Outcome};
 
@@ -74,7 +74,6 @@ pub(super) fn remarks(steps: Option<&str>) -> Vec<String> {
 }
 
 /// What is known of a run.
-#[allow(clippy::cast_precision_loss)] // counts of a run and bytes of page tables are below 2^52
 pub(super) fn of_run(outcome: &Outcome, seen: &Seen) -> Vec<(Quantity, f64)> {
     let all = outcome.transactions() as f64;
     let (transactions, seconds) = (outcome.counted.max(1) as f64, outcome.seconds);
@@ -145,7 +144,6 @@ pub(super) fn of_run(outcome: &Outcome, seen: &Seen) -> Vec<(Quantity, f64)> {
 }
 
 /// Of a kind of transaction. Of one that did not occur there are no times.
-#[allow(clippy::cast_precision_loss)] // counts of a run are below 2^52
 fn of_kind(kind: &str, seen: &Latency, all: f64, known: &mut Vec<(Quantity, f64)>) {
     let named = |which: &str| format!("{kind} {which}");
     let ended = seen.committed + seen.rolled_back;
@@ -168,7 +166,6 @@ fn of_kind(kind: &str, seen: &Latency, all: f64, known: &mut Vec<(Quantity, f64)
 }
 
 /// What all transactions used, as far as it is counted.
-#[allow(clippy::cast_precision_loss)] // counts of a run are below 2^52
 fn costs(outcome: &Outcome, seen: &Seen) -> Vec<(&'static str, f64)> {
     let counters = &outcome.counters;
     let totals = seen.counted.as_ref().map(|(totals, _)| totals);

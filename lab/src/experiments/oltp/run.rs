@@ -1,4 +1,4 @@
-//! One run of `bench oltp`: fills where need be, drives, and checks.
+//! One run of `hugeleaf-lab oltp`: fills where need be, drives, and checks.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! How large the cache is, how many connect and what they touch: as the flags say, or as follows
 //! from one another; refused before anything is done where it cannot be.
 
-use hugeleaf_units::Bytes;
 use crate::kits::tpcc::{PostgresStore, Scale, SqliteStore, data_bytes, warehouses_in};
+use hugeleaf_units::Bytes;
 
 use super::order::{Database, Io, Order, Setup};
 use hugeleaf_proof::bench::{BenchError, Machine};
@@ -125,8 +125,8 @@ fn too_small(order: &Order, cache: Bytes, data: Bytes) -> BenchError {
 fn too_large(order: &Order, cache: Bytes, most: Bytes) -> BenchError {
     let fit = warehouses_in(most, each(order), Scale::shrunk(order.shrink));
     let next = match (order.cache, order.by_cache.is_empty(), fit) {
-        (Some(_), ..) => format!("hugeleaf bench oltp --cache {most}"),
-        (None, false, _) => format!("hugeleaf bench oltp --by-cache with {most} at most"),
+        (Some(_), ..) => format!("hugeleaf-lab oltp --cache {most}"),
+        (None, false, _) => format!("hugeleaf-lab oltp --by-cache with {most} at most"),
         // An eighth of it is left for what a run adds.
         (None, true, 2..) => format!("what fits: --warehouses {}", fit - fit / 8 - 1),
         (None, true, _) => "free memory: hugeleaf mem".to_owned(),

@@ -3,18 +3,18 @@
 
 use std::path::Path;
 
+use crate::kits::tpcc::Store;
 use hugeleaf_host::{Held, Host};
 use hugeleaf_units::{Bytes, PageKind};
-use crate::kits::tpcc::Store;
 
 use super::copier::Copier;
 use super::order::{Order, Progress, Setup};
 use super::pages::Pages;
 use super::run::run_once;
 use super::watch::{Processes, Watcher};
+use hugeleaf_proof::Spread;
 use hugeleaf_proof::bench::{BenchError, Machine, MovedNone, promote};
 use hugeleaf_proof::rows::Results;
-use hugeleaf_proof::Spread;
 
 /// So much of a server's memory has to be on the pages of an arm: where it begins and ends a block
 /// may be shared with what is smaller.
@@ -88,7 +88,6 @@ pub(crate) fn is_on(held: &[Held], pages: Pages, host: &Host) -> bool {
     });
     let all = sum(&|_| true);
     // Sizes of memory are far below 2^52 bytes.
-    #[allow(clippy::cast_precision_loss)]
     let nearly_all = on.get() as f64 >= NEARLY_ALL * all.get() as f64;
     !all.is_zero() && nearly_all
 }
@@ -103,10 +102,7 @@ mod tests {
 
     #[test]
     fn nearly_all_is_all() {
-        let fixture = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../fixtures/x86-4k-two-nodes"
-        );
+        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/x86-4k-two-nodes");
         let host = read_host(&Root::at(fixture), &Kernel::new()).unwrap();
         let held = |size: PageSize, kind, mebibytes: u64| Held {
             size,

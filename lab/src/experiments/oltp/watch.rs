@@ -3,11 +3,11 @@
 
 use std::time::Instant;
 
+use crate::kits::tpcc::Onlooker;
 use hugeleaf_host::{Held, Host, Root};
 use hugeleaf_perf::processor::{CYCLES, INSTRUCTIONS};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
-use crate::kits::tpcc::Onlooker;
 use serde::{Deserialize, Serialize};
 
 use super::server::{cache_pages, tree};
@@ -153,7 +153,6 @@ impl Onlooker for Watcher<'_> {
         let copied = copied.zip(self.copied_before);
         self.seen.copied_per_second = copied.map(|(bytes, (since, before))| {
             // A copy of minutes is far below 2^52 bytes.
-            #[allow(clippy::cast_precision_loss)]
             let bytes = bytes.saturating_sub(before) as f64;
             bytes / since.elapsed().as_secs_f64()
         });

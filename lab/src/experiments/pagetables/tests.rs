@@ -1,6 +1,6 @@
 use super::*;
-use crate::Circumstances;
 use hugeleaf_host::Root;
+use hugeleaf_proof::Circumstances;
 use hugeleaf_sys::Kernel;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -76,6 +76,7 @@ fn more_than_may_be_taken_is_refused_before_anything_is_started() {
     let root = Root::live();
     let stop = Arc::new(AtomicBool::new(false));
     let machine = Machine {
+        program: std::path::Path::new("/bin/false"),
         root: &root,
         host: &host,
         circumstances: &circumstances,

@@ -88,7 +88,6 @@ pub struct Latency {
 }
 
 impl Latency {
-    #[allow(clippy::cast_precision_loss)]
     pub(crate) fn of(times: &Histogram<u64>) -> Latency {
         let seconds = |nanos: u64| nanos as f64 / 1e9;
         Latency {
@@ -467,7 +466,6 @@ impl Pace {
         self.due <= Instant::now()
     }
 
-    #[allow(clippy::cast_precision_loss)]
     fn step(&mut self, block: Bytes) {
         if let Some(rate) = self.rate {
             let seconds = block.get() as f64 / rate.get().max(1) as f64;

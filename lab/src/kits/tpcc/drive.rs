@@ -100,7 +100,6 @@ impl Outcome {
 }
 
 // Counts of minutes are far below 2^52.
-#[allow(clippy::cast_precision_loss)]
 fn rate(count: u64, seconds: f64) -> f64 {
     count as f64 / seconds
 }

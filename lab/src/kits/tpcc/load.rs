@@ -58,11 +58,7 @@ fn shrunk(each: u64, scale: Scale) -> u64 {
     let share = share(scale.items, Scale::STANDARD.items)
         .max(share(scale.customers, Scale::STANDARD.customers));
     // At most the whole number of bytes, so nothing is cut off.
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss
-    )]
+    #[allow(clippy::cast_possible_truncation)]
     let each = (each as f64 * share) as u64;
     each.max(1)
 }

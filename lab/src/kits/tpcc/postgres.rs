@@ -50,7 +50,7 @@ impl PostgresStore {
             reason: "this is no connection string; values with blanks go into quotes".to_owned(),
         })?;
         config
-            .application_name("hugeleaf bench oltp")
+            .application_name("hugeleaf-lab oltp")
             .connect_timeout(Duration::from_secs(10));
         Ok(PostgresStore {
             name: described(&config),

@@ -134,8 +134,8 @@ impl Captured {
 fn without_repository(bytes: Vec<u8>) -> Vec<u8> {
     match String::from_utf8(bytes) {
         Ok(text) => {
-            let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-            let repository = crates.parent().unwrap().to_str().unwrap();
+            let lab = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+            let repository = lab.parent().unwrap().to_str().unwrap();
             text.replace(repository, "/hugeleaf").into_bytes()
         }
         Err(binary) => binary.into_bytes(),

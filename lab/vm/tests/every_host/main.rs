@@ -1,7 +1,7 @@
 //! What must hold on every host, whatever its kernel, page sizes, nodes and control groups. Each test is a
 //! capability, and a row in the table of hosts (docs/reference/hosts.md).
 //!
-//! They run on the machine that builds, as any test, and inside the guests of `vm/hosts`. What hugeleaf says is held
+//! They run on the machine that builds, as any test, and inside the guests of `lab/vm/hosts`. What hugeleaf says is held
 //! against what the kernel says, read here a second time and more simply.
 
 // Not only tests: what they share unwraps too.

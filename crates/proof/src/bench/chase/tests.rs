@@ -43,6 +43,7 @@ fn run_it(settings: &ChaseSettings, stop: bool) -> Result<Results, BenchError> {
     let root = Root::live();
     let host = hugeleaf_host::read_memory_facts(&root, &Kernel::new())?;
     let machine = Machine {
+        program: std::path::Path::new("/bin/false"),
         root: &root,
         host: &host,
         circumstances: &Circumstances::default(),

@@ -21,9 +21,6 @@ const ENOUGH: f64 = 0.5;
 const HARDLY: f64 = 0.1;
 
 /// Has it all run.
-///
-/// # Errors
-/// [`BenchError`].
 pub fn measure(
     settings: &LabSettings<'_>,
     machine: &Machine<'_>,

@@ -57,7 +57,7 @@ pub(super) fn intervals(trace: &Trace) -> Section {
         let rate = (seen && i.seconds > 0.0).then(|| (float(n) / i.seconds).round());
         Cell::number(rate)
     };
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    #[allow(clippy::cast_possible_truncation)]
     let flow = |i: &Interval, n: u64| {
         let is_known = has_vmstat && i.seconds > 0.0;
         bytes(is_known.then(|| (float(n) / i.seconds) as u64))

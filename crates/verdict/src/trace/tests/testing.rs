@@ -180,7 +180,7 @@ pub fn walks(part: f64) -> Trace {
         value: Some(value),
         ..Counter::default()
     };
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    #[allow(clippy::cast_possible_truncation)]
     let walks = (part * 1e9) as u64;
     trace.counters = vec![
         counter("cycles", 1_000_000_000),
@@ -192,7 +192,7 @@ pub fn walks(part: f64) -> Trace {
 /// Page tables that take a part of memory.
 pub fn page_tables(trace: &mut Trace, part: f64) {
     let memory = hugeleaf_units::Bytes(trace.host.memory_bytes.unwrap()).as_f64();
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    #[allow(clippy::cast_possible_truncation)]
     let bytes = (memory * part) as u64;
     trace.intervals[0].page_tables_bytes = Some(bytes);
 }

@@ -2,16 +2,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::kits::tpcc::Durability;
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
-use crate::kits::tpcc::Durability;
 
 use super::*;
-use crate::Circumstances;
-use hugeleaf_proof::bench::Shortage;
 use crate::experiments::oltp::Io;
 use crate::experiments::oltp::order::Progress;
+use hugeleaf_proof::Circumstances;
+use hugeleaf_proof::bench::Shortage;
 
 fn order(pages: &[&str], rounds: usize) -> Order {
     Order {
@@ -96,13 +96,11 @@ fn turns(
     stop: &Arc<AtomicBool>,
     run: &mut dyn FnMut(&str, Bytes, usize) -> Result<Results, BenchError>,
 ) -> (Result<Results, BenchError>, usize) {
-    let fixture = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../fixtures/x86-4k-two-nodes"
-    );
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/x86-4k-two-nodes");
     let root = Root::at(fixture);
     let host = read_host(&root, &Kernel::new()).unwrap();
     let machine = Machine {
+        program: std::path::Path::new("/bin/false"),
         root: &root,
         host: &host,
         circumstances: &Circumstances::default(),

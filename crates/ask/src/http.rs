@@ -1,0 +1,263 @@
+//! A page by HTTP/1.1 (RFC 9112), without TLS.
+
+use std::time::{Duration, Instant};
+
+use crate::base64::encoded;
+use crate::percent::decoded_bytes;
+use crate::{Place, Unanswered, Wire};
+
+/// The port where none is written.
+pub const PORT: u16 = 80;
+/// A page that sends elsewhere more often than this is none.
+const MOST_REDIRECTS: usize = 10;
+
+/// Where a page is, and as whom to ask for it. It has no `Debug`: it holds a password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Address {
+    /// Host and port, as they are written.
+    pub authority: String,
+    /// The path, beginning with a slash.
+    pub path: String,
+    /// What stands behind the question mark; it may hold a key.
+    pub query: Option<String>,
+    place: Place,
+    /// `user:password`.
+    login: Option<Vec<u8>>,
+}
+
+impl Address {
+    /// Reads `http://USER:PASSWORD@host:port/path?query`.
+    ///
+    /// # Errors
+    /// What is wrong with the text, without a part of it.
+    pub fn parse(text: &str) -> Result<Address, String> {
+        let wrong = || Err("this is no address".to_owned());
+        let Some(rest) = text.strip_prefix("http://") else {
+            return wrong();
+        };
+        // A line's end would begin a line of the request.
+        if rest.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            return wrong();
+        }
+        let rest = rest.split('#').next().unwrap_or_default();
+        let (authority, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let (path, query) = rest
+            .split_once('?')
+            .map_or((rest, None), |(p, q)| (p, Some(q)));
+        // A password may hold an @, so the last one counts.
+        let (login, authority) = match authority.rsplit_once('@') {
+            Some((login, authority)) => (Some(decoded_bytes(login)), authority),
+            None => (None, authority),
+        };
+        Ok(Address {
+            place: Place::parse(authority, PORT)?,
+            authority: authority.to_owned(),
+            path: match path {
+                "" => "/".to_owned(),
+                path => path.to_owned(),
+            },
+            query: query.map(str::to_owned),
+            login,
+        })
+    }
+
+    /// Where a page says it is instead. The login is not for that place.
+    fn elsewhere(&self, location: &str) -> Result<Address, Unanswered> {
+        let folder = self.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let text = match location {
+            whole if whole.contains("://") => whole.to_owned(),
+            path if path.starts_with('/') => format!("http://{}{path}", self.authority),
+            path => format!("http://{}{folder}/{path}", self.authority),
+        };
+        let wrong = |_| Unanswered::new("it sends to an address that is not plain http://");
+        Address::parse(&text).map_err(wrong)
+    }
+
+    fn request(&self) -> String {
+        let query = self
+            .query
+            .as_ref()
+            .map_or(String::new(), |query| format!("?{query}"));
+        let login = self.login.as_deref().map_or(String::new(), |login| {
+            format!("Authorization: Basic {}\r\n", encoded(login))
+        });
+        format!(
+            "GET {}{query} HTTP/1.1\r\nHost: {}\r\nUser-Agent: hugeleaf\r\nAccept: */*\r\n{login}Connection: close\r\n\r\n",
+            self.path, self.authority
+        )
+    }
+}
+
+/// The page at an address, of `longest` bytes at most, within `patience`. What is no UTF-8 is replaced.
+///
+/// # Errors
+/// The server cannot be reached, or has no such page.
+pub fn page(address: &Address, patience: Duration, longest: usize) -> Result<String, Unanswered> {
+    let until = Instant::now() + patience;
+    let mut address = address.clone();
+    for _ in 0..=MOST_REDIRECTS {
+        let left = until.saturating_duration_since(Instant::now());
+        let mut wire = Wire::connect(&address.place, left.max(Duration::from_millis(1)))?;
+        wire.longest = longest;
+        wire.send(address.request().as_bytes())?;
+        match answer(&mut wire)? {
+            Answer::Page(bytes) => return Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            Answer::Elsewhere(location) => address = address.elsewhere(&location)?,
+        }
+    }
+    Err(Unanswered::new("it sends elsewhere without end"))
+}
+
+#[derive(Debug, PartialEq)]
+enum Answer {
+    Page(Vec<u8>),
+    Elsewhere(String),
+}
+
+fn nonsense() -> Unanswered {
+    Unanswered::new("its answer is no HTTP")
+}
+
+fn answer(wire: &mut Wire) -> Result<Answer, Unanswered> {
+    let line = wire.line()?;
+    let code = line
+        .strip_prefix("HTTP/1.")
+        .and_then(|rest| rest.split(' ').nth(1));
+    let code: u16 = code
+        .and_then(|code| code.parse().ok())
+        .ok_or_else(nonsense)?;
+    let (mut length, mut location, mut is_chunked) = (None, None, false);
+    loop {
+        let line = wire.line()?;
+        if line.is_empty() {
+            break;
+        }
+        let (name, value) = line.split_once(':').ok_or_else(nonsense)?;
+        let value = value.trim();
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => length = Some(value.parse().map_err(|_| nonsense())?),
+            "location" => location = Some(value.to_owned()),
+            "transfer-encoding" => is_chunked = value.eq_ignore_ascii_case("chunked"),
+            _ => {}
+        }
+    }
+    match (code, location) {
+        (200..=299, _) => {}
+        (301 | 302 | 303 | 307 | 308, Some(location)) => return Ok(Answer::Elsewhere(location)),
+        _ => return Err(Unanswered::new(format!("http status: {code}"))),
+    }
+    Ok(Answer::Page(match length {
+        _ if is_chunked => chunks(wire)?,
+        Some(length) => wire.bytes(length)?,
+        None => wire.rest()?,
+    }))
+}
+
+/// A body in pieces, each behind its length.
+fn chunks(wire: &mut Wire) -> Result<Vec<u8>, Unanswered> {
+    let mut body = Vec::new();
+    loop {
+        let line = wire.line()?;
+        let digits = line.split(';').next().unwrap_or_default().trim();
+        match usize::from_str_radix(digits, 16).map_err(|_| nonsense())? {
+            0 => return Ok(body),
+            length => body.extend(wire.bytes(length)?),
+        }
+        if !wire.line()?.is_empty() {
+            return Err(nonsense());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::Write;
+    use std::net::Shutdown;
+    use std::os::unix::net::UnixStream;
+
+    fn parsed(text: &str) -> Address {
+        Address::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"))
+    }
+
+    #[test]
+    fn addresses() {
+        let address = parsed("http://me:se%40cret@[::1]:9/a/b?c=d#e");
+        assert_eq!(address.place.to_string(), "[::1]:9");
+        let request = address.request();
+        assert!(
+            request.starts_with("GET /a/b?c=d HTTP/1.1\r\nHost: [::1]:9\r\n"),
+            "{request}"
+        );
+        assert!(request.contains("Basic bWU6c2VAY3JldA==\r\n"), "{request}");
+        assert!(
+            parsed("http://h")
+                .request()
+                .starts_with("GET / HTTP/1.1\r\nHost: h\r\n")
+        );
+        for (location, to) in [
+            ("http://i/x", "i/x"),
+            ("/x?y", "[::1]:9/x"),
+            ("x", "[::1]:9/a/x"),
+        ] {
+            let found = address.elsewhere(location).ok().unwrap();
+            assert_eq!(format!("{}{}", found.authority, found.path), to);
+            assert_eq!(found.login, None);
+        }
+        assert!(address.elsewhere("https://h/x").is_err());
+        for bad in [
+            "h",
+            "http://",
+            "http:///x",
+            "http://h/a b",
+            "http://h/\r\nx",
+            "http://a b/",
+        ] {
+            assert!(Address::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    fn answered(text: &[u8]) -> Result<Answer, Unanswered> {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(text).unwrap();
+        theirs.shutdown(Shutdown::Write).unwrap();
+        answer(&mut Wire::over(ours, "it", Duration::from_secs(60)))
+    }
+
+    #[test]
+    fn answers() {
+        let page = |text: &str| Ok(Answer::Page(text.into()));
+        assert_eq!(answered(b"HTTP/1.0 200 OK\r\n\r\nabc"), page("abc"));
+        assert_eq!(
+            answered(b"HTTP/1.1 200 OK\r\ncontent-LENGTH: 2\r\n\r\nabc"),
+            page("ab")
+        );
+        let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\n1\r\nc\r\n0\r\n\r\n";
+        assert_eq!(answered(chunked), page("abc"));
+        let moved = answered(b"HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\n");
+        assert_eq!(moved, Ok(Answer::Elsewhere("/x".into())));
+        let missing = answered(b"HTTP/1.1 404 Not Found\r\n\r\n").unwrap_err();
+        assert_eq!(missing.what, "http status: 404");
+        for bad in [
+            "SSH-2.0-OpenSSH\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab",
+            "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\nab",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nab\r\n",
+            "HTTP/1.1 200 OK\r\n",
+        ] {
+            assert!(answered(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(text in ".*", bytes: Vec<u8>) {
+            if let Ok(address) = Address::parse(&format!("http://{text}")) {
+                let _ = (address.request(), address.elsewhere(&text).is_ok());
+            }
+            let _ = answered(&bytes);
+            let _ = answered(&[b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".as_slice(), &bytes].concat());
+        }
+    }
+}

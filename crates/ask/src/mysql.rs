@@ -1,0 +1,415 @@
+//! The protocol of MariaDB and MySQL, as far as a query that answers a few texts needs it. Without TLS.
+//!
+//! Logins: `mysql_native_password`, `caching_sha2_password`, and plugins for which the server trusts the socket
+//! (`unix_socket`, `auth_socket`). MySQL asks for the password itself where `caching_sha2_password` has not seen the user
+//! since it started; the password is sent over a Unix socket only.
+
+use std::time::Duration;
+
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
+
+use crate::percent::decoded;
+use crate::{Place, Unanswered, Wire};
+
+/// The port where none is written.
+pub const PORT: u16 = 3306;
+
+/// Where a server is, and as whom to log in. It has no `Debug`: it holds a password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Address {
+    /// The host that is written, also where a socket is used.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The path of a Unix socket, which is used instead of host and port.
+    pub socket: Option<String>,
+    /// Empty where none is written.
+    pub user: String,
+    /// Never shown.
+    pub password: Option<String>,
+    /// The database.
+    pub database: Option<String>,
+}
+
+impl Address {
+    /// Reads `/path/to.sock` or `[mysql://]USER:PASSWORD@host:port/DATABASE?socket=/path`. `%XX` stands for a byte, except
+    /// in a bare path.
+    ///
+    /// # Errors
+    /// What is wrong with the text, without a part of it.
+    pub fn parse(text: &str) -> Result<Address, String> {
+        if text.starts_with('/') && !text.starts_with("//") {
+            return Ok(Address {
+                socket: Some(text.to_owned()),
+                ..Address::at("localhost", PORT)
+            });
+        }
+        let rest = text.strip_prefix("mysql:").unwrap_or(text);
+        let rest = rest.strip_prefix("//").unwrap_or(rest);
+        if rest.contains("://") {
+            return Err("only mysql:// is spoken".into());
+        }
+        let rest = rest.split('#').next().unwrap_or_default();
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+        // A password may hold an @, so the last one counts.
+        let (login, place) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let Place::Tcp { host, port } = Place::parse(place, PORT)? else {
+            return Err("this is no address".into());
+        };
+        let (user, password) = match login.split_once(':') {
+            Some((user, password)) => (user, Some(decoded(password)?)),
+            None => (login, None),
+        };
+        let mut address = Address {
+            user: decoded(user)?,
+            password: password.filter(|password| !password.is_empty()),
+            database: Some(decoded(database)?).filter(|name| !name.is_empty()),
+            ..Address::at(&host, port)
+        };
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            address.set(pair)?;
+        }
+        Ok(address)
+    }
+
+    fn at(host: &str, port: u16) -> Address {
+        Address {
+            host: host.to_owned(),
+            port,
+            socket: None,
+            user: String::new(),
+            password: None,
+            database: None,
+        }
+    }
+
+    /// Takes `name=value`. What tunes a connection is accepted and ignored.
+    fn set(&mut self, pair: &str) -> Result<(), String> {
+        const TUNE: [&str; 13] = [
+            "check_health",
+            "max_allowed_packet",
+            "pool_max",
+            "pool_min",
+            "prefer_socket",
+            "reset_connection",
+            "secure_auth",
+            "stmt_cache_size",
+            "tcp_connect_timeout_ms",
+            "tcp_keepalive_probe_count",
+            "tcp_keepalive_probe_interval_secs",
+            "tcp_keepalive_time_ms",
+            "tcp_user_timeout_ms",
+        ];
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let value = decoded(&value.replace('+', " "))?;
+        match name {
+            "socket" => self.socket = Some(value),
+            "user" => self.user = value,
+            "password" => self.password = Some(value),
+            "host" => self.host = value,
+            "port" => self.port = value.parse().map_err(|_| "this is no port")?,
+            "db_name" => self.database = Some(value),
+            name if TUNE.contains(&name) => {}
+            _ => return Err("an option in it is unknown".into()),
+        }
+        Ok(())
+    }
+
+    /// Where it listens.
+    pub fn place(&self) -> Place {
+        match &self.socket {
+            Some(path) => Place::Unix(path.clone()),
+            None => Place::Tcp {
+                host: self.host.clone(),
+                port: self.port,
+            },
+        }
+    }
+}
+
+/// Capabilities of the protocol that are asked for: long passwords, all flags of columns, the protocol of 4.1,
+/// transactions in the status, logins by plugins.
+const CAPABILITIES: u32 = 1 | 4 | 1 << 9 | 1 << 13 | 1 << 15 | 1 << 19;
+const CONNECT_WITH_DATABASE: u32 = 1 << 3;
+const UTF8: u8 = 45;
+const QUERY: u8 = 3;
+/// How long the texts of a server's challenge are.
+const SALT: usize = 20;
+/// More columns than this have none of the queries.
+const MOST_COLUMNS: u64 = 64;
+
+/// What a packet begins with.
+const OK: u8 = 0;
+const MORE: u8 = 1;
+const NULL: u8 = 0xfb;
+const END: u8 = 0xfe;
+const ERROR: u8 = 0xff;
+
+/// A connection that is logged in.
+pub struct Connection {
+    /// Gone once an answer broke off: what the server says next would belong to the question before.
+    wire: Option<Wire>,
+}
+
+/// Rows of texts; a null is an empty text.
+pub type Rows = Vec<Vec<String>>;
+
+impl Connection {
+    /// Connects and logs in. Each later answer may take `patience` as well.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or refuses.
+    pub fn open(address: &Address, patience: Duration) -> Result<Connection, Unanswered> {
+        let mut wire = Wire::connect(&address.place(), patience)?;
+        log_in(&mut wire, address)?;
+        Ok(Connection { wire: Some(wire) })
+    }
+
+    /// Asks one statement, whose answer may take `patience` from now on.
+    ///
+    /// # Errors
+    /// The server's own error; or the connection broke, and is of no use any more.
+    pub fn ask(&mut self, statement: &str) -> Result<Rows, Unanswered> {
+        let broke = || Unanswered::new("the connection broke before");
+        let mut wire = self.wire.take().ok_or_else(broke)?;
+        let answer = rows(&mut wire, statement)?;
+        self.wire = Some(wire);
+        answer
+    }
+
+    /// Gives each answer that long from now on.
+    pub fn wait(&mut self, patience: Duration) {
+        if let Some(wire) = &mut self.wire {
+            wire.patience = patience;
+        }
+    }
+}
+
+/// A packet: its number in the exchange, and its bytes.
+fn packet(wire: &mut Wire) -> Result<(u8, Vec<u8>), Unanswered> {
+    let head = wire.bytes(4)?;
+    let [a, b, c, number] = head[..] else {
+        return Err(nonsense());
+    };
+    let length = u32::from_le_bytes([a, b, c, 0]);
+    Ok((number, wire.bytes(length as usize)?))
+}
+
+fn send(wire: &mut Wire, number: u8, body: &[u8]) -> Result<(), Unanswered> {
+    let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    let [a, b, c, 0] = length.to_le_bytes() else {
+        return Err(Unanswered::new("the question is too long"));
+    };
+    wire.send(&[&[a, b, c, number], body].concat())
+}
+
+fn nonsense() -> Unanswered {
+    Unanswered::new("its answer is none of MariaDB or MySQL")
+}
+
+/// Bytes that are taken from the front.
+struct Take<'a>(&'a [u8]);
+
+impl<'a> Take<'a> {
+    fn bytes(&mut self, count: usize) -> Result<&'a [u8], Unanswered> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or_else(nonsense)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn byte(&mut self) -> Result<u8, Unanswered> {
+        Ok(self.bytes(1)?[0])
+    }
+
+    /// A text that ends with a zero, or at the end.
+    fn text(&mut self) -> &'a [u8] {
+        let end = self.0.iter().position(|byte| *byte == 0);
+        let (text, rest) = self.0.split_at(end.unwrap_or(self.0.len()));
+        self.0 = rest.get(1..).unwrap_or_default();
+        text
+    }
+
+    /// A number whose length its first byte says.
+    fn number(&mut self) -> Result<u64, Unanswered> {
+        let count = match self.byte()? {
+            small @ ..=0xfa => return Ok(u64::from(small)),
+            0xfc => 2,
+            0xfd => 3,
+            0xfe => 8,
+            _ => return Err(nonsense()),
+        };
+        let mut number = [0; 8];
+        number[..count].copy_from_slice(self.bytes(count)?);
+        Ok(u64::from_le_bytes(number))
+    }
+
+    /// A text behind its length.
+    fn counted(&mut self) -> Result<String, Unanswered> {
+        if self.0.first() == Some(&NULL) {
+            self.byte()?;
+            return Ok(String::new());
+        }
+        let count = usize::try_from(self.number()?).map_err(|_| nonsense())?;
+        Ok(String::from_utf8_lossy(self.bytes(count)?).into_owned())
+    }
+}
+
+/// `ERROR 1045 (28000): Access denied …`, from what follows the packet's first byte.
+fn refused(body: &[u8]) -> Unanswered {
+    let mut rest = Take(body);
+    let Ok([low, high]) = rest.bytes(2) else {
+        return nonsense();
+    };
+    let code = u16::from_le_bytes([*low, *high]);
+    let state = match rest.0 {
+        [b'#', text @ ..] if text.len() >= 5 => {
+            rest.0 = &text[5..];
+            format!(" ({})", String::from_utf8_lossy(&text[..5]))
+        }
+        _ => String::new(),
+    };
+    let text = String::from_utf8_lossy(rest.0);
+    Unanswered::new(format!("ERROR {code}{state}: {text}"))
+}
+
+/// What a server says first: its challenge, and the plugin that it means.
+fn greeting(body: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Unanswered> {
+    let mut rest = Take(body);
+    match rest.byte()? {
+        10 => {}
+        ERROR => return Err(refused(rest.0)),
+        _ => return Err(nonsense()),
+    }
+    rest.text();
+    rest.bytes(4)?;
+    let mut salt = rest.bytes(8)?.to_vec();
+    // A filler, capabilities, character set, status, more capabilities, the challenge's length, reserved bytes.
+    rest.bytes(1 + 2 + 1 + 2 + 2 + 1 + 10)?;
+    salt.extend(rest.text());
+    Ok((salt, rest.text().to_vec()))
+}
+
+fn log_in(wire: &mut Wire, address: &Address) -> Result<(), Unanswered> {
+    let (number, body) = packet(wire)?;
+    let (salt, plugin) = greeting(&body)?;
+    let password = address.password.as_deref().unwrap_or_default();
+    let proof = proof(&plugin, password, &salt).unwrap_or_default();
+    let (flags, database) = match &address.database {
+        Some(name) => (CAPABILITIES | CONNECT_WITH_DATABASE, format!("{name}\0")),
+        None => (CAPABILITIES, String::new()),
+    };
+    let mut answer = flags.to_le_bytes().to_vec();
+    answer.extend((1u32 << 24).to_le_bytes());
+    answer.push(UTF8);
+    answer.extend([0; 23]);
+    answer.extend(format!("{}\0", address.user).as_bytes());
+    // 32 bytes at most.
+    answer.push(u8::try_from(proof.len()).unwrap_or_default());
+    answer.extend(proof);
+    answer.extend(database.as_bytes());
+    answer.extend(&plugin);
+    answer.push(0);
+    send(wire, number.wrapping_add(1), &answer)?;
+    loop {
+        let (number, body) = packet(wire)?;
+        let number = number.wrapping_add(1);
+        let mut rest = Take(&body);
+        match (rest.byte()?, rest.0) {
+            (OK, _) => return Ok(()),
+            (ERROR, text) => return Err(refused(text)),
+            // Another plugin, with a challenge of its own.
+            (END, _) => {
+                let plugin = rest.text();
+                let salt = &rest.0[..rest.0.len().min(SALT)];
+                let proof = self::proof(plugin, password, salt)?;
+                send(wire, number, &proof)?;
+            }
+            // caching_sha2_password: the server knew the user, or has to see the password.
+            (MORE, [3]) => {}
+            (MORE, [4]) if address.socket.is_some() => {
+                send(wire, number, format!("{password}\0").as_bytes())?;
+            }
+            (MORE, [4]) => {
+                return Err(Unanswered::new(
+                    "it wants the password itself, which is not sent over TCP without TLS: use its socket, or log in \
+                     once with mysql (caching_sha2_password then knows the user)",
+                ));
+            }
+            _ => return Err(nonsense()),
+        }
+    }
+}
+
+/// What proves a password to a plugin.
+fn proof(plugin: &[u8], password: &str, salt: &[u8]) -> Result<Vec<u8>, Unanswered> {
+    let salt = salt.get(..SALT).unwrap_or(salt);
+    match plugin {
+        b"unix_socket" | b"auth_socket" => Ok(Vec::new()),
+        b"mysql_native_password" | b"caching_sha2_password" | b"" if password.is_empty() => {
+            Ok(Vec::new())
+        }
+        b"mysql_native_password" | b"" => {
+            let once = Sha1::digest(password);
+            let twice = Sha1::digest(once);
+            Ok(mixed(&once, &Sha1::digest([salt, &twice].concat())))
+        }
+        b"caching_sha2_password" => {
+            let once = Sha256::digest(password);
+            let twice = Sha256::digest(once);
+            Ok(mixed(&once, &Sha256::digest([&twice, salt].concat())))
+        }
+        other => Err(Unanswered::new(format!(
+            "it wants a login by {}, which is not spoken here; give the user mysql_native_password or unix_socket",
+            String::from_utf8_lossy(other)
+        ))),
+    }
+}
+
+/// Each byte of one with that of the other (exclusive or).
+fn mixed(a: &[u8], b: &[u8]) -> Vec<u8> {
+    a.iter().zip(b).map(|(a, b)| a ^ b).collect()
+}
+
+/// The rows of an answer, or the server's own error; the outer error is that of a connection that broke.
+fn rows(wire: &mut Wire, statement: &str) -> Result<Result<Rows, Unanswered>, Unanswered> {
+    send(wire, 0, &[&[QUERY], statement.as_bytes()].concat())?;
+    let (_, body) = packet(wire)?;
+    let columns = match body.split_first() {
+        Some((&OK, _)) => return Ok(Ok(Vec::new())),
+        Some((&ERROR, text)) => return Ok(Err(refused(text))),
+        // That it asks for a file (`LOAD DATA LOCAL`) is no number either.
+        _ => Take(&body).number()?,
+    };
+    if columns > MOST_COLUMNS {
+        return Err(nonsense());
+    }
+    for _ in 0..columns {
+        packet(wire)?;
+    }
+    let mut rows = Vec::new();
+    let is_end = |body: &[u8]| body.first() == Some(&END) && body.len() < 9;
+    // One end behind the columns, one behind the rows.
+    if !is_end(&packet(wire)?.1) {
+        return Err(nonsense());
+    }
+    loop {
+        let (_, body) = packet(wire)?;
+        match body.split_first() {
+            Some((&ERROR, text)) => return Ok(Err(refused(text))),
+            _ if is_end(&body) => return Ok(Ok(rows)),
+            _ => {
+                let mut rest = Take(&body);
+                rows.push(
+                    (0..columns)
+                        .map(|_| rest.counted())
+                        .collect::<Result<_, _>>()?,
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

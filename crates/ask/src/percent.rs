@@ -1,0 +1,44 @@
+//! Percent-encoding (RFC 3986). Pure.
+
+/// The bytes of a text in which `%XX` stands for a byte; a `%` that does not begin such a group is itself.
+pub(crate) fn decoded_bytes(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, behind @ ..] = rest {
+        let digit = |at: usize| char::from(*behind.get(at)?).to_digit(16);
+        let coded = digit(0).zip(digit(1)).filter(|_| *first == b'%');
+        match coded.and_then(|(high, low)| u8::try_from(high << 4 | low).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &behind[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    bytes
+}
+
+/// The same, where the bytes are a text.
+///
+/// # Errors
+/// They are none.
+pub(crate) fn decoded(text: &str) -> Result<String, String> {
+    String::from_utf8(decoded_bytes(text)).map_err(|_| "this is no text in UTF-8".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_coded_comes_back(text in ".*") {
+            let coded: String = text.bytes().map(|byte| format!("%{byte:02X}")).collect();
+            prop_assert_eq!(decoded(&coded), Ok(text));
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The protocol of PostgreSQL, as far as a query that answers a number needs it. Without TLS.
+//!
+//! Logins: none (`trust`, `peer`), `scram-sha-256`, `md5` and `password`. Passwords are taken as they are written: one with
+//! characters outside ASCII works where it is in the normal form that SASLprep makes of it.
+
+mod address;
+mod scram;
+
+use std::time::Duration;
+
+use md5::{Digest, Md5};
+
+pub use address::{Address, Host};
+use scram::Scram;
+
+use crate::{Place, Unanswered, Wire};
+
+/// The port where none is written.
+pub const PORT: u16 = 5432;
+/// The version of the protocol, 3.0.
+const VERSION: u32 = 3 << 16;
+
+/// A connection that is logged in.
+pub struct Connection {
+    /// Gone once an answer broke off: what the server says next would belong to the question before.
+    wire: Option<Wire>,
+}
+
+impl Connection {
+    /// Connects to the first host that takes the login, within `patience` each, which each later answer gets as well.
+    /// Statements end there by themselves after that time.
+    ///
+    /// # Errors
+    /// No server can be reached, or the last one refuses.
+    pub fn open(address: &Address, patience: Duration) -> Result<Connection, Unanswered> {
+        if address.needs_tls {
+            return Err(Unanswered::new(
+                "it is asked for TLS, which is not spoken here: use its socket, or sslmode=prefer",
+            ));
+        }
+        let mut failed = Unanswered::new("both host and hostaddr are missing");
+        for place in address.places()? {
+            match Connection::open_at(&place, address, patience) {
+                Ok(connection) => return Ok(connection),
+                Err(e) => failed = e,
+            }
+        }
+        Err(failed)
+    }
+
+    fn open_at(
+        place: &Place,
+        address: &Address,
+        patience: Duration,
+    ) -> Result<Connection, Unanswered> {
+        let mut wire = Wire::connect(place, patience)?;
+        log_in(&mut wire, address)?;
+        let mut connection = Connection { wire: Some(wire) };
+        connection.ask(&format!("SET statement_timeout = {}", patience.as_millis()))?;
+        if let Some(writes) = address.writes {
+            let says = connection.ask("SHOW transaction_read_only")?;
+            if (says.as_deref() == Some("off")) != writes {
+                return Err(Unanswered::new(format!(
+                    "{place}: the session is not what target_session_attrs asks for"
+                )));
+            }
+        }
+        Ok(connection)
+    }
+
+    /// The first value of the first row that a statement answers.
+    ///
+    /// # Errors
+    /// The server's own error; or the connection broke, and is of no use any more.
+    pub fn ask(&mut self, statement: &str) -> Result<Option<String>, Unanswered> {
+        let broke = || Unanswered::new("the connection broke before");
+        let mut wire = self.wire.take().ok_or_else(broke)?;
+        let answer = first(&mut wire, statement)?;
+        self.wire = Some(wire);
+        answer
+    }
+
+    /// Whether it broke, so that a new one is needed.
+    pub fn is_broken(&self) -> bool {
+        self.wire.is_none()
+    }
+}
+
+fn nonsense() -> Unanswered {
+    Unanswered::new("its answer is none of PostgreSQL")
+}
+
+/// A message: its kind and its bytes.
+fn message(wire: &mut Wire) -> Result<(u8, Vec<u8>), Unanswered> {
+    let head = wire.bytes(5)?;
+    let [kind, a, b, c, d] = head[..] else {
+        return Err(nonsense());
+    };
+    let length = u32::from_be_bytes([a, b, c, d]).checked_sub(4);
+    Ok((kind, wire.bytes(length.ok_or_else(nonsense)? as usize)?))
+}
+
+fn send(wire: &mut Wire, kind: Option<u8>, body: &[u8]) -> Result<(), Unanswered> {
+    let length = u32::try_from(body.len() + 4).unwrap_or(u32::MAX);
+    let kind = Vec::from_iter(kind);
+    wire.send(&[&kind, &length.to_be_bytes()[..], body].concat())
+}
+
+/// The server's words, from the fields of an error.
+fn refused(fields: &[u8]) -> Unanswered {
+    let mut texts = fields.split(|byte| *byte == 0);
+    let words = texts.find_map(|field| field.strip_prefix(b"M"));
+    words.map_or_else(nonsense, |words| {
+        Unanswered::new(String::from_utf8_lossy(words))
+    })
+}
+
+fn log_in(wire: &mut Wire, address: &Address) -> Result<(), Unanswered> {
+    let user = address.user()?;
+    let mut start = VERSION.to_be_bytes().to_vec();
+    let settings = [
+        ("user", Some(user.as_str())),
+        ("client_encoding", Some("UTF8")),
+        ("database", address.database.as_deref()),
+        ("options", address.options.as_deref()),
+        (
+            "application_name",
+            Some(address.application.as_deref().unwrap_or("hugeleaf")),
+        ),
+    ];
+    for (name, value) in settings {
+        if let Some(value) = value {
+            start.extend(format!("{name}\0{value}\0").as_bytes());
+        }
+    }
+    start.push(0);
+    send(wire, None, &start)?;
+    let mut scram = None;
+    loop {
+        match message(wire)? {
+            (b'R', body) => answer(wire, address, &user, &body, &mut scram)?,
+            (b'E', fields) => return Err(refused(&fields)),
+            // Ready: a login that was begun has to have been proven by the server as well.
+            (b'Z', _) if scram.as_ref().is_none_or(Scram::is_done) => return Ok(()),
+            // Settings, the key to cancel by, notices, a version.
+            (b'S' | b'K' | b'N' | b'v', _) => {}
+            _ => return Err(nonsense()),
+        }
+    }
+}
+
+/// Answers a question about who logs in.
+fn answer(
+    wire: &mut Wire,
+    address: &Address,
+    user: &str,
+    body: &[u8],
+    scram: &mut Option<Scram>,
+) -> Result<(), Unanswered> {
+    let (kind, rest) = body.split_at_checked(4).ok_or_else(nonsense)?;
+    let password = || {
+        let password = address.password.as_deref();
+        password.ok_or_else(|| Unanswered::new("it wants a password, and none is given"))
+    };
+    match (kind[3], rest) {
+        (0, _) => Ok(()),
+        (3, _) => send(wire, Some(b'p'), &[password()?, b"\0"].concat()),
+        (5, salt) => {
+            let inner = hex(&Md5::digest([password()?, user.as_bytes()].concat()));
+            let outer = hex(&Md5::digest([inner.as_bytes(), salt].concat()));
+            send(wire, Some(b'p'), format!("md5{outer}\0").as_bytes())
+        }
+        (10, offers) => {
+            let name = scram::NAME.as_bytes();
+            if !offers.split(|byte| *byte == 0).any(|offer| offer == name) {
+                return Err(Unanswered::new("it offers no login by SCRAM-SHA-256"));
+            }
+            let begun = scram.insert(Scram::begin(password()?)?);
+            let first = begun.first();
+            let length = u32::try_from(first.len()).unwrap_or_default();
+            let body = [name, b"\0", &length.to_be_bytes(), first.as_bytes()].concat();
+            send(wire, Some(b'p'), &body)
+        }
+        (11, challenge) => {
+            let begun = scram.as_mut().ok_or_else(nonsense)?;
+            let last = begun.answer(challenge).ok_or_else(nonsense)?;
+            send(wire, Some(b'p'), last.as_bytes())
+        }
+        (12, proof) => match scram.as_mut().is_some_and(|begun| begun.check(proof)) {
+            true => Ok(()),
+            false => Err(Unanswered::new(
+                "it does not prove that it knows the password",
+            )),
+        },
+        (other, _) => Err(Unanswered::new(format!(
+            "it wants a login of kind {other}, which is not spoken here; give the user scram-sha-256 or peer in pg_hba.conf"
+        ))),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The first value, or the server's own error; the outer error is that of a connection that broke.
+fn first(
+    wire: &mut Wire,
+    statement: &str,
+) -> Result<Result<Option<String>, Unanswered>, Unanswered> {
+    send(wire, Some(b'Q'), format!("{statement}\0").as_bytes())?;
+    let mut answer = Ok(None);
+    loop {
+        match message(wire)? {
+            (b'D', row) => {
+                let value = value(&row).ok_or_else(nonsense)?;
+                answer = answer.map(|first: Option<String>| first.or(value));
+            }
+            (b'E', fields) => answer = Err(refused(&fields)),
+            (b'Z', _) => return Ok(answer),
+            // Columns, the end of a statement, notices, settings, notifications, an empty statement.
+            (b'T' | b'C' | b'N' | b'S' | b'A' | b'I', _) => {}
+            _ => return Err(nonsense()),
+        }
+    }
+}
+
+/// The first value of a row; the inner `None` is a null or a row without columns.
+fn value(row: &[u8]) -> Option<Option<String>> {
+    let (columns, rest) = row.split_first_chunk()?;
+    if u16::from_be_bytes(*columns) == 0 {
+        return Some(None);
+    }
+    let (length, rest) = rest.split_first_chunk()?;
+    match usize::try_from(i32::from_be_bytes(*length)) {
+        Ok(length) => Some(Some(
+            String::from_utf8_lossy(rest.get(..length)?).into_owned(),
+        )),
+        Err(_) => Some(None),
+    }
+}
+
+#[cfg(test)]
+mod tests;

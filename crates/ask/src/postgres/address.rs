@@ -1,0 +1,339 @@
+//! Connection strings as libpq reads them: `host=… user='…'`, or `postgres://user:password@host:port/database?…`. Pure.
+
+use std::net::IpAddr;
+
+use super::PORT;
+use crate::percent::decoded_bytes;
+use crate::{Place, Unanswered};
+
+/// A host's name or address, or the folder of its Unix socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Host {
+    /// A name or an address.
+    Tcp(String),
+    /// A folder.
+    Unix(String),
+}
+
+/// Where servers are, and as whom to log in. It has no `Debug`: it holds a password.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Address {
+    /// Hosts, in the order in which they are tried.
+    pub hosts: Vec<Host>,
+    /// Addresses of the hosts, which are used instead of looking up their names.
+    pub addresses: Vec<IpAddr>,
+    /// One for all hosts, or one a host.
+    pub ports: Vec<u16>,
+    /// The user.
+    pub user: Option<String>,
+    /// Never shown.
+    pub password: Option<Vec<u8>>,
+    /// The database; without one it is called like the user.
+    pub database: Option<String>,
+    pub(super) options: Option<String>,
+    pub(super) application: Option<String>,
+    /// Whether TLS is demanded.
+    pub(super) needs_tls: bool,
+    /// Whether only a session that can write will do, or one that cannot.
+    pub(super) writes: Option<bool>,
+}
+
+impl Address {
+    /// Reads a connection string.
+    ///
+    /// # Errors
+    /// What is wrong with the text, without a part of it.
+    pub fn parse(text: &str) -> Result<Address, &'static str> {
+        let mut address = Address::default();
+        let url = text
+            .strip_prefix("postgres://")
+            .or(text.strip_prefix("postgresql://"));
+        match url {
+            Some(rest) => address.url(rest)?,
+            None => address.words(text)?,
+        }
+        Ok(address)
+    }
+
+    /// As libpq reads a URL, which is not strict: the login ends at the first @.
+    fn url(&mut self, text: &str) -> Result<(), &'static str> {
+        let mut rest = text;
+        if let Some((login, behind)) = text.split_once('@') {
+            rest = behind;
+            let (user, password) = login
+                .split_once(':')
+                .map_or((login, None), |(u, p)| (u, Some(p)));
+            self.user = Some(plain(user)?);
+            self.password = password.map(decoded_bytes);
+        }
+        let (hosts, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        for host in hosts.split(',').filter(|_| !hosts.is_empty()) {
+            let (host, port) = match host.strip_prefix('[') {
+                Some(inner) => {
+                    let (host, port) = inner.split_once(']').ok_or("a host has no end")?;
+                    match port.strip_prefix(':') {
+                        None if !port.is_empty() => return Err("a host has no end"),
+                        port => (host, port),
+                    }
+                }
+                None => host
+                    .split_once(':')
+                    .map_or((host, None), |(h, p)| (h, Some(p))),
+            };
+            self.host(&plain(host)?);
+            match port {
+                Some(port) => self.set("port", &plain(port)?)?,
+                None => self.ports.push(PORT),
+            }
+        }
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let database = path.strip_prefix('/').unwrap_or_default();
+        if !database.is_empty() {
+            self.database = Some(plain(database)?);
+        }
+        for pair in query.split('&').filter(|_| !query.is_empty()) {
+            let (name, value) = pair.split_once('=').ok_or("an option has no value")?;
+            match plain(name)?.as_str() {
+                "host" => self.host(&plain(value)?),
+                name => self.set(name, &plain(value)?)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// `name=value`, with blanks between them and around the sign; values in quotes where they hold blanks.
+    fn words(&mut self, text: &str) -> Result<(), &'static str> {
+        let mut rest = text.trim_start();
+        while !rest.is_empty() {
+            let (name, behind) = rest.split_once('=').ok_or("a word has no value")?;
+            let name = name.trim_end();
+            if name.is_empty() || name.contains(char::is_whitespace) {
+                return Err("a word has no value");
+            }
+            let behind = behind.trim_start();
+            let quoted = behind.strip_prefix('\'');
+            let is_end = |c: char| match quoted {
+                Some(_) => c == '\'',
+                None => c.is_whitespace(),
+            };
+            let behind = quoted.unwrap_or(behind);
+            let (mut value, mut characters) = (String::new(), behind.chars());
+            let mut is_ended = quoted.is_none();
+            rest = "";
+            while let Some(c) = characters.next() {
+                match c {
+                    c if is_end(c) => {
+                        (is_ended, rest) = (true, characters.as_str());
+                        break;
+                    }
+                    '\\' => value.extend(characters.next()),
+                    c => value.push(c),
+                }
+            }
+            if !is_ended || (quoted.is_none() && value.is_empty()) {
+                return Err("a value has no end");
+            }
+            self.set(name, &value)?;
+            rest = rest.trim_start();
+        }
+        Ok(())
+    }
+
+    fn host(&mut self, host: &str) {
+        self.hosts.push(match host.starts_with('/') {
+            true => Host::Unix(host.to_owned()),
+            false => Host::Tcp(host.to_owned()),
+        });
+    }
+
+    /// Takes an option. What tunes a connection is checked and ignored.
+    fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
+        const WRONG: &str = "an option has a value that it cannot have";
+        let text = || Some(value.to_owned());
+        let one_of = |known: &[&str]| known.contains(&value).then_some(()).ok_or(WRONG);
+        match name {
+            "user" => self.user = text(),
+            "password" => self.password = Some(value.as_bytes().to_vec()),
+            "dbname" => self.database = text(),
+            "options" => self.options = text(),
+            "application_name" => self.application = text(),
+            "host" => value.split(',').for_each(|host| self.host(host)),
+            "hostaddr" => {
+                for address in value.split(',') {
+                    self.addresses.push(address.parse().map_err(|_| WRONG)?);
+                }
+            }
+            "port" => {
+                for port in value.split(',') {
+                    self.ports.push(match port {
+                        "" => PORT,
+                        port => port.parse().map_err(|_| WRONG)?,
+                    });
+                }
+            }
+            "sslmode" => {
+                one_of(&["disable", "prefer", "require"])?;
+                self.needs_tls |= value == "require";
+            }
+            "channel_binding" => {
+                one_of(&["disable", "prefer", "require"])?;
+                self.needs_tls |= value == "require";
+            }
+            "target_session_attrs" => {
+                one_of(&["any", "read-write", "read-only"])?;
+                self.writes = (value != "any").then_some(value == "read-write");
+            }
+            "sslnegotiation" => one_of(&["postgres", "direct"])?,
+            "load_balance_hosts" => one_of(&["disable", "random"])?,
+            "connect_timeout"
+            | "tcp_user_timeout"
+            | "keepalives"
+            | "keepalives_idle"
+            | "keepalives_interval"
+            | "keepalives_retries" => {
+                value.parse::<i64>().map_err(|_| WRONG)?;
+            }
+            _ => return Err("an option in it is unknown"),
+        }
+        Ok(())
+    }
+
+    /// Where servers listen, in the order in which they are tried.
+    pub(super) fn places(&self) -> Result<Vec<Place>, Unanswered> {
+        let (hosts, addresses) = (self.hosts.len(), self.addresses.len());
+        let count = hosts.max(addresses);
+        if hosts.min(addresses) > 0 && hosts != addresses {
+            return Err(Unanswered::new(format!(
+                "number of hosts ({hosts}) is different from number of hostaddrs ({addresses})"
+            )));
+        }
+        if self.ports.len() > 1 && self.ports.len() != count {
+            return Err(Unanswered::new("invalid number of ports"));
+        }
+        let place = |at: usize| {
+            let port = self.ports.get(at).or(self.ports.first());
+            let port = port.copied().unwrap_or(PORT);
+            match (self.addresses.get(at), self.hosts.get(at)) {
+                (Some(address), _) => Place::Tcp {
+                    host: address.to_string(),
+                    port,
+                },
+                (None, Some(Host::Unix(folder))) => {
+                    Place::Unix(format!("{folder}/.s.PGSQL.{port}"))
+                }
+                (None, host) => Place::Tcp {
+                    host: match host {
+                        Some(Host::Tcp(name)) => name.clone(),
+                        _ => String::new(),
+                    },
+                    port,
+                },
+            }
+        };
+        Ok((0..count).map(place).collect())
+    }
+
+    /// Who logs in: the user of this process where none is written.
+    pub(super) fn user(&self) -> Result<String, Unanswered> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|name| !name.is_empty());
+        match &self.user {
+            Some(user) => Ok(user.clone()),
+            None if rustix::process::geteuid().is_root() => Ok("root".to_owned()),
+            None => (variable("USER").or_else(|| variable("LOGNAME")))
+                .ok_or_else(|| Unanswered::new("no user is written; add user=NAME")),
+        }
+    }
+}
+
+fn plain(text: &str) -> Result<String, &'static str> {
+    String::from_utf8(decoded_bytes(text)).map_err(|_| "this is no text in UTF-8")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parsed(text: &str) -> Address {
+        Address::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"))
+    }
+
+    #[test]
+    fn words() {
+        let address =
+            parsed(r"host=/run/pg,db port = 1,2 user='a b' password=x\'\ y dbname='it\'s'");
+        let hosts = vec![Host::Unix("/run/pg".into()), Host::Tcp("db".into())];
+        assert_eq!(
+            (address.hosts.clone(), address.ports.clone()),
+            (hosts, vec![1, 2])
+        );
+        assert_eq!(address.user.as_deref(), Some("a b"));
+        assert_eq!(address.password.as_deref(), Some(b"x' y".as_slice()));
+        assert_eq!(address.database.as_deref(), Some("it's"));
+        let places: Vec<String> = (address.places().unwrap().iter())
+            .map(Place::to_string)
+            .collect();
+        assert_eq!(places, ["/run/pg/.s.PGSQL.1", "db:2"]);
+        let numbers = parsed("hostaddr=::1,127.0.0.1 port=7 host=a,b")
+            .places()
+            .unwrap();
+        assert_eq!(numbers[0].to_string(), "[::1]:7");
+        assert_eq!(numbers[1].to_string(), "127.0.0.1:7");
+        assert!(parsed("").places().unwrap().is_empty());
+        assert!(parsed("host=a,b hostaddr=::1").places().is_err());
+        assert!(parsed("host=a port=1,2").places().is_err());
+        for bad in [
+            "nonsense",
+            "host",
+            "host=",
+            "=a",
+            "host='a",
+            "host=h password=my secret",
+            "hostaddr=a",
+            "port=x",
+            "sslmode=allow",
+            "color=red",
+            "connect_timeout=soon",
+        ] {
+            assert!(Address::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn urls() {
+        let address = parsed(
+            "postgres://u:se%2Fcr%40t@h:5433,[::1]/db?application_name=a%20b&sslmode=require",
+        );
+        assert_eq!(address.password.as_deref(), Some(b"se/cr@t".as_slice()));
+        assert_eq!(address.ports, [5433, 5432]);
+        assert_eq!(address.database.as_deref(), Some("db"));
+        assert_eq!(address.application.as_deref(), Some("a b"));
+        assert!(address.needs_tls);
+        let socket = parsed("postgresql:///db?host=%2Frun%2Fpg&target_session_attrs=read-only");
+        assert_eq!(socket.hosts, [Host::Unix("/run/pg".into())]);
+        assert_eq!((socket.user.clone(), socket.writes), (None, Some(false)));
+        for bad in [
+            "postgres://[::1",
+            "postgres://[::1]x",
+            "postgres://h?a",
+            "postgres://h:x",
+        ] {
+            assert!(Address::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(text in ".*", scheme in "(postgres://|host=|)") {
+            if let Ok(address) = Address::parse(&format!("{scheme}{text}")) {
+                let _ = address.places();
+            }
+        }
+
+        #[test]
+        fn quoted_values_come_back(value in ".*") {
+            let quoted = value.replace('\\', "\\\\").replace('\'', "\\'");
+            prop_assert_eq!(parsed(&format!("dbname='{quoted}' user=u")).database, Some(value));
+        }
+    }
+}

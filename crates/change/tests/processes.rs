@@ -1,0 +1,162 @@
+//! Promotion and demotion of real processes by the real kernel, and by one that fails on order.
+//!
+//! Acting on another process takes CAP_SYS_NICE: without it these tests report "not run".
+
+mod ends;
+mod faults;
+mod faulty;
+mod fetches;
+mod moves;
+mod once;
+mod splits;
+mod victim;
+
+use std::sync::atomic::AtomicBool;
+
+use hugeleaf_change::{
+    ChangeError, DemoteOptions, Outcome, Part, Percent, Progress, PromoteOptions, Reason, demote,
+    promote,
+};
+use hugeleaf_host::{Host, Root};
+use hugeleaf_sys::{Kernel, Pid};
+use hugeleaf_testkit::host::{self, Host as Held};
+use hugeleaf_units::{Bytes, PageSize};
+
+use victim::Victim;
+
+/// The host under test.
+struct Bench {
+    kernel: Kernel,
+    root: Root,
+    host: Host,
+    huge: PageSize,
+    _held: Held,
+}
+
+impl Bench {
+    /// The host, where these tests can run at all; says by name where not.
+    fn new(test: &str) -> Option<Bench> {
+        let (kernel, root) = (Kernel::new(), Root::live());
+        let not_run = |why: &str| {
+            hugeleaf_testkit::not_run(test, why);
+            None
+        };
+        if hugeleaf_sys::effective_uid() != 0 {
+            return not_run("needs root");
+        }
+        let held = host::advised();
+        let host = hugeleaf_host::read_host(&root, &kernel).unwrap();
+        let Some(huge) = host.pmd_page.get() else {
+            return not_run("needs transparent huge pages");
+        };
+        if huge.bytes() > Bytes::from_mib(32) {
+            return not_run("huge pages of this host are too large for a small test");
+        }
+        if !kernel.knows_collapse() || !kernel.knows_process_madvise() {
+            return not_run("needs process_madvise(MADV_COLLAPSE), Linux 6.1");
+        }
+        Some(Bench {
+            kernel,
+            root,
+            host,
+            huge,
+            _held: held,
+        })
+    }
+
+    /// That many huge pages in bytes.
+    fn pages(&self, n: u64) -> Bytes {
+        hugeleaf_units::Pages(n).of(self.huge)
+    }
+
+    /// A process with that many huge pages' worth of private memory on base pages.
+    fn private_victim(&self, n: u64) -> (Victim, hugeleaf_units::Range) {
+        let mut victim = Victim::start();
+        let range = victim.map("a", "private", self.pages(n), self.huge);
+        victim.tell("touch a");
+        (victim, range)
+    }
+
+    fn promote(&self, pids: &[Pid], options: &PromoteOptions) -> Outcome {
+        self.promote_with(&self.kernel, pids, options, &mut |_| {})
+            .unwrap()
+    }
+
+    fn promote_with(
+        &self,
+        kernel: &Kernel,
+        pids: &[Pid],
+        options: &PromoteOptions,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Outcome, ChangeError> {
+        let never = AtomicBool::new(false);
+        let outcome = promote(
+            kernel, &self.root, &self.host, pids, options, progress, &never,
+        )?;
+        check_sums(&outcome);
+        Ok(outcome)
+    }
+
+    fn demote(&self, pids: &[Pid], options: &DemoteOptions) -> Outcome {
+        self.demote_with(&self.kernel, pids, options).unwrap()
+    }
+
+    fn demote_with(
+        &self,
+        kernel: &Kernel,
+        pids: &[Pid],
+        options: &DemoteOptions,
+    ) -> Result<Outcome, ChangeError> {
+        let never = AtomicBool::new(false);
+        let progress = &mut |_: &_| {};
+        let outcome = demote(
+            kernel, &self.root, &self.host, pids, options, progress, &never,
+        )?;
+        check_sums(&outcome);
+        Ok(outcome)
+    }
+}
+
+/// What was asked is either done or failed with a reason, in every outcome.
+#[track_caller]
+fn check_sums(outcome: &Outcome) {
+    for p in &outcome.processes {
+        if !outcome.dry_run {
+            assert_eq!(p.asked, p.done + Part::total(&p.failed), "{p:#?}");
+        }
+        let moved: Bytes = p.moved.iter().map(|r| r.len()).sum();
+        assert_eq!(moved, p.done, "{p:#?}");
+    }
+    let totals = &outcome.totals;
+    if !outcome.dry_run {
+        let sum = totals.done + Part::total(&totals.failed);
+        assert_eq!(totals.asked, sum, "{totals:#?}");
+    }
+    let mapped: Bytes = outcome.processes.iter().map(|p| p.asked).sum();
+    assert!(totals.asked <= mapped, "{outcome:#?}");
+    let of_roles: Bytes = totals.by_role.iter().map(|r| r.asked).sum();
+    assert_eq!(totals.asked, of_roles, "{totals:#?}");
+}
+
+/// Full speed.
+fn fast() -> PromoteOptions {
+    PromoteOptions {
+        budget: Percent::ALL,
+        ..PromoteOptions::default()
+    }
+}
+
+/// Full speed.
+fn fast_demote() -> DemoteOptions {
+    DemoteOptions {
+        budget: Percent::ALL,
+        ..DemoteOptions::default()
+    }
+}
+
+/// The bytes of a reason in a table.
+fn bytes_of(parts: &[Part], reason: impl Into<Reason>) -> Bytes {
+    let reason = reason.into();
+    let those = parts.iter().filter(|p| p.reason == reason);
+    those.map(|p| p.bytes).sum()
+}

@@ -1,0 +1,154 @@
+//! Shared code of the tests of the real binary: running it, and reading its answer as a person would.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+pub use hugeleaf_testkit::facts::children as children_of;
+pub use hugeleaf_testkit::host::{has_pool_in_use, has_surplus_pages};
+pub use hugeleaf_testkit::process::{holder, works, zombie};
+pub use hugeleaf_testkit::{
+    Answer, NOBODY, Running, files_below, is_root, not_run, repository, until as wait_until,
+};
+
+/// The program under test.
+pub const HUGELEAF: &str = env!("CARGO_BIN_EXE_hugeleaf");
+
+/// The binary under test, with a known environment: no terminal, no colour settings, English.
+pub fn hugeleaf(args: &[&str]) -> Command {
+    program(Path::new(HUGELEAF), args)
+}
+
+/// The same for a copy of it.
+pub fn program(path: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(path);
+    command
+        .args(args)
+        .env_remove("NO_COLOR")
+        .env_remove("COLUMNS")
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null());
+    command
+}
+
+/// Runs it to its end.
+pub fn run(args: &[&str]) -> Output {
+    hugeleaf(args).output().unwrap()
+}
+
+/// Its standard output.
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Its standard error.
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Checks the shape of a refusal: the status, nothing but the two lines on stderr, and each of
+/// `words` in them. Gives the two lines.
+#[track_caller]
+pub fn refused(output: &Output, status: i32, words: &[&str]) -> String {
+    let text = stderr(output);
+    assert_eq!(
+        output.status.code(),
+        Some(status),
+        "exit status; stderr:\n{text}\nstdout:\n{}",
+        stdout(output)
+    );
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "two lines expected, got:\n{text}");
+    assert!(lines[0].starts_with("hugeleaf: "), "first line: {text}");
+    assert!(lines[1].starts_with("  next: "), "second line: {text}");
+    for word in words {
+        assert!(text.contains(word), "'{word}' is missing in:\n{text}");
+    }
+    text
+}
+
+/// Checks that it ended well, with nothing on stderr. Gives standard output.
+#[track_caller]
+pub fn good(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "stderr:\n{}", stderr(output));
+    assert_eq!(stderr(output), "", "something on stderr");
+    stdout(output)
+}
+
+/// Checks that there was an answer, good or not (status 1), and nothing on stderr.
+#[track_caller]
+pub fn answered(output: &Output) -> String {
+    assert!(
+        matches!(output.status.code(), Some(0 | 1)),
+        "{:?}, stderr:\n{}",
+        output.status,
+        stderr(output)
+    );
+    assert_eq!(stderr(output), "", "something on stderr");
+    let text = stdout(output);
+    assert!(!text.is_empty(), "no answer");
+    text
+}
+
+/// Runs it to its end, in the environment of the test.
+pub fn answer(args: &[&str]) -> Answer {
+    Answer::of(Command::new(HUGELEAF).args(args))
+}
+
+/// A copy of the binary that every user may run, in a folder of its own.
+pub fn public_copy() -> (tempfile::TempDir, PathBuf) {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::Builder::new()
+        .permissions(std::fs::Permissions::from_mode(0o755))
+        .tempdir()
+        .unwrap();
+    let path = dir.path().join("hugeleaf");
+    // By another process: a descriptor that is open for writing here would be inherited by what
+    // other threads start meanwhile, and the copy could not be run ("text file busy").
+    let copied = Command::new("cp")
+        .arg(HUGELEAF)
+        .arg(&path)
+        .status()
+        .unwrap();
+    assert!(copied.success());
+    (dir, path)
+}
+
+/// The rows of an arm and a quantity in a result, in its order of places.
+pub fn rows<'a>(
+    result: &'a serde_json::Value,
+    arm: &str,
+    what: &str,
+) -> Vec<&'a serde_json::Value> {
+    let rows = result["rows"].as_array().expect("a result has rows");
+    let rows = rows
+        .iter()
+        .filter(|row| row["arm"] == arm && row["quantity"]["name"] == what);
+    rows.filter(|row| !samples(row).is_empty()).collect()
+}
+
+/// The values of a row.
+pub fn samples(row: &serde_json::Value) -> Vec<f64> {
+    let samples = row["samples"].as_array().expect("a row has samples");
+    samples
+        .iter()
+        .map(|sample| sample["value"].as_f64().expect("a number"))
+        .collect()
+}
+
+/// What a result says of an arm in one of its lists: `layouts`, `unavailable`.
+pub fn of_arm<'a>(
+    result: &'a serde_json::Value,
+    list: &str,
+    arm: &str,
+) -> Vec<&'a serde_json::Value> {
+    let all = result[list].as_array().into_iter().flatten();
+    all.filter(|one| one["arm"] == arm).collect()
+}
+
+/// The names of a result's arms.
+pub fn arms(result: &serde_json::Value) -> Vec<&str> {
+    let arms = result["arms"].as_array().expect("a result has arms");
+    arms.iter()
+        .map(|arm| arm["name"].as_str().expect("a name"))
+        .collect()
+}

@@ -1,0 +1,564 @@
+//! The guard as a service: the real program on real processes, and everything that can go wrong around it.
+
+mod browser;
+pub mod kit;
+mod pools;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+
+use crate::common::{good, hugeleaf, not_run, refused, run, stdout};
+use hugeleaf_sys::Kernel;
+use kit::{Guarding, Place, Worker, can_run, rule};
+
+#[test]
+fn what_a_rule_names_is_moved_and_kept_as_it_grows() {
+    let Some(_host) = can_run("what_a_rule_names_is_moved_and_kept_as_it_grows") else {
+        return;
+    };
+    let place = Place::new();
+    let mut worker = Worker::start(&place, "grower", "-", 1.0);
+    worker.tell("grow 200");
+    let guard = Guarding::start(&place, &rule("grower", ""));
+    guard.wait_for("it is kept", |s| {
+        guard
+            .program(s, worker.pid())
+            .is_some_and(|p| p["state"] == "kept")
+    });
+    assert!(worker.huge() > 190 << 20, "{}", worker.huge());
+    let grown = worker.resident();
+    worker.tell("grow 300");
+    guard.wait_for("what it grew by is moved", |_| worker.huge() > 480 << 20);
+    guard.wait_for("it is seen", |s| {
+        guard
+            .program(s, worker.pid())
+            .and_then(|p| p["coverage"].as_f64())
+            > Some(0.95)
+    });
+    // No process grew by that but by what it took itself, and it still works.
+    assert!(
+        worker.resident() < grown + (310 << 20),
+        "{}",
+        worker.resident()
+    );
+    worker.tell("");
+    let status = guard.status();
+    assert_eq!(status["counts"]["grown_bytes"], 0);
+    let program = guard.program(&status, worker.pid()).unwrap();
+    assert_eq!(program["proof"], "unproven");
+    // The log has each decision before what came of it.
+    let log = guard.log();
+    let what: Vec<&str> = log.iter().map(|e| e["what"].as_str().unwrap()).collect();
+    assert_eq!(what[..3], ["started", "promote", "promoted"], "{log:?}");
+    assert!(log[1]["rule"].as_str().unwrap().contains("name grower"));
+}
+
+#[test]
+fn without_rules_it_watches_and_says_so() {
+    let Some(_host) = can_run("without_rules_it_watches_and_says_so") else {
+        return;
+    };
+    let place = Place::new();
+    let mut worker = Worker::start(&place, "watched", "-", 1.0);
+    worker.tell("grow 200");
+    let rules = rule("watched", "").replace("action = 'promote'", "action = 'watch'");
+    let guard = Guarding::start(&place, &rules);
+    guard.wait_for("it would be moved", |s| {
+        guard
+            .program(s, worker.pid())
+            .is_some_and(|p| p["state"] == "would")
+    });
+    assert_eq!(guard.status()["acts"], false);
+    assert_eq!(worker.huge(), 0);
+    let text = good(&guard.ask(&["status"]).output().unwrap());
+    assert!(
+        text.starts_with("Watching only: no rule lets it act; 0 programs"),
+        "{text}"
+    );
+    assert!(text.contains("200M of"), "{text}");
+}
+
+#[test]
+fn one_pass_says_what_it_would_do_and_then_does_it() {
+    let Some(_host) = can_run("one_pass_says_what_it_would_do_and_then_does_it") else {
+        return;
+    };
+    let place = Place::new();
+    let mut worker = Worker::start(&place, "passed", "-", 1.0);
+    worker.tell("grow 200");
+    let config = place.write("guard.toml", &rule("passed", ""));
+    let pass = |more: &[&str]| run(&[&["guard", "--once", "--config", &config], more].concat());
+    let said = good(&pass(&["--dry-run"]));
+    assert!(
+        said.starts_with("1 program would be moved") && said.contains("NOT LOOKED AT"),
+        "{said}"
+    );
+    assert_eq!(worker.huge(), 0);
+    let said = stdout(&pass(&[]));
+    assert!(
+        said.starts_with("1 program moved.") && worker.huge() > 190 << 20,
+        "{said}"
+    );
+    worker.tell("");
+    let said = good(&pass(&[]));
+    assert!(said.starts_with("Nothing is to be done."), "{said}");
+}
+
+#[test]
+fn rules_are_checked_and_read_again() {
+    let place = Place::new();
+    let config = place.write(
+        "guard.toml",
+        "schema = 1\n[[rule]]\nname = 'a'\naction = 'yes'\n",
+    );
+    refused(
+        &run(&["guard", "--check", "--config", &config]),
+        2,
+        &["guard.toml:4:10", "promote"],
+    );
+    refused(
+        &run(&["guard", "--config", &config]),
+        2,
+        &["guard.toml:4:10"],
+    );
+    refused(
+        &run(&["guard", "--check", "--config", "/no/such"]),
+        2,
+        &["/no/such"],
+    );
+    let guard = Guarding::start(&place, "schema = 1\n[[rule]]\nname = 'a'\n");
+    let labels = |guard: &Guarding<'_>| guard.status()["rules"].as_u64();
+    assert_eq!(labels(&guard), Some(1));
+    place.write("guard.toml", "schema = 1\nevry = '5s'\n");
+    guard.signal("HUP");
+    guard.wait_for("the error is said", |s| {
+        s["problems"].to_string().contains("guard.toml:2:1")
+    });
+    assert_eq!(labels(&guard), Some(1), "the old rules stay in force");
+    place.write(
+        "guard.toml",
+        "schema = 1\n[[rule]]\nname = 'a'\n[[rule]]\nname = 'b'\n",
+    );
+    good(&guard.ask(&["reload"]).output().unwrap());
+    guard.wait_for("the new rules", |s| {
+        s["rules"] == 2 && s["problems"].as_array().unwrap().is_empty()
+    });
+}
+
+#[test]
+fn there_is_one_guard() {
+    let place = Place::new();
+    let guard = Guarding::start(&place, "schema = 1\nlisten = 'off'\n");
+    let second = place
+        .hugeleaf(&["guard", "--config", &place.path("guard.toml")])
+        .output()
+        .unwrap();
+    refused(
+        &second,
+        3,
+        &[
+            "another guard runs",
+            &guard.pid().to_string(),
+            "guard status",
+        ],
+    );
+    // One that was killed leaves nothing in the way.
+    guard.kill();
+    let guard = Guarding::start(&place, "schema = 1\nlisten = 'off'\n");
+    good(&guard.ask(&["status"]).output().unwrap());
+}
+
+#[test]
+fn who_asks_without_a_guard_is_told_so() {
+    let place = Place::new();
+    let ask = |what: &str| place.hugeleaf(&["guard", what]).output().unwrap();
+    for what in ["status", "log", "pause", "resume", "reload"] {
+        refused(&ask(what), 3, &["no guard listens at", "hugeleaf guard"]);
+    }
+}
+
+#[test]
+fn killed_while_it_moves_it_leaves_processes_as_they_are() {
+    let Some(_host) = can_run("killed_while_it_moves_it_leaves_processes_as_they_are") else {
+        return;
+    };
+    let place = Place::new();
+    let mut worker = Worker::start(&place, "survivor", "-", 1.0);
+    worker.tell("grow 400");
+    let rules = rule("survivor", "").replace("budget = '100%'", "budget = '2%'");
+    let mut moved = 0;
+    // At a different moment each time.
+    for delay in [0, 150, 400, 900, 2000] {
+        let guard = Guarding::start(&place, &rules);
+        guard.wait_for("it is being moved", |s| {
+            guard
+                .program(s, worker.pid())
+                .is_some_and(|p| p["state"] == "moving" || p["state"] == "kept")
+        });
+        hugeleaf_testkit::pause(std::time::Duration::from_millis(delay));
+        guard.kill();
+        assert!(!worker.is_stopped_or_traced());
+        worker.tell("");
+        assert!(worker.huge() >= moved, "what was moved stays");
+        moved = worker.huge();
+    }
+    assert!(moved > 0);
+    // The next one goes on.
+    let guard = Guarding::start(&place, &rules.replace("'2%'", "'100%'"));
+    guard.wait_for("it is kept", |s| {
+        guard
+            .program(s, worker.pid())
+            .is_some_and(|p| p["state"] == "kept")
+    });
+    guard.wait_for("all of it", |_| worker.huge() > 390 << 20);
+    worker.tell("");
+}
+
+#[test]
+fn what_makes_a_program_slower_is_taken_back() {
+    let Some(_host) = can_run("what_makes_a_program_slower_is_taken_back") else {
+        return;
+    };
+    let place = Place::new();
+    let counter = place.path("counter");
+    let mut worker = Worker::start(&place, "slower", &counter, 0.7);
+    worker.tell("grow 100");
+    let test = format!(
+        "metric = 'cmd:cat {counter}'\nprove = {{ pairs = 8, every = '7d', over = '0s', interval = '300ms' }}"
+    );
+    let rules = rule("slower", &test);
+    let guard = Guarding::start(&place, &rules);
+    guard.wait_long_for("it is moved back", |s| {
+        guard
+            .program(s, worker.pid())
+            .is_some_and(|p| p["reason"] == "no-gain")
+    });
+    assert!(worker.huge() < 4 << 20, "{}", worker.huge());
+    let status = guard.status();
+    assert_eq!(
+        (&status["counts"]["slower"], &status["counts"]["promotions"]),
+        (&1.into(), &1.into())
+    );
+    let proven = &status["remembered"][0]["proven"];
+    assert_eq!(proven["verdict"], "slower");
+    assert!(
+        proven["low"].as_f64().unwrap() < 0.75 && proven["high"].as_f64().unwrap() > 0.65,
+        "{proven}"
+    );
+    // Not tried again, not even by a guard that starts anew.
+    guard.end();
+    let guard = Guarding::start(&place, &rules);
+    guard.wait_for("it is known", |s| {
+        guard
+            .program(s, worker.pid())
+            .is_some_and(|p| p["reason"] == "no-gain")
+    });
+    assert_eq!(guard.status()["counts"]["promotions"], 1);
+    worker.tell("");
+}
+
+#[test]
+fn a_metric_that_stops_answering_leaves_memory_as_it_was() {
+    let Some(_host) = can_run("a_metric_that_stops_answering_leaves_memory_as_it_was") else {
+        return;
+    };
+    let place = Place::new();
+    let counter = place.path("counter");
+    let mut worker = Worker::start(&place, "silent", &counter, 1.1);
+    worker.tell("grow 100");
+    let test = format!(
+        "metric = 'cmd:cat {counter}.shown'\nprove = {{ pairs = 100, every = '7d', over = '0s', interval = '1s' }}"
+    );
+    std::os::unix::fs::symlink(&counter, format!("{counter}.shown")).unwrap();
+    let guard = Guarding::start(&place, &rule("silent", &test));
+    guard.wait_long_for("it is tested", |s| {
+        guard
+            .program(s, worker.pid())
+            .is_some_and(|p| p["state"] == "testing")
+    });
+    hugeleaf_testkit::pause(std::time::Duration::from_secs(3));
+    std::fs::remove_file(format!("{counter}.shown")).unwrap();
+    guard.wait_long_for("the test is dropped", |s| s["counts"]["dropped"] == 1);
+    assert!(
+        worker.huge() > 95 << 20,
+        "on huge pages, as before the test: {}",
+        worker.huge()
+    );
+    assert_eq!(guard.status()["counts"]["demotions"], 0);
+    worker.tell("");
+}
+
+#[test]
+fn ended_while_it_tests_it_puts_memory_back() {
+    let Some(_host) = can_run("ended_while_it_tests_it_puts_memory_back") else {
+        return;
+    };
+    let place = Place::new();
+    let counter = place.path("counter");
+    let mut worker = Worker::start(&place, "tested", &counter, 1.1);
+    worker.tell("grow 100");
+    let test = format!(
+        "metric = 'cmd:cat {counter}'\nprove = {{ pairs = 100, every = '7d', over = '0s', interval = '1s' }}"
+    );
+    let guard = Guarding::start(&place, &rule("tested", &test));
+    guard.wait_long_for("a test moves it back", |_| worker.huge() > 95 << 20);
+    guard.wait_long_for("a test moves it to base pages", |_| worker.huge() < 4 << 20);
+    guard.end();
+    assert!(worker.huge() > 95 << 20, "{}", worker.huge());
+    worker.tell("");
+}
+
+#[test]
+fn a_pause_holds() {
+    let Some(_host) = can_run("a_pause_holds") else {
+        return;
+    };
+    let place = Place::new();
+    let guard = Guarding::start(&place, &rule("paused", ""));
+    good(&guard.ask(&["pause"]).output().unwrap());
+    guard.wait_for("it is paused", |s| s["paused_since"].is_string());
+    let mut worker = Worker::start(&place, "paused", "-", 1.0);
+    worker.tell("grow 100");
+    guard.wait_for("it waits", |s| {
+        guard
+            .program(s, worker.pid())
+            .is_some_and(|p| p["reason"] == "paused")
+    });
+    // It holds over a restart.
+    guard.kill();
+    let guard = Guarding::start(&place, &rule("paused", ""));
+    guard.wait_for("it waits still", |s| {
+        guard
+            .program(s, worker.pid())
+            .is_some_and(|p| p["reason"] == "paused")
+    });
+    assert_eq!(worker.huge(), 0);
+    good(&guard.ask(&["resume"]).output().unwrap());
+    guard.wait_for("it is moved", |_| worker.huge() > 90 << 20);
+}
+
+#[test]
+fn places_that_are_taken_are_said_and_stop_nothing() {
+    let place = Place::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let guard = Guarding::start(&place, &format!("schema = 1\nlisten = '{address}'\n"));
+    guard.wait_for("the port is said", |s| {
+        s["problems"].to_string().contains(&address.to_string())
+    });
+    guard.kill();
+    // Something else where the socket should be: the page still answers.
+    drop(taken);
+    let socket = place.path("run/guard.sock");
+    let _ = std::fs::remove_file(&socket);
+    std::fs::create_dir(&socket).unwrap();
+    let guard =
+        Guarding::start_without_socket(&place, &format!("schema = 1\nlisten = '{address}'\n"));
+    crate::common::wait_until("a look", || {
+        !guard
+            .page(&address.to_string(), "/status.json")
+            .contains("\"looks\":0,")
+    });
+    let said = guard.page(&address.to_string(), "/status.json");
+    assert!(said.contains("something else is in its place"), "{said}");
+    assert!(
+        guard
+            .page(&address.to_string(), "/")
+            .contains("no socket at")
+    );
+}
+
+#[test]
+fn a_full_disk_under_the_log_stops_nothing() {
+    let Some(_host) = can_run("a_full_disk_under_the_log_stops_nothing") else {
+        return;
+    };
+    let place = Place::new();
+    let Some(_small) = place.small_disk("log") else {
+        return not_run(
+            "a_full_disk_under_the_log_stops_nothing",
+            "needs to mount a tmpfs",
+        );
+    };
+    let guard = Guarding::start(&place, &rule("full", ""));
+    std::fs::write(place.path("log/filler"), vec![0u8; 60 << 10]).unwrap_or_default();
+    let mut worker = Worker::start(&place, "full", "-", 1.0);
+    worker.tell("grow 100");
+    let fill = || {
+        let mut file = std::fs::OpenOptions::new()
+            .append(true)
+            .open(place.path("log/filler"))
+            .unwrap();
+        while file.write_all(&[0u8; 512]).is_ok() {}
+    };
+    fill();
+    guard.wait_for("it is moved all the same", |_| worker.huge() > 90 << 20);
+    // What fits into the log's last page is written still.
+    for what in ["pause", "resume"].repeat(40) {
+        good(&guard.ask(&[what]).output().unwrap());
+    }
+    guard.wait_for("the loss is said", |s| {
+        s["problems"].to_string().contains("entries lost")
+    });
+    // Every line that is there is whole.
+    assert!(!guard.log().is_empty());
+    std::fs::remove_file(place.path("log/filler")).unwrap();
+    good(&guard.ask(&["pause"]).output().unwrap());
+    guard.wait_for("it works again", |s| {
+        s["problems"].as_array().unwrap().is_empty()
+    });
+}
+
+#[test]
+fn readers_that_stand_still_hold_nobody_up() {
+    let place = Place::new();
+    let port = kit::free_port();
+    let guard = Guarding::start(
+        &place,
+        &format!("schema = 1\nlisten = '127.0.0.1:{port}'\n"),
+    );
+    let address = format!("127.0.0.1:{port}");
+    guard.wait_for("it listens", |_| TcpStream::connect(&address).is_ok());
+    let mut still = Vec::new();
+    for n in 0..400 {
+        let Ok(mut stream) = TcpStream::connect(&address) else {
+            continue;
+        };
+        let _ = match n % 4 {
+            0 => Ok(()),
+            1 => stream.write_all(b"GET /metr"),
+            2 => stream.write_all(format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes()),
+            _ => stream.write_all(&[0xff; 4000]),
+        };
+        still.push(stream);
+    }
+    assert!(guard.page(&address, "/metrics").contains("hugeleaf_info"));
+    good(&guard.ask(&["status"]).output().unwrap());
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", guard.pid()))
+        .unwrap()
+        .count();
+    assert!(descriptors < 100, "{descriptors}");
+    drop(still);
+    // Nothing is written by whoever asks over TCP, and nothing shown to other names.
+    for (request, status) in [
+        (
+            format!("POST /pause HTTP/1.1\r\nHost: {address}\r\n\r\n"),
+            " 405 ",
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n".into(),
+            " 421 ",
+        ),
+        (
+            format!("GET /../../etc/passwd HTTP/1.1\r\nHost: {address}\r\n\r\n"),
+            " 404 ",
+        ),
+        (
+            format!("GET /program/x HTTP/1.1\r\nHost: {address}\r\n\r\n"),
+            " 404 ",
+        ),
+    ] {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(
+            answer.starts_with("HTTP/1.1") && answer[..16].contains(status),
+            "{request} {answer}"
+        );
+    }
+    assert!(guard.status()["paused_since"].is_null());
+}
+
+#[test]
+fn itself_and_the_first_process_are_left_alone() {
+    let Some(_host) = can_run("itself_and_the_first_process_are_left_alone") else {
+        return;
+    };
+    let place = Place::new();
+    let rules = "schema = 1\nevery = '1s'\nlisten = 'off'\n[[rule]]\nname = 'nobody-is-called-that'\n[[rule]]\nname = 'hugeleaf'\n\
+                 action = 'promote'\nmin_bytes = '1M'\nlooks = 1\n";
+    let guard = Guarding::start(&place, rules);
+    guard.wait_for("some looks", |s| s["cost"]["looks"].as_u64() > Some(3));
+    assert!(guard.program(&guard.status(), guard.pid()).is_none());
+    assert_eq!(guard.log().len(), 1, "{:?}", guard.log());
+}
+
+#[test]
+fn without_rights_it_says_what_it_cannot_see() {
+    let Some(_host) = can_run("without_rights_it_says_what_it_cannot_see") else {
+        return;
+    };
+    let place = Place::new();
+    let mut worker = Worker::start(&place, "roots", "-", 1.0);
+    worker.tell("grow 100");
+    let (_dir, copy) = crate::common::public_copy();
+    let config = place.write("guard.toml", &rule("roots", ""));
+    use std::os::unix::process::CommandExt;
+    let mut command = crate::common::program(
+        &copy,
+        &[
+            "guard",
+            "--once",
+            "--dry-run",
+            "--json",
+            "--config",
+            &config,
+        ],
+    );
+    let output = command
+        .uid(crate::common::NOBODY)
+        .gid(crate::common::NOBODY)
+        .output()
+        .unwrap();
+    let answer: serde_json::Value = serde_json::from_str(&good(&output)).unwrap();
+    let programs = answer["programs"].as_array().unwrap();
+    let mine = programs.iter().find(|p| p["pid"] == worker.pid()).unwrap();
+    assert_eq!(mine["reason"], "unreadable", "{mine}");
+    assert!(Kernel::new().knows_process_madvise());
+}
+
+#[test]
+fn rules_for_alarms_hold() {
+    let Some(promtool) = kit::promtool() else {
+        return not_run("rules_for_alarms_hold", "promtool is not installed");
+    };
+    let folder = crate::common::repository().join("contrib/prometheus");
+    for args in [
+        ["check", "rules", "hugeleaf.rules.yml"],
+        ["test", "rules", "tests.yml"],
+    ] {
+        let output = Command::new(&promtool)
+            .args(args)
+            .current_dir(&folder)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", stdout(&output));
+    }
+    let place = Place::new();
+    let guard = Guarding::start(&place, "schema = 1\nlisten = 'off'\n");
+    guard.wait_for("a look", |s| s["cost"]["looks"].as_u64() > Some(0));
+    let metrics = good(&place.hugeleaf(&["metrics"]).output().unwrap());
+    let mut check = Command::new(&promtool)
+        .args(["check", "metrics"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    check
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(metrics.as_bytes())
+        .unwrap();
+    let output = check.wait_with_output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}{}",
+        stdout(&output),
+        crate::common::stderr(&output)
+    );
+    let _ = hugeleaf(&[]);
+}

@@ -1,0 +1,217 @@
+//! What an unprivileged user can do to whoever looks at the host as root: the real binary, among processes
+//! and files of `nobody` that are made to hang it, to fill its memory, to steer its terminal, and to have it
+//! read or run what it must not.
+
+mod files;
+mod names;
+
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hugeleaf_testkit::host::{self, Alone};
+
+use crate::common::{NOBODY, Running, hugeleaf, is_root, not_run};
+
+/// So long nothing takes, on however slow a machine: whoever takes longer waits for somebody.
+const HANGS: Duration = Duration::from_secs(120);
+
+/// So much memory a command may have at its largest, in kB.
+const MOST_MEMORY: u64 = 200 << 10;
+
+/// The compiled program in a folder of `nobody`'s, or `None` where this cannot be run here.
+///
+/// One test at a time: each looks at all processes, and counts what its own are asked.
+fn ground(test: &str) -> Option<(Ground, PathBuf)> {
+    if !is_root() {
+        not_run(test, "needs root, and a user that is not");
+        return None;
+    }
+    let alone = host::alone();
+    let dir = tempfile::Builder::new()
+        .prefix("hugeleaf-others-")
+        .tempdir()
+        .unwrap();
+    give(dir.path());
+    let program = dir.path().join("hostile");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/others/hostile.c");
+    let compiled = Command::new("cc")
+        .args(["-O1", "-pthread", "-o"])
+        .args([program.as_path(), source.as_path()])
+        .status();
+    match compiled {
+        Ok(status) => assert!(status.success()),
+        Err(error) => {
+            not_run(test, &format!("needs a C compiler: cc: {error}"));
+            return None;
+        }
+    }
+    give(&program);
+    Some((Ground { dir, _alone: alone }, program))
+}
+
+/// The folder, and that no other of these tests runs.
+struct Ground {
+    dir: tempfile::TempDir,
+    _alone: Alone,
+}
+
+impl Ground {
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+/// Makes something the user's own.
+fn give(path: &Path) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+}
+
+fn fifo(path: &Path) {
+    let made = Command::new("mkfifo").arg(path).status().unwrap();
+    assert!(made.success());
+    chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+}
+
+/// Starts the program in a folder, as the user, and waits until it is ready.
+fn hostile(program: &Path, folder: &Path, arguments: &[&OsStr]) -> Running {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .current_dir(folder)
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = [0; 6];
+    child
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut ready)
+        .unwrap();
+    assert_eq!(&ready, b"ready\n");
+    Running(child)
+}
+
+fn words<'a>(line: &'a [&'a str]) -> Vec<&'a OsStr> {
+    line.iter().map(OsStr::new).collect()
+}
+
+/// How a command ended that was watched.
+struct Seen {
+    shown: String,
+    /// Its process id.
+    pid: String,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+impl Seen {
+    fn all(&self) -> String {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        text(&self.stdout) + &text(&self.stderr)
+    }
+}
+
+/// Runs a command to its end, and fails where it hangs or takes more memory than it may.
+#[track_caller]
+fn watched(folder: &Path, arguments: &[&OsStr]) -> Seen {
+    let shown = format!("hugeleaf {arguments:?}");
+    let (out, err) = (folder.join("stdout"), folder.join("stderr"));
+    let file = |path: &Path| std::fs::File::create(path).unwrap();
+    let mut command = hugeleaf(&[]);
+    command
+        .args(arguments)
+        .current_dir(folder)
+        .stdout(file(&out))
+        .stderr(file(&err));
+    let mut child = Running(command.spawn().unwrap());
+    let status = format!("/proc/{}/status", child.pid());
+    let start = Instant::now();
+    let mut largest = 0;
+    let status = loop {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let now = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());
+        largest = largest.max(now.unwrap_or(0));
+        if let Some(status) = child.0.try_wait().unwrap() {
+            break status;
+        }
+        assert!(start.elapsed() < HANGS, "{shown} hangs");
+        hugeleaf_testkit::pause(Duration::from_millis(5));
+    };
+    println!(
+        "{shown}: {status}, {:.2} s, {largest} kB",
+        start.elapsed().as_secs_f64()
+    );
+    assert!(largest <= MOST_MEMORY, "{shown} took {largest} kB");
+    let seen = Seen {
+        pid: child.pid(),
+        stdout: std::fs::read(out).unwrap(),
+        stderr: std::fs::read(err).unwrap(),
+        shown,
+    };
+    let is_known = matches!(status.code(), Some(0..=3));
+    assert!(
+        is_known && !seen.all().contains("panicked"),
+        "{}: {status}\n{}",
+        seen.shown,
+        seen.all()
+    );
+    seen
+}
+
+/// All commands that look at a process or the host, once each.
+#[track_caller]
+fn all_commands(folder: &Path, pid: &str) -> Vec<Seen> {
+    let trace = folder.join("a.trace");
+    let page = folder.join("page.html");
+    let (trace, page) = (trace.to_str().unwrap(), page.to_str().unwrap());
+    let _ = std::fs::remove_file(trace);
+    let lines: Vec<Vec<&str>> = vec![
+        vec!["status"],
+        vec!["status", "--json"],
+        vec!["mem"],
+        vec!["mem", "--json"],
+        vec!["mem", pid],
+        vec!["mem", "--json", pid],
+        vec!["why", pid],
+        vec!["why", "--json", pid],
+        vec!["plan"],
+        vec!["plan", pid],
+        vec!["plan", "--json", pid],
+        vec!["verify"],
+        vec!["verify", "--json"],
+        vec!["verify", "--prometheus"],
+        vec!["promote", "--dry-run", pid],
+        vec!["promote", "--dry-run", "--json", pid],
+        vec!["demote", "--dry-run", pid],
+        vec!["trace", "--for", "300ms", "-o", trace, pid],
+        vec!["trace", "show", trace, "--html", page],
+        vec!["trace", "show", trace, "--json"],
+    ];
+    let run = |line: &Vec<&str>| watched(folder, &words(line));
+    let mut seen: Vec<Seen> = lines.iter().map(run).collect();
+    if let Ok(page) = std::fs::read(page) {
+        seen.push(Seen {
+            shown: "the page".to_owned(),
+            pid: String::new(),
+            stdout: page,
+            stderr: Vec::new(),
+        });
+    }
+    seen
+}
+
+/// An argument of any bytes but zero.
+fn bytes(text: &[u8]) -> OsString {
+    use std::os::unix::ffi::OsStringExt;
+    OsString::from_vec(text.to_vec())
+}

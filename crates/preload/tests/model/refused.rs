@@ -1,0 +1,35 @@
+//! What is put at an address: what the kernel refuses leaves what was there.
+
+#![allow(clippy::unwrap_used)]
+#![allow(unsafe_code)] // memory as mmap hands it out
+
+use hugeleaf_preload::calls::{self, flag};
+use hugeleaf_preload::room::lay;
+use hugeleaf_preload::state::up;
+
+const NOTHING: usize = flag::PRIVATE | flag::ANONYMOUS;
+const MEMORY: usize = flag::READ | flag::WRITE;
+
+/// More than any pool has: the addresses can be set aside, the pages are unavailable.
+#[test]
+fn what_the_pool_refuses_leaves_what_was_there() {
+    let memory = calls::memory().unwrap();
+    for size in [2 << 20, 32 << 20, 512 << 20] {
+        let length = up(memory + 1, size).unwrap();
+        // SAFETY: a new mapping.
+        let at = unsafe { calls::mmap(0, length + size, 0, NOTHING) };
+        assert!(!calls::failed(at));
+        let at = up(at as usize, size).unwrap();
+        // SAFETY: inside it; written and read below.
+        unsafe {
+            assert_eq!(calls::mprotect(at, size, MEMORY), 0);
+            (at as *mut u8).write_volatile(7);
+        }
+        assert!(!lay(at, length, size, flag::PRIVATE));
+        assert!(!lay(at, length, size, flag::SHARED));
+        // SAFETY: there still, which is what is tested.
+        assert_eq!(unsafe { (at as *mut u8).read_volatile() }, 7);
+        // SAFETY: mapped above.
+        unsafe { calls::munmap(at, length) };
+    }
+}

@@ -1,0 +1,98 @@
+//! Reads by key on a real MariaDB: what each work does, and that a wrong row is found.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hugeleaf_lab::kits::keyed::{Done, KeyedTable, Work};
+use hugeleaf_lab::kits::tpcc::{
+    Durability, MariadbServer, MariadbStore, MariadbWatch, ServerSettings, Store, TpccError,
+};
+use hugeleaf_testkit::server::ServerError;
+use hugeleaf_units::Bytes;
+
+/// A server whose cache is a quarter of the table; `None`, after saying so, where there is none.
+fn mariadb(test: &str) -> Option<MariadbServer> {
+    let started = MariadbServer::start(&ServerSettings {
+        below: std::env::temp_dir(),
+        cache: Bytes::from_mib(8),
+        huge_pages: false,
+        durability: Durability::Never.into(),
+        connections: 4,
+        more: Vec::new(),
+        start_with: Vec::new(),
+    });
+    match started {
+        Ok(server) => Some(server),
+        Err(ServerError::NotInstalled { .. }) => {
+            println!("not run: {test}: MariaDB is not installed");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+const TABLE: Bytes = Bytes::from_mib(32);
+
+/// Does a work for a moment.
+fn done(table: &KeyedTable, work: Work) -> Result<(u64, u64), TpccError> {
+    let (done, stop) = (Done::default(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let working = scope.spawn(|| table.work(work, 1, &done, &stop));
+        std::thread::sleep(Duration::from_millis(800));
+        stop.store(true, Ordering::Relaxed);
+        working.join().unwrap()
+    })?;
+    Ok((done.reads(), done.others()))
+}
+
+#[test]
+fn a_cache_helps_what_is_read_often_and_not_a_flood() {
+    let Some(server) = mariadb("a_cache_helps_what_is_read_often_and_not_a_flood") else {
+        return;
+    };
+    let never = AtomicBool::new(false);
+    let table = KeyedTable::new(&server.socket(), TABLE);
+    let mut told = 0;
+    table.fill(&mut |rows, _| told = rows, &never).unwrap();
+    assert_eq!(told, TABLE.get() / KeyedTable::ROW.get());
+    let mut watch = MariadbWatch::open(&server.socket()).unwrap();
+    assert_eq!(watch.look().unwrap().pool, Bytes::from_mib(8));
+    // Pages read for each statement, of a work.
+    let mut misses = |work| {
+        let before = watch.look().unwrap().counters.physical_reads.unwrap();
+        let (reads, others) = done(&table, work).unwrap();
+        let after = watch.look().unwrap().counters.physical_reads.unwrap();
+        let each = (after - before) as f64 / (reads + others) as f64;
+        (each, reads, others)
+    };
+    table.warm(Bytes::from_mib(2)).unwrap();
+    let (each, reads, others) = misses(Work::Busy(Bytes::from_mib(2)));
+    assert!(each < 0.2 && reads > 100 && others == 0, "{each}, {reads}");
+    let (each, reads, others) = misses(Work::Flood);
+    assert!(each > 0.8 && others > 100 && reads == 0, "{each}, {others}");
+    let (each, ..) = misses(Work::Busy(TABLE));
+    assert!(each > 0.4, "three of four are not in the cache: {each}");
+    // A statement of a report is of two thousand rows: more than a hundred pages.
+    let (each, reads, others) = misses(Work::Report);
+    assert!(each > 50.0 && reads == 0 && others > 0, "{each}");
+    let (_, reads, _) = misses(Work::Light(Bytes::from_mib(2)));
+    assert!((1..=80).contains(&reads), "{reads}");
+}
+
+#[test]
+fn a_row_that_holds_something_else_is_found() {
+    let Some(server) = mariadb("a_row_that_holds_something_else_is_found") else {
+        return;
+    };
+    let table = KeyedTable::new(&server.socket(), Bytes::from_kib(4));
+    table.fill(&mut |_, _| {}, &AtomicBool::new(false)).unwrap();
+    assert!(done(&table, Work::Busy(TABLE)).unwrap().0 > 0);
+    let store = MariadbStore::new(&server.socket());
+    let wrong = "UPDATE hugeleaf_keyed.rows SET text = '7....' WHERE id = 3";
+    store.loader(0).unwrap().execute(wrong).unwrap();
+    let error = done(&table, Work::Busy(TABLE)).unwrap_err();
+    assert!(matches!(error, TpccError::Damaged(3)), "{error:?}");
+    let stopped = AtomicBool::new(true);
+    let error = table.fill(&mut |_, _| {}, &stopped).unwrap_err();
+    assert!(matches!(error, TpccError::Stopped), "{error:?}");
+}

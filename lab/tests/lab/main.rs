@@ -1,0 +1,27 @@
+//! The program `hugeleaf-lab`, whole, and its kits on real servers.
+
+// A panic is how a test fails, also in its helpers.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../../crates/cli/tests/common.rs"]
+#[allow(dead_code)] // shared with the tests of the product, which use the rest
+mod common;
+
+mod amm;
+mod help;
+mod keyed;
+mod mover;
+mod mover_kit;
+mod oltp;
+mod pagetables;
+mod tpcc;
+
+use std::path::Path;
+use std::process::Command;
+
+/// The program, with a known environment.
+fn lab(args: &[&str]) -> Command {
+    common::program(Path::new(LAB), args)
+}
+
+const LAB: &str = env!("CARGO_BIN_EXE_hugeleaf-lab");

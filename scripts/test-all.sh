@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# Everything that a release needs. Runs scripts/test.sh first, then the steps below, the most valuable first.
+#
+# usage: scripts/test-all.sh [--after-test] [STEP…]
+#
+# --after-test: scripts/test.sh has just passed; only run the steps.
+# HUGELEAF_TEST_UNTIL: the seconds after which the run ends itself and lists the steps that it did not reach.
+# A step that fails is run once more by itself: only its failed tests, where it is a step of tests. If it passes
+# then, it is listed as flaky in the last lines; if not, the run fails.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/steps.sh
+
+until=${HUGELEAF_TEST_UNTIL:-0}
+export HUGELEAF_TEST_ALL=1
+
+# A step runs in a subshell of its own; `only` holds the arguments that restrict a second run to the failed tests.
+long_tests() { tests cargo test --workspace --locked --no-fail-fast "${runner[@]}"; }
+lab_lints() {
+    lab clippy --workspace --all-targets --quiet -- -D warnings
+    # The library as a program that links it compiles it: with the fewest features.
+    cargo clippy --package hugeleaf --locked --quiet -- -D warnings
+}
+lab_tests() { tests lab test --workspace --no-fail-fast "${runner[@]}"; }
+lab_smoke() { scripts/bench.sh --smoke; }
+documents() {
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+    RUSTDOCFLAGS="-D warnings" lab doc --workspace --no-deps --quiet
+}
+library_packages() { scripts/publish-check.sh; }
+oldest_rust() { scripts/msrv.sh hugeleaf hugeleaf-capi hugeleaf-cli; }
+# Models draw orders of threads: the more the better.
+models() {
+    HUGELEAF_PROGRAMS=1000000000 HUGELEAF_SECONDS=${HUGELEAF_MODEL_SECONDS:-120} HUGELEAF_SEED=$(($(date +%s) * 1000)) \
+        tests cargo test --locked --quiet --package hugeleaf-preload --test model
+}
+quick_hosts() { lab build --package hugeleaf-vm --quiet && "$vm" test --quick; }
+all_hosts() { lab build --package hugeleaf-vm --quiet && "$vm" test; }
+dependencies() { scripts/deny.sh; }
+packages() { PROFILE=guest make dist; }
+steps=(long_tests lab_lints lab_tests documents library_packages quick_hosts oldest_rust lab_smoke models dependencies all_hosts packages)
+
+# Runs tests, counts those that said `not run` as ignored, and passes on whether they passed.
+tests() { # COMMAND…
+    "$@" -- --show-output "${only[@]}" </dev/null | "$vm" count
+}
+
+# Runs one step with its output in $log, and ends it when the time is up (status 124).
+run_step() { # STEP
+    set -m
+    (
+        set -euo pipefail
+        "$1"
+    ) </dev/null >"$log" 2>&1 &
+    local job=$!
+    set +m
+    tail -f --pid="$job" "$log" &
+    local tail=$! status=0
+    while kill -0 "$job" 2>/dev/null; do
+        if [ "$until" != 0 ] && [ "$SECONDS" -ge "$until" ]; then
+            kill -- "-$job" 2>/dev/null || true
+            wait "$job" 2>/dev/null || true
+            wait "$tail" 2>/dev/null || true
+            return 124
+        fi
+        sleep 1
+    done
+    wait "$job" || status=$?
+    wait "$tail" 2>/dev/null || true
+    return "$status"
+}
+
+failed_tests() { sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$log" | sed 's/ - should panic$//' | sort -u; }
+
+if [ "${1:-}" = --after-test ]; then
+    shift
+else
+    scripts/test.sh
+fi
+[ $# = 0 ] || steps=("$@")
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+flaky=() missed=() broken=()
+for name in "${steps[@]}"; do
+    if [ "$until" != 0 ] && [ "$SECONDS" -ge "$until" ]; then
+        missed+=("$name")
+        continue
+    fi
+    step "${name//_/ }"
+    only=() status=0
+    run_step "$name" || status=$?
+    if [ "$status" = 124 ]; then
+        missed+=("$name")
+        continue
+    fi
+    [ "$status" != 0 ] || continue
+    # Once more: what failed, by itself.
+    mapfile -t names < <(failed_tests)
+    [ ${#names[@]} = 0 ] || only=(--exact "${names[@]}")
+    step "${name//_/ }, once more: ${names[*]:-all of it}"
+    status=0
+    run_step "$name" || status=$?
+    case $status in
+    0) flaky+=("$name: ${names[*]:-all of it}") ;;
+    124) broken+=("$name (failed; no time for a second run)") ;;
+    *) broken+=("$name: ${names[*]:-see above}") ;;
+    esac
+done
+
+step "done"
+for line in "${missed[@]}"; do echo "not reached: ${line//_/ }"; done
+for line in "${flaky[@]}"; do echo "flaky: $line"; done
+for line in "${broken[@]}"; do echo "failed: $line"; done
+[ ${#broken[@]} = 0 ]
