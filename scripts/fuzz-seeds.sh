@@ -49,7 +49,6 @@ seed kernel_log fixtures/**/dmesg
 seed sysctl fixtures/**/sysctl.conf fixtures/**/sysctl.d/* /etc/sysctl.conf /etc/sysctl.d/*
 seed auxv fixtures/**/auxv /proc/self/auxv
 seed pages fixtures/**/pages
-seed noise bench/noise/*.json fixtures/**/noise*.json crates/proof/tests/**/*.json
 seed trace_file bench/runs/**/*.trace fixtures/**/*.trace crates/**/*.trace
 seed result bench/runs/**/{prove,chase,pin,mover-streams,oltp}*.json crates/proof/tests/**/*.json
 seed prometheus fixtures/**/*.prom
@@ -82,7 +81,6 @@ line prometheus 'a_total{x="y"}\n# HELP a b\n# TYPE a counter\na_total{x="y",z="
     'p99(h)\n# TYPE h histogram\nh_bucket{le="0.1"} 3\nh_bucket{le="+Inf"} 5\nh_sum 1.5\nh_count 5\n'
 line locks '1: FLOCK  ADVISORY  READ 1896 00:15:749440 0 EOF\n1: -> FLOCK  ADVISORY  WRITE 7 fe:00:5 0 EOF\n'
 line metric_text '# Stats\r\ntotal_commands_processed:123\r\nused_memory:100\r\n' '$30\r\ntotal_commands_processed:1\r\n\r\n'
-line noise '{"host":"h","kernel":"6","command":"c","interval_seconds":0.5,"samples":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20]}'
 line host_tree '\x0always [madvise] never\n' '\x0fcgroup /sys/fs/cgroup/hugetlb cgroup rw,hugetlb 0 0\n' '\x0b0-1,3\n'
 line process_tree '\x0100-200 rw-p 0 00:00 0\nRss: 4 kB\n' '\x02(a) S 1\n' '\x0ca\n'
 find fuzz/corpus -type f | wc -l | sed 's/$/ seeds/'

@@ -426,6 +426,22 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// What is accepted can be played on; nothing panics.
+        #[test]
+        fn recordings_of_any_text(text in ".{0,200}", samples in prop::collection::vec(any::<f64>(), 0..40), length: f64) {
+            let whole = serde_json::json!({
+                "host": "h", "kernel": "6", "command": "c", "interval_seconds": length, "samples": samples,
+            });
+            for text in [text, whole.to_string()] {
+                if let Ok(noise) = Noise::parse(&text) {
+                    prop_assert!(noise.samples.iter().all(|s| s.is_finite() && *s > 0.0));
+                    prop_assert!(noise.interval_seconds > 0.0);
+                }
+            }
+        }
+    }
+
     #[test]
     fn keeps_its_promises_on_synthetic_noise() {
         // Scatter at which the default rule stops at once, now and then, and never.

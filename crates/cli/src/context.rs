@@ -284,37 +284,29 @@ impl From<Status> for ExitCode {
 /// Why a command could not do its work: two lines and an exit status.
 #[derive(Debug)]
 pub struct Failure {
-    what: String,
-    next: String,
+    lines: hugeleaf_units::Failure,
     status: u8,
 }
 
 impl Failure {
+    fn of(status: u8, what: impl Into<String>, next: impl Into<String>) -> Failure {
+        let lines = hugeleaf_units::Failure::new(what, next);
+        Failure { lines, status }
+    }
+
     /// Wrong usage (exit status 2).
     pub fn usage(what: impl Into<String>, next: impl Into<String>) -> Failure {
-        Failure {
-            what: what.into(),
-            next: next.into(),
-            status: 2,
-        }
+        Failure::of(2, what, next)
     }
 
     /// A precondition is missing (exit status 3).
     pub fn missing(what: impl Into<String>, next: impl Into<String>) -> Failure {
-        Failure {
-            what: what.into(),
-            next: next.into(),
-            status: 3,
-        }
+        Failure::of(3, what, next)
     }
 
     /// It was tried and the answer is no (exit status 1).
     pub fn no(what: impl Into<String>, next: impl Into<String>) -> Failure {
-        Failure {
-            what: what.into(),
-            next: next.into(),
-            status: 1,
-        }
+        Failure::of(1, what, next)
     }
 
     /// The same failure with another exit status.
@@ -331,7 +323,7 @@ impl Failure {
 
     /// The two lines, for who shows them elsewhere.
     pub fn into_lines(self) -> (String, String) {
-        (self.what, self.next)
+        (self.lines.what, self.lines.next)
     }
 
     /// Prints the two lines and gives the status.
@@ -340,8 +332,8 @@ impl Failure {
         let line = |text: &str| text.replace('\n', "\\u000a");
         tell(&format!(
             "hugeleaf: {}\n  next: {}",
-            line(&self.what),
-            line(&self.next)
+            line(&self.lines.what),
+            line(&self.lines.next)
         ));
         ExitCode::from(self.status)
     }

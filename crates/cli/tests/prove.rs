@@ -6,7 +6,6 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use hugeleaf_sys::{Errno, Mapping, Sharing};
 use hugeleaf_testkit::host::{self, Host};

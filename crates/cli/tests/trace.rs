@@ -4,7 +4,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
 
 use hugeleaf_trace::model::{Ending, SourceState};
 use hugeleaf_trace::read_trace;

@@ -34,7 +34,7 @@ pub use postgres_files::setting_in as parse_postgres_setting;
 pub use source::{SOURCES, Services, Source, read_services, read_source};
 
 /// A program, or several that belong together, with memory that could be on large pages.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Service {
     /// What people call it: the unit's name without `.service`, else the program's.
     pub name: String,
@@ -73,19 +73,8 @@ impl Service {
     pub fn new(name: impl Into<String>, kind: ServiceKind) -> Service {
         Service {
             name: name.into(),
-            is_unnamed: false,
             kind,
-            unit: None,
-            user: None,
-            pids: Vec::new(),
-            since: Fact::Absent,
-            configured_by: None,
-            exec_start: None,
-            cgroup: None,
-            grows: false,
-            node: None,
-            wish: Wish::default(),
-            demands: Vec::new(),
+            ..Service::default()
         }
     }
 
@@ -136,7 +125,7 @@ impl Insists {
 
 hugeleaf_units::named! {
     /// What a service is.
-    #[derive(Deserialize)]
+    #[derive(Default, Deserialize)]
     pub enum ServiceKind {
         /// A PostgreSQL cluster.
         PostgreSql = "postgresql",
@@ -153,6 +142,7 @@ hugeleaf_units::named! {
         /// A data mover by the published rule.
         Mover = "mover",
         /// Anything else, by what it holds or by bytes that somebody named.
+        #[default]
         Other = "other",
     }
 }

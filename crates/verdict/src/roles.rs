@@ -119,7 +119,7 @@ pub fn sum_of(processes: &[&Roles]) -> Vec<RoleState> {
             continue;
         };
         let best = largest.entry(object).or_insert(contribution);
-        if sum(&contribution.held) > sum(&best.held) {
+        if Held::total(&contribution.held) > Held::total(&best.held) {
             *best = contribution;
         }
     }
@@ -149,10 +149,6 @@ fn total<'a>(state: &mut RoleState, contributions: impl Iterator<Item = &'a Cont
         state.missing += contribution.missing;
         state.small += contribution.small;
     }
-}
-
-fn sum(table: &[Held]) -> Bytes {
-    table.iter().map(|h| h.bytes).sum()
 }
 
 /// The pages that satisfy what was asked for.
@@ -309,7 +305,7 @@ impl Case<'_> {
         match state.role {
             RunRole::Data => {
                 let after = self.settings.data_after?;
-                let below = sum(&state.got) < after;
+                let below = Held::total(&state.got) < after;
                 below.then(|| format!("below the {after} of data from which run acts"))
             }
             RunRole::Stack => {

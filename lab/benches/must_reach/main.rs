@@ -13,17 +13,11 @@
 //! `--more`, which adds to the samples that FOLDER has: hours of them need not be taken in one go.
 
 #[path = "../../../crates/cli/tests/common.rs"]
-#[allow(dead_code, unused_imports, clippy::unwrap_used)] // shared with the tests, which use the rest
+#[allow(dead_code, clippy::unwrap_used)] // shared with the tests, which use the rest
 mod common;
 #[path = "../../../crates/cli/tests/guard/kit.rs"]
 #[allow(dead_code, clippy::unwrap_used)] // shared with the tests, which use the rest
 mod kit;
-#[path = "../../../crates/cli/tests/support/mod.rs"]
-#[allow(dead_code, clippy::unwrap_used)] // shared with the tests, which use the rest
-mod support;
-#[path = "../../../crates/cli/tests/support/terminal.rs"]
-#[allow(clippy::unwrap_used)] // shared with the tests
-mod terminal;
 
 mod clients;
 mod guard;
@@ -42,7 +36,7 @@ mod trace;
 
 use std::path::PathBuf;
 
-use support::{HUGELEAF, host};
+use common::HUGELEAF;
 
 type Failed = Box<dyn std::error::Error>;
 

@@ -55,7 +55,7 @@ impl Workshop {
 
     /// Compiles a C program; `None` where there is no compiler.
     fn compile(&self, name: &str, source: &str) -> Result<Option<PathBuf>, Failed> {
-        let Some(compiler) = crate::support::find_program(&["cc", "gcc"]) else {
+        let Some(compiler) = hugeleaf_testkit::find_program(&["cc", "gcc"]) else {
             return Ok(None);
         };
         let source = self.file(&format!("{name}.c"), source)?;

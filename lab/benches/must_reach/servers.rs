@@ -15,9 +15,9 @@ use serde_json::Value;
 
 use crate::clients::{Clients, Interval, Operation};
 use crate::record::{Record, median, version};
-use crate::support::find_program;
-use crate::support::server::{Account, Server, as_account, folder_for, prepare};
 use crate::{Failed, HUGELEAF, Mode};
+use hugeleaf_testkit::find_program;
+use hugeleaf_testkit::server::{Account, Server, as_account, folder_for, prepare};
 
 /// How many clients ask MariaDB.
 const CLIENTS_A_PROCESSOR: usize = 4;

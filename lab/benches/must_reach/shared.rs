@@ -41,7 +41,7 @@ impl Sizes {
 /// Runs it.
 pub fn run(mode: Mode, out: &Path) -> Result<(), Failed> {
     let sizes = Sizes::of(mode);
-    let smem = crate::support::find_program(&["smem"]);
+    let smem = hugeleaf_testkit::find_program(&["smem"]);
     if smem.is_none() {
         println!("not run: the arm smem: smem is not installed");
     }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::guard::used;
 use crate::record::{Record, median};
-use crate::terminal::Terminal;
 use crate::{Failed, HUGELEAF, Mode};
+use hugeleaf_testkit::terminal::Terminal;
 
 /// The first looks are not counted: each program is looked at once more then, for its user and its unit.
 const WARM: Duration = Duration::from_secs(5);

@@ -18,9 +18,9 @@ use rustix::process::Signal;
 
 use self::loads::{Fight, Load, Pgbench};
 use crate::record::{Record, median, paired, version};
-use crate::support::postgresql::{init, programs};
-use crate::support::server::{Account, Server, as_account, folder_for};
 use crate::{Asked, Failed, HUGELEAF, Mode};
+use hugeleaf_testkit::postgresql::{init, programs};
+use hugeleaf_testkit::server::{Account, Server, as_account, folder_for};
 
 /// Before each interval: a trace reads memory first, and what it leaves behind is named at its end.
 const SETTLE: Duration = Duration::from_secs(2);

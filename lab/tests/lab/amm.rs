@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Output;
 
-use crate::cli_support::{arms, hugeleaf, not_run, of_arm, refused, rows, samples, stderr, stdout};
+use crate::common::{arms, hugeleaf, not_run, of_arm, refused, rows, samples, stderr, stdout};
 use serde_json::Value;
 
 use crate::lab;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::cli_support::{good, refused, repository};
+use crate::common::{good, refused, repository};
 use crate::{LAB, lab};
 
 const COMMANDS: [&str; 5] = ["amm", "mover", "oltp", "pagetables", "pin"];

@@ -7,6 +7,7 @@ use hugeleaf_lab::kits::keyed::{Done, KeyedTable, Work};
 use hugeleaf_lab::kits::tpcc::{
     Durability, MariadbServer, MariadbStore, MariadbWatch, ServerSettings, Store, TpccError,
 };
+use hugeleaf_testkit::server::ServerError;
 use hugeleaf_units::Bytes;
 
 /// A server whose cache is a quarter of the table; `None`, after saying so, where there is none.
@@ -15,14 +16,14 @@ fn mariadb(test: &str) -> Option<MariadbServer> {
         below: std::env::temp_dir(),
         cache: Bytes::from_mib(8),
         huge_pages: false,
-        durability: Durability::Never,
+        durability: Durability::Never.into(),
         connections: 4,
         more: Vec::new(),
         start_with: Vec::new(),
     });
     match started {
         Ok(server) => Some(server),
-        Err(TpccError::NotInstalled { .. }) => {
+        Err(ServerError::NotInstalled { .. }) => {
             println!("not run: {test}: MariaDB is not installed");
             None
         }

@@ -3,8 +3,9 @@
 // A panic is how a test fails, also in its helpers.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../../../crates/cli/tests/cli_support/mod.rs"]
-mod cli_support;
+#[path = "../../../crates/cli/tests/common.rs"]
+#[allow(dead_code)] // shared with the tests of the product, which use the rest
+mod common;
 
 mod amm;
 mod help;
@@ -20,7 +21,7 @@ use std::process::Command;
 
 /// The program, with a known environment.
 fn lab(args: &[&str]) -> Command {
-    cli_support::program(Path::new(LAB), args)
+    common::program(Path::new(LAB), args)
 }
 
 const LAB: &str = env!("CARGO_BIN_EXE_hugeleaf-lab");

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use crate::cli_support::{
+use crate::common::{
     NOBODY, Running, has_pool_in_use, is_root, not_run, of_arm, public_copy, refused, rows,
     samples, stderr, stdout, wait_until,
 };

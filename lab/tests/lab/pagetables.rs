@@ -8,7 +8,7 @@ use hugeleaf_sys::{HostLock, Kernel, lock_host};
 use hugeleaf_units::PageSize;
 use serde_json::Value;
 
-use crate::cli_support::{
+use crate::common::{
     Running, children_of, has_pool_in_use, is_root, not_run, of_arm, refused, rows, samples,
     stderr, stdout, wait_until,
 };

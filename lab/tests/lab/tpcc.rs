@@ -12,6 +12,7 @@ use hugeleaf_lab::kits::tpcc::{
     PostgresServer, PostgresStore, Random, Run, Scale, ServerSettings, SqliteSettings, SqliteStore,
     Store, TABLES, Table, Terminal, TpccError, Violation, check, drive, load,
 };
+use hugeleaf_testkit::server::ServerError;
 use hugeleaf_units::Bytes;
 use tempfile::TempDir;
 
@@ -101,7 +102,7 @@ fn rows(store: &dyn Store, table: Table) -> i64 {
 fn postgres(test: &str) -> Option<PostgresServer> {
     match PostgresServer::start(&settings()) {
         Ok(server) => Some(server),
-        Err(TpccError::NotInstalled { .. }) => {
+        Err(ServerError::NotInstalled { .. }) => {
             println!("not run: {test}: PostgreSQL is not installed");
             None
         }
@@ -113,7 +114,7 @@ fn postgres(test: &str) -> Option<PostgresServer> {
 fn mariadb(test: &str) -> Option<MariadbServer> {
     match MariadbServer::start(&settings()) {
         Ok(server) => Some(server),
-        Err(TpccError::NotInstalled { .. }) => {
+        Err(ServerError::NotInstalled { .. }) => {
             println!("not run: {test}: MariaDB is not installed");
             None
         }
@@ -126,7 +127,7 @@ fn settings() -> ServerSettings {
         below: std::env::temp_dir(),
         cache: Bytes::from_mib(32),
         huge_pages: false,
-        durability: Durability::Never,
+        durability: Durability::Never.into(),
         connections: 8,
         more: Vec::new(),
         start_with: Vec::new(),

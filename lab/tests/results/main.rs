@@ -6,9 +6,6 @@
 // A panic is how a test fails, also in its helpers.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../../../crates/cli/tests/cli_support/mod.rs"]
-mod cli_support;
-
 mod answers;
 mod oltp;
 mod own;
@@ -17,7 +14,7 @@ mod programs;
 mod runs;
 mod summary;
 
-use cli_support::{files_below, repository};
+use hugeleaf_testkit::{files_below, repository};
 use page::{FIRST, MACHINES, SUBJECTS};
 use runs::Runs;
 

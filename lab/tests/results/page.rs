@@ -116,7 +116,7 @@ fn subjects(runs: &Runs) -> Vec<Subject> {
         subject(
             MACHINES,
             "On what, and how to repeat it",
-            hosts(runs) + &commands(runs),
+            hosts(runs) + RECORDED + &commands(runs),
         ),
     ]
 }
@@ -264,6 +264,9 @@ fn hosts(runs: &Runs) -> String {
     }
     table.text()
 }
+
+/// Commands of runs that are older than the lab.
+const RECORDED: &str = "Commands are as they were recorded: `hugeleaf bench oltp`, `amm`, `mover`, `pin` and `pagetables` are `hugeleaf-lab oltp`\nand so on today.\n\n";
 
 fn commands(runs: &Runs) -> String {
     let mut table = Table::new(&["run", "command"]);

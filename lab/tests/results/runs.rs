@@ -7,7 +7,7 @@ use hugeleaf_proof::rows::Results;
 use hugeleaf_report::compare::three;
 use serde_json::Value;
 
-use crate::cli_support::files_below;
+use hugeleaf_testkit::files_below;
 
 /// A run.
 pub struct Run {

@@ -2,6 +2,7 @@
 //! by page, as without hugeleaf. A collapse or a copy of huge pages would double it.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use hugeleaf_ask::Unanswered;
 use hugeleaf_ask::redis::{Address, Connection};

@@ -3,7 +3,7 @@
 use hugeleaf_units::Bytes;
 
 use super::kind::Program;
-use super::running::{Look, held_of, measured_pool, private_segments, shared_objects, sum};
+use super::running::{Look, held_of, measured_pool, private_segments, shared_objects};
 use super::{Demand, DemandError, Mappings, Place, Service, ServiceKind};
 use crate::model::{Held, Process};
 
@@ -80,7 +80,7 @@ fn private(process: &Process) -> Option<Demand> {
     for part in private_segments(process).flat_map(|s| &s.by_page_size) {
         Held::add(&mut held, part.size, part.kind, part.bytes);
     }
-    let bytes = sum(&held);
+    let bytes = Held::total(&held);
     let what = format!("private memory of {}", process.name);
     (!bytes.is_zero()).then(|| Demand {
         held: Some(held),

@@ -285,7 +285,3 @@ pub(super) fn or_measured(
         Err(error) => Err(error),
     }
 }
-
-pub(super) fn sum(table: &[Held]) -> Bytes {
-    table.iter().map(|held| held.bytes).sum()
-}

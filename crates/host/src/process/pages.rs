@@ -41,9 +41,7 @@ pub fn parse_pages(text: &str) -> Result<Vec<PageRun>, ParseError> {
 
 fn parse_run(line: &str) -> Option<PageRun> {
     let (addresses, letters) = line.trim().split_once(' ')?;
-    let (start, end) = addresses.split_once('-')?;
-    let hex = |s| u64::from_str_radix(s, 16).ok();
-    let range = Range::new(hex(start)?, hex(end)?).ok()?;
+    let range = addresses.parse().ok()?;
     let state = letters
         .trim()
         .chars()

@@ -14,10 +14,10 @@ use crate::clients::{Clients, Operation};
 use crate::kit::{self, Guarding, Place};
 use crate::record::{Record, median};
 use crate::servers::{MARIADB, open_mariadb, open_redis};
-use hugeleaf_testkit::host::Alone;
-use crate::support::server::{Account, Server, as_account, folder_for, prepare};
-use crate::support::{facts, find_program};
 use crate::{Asked, Failed, HUGELEAF, Mode};
+use hugeleaf_testkit::host::Alone;
+use hugeleaf_testkit::server::{Account, Server, as_account, folder_for, prepare};
+use hugeleaf_testkit::{facts, find_program};
 
 /// What keeps a server on large pages, or does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,12 +145,7 @@ struct Seen {
     steady: f64,
 }
 
-fn measure(
-    subject: &str,
-    arm: Arm,
-    scale: &Scale,
-    host: &Alone,
-) -> Result<Option<Seen>, Failed> {
+fn measure(subject: &str, arm: Arm, scale: &Scale, host: &Alone) -> Result<Option<Seen>, Failed> {
     host.choose(
         "enabled",
         if arm == Arm::Always {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::Failed;
-use crate::support::facts;
+use hugeleaf_testkit::facts;
 
 /// Memory of one sort that is resident; bytes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

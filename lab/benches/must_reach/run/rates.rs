@@ -14,9 +14,9 @@ use super::samples::{Sample, Samples};
 use super::talk::{Talk, value};
 use super::{Workshop, done, number};
 use crate::record::{Record, median};
-use crate::support::facts;
-use crate::support::find_program;
 use crate::{Asked, Failed, Mode};
+use hugeleaf_testkit::facts;
+use hugeleaf_testkit::find_program;
 
 /// A loop over one kind of call.
 struct Loop {

@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::loads::Fight;
 use crate::record::Record;
-use crate::support::find_program;
 use crate::{Failed, Mode};
+use hugeleaf_testkit::find_program;
 
 /// Shares in per cent, by name.
 type Shares = BTreeMap<String, f64>;

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use crate::Failed;
-use crate::support::find_program;
+use hugeleaf_testkit::find_program;
 
 /// Something that runs on and on.
 pub trait Load {

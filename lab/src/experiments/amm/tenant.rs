@@ -70,7 +70,7 @@ impl<'a> Tenants<'a> {
             &mut tenant
                 .server
                 .restart(&server_settings(settings, size, hugetlb))
-                .map_err(ours)?;
+                .map_err(|e| ours(e.into()))?;
         }
         let does = load.phases()[0].does;
         for ((tenant, does), size) in self.both.iter().zip(does).zip(sizes) {
@@ -120,7 +120,8 @@ fn fill(
     progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<Tenant, BenchError> {
     let half = Bytes(settings.target.get() / 2);
-    let server = MariadbServer::start(&server_settings(settings, half, false)).map_err(ours)?;
+    let server = MariadbServer::start(&server_settings(settings, half, false))
+        .map_err(|e| ours(e.into()))?;
     // A table is as large as the target: no buffer pool ever holds all of it.
     let table = KeyedTable::new(&server.socket(), settings.target);
     let mut shown = |done, of| {
@@ -171,7 +172,7 @@ fn server_settings(settings: &AmmSettings, size: Bytes, hugetlb: bool) -> Server
         below: settings.below.clone(),
         cache: size,
         huge_pages: hugetlb,
-        durability: settings.durability,
+        durability: settings.durability.into(),
         connections: 2 * settings.connections + 8,
         // What is not in the buffer pool is read from the disk, not from the page cache, and little
         // memory is anything but buffer pool.

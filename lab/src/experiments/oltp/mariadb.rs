@@ -1,7 +1,7 @@
 //! A MariaDB server of our own. Of several arms it is started anew for each run, with the same data
 //! and other pages. Its buffer pool is private memory of one process.
 
-use crate::kits::tpcc::{MariadbServer, MariadbStore, ServerSettings};
+use crate::kits::tpcc::{MariadbServer, MariadbStore, ServerSettings, TpccError};
 use hugeleaf_units::{Bytes, PageKind};
 
 use super::order::{Database, Io, Order, Progress, Server, ServerKind, Setup};
@@ -45,7 +45,7 @@ fn settings(order: &Order, setup: Setup) -> ServerSettings {
         },
         cache: setup.cache,
         huge_pages: false,
-        durability: order.durability,
+        durability: order.durability.into(),
         connections: setup.connections,
         more: vec![
             format!("innodb-flush-method={method}"),
@@ -83,7 +83,9 @@ impl<'a> Mariadb<'a> {
     fn server(&mut self, setup: Setup) -> Result<&mut MariadbServer, BenchError> {
         Ok(match &mut self.server {
             Some(server) => server,
-            none => none.insert(MariadbServer::start(&settings(self.order, setup))?),
+            none => none.insert(
+                MariadbServer::start(&settings(self.order, setup)).map_err(TpccError::from)?,
+            ),
         })
     }
 
@@ -144,7 +146,8 @@ impl Server for Mariadb<'_> {
         };
         let settings = with_pages(settings(self.order, setup), pages, self.machine);
         self.check_pool(pages, setup.cache)?;
-        self.server(setup)?.restart(&settings)?;
+        let server = self.server(setup)?;
+        server.restart(&settings).map_err(TpccError::from)?;
         self.store(setup)?.warm(setup.touch)?;
         match pages {
             Pages::Promoted => self.promote(),

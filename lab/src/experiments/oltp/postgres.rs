@@ -1,7 +1,7 @@
 //! A PostgreSQL server of our own. Of several arms it is started anew for each run, with the same
 //! data and other pages.
 
-use crate::kits::tpcc::{PostgresServer, PostgresStore, ServerSettings, Warmed};
+use crate::kits::tpcc::{PostgresServer, PostgresStore, ServerSettings, TpccError, Warmed};
 use hugeleaf_host::Host;
 use hugeleaf_units::{Bytes, PageKind};
 
@@ -32,7 +32,7 @@ fn settings(order: &Order, setup: Setup) -> ServerSettings {
         },
         cache: setup.cache,
         huge_pages: false,
-        durability: order.durability,
+        durability: order.durability.into(),
         connections: setup.connections,
         more: match setup.io {
             Io::Direct => vec!["debug_io_direct=data".to_owned()],
@@ -44,7 +44,7 @@ fn settings(order: &Order, setup: Setup) -> ServerSettings {
 
 fn start(order: &Order, setup: Setup) -> Result<PostgresServer, BenchError> {
     if setup.io == Io::Direct {
-        let version = PostgresServer::version()?;
+        let version = PostgresServer::version().map_err(TpccError::from)?;
         if version < DIRECT_FROM {
             return Err(BenchError::missing(
                 format!(
@@ -55,7 +55,7 @@ fn start(order: &Order, setup: Setup) -> Result<PostgresServer, BenchError> {
             ));
         }
     }
-    Ok(PostgresServer::start(&settings(order, setup))?)
+    Ok(PostgresServer::start(&settings(order, setup)).map_err(TpccError::from)?)
 }
 
 fn store_of(
@@ -126,7 +126,8 @@ impl<'a> Postgres<'a> {
             return Ok(());
         };
         // Before version 15 it does not say; its own tables are a small part of it.
-        let needs = self.server(setup)?.shared_memory(settings)?;
+        let needs = self.server(setup)?.shared_memory(settings);
+        let needs = needs.map_err(TpccError::from)?;
         let needs = needs.unwrap_or(settings.cache + Bytes(settings.cache.get() / 16));
         let lacks = lacks_pool(("postgres", "postgres"), needs, arm, self.machine)?;
         lacks.map_or(Ok(()), |why| Err(BenchError::Lacking(why)))
@@ -188,7 +189,7 @@ impl Server for Postgres<'_> {
         let settings = with_pages(settings(order, setup), pages, machine);
         self.check_pool(pages, setup, &settings)?;
         let server = self.server(setup)?;
-        server.restart(&settings)?;
+        server.restart(&settings).map_err(TpccError::from)?;
         let store = store_of(server, order, machine)?;
         let warm = store.warm(setup.touch)?;
         self.warmed = Some(warm.how());

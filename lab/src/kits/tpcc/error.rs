@@ -1,5 +1,6 @@
 use std::thread::ScopedJoinHandle;
 
+use hugeleaf_testkit::server::ServerError;
 use hugeleaf_units::Bytes;
 
 use super::rules::Kind;
@@ -163,6 +164,24 @@ pub enum TpccError {
     /// The caller asked to stop.
     #[error("stopped on request")]
     Stopped,
+}
+
+impl From<ServerError> for TpccError {
+    fn from(error: ServerError) -> TpccError {
+        match error {
+            ServerError::NotInstalled {
+                server,
+                package,
+                looked,
+            } => TpccError::NotInstalled {
+                server,
+                package,
+                looked,
+            },
+            ServerError::Start { what, reason, .. } => TpccError::Start { what, reason },
+            ServerError::File { path, source } => TpccError::File { path, source },
+        }
+    }
 }
 
 /// What threads came to, once all have ended; or the first error: the reason, not those whom it stopped.

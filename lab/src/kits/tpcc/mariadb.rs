@@ -11,12 +11,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ::mysql::prelude::Queryable;
-use ::mysql::{Conn, Error};
+use ::mysql::{Conn, Error, Opts, OptsBuilder};
 use hugeleaf_units::Bytes;
 
 use super::counters::Counters;
 use super::error::TpccError;
-use super::server::mariadb_options;
 use super::store::{Loader, Session, Store, free_bytes};
 
 use explain::DATABASE;
@@ -83,7 +82,7 @@ impl MariadbStore {
 
     /// A connection that has chosen no database.
     fn open(&self) -> Result<Conn, TpccError> {
-        let connected = Conn::new(mariadb_options(&self.socket));
+        let connected = Conn::new(options(&self.socket));
         let mut connection = connected.map_err(|e| match explain(&self.name, &e) {
             TpccError::Away { place, reason } | TpccError::Database { place, reason } => {
                 TpccError::Unreachable { place, reason }
@@ -184,4 +183,12 @@ fn counters_in(status: &BTreeMap<String, String>) -> Counters {
         block_changes: changed,
         server_cpu_micros: None,
     }
+}
+
+/// How the superuser connects on a socket.
+pub(crate) fn options(socket: &Path) -> Opts {
+    OptsBuilder::new()
+        .user(Some("root"))
+        .socket(Some(socket.display().to_string()))
+        .into()
 }

@@ -28,6 +28,16 @@ pub enum Durability {
     Never,
 }
 
+impl From<Durability> for hugeleaf_testkit::server::Durability {
+    fn from(durability: Durability) -> Self {
+        match durability {
+            Durability::Commit => Self::Commit,
+            Durability::Soon => Self::Soon,
+            Durability::Never => Self::Never,
+        }
+    }
+}
+
 impl Durability {
     /// The word for it.
     pub const fn name(self) -> &'static str {

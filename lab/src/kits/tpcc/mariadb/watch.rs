@@ -11,7 +11,7 @@ use super::explain::explain;
 use super::{COUNTED, counters_in};
 use crate::kits::tpcc::counters::Counters;
 use crate::kits::tpcc::error::TpccError;
-use crate::kits::tpcc::server::mariadb_options;
+use crate::kits::tpcc::mariadb_options;
 
 /// Watches a server.
 #[derive(Debug)]
