@@ -159,8 +159,8 @@ impl Tape<'_> {
     }
 
     /// How many samples a time is.
+    #[allow(clippy::cast_possible_truncation)]
     fn samples(&self, seconds: f64) -> usize {
-        #[allow(clippy::cast_possible_truncation)]
         (seconds / self.noise.interval_seconds).round().max(0.0) as usize
     }
 }
@@ -403,6 +403,8 @@ pub fn pairs_needed(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::{any, prop};
+    use proptest::{prop_assert, proptest};
 
     /// Noise as it was met: a slow drift, spikes, and a sample's own scatter. For tests only;
     /// claims are made from recordings. `scatter` and `drift` are those of 2 s; a sample is 1 s.

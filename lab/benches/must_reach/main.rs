@@ -13,7 +13,8 @@
 //! `--more`, which adds to the samples that FOLDER has: hours of them need not be taken in one go.
 
 #[path = "../../../crates/cli/tests/common.rs"]
-#[allow(dead_code, clippy::unwrap_used)] // shared with the tests, which use the rest
+#[allow(dead_code, unused_imports, clippy::unwrap_used)]
+// shared with the tests, which use the rest
 mod common;
 #[path = "../../../crates/cli/tests/guard/kit.rs"]
 #[allow(dead_code, clippy::unwrap_used)] // shared with the tests, which use the rest

@@ -13,7 +13,7 @@ mod rates;
 mod samples;
 mod talk;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::{Asked, Failed};
@@ -40,10 +40,6 @@ impl Workshop {
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(folder.path(), open)?;
         Ok(Workshop { folder })
-    }
-
-    fn path(&self) -> &Path {
-        self.folder.path()
     }
 
     /// Writes a file; its path.

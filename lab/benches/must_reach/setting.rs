@@ -14,16 +14,6 @@ pub struct Put {
 }
 
 impl Put {
-    /// Writes a value. Of a choice, as `always [madvise] never`, the word in brackets is what it was.
-    pub fn new(path: &Path, value: &str) -> Result<Put, Failed> {
-        let text = std::fs::read_to_string(path)?;
-        let chosen = text
-            .split_once('[')
-            .and_then(|(_, rest)| rest.split_once(']'))
-            .map_or(text.trim(), |(value, _)| value);
-        Put::from(path, chosen, value)
-    }
-
     /// So many bytes of a pool that nobody uses.
     ///
     /// They stand beside the pages that others use. A pool counts those that overcommit added too, and what

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../../crates/cli/tests/common.rs"]
-#[allow(dead_code)] // shared with the tests of the product, which use the rest
+#[allow(dead_code, unused_imports)] // shared with the tests of the product, which use the rest
 mod common;
 
 mod amm;

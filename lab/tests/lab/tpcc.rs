@@ -758,7 +758,6 @@ fn what_is_not_ours_is_left_alone() {
                 .unwrap()
                 .execute_batch("CREATE TABLE diary (day TEXT)")
                 .unwrap();
-            drop(connection);
             String::new()
         },
     ] {

@@ -68,17 +68,6 @@ impl Samples {
         found.map_or(&[], Vec::as_slice)
     }
 
-    /// The middle value; `None` of none.
-    pub fn median(&self, arm: &str, quantity: &str) -> Option<f64> {
-        let known: Vec<f64> = self
-            .of(arm, quantity)
-            .iter()
-            .copied()
-            .filter(|v| !v.is_nan())
-            .collect();
-        (!known.is_empty()).then(|| median(&known))
-    }
-
     /// An arm over another within rounds: the ratio between the ends of its 95 % interval, or the
     /// ratio alone where there are too few rounds for one.
     pub fn ratio(&self, arm: &str, over: &str, quantity: &str) -> Option<Ratio> {

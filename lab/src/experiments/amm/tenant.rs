@@ -67,10 +67,9 @@ impl<'a> Tenants<'a> {
         let sizes = arm.split(settings.target, settings.least, STEP);
         for (tenant, size) in self.both.iter_mut().zip(sizes) {
             let hugetlb = arm.pages == AmmPages::Hugetlb;
-            &mut tenant
-                .server
-                .restart(&server_settings(settings, size, hugetlb))
-                .map_err(|e| ours(e.into()))?;
+            let server = &mut tenant.server;
+            let restarted = server.restart(&server_settings(settings, size, hugetlb));
+            restarted.map_err(|e| ours(e.into()))?;
         }
         let does = load.phases()[0].does;
         for ((tenant, does), size) in self.both.iter().zip(does).zip(sizes) {
