@@ -260,8 +260,8 @@ for list in json/*; do
           types[path] = types[path] (types[path] == "" ? "" : "|") $2 }
         END { for (path in types) if (types[path] == "") for (other in types) # an empty list says less than a full one
                   if (other != path && index(other, path) == 1) delete types[path]
-              for (path in types) print "json " name ": " path (types[path] == "" ? "" : " " types[path]) }' | sort
-done
+              for (path in types) print "json " name ": " path (types[path] == "" ? "" : " " types[path]) }'
+done | sort
 
 # --- metrics --------------------------------------------------------------------------------------------------------
 

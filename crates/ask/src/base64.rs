@@ -25,7 +25,7 @@ pub(crate) fn decoded(text: &str) -> Option<Vec<u8>> {
         .strip_suffix(b"==")
         .or(text.strip_suffix(b"="))
         .unwrap_or(text);
-    if text.len() % 4 != 0 {
+    if !text.len().is_multiple_of(4) {
         return None;
     }
     let mut bytes = Vec::new();
