@@ -266,7 +266,7 @@ fn mysql_without_its_own_statements() {
 /// A password is checked by each of the server's ways, and never shown.
 fn postgres_logins(folder: &Path) {
     let of = |user: &str| format!("host={} dbname=postgres {user}", folder.display());
-    let address = postgres::Address::parse(&of("user=me")).unwrap();
+    let address = postgres::Address::parse(&of("user=postgres")).unwrap();
     let mut client = postgres::Connection::open(&address, DEADLINE).unwrap();
     for (kind, way) in [
         ("scram-sha-256", "scram-sha-256"),
