@@ -1,75 +1,42 @@
 //! A connection over TCP or a Unix socket. Each answer has a deadline and a bounded length.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::ErrorKind;
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use rustix::io::read;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, send};
 
 use crate::{Place, Unanswered};
 
 /// The most bytes of an answer, unless a wire is given another bound.
 pub const LONGEST: usize = 256 << 10;
 
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    /// Connects to the first address that accepts, by the deadline.
-    fn connect(place: &Place, until: Instant) -> std::io::Result<Stream> {
-        let left = || some(until.saturating_duration_since(Instant::now()));
-        match place {
-            Place::Unix(path) => {
-                let address = SocketAddrUnix::new(path.as_str())?;
-                let kind = (AddressFamily::UNIX, SocketType::STREAM);
-                let socket = rustix::net::socket_with(kind.0, kind.1, SocketFlags::CLOEXEC, None)?;
-                // Where the server's queue of connections is full, connect(2) waits for this long.
-                set_socket_timeout(&socket, Timeout::Send, Some(left()?))?;
-                rustix::net::connect(&socket, &address)?;
-                Ok(Stream::Unix(UnixStream::from(socket)))
-            }
-            Place::Tcp { host, port } => {
-                let mut failed = std::io::Error::new(ErrorKind::NotFound, "no such host");
-                for address in (host.as_str(), *port).to_socket_addrs()? {
-                    match TcpStream::connect_timeout(&address, left()?) {
-                        Ok(stream) => return Ok(Stream::Tcp(stream)),
-                        Err(e) => failed = e,
-                    }
+/// Connects to the first address that accepts, by the deadline.
+fn connect(place: &Place, until: Instant) -> std::io::Result<OwnedFd> {
+    let left = || some(until.saturating_duration_since(Instant::now()));
+    match place {
+        Place::Unix(path) => {
+            let address = SocketAddrUnix::new(path.as_str())?;
+            let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+            let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+            // Where the server's queue of connections is full, connect(2) waits for this long.
+            set_socket_timeout(&socket, Timeout::Send, Some(left()?))?;
+            rustix::net::connect(&socket, &address)?;
+            Ok(socket)
+        }
+        Place::Tcp { host, port } => {
+            let mut failed = std::io::Error::new(ErrorKind::NotFound, "no such host");
+            for address in (host.as_str(), *port).to_socket_addrs()? {
+                match TcpStream::connect_timeout(&address, left()?) {
+                    Ok(stream) => return Ok(stream.into()),
+                    Err(e) => failed = e,
                 }
-                Err(failed)
             }
-        }
-    }
-
-    fn limit(&self, time: Duration) -> std::io::Result<()> {
-        let time = Some(some(time)?);
-        match self {
-            Stream::Tcp(stream) => {
-                stream.set_read_timeout(time)?;
-                stream.set_write_timeout(time)
-            }
-            Stream::Unix(stream) => {
-                stream.set_read_timeout(time)?;
-                stream.set_write_timeout(time)
-            }
-        }
-    }
-
-    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.read(into),
-            Stream::Unix(stream) => stream.read(into),
-        }
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.write(bytes),
-            Stream::Unix(stream) => stream.write(bytes),
+            Err(failed)
         }
     }
 }
@@ -85,7 +52,7 @@ fn some(left: Duration) -> std::io::Result<Duration> {
 /// A connection to a server.
 pub struct Wire {
     shown: String,
-    stream: Stream,
+    socket: OwnedFd,
     /// What was read and not taken yet.
     buffer: Vec<u8>,
     /// How much of the present answer was taken.
@@ -104,21 +71,21 @@ impl Wire {
     /// Nobody answers there.
     pub fn connect(place: &Place, patience: Duration) -> Result<Wire, Unanswered> {
         let shown = place.to_string();
-        match Stream::connect(place, Instant::now() + patience) {
-            Ok(stream) => Ok(Wire::of(stream, shown, patience)),
+        match connect(place, Instant::now() + patience) {
+            Ok(socket) => Ok(Wire::of(socket, shown, patience)),
             Err(e) => Err(failed(&shown, patience, &e)),
         }
     }
 
     /// A connection over a socket that is connected already; errors call it `shown`.
     pub fn over(stream: UnixStream, shown: &str, patience: Duration) -> Wire {
-        Wire::of(Stream::Unix(stream), shown.to_owned(), patience)
+        Wire::of(stream.into(), shown.to_owned(), patience)
     }
 
-    fn of(stream: Stream, shown: String, patience: Duration) -> Wire {
+    fn of(socket: OwnedFd, shown: String, patience: Duration) -> Wire {
         Wire {
             shown,
-            stream,
+            socket,
             buffer: Vec::new(),
             taken: 0,
             patience,
@@ -135,7 +102,7 @@ impl Wire {
         self.until = Instant::now() + self.patience;
         self.taken = 0;
         while !bytes.is_empty() {
-            match self.timed(|stream| stream.write(bytes))? {
+            match self.timed(|socket| send(socket, bytes, SendFlags::NOSIGNAL))? {
                 0 => return Err(self.closed()),
                 count => bytes = &bytes[count..],
             }
@@ -198,23 +165,24 @@ impl Wire {
             return Err(self.too_long());
         }
         let mut some = [0; 8 << 10];
-        let count = self.timed(|stream| stream.read(&mut some))?;
+        let count = self.timed(|socket| read(socket, &mut some))?;
         self.buffer.extend_from_slice(&some[..count]);
         Ok(count > 0)
     }
 
     /// A call that ends by the deadline.
     fn timed(
-        &mut self,
-        mut call: impl FnMut(&mut Stream) -> std::io::Result<usize>,
+        &self,
+        mut call: impl FnMut(&OwnedFd) -> rustix::io::Result<usize>,
     ) -> Result<usize, Unanswered> {
+        let mut once = || -> std::io::Result<usize> {
+            let left = some(self.until.saturating_duration_since(Instant::now()))?;
+            set_socket_timeout(&self.socket, Timeout::Recv, Some(left))?;
+            set_socket_timeout(&self.socket, Timeout::Send, Some(left))?;
+            Ok(call(&self.socket)?)
+        };
         loop {
-            let left = self.until.saturating_duration_since(Instant::now());
-            let done = self
-                .stream
-                .limit(left)
-                .and_then(|()| call(&mut self.stream));
-            match done {
+            match once() {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 done => return done.map_err(|e| failed(&self.shown, self.patience, &e)),
             }
@@ -242,6 +210,7 @@ fn failed(shown: &str, patience: Duration, error: &std::io::Error) -> Unanswered
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::os::unix::net::UnixListener;
 

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use crate::common::{Running, not_run, refused};
 use crate::guard::kit::{self, Guarding, Place};
 use hugeleaf_guard::balance::kind_named;
-use hugeleaf_guard::balance::server::{Opening, Server as Balanced};
+use hugeleaf_guard::balance::{Opening, Server as Balanced};
 use hugeleaf_host::Root;
 use hugeleaf_testkit::cgroup::MemoryCgroup;
 use hugeleaf_testkit::mariadb::{self, MariaDb};

@@ -4,25 +4,30 @@ use std::path::Path;
 
 use hugeleaf_sys::{Errno, HostLock, lock_host};
 
-/// Why this process is not the only one.
-pub(crate) enum NotAlone {
-    /// Another one is, of this process id as it wrote it down.
-    Held(String),
-    /// There is no lock to be held, and why.
-    Failed(String),
+/// Why this process is not the only one: another one has the lock, or it cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct NoLock {
+    /// What is in the way.
+    pub what: String,
+    /// Whether another one has it.
+    pub is_held: bool,
 }
 
-/// Takes a lock and writes this process's id into it.
-pub(crate) fn alone(path: &Path) -> Result<HostLock, NotAlone> {
-    match lock_host(path, false) {
-        Ok(lock) => {
+/// Takes the lock of a host's one `whom`, and writes this process's id into it.
+pub(crate) fn alone(path: &Path, whom: &str) -> Result<HostLock, NoLock> {
+    lock_host(path, false)
+        .inspect(|lock| {
             let _ = lock.note(&std::process::id().to_string());
-            Ok(lock)
-        }
-        Err(error) if error.errno == Errno::AGAIN => {
+        })
+        .map_err(|error| {
+            let is_held = error.errno == Errno::AGAIN;
             let holder = std::fs::read_to_string(path).unwrap_or_default();
-            Err(NotAlone::Held(holder.trim().to_owned()))
-        }
-        Err(error) => Err(NotAlone::Failed(error.to_string())),
-    }
+            let holder = holder.trim();
+            let what = match is_held {
+                true => format!("another {whom} runs on this host (process {holder})"),
+                false => error.to_string(),
+            };
+            NoLock { what, is_held }
+        })
 }

@@ -9,23 +9,13 @@ use std::time::{Duration, Instant};
 use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::{HostLock, Kernel};
 
-use crate::alone::{NotAlone, alone};
-use crate::balance::core::Said;
+use crate::alone::{NoLock, alone};
+use crate::balance::Said;
 use crate::balance::{BalanceStatus, Run, Target, run};
 use crate::config::Share;
 
 /// The lock is tried again so often.
 const AGAIN: Duration = Duration::from_secs(60);
-
-/// Why no balancer can be started: another one has the lock, or it cannot be had.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what}")]
-pub struct NoLock {
-    /// In words.
-    pub what: String,
-    /// Whether another balancer runs.
-    pub is_held: bool,
-}
 
 /// Takes the lock of a host's one balancer, in the folder `run`: two would undo each other's moves, and together give
 /// more than there is.
@@ -33,21 +23,11 @@ pub struct NoLock {
 /// # Errors
 /// [`NoLock`].
 pub fn balance_lock(run: &Path) -> Result<HostLock, NoLock> {
-    alone(&run.join("balance.lock")).map_err(|error| match error {
-        NotAlone::Held(holder) => NoLock {
-            what: format!("another balancer runs on this host (process {holder})"),
-            is_held: true,
-        },
-        NotAlone::Failed(what) => NoLock {
-            what,
-            is_held: false,
-        },
-    })
+    alone(&run.join("balance.lock"), "balancer")
 }
 
 type Statuses = Arc<Mutex<Vec<Option<BalanceStatus>>>>;
 
-/// What runs.
 struct Going {
     targets: Vec<Target>,
     pause_memory: Share,
@@ -148,7 +128,6 @@ impl Balancing {
         Ok(())
     }
 
-    /// Whether a person has stopped it.
     pub fn set_paused(&self, is_paused: bool) {
         self.paused.store(is_paused, Ordering::Relaxed);
     }
@@ -160,7 +139,6 @@ impl Balancing {
         }
     }
 
-    /// How targets stand.
     pub fn statuses(&self) -> Vec<BalanceStatus> {
         let Some(going) = &self.going else {
             return Vec::new();

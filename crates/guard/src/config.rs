@@ -17,7 +17,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use crate::balance::rules::{BalanceAction, Target, WrittenTarget};
+use crate::balance::{BalanceAction, Target, WrittenTarget};
 pub use crate::limits::{Action, Hours, Keep, Limits, Prove, Share};
 use crate::limits::{any_time, checked};
 use crate::rule::{Matcher, Rule};
@@ -331,7 +331,6 @@ fn label(path: &Path, n: usize, written: &Written) -> String {
     format!("{file} rule {}: {}", n + 1, written.matcher())
 }
 
-/// A value that is written as a text.
 fn some<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(
     from: D,
 ) -> Result<Option<T>, D::Error> {

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_host::{Fact, Host, Root};
 use hugeleaf_sys::{Existing, HostLock, Kernel, process_usage, write_whole};
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, Failure};
 use jiff::Timestamp;
 
-use crate::alone::{NotAlone, alone};
-use crate::balance::core::Said;
+use crate::alone::alone;
+use crate::balance::Said;
 use crate::balancing::{Balancing, With};
 use crate::config::{Config, ConfigError};
 use crate::files::{Files, group_id};
@@ -39,6 +39,7 @@ use crate::work::{Tools, work};
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 /// A listener that could not be had is tried again so often.
 const LISTEN_AGAIN: Duration = Duration::from_secs(60);
+const AS_ROOT: &str = "run as root, or: hugeleaf guard --once --dry-run";
 
 /// Where the guard keeps what it keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,15 +84,9 @@ pub enum GuardError {
     /// The configuration is none.
     #[error("{0}")]
     Config(#[from] ConfigError),
-    /// Another one runs.
-    #[error("another guard runs on this host (process {0})")]
-    Another(String),
-    /// A folder or the lock cannot be had.
-    #[error("{what}")]
-    Place {
-        /// What failed.
-        what: String,
-    },
+    /// Another one runs, or a folder or the lock cannot be had.
+    #[error("{0}")]
+    Failed(#[from] Failure),
     /// `/proc` cannot be read.
     #[error("{0}")]
     Read(#[from] hugeleaf_host::ReadError),
@@ -122,7 +117,6 @@ pub trait Views: Send + Sync {
 enum Event {
     Order(Order),
     Done(Box<Decision>, Came, Duration),
-    /// Of servers under one target.
     Said(Said),
 }
 
@@ -158,7 +152,6 @@ pub struct Guard<'a> {
     /// When a listener could not be had.
     tried: BTreeMap<&'static str, Instant>,
     events: (Sender<Event>, Receiver<Event>),
-    /// Work that goes on.
     jobs: BTreeMap<ProgramId, Arc<Going>>,
     seen: BTreeMap<ProgramId, Seen>,
     observation: Observation,
@@ -173,9 +166,7 @@ pub struct Guard<'a> {
 /// Work that goes on in a thread of its own.
 #[derive(Default)]
 struct Going {
-    /// Set to end it early.
     stop: AtomicBool,
-    /// How far it is, of a move.
     progress: Mutex<Option<MoveStatus>>,
 }
 
@@ -195,14 +186,12 @@ struct Serving {
 }
 
 fn now_text() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    wall_text(Timestamp::now().as_second())
 }
 
 fn wall_text(seconds: i64) -> String {
-    Timestamp::from_second(seconds).map_or_else(
-        |_| String::new(),
-        |t| t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-    )
+    let text = |time: Timestamp| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    Timestamp::from_second(seconds).map_or_else(|_| String::new(), text)
 }
 
 impl<'a> Guard<'a> {
@@ -276,7 +265,7 @@ impl<'a> Guard<'a> {
     /// # Errors
     /// Where `/proc` cannot be read any more.
     pub fn run(mut self, views: &dyn Views) -> Result<(), GuardError> {
-        self.say("started", "", self.rules_in_words());
+        self.say("started", self.rules_in_words());
         // Who asks before the first look is over gets an answer that says so.
         self.publish(views);
         std::thread::scope(|scope| {
@@ -442,7 +431,7 @@ impl<'a> Guard<'a> {
         };
         let decided = pools::decide(look, &mut self.state.pools);
         for text in decided.forgotten {
-            self.say("problem", "", text);
+            self.say("problem", text);
         }
         for resize in &decided.resizes {
             self.resize(resize, at);
@@ -461,14 +450,10 @@ impl<'a> Guard<'a> {
         self.checked = Some(now_text());
         let (new, gone) = pools::changes(&self.state.pools.findings, &found);
         for finding in new {
-            self.say(
-                "problem",
-                "",
-                format!("{} {}", finding.text, finding.command),
-            );
+            self.say("problem", format!("{} {}", finding.text, finding.command));
         }
         for finding in gone {
-            self.say("resolved", "", finding.text);
+            self.say("resolved", finding.text);
         }
         self.state.pools.findings = found;
     }
@@ -486,7 +471,7 @@ impl<'a> Guard<'a> {
             true => ("give", "gave"),
             false => ("take", "took"),
         };
-        self.say(begun, "", format!("{which}: {}", resize.why));
+        self.say(begun, format!("{which}: {}", resize.why));
         self.save(true);
         let got = self.pools.resize(resize);
         pools::learn(
@@ -498,10 +483,9 @@ impl<'a> Guard<'a> {
         match got {
             Ok(has) => self.say(
                 done,
-                "",
                 format!("{which}: it has {has} pages, {} before", resize.from),
             ),
-            Err(why) => self.say("failed", "", why),
+            Err(why) => self.say("failed", why),
         }
         self.save(true);
     }
@@ -667,7 +651,7 @@ impl<'a> Guard<'a> {
                         self.config = config;
                         self.pools.look_again();
                         self.problem("rules", None);
-                        self.say("reloaded", "", self.rules_in_words());
+                        self.say("reloaded", self.rules_in_words());
                     }
                     // The old ones stay in force.
                     Err(error) => {
@@ -684,7 +668,6 @@ impl<'a> Guard<'a> {
                     self.state.paused_since = Some(Timestamp::now().as_second());
                     self.say(
                         "paused",
-                        "",
                         "nothing is moved until it is told to go on".into(),
                     );
                 }
@@ -694,7 +677,7 @@ impl<'a> Guard<'a> {
             }
             Order::Resume => {
                 if self.state.paused_since.take().is_some() {
-                    self.say("resumed", "", String::new());
+                    self.say("resumed", String::new());
                 }
             }
             Order::Stop => {}
@@ -727,7 +710,7 @@ impl<'a> Guard<'a> {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        self.say("stopped", "", String::new());
+        self.say("stopped", String::new());
         self.save(true);
     }
 
@@ -751,11 +734,10 @@ impl<'a> Guard<'a> {
         }
     }
 
-    fn say(&mut self, what: &str, name: &str, text: String) {
+    fn say(&mut self, what: &str, text: String) {
         self.log.add(Entry {
             at: now_text(),
             what: what.into(),
-            name: name.into(),
             text,
             ..Entry::default()
         });
@@ -790,7 +772,7 @@ impl<'a> Guard<'a> {
             }
             Some(text) => {
                 if self.problems.get(what) != Some(&text) {
-                    self.say("problem", "", text.clone());
+                    self.say("problem", text.clone());
                     self.problems.insert(what, text);
                 }
             }
@@ -809,10 +791,9 @@ impl<'a> Guard<'a> {
 
     /// Makes what is known visible to who asks.
     fn publish(&mut self, views: &dyn Views) {
-        let log_problem = self.log.problem().map(str::to_owned);
-        if let Some(problem) = log_problem {
-            self.problems.insert("log", problem);
-        } else if self.log_is_in_file() {
+        if let Some(problem) = self.log.problem() {
+            self.problems.insert("log", problem.to_owned());
+        } else if self.places.log.is_dir() {
             self.problems.remove("log");
         }
         let host = &self.observation.host;
@@ -871,10 +852,6 @@ impl<'a> Guard<'a> {
         }
         let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
         *shared = Arc::new(status);
-    }
-
-    fn log_is_in_file(&self) -> bool {
-        self.places.log.is_dir()
     }
 
     fn notify(&self, state: &[sd_notify::NotifyState<'_>]) {
@@ -954,21 +931,20 @@ fn own_resident(root: &Root) -> Bytes {
 }
 
 /// A folder of root's own.
-fn make(folder: &Path) -> Result<(), GuardError> {
+fn make(folder: &Path) -> Result<(), Failure> {
     use std::os::unix::fs::DirBuilderExt;
     let made = std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o755)
         .create(folder);
-    made.map_err(|error| GuardError::Place {
-        what: format!("{}: {error}", folder.display()),
-    })
+    made.map_err(|error| Failure::new(format!("{}: {error}", folder.display()), AS_ROOT))
 }
 
-fn take_lock(places: &Places) -> Result<HostLock, GuardError> {
-    alone(&places.run.join("guard.lock")).map_err(|error| match error {
-        NotAlone::Held(holder) => GuardError::Another(holder),
-        NotAlone::Failed(what) => GuardError::Place { what },
+fn take_lock(places: &Places) -> Result<HostLock, Failure> {
+    let lock = alone(&places.run.join("guard.lock"), "guard");
+    lock.map_err(|error| match error.is_held {
+        true => Failure::new(error.what, "hugeleaf guard status"),
+        false => Failure::new(error.what, AS_ROOT),
     })
 }
 

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::state::State;
 
-/// What the file holds.
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
     schema: u64,
@@ -17,12 +16,10 @@ struct Kept {
     state: State,
 }
 
-/// A state file.
 #[derive(Debug)]
 pub struct StateFile {
     path: PathBuf,
     boot: String,
-    /// What was written last.
     last: Vec<u8>,
 }
 

@@ -61,12 +61,10 @@ pub struct Log {
     lost: u64,
 }
 
-/// The system's log.
 #[derive(Debug)]
 enum System {
     /// Lines on stderr with a level, as journald takes them from a service (sd-daemon(3)).
     Journal,
-    /// syslogd.
     Syslog(UnixDatagram),
     /// Nobody listens.
     Nobody,
@@ -124,7 +122,6 @@ impl Log {
         }
     }
 
-    /// Another bound.
     pub fn set_most(&mut self, most: Bytes) {
         self.most = most;
     }

@@ -48,7 +48,6 @@ struct Shares {
     memory: Option<f64>,
     /// In which some task waited for a processor.
     processors: Option<f64>,
-    /// Pages scanned by direct reclaim.
     scanned: Option<u64>,
 }
 
@@ -129,7 +128,6 @@ impl<'a> Observer<'a> {
         Ok((observation, now))
     }
 
-    /// The pools of the host and of its nodes.
     pub fn pools(&self) -> Vec<Pool> {
         read_pools(self.root, self.host.memory.default_hugetlb_page.get())
     }

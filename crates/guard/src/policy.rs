@@ -51,29 +51,35 @@ const SAMPLE: Duration = Duration::from_secs(1);
 /// Verdicts of so many programs are remembered.
 const REMEMBERED: usize = 1000;
 
-/// Something to do now.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
-    /// With which program.
     pub id: ProgramId,
-    /// Its processes.
     pub pids: Vec<Pid>,
-    /// What it is called.
     pub name: String,
     /// What it counts under: its unit, pod or name.
     pub group: String,
-    /// By which rule.
     pub rule: String,
-    /// What.
     pub job: Job,
     /// Why, with the numbers.
     pub why: String,
 }
 
-/// What is to be done.
+impl Decision {
+    fn of(seen: &Seen, rule: &Rule, job: Job, why: String) -> Decision {
+        Decision {
+            id: seen.id,
+            pids: seen.pids.clone(),
+            name: seen.name.clone(),
+            group: group_of(seen),
+            rule: rule.label.clone(),
+            job,
+            why,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum Job {
-    /// Move memory to huge pages.
     Promote {
         /// The part of the process's time that it may take.
         budget: Percent,
@@ -82,11 +88,9 @@ pub enum Job {
         /// Whether THP is switched on first, where the program has switched it off.
         switch_thp_on: bool,
     },
-    /// Move back what was moved.
     Demote {
         /// The part of the process's time that it may take.
         budget: Percent,
-        /// Which memory.
         ranges: Vec<(Pid, Vec<Range>)>,
     },
     /// Measure pairs of intervals on base and on large pages.
@@ -95,10 +99,8 @@ pub enum Job {
         metric: String,
         /// So many pairs.
         pairs: usize,
-        /// The length of an interval.
         interval: Duration,
     },
-    /// See how much of its memory it touches.
     Sample {
         /// For so long.
         time: Duration,
@@ -106,7 +108,6 @@ pub enum Job {
 }
 
 impl Job {
-    /// Its kind.
     pub const fn kind(&self) -> JobKind {
         match self {
             Job::Promote { .. } => JobKind::Promote,
@@ -120,11 +121,8 @@ impl Job {
 /// What a move to huge pages got.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Promoted {
-    /// What was to be moved.
     pub asked: Bytes,
-    /// What was.
     pub done: Bytes,
-    /// By how much the processes grew.
     pub grown: Bytes,
     /// Time in calls that move memory.
     pub stalled: Duration,
@@ -141,9 +139,7 @@ pub struct Promoted {
 pub enum Came {
     /// Of a move to huge pages.
     Promoted(Promoted),
-    /// Of a move back.
     Demoted {
-        /// What was moved.
         done: Bytes,
     },
     /// Of pairs of intervals.
@@ -244,18 +240,12 @@ pub fn decide(config: &Config, state: &mut State, seen: &Observation, now: Now) 
     for fit in fit {
         let (rule, program) = (fit.rule, fit.program);
         let held_up = hold_up(config, rule, state, &seen.host, &fit.next, program, now);
-        let stands = |state, why: Option<&WhyNot>, text: &str| Standing {
-            state,
-            reason: why.map_or("", WhyNot::id).to_owned(),
-            text: why.map_or_else(|| text.to_owned(), WhyNot::to_string),
-            rule: rule.label.clone(),
-        };
         let text = fit.next.why.clone();
         let standing = match (held_up, rule.action) {
             (None | Some(WhyNot::Full | WhyNot::TestElsewhere), Action::Watch) => {
-                stands(Stand::Would, None, &text)
+                Standing::new(Stand::Would, text, &rule.label)
             }
-            (Some(why), _) => stands(Stand::No, Some(&why), ""),
+            (Some(why), _) => Standing::not(&why, &rule.label),
             (None, _) => {
                 let decision = start(config, rule, state, program, fit.next, &seen.host, now);
                 let doing = match decision.job.kind() {
@@ -265,7 +255,7 @@ pub fn decide(config: &Config, state: &mut State, seen: &Observation, now: Now) 
                     JobKind::Sample => Stand::Next,
                 };
                 decisions.push(decision);
-                stands(doing, None, &text)
+                Standing::new(doing, text, &rule.label)
             }
         };
         stand(state, program, standing);
@@ -363,14 +353,7 @@ fn stand(state: &mut State, program: &Seen, standing: Standing) {
 
 /// What a program has to meet by itself, whatever else goes on.
 fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now) -> Judged {
-    let no = |why: WhyNot| {
-        Judged::Stands(Standing {
-            state: Stand::No,
-            reason: why.id().to_owned(),
-            text: why.to_string(),
-            rule: rule.label.clone(),
-        })
-    };
+    let no = |why: WhyNot| Judged::Stands(Standing::not(&why, &rule.label));
     if let Some(why) = never(rule, seen) {
         return no(why);
     }
@@ -469,12 +452,7 @@ fn going_on(job: JobKind, track: &Track, rule: &Rule) -> Standing {
         JobKind::Test => (Stand::Testing, progress_of(&track.proof, rule)),
         JobKind::Sample => (Stand::Next, "its accesses are sampled".to_owned()),
     };
-    Standing {
-        state,
-        reason: String::new(),
-        text,
-        rule: rule.label.clone(),
-    }
+    Standing::new(state, text, &rule.label)
 }
 
 fn progress_of(proof: &Proof, rule: &Rule) -> String {
@@ -486,16 +464,9 @@ fn progress_of(proof: &Proof, rule: &Rule) -> String {
 }
 
 fn large(track: &Track, rule: &Rule) -> Standing {
-    Standing {
-        state: Stand::Large,
-        reason: String::new(),
-        text: format!(
-            "{} of {} on huge pages",
-            track.closer.large,
-            track.closer.held()
-        ),
-        rule: rule.label.clone(),
-    }
+    let (large, held) = (track.closer.large, track.closer.held());
+    let text = format!("{large} of {held} on huge pages");
+    Standing::new(Stand::Large, text, &rule.label)
 }
 
 /// A program that was moved: what has come onto small pages since is moved too, and it is tested when that is due.
@@ -523,16 +494,11 @@ fn kept(rule: &Rule, track: &mut Track, host: &HostSeen, now: Now) -> Judged {
             kind: JobKind::Test,
             why,
         }),
-        None => Judged::Stands(Standing {
-            state: Stand::Kept,
-            reason: String::new(),
-            text: format!(
-                "{} of {held} on huge pages, {}",
-                track.closer.large,
-                proof_in_words(&track.proof)
-            ),
-            rule: rule.label.clone(),
-        }),
+        None => {
+            let (large, proof) = (track.closer.large, proof_in_words(&track.proof));
+            let text = format!("{large} of {held} on huge pages, {proof}");
+            Judged::Stands(Standing::new(Stand::Kept, text, &rule.label))
+        }
     }
 }
 
@@ -727,15 +693,7 @@ fn start(
             switch_thp_on: rule.overrides && track.closer.thp_disabled,
         },
     };
-    Decision {
-        id: seen.id,
-        pids: seen.pids.clone(),
-        name: seen.name.clone(),
-        group: group_of(seen),
-        rule: rule.label.clone(),
-        job,
-        why: next.why,
-    }
+    Decision::of(seen, rule, job, next.why)
 }
 
 /// What is remembered of a program like this one.
@@ -899,18 +857,12 @@ fn tested(
     let decision = reverts.then(|| {
         track.job = Some(JobKind::Demote);
         let moved = track.moved.clone().unwrap_or_default();
-        Decision {
-            id: seen.id,
-            pids: seen.pids.clone(),
-            name: seen.name.clone(),
-            group: group_of(seen),
-            rule: rule.label.clone(),
-            job: Job::Demote {
-                budget: rule.limits.budget,
-                ranges: ranges_of(&moved),
-            },
-            why: format!("a test said {}", proof_in_words(&track.proof)),
-        }
+        let job = Job::Demote {
+            budget: rule.limits.budget,
+            ranges: ranges_of(&moved),
+        };
+        let why = format!("a test said {}", proof_in_words(&track.proof));
+        Decision::of(seen, rule, job, why)
     });
     remember(state, remembered);
     decision

@@ -30,7 +30,6 @@ pub struct PoolWatch<'a> {
 }
 
 impl<'a> PoolWatch<'a> {
-    /// Nothing is read yet.
     pub fn new(root: &'a Root, kernel: &'a Kernel) -> PoolWatch<'a> {
         PoolWatch {
             root,

@@ -28,9 +28,7 @@ const LONGEST: Duration = Duration::from_secs(6 * 3600);
 pub struct PoolsState {
     /// Pages that nobody took, by page size.
     pub unused: Vec<Unused>,
-    /// What was given back.
     pub given: Vec<Given>,
-    /// What was found at the last check.
     pub findings: Vec<PoolFinding>,
     /// Since when memory is not short, since boot. A guard that starts has not seen that yet.
     #[serde(skip)]
@@ -114,7 +112,6 @@ pub fn changes(
 /// Pages of a size that nobody took: the least of each hour, so that the state changes rarely.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unused {
-    /// The page size.
     #[serde(rename = "page_bytes")]
     pub page: PageSize,
     /// All pages of the pool at the last look.
@@ -200,7 +197,6 @@ pub fn unused_for_a_day(state: &PoolsState, now: Duration) -> Vec<PoolFinding> {
 /// A pool of which a plan in force says that pages may be given back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MayGive {
-    /// The page size.
     pub page: PageSize,
     /// The node; `None` where the host counts all nodes together.
     pub node: Option<u32>,
@@ -236,10 +232,8 @@ pub fn may_give<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> Vec<MayGive> {
 /// What was given back of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Given {
-    /// The page size.
     #[serde(rename = "page_bytes")]
     pub page: PageSize,
-    /// The node.
     pub node: Option<u32>,
     /// Pages that it had before the first were given back.
     pub had: Pages,
@@ -249,14 +243,12 @@ pub struct Given {
     pub to: Option<Pages>,
     /// When it was set last, since boot.
     pub at: Duration,
-    /// Whether that took pages.
     pub took: bool,
     /// How often in a row pages could not be taken again, or were given back soon after.
     pub failures: u32,
 }
 
 impl Given {
-    /// Pages that are given back now.
     pub fn missing(&self) -> Pages {
         self.had - self.pages
     }
@@ -273,11 +265,8 @@ impl Given {
 /// A pool that is to be set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resize {
-    /// The page size.
     pub page: PageSize,
-    /// The node.
     pub node: Option<u32>,
-    /// The pages it has.
     pub from: Pages,
     /// The pages it should have: fewer to give, more to take again.
     pub to: Pages,
@@ -286,7 +275,6 @@ pub struct Resize {
 }
 
 impl Resize {
-    /// Whether it gives pages back.
     pub fn gives(&self) -> bool {
         self.to < self.from
     }
@@ -295,7 +283,6 @@ impl Resize {
 /// What a look at the pools comes to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Decided {
-    /// The pools to be set.
     pub resizes: Vec<Resize>,
     /// Pools that are left alone from now on, and why.
     pub forgotten: Vec<String>,

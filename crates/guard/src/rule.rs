@@ -15,11 +15,8 @@ pub struct Matcher {
     pub name: Option<String>,
     /// The systemd unit.
     pub unit: Option<String>,
-    /// The cgroup's path.
     pub cgroup: Option<String>,
-    /// The user's name or number.
     pub user: Option<String>,
-    /// The UID of a Kubernetes pod.
     pub pod: Option<String>,
 }
 
@@ -35,7 +32,6 @@ impl Matcher {
         names(&self.name) || names(&self.unit)
     }
 
-    /// Whether a program is meant.
     pub fn matches(&self, seen: &Seen) -> bool {
         let says = |pattern: &Option<String>, texts: &[Option<&str>]| match pattern {
             None => true,
@@ -55,7 +51,6 @@ impl Matcher {
     }
 }
 
-/// As it is written, in one line.
 impl fmt::Display for Matcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
@@ -83,9 +78,7 @@ impl fmt::Display for Matcher {
 pub struct Rule {
     /// What it is called where a decision names it.
     pub label: String,
-    /// What it matches.
     pub matcher: Matcher,
-    /// What is done.
     pub action: Action,
     /// What a program has to meet, and what a move may cost.
     pub limits: Limits,
@@ -107,7 +100,7 @@ pub fn rule_of<'a>(rules: &'a [Rule], seen: &Seen) -> Option<&'a Rule> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::seen;
+    use crate::tests::seen;
 
     fn matcher(change: impl FnOnce(&mut Matcher)) -> Matcher {
         let mut matcher = Matcher::default();

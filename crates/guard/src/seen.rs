@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 /// What distinguishes a program that runs from all others, those that get its process id later included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProgramId {
-    /// Its first process.
     pub pid: u32,
     /// When that one started, in clock ticks since boot.
     pub start_ticks: u64,
@@ -18,9 +17,7 @@ pub struct ProgramId {
 /// A program that runs: a process and all that were forked from it without an execve, which share its memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
-    /// Which.
     pub id: ProgramId,
-    /// Its processes, ids ascending.
     pub pids: Vec<Pid>,
     /// Name of the command (`comm`) of the first one.
     pub name: String,
@@ -28,17 +25,11 @@ pub struct Seen {
     pub program_name: Option<String>,
     /// Its systemd unit.
     pub unit: Option<String>,
-    /// Its cgroup's path.
     pub cgroup: Option<String>,
-    /// The UID of its Kubernetes pod.
     pub pod: Option<String>,
-    /// Effective user id.
     pub uid: u32,
-    /// What that user is called on this host.
     pub user: Option<String>,
-    /// Whether it is the guard itself.
     pub is_own: bool,
-    /// How long it runs.
     pub age: Duration,
     /// How much of one processor it used since the look before; `None` at the first look.
     pub cpu: Option<f64>,
@@ -53,9 +44,7 @@ pub struct Seen {
 pub struct Closer {
     /// Its memory on pages smaller than a huge page; what its processes share counts once.
     pub small: Bytes,
-    /// Its memory on huge pages.
     pub large: Bytes,
-    /// Its page tables.
     pub page_tables: Bytes,
     /// Whether it switched THP off for itself, or was started like that.
     pub thp_disabled: bool,
@@ -72,7 +61,6 @@ pub struct Closer {
 }
 
 impl Closer {
-    /// All of it.
     pub fn held(&self) -> Bytes {
         self.small + self.large
     }
@@ -81,9 +69,7 @@ impl Closer {
 /// A program file: another one after an upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileId {
-    /// The file system's device.
     pub device: u64,
-    /// Its inode.
     pub inode: u64,
     /// When it was changed, in seconds since 1970.
     pub changed: i64,
@@ -106,16 +92,12 @@ pub struct HostSeen {
     pub counts: bool,
     /// Why nothing can be moved on this host at all.
     pub unable: Option<String>,
-    /// The kernel's release.
     pub kernel: String,
-    /// The size of a huge page.
     pub huge: Bytes,
 }
 
-/// One look.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Observation {
-    /// The host.
     pub host: HostSeen,
     /// The programs, in no order.
     pub programs: Vec<Seen>,

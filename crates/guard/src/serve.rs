@@ -7,14 +7,16 @@
 //! and a Unix socket, whose file's mode says who may also order something.
 
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::read;
+use rustix::net::{SendFlags, Shutdown, SocketFlags, send, shutdown};
 
 /// So many connections of a listener at once; one more ends the oldest.
 const CONNECTIONS: usize = 32;
@@ -124,19 +126,9 @@ impl Listener {
         }
     }
 
-    fn accept(&self) -> std::io::Result<Stream> {
-        match self {
-            Listener::Tcp(listener) => {
-                let (stream, _) = listener.accept()?;
-                stream.set_nonblocking(true)?;
-                Ok(Stream::Tcp(stream))
-            }
-            Listener::Unix(listener) => {
-                let (stream, _) = listener.accept()?;
-                stream.set_nonblocking(true)?;
-                Ok(Stream::Unix(stream))
-            }
-        }
+    fn accept(&self) -> rustix::io::Result<OwnedFd> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        rustix::net::accept_with(self.fd(), flags)
     }
 
     /// What `Host` may say: the address, and localhost, with the port.
@@ -148,44 +140,10 @@ impl Listener {
     }
 }
 
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    fn fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
-        }
-    }
-
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.read(buffer),
-            Stream::Unix(stream) => stream.read(buffer),
-        }
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.write(bytes),
-            Stream::Unix(stream) => stream.write(bytes),
-        }
-    }
-
-    /// Says that no more is written.
-    fn end(&self) -> std::io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
-        }
-    }
-}
-
 struct Connection {
-    stream: Stream,
+    socket: OwnedFd,
+    /// Whether it came over the Unix socket.
+    trusted: bool,
     until: Instant,
     request: Vec<u8>,
     /// What is left to write; `None` while the request is read.
@@ -229,7 +187,7 @@ fn wait(listener: &Listener, connections: &VecDeque<Connection>) -> (bool, Vec<b
             Some(_) if !connection.drains => PollFlags::OUT,
             _ => PollFlags::IN,
         };
-        fds.push(PollFd::from_borrowed_fd(connection.stream.fd(), flags));
+        fds.push(PollFd::from_borrowed_fd(connection.socket.as_fd(), flags));
     }
     let timeout = rustix::event::Timespec {
         tv_sec: 0,
@@ -245,8 +203,8 @@ fn wait(listener: &Listener, connections: &VecDeque<Connection>) -> (bool, Vec<b
 /// Takes who waits. Beyond what there may be the oldest ends: who comes is served before who stands still.
 fn take(connections: &mut VecDeque<Connection>, listener: &Listener) {
     for _ in 0..ACCEPTED {
-        let stream = match listener.accept() {
-            Ok(stream) => stream,
+        let socket = match listener.accept() {
+            Ok(socket) => socket,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return,
             Err(_) => {
                 // Out of descriptors, or gone already: what holds them is older than this.
@@ -258,7 +216,8 @@ fn take(connections: &mut VecDeque<Connection>, listener: &Listener) {
             connections.pop_front();
         }
         connections.push_back(Connection {
-            stream,
+            socket,
+            trusted: matches!(listener, Listener::Unix(_)),
             until: Instant::now() + PATIENCE,
             request: Vec::new(),
             response: None,
@@ -289,7 +248,7 @@ impl Connection {
     ) -> Option<Response> {
         let mut buffer = [0; 2048];
         loop {
-            match self.stream.read(&mut buffer) {
+            match read(&self.socket, &mut buffer) {
                 Ok(0) => return Some(Response::refuse(400, "the request ended in the middle")),
                 Ok(n) => self.request.extend_from_slice(&buffer[..n]),
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
@@ -300,8 +259,7 @@ impl Connection {
                 break;
             }
         }
-        let trusted = matches!(self.stream, Stream::Unix(_));
-        let answered = respond(&self.request, trusted, hosts, answer);
+        let answered = respond(&self.request, self.trusted, hosts, answer);
         if answered.is_none() && self.request.len() > REQUEST {
             return Some(Response::refuse(431, "a request of more than 8K"));
         }
@@ -313,7 +271,7 @@ impl Connection {
             return Goes::On;
         };
         while *at < bytes.len() {
-            match self.stream.write(&bytes[*at..]) {
+            match send(&self.socket, &bytes[*at..], SendFlags::NOSIGNAL) {
                 Ok(0) => return Goes::Over,
                 Ok(n) => *at += n,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -323,7 +281,7 @@ impl Connection {
         }
         self.drains = true;
         self.until = self.until.min(Instant::now() + DRAINS);
-        match self.stream.end() {
+        match shutdown(&self.socket, Shutdown::Write) {
             Ok(()) => self.drain(),
             Err(_) => Goes::Over,
         }
@@ -333,7 +291,7 @@ impl Connection {
         let mut buffer = [0; 2048];
         // No more than a request's length at a time: others wait.
         for _ in 0..REQUEST / buffer.len() {
-            match self.stream.read(&mut buffer) {
+            match read(&self.socket, &mut buffer) {
                 Ok(0) => return Goes::Over,
                 Ok(_) => {}
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}

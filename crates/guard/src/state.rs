@@ -36,7 +36,6 @@ pub struct State {
 /// A program that is watched.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Track {
-    /// What it is called.
     pub name: String,
     /// What it counts under.
     pub group: String,
@@ -50,22 +49,17 @@ pub struct Track {
     pub closer_resident: Bytes,
     /// How long until it is looked at closely again although it seems unchanged.
     pub closer_every: Duration,
-    /// What is being done with it.
     pub job: Option<JobKind>,
-    /// What was moved of it.
     pub moved: Option<Moved>,
-    /// After a move that got nothing.
     pub back_off: BackOff,
     /// Since when it waits for other tasks to need the processors less.
     pub waits_since: Option<Duration>,
-    /// What is known of what it brought.
     pub proof: Proof,
     /// Where it stands, as of the last look.
     #[serde(skip)]
     pub standing: Option<Standing>,
     /// When what it touches was sampled last, since boot.
     pub sampled_at: Option<Duration>,
-    /// How often it was moved.
     pub moves: u64,
     /// Coverage over time, newest last; at most [`Track::HISTORY`].
     #[serde(skip)]
@@ -81,13 +75,9 @@ impl Track {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobKind {
-    /// Its memory is moved to huge pages.
     Promote,
-    /// It is moved back.
     Demote,
-    /// It is tested.
     Test,
-    /// What it touches is sampled.
     Sample,
 }
 
@@ -96,7 +86,6 @@ pub enum JobKind {
 pub struct Moved {
     /// When last, since boot.
     pub at: Duration,
-    /// How much in all.
     pub bytes: Bytes,
     /// By how much it grew by that: 0 unless a rule takes blocks that are only partly in memory.
     pub grown: Bytes,
@@ -146,19 +135,16 @@ impl BackOff {
     const FIRST: Duration = Duration::from_secs(60);
     const LONGEST: Duration = Duration::from_secs(3600);
 
-    /// Another one failed.
     pub fn failed(&mut self, now: Duration) {
         let wait = BackOff::FIRST * 2u32.saturating_pow(self.failures.min(10));
         self.failures = self.failures.saturating_add(1);
         self.until = now + wait.min(BackOff::LONGEST);
     }
 
-    /// One went through.
     pub fn worked(&mut self) {
         *self = BackOff::default();
     }
 
-    /// Whether to wait.
     pub fn waits(&self, now: Duration) -> bool {
         now < self.until
     }
@@ -177,7 +163,6 @@ pub enum Proof {
     Proven(Proven),
 }
 
-/// A test that goes on.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Test {
     /// Log ratios of the pairs so far, large over base.

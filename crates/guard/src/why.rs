@@ -12,17 +12,13 @@ use crate::config::{Hours, Share};
 /// Why a program is not moved now.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WhyNot {
-    /// It is the guard.
     Own,
-    /// It is the first process of the host.
     Init,
     /// A rule says so.
     Never,
-    /// It holds too little on small pages.
     Small(Bytes, Bytes),
     /// It runs for too short a time.
     Young(Duration, Duration),
-    /// It uses too little of a processor.
     Idle(f64, Share),
     /// It was not fit for long enough.
     Looks(u32, u32),
@@ -32,21 +28,13 @@ pub enum WhyNot {
     Disabled,
     /// It is not the time of day.
     Hours(Vec<Hours>),
-    /// It saves itself by a fork.
     Saving,
-    /// Its cgroup is at its memory limit.
     CgroupLimit(Bytes),
-    /// Tasks stall for memory.
     MemoryPressure(f64),
-    /// Less memory is available than is to stay.
     LowMemory,
-    /// Tasks wait for processors.
     CpuPressure(f64),
-    /// Memory is fragmented.
     Fragmented(Duration),
-    /// Earlier attempts got nothing.
     BackOff(Duration),
-    /// Other programs are moved.
     Full,
     /// A test goes on.
     TestElsewhere,
@@ -54,7 +42,6 @@ pub enum WhyNot {
     Paused,
     /// A test said `slower`, or not `faster`.
     Slower {
-        /// In a word.
         verdict: Verdict,
         /// Large over base.
         ratio: f64,
@@ -64,7 +51,6 @@ pub enum WhyNot {
 }
 
 impl WhyNot {
-    /// A name for JSON and metrics.
     pub const fn id(&self) -> &'static str {
         match self {
             WhyNot::Own => "own",
@@ -99,73 +85,73 @@ fn time(time: &Duration) -> String {
     format!("{number} {unit}")
 }
 
-/// In a sentence.
 impl fmt::Display for WhyNot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = |part: f64| (part * 100.0).round();
-        match self {
-            WhyNot::Own => f.write_str("it is the guard itself"),
-            WhyNot::Init => f.write_str("it is the first process of this host"),
-            WhyNot::Never => f.write_str("its rule says never"),
+        f.write_str(&self.text())
+    }
+}
+
+impl WhyNot {
+    fn text(&self) -> String {
+        let percent = |part: &f64| (part * 100.0).round();
+        let text = match self {
+            WhyNot::Own => "it is the guard itself",
+            WhyNot::Init => "it is the first process of this host",
+            WhyNot::Never => "its rule says never",
+            WhyNot::Disabled => {
+                "switched THP off for itself, or its unit did (prctl, MemoryTHP=); a rule with \
+                 override = true goes over that"
+            }
+            WhyNot::Saving => {
+                "a process forked from it writes its memory out: moving would copy what the two \
+                 share"
+            }
+            WhyNot::LowMemory => "less memory is available than is to stay",
+            WhyNot::Full => "others are moved first",
+            WhyNot::TestElsewhere => "a test goes on, which a move would disturb",
+            WhyNot::Paused => "paused: hugeleaf guard resume",
+            WhyNot::Unable(why) => why,
             WhyNot::Small(has, least) => {
-                write!(f, "{has} on small pages; the rule begins at {least}")
+                return format!("{has} on small pages; the rule begins at {least}");
             }
             WhyNot::Young(age, least) => {
-                write!(
-                    f,
-                    "runs for {}; the rule begins at {}",
-                    time(age),
-                    time(least)
-                )
+                let (age, least) = (time(age), time(least));
+                return format!("runs for {age}; the rule begins at {least}");
             }
-            WhyNot::Idle(cpu, least) => write!(
-                f,
-                "uses {} % of a processor; the rule begins at {least}",
-                percent(*cpu)
-            ),
+            WhyNot::Idle(cpu, least) => {
+                let cpu = percent(cpu);
+                return format!("uses {cpu} % of a processor; the rule begins at {least}");
+            }
             WhyNot::Looks(looks, least) => {
-                write!(f, "fit at {looks} of {least} looks in a row")
+                return format!("fit at {looks} of {least} looks in a row");
             }
-            WhyNot::Unreadable(error) => write!(f, "cannot be looked at: {error}"),
-            WhyNot::Disabled => f.write_str(
-                "switched THP off for itself, or its unit did (prctl, MemoryTHP=); a rule with \
-                 override = true goes over that",
-            ),
+            WhyNot::Unreadable(error) => return format!("cannot be looked at: {error}"),
             WhyNot::Hours(hours) => {
                 let hours: Vec<String> = hours.iter().map(Hours::to_string).collect();
-                write!(f, "the rule moves it at {}", hours.join(", "))
+                return format!("the rule moves it at {}", hours.join(", "));
             }
-            WhyNot::Saving => f.write_str(
-                "a process forked from it writes its memory out: moving \
-                 would copy what the two share",
-            ),
-            WhyNot::CgroupLimit(room) => {
-                write!(f, "its cgroup's memory limit leaves {room}")
-            }
+            WhyNot::CgroupLimit(room) => return format!("its cgroup's memory limit leaves {room}"),
             WhyNot::MemoryPressure(part) => {
-                write!(f, "tasks stall for memory {} % of the time", percent(*part))
+                return format!("tasks stall for memory {} % of the time", percent(part));
             }
-            WhyNot::LowMemory => f.write_str("less memory is available than is to stay"),
-            WhyNot::CpuPressure(part) => write!(
-                f,
-                "tasks wait for a processor {} % of the time; it is moved slowly in a minute at \
-                 the latest",
-                percent(*part)
-            ),
+            WhyNot::CpuPressure(part) => {
+                return format!(
+                    "tasks wait for a processor {} % of the time; it is moved slowly in a minute \
+                     at the latest",
+                    percent(part)
+                );
+            }
             WhyNot::Fragmented(left) => {
-                write!(f, "no contiguous memory was found; again in {}", time(left))
+                return format!("no contiguous memory was found; again in {}", time(left));
             }
             WhyNot::BackOff(left) => {
-                write!(f, "the last attempt got nothing; again in {}", time(left))
+                return format!("the last attempt got nothing; again in {}", time(left));
             }
-            WhyNot::Full => f.write_str("others are moved first"),
-            WhyNot::TestElsewhere => f.write_str("a test goes on, which a move would disturb"),
-            WhyNot::Paused => f.write_str("paused: hugeleaf guard resume"),
             WhyNot::Slower { verdict, ratio } => {
-                write!(f, "a test said {verdict} on large pages, ×{ratio:.3}")
+                return format!("a test said {verdict} on large pages, ×{ratio:.3}");
             }
-            WhyNot::Unable(why) => f.write_str(why),
-        }
+        };
+        text.to_owned()
     }
 }
 
@@ -182,52 +168,43 @@ pub struct Standing {
     pub rule: String,
 }
 
-/// Where a program stands, in a word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Stand {
-    /// It is being moved to huge pages.
-    Moving,
-    /// It is being moved back.
-    Reverting,
-    /// It is tested.
-    Testing,
-    /// It will be moved.
-    Next,
-    /// It would be moved if its rule let it.
-    Would,
-    /// It was moved, and is kept there.
-    Kept,
-    /// It has next to nothing on small pages.
-    Large,
-    /// It is not moved.
-    No,
+impl Standing {
+    pub(crate) fn new(state: Stand, text: impl Into<String>, rule: &str) -> Standing {
+        Standing {
+            state,
+            reason: String::new(),
+            text: text.into(),
+            rule: rule.to_owned(),
+        }
+    }
+
+    pub(crate) fn not(why: &WhyNot, rule: &str) -> Standing {
+        Standing {
+            reason: why.id().to_owned(),
+            ..Standing::new(Stand::No, why.to_string(), rule)
+        }
+    }
 }
 
-impl Stand {
-    /// All of them, in the order of lists.
-    pub const ALL: [Stand; 8] = [
-        Stand::Moving,
-        Stand::Reverting,
-        Stand::Testing,
-        Stand::Next,
-        Stand::Would,
-        Stand::Kept,
-        Stand::Large,
-        Stand::No,
-    ];
-
-    /// Its name on screens and in files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Stand::Moving => "moving",
-            Stand::Reverting => "reverting",
-            Stand::Testing => "testing",
-            Stand::Next => "next",
-            Stand::Would => "would",
-            Stand::Kept => "kept",
-            Stand::Large => "large",
-            Stand::No => "no",
-        }
+hugeleaf_units::named! {
+    /// Where a program stands, in a word.
+    #[derive(Deserialize)]
+    pub enum Stand {
+        /// It is being moved to huge pages.
+        Moving = "moving",
+        /// It is being moved back.
+        Reverting = "reverting",
+        /// It is tested.
+        Testing = "testing",
+        /// It will be moved.
+        Next = "next",
+        /// It would be moved if its rule let it.
+        Would = "would",
+        /// It was moved, and is kept there.
+        Kept = "kept",
+        /// It has next to nothing on small pages.
+        Large = "large",
+        /// It is not moved.
+        No = "no",
     }
 }

@@ -22,19 +22,15 @@ const LONGEST_TEST: Duration = Duration::from_secs(1800);
 /// What the work is done with.
 #[derive(Clone, Copy)]
 pub struct Tools<'a> {
-    /// The system calls.
     pub kernel: &'a Kernel,
     /// Where files are read.
     pub root: &'a Root,
-    /// The host.
     pub host: &'a Host,
     /// Set to end the work early; what was begun is put in order first.
     pub stop: &'a AtomicBool,
-    /// Told how far a move is.
     pub progress: &'a dyn Fn(&Progress),
 }
 
-/// Does it.
 pub fn work(tools: Tools<'_>, decision: &Decision) -> Came {
     let Tools {
         kernel,

@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -214,7 +215,7 @@ fn postgres_without_its_own_transactions() {
     });
     // Connecting is a transaction or two.
     assert!(counted <= 205.0, "{counted}");
-    postgres_logins(server.dir.path());
+    postgres_logins(server.folder());
     drop(server);
 }
 
@@ -256,7 +257,7 @@ fn mysql_without_its_own_statements() {
     client.ask("BEGIN").unwrap();
     client.ask("COMMIT").unwrap();
     assert_eq!(count(commits.as_mut()) - committed, 1.0);
-    mysql_logins(&mut client, &socket);
+    mysql_logins(&mut client, &server.socket());
     drop(server);
     let e = m.read().unwrap_err();
     assert!(matches!(e, MetricError::Unreachable { .. }), "{e}");

@@ -112,7 +112,8 @@ fn frames(lines: &[String], colours: &mut color::PaletteMap) -> Option<Frames> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{flames, testing};
+    use crate::trace::flames;
+    use crate::trace::tests::testing;
     use hugeleaf_trace::Trace;
     use hugeleaf_trace::model::Symbol;
 

@@ -1,15 +1,14 @@
 //! `hugeleaf guard`: what it says of itself, its log, and one pass; as screens, and as the page that it serves.
 
-use hugeleaf_guard::log::Entry;
 use hugeleaf_guard::once::Pass;
 use hugeleaf_guard::status::{PoolsStatus, ProgramStatus, Status};
-use hugeleaf_guard::{Action, Stand};
+use hugeleaf_guard::{Action, Entry, Stand};
 
 use crate::page::{Cell, Mark, Narrow, Note, Page, Table, TableOf, Value};
 
 mod metrics;
 #[cfg(test)]
-mod testing;
+mod tests;
 mod web;
 
 pub use metrics::metrics;

@@ -36,7 +36,28 @@ pub struct Family {
     name: &'static str,
     help: &'static str,
     kind: Kind,
-    samples: Vec<(Labels, f64)>,
+    samples: Vec<(Labels, Number)>,
+}
+
+/// A value of a sample. Whole numbers are written without a decimal point.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Number {
+    /// A count.
+    Whole(u64),
+    /// Anything measured.
+    Real(f64),
+}
+
+impl From<u64> for Number {
+    fn from(value: u64) -> Number {
+        Number::Whole(value)
+    }
+}
+
+impl From<f64> for Number {
+    fn from(value: f64) -> Number {
+        Number::Real(value)
+    }
 }
 
 /// Labels of a sample, in order.
@@ -67,9 +88,10 @@ impl Family {
     pub fn add<const N: usize>(
         &mut self,
         labels: [(&'static str, &str); N],
-        value: f64,
+        value: impl Into<Number>,
     ) -> &mut Family {
-        if value.is_finite() {
+        let value = value.into();
+        if !matches!(value, Number::Real(real) if !real.is_finite()) {
             let labels = labels
                 .iter()
                 .map(|(name, text)| (*name, (*text).to_owned()));
@@ -80,7 +102,11 @@ impl Family {
 
     /// The same with one sample.
     #[must_use]
-    pub fn of<const N: usize>(mut self, labels: [(&'static str, &str); N], value: f64) -> Family {
+    pub fn of<const N: usize>(
+        mut self,
+        labels: [(&'static str, &str); N],
+        value: impl Into<Number>,
+    ) -> Family {
         self.add(labels, value);
         self
     }
@@ -104,9 +130,11 @@ impl Collector for All {
                 Kind::Gauge => MetricType::Gauge,
             };
             let mut metric = encoder.encode_descriptor(family.name, family.help, None, kind)?;
-            let encode = |to: MetricEncoder<'_>, value: f64| match family.kind {
-                Kind::Counter => ConstCounter::new(value).encode(to),
-                Kind::Gauge => ConstGauge::new(value).encode(to),
+            let encode = |to: MetricEncoder<'_>, value: Number| match (family.kind, value) {
+                (Kind::Counter, Number::Whole(value)) => ConstCounter::new(value).encode(to),
+                (Kind::Counter, Number::Real(value)) => ConstCounter::new(value).encode(to),
+                (Kind::Gauge, Number::Whole(value)) => ConstGauge::new(value).encode(to),
+                (Kind::Gauge, Number::Real(value)) => ConstGauge::new(value).encode(to),
             };
             match family.samples.as_slice() {
                 [(Labels(labels), value)] if labels.is_empty() => encode(metric, *value)?,

@@ -296,7 +296,7 @@ fn connections_come_and_go() {
         for worker in 0..4 {
             let file = &file;
             scope.spawn(move || {
-                for round in 0..50 {
+                for round in 0..hugeleaf_testkit::size(10, 50) {
                     let connection = Connection::open(file).unwrap();
                     read(&connection, (0..5000).skip(worker + round).step_by(7));
                 }

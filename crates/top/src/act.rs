@@ -12,6 +12,7 @@ use hugeleaf_report::page::Page;
 use hugeleaf_report::promote::{Direction, Request, Scheduler, page};
 use hugeleaf_report::why::Why;
 use hugeleaf_sys::{Kernel, Pid};
+use hugeleaf_units::Failure;
 use hugeleaf_verdict::ends::{Ends, ends};
 use hugeleaf_verdict::why::{Account, account};
 
@@ -29,9 +30,9 @@ pub struct Tools {
     /// Where the guard listens; `None` to ask none.
     pub guard: Option<PathBuf>,
     /// Two lines for whoever reads why a move cannot begin.
-    pub explain_change: fn(ChangeError) -> Refusal,
+    pub explain_change: fn(ChangeError) -> Failure,
     /// The same of a process that cannot be read.
-    pub explain_process: fn(ProcessError) -> Refusal,
+    pub explain_process: fn(ProcessError) -> Failure,
     /// What pages of moves speak of.
     pub wording: Wording,
 }
@@ -79,16 +80,6 @@ impl Wording {
     }
 }
 
-/// Why something cannot be done, and what to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// What is in the way.
-    pub what: String,
-    /// What to do about it.
-    pub next: String,
-}
-
-/// How commands name a program.
 fn targets(program: &Program) -> String {
     match program.processes {
         0 | 1 => program.pid.to_string(),
@@ -100,7 +91,7 @@ fn targets(program: &Program) -> String {
 ///
 /// # Errors
 /// Where none of its processes can be read.
-pub fn why(tools: &Tools, program: &Program) -> Result<Page, Refusal> {
+pub fn why(tools: &Tools, program: &Program) -> Result<Page, Failure> {
     let (mut processes, mut unread): (Vec<Process>, Vec<(Pid, ProcessError)>) = Default::default();
     for pid in pids_of(program) {
         match read_process(&tools.root, &tools.kernel, &tools.host, pid, Looking::Pages) {
@@ -132,7 +123,6 @@ pub struct Asked {
     pub direction: Direction,
     /// The part of the program's time that calls may take.
     pub budget: Percent,
-    /// Say what would be done, and touch nothing.
     pub dry_run: bool,
 }
 
@@ -146,7 +136,7 @@ pub fn change(
     asked: Asked,
     progress: &mut dyn FnMut(&Progress),
     stop: &AtomicBool,
-) -> Result<Outcome, Refusal> {
+) -> Result<Outcome, Failure> {
     let (root, kernel, host) = (&tools.root, &*tools.kernel, &tools.host);
     let pids = pids_of(program);
     let (budget, dry_run) = (asked.budget, asked.dry_run);
@@ -171,7 +161,6 @@ pub fn change(
     outcome.map_err(tools.explain_change)
 }
 
-/// A move as it goes on, for the screen.
 pub fn going_on(program: &Program, asked: Asked, progress: &Progress) -> Move {
     Move {
         pid: program.pid,
@@ -200,7 +189,7 @@ pub fn pids_of(program: &Program) -> Vec<Pid> {
 mod tests {
     use super::*;
     use crate::look::Looker;
-    use crate::testing::tools;
+    use crate::tests::tools;
     use crate::turn::Wanted;
     use hugeleaf_sys::own_pid;
 

@@ -6,11 +6,12 @@ use hugeleaf_change::{Outcome, Percent, Stage};
 use hugeleaf_guard::status::MoveStatus;
 use hugeleaf_report::page::{Mark, Page, Paint, PaintedLine, View};
 use hugeleaf_report::promote::Direction;
+use hugeleaf_units::Failure;
 use ratatui::crossterm::event::{
     KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
 
-use crate::act::{Asked, Refusal, Wording};
+use crate::act::{Asked, Wording};
 use crate::history::History;
 use crate::look::is_own;
 use crate::model::{Id, Move, Program, Sample};
@@ -43,25 +44,17 @@ pub struct Config {
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// A key.
     Key(KeyEvent),
-    /// The mouse.
     Mouse(MouseEvent),
-    /// Text was pasted.
     Paste(String),
     /// The terminal has another size: columns and rows.
     Size(u16, u16),
-    /// A look at the host.
     Looked(Box<Sample>),
-    /// A look of a recording: its number.
     Played(usize, Box<Sample>),
     /// Time for the next look of a recording.
     Tick,
-    /// An answer to what an effect asked.
     Answer(u64, Answer),
-    /// How far the move is.
     Progress(Move),
-    /// What is to be said in a line.
     Note(String),
 }
 
@@ -69,38 +62,28 @@ pub enum Event {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// To [`Effect::Why`].
-    Why(Result<Page, Refusal>),
+    Why(Result<Page, Failure>),
     /// To [`Effect::Change`], of a dry run and of a move.
-    Changed(Box<Program>, Asked, Box<Result<Outcome, Refusal>>),
+    Changed(Box<Program>, Asked, Box<Result<Outcome, Failure>>),
 }
 
-/// What is to be done.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// End.
     Quit,
-    /// Stop, as Ctrl-Z does.
     Suspend,
-    /// Draw all of the screen.
     Redraw,
     /// Say why.
     Why(u64, Box<Program>),
-    /// Move, or say what that would be.
     Change(u64, Box<Program>, Asked),
-    /// Stop the move.
     StopMove,
-    /// Show a look of the recording.
     Show(usize),
 }
 
-/// What keys mean now.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Mode {
-    /// The table.
     List,
     /// A text to filter by is typed; what it was before.
     Filter(String),
-    /// A pane covers the table.
     Pane(Box<Pane>),
 }
 
@@ -109,16 +92,13 @@ pub enum Mode {
 pub struct Playing {
     /// Which look is shown, from 0.
     pub at: usize,
-    /// How many there are.
     pub looks: usize,
-    /// Whether it stands.
     pub paused: bool,
     /// Index of its speed.
     speed: usize,
 }
 
 impl Playing {
-    /// From its beginning.
     pub const fn new(looks: usize) -> Playing {
         Playing {
             at: 0,
@@ -133,13 +113,11 @@ impl Playing {
         SPEEDS[self.speed]
     }
 
-    /// Whether the last look is shown.
     pub const fn is_at_end(&self) -> bool {
         self.at + 1 >= self.looks
     }
 }
 
-/// The view.
 #[derive(Debug, Clone, PartialEq)]
 pub struct App {
     /// What does not change.
@@ -150,21 +128,14 @@ pub struct App {
     pub sample: Option<Sample>,
     /// Coverage over time.
     pub history: History,
-    /// By which column programs stand.
     pub sort: Sort,
-    /// The text to filter by.
     pub filter: String,
     /// Programs in their order: indices.
     pub rows: Vec<usize>,
-    /// The first row in sight.
     pub top: usize,
-    /// What keys mean.
     pub mode: Mode,
-    /// A line for the reader.
     pub note: Option<String>,
-    /// The move that this program makes.
     pub moving: Option<Move>,
-    /// The recording that is played.
     pub playing: Option<Playing>,
     selected: Option<Id>,
     /// Where the marked row was, for when its program ends.
@@ -175,7 +146,6 @@ pub struct App {
 }
 
 impl App {
-    /// Nothing was seen yet.
     pub fn new(config: Config, playing: Option<Playing>) -> App {
         App {
             config,
@@ -197,7 +167,6 @@ impl App {
         }
     }
 
-    /// Takes an event.
     pub fn on(&mut self, event: Event) -> Vec<Effect> {
         let effects = self.take(event);
         self.keep_in_sight();
@@ -269,7 +238,6 @@ impl App {
         }
     }
 
-    /// What is to be looked at first.
     pub fn wanted(&self) -> Wanted {
         let visible = self.in_sight().filter_map(|row| self.program_at(row));
         Wanted {
@@ -278,12 +246,10 @@ impl App {
         }
     }
 
-    /// The program in a row of the table.
     pub fn program_at(&self, row: usize) -> Option<&Program> {
         self.sample.as_ref()?.programs.get(*self.rows.get(row)?)
     }
 
-    /// The row that is marked.
     pub fn selected_row(&self) -> Option<usize> {
         let selected = self.selected?;
         (0..self.rows.len()).find(|row| self.program_at(*row).is_some_and(|p| p.id() == selected))
@@ -301,7 +267,6 @@ impl App {
         columns(self.size.0.into(), guard)
     }
 
-    /// Which lines of the screen show what.
     pub fn layout(&self) -> Layout {
         let sample = self.sample.as_ref();
         let guard = sample.is_some_and(|s| s.guard.is_some());
@@ -829,11 +794,9 @@ impl App {
 /// Which lines of the screen show what, from above: the host, the head of the table, programs, moves, keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// Lines of the host.
     pub host: usize,
     /// Rows of the table.
     pub list: usize,
-    /// Lines of moves.
     pub moves: usize,
 }
 

@@ -20,7 +20,6 @@ use crate::model::{Move, Program};
 use crate::table::{Column, Placed};
 use paint::{BAR, BOLD, Look, fill, keys, put, put_right};
 
-/// Draws all of it.
 pub fn draw(app: &App, frame: &mut Frame<'_>) {
     let look = Look {
         colour: app.config.colour,
@@ -178,7 +177,6 @@ fn moves(app: &App, look: Look, buffer: &mut Buffer) {
     }
 }
 
-/// A move that goes on, in a line.
 fn move_line(one: &Move) -> String {
     let whom = format!("{} {} {}", one.what, cut(&clean(&one.name), 15), one.pid);
     let by = match one.by.as_str() {

@@ -54,7 +54,6 @@ struct Counters {
 }
 
 impl Looker {
-    /// Nothing is looked at yet.
     pub fn new(tools: Tools) -> Looker {
         Looker {
             host: tools.host.clone(),
@@ -361,7 +360,6 @@ fn guard_line(status: &Status) -> GuardLine {
     }
 }
 
-/// What the guard moves.
 fn moves_of(status: &Status) -> impl Iterator<Item = Move> {
     status.programs.iter().filter_map(|program| {
         let what = match program.standing.state {
@@ -385,7 +383,6 @@ fn moves_of(status: &Status) -> impl Iterator<Item = Move> {
     })
 }
 
-/// Whether a program is this one.
 pub fn is_own(program: &Program) -> bool {
     program.pids.contains(&own_pid().0)
 }
@@ -393,7 +390,7 @@ pub fn is_own(program: &Program) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::tools;
+    use crate::tests::tools;
 
     #[test]
     fn this_program_is_seen_and_looked_at() {

@@ -11,27 +11,22 @@ pub struct Sample {
     pub at: String,
     /// The same since the host was started: what ages are counted from.
     pub since_boot_seconds: f64,
-    /// The host.
     pub host: HostLine,
     /// The guard, where one runs and may be asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<GuardLine>,
-    /// Programs by the id of their first process.
     pub programs: Vec<Program>,
     /// Moves that go on, of this program and of the guard.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<Move>,
-    /// What looking costs.
     pub cost: Cost,
     /// What could not be looked at, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
 }
 
-/// The host as a whole.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct HostLine {
-    /// The kernel's release.
     pub kernel: String,
     /// The size of a huge page; missing where there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,9 +43,7 @@ pub struct HostLine {
     pub shared_bytes: Bytes,
     /// See [`HostLine::shared_bytes`].
     pub shared_huge_bytes: Bytes,
-    /// All page tables.
     pub page_tables_bytes: Bytes,
-    /// The hugetlb pools of the whole host.
     pub pools: Vec<PoolStatus>,
     /// What `transparent_hugepage/enabled` says, and `shmem_enabled`; missing without THP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,16 +58,13 @@ pub struct HostLine {
     /// not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled_memory: Option<f64>,
-    /// The same for processors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled_processors: Option<f64>,
-    /// The same for reading and writing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled_io: Option<f64>,
 }
 
 impl HostLine {
-    /// Hugetlb pages that are in use.
     pub fn pooled(&self) -> Bytes {
         let used = |p: &PoolStatus| {
             p.page_bytes
@@ -105,14 +95,10 @@ pub struct Rates {
     pub compactions: f64,
 }
 
-/// The guard in a line.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct GuardLine {
-    /// Whether any rule lets it act.
     pub acts: bool,
-    /// Whether a person has stopped it.
     pub paused: bool,
-    /// How many rules it has.
     pub rules: usize,
     /// Programs that it keeps on huge pages.
     pub kept: usize,
@@ -123,26 +109,20 @@ pub struct GuardLine {
 /// A program: processes that were forked from one another.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Program {
-    /// Its first process.
     pub pid: u32,
     /// When that one started, in clock ticks since boot.
     pub start_ticks: u64,
-    /// How many processes it has.
     pub processes: usize,
-    /// All of them.
     #[serde(skip)]
     pub pids: Vec<u32>,
-    /// Its name.
     pub name: String,
     /// Its systemd unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// Its user, by name or by number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// What its processes have resident, added up.
     pub resident_bytes: Bytes,
-    /// Its threads.
     pub threads: u64,
     /// How much of one processor it used since the look before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -163,14 +143,11 @@ pub struct Program {
 /// A program, for as long as it runs: a number may come to mean another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Id {
-    /// Its first process.
     pub pid: u32,
-    /// When that one started.
     pub start_ticks: u64,
 }
 
 impl Program {
-    /// Which one it is.
     pub const fn id(&self) -> Id {
         Id {
             pid: self.pid,
@@ -191,34 +168,27 @@ impl Program {
 pub struct Held {
     /// Memory on pages smaller than a huge page that could be on huge ones.
     pub small_bytes: Bytes,
-    /// Memory on huge pages.
     pub large_bytes: Bytes,
-    /// Its page tables.
     pub page_tables_bytes: Bytes,
     /// Whether THP is switched off for it (`THP_enabled: 0`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub thp_disabled: bool,
 }
 
-/// A move that goes on.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Move {
-    /// The program's first process.
     pub pid: u32,
-    /// Its name.
     pub name: String,
     /// `promote` or `demote`; of the guard also `test`.
     pub what: String,
     /// `top` or `guard`.
     pub by: String,
-    /// How far it is.
     #[serde(flatten)]
     pub going: MoveStatus,
     /// The part of the time that calls may take, in percent.
     pub budget_percent: u8,
 }
 
-/// What looking costs.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Cost {
     /// Time between two looks.
@@ -251,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_sample_is_read_as_it_was_written() {
-        let sample = crate::testing::sample();
+        let sample = crate::tests::sample();
         let text = serde_json::to_string(&sample).unwrap();
         let mut back: Sample = serde_json::from_str(&text).unwrap();
         assert!(!text.contains("null"), "{text}");

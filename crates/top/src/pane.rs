@@ -3,8 +3,9 @@
 use hugeleaf_change::{Outcome, Percent};
 use hugeleaf_report::page::{Block, Cell, Command, Note, Page};
 use hugeleaf_report::promote::Direction;
+use hugeleaf_units::Failure;
 
-use crate::act::{Refusal, Wording, verb};
+use crate::act::{Wording, verb};
 use crate::model::Program;
 use crate::table::Column;
 
@@ -16,20 +17,14 @@ const BUDGETS: [u8; 7] = [1, 2, 5, 10, 20, 50, 100];
 pub struct Pane {
     /// Whose answer it waits for, or shows.
     pub ticket: u64,
-    /// The program that it is about.
     pub about: Option<Program>,
-    /// What it says.
     pub body: Body,
-    /// The first line in sight.
     pub scroll: usize,
 }
 
-/// What a pane says.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body {
-    /// What is being done.
     Waiting(&'static str),
-    /// A page.
     Page(Page),
     /// A question: what would be done, and whether it is to be.
     Ask(Box<Ask>),
@@ -42,7 +37,6 @@ pub struct Ask {
     pub direction: Direction,
     /// The part of its time that calls may take.
     pub budget: Percent,
-    /// What would be done, by a dry run.
     pub outcome: Outcome,
 }
 
@@ -63,12 +57,10 @@ impl Ask {
         self.budget = next;
     }
 
-    /// Whether there is anything to move.
     pub fn is_something(&self) -> bool {
         !self.outcome.asked().is_zero()
     }
 
-    /// What would be done.
     pub fn page(&self, wording: &Wording, whom: &Program) -> Page {
         wording.page(&self.outcome, whom, self.direction, self.budget)
     }
@@ -97,7 +89,7 @@ impl Ask {
 }
 
 /// Two lines of a refusal, as the command line prints them.
-pub fn refused(refusal: &Refusal) -> Page {
+pub fn refused(refusal: &Failure) -> Page {
     let mut page = Page::new("refused", refusal.what.clone());
     page.mark = hugeleaf_report::page::Mark::Bad;
     page.add(vec![Command::new("next", refusal.next.clone())]);
@@ -166,7 +158,7 @@ pub fn help(can_move: bool, is_replay: bool) -> Page {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::outcome;
+    use crate::tests::outcome;
 
     #[test]
     fn a_larger_budget_takes_less_time() {

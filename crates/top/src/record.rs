@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_sys::{Existing, open_regular, write_whole};
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, Failure};
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Program, Sample};
@@ -22,16 +22,12 @@ const WHOLE_EVERY: usize = 60;
 /// No line is longer.
 const LONGEST: u64 = 64 << 20;
 
-/// The first line.
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
-    /// The version of the format.
     hugeleaf_top: u32,
-    /// Of the program that wrote it.
     version: String,
 }
 
-/// One look.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line<S> {
     /// Whether all programs are in it; else those that changed.
@@ -40,11 +36,9 @@ struct Line<S> {
     /// First processes of programs that ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     gone: Vec<u32>,
-    /// What was seen.
     sample: S,
 }
 
-/// Writes one.
 #[derive(Debug)]
 pub struct Recorder {
     path: PathBuf,
@@ -55,58 +49,27 @@ pub struct Recorder {
     before: HashMap<u32, Program>,
 }
 
-/// Why there is no recording, or no more of it.
-#[derive(Debug, thiserror::Error)]
-pub enum RecordingError {
-    /// The file cannot be made.
-    #[error("{0}")]
-    Make(String),
-    /// A line cannot be written; what was written before stays.
-    #[error("{}: {why}: the recording ends here", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        why: String,
-    },
-    /// The file cannot be read.
-    #[error("{}: {why}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        why: std::io::Error,
-    },
-    /// It is no recording.
-    #[error("{}: line {line}: {what}", path.display())]
-    Broken {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong with it.
-        what: String,
-    },
-}
+const NEW_FILE: &str = "name a new file in a folder of your own, with room for it";
+const A_RECORDING: &str = "name a file that hugeleaf top --record wrote";
 
 impl Recorder {
     /// A new file; one that is there stays.
     ///
     /// # Errors
-    /// [`RecordingError::Make`].
-    pub fn create(path: &Path) -> Result<Recorder, RecordingError> {
+    /// It cannot be made.
+    pub fn create(path: &Path) -> Result<Recorder, Failure> {
         let head = Head {
             hugeleaf_top: VERSION,
             version: env!("CARGO_PKG_VERSION").into(),
         };
         let head = line_of(&head);
         write_whole(path, head.as_bytes(), Existing::Kept)
-            .map_err(|error| RecordingError::Make(error.to_string()))?;
+            .map_err(|error| Failure::new(error.to_string(), NEW_FILE))?;
         // Not through a link: the name is the one that was just made.
         let file = (OpenOptions::new().append(true))
             .custom_flags(hugeleaf_sys::NOFOLLOW_FLAG)
             .open(path)
-            .map_err(|why| RecordingError::Make(format!("{}: {why}", path.display())))?;
+            .map_err(|why| Failure::new(format!("{}: {why}", path.display()), NEW_FILE))?;
         Ok(Recorder {
             path: path.to_owned(),
             file,
@@ -120,21 +83,19 @@ impl Recorder {
     /// Adds a look.
     ///
     /// # Errors
-    /// [`RecordingError::Write`]: nothing more is to be added then.
-    pub fn add(&mut self, sample: &Sample) -> Result<(), RecordingError> {
+    /// It cannot be written: what was written before stays, and nothing more is to be added.
+    pub fn add(&mut self, sample: &Sample) -> Result<(), Failure> {
         let whole = self.looks.is_multiple_of(WHOLE_EVERY);
         let text = line_of(&self.line(sample, whole));
         self.looks += 1;
-        let fail = |why| RecordingError::Write {
-            path: self.path.clone(),
-            why,
+        let fail = |why: String| {
+            let path = self.path.display();
+            Failure::new(format!("{path}: {why}: the recording ends here"), NEW_FILE)
         };
         let length = self.length + text.len() as u64;
         if length > self.most.get() {
-            return Err(fail(format!(
-                "it has {}, and goes on no further",
-                self.most
-            )));
+            let most = self.most;
+            return Err(fail(format!("it has {most}, and goes on no further")));
         }
         if let Err(error) = self.file.write_all(text.as_bytes()) {
             // What was written of the line is of no use to a reader.
@@ -163,16 +124,10 @@ impl Recorder {
             },
         }
     }
+}
 
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// How long it is.
-    pub const fn length(&self) -> Bytes {
-        Bytes(self.length)
-    }
+fn unread(path: &Path, why: &std::io::Error) -> Failure {
+    Failure::new(format!("{}: {why}", path.display()), A_RECORDING)
 }
 
 /// A value in a line; it cannot fail on values made in memory.
@@ -187,7 +142,6 @@ pub struct Recording {
     file: BufReader<File>,
     /// Where the line of each look begins, and whether it holds all programs.
     looks: Vec<(u64, bool)>,
-    /// Which look is shown.
     at: usize,
     sample: Sample,
     /// Whether it ends in the middle of a line.
@@ -198,13 +152,9 @@ impl Recording {
     /// Opens one and looks at every line of it.
     ///
     /// # Errors
-    /// [`RecordingError::Read`] and [`RecordingError::Broken`]. A last line that is not ended is none: whoever wrote it
-    /// was ended.
-    pub fn open(path: &Path) -> Result<Recording, RecordingError> {
-        let file = open_regular(path).map_err(|why| RecordingError::Read {
-            path: path.to_owned(),
-            why,
-        })?;
+    /// It cannot be read, or is no recording. A last line that is not ended is none: whoever wrote it was ended.
+    pub fn open(path: &Path) -> Result<Recording, Failure> {
+        let file = open_regular(path).map_err(|why| unread(path, &why))?;
         let mut recording = Recording {
             path: path.to_owned(),
             file: BufReader::new(file),
@@ -218,48 +168,43 @@ impl Recording {
         Ok(recording)
     }
 
-    fn check(&mut self) -> Result<(), RecordingError> {
+    fn check(&mut self) -> Result<(), Failure> {
         let head = self.read_line(1)?;
         let head: Head = (head.as_deref())
             .and_then(|line| serde_json::from_str(line).ok())
-            .ok_or_else(|| self.broken(1, "this is no recording of hugeleaf top".into()))?;
+            .ok_or_else(|| self.broken(1, "this is no recording of hugeleaf top"))?;
         if head.hugeleaf_top != VERSION {
             let what = format!("hugeleaf {} wrote it, in another format", head.version);
             return Err(self.broken(1, what));
         }
         let mut number = 2;
         loop {
-            let at = self
-                .file
-                .stream_position()
-                .map_err(|why| self.unread(why))?;
+            let at = self.file.stream_position();
+            let at = at.map_err(|why| unread(&self.path, &why))?;
             let Some(text) = self.read_line(number)? else {
                 break;
             };
             let line = self.parse(&text, number)?;
             if self.looks.is_empty() && !line.whole {
-                return Err(self.broken(number, "the first look is not whole".into()));
+                return Err(self.broken(number, "the first look is not whole"));
             }
             self.looks.push((at, line.whole));
             number += 1;
         }
         match self.looks.is_empty() {
-            true => Err(self.broken(number, "there is no look in it".into())),
+            true => Err(self.broken(number, "there is no look in it")),
             false => Ok(()),
         }
     }
 
     /// The next line; `None` at the end, and at a line that is not ended.
-    fn read_line(&mut self, number: usize) -> Result<Option<String>, RecordingError> {
+    fn read_line(&mut self, number: usize) -> Result<Option<String>, Failure> {
         let mut bytes = Vec::new();
-        let read = self
-            .file
-            .by_ref()
-            .take(LONGEST)
-            .read_until(b'\n', &mut bytes);
-        read.map_err(|why| self.unread(why))?;
+        let mut file = self.file.by_ref().take(LONGEST);
+        let read = file.read_until(b'\n', &mut bytes);
+        read.map_err(|why| unread(&self.path, &why))?;
         if bytes.len() as u64 == LONGEST {
-            return Err(self.broken(number, "it is too long".into()));
+            return Err(self.broken(number, "it is too long"));
         }
         if bytes.pop() != Some(b'\n') {
             self.is_cut |= !bytes.is_empty();
@@ -267,11 +212,11 @@ impl Recording {
         }
         match String::from_utf8(bytes) {
             Ok(text) => Ok(Some(text)),
-            Err(error) => Err(self.broken(number, error.to_string())),
+            Err(error) => Err(self.broken(number, error)),
         }
     }
 
-    fn parse(&self, text: &str, number: usize) -> Result<Line<Sample>, RecordingError> {
+    fn parse(&self, text: &str, number: usize) -> Result<Line<Sample>, Failure> {
         // serde_json counts lines too: there is one.
         serde_json::from_str(text).map_err(|error| {
             let what = error.to_string().replace("at line 1 column", "at column");
@@ -279,19 +224,11 @@ impl Recording {
         })
     }
 
-    fn broken(&self, line: usize, what: String) -> RecordingError {
-        RecordingError::Broken {
-            path: self.path.clone(),
-            line,
-            what,
-        }
-    }
-
-    fn unread(&self, why: std::io::Error) -> RecordingError {
-        RecordingError::Read {
-            path: self.path.clone(),
-            why,
-        }
+    fn broken(&self, line: usize, what: impl std::fmt::Display) -> Failure {
+        Failure::new(
+            format!("{}: line {line}: {what}", self.path.display()),
+            format!("{A_RECORDING}; what is before that line can be played: head -n LINES FILE"),
+        )
     }
 
     /// How many looks there are; at least one.
@@ -304,11 +241,6 @@ impl Recording {
         self.at
     }
 
-    /// The look that is shown.
-    pub const fn sample(&self) -> &Sample {
-        &self.sample
-    }
-
     /// Whether the file ends in the middle of a line.
     pub const fn is_cut(&self) -> bool {
         self.is_cut
@@ -318,7 +250,7 @@ impl Recording {
     ///
     /// # Errors
     /// Where the file is not any more what it was.
-    pub fn show(&mut self, at: usize) -> Result<&Sample, RecordingError> {
+    pub fn show(&mut self, at: usize) -> Result<&Sample, Failure> {
         let at = at.min(self.looks.len() - 1);
         // From the last one that holds all programs, or from the one that is shown, whichever is nearer.
         let whole = (0..=at).rev().find(|n| self.looks[*n].1).unwrap_or(0);
@@ -329,9 +261,11 @@ impl Recording {
         for n in from..=at {
             let (offset, _) = self.looks[n];
             let seek = self.file.seek(SeekFrom::Start(offset));
-            seek.map_err(|why| self.unread(why))?;
+            seek.map_err(|why| unread(&self.path, &why))?;
             let gone = || std::io::Error::from(ErrorKind::UnexpectedEof);
-            let text = self.read_line(n + 2)?.ok_or_else(|| self.unread(gone()))?;
+            let text = self
+                .read_line(n + 2)?
+                .ok_or_else(|| unread(&self.path, &gone()))?;
             let line = self.parse(&text, n + 2)?;
             apply(&mut self.sample, line);
         }
@@ -361,7 +295,7 @@ fn apply(sample: &mut Sample, line: Line<Sample>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{program, sample};
+    use crate::tests::{program, sample};
     use proptest::prelude::*;
 
     /// As a recording has it: without what is not written.
@@ -398,7 +332,7 @@ mod tests {
         for sample in samples {
             recorder.add(sample).unwrap();
         }
-        assert_eq!(recorder.length().get(), path.metadata().unwrap().len());
+        assert_eq!(Bytes(recorder.length).get(), path.metadata().unwrap().len());
         (dir, path)
     }
 
@@ -436,10 +370,7 @@ mod tests {
     fn a_file_that_is_there_stays() {
         let (_dir, path) = written(&samples(1));
         let before = std::fs::read(&path).unwrap();
-        assert!(matches!(
-            Recorder::create(&path),
-            Err(RecordingError::Make(_))
-        ));
+        assert_eq!(Recorder::create(&path).unwrap_err().next, NEW_FILE);
         assert_eq!(std::fs::read(&path).unwrap(), before);
     }
 

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hugeleaf_host::ReadError;
+use hugeleaf_units::Failure;
 use ratatui::crossterm::event::{Event as Input, read};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
@@ -20,7 +21,7 @@ use crate::app::{Answer, App, Config, Effect, Event, Playing};
 use crate::draw::draw;
 use crate::look::{EVERY, Looker};
 use crate::model::{Move, Program, Sample};
-use crate::record::{Recorder, Recording, RecordingError};
+use crate::record::{Recorder, Recording};
 use crate::screen::{Screen, give_back};
 use crate::turn::Wanted;
 
@@ -48,18 +49,18 @@ pub struct Settings {
 /// Why the view does not begin, or ended by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum TopError {
-    /// There is nothing to draw on.
+    /// There is nothing to draw on, or the recording cannot be written or read.
     #[error("{0}")]
-    NoTerminal(String),
-    /// The recording cannot be written or read.
-    #[error("{0}")]
-    Recording(#[from] RecordingError),
+    Failed(#[from] Failure),
     /// The host cannot be read.
     #[error("{0}")]
     Read(#[from] ReadError),
 }
 
-/// What the threads tell.
+fn no_terminal(what: String) -> TopError {
+    Failure::new(what, "run it in a terminal, or: hugeleaf mem").into()
+}
+
 enum Message {
     Input(Input),
     InputEnded,
@@ -84,7 +85,7 @@ pub fn run(settings: Settings) -> Result<(), TopError> {
         .as_deref()
         .map(Recording::open)
         .transpose()?;
-    let gone = |what: &str, e: std::io::Error| TopError::NoTerminal(format!("{what}: {e}"));
+    let gone = |what: &str, e: std::io::Error| no_terminal(format!("{what}: {e}"));
     let (sender, receiver) = channel();
     take_signals(sender.clone()).map_err(|e| gone("signals", e))?;
     let playing = recording.as_ref().map(|r| Playing::new(r.looks()));
@@ -117,12 +118,12 @@ pub fn run(settings: Settings) -> Result<(), TopError> {
 fn check_terminal() -> Result<(), TopError> {
     let name = std::env::var("TERM").unwrap_or_default();
     if !std::io::stdout().is_terminal() {
-        return Err(TopError::NoTerminal(
+        return Err(no_terminal(
             "stdout is no terminal, and top draws on one".into(),
         ));
     }
     if name.is_empty() || name == "dumb" {
-        return Err(TopError::NoTerminal(format!(
+        return Err(no_terminal(format!(
             "the terminal cannot move its cursor, as TERM says ('{name}')"
         )));
     }
@@ -160,7 +161,6 @@ fn read_input(sender: &Sender<Message>) {
     }
 }
 
-/// A move that goes on.
 struct Mover {
     thread: JoinHandle<()>,
     stop: Arc<AtomicBool>,
@@ -190,10 +190,8 @@ struct View {
     sender: Sender<Message>,
     /// What is looked at first, for the thread that looks.
     wanted: Arc<Mutex<Wanted>>,
-    /// The move that goes on, for what it sees.
     moving: Arc<Mutex<Option<Move>>>,
     mover: Option<Mover>,
-    /// When a look of the recording was shown last.
     played: Instant,
 }
 
@@ -387,7 +385,6 @@ impl View {
     }
 }
 
-/// Whether it goes on.
 enum Flow {
     GoOn,
     End(Option<i32>),

@@ -8,36 +8,24 @@ use hugeleaf_units::time;
 
 use crate::model::{Program, Sample};
 
-/// A column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
-    /// The first process.
     Pid,
-    /// The name of the command.
     Name,
     /// The systemd unit.
     Unit,
-    /// The user.
     User,
-    /// On small pages.
     Small,
-    /// On huge pages.
     Large,
-    /// The part on huge pages.
     Coverage,
     /// The same over time.
     History,
-    /// Page tables.
     Tables,
     /// Processor time.
     Cpu,
-    /// Resident.
     Resident,
-    /// Threads.
     Threads,
-    /// Processes.
     Processes,
-    /// How long it runs.
     Age,
     /// Where it stands with the guard.
     Guard,
@@ -63,63 +51,54 @@ impl Column {
         Column::Age,
     ];
 
-    /// Its head.
+    /// Its head, the columns of the screen that it takes, and what it has, for the help. The name and the unit also
+    /// take what is left of the screen.
+    const fn about(self) -> (&'static str, usize, &'static str) {
+        match self {
+            Column::Pid => ("PID", 7, "the first process of the program"),
+            Column::Name => (
+                "NAME",
+                15,
+                "its command; ×N: it has N processes that were forked from one another",
+            ),
+            Column::Unit => ("UNIT", 18, "its systemd unit"),
+            Column::User => ("USER", 8, "its user"),
+            Column::Small => (
+                "SMALL",
+                6,
+                "memory on small pages that could be on huge ones",
+            ),
+            Column::Large => ("LARGE", 6, "memory on huge pages, of THP and of pools"),
+            Column::Coverage => (
+                "COVERAGE",
+                8,
+                "the part of both that is on huge pages; off: THP is switched off for it",
+            ),
+            Column::History => (
+                "HISTORY",
+                12,
+                "that part since the start, newest at the right",
+            ),
+            Column::Tables => ("TABLES", 6, "its page tables"),
+            Column::Cpu => ("CPU", 6, "how much of one processor it uses"),
+            Column::Resident => ("RESIDENT", 8, "what is resident, of its processes added up"),
+            Column::Threads => ("THREADS", 7, "threads of its processes"),
+            Column::Processes => ("PROCS", 5, "its processes"),
+            Column::Age => ("AGE", 6, "how long it runs"),
+            Column::Guard => ("GUARD", 9, "where it stands with the guard"),
+        }
+    }
+
     pub const fn head(self) -> &'static str {
-        match self {
-            Column::Pid => "PID",
-            Column::Name => "NAME",
-            Column::Unit => "UNIT",
-            Column::User => "USER",
-            Column::Small => "SMALL",
-            Column::Large => "LARGE",
-            Column::Coverage => "COVERAGE",
-            Column::History => "HISTORY",
-            Column::Tables => "TABLES",
-            Column::Cpu => "CPU",
-            Column::Resident => "RESIDENT",
-            Column::Threads => "THREADS",
-            Column::Processes => "PROCS",
-            Column::Age => "AGE",
-            Column::Guard => "GUARD",
-        }
+        self.about().0
     }
 
-    /// What it has, for the help.
-    pub const fn says(self) -> &'static str {
-        match self {
-            Column::Pid => "the first process of the program",
-            Column::Name => "its command; ×N: it has N processes that were forked from one another",
-            Column::Unit => "its systemd unit",
-            Column::User => "its user",
-            Column::Small => "memory on small pages that could be on huge ones",
-            Column::Large => "memory on huge pages, of THP and of pools",
-            Column::Coverage => {
-                "the part of both that is on huge pages; off: THP is switched off for it"
-            }
-            Column::History => "that part since the start, newest at the right",
-            Column::Tables => "its page tables",
-            Column::Cpu => "how much of one processor it uses",
-            Column::Resident => "what is resident, of its processes added up",
-            Column::Threads => "threads of its processes",
-            Column::Processes => "its processes",
-            Column::Age => "how long it runs",
-            Column::Guard => "where it stands with the guard",
-        }
-    }
-
-    /// Columns of the screen that it takes; the name and the unit also take what is left.
     pub const fn width(self) -> usize {
-        match self {
-            Column::Pid | Column::Threads => 7,
-            Column::Name => 15,
-            Column::Unit => 18,
-            Column::User | Column::Coverage | Column::Resident => 8,
-            Column::Small | Column::Large | Column::Tables | Column::Cpu => 6,
-            Column::History => 12,
-            Column::Processes => 5,
-            Column::Age => 6,
-            Column::Guard => 9,
-        }
+        self.about().1
+    }
+
+    pub const fn says(self) -> &'static str {
+        self.about().2
     }
 
     /// Whether it stands at the left, as names do.
@@ -141,6 +120,7 @@ impl Column {
     /// What it says of a program, coverage over time left out.
     pub fn cell(self, program: &Program, since_boot: f64) -> Cell {
         let held = program.held;
+        let text = |text: Option<&str>| text.map(clean).unwrap_or_default().into();
         let some = |bytes| match (&program.unreadable, bytes) {
             (Some(_), None) => Value::Unreadable.into(),
             (_, bytes) => Cell::from(bytes),
@@ -148,18 +128,8 @@ impl Column {
         match self {
             Column::Pid => Value::Text(program.pid.to_string()).into(),
             Column::Name => name(program).into(),
-            Column::Unit => program
-                .unit
-                .as_deref()
-                .map(clean)
-                .unwrap_or_default()
-                .into(),
-            Column::User => program
-                .user
-                .as_deref()
-                .map(clean)
-                .unwrap_or_default()
-                .into(),
+            Column::Unit => text(program.unit.as_deref()),
+            Column::User => text(program.user.as_deref()),
             Column::Small => some(held.map(|held| held.small_bytes)),
             Column::Large => some(held.map(|held| held.large_bytes)),
             Column::Tables => some(held.map(|held| held.page_tables_bytes)),
@@ -255,14 +225,11 @@ fn age(seconds: f64) -> String {
 /// By which column programs stand, and which way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sort {
-    /// The column.
     pub column: Column,
-    /// Whether the largest is first.
     pub descending: bool,
 }
 
 impl Default for Sort {
-    /// What could be moved comes first.
     fn default() -> Sort {
         Sort::by(Column::Small)
     }
@@ -319,11 +286,9 @@ pub const SIGN: usize = 2;
 /// A column where it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
-    /// Which.
     pub column: Column,
     /// Where it begins, from the left of the screen.
     pub x: usize,
-    /// How wide it is.
     pub width: usize,
 }
 
@@ -372,7 +337,7 @@ pub fn columns(width: usize, guard: bool) -> Vec<Placed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{program, sample};
+    use crate::tests::{program, sample};
     use hugeleaf_units::Bytes;
 
     fn pids(sample: &Sample, sort: Sort, filter: &str) -> Vec<u32> {

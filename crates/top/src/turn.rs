@@ -20,7 +20,6 @@ pub struct Allowance {
 }
 
 impl Default for Allowance {
-    /// Enough for a first screen.
     fn default() -> Allowance {
         Allowance {
             left: MOST.as_secs_f64(),
@@ -39,7 +38,6 @@ impl Allowance {
         self.left -= took.as_secs_f64();
     }
 
-    /// Whether there is any left.
     pub fn is_left(&self) -> bool {
         self.left > 0.0
     }
@@ -48,18 +46,14 @@ impl Allowance {
 /// What the screen shows, so that it is looked at first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wanted {
-    /// The program that is marked.
     pub selected: Option<Id>,
-    /// Programs in sight.
     pub visible: Vec<Id>,
 }
 
 /// A program that waits for its turn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Waiting {
-    /// Which one.
     pub id: Id,
-    /// What it has resident.
     pub resident: Bytes,
     /// How long ago it was looked at; `None` for never.
     pub since: Option<Duration>,

@@ -218,20 +218,24 @@ fn nothing_outlives_its_command() {
 }
 
 fn server(run: &str, ready: &str) -> String {
-    format!("{LEAST}{MEASURE}[server]\nlimit = '2s'\nrun = '''{run}'''\nready = '''{ready}'''")
+    server_within("60s", run, ready)
+}
+
+fn server_within(limit: &str, run: &str, ready: &str) -> String {
+    format!("{LEAST}{MEASURE}[server]\nlimit = '{limit}'\nrun = '''{run}'''\nready = '''{ready}'''")
 }
 
 #[test]
 fn a_server_that_does_not_start_says_why() {
     staged(
-        &server("echo port 80 is taken; exit 1", "true"),
+        &server("echo port 80 is taken; exit 1", "false"),
         |_, stage, _| {
             let error = stage.start(&[], &[]).unwrap_err().to_string();
             assert!(error.contains("port 80 is taken"), "{error}");
         },
     );
     staged(
-        &server("echo starts; exec sleep 1000", "false"),
+        &server_within("2s", "echo starts; exec sleep 1000", "false"),
         |_, stage, _| {
             let error = stage.start(&[], &[]).unwrap_err().to_string();
             assert!(
@@ -256,12 +260,14 @@ fn a_server_is_asked_to_end_and_one_that_has_crashed_is_told() {
     });
     staged(
         &server(
-            ": >\"$work/up\"; sleep 0.4; echo out of memory; exit 9",
+            ": >\"$work/up\"; until test -e \"$work/go\"; do sleep 0.05; done; echo out of memory; : >\"$work/gone\"; exit 9",
             "test -e \"$work/up\"",
         ),
         |_, stage, _| {
             let running = stage.start(&[], &[]).unwrap().unwrap();
-            run(stage, "sleep 1", LONG).unwrap();
+            let ended =
+                ": >\"$work/go\"; until test -e \"$work/gone\"; do sleep 0.05; done; sleep 1";
+            run(stage, ended, LONG).unwrap();
             let error = running.stop().unwrap_err().to_string();
             assert!(error.contains("out of memory"), "{error}");
         },

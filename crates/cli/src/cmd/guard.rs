@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use hugeleaf_guard::client::{AskError, ask, ask_status};
+use hugeleaf_guard::client::{ask, ask_status};
 use hugeleaf_guard::once::once;
 use hugeleaf_guard::status::Status as GuardStatus;
 use hugeleaf_guard::{ConfigError, Files, Guard, GuardError, Order, Places, State, Views};
@@ -242,24 +242,10 @@ impl From<ConfigError> for Failure {
 
 impl From<GuardError> for Failure {
     fn from(error: GuardError) -> Failure {
-        let text = error.to_string();
         match error {
             GuardError::Config(error) => error.into(),
             GuardError::Read(error) => error.into(),
-            GuardError::Another(_) => Failure::missing(text, "hugeleaf guard status"),
-            GuardError::Place { .. } => {
-                Failure::missing(text, "run as root, or: hugeleaf guard --once --dry-run")
-            }
+            GuardError::Failed(failure) => failure.into(),
         }
-    }
-}
-
-impl From<AskError> for Failure {
-    fn from(error: AskError) -> Failure {
-        let next = match error.is_denied() {
-            true => "run as root, or as a member of the group that the rules name (group = \"…\")",
-            false => "systemctl start hugeleaf-guard, or: hugeleaf guard",
-        };
-        Failure::missing(error.to_string(), next)
     }
 }

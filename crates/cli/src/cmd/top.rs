@@ -6,9 +6,7 @@ use std::sync::Arc;
 use hugeleaf_guard::Places;
 use hugeleaf_host::TargetError;
 use hugeleaf_sys::Kernel;
-use hugeleaf_top::act::Wording;
-use hugeleaf_top::app::Config;
-use hugeleaf_top::{Refusal, Settings, Tools, TopError};
+use hugeleaf_top::{Config, Settings, Tools, TopError, Wording};
 
 use crate::cmd::promote::{own_path, scheduler};
 use crate::context::{Context, Failure, Status};
@@ -69,8 +67,8 @@ pub fn run(args: Args, context: &Context) -> Result<Status, Failure> {
             kernel: Arc::new(Kernel::new()),
             host,
             guard: is_live.then(socket),
-            explain_change: |error| Failure::from(error).into(),
-            explain_process: |error| Failure::from(TargetError::from(error)).into(),
+            explain_change: |error| in_lines(error.into()),
+            explain_process: |error| in_lines(TargetError::from(error).into()),
             wording: wording.clone(),
         },
         config: Config {
@@ -86,34 +84,16 @@ pub fn run(args: Args, context: &Context) -> Result<Status, Failure> {
     Ok(Status::Good)
 }
 
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Refusal {
-        let (what, next) = failure.into_lines();
-        Refusal { what, next }
-    }
+fn in_lines(failure: Failure) -> hugeleaf_units::Failure {
+    let (what, next) = failure.into_lines();
+    hugeleaf_units::Failure { what, next }
 }
 
 impl From<TopError> for Failure {
     fn from(error: TopError) -> Failure {
-        use hugeleaf_top::RecordingError::{Broken, Make, Read, Write};
-        let text = error.to_string();
         match error {
-            TopError::NoTerminal(_) => {
-                Failure::missing(text, "run it in a terminal, or: hugeleaf mem")
-            }
+            TopError::Failed(failure) => failure.into(),
             TopError::Read(error) => error.into(),
-            TopError::Recording(Make(_) | Write { .. }) => Failure::missing(
-                text,
-                "name a new file in a folder of your own, with room for it",
-            ),
-            TopError::Recording(Read { .. }) => {
-                Failure::missing(text, "name a file that hugeleaf top --record wrote")
-            }
-            TopError::Recording(Broken { .. }) => Failure::missing(
-                text,
-                "name a file that hugeleaf top --record wrote; what is before that line can be played: \
-                 head -n LINES FILE",
-            ),
         }
     }
 }

@@ -36,18 +36,14 @@ pub struct Around {
     pub available: Option<(Bytes, Bytes)>,
     /// Why nothing may be given now.
     pub short: Option<String>,
-    /// Whether a person has stopped it.
     pub paused: bool,
 }
 
-/// A call on a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
-    /// The component, by its place.
     pub part: usize,
     /// The order.
     pub id: u64,
-    /// The size that it is to have.
     pub to: Bytes,
     /// Whether memory is to come back by it.
     pub shrinks: bool,
@@ -66,14 +62,10 @@ pub struct Said {
     pub bytes: Option<Bytes>,
 }
 
-/// What is to be done.
 #[derive(Debug, Default, PartialEq)]
 pub struct Done {
-    /// Calls on servers.
     pub commands: Vec<Command>,
-    /// Processes whose memory is to be promoted now.
     pub promote: Vec<ProgramId>,
-    /// What is to be logged.
     pub said: Vec<Said>,
 }
 

@@ -54,7 +54,6 @@ struct Jvm {
     flags: Option<(Pid, Instant, Flags)>,
 }
 
-/// What is set in a JVM.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Flags {
     soft_most: Option<Bytes>,

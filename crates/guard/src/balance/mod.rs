@@ -1,9 +1,9 @@
 //! `hugeleaf balance`: one memory target for several servers, moved by what memory is worth to each.
 //!
-//! [`rules`] reads what is written, [`server`] has the trait, `kinds` the table of kinds, [`core`] decides (pure, by
+//! `rules` reads what is written, `server` has the trait, `kinds` the table of kinds, `core` decides (pure, by
 //! `hugeleaf-balance`), and `run` has the threads: one a target, one a server, so that no server holds up another one.
 
-pub mod core;
+mod core;
 mod jvm;
 mod kinds;
 mod mariadb;
@@ -12,18 +12,19 @@ mod part;
 mod postgresql;
 mod process;
 mod redis;
-pub mod rules;
+mod rules;
 mod run;
-pub mod server;
+mod server;
 mod status;
 #[cfg(test)]
 mod tests;
 mod worker;
 
-pub use core::Core;
+pub use core::{Core, Said};
 pub use hugeleaf_balance::{ResizeOperation, View};
 pub use kinds::{KINDS, kind_named};
+pub(crate) use rules::WrittenTarget;
 pub use rules::{BalanceAction, Member, Pages, Target};
 pub use run::{Run, run};
-pub use server::ServerKind;
+pub use server::{Opening, Server, ServerKind};
 pub use status::{BalanceStatus, ComponentStatus};

@@ -27,7 +27,6 @@ const UNUSED: Duration = Duration::from_secs(15);
 /// What a server's thread says.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// The last look that worked, and when it was.
     pub seen: Option<(Duration, Look, Option<ProcessSeen>)>,
     /// Why the newest one did not.
     pub trouble: Option<String>,
@@ -50,7 +49,6 @@ pub(crate) struct Ordered {
 /// What is to follow from what was seen of an order.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Outcome {
-    /// Nothing yet.
     Wait,
     /// It is over.
     Over(Came),
@@ -58,7 +56,6 @@ pub(crate) enum Outcome {
     SetBack(Bytes),
 }
 
-/// A component.
 pub(crate) struct Part {
     pub member: Member,
     pub granule: Granule,
@@ -77,7 +74,6 @@ pub(crate) struct Part {
     overhead_most: Option<Bytes>,
     jumped: Option<Duration>,
     pub order: Option<Ordered>,
-    /// What was in use at the last look.
     used: Bytes,
     fills: bool,
     /// Whether less than a granule of it is unused; also where it does not say.
@@ -302,7 +298,6 @@ impl Part {
         })
     }
 
-    /// What memory is worth to it.
     pub fn benefit(&self, now: Duration) -> Benefit {
         let Some((_, look)) = &self.seen else {
             return Benefit::default();

@@ -8,7 +8,6 @@ use hugeleaf_units::Bytes;
 
 use crate::seen::ProgramId;
 
-/// What was seen of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessSeen {
     /// Which process: a restart is another one.
@@ -19,7 +18,6 @@ pub struct ProcessSeen {
     pub limits: Vec<(String, Bytes)>,
 }
 
-/// All processes of these names.
 fn candidates(root: &Root, names: &[&str]) -> Vec<Pid> {
     let entries = root.list("proc").known().cloned().unwrap_or_default();
     let pids = entries.iter().filter_map(|name| name.parse().ok().map(Pid));

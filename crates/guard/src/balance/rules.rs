@@ -74,7 +74,6 @@ pub struct Member {
     pub set_limit: bool,
 }
 
-/// As it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WrittenTarget {

@@ -38,7 +38,6 @@ pub trait Server: Send {
 /// How a server stands.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Look {
-    /// The size that it is set to.
     pub size: Bytes,
     /// What it can be resized by; 0 where it takes any size.
     pub granule: Bytes,
@@ -46,7 +45,6 @@ pub struct Look {
     pub floor: Bytes,
     /// Above this it cannot be set.
     pub ceiling: Option<Bytes>,
-    /// What of its size is in use.
     pub used: Option<Bytes>,
     /// Its counters since it started.
     pub counts: Option<Counts>,
@@ -61,7 +59,6 @@ pub struct Look {
 /// Counters that only rise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Lookups.
     pub operations: u64,
     /// Those that found nothing.
     pub misses: u64,

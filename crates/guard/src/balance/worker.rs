@@ -94,7 +94,6 @@ impl Worker {
         self.shared.called.notify_all();
     }
 
-    /// What it knows.
     pub fn report(&self) -> Report {
         self.shared.slot().report.clone()
     }

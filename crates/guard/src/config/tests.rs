@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::seen;
+use crate::tests::seen;
 use proptest::prelude::*;
 
 fn parse(text: &str) -> Result<Config, ConfigError> {

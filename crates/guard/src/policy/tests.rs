@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::seen::Closer;
-use crate::testing::{closer, seen};
+use crate::tests::{closer, seen};
 use proptest::prelude::*;
 
 const HUGE: Bytes = Bytes::from_mib(2);

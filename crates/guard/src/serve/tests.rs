@@ -1,5 +1,7 @@
 use super::*;
 use proptest::prelude::*;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 

@@ -124,7 +124,6 @@ mod tests {
 
     #[test]
     fn own_vector_agrees_with_the_system_call() {
-        use hugeleaf_sys::Kernel;
         let auxv = std::fs::read("/proc/self/auxv").unwrap();
         assert_eq!(
             base_page(&auxv),

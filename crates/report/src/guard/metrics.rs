@@ -3,10 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_guard::Stand;
-use hugeleaf_guard::pools::PoolFinding;
-use hugeleaf_guard::state::Proof;
 use hugeleaf_guard::status::{PoolStatus, PoolsStatus, ProgramStatus, Status};
+use hugeleaf_guard::{PoolFinding, Proof, Stand};
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::metrics::Family;

@@ -1,7 +1,7 @@
 //! The page that the guard serves: an overview, each program, decisions and proofs. Plain HTML that works without
 //! scripts; a few lines of one fetch it again while somebody looks.
 
-use hugeleaf_guard::state::Proof;
+use hugeleaf_guard::Proof;
 use hugeleaf_guard::status::{ProgramStatus, Status};
 use maud::{Markup, html};
 

@@ -654,7 +654,7 @@ fn moved(trace: &Trace) -> Option<Work> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing;
+    use super::super::tests::testing;
     use super::*;
     use crate::page::{View, needs_nothing};
     use hugeleaf_verdict::trace::findings as judge;

@@ -57,7 +57,7 @@ pub fn diff_json(compared: &Compared<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing;
+    use super::super::tests::testing;
     use super::*;
 
     #[test]

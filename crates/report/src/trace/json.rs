@@ -317,7 +317,7 @@ pub(super) fn findings(shown: &Shown<'_>) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing;
+    use super::super::tests::testing;
     use super::*;
     use hugeleaf_verdict::trace::findings as judge;
 

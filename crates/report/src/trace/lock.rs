@@ -192,7 +192,7 @@ pub fn callers_page(trace: &Trace, function: &str, callers: &Callers) -> Page {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing;
+    use super::super::tests::testing;
     use super::*;
     use crate::page::View;
 

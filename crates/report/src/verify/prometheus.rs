@@ -1,53 +1,27 @@
-//! The text format of Prometheus, for an endpoint or the textfile collector of the node exporter.
-//! One HELP and one TYPE line a metric; label values are escaped.
+//! `verify` as metrics in the text format of Prometheus, for an endpoint or the textfile collector of the node exporter.
 
 use hugeleaf_units::Bytes;
-use hugeleaf_verdict::findings::Finding;
 use hugeleaf_verdict::plan::PagesOf;
 use hugeleaf_verdict::verify::{Report, Row};
 
-/// A sample: its labels and its value.
-type Sample = (Vec<(&'static str, String)>, u64);
-
-/// One metric with its samples; nothing of none.
-fn metric(name: &str, help: &str, samples: impl IntoIterator<Item = Sample>) -> String {
-    let line = |(labels, value): Sample| {
-        let labels: Vec<String> = (labels.iter())
-            .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
-            .collect();
-        match labels.is_empty() {
-            true => format!("{name} {value}\n"),
-            false => format!("{name}{{{}}} {value}\n", labels.join(",")),
-        }
-    };
-    let samples: String = samples.into_iter().map(line).collect();
-    match samples.is_empty() {
-        true => samples,
-        false => format!("# HELP {name} {help}\n# TYPE {name} gauge\n{samples}"),
-    }
-}
-
-fn escaped(value: &str) -> String {
-    value
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
-}
+use crate::metrics::{Family, text};
 
 /// The report as metrics; `now` in seconds since 1970, so that an alarm can tell a collector that
 /// stopped.
 pub fn verify_prometheus(report: &Report, now: u64) -> String {
-    let good = metric(
+    let good = Family::gauge(
         "hugeleaf_verify_good",
         "1 where every service has the pages it asked for and nothing drifted.",
-        [(Vec::new(), report.is_good().into())],
     );
-    let at = metric(
+    let at = Family::gauge(
         "hugeleaf_verify_time_seconds",
         "When this was found, in seconds since 1970.",
-        [(Vec::new(), now)],
     );
-    [good, at, findings(report), services(report), pools(report)].concat()
+    let good = good.of([], u64::from(report.is_good()));
+    let mut all = vec![good, at.of([], now), findings(report)];
+    all.extend(services(report));
+    all.push(pools(report));
+    text(all)
 }
 
 /// All of one name, in the order in which the names are met.
@@ -62,26 +36,26 @@ fn by_name<T>(all: &[T], name: impl Fn(&T) -> &str) -> Vec<(&str, Vec<&T>)> {
     groups
 }
 
-/// How many findings there are of a kind.
-fn findings(report: &Report) -> String {
-    let kinds = by_name(&report.findings, |finding| finding.id).into_iter();
-    let count = |(id, found): (&str, Vec<&Finding>)| {
-        let severity = found[0].severity.name().to_owned();
-        let labels = vec![("id", id.to_owned()), ("severity", severity)];
-        (labels, found.len() as u64)
-    };
-    let help = "What was found wrong, by kind.";
-    metric("hugeleaf_findings", help, kinds.map(count))
+fn findings(report: &Report) -> Family {
+    let mut family = Family::gauge("hugeleaf_findings", "What was found wrong, by kind.");
+    for (id, found) in by_name(&report.findings, |finding| finding.id) {
+        let severity = found[0].severity.name();
+        family.add([("id", id), ("severity", severity)], found.len() as u64);
+    }
+    family
 }
 
 /// Two samples of one name and labels are no valid answer, so services of one name are summed up.
-fn services(report: &Report) -> String {
+fn services(report: &Report) -> [Family; 5] {
     let services = by_name(&report.services, |row| &row.name);
-    let of = |name: &str, help: &str, value: &dyn Fn(&[&Row]) -> Option<u64>| {
-        let sample = |(service, rows): &(&str, Vec<&Row>)| {
-            Some((vec![("service", (*service).to_owned())], value(rows)?))
-        };
-        metric(name, help, services.iter().filter_map(sample))
+    let of = |name, help, value: &dyn Fn(&[&Row]) -> Option<u64>| {
+        let mut family = Family::gauge(name, help);
+        for (service, rows) in &services {
+            if let Some(value) = value(rows) {
+                family.add([("service", service)], value);
+            }
+        }
+        family
     };
     let bytes = |rows: &[&Row], of: fn(&Row) -> &[PagesOf]| {
         let pages = rows.iter().flat_map(|row| of(row));
@@ -114,30 +88,28 @@ fn services(report: &Report) -> String {
             &|rows| rows.iter().filter_map(|row| row.since.get()).min(),
         ),
     ]
-    .concat()
 }
 
-fn pools(report: &Report) -> String {
-    let samples = report.pools.iter().flat_map(|pool| {
-        let states = [
+fn pools(report: &Report) -> Family {
+    let mut family = Family::gauge("hugeleaf_pool_pages", "Pages of a pool, by state.");
+    for pool in &report.pools {
+        let size = pool.page.bytes().get().to_string();
+        for (state, pages) in [
             ("total", pool.total),
             ("free", pool.free),
             ("reserved", pool.reserved),
             ("surplus", pool.surplus),
             ("unused", pool.unused),
-        ];
-        states.map(|(state, pages)| {
-            let size = pool.page.bytes().get().to_string();
-            let labels = vec![("page_bytes", size), ("state", state.to_owned())];
-            (labels, pages.get())
-        })
-    });
-    metric("hugeleaf_pool_pages", "Pages of a pool, by state.", samples)
+        ] {
+            family.add([("page_bytes", &size), ("state", state)], pages.get());
+        }
+    }
+    family
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::report;
+    use super::super::tests::testing::report;
     use super::*;
 
     #[test]

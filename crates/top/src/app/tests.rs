@@ -1,6 +1,6 @@
 use super::*;
 use crate::model::{GuardLine, Held};
-use crate::testing::{app, busy, config, moving, outcome, playing, program, sample};
+use crate::tests::{app, busy, config, moving, outcome, playing, program, sample};
 use hugeleaf_sys::own_pid;
 use hugeleaf_units::Bytes;
 use proptest::prelude::*;
@@ -41,8 +41,8 @@ fn usual() -> App {
     app((80, 24), false, sample())
 }
 
-fn refusal() -> Refusal {
-    Refusal {
+fn refusal() -> Failure {
+    Failure {
         what: "process_madvise: Operation not permitted".into(),
         next: "run as root".into(),
     }
@@ -382,7 +382,7 @@ fn who_may_not_be_moved_says_why() {
     own.pids = vec![own_pid().0];
     let mut sample = sample();
     sample.programs.push(own);
-    let mut app = super::super::testing::app((80, 24), false, sample);
+    let mut app = crate::tests::app((80, 24), false, sample);
     assert!(typed(&mut app, "p").is_empty());
     assert_eq!(app.note.as_deref(), Some("this is hugeleaf itself"));
 }

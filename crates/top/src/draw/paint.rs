@@ -5,7 +5,6 @@ use hugeleaf_report::screen::{cut, width};
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
 
-/// How it looks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look {
     pub(super) colour: bool,
@@ -50,13 +49,11 @@ pub(super) fn put(buffer: &mut Buffer, x: usize, y: usize, text: &str, style: St
     x + width(&text)
 }
 
-/// A whole line in one style.
 pub(super) fn fill(buffer: &mut Buffer, y: usize, style: Style) {
     let row = " ".repeat(buffer.area.width.into());
     put(buffer, 0, y, &row, style);
 }
 
-/// A text that ends at the right side.
 pub(super) fn put_right(buffer: &mut Buffer, look: Look, y: usize, text: &str, style: Style) {
     put(
         buffer,

@@ -6,7 +6,7 @@ use crate::act::Asked;
 use crate::app::{Answer, App, Effect, Event};
 use crate::history::History;
 use crate::model::Sample;
-use crate::testing::{app, busy, config, moving, outcome, playing, program, sample};
+use crate::tests::{app, busy, config, moving, outcome, playing, program, sample};
 use hugeleaf_change::Percent;
 use hugeleaf_report::page::{Block, Note, Page, Table};
 use hugeleaf_report::promote::Direction;
@@ -377,7 +377,7 @@ fn a_refused_move_is_a_page() {
         budget: Percent::ALL,
         dry_run: true,
     };
-    let refusal = crate::act::Refusal {
+    let refusal = hugeleaf_units::Failure {
         what: "process_madvise: Operation not permitted: process 1021 of uid 27 of another user"
             .into(),
         next: "run as root, or: sudo setcap cap_sys_ptrace,cap_sys_nice+ep hugeleaf".into(),

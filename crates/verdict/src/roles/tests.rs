@@ -61,7 +61,11 @@ fn all_that_was_asked_for_was_got() {
     assert_eq!((data.reason, data.command), (None, None));
     assert_eq!(Held::total(&data.got), Bytes(65 * M));
     let text = state(&host(), &process, AUTO, RunRole::Text);
-    assert_eq!(Held::total(&text.got), Bytes(M), "libraries are not the program");
+    assert_eq!(
+        Held::total(&text.got),
+        Bytes(M),
+        "libraries are not the program"
+    );
     assert_eq!(text.reason.as_deref(), Some("left alone unless asked for"));
 }
 

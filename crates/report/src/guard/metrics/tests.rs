@@ -1,5 +1,5 @@
 use super::*;
-use crate::guard::testing::{program, status};
+use crate::guard::tests::{program, status};
 use crate::metrics::{open_metrics, text};
 use crate::page::View;
 

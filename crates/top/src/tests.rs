@@ -7,9 +7,9 @@ use hugeleaf_guard::status::{MoveStatus, PoolStatus};
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_report::promote::Scheduler;
 use hugeleaf_sys::Kernel;
-use hugeleaf_units::{Bytes, PageSize};
+use hugeleaf_units::{Bytes, Failure, PageSize};
 
-use crate::act::{Refusal, Tools, Wording};
+use crate::act::{Tools, Wording};
 use crate::app::{App, Config, Event, Playing};
 use crate::model::{Cost, GuardLine, Held, HostLine, Move, Program, Rates, Sample};
 
@@ -211,11 +211,11 @@ pub fn tools() -> Tools {
         kernel: Arc::new(kernel),
         host,
         guard: None,
-        explain_change: |error| Refusal {
+        explain_change: |error| Failure {
             what: error.to_string(),
             next: "try".into(),
         },
-        explain_process: |error| Refusal {
+        explain_process: |error| Failure {
             what: error.to_string(),
             next: "try".into(),
         },

@@ -1,11 +1,11 @@
 //! A guard that does a bit of everything.
 
-use hugeleaf_guard::pools::PoolFinding;
-use hugeleaf_guard::state::{Counts, Proof, Proven, Remembered};
 use hugeleaf_guard::status::{
     Cost, GivenStatus, HostStatus, PoolStatus, PoolsStatus, ProgramStatus, Status,
 };
-use hugeleaf_guard::{Action, Stand, Standing};
+use hugeleaf_guard::{
+    Action, Counts, Entry, PoolFinding, Proof, Proven, Remembered, Stand, Standing,
+};
 use hugeleaf_proof::Verdict;
 use hugeleaf_units::Bytes;
 
@@ -155,7 +155,7 @@ pub fn status() -> Status {
             reverted: false,
         }],
         series: 200,
-        log: vec![hugeleaf_guard::log::Entry {
+        log: vec![Entry {
             at: "2026-11-24T11:00:00Z".into(),
             what: "promoted".into(),
             pid: Some(11),

@@ -7,8 +7,9 @@ use hugeleaf_trace::tables::measured::Collection;
 use hugeleaf_verdict::trace::findings as judge;
 use serde_json::Value;
 
-use super::diff::Compared;
-use super::{PARTS, Shown, diff_json, json, testing};
+use super::super::diff::Compared;
+use super::super::{PARTS, Shown, diff_json, json};
+use super::testing;
 use crate::page::View;
 
 const WHY: &str = "the reason of this test";
