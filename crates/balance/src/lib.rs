@@ -16,6 +16,7 @@
 //! Main types: [`Component`], [`Benefit`], [`Settings`], [`State`], [`Move`], [`Came`], [`Standing`], [`View`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
 
 mod choose;
 mod component;

@@ -9,6 +9,7 @@
 //! Main types: [`page::Page`], [`page::View`]; one module a command.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
 
 pub mod apply;
 pub mod balance;

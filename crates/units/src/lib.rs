@@ -10,6 +10,7 @@
 //! Main types: [`Bytes`], [`PageSize`], [`Pages`], [`Range`], [`PageKind`], [`Ladder`], [`Failure`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
 
 mod bytes;
 mod failure;

@@ -8,6 +8,7 @@
 //! Main types: [`why::Verdict`], [`why::Account`], [`why::Summary`], [`findings::Finding`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
+#![cfg_attr(not(test), warn(clippy::disallowed_types))]
 
 pub mod check;
 pub mod eligible;
