@@ -188,7 +188,7 @@ fn a_size_that_is_off_or_not_told_is_said_to_be() {
         return;
     };
     let make = |ladder: String| Region::new(&options(pages(huge, 4), &ladder));
-    let mut whys = |of_middle: &str, of_huge: &str| {
+    let whys = |of_middle: &str, of_huge: &str| {
         guard.set(knob(middle), of_middle);
         guard.set(knob(huge), of_huge);
         let region = make(middle.to_string()).unwrap();
