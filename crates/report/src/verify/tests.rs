@@ -17,11 +17,11 @@ SERVICES
 
 POOLS
   PAGES OF  TOTAL  FREE  RESERVED  SURPLUS  UNUSED
-    2M   4300  4000      3900        0     100
+        2M   4300  4000      3900        0     100
 
 FINDINGS
   problem  postgresql@15-main asked for 8.2G and got nothing.
-       run: systemctl restart postgresql@15-main.service
+           run: systemctl restart postgresql@15-main.service
 ";
     assert_eq!(text, expected, "{text}");
 }
