@@ -144,11 +144,3 @@ pub fn of_arm<'a>(
     let all = result[list].as_array().into_iter().flatten();
     all.filter(|one| one["arm"] == arm).collect()
 }
-
-/// The names of a result's arms.
-pub fn arms(result: &serde_json::Value) -> Vec<&str> {
-    let arms = result["arms"].as_array().expect("a result has arms");
-    arms.iter()
-        .map(|arm| arm["name"].as_str().expect("a name"))
-        .collect()
-}
