@@ -117,10 +117,6 @@ pub const KINDS: [(&str, Held); 69] = [
         "cp * ~/",
         Run("a_plan_that_others_can_change_is_made_ones_own"),
     ),
-    (
-        "modprobe loop",
-        NotHere("kernels of the tests have no modules"),
-    ),
     ("apt-get install *", NotHere("it installs a program")),
     ("$EDITOR *", NotHere("it opens an editor")),
     // What only shows.

@@ -24,7 +24,10 @@ fn sources() -> Vec<PathBuf> {
     let mut files = below("crates");
     files.retain(|file| {
         let text = file.to_string_lossy();
-        let is_test = text.contains("/tests") || text.ends_with("/testing.rs");
+        let is_test = ["/tests", "/testkit/"]
+            .iter()
+            .any(|part| text.contains(part))
+            || text.ends_with("/testing.rs");
         text.ends_with(".rs") && text.contains("/src/") && !is_test && !text.contains("/vm/src/")
     });
     files
