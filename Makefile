@@ -14,7 +14,7 @@ CMD ?= hugeleaf
 VM = scripts/lab.sh run --quiet --package hugeleaf-vm --bin hugeleaf-vm --
 
 .DEFAULT_GOAL := help
-.PHONY: help compiler build lab try test lint fmt bench soak suites fuzz dist install-library publish-check deny vm vm-shell vm-list vm-kernels vm-test vm-table captures
+.PHONY: help compiler build lab try test test-all lint fmt bench soak suites fuzz dist install-library publish-check deny vm vm-shell vm-list vm-kernels vm-test vm-table captures
 
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -31,8 +31,11 @@ lab: build      ## how hugeleaf is measured: target/release/hugeleaf-lab, next t
 try: build      ## build it and run the main job on an embedded database: about four minutes
 	target/release/hugeleaf try
 
-test: compiler  ## format, lints, documents and all tests
+test: compiler  ## what to run before a change goes in
 	scripts/test.sh
+
+test-all: compiler ## everything that a release needs: the lab, all kernels, documents, packages as well
+	scripts/test-all.sh
 
 lint: compiler  ## lints and documents only
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings

@@ -30,14 +30,7 @@ if command -v timeout >/dev/null 2>&1; then
     runner=(--config "target.'cfg(unix)'.runner=['timeout','--foreground','--verbose','--signal=ABRT','--kill-after=30','$hangs_after']")
 fi
 
-# cargo for the workspace of the lab. It shares the folder of compiled dependencies with the product.
-target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-lab() { # COMMAND ARGUMENTS…
-    local command=$1
-    shift
-    CARGO_TARGET_DIR=$target cargo "$command" --manifest-path lab/Cargo.toml --locked "$@"
-}
-
 # The program that runs virtual machines, and the guest of `make test`.
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 vm=$target/debug/hugeleaf-vm
 guest=x86-7.3-two-nodes

@@ -17,15 +17,15 @@ export HUGELEAF_TEST_ALL=1
 # A step runs in a subshell of its own; `only` holds the arguments that restrict a second run to the failed tests.
 long_tests() { tests cargo test --workspace --locked --no-fail-fast "${runner[@]}"; }
 lab_lints() {
-    lab clippy --workspace --all-targets --quiet -- -D warnings
+    scripts/lab.sh clippy --workspace --all-targets --quiet -- -D warnings
     # The library as a program that links it compiles it: with the fewest features.
     cargo clippy --package hugeleaf --locked --quiet -- -D warnings
 }
-lab_tests() { tests lab test --workspace --no-fail-fast "${runner[@]}"; }
+lab_tests() { tests scripts/lab.sh test --workspace --no-fail-fast "${runner[@]}"; }
 lab_smoke() { scripts/bench.sh --smoke; }
 documents() {
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
-    RUSTDOCFLAGS="-D warnings" lab doc --workspace --no-deps --quiet
+    RUSTDOCFLAGS="-D warnings" scripts/lab.sh doc --workspace --no-deps --quiet
 }
 library_packages() { scripts/publish-check.sh; }
 oldest_rust() { scripts/msrv.sh hugeleaf hugeleaf-capi hugeleaf-cli; }
@@ -34,8 +34,8 @@ models() {
     HUGELEAF_PROGRAMS=1000000000 HUGELEAF_SECONDS=${HUGELEAF_MODEL_SECONDS:-120} HUGELEAF_SEED=$(($(date +%s) * 1000)) \
         tests cargo test --locked --quiet --package hugeleaf-preload --test model
 }
-quick_hosts() { lab build --package hugeleaf-vm --quiet && "$vm" test --quick; }
-all_hosts() { lab build --package hugeleaf-vm --quiet && "$vm" test; }
+quick_hosts() { scripts/lab.sh build --package hugeleaf-vm --quiet && "$vm" test --quick; }
+all_hosts() { scripts/lab.sh build --package hugeleaf-vm --quiet && "$vm" test; }
 dependencies() { scripts/deny.sh; }
 packages() { PROFILE=guest make dist; }
 steps=(long_tests lab_lints lab_tests documents library_packages quick_hosts oldest_rust lab_smoke models dependencies all_hosts packages)

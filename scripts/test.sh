@@ -22,8 +22,8 @@ fi
 
 step "build and lints"
 lint_while_compiling
-cargo test --workspace --locked --no-run --quiet
-lab build --package hugeleaf-vm --quiet
+cargo test --workspace --locked --no-run --no-fail-fast --quiet
+scripts/lab.sh build --package hugeleaf-vm --quiet
 
 # The guest's kernel and disk are fetched and made while tests wait.
 fetched=$(mktemp)
