@@ -391,6 +391,7 @@ pub fn is_own(program: &Program) -> bool {
 mod tests {
     use super::*;
     use crate::tests::tools;
+    use std::time::Instant;
 
     #[test]
     fn this_program_is_seen_and_looked_at() {
@@ -405,7 +406,8 @@ mod tests {
         assert!(own.user.is_some() && own.threads > 0 && sample.host.memory_bytes > Bytes::ZERO);
         assert_eq!(sample.cost.cpu, None);
         // Time passes, so that a closer look is due.
-        for _ in 0..100 {
+        let until = Instant::now() + Duration::from_secs(300);
+        while Instant::now() < until {
             let sample = looker.look(&wanted, None).unwrap();
             let own = sample
                 .programs
