@@ -323,6 +323,7 @@ fn tpcc(asked: &Asked) -> Result<f64, Failed> {
 }
 
 /// Two databases, each a little less than the cache; one is read at full speed, the other a little, and then the other way.
+#[expect(clippy::too_many_lines, reason = "one run")]
 fn swap(asked: &Asked) -> Result<(), Failed> {
     let rows = asked.cache.get() / ROW_BYTES / 10 * 7;
     let files = ["a", "b"].map(|name| asked.folder.join(format!("swap-{name}-{rows}.db")));

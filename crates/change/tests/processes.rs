@@ -36,6 +36,20 @@ struct Bench {
 impl Bench {
     /// The host, where these tests can run at all; says by name where not.
     fn new(test: &str) -> Option<Bench> {
+        Bench::holding(test, host::advised)
+    }
+
+    /// The same with no other test beside it: sums of shared pages change where programs that map the same
+    /// files start and end.
+    fn alone(test: &str) -> Option<Bench> {
+        Bench::holding(test, || {
+            let host = host::alone();
+            host.choose("enabled", "madvise");
+            Held::Alone(host)
+        })
+    }
+
+    fn holding(test: &str, hold: impl FnOnce() -> Held) -> Option<Bench> {
         let (kernel, root) = (Kernel::new(), Root::live());
         let not_run = |why: &str| {
             hugeleaf_testkit::not_run(test, why);
@@ -44,7 +58,7 @@ impl Bench {
         if hugeleaf_sys::effective_uid() != 0 {
             return not_run("needs root");
         }
-        let held = host::advised();
+        let held = hold();
         let host = hugeleaf_host::read_host(&root, &kernel).unwrap();
         let Some(huge) = host.pmd_page.get() else {
             return not_run("needs transparent huge pages");

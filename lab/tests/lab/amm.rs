@@ -4,7 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Output;
 
-use crate::common::{arms, hugeleaf, not_run, of_arm, refused, rows, samples, stderr, stdout};
+use crate::arms;
+use crate::common::{hugeleaf, not_run, of_arm, refused, rows, samples, stderr, stdout};
 use serde_json::Value;
 
 use crate::lab;

@@ -24,4 +24,12 @@ fn lab(args: &[&str]) -> Command {
     common::program(Path::new(LAB), args)
 }
 
+/// The names of a result's arms.
+fn arms(result: &serde_json::Value) -> Vec<&str> {
+    let arms = result["arms"].as_array().expect("a result has arms");
+    arms.iter()
+        .map(|arm| arm["name"].as_str().expect("a name"))
+        .collect()
+}
+
 const LAB: &str = env!("CARGO_BIN_EXE_hugeleaf-lab");

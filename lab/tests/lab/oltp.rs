@@ -4,8 +4,9 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::arms;
 use crate::common::{
-    Running, arms, children_of, not_run, of_arm, refused, rows, samples, stderr, stdout, wait_until,
+    Running, children_of, not_run, of_arm, refused, rows, samples, stderr, stdout, wait_until,
 };
 use serde_json::Value;
 

@@ -542,6 +542,7 @@ fn prove_on_a_server(runs: &Runs) -> String {
 }
 
 /// What a trace costs, and how it compares with `perf`.
+#[expect(clippy::too_many_lines, reason = "one page")]
 pub fn trace(runs: &Runs) -> String {
     let mut out = String::new();
     if let Some(run) = runs.find("trace-agreement") {

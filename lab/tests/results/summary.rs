@@ -138,6 +138,7 @@ fn lines<'a>(
     lines
 }
 
+#[expect(clippy::too_many_lines, reason = "one table")]
 fn oltp(runs: &Runs) -> Vec<Line> {
     use Wanted::{AtLeast, Nothing};
     let of_sqlite: [(_, &[(&str, &str)]); 3] = [

@@ -92,7 +92,7 @@ fn memory_that_one_process_maps_several_times_counts_once() {
 /// One process, ten and a hundred that share all their memory copy-on-write.
 #[test]
 fn forked_trees_come_to_what_the_kernel_says() {
-    let Some(bench) = Bench::new("forked_trees_come_to_what_the_kernel_says") else {
+    let Some(bench) = Bench::alone("forked_trees_come_to_what_the_kernel_says") else {
         return;
     };
     for count in [1, 10, 100] {

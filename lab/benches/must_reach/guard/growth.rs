@@ -56,6 +56,7 @@ struct Scale {
 }
 
 /// Runs it.
+#[expect(clippy::too_many_lines, reason = "one run")]
 pub fn run(asked: &Asked) -> Result<(), Failed> {
     let Some(host) = kit::can_change("guard-growth") else {
         return Ok(());

@@ -15,6 +15,7 @@ const MINUTES: usize = 120;
 const LARGE: u32 = 20;
 
 /// Runs it for so many minutes as there are rounds.
+#[expect(clippy::too_many_lines, reason = "one run")]
 pub fn run(asked: &Asked) -> Result<(), Failed> {
     let (minutes, minute) = match asked.mode {
         Mode::Full => (asked.rounds(MINUTES), Duration::from_secs(60)),
