@@ -38,7 +38,7 @@ quick_hosts() { scripts/lab.sh build --package hugeleaf-vm --quiet && "$vm" test
 all_hosts() { scripts/lab.sh build --package hugeleaf-vm --quiet && "$vm" test; }
 dependencies() { scripts/deny.sh; }
 packages() { PROFILE=guest make dist; }
-steps=(long_tests lab_lints lab_tests documents library_packages quick_hosts oldest_rust lab_smoke models dependencies all_hosts packages)
+steps=(lab_lints documents library_packages lab_tests long_tests quick_hosts oldest_rust lab_smoke models dependencies all_hosts packages)
 
 # Runs tests, counts those that said `not run` as ignored, and passes on whether they passed.
 tests() { # COMMAND…

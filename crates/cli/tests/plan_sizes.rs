@@ -234,7 +234,9 @@ fn mariadb_of(test: &str, settings: &str) {
         let folder = folder_for(account);
         let mut command = as_account(account, &program, folder.path());
         command.arg(format!("--defaults-file={}", options.display()));
-        let server = Server::start(&mut command, folder, Signal::TERM, || socket.exists());
+        let server = Server::start(&mut command, folder, Signal::TERM, || {
+            mariadb::is_ready(&socket)
+        });
         let log = std::fs::read_to_string(server.folder().join("server.log")).unwrap();
         (server, log)
     };

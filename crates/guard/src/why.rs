@@ -160,7 +160,7 @@ impl WhyNot {
 pub struct Standing {
     /// In a word: `moved`, `moving`, `testing`, `large`, `next`, `would`, `no`.
     pub state: Stand,
-    /// Why it is not moved: [`WhyNot::id`]; empty where it is.
+    /// Why it is not moved: `WhyNot::id`; empty where it is.
     pub reason: String,
     /// In a sentence.
     pub text: String,

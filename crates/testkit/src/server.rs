@@ -397,9 +397,14 @@ impl Server {
             return;
         };
         for (signal, patience) in self.ending.signals {
-            send(child.id(), *signal);
             let begin = Instant::now();
+            // MariaDB drops a signal that comes before its signal thread runs: it is sent again each second.
+            let mut sent = 0;
             while begin.elapsed() < *patience {
+                if begin.elapsed().as_secs() >= sent {
+                    send(child.id(), *signal);
+                    sent += 1;
+                }
                 if !matches!(child.try_wait(), Ok(None)) {
                     return;
                 }

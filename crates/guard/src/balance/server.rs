@@ -19,7 +19,7 @@ pub trait Server: Send {
     /// It cannot be reached, or what it says makes no sense.
     fn look(&mut self) -> Result<Look, Unanswered>;
 
-    /// Has it take that size. It may still be under way afterwards: [`Look::busy`].
+    /// Has it take that size. It may still be under way afterwards: `Look::busy`.
     ///
     /// # Errors
     /// It refuses; where there was no answer in time ([`Unanswered::is_late`]) it may still do it.
