@@ -65,7 +65,6 @@ fn against_the_model(test: &str, threads: &str) {
 
 #[test]
 fn random_calls_on_parts_are_as_the_model_has_them() {
-    let _host = hugeleaf_testkit::host::shared();
     let test = "random_calls_on_parts_are_as_the_model_has_them";
     if can_run(test) {
         against_the_model(test, "1");
@@ -74,7 +73,6 @@ fn random_calls_on_parts_are_as_the_model_has_them() {
 
 #[test]
 fn random_calls_of_four_threads_are_as_the_model_has_them() {
-    let _host = hugeleaf_testkit::host::shared();
     let test = "random_calls_of_four_threads_are_as_the_model_has_them";
     if can_run(test) {
         against_the_model(test, "4");
