@@ -218,14 +218,14 @@ fn a_pool_gives_pages_back_and_one_that_shrank_is_found() {
         "{status:#}"
     );
 
-    std::fs::write(POOL, (left - 1).to_string()).unwrap();
+    host.alone.set(POOL, left - 1);
     guard.wait_for("it is somebody else's now", |s| given(s) == 0);
     good(&guard.ask(&["reload"]).output().unwrap());
     guard.wait_for("it is short", |s| finds(s, "pool-short"));
     assert!(guard.log().iter().any(|e| {
         e["what"] == "problem" && e["text"].as_str().unwrap().contains("somebody else set it")
     }));
-    std::fs::write(POOL, planned.to_string()).unwrap();
+    host.alone.set(POOL, planned);
     good(&guard.ask(&["reload"]).output().unwrap());
     guard.wait_for("it is not short any more", |s| !finds(s, "pool-short"));
     assert!(guard.log().iter().any(|e| e["what"] == "resolved"));
