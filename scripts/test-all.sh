@@ -15,7 +15,11 @@ until=${HUGELEAF_TEST_UNTIL:-0}
 export HUGELEAF_TEST_ALL=1
 
 # A step runs in a subshell of its own; `only` holds the arguments that restrict a second run to the failed tests.
-long_tests() { tests cargo test --workspace --locked --no-fail-fast "${runner[@]}"; }
+long_tests() {
+    # As scripts/test.sh compiles them: nothing is compiled twice.
+    lint_while_compiling
+    tests cargo test --workspace --locked --no-fail-fast "${runner[@]}"
+}
 lab_lints() {
     scripts/lab.sh clippy --workspace --all-targets --quiet -- -D warnings
     # The library as a program that links it compiles it: with the fewest features.
