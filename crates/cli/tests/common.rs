@@ -96,6 +96,11 @@ pub fn answer(args: &[&str]) -> Answer {
 
 /// A copy of the binary that every user may run, in a folder of its own.
 pub fn public_copy() -> (tempfile::TempDir, PathBuf) {
+    public_copy_of(HUGELEAF)
+}
+
+/// The same of another program.
+pub fn public_copy_of(program: &str) -> (tempfile::TempDir, PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::Builder::new()
         .permissions(std::fs::Permissions::from_mode(0o755))
@@ -104,11 +109,7 @@ pub fn public_copy() -> (tempfile::TempDir, PathBuf) {
     let path = dir.path().join("hugeleaf");
     // By another process: a descriptor that is open for writing here would be inherited by what
     // other threads start meanwhile, and the copy could not be run ("text file busy").
-    let copied = Command::new("cp")
-        .arg(HUGELEAF)
-        .arg(&path)
-        .status()
-        .unwrap();
+    let copied = Command::new("cp").arg(program).arg(&path).status().unwrap();
     assert!(copied.success());
     (dir, path)
 }

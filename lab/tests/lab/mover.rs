@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::common::{
-    NOBODY, Running, has_pool_in_use, is_root, not_run, of_arm, public_copy, refused, rows,
+    NOBODY, Running, has_pool_in_use, is_root, not_run, of_arm, public_copy_of, refused, rows,
     samples, stderr, stdout, wait_until,
 };
 use hugeleaf_sys::lock_host;
@@ -259,7 +259,7 @@ fn limits_of_locked_memory_are_told() {
         not_run(test, "needs root, to be somebody else");
         return;
     }
-    let (_dir, program) = public_copy();
+    let (_dir, program) = public_copy_of(crate::LAB);
     for (args, word) in [
         (
             "mover --mode lock --pages scattered --device /var/tmp",
@@ -271,7 +271,7 @@ fn limits_of_locked_memory_are_told() {
         ),
         ("pin --how uring --pages scattered", "uring pins 2M"),
     ] {
-        let script = format!("ulimit -l 64; cd /tmp; exec \"$0\" bench {args} -o /dev/null");
+        let script = format!("ulimit -l 64; cd /tmp; exec \"$0\" {args} -o /dev/null");
         let mut command = Command::new("/bin/sh");
         command
             .args(["-c", &script])

@@ -183,7 +183,7 @@ fn page_sizes_take_turns_and_what_is_not_had_is_told() {
     let output = answer(folder.path(), &[&args[..], &pages].concat());
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let result: Value = serde_json::from_str(&stdout(&output)).unwrap();
-    assert_eq!(result["command"][2], "oltp");
+    assert_eq!(result["command"][1], "oltp");
     assert_eq!(arms(&result), ["base", "locked", "hugetlb:512G"]);
     for arm in ["base", "locked"] {
         let row = rows(&result, arm, "NOTPM")[0];
