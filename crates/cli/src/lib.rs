@@ -1,6 +1,6 @@
 //! The `hugeleaf` command: from flags to calls, and nothing else.
 //!
-//! The program is [`run`]. The lab makes its own commands of [`context`] and [`bench`].
+//! The program is [`run`]. The lab makes its own commands of [`context`] and [`mod@bench`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
