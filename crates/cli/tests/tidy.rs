@@ -192,12 +192,10 @@ fn no_page_size_is_hard_coded() {
 /// A test waits for a condition with the generous deadline of `testkit`, and never for a fixed time.
 #[test]
 fn tests_wait_in_one_place() {
-    const EXCEPTIONS: [&str; 4] = [
+    const EXCEPTIONS: [&str; 2] = [
         "crates/testkit/src/wait.rs",
         // Without testkit: loops with a deadline.
         "crates/guard/src/balance/tests.rs",
-        "crates/cli/tests/cli_support/",
-        "crates/cli/tests/support/",
     ];
     let mut findings = Vec::new();
     for (path, text) in all_files() {
