@@ -555,9 +555,9 @@ fn a_full_disk_keeps_the_old_file() {
         };
         let script = format!(
             "f={file}; mount -t tmpfs -o size=16k none /mnt; {old} \
-             cat /dev/zero >/mnt/fill 2>/dev/null || true; ls -A /mnt >/tmp/$$.before; \
+             cat /dev/zero >/mnt/fill 2>/dev/null || true; before=$(mktemp); ls -A /mnt >$before; \
              $h {command} 2>&1 >/dev/null | grep -c 'No space left'; \
-             ls -A /mnt | diff /tmp/$$.before -; rm /tmp/$$.before; \
+             ls -A /mnt | diff $before -; rm $before; \
              if [ -e /mnt/$f ]; then cat /mnt/$f; fi"
         );
         let said = apart(&kit, &script);

@@ -71,7 +71,7 @@ fn the_engines_move_it_there_and_back() {
         .sum();
     let done = got.done.share_of(got.resident_before - program);
     assert!(done.unwrap() > 0.8, "{got:?}");
-    assert!(got.coverage_after.unwrap() > 0.7, "{got:?}");
+    assert!(got.coverage_after > got.coverage_before, "{got:?}");
 
     let back = DemoteOptions {
         budget: Percent::ALL,
@@ -119,7 +119,7 @@ fn and_so_they_do_without_privilege() {
     let text = String::from_utf8_lossy(&done.stdout);
     assert!(
         done.status.success() && text.contains("1 passed"),
-        "{text}{}",
+        "{}{text}",
         String::from_utf8_lossy(&done.stderr)
     );
 }

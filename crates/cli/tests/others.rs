@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hugeleaf_testkit::host::{self, Alone};
+use hugeleaf_testkit::host::{self, Shared};
 
 use crate::common::{NOBODY, Running, hugeleaf, is_root, not_run};
 
@@ -31,7 +31,10 @@ fn ground(test: &str) -> Option<(Ground, PathBuf)> {
         not_run(test, "needs root, and a user that is not");
         return None;
     }
-    let alone = host::alone();
+    if !hugeleaf_testkit::apart_from_processes(&format!("others::{test}")) {
+        return None;
+    }
+    let host = host::shared();
     let dir = tempfile::Builder::new()
         .prefix("hugeleaf-others-")
         .tempdir()
@@ -51,13 +54,13 @@ fn ground(test: &str) -> Option<(Ground, PathBuf)> {
         }
     }
     give(&program);
-    Some((Ground { dir, _alone: alone }, program))
+    Some((Ground { dir, _host: host }, program))
 }
 
-/// The folder, and that no other of these tests runs.
+/// The folder, and the host as it is.
 struct Ground {
     dir: tempfile::TempDir,
-    _alone: Alone,
+    _host: Shared,
 }
 
 impl Ground {

@@ -27,7 +27,7 @@ mod wait;
 
 use std::path::{Path, PathBuf};
 
-pub use process::{Answer, NOBODY, Running, apart};
+pub use process::{Answer, NOBODY, Running, apart, apart_from_processes};
 pub use wait::{PATIENCE, eventually, pause, until, until_at_most};
 
 /// Whether the long forms of the tests run: `make test-all` sets `HUGELEAF_TEST_ALL=1`.

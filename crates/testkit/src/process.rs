@@ -1,5 +1,6 @@
 //! Processes that tests start: commands run to their end, children that end with the test.
 
+use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -64,13 +65,58 @@ impl Answer {
 /// Where it fails there, with what it said.
 #[track_caller]
 pub fn apart(test: &str) -> bool {
-    const APART: &str = "HUGELEAF_TEST_APART";
-    if std::env::var_os(APART).is_some_and(|name| name == test) {
+    again(test, &[])
+}
+
+/// The same in a PID namespace of its own: programs that this test starts are not seen by commands of
+/// other tests that look at all processes, and it sees none of theirs. False where it cannot be had,
+/// which is said.
+///
+/// # Panics
+/// Where it fails there, with what it said.
+#[track_caller]
+pub fn apart_from_processes(test: &str) -> bool {
+    // The first process of the namespace is a shell: others do not reap what is left to them.
+    const OWN: [&str; 8] = [
+        "unshare",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "sh",
+        "-c",
+        "\"$0\" \"$@\"; exit $?",
+    ];
+    if !is_apart(test) {
+        let can = Command::new(OWN[0]).args(&OWN[1..]).arg("true").output();
+        if !can.is_ok_and(|output| output.status.success()) {
+            crate::not_run(test, "needs PID and mount namespaces");
+            return false;
+        }
+    }
+    again(test, &OWN)
+}
+
+const APART: &str = "HUGELEAF_TEST_APART";
+
+fn is_apart(test: &str) -> bool {
+    std::env::var_os(APART).is_some_and(|name| name == test)
+}
+
+/// Runs this program again with one test, by a command that takes a program and its arguments.
+#[track_caller]
+fn again(test: &str, by: &[&str]) -> bool {
+    if is_apart(test) {
         return true;
     }
-    let mut own = Command::new(std::env::current_exe().unwrap());
-    own.args(["--exact", test, "--nocapture"]).env(APART, test);
-    let answer = Answer::of(&mut own).ends_in(&[0]);
+    let own = std::env::current_exe().unwrap();
+    let mut words = by.iter().map(OsStr::new).chain([own.as_os_str()]);
+    let mut command = Command::new(words.next().unwrap());
+    command
+        .args(words)
+        .args(["--exact", test, "--nocapture"])
+        .env(APART, test);
+    let answer = Answer::of(&mut command).ends_in(&[0]);
     print!("{}", answer.stdout);
     assert!(
         answer.stdout.contains("1 passed"),

@@ -206,6 +206,9 @@ fn decoded(text: &str) -> Vec<u8> {
 #[expect(clippy::too_many_lines, reason = "one session")]
 fn the_page_in_a_browser() {
     let test = "the_page_in_a_browser";
+    if hugeleaf_testkit::left_to_all(test) {
+        return;
+    }
     let Some(_host) = can_run(test) else { return };
     let Some(light) = Browser::start(false) else {
         return not_run(test, "chromium and chromedriver are not installed");

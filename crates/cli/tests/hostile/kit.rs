@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use hugeleaf_testkit::host::{self, Alone};
+use hugeleaf_testkit::host::{self, Shared};
 
 use crate::common::{NOBODY, children_of, is_root, not_run};
 
@@ -26,8 +26,7 @@ const MOST_KIB: u64 = 200 << 10;
 pub struct Kit {
     folder: tempfile::TempDir,
     actors: Vec<Child>,
-    /// A command that looks at all processes would wait for those of another kit.
-    _alone: Alone,
+    _host: Shared,
 }
 
 /// What a watched command came to.
@@ -45,7 +44,11 @@ impl Kit {
             not_run(test, "needs root, which is what a hostile user is after");
             return None;
         }
-        let alone = host::alone();
+        // A command that looks at all processes would wait for those of another kit.
+        if !hugeleaf_testkit::apart_from_processes(&format!("hostile::{test}")) {
+            return None;
+        }
+        let host = host::shared();
         let folder = tempfile::Builder::new()
             .prefix("hugeleaf-hostile-")
             .permissions(std::fs::Permissions::from_mode(0o755))
@@ -54,7 +57,7 @@ impl Kit {
         let kit = Kit {
             folder,
             actors: Vec::new(),
-            _alone: alone,
+            _host: host,
         };
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile/actor.c");
         let compiled = Command::new("cc")

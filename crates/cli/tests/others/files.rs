@@ -5,6 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use super::{Seen, all_commands, fifo, give, ground, hostile, watched, words};
+use hugeleaf_testkit::size;
+
 use crate::common::{NOBODY, Running};
 
 /// The folder of a server, whose configuration is made by `make`.
@@ -100,7 +102,7 @@ fn running(program: &Path, folders: &[PathBuf]) -> Vec<Running> {
 
 #[test]
 fn no_configuration_hangs_or_fills_whoever_reads_it() {
-    let Some((dir, program)) = ground("no_configuration_hangs_or_fills_whoever_reads_it") else {
+    let Some((dir, program)) = ground("files::no_configuration_hangs_or_fills_whoever_reads_it") else {
         return;
     };
     let folders = servers(dir.path());
@@ -124,7 +126,7 @@ fn no_configuration_hangs_or_fills_whoever_reads_it() {
 /// What a program is asked for is asked of the program that it runs, and that is the user's.
 #[test]
 fn what_runs_for_an_answer_is_the_users_and_ends() {
-    let Some((dir, program)) = ground("what_runs_for_an_answer_is_the_users_and_ends") else {
+    let Some((dir, program)) = ground("files::what_runs_for_an_answer_is_the_users_and_ends") else {
         return;
     };
     let log = dir.path().join("log");
@@ -170,18 +172,18 @@ fn what_runs_for_an_answer_is_the_users_and_ends() {
 /// Mappings, objects and arguments, as many as a user may have.
 #[test]
 fn what_a_process_makes_long_is_read_all_the_same() {
-    let Some((dir, program)) = ground("what_a_process_makes_long_is_read_all_the_same") else {
+    let Some((dir, program)) = ground("files::what_a_process_makes_long_is_read_all_the_same") else {
         return;
     };
     let argument = "a".repeat(100_000);
     let mut arguments = vec!["x"];
     arguments.extend([argument.as_str(); 18]);
     let processes = [
-        hostile(&program, dir.path(), &words(&["many", "maps", "60000"])),
+        hostile(&program, dir.path(), &words(&["many", "maps", size("10000", "60000")])),
         hostile(
             &program,
             dir.path(),
-            &words(&["postgres", "objects", "20000"]),
+            &words(&["postgres", "objects", size("4000", "20000")]),
         ),
         hostile(&program, dir.path(), &words(&arguments)),
         hostile(
@@ -198,7 +200,7 @@ fn what_a_process_makes_long_is_read_all_the_same() {
 /// Maps of code that a program made: only of a file, of the program's user.
 #[test]
 fn no_map_of_code_hangs_a_trace() {
-    let Some((dir, program)) = ground("no_map_of_code_hangs_a_trace") else {
+    let Some((dir, program)) = ground("files::no_map_of_code_hangs_a_trace") else {
         return;
     };
     type Make = fn(&Path);

@@ -29,7 +29,7 @@ fn is_harmless(seen: &Seen) {
 
 #[test]
 fn no_name_steers_a_terminal() {
-    let Some((dir, program)) = ground("no_name_steers_a_terminal") else {
+    let Some((dir, program)) = ground("names::no_name_steers_a_terminal") else {
         return;
     };
     let folder = dir.path().join(bytes(b"cwd\x1b[2J\nFORGED\xe2\x80\xae"));
