@@ -5,7 +5,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 
 const C: [&str; 6] = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-g"];
 
@@ -45,33 +44,10 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The folder with libhugeleaf_c.a, libhugeleaf_c.so and the Rust examples, built as this test was.
-fn built() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let exe = std::env::current_exe().unwrap();
-        // TARGET/PROFILE/deps/c_abi-….
-        let folder = exe.ancestors().nth(2).unwrap().to_owned();
-        // In a place of its own: a library that C programs link has the same file name whatever
-        // features its dependencies were built with, so a build in TARGET would replace the one
-        // that the tests running at the same time, and those after it, are linked to.
-        let target = folder.parent().unwrap().join("c_abi");
-        let folder = target.join(folder.file_name().unwrap());
-        let profile = match folder.file_name().unwrap().to_str().unwrap() {
-            "debug" => "dev",
-            other => other,
-        };
-        run(Command::new(env!("CARGO"))
-            .current_dir(repository())
-            .args(["build", "--quiet", "--locked", "--package", "hugeleaf-capi"])
-            .args(["--package", "hugeleaf", "--lib", "--examples"])
-            .args(["--profile", profile, "--target-dir"])
-            .arg(&target));
-        for file in ["libhugeleaf_c.a", "libhugeleaf_c.so"] {
-            assert!(folder.join(file).is_file(), "{} was not built", file);
-        }
-        folder
-    })
+/// The folder with libhugeleaf_c.a and libhugeleaf_c.so, which Cargo built before this test.
+fn built() -> PathBuf {
+    let exe = std::env::current_exe().unwrap();
+    exe.parent().unwrap().to_owned()
 }
 
 /// A C program, linked to the static library.
@@ -231,7 +207,11 @@ fn sqlite_has_its_cache_from_c() {
 
 /// The C and the Rust program of one example.
 fn both(test: &str, name: &str, to: &Path) -> Option<[PathBuf; 2]> {
-    let rust = built().join("examples").join(name);
+    let rust = built()
+        .with_file_name("examples")
+        .join(format!("rust-{name}"));
+    let built = "cargo test -p hugeleaf-capi builds it: without --test";
+    assert!(rust.is_file(), "{}: {built}", rust.display());
     let source = here().join("examples").join(format!("{name}.c"));
     has(test, "cc").then(|| [compiled(&source, to), rust])
 }

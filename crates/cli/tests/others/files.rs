@@ -102,7 +102,8 @@ fn running(program: &Path, folders: &[PathBuf]) -> Vec<Running> {
 
 #[test]
 fn no_configuration_hangs_or_fills_whoever_reads_it() {
-    let Some((dir, program)) = ground("files::no_configuration_hangs_or_fills_whoever_reads_it") else {
+    let Some((dir, program)) = ground("files::no_configuration_hangs_or_fills_whoever_reads_it")
+    else {
         return;
     };
     let folders = servers(dir.path());
@@ -126,7 +127,8 @@ fn no_configuration_hangs_or_fills_whoever_reads_it() {
 /// What a program is asked for is asked of the program that it runs, and that is the user's.
 #[test]
 fn what_runs_for_an_answer_is_the_users_and_ends() {
-    let Some((dir, program)) = ground("files::what_runs_for_an_answer_is_the_users_and_ends") else {
+    let Some((dir, program)) = ground("files::what_runs_for_an_answer_is_the_users_and_ends")
+    else {
         return;
     };
     let log = dir.path().join("log");
@@ -172,14 +174,19 @@ fn what_runs_for_an_answer_is_the_users_and_ends() {
 /// Mappings, objects and arguments, as many as a user may have.
 #[test]
 fn what_a_process_makes_long_is_read_all_the_same() {
-    let Some((dir, program)) = ground("files::what_a_process_makes_long_is_read_all_the_same") else {
+    let Some((dir, program)) = ground("files::what_a_process_makes_long_is_read_all_the_same")
+    else {
         return;
     };
     let argument = "a".repeat(100_000);
     let mut arguments = vec!["x"];
     arguments.extend([argument.as_str(); 18]);
     let processes = [
-        hostile(&program, dir.path(), &words(&["many", "maps", size("10000", "60000")])),
+        hostile(
+            &program,
+            dir.path(),
+            &words(&["many", "maps", size("10000", "60000")]),
+        ),
         hostile(
             &program,
             dir.path(),
