@@ -17,14 +17,16 @@ use super::support::{Holdings, HostGuard, host, huge, pages, pool};
 
 const ERRNOS: [Errno; 8] = [
     Errno::NOMEM,
-    Errno::INVAL,
-    Errno::FAULT,
     Errno::AGAIN,
     Errno::INTR,
+    Errno::INVAL,
+    Errno::FAULT,
     Errno::NOSPC,
     Errno::PERM,
     Errno::MFILE,
 ];
+/// How many of them, at the start, code tries again after or does without.
+const RETRIED: usize = 3;
 
 /// Refuses the call of a number, or all from it on; none while it is open.
 #[derive(Debug)]
@@ -243,7 +245,11 @@ pub fn part(words: &Words) {
     let mut at = 0;
     loop {
         let mut reached = false;
-        for errno in ERRNOS {
+        // In the short form those that are tried again or done without, and one of the others in turn.
+        let others = &ERRNOS[RETRIED..];
+        let turn = at % others.len();
+        let others = hugeleaf_testkit::size(&others[turn..=turn], others);
+        for errno in ERRNOS[..RETRIED].iter().chain(others).copied() {
             reached |= refuse_one(kind, size, at, false, errno);
             // A signal that never ends is none that the kernel sends.
             if errno != Errno::INTR {
