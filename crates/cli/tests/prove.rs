@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use hugeleaf_sys::{Errno, Mapping, Sharing};
 use hugeleaf_testkit::host::{self, Host};
@@ -13,7 +14,7 @@ use hugeleaf_units::Bytes;
 use serde_json::Value;
 
 const COUNT_FILE: &str = "HUGELEAF_TEST_COUNT_FILE";
-const MEMORY: Bytes = Bytes::from_mib(256);
+const MEMORY: Bytes = Bytes::from_mib(64);
 
 /// No test: what the worker does. It ends when its parent's end of the pipe closes.
 #[test]
@@ -41,6 +42,8 @@ fn worker() {
         mapping.touch(step).unwrap();
         file.write_all_at(format!("{count:020}\n").as_bytes(), 0)
             .unwrap();
+        // Other tests want a processor as well.
+        hugeleaf_testkit::pause(Duration::from_millis(1));
     }
 }
 
