@@ -31,8 +31,22 @@ trap 'rm -f "$fetched"' EXIT
 nice -n 19 "$vm" fetch "$guest" </dev/null >"$fetched" 2>&1 &
 fetching=$!
 
+# The tests of the command line mostly wait, for servers, for intervals and for each other: more of them than
+# processors run at a time, beside the tests of the crates. What they print comes after what the crates printed.
 step "tests"
-cargo test --workspace --locked --no-fail-fast "${runner[@]}" -- --show-output </dev/null | "$vm" count
+tests() { cargo test --workspace --locked --no-fail-fast "${runner[@]}" "$@" -- --show-output </dev/null 2>&1; }
+printed=$(mktemp)
+trap 'rm -f "$fetched" "$printed"' EXIT
+{
+    status=0
+    RUST_TEST_THREADS=$((2 * $(nproc))) tests --test cli >"$printed" &
+    # All test programs but `cli`, then the examples in documentation.
+    tests --lib --bins --test '[!c]*' --test 'c[!l]*' || status=$?
+    tests --doc || status=$?
+    wait "$!" || status=$?
+    cat "$printed"
+    exit "$status"
+} | "$vm" count
 
 step "a real kernel in a virtual machine"
 wait "$fetching" || cat "$fetched"
