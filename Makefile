@@ -24,6 +24,7 @@ compiler:
 
 build: compiler ## the program: target/release/hugeleaf (make dist: smaller, all of it optimised)
 	$(CARGO) build --release --locked --package hugeleaf-cli
+	@scripts/split-symbols.sh $${CARGO_TARGET_DIR:-target}/release/hugeleaf
 
 lab: build      ## how hugeleaf is measured: target/release/hugeleaf-lab, next to hugeleaf
 	scripts/lab.sh build --release --package hugeleaf-lab

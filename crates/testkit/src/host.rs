@@ -7,7 +7,9 @@
 //!
 //! The lock is flock(2) on `/run/lock/hugeleaf.lock`, which benchmarks and guests take exclusively
 //! with `hugeleaf_sys::lock_host`. Whoever waits for it holds a second lock, the turnstile, so
-//! readers that come later queue behind a waiting writer. The product's commands lock other files.
+//! readers that come later queue behind a waiting writer. Tests of one program that need the host alone
+//! hand it from one to the next: otherwise each of them would wait again until all readers have ended.
+//! The product's commands lock other files.
 //!
 //! Only root can change knobs. Others cannot open root's lock file; their tests run without a lock.
 
@@ -17,7 +19,7 @@ use std::fs::File;
 use std::marker::PhantomData;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex, MutexGuard};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
@@ -340,7 +342,8 @@ impl Held {
     fn take(kind: Kind) -> Held {
         let (outer, depth) = OWN.get();
         let lock = match (outer, kind) {
-            (None, _) => lock(kind),
+            (None, Kind::Shared) => lock(FlockOperation::LockShared),
+            (None, Kind::Alone) => OWN_TURN.take(|| lock(FlockOperation::LockExclusive)),
             (Some(Kind::Shared), Kind::Alone) => {
                 panic!("this thread holds the host shared: alone would wait for itself")
             }
@@ -362,22 +365,74 @@ impl Held {
         let (outer, depth) = OWN.get();
         let depth = depth.saturating_sub(1);
         OWN.set((outer.filter(|_| depth > 0), depth));
-        self.lock = None;
+        let lock = self.lock.take();
+        if depth == 0 && outer == Some(Kind::Alone) {
+            OWN_TURN.end(lock);
+        }
     }
 }
 
-/// Waits for the lock; `None` where this user can have none.
-fn lock(kind: Kind) -> Option<File> {
+/// The exclusive lock among the threads of this process.
+struct Turn {
+    state: Mutex<TurnState>,
+    handed_on: Condvar,
+}
+
+struct TurnState {
+    /// Whether a thread holds the lock or waits for the file's.
+    is_taken: bool,
+    waiting: u32,
+    /// What the last one leaves to one that waits.
+    left: Option<Option<File>>,
+}
+
+static OWN_TURN: Turn = Turn {
+    state: Mutex::new(TurnState {
+        is_taken: false,
+        waiting: 0,
+        left: None,
+    }),
+    handed_on: Condvar::new(),
+};
+
+impl Turn {
+    /// The lock of the thread before, or a new one.
+    fn take(&self, lock: impl FnOnce() -> Option<File>) -> Option<File> {
+        let mut state = self.state.lock().unwrap();
+        if !state.is_taken {
+            state.is_taken = true;
+            drop(state);
+            return lock();
+        }
+        state.waiting += 1;
+        let mut state = self
+            .handed_on
+            .wait_while(state, |state| state.left.is_none())
+            .unwrap();
+        state.waiting -= 1;
+        state.left.take().flatten()
+    }
+
+    /// Leaves the lock to a thread that waits, or lets it go.
+    fn end(&self, lock: Option<File>) {
+        let mut state = self.state.lock().unwrap();
+        if state.waiting > 0 {
+            state.left = Some(lock);
+            self.handed_on.notify_one();
+        } else {
+            state.is_taken = false;
+        }
+    }
+}
+
+/// Waits for the lock of the file; `None` where this user can have none.
+fn lock(how: FlockOperation) -> Option<File> {
     let _ = std::fs::create_dir_all(FOLDER);
     let (turnstile, path) = (
         Path::new(FOLDER).join(TURNSTILE),
         Path::new(FOLDER).join(LOCK),
     );
     let _turn = flocked(&turnstile, FlockOperation::LockExclusive)?;
-    let how = match kind {
-        Kind::Shared => FlockOperation::LockShared,
-        Kind::Alone => FlockOperation::LockExclusive,
-    };
     flocked(&path, how)
 }
 
@@ -453,6 +508,36 @@ mod tests {
         .unwrap();
         assert!(hugeleaf_sys::lock_host(&path, false).is_err());
         drop(guard);
+    }
+
+    #[test]
+    fn one_program_hands_it_on_before_others_read() {
+        let test = "host::tests::one_program_hands_it_on_before_others_read";
+        if !is_root() {
+            return crate::not_run(test, "needs root");
+        }
+        if !crate::apart(test) {
+            return;
+        }
+        let guard = alone();
+        let order = Mutex::new(Vec::new());
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let lock = flocked(&Path::new(FOLDER).join(LOCK), FlockOperation::LockShared);
+                order.lock().unwrap().push("reader");
+                drop(lock);
+            });
+            threads.spawn(|| {
+                let guard = alone();
+                order.lock().unwrap().push("next");
+                drop(guard);
+            });
+            crate::until("the next one waits", || {
+                OWN_TURN.state.lock().unwrap().waiting == 1
+            });
+            drop(guard);
+        });
+        assert_eq!(order.into_inner().unwrap(), ["next", "reader"]);
     }
 
     /// Calls of `fs::write` in a source whose arguments name a knob, by a literal or by a constant.
