@@ -49,6 +49,20 @@ tests() { # COMMAND…
     "$@" -- --show-output "${only[@]}" </dev/null | "$vm" count
 }
 
+# The knobs that tests change and restore themselves, unless they are ended midway.
+knobs=(/sys/kernel/mm/hugepages/*/nr_hugepages /sys/kernel/mm/transparent_hugepage/{enabled,defrag,shmem_enabled}
+    /proc/sys/vm/overcommit_memory)
+declare -A before
+for knob in "${knobs[@]}"; do
+    [ ! -w "$knob" ] || before[$knob]=$(sed 's/.*\[\(.*\)\].*/\1/' "$knob")
+done
+restore_knobs() {
+    local knob
+    for knob in "${!before[@]}"; do
+        echo "${before[$knob]}" >"$knob" || echo "$knob could not be set back to ${before[$knob]}"
+    done
+}
+
 # Runs one step with its output in $log, and ends it when the time is up (status 124).
 run_step() { # STEP
     set -m
@@ -65,6 +79,7 @@ run_step() { # STEP
             kill -- "-$job" 2>/dev/null || true
             wait "$job" 2>/dev/null || true
             wait "$tail" 2>/dev/null || true
+            restore_knobs
             return 124
         fi
         sleep 1
