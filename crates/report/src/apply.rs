@@ -20,15 +20,12 @@ pub use todo::todo;
 /// What was asked for, as far as the answer repeats it.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
-    /// The plan's file, as it was typed.
     pub plan: &'a str,
     /// What a person still has to do by the plan itself, line by line.
     pub by_hand: &'a [String],
-    /// What is worth knowing about the plan on this host.
     pub warnings: &'a [String],
 }
 
-/// What `apply` says at its end.
 pub fn apply(outcome: &ApplyOutcome, asked: Asked<'_>) -> Page {
     let (lead, mark) = headline(outcome, asked);
     let mut page = Page::new("Applied", lead);
@@ -83,7 +80,6 @@ fn counts<const N: usize>(first: String, others: [(usize, &str); N]) -> String {
     first.chain(others).collect::<Vec<_>>().join(", ")
 }
 
-/// One line a step, and what is to be said of some.
 fn steps(page: &mut Page, steps: &[StepOutcome]) {
     let before = |step: &StepOutcome| step.before.as_ref().map(Place::in_short);
     let now = |step: &StepOutcome| match (&step.after, step.state) {
@@ -121,7 +117,6 @@ fn to_do<'a>(lines: impl Iterator<Item = &'a String>) -> impl Iterator<Item = No
     })
 }
 
-/// A pool that is short: what is missing, what holds the memory, what would help.
 fn short(short: &Shortage, asked: Asked<'_>) -> Note {
     let text = format!(
         "{} of {} pages of {} are missing on node {}, after {} tries with compaction between them",
@@ -153,7 +148,6 @@ fn short(short: &Shortage, asked: Asked<'_>) -> Note {
     note.run("next", remedy(short, asked))
 }
 
-/// What would bring the missing pages, by what holds the memory.
 fn remedy(short: &Shortage, asked: Asked<'_>) -> String {
     let missing = short.missing.of(short.size);
     let known = |fact: &Fact<Bytes>| fact.known().copied().unwrap_or(Bytes::ZERO);
@@ -173,7 +167,6 @@ fn remedy(short: &Shortage, asked: Asked<'_>) -> String {
     )
 }
 
-/// What `apply --dry-run` says: the difference, and what stands in the way.
 pub fn dry_run(looked: &[Looked], obstacles: &[Obstacle], asked: Asked<'_>, systemd: bool) -> Page {
     let mut page = Page::new("What apply would change", "");
     for one in looked.iter().filter(|l| l.state == State::WouldChange) {
@@ -199,7 +192,6 @@ pub fn dry_run(looked: &[Looked], obstacles: &[Obstacle], asked: Asked<'_>, syst
     page
 }
 
-/// What `undo` says at its end.
 pub fn undo(outcomes: &[UndoOutcome], dry_run: bool) -> Page {
     let mut page = Page::new("Undone", "");
     if outcomes.is_empty() {
@@ -278,7 +270,6 @@ fn undo_head(outcome: &UndoOutcome, dry_run: bool) -> (String, Mark) {
     )
 }
 
-/// What `undo --list` says.
 pub fn undo_list(all: &[Applied]) -> Page {
     let mut page = Page::new("What was applied", "");
     if all.is_empty() {
@@ -302,12 +293,10 @@ pub fn undo_list(all: &[Applied]) -> Page {
     page
 }
 
-/// How many steps were begun.
 fn begun(one: &Applied) -> usize {
     one.steps.iter().filter(|s| s.begun.is_some()).count()
 }
 
-/// How an apply stands, in a word or two.
 fn standing(one: &Applied) -> &'static str {
     match (one.undone, one.complete) {
         (true, _) => "undone",

@@ -8,7 +8,6 @@ use hugeleaf_units::Bytes;
 use crate::metrics::Family;
 use crate::page::{Block, Cell, Mark, Narrow, Note, Page, Table, TableOf, Value};
 
-/// `balance --once`.
 pub fn page(all: &[BalanceStatus]) -> Page {
     let mut page = Page::new("hugeleaf balance", lead(all));
     let is_good = all.iter().all(|status| status.problems.is_empty());
@@ -117,7 +116,6 @@ fn operations(status: &BalanceStatus) -> TableOf<&ResizeOperation> {
         .narrow(Narrow::Wraps)
 }
 
-/// Bytes and target by component.
 pub fn metrics(all: &[BalanceStatus]) -> Vec<Family> {
     if all.is_empty() {
         return Vec::new();

@@ -38,7 +38,6 @@ pub fn page(results: &Results) -> Page {
     page
 }
 
-/// The same with what a reader on another machine asks for: the host, the settings and the command.
 pub fn whole_page(results: &Results) -> Page {
     let mut page = page(results);
     page.add(circumstances(
@@ -50,7 +49,6 @@ pub fn whole_page(results: &Results) -> Page {
     page
 }
 
-/// When, where and how it was measured.
 pub(crate) fn circumstances(
     started: &str,
     host: &Map<String, Json>,
@@ -72,7 +70,6 @@ pub(crate) fn circumstances(
     Section::new("Host, settings, command", blocks)
 }
 
-/// The fields that are a value each.
 fn shown(part: &Map<String, Json>) -> Vec<(String, Cell)> {
     let fact = |(name, value): (&String, &Json)| {
         let head = Place::text(name, "").head();
@@ -81,7 +78,6 @@ fn shown(part: &Map<String, Json>) -> Vec<(String, Cell)> {
     part.iter().filter_map(fact).collect()
 }
 
-/// What the figures are.
 fn meaning(results: &Results) -> String {
     let better = match results.main().map(|quantity| quantity.better) {
         None | Some(Better::Neither) => String::new(),
@@ -107,7 +103,6 @@ fn numbers(row: &Row) -> Vec<&Place> {
     row.at.iter().filter(|place| !is_word(place)).collect()
 }
 
-/// The groups, in the order of their first rows.
 fn groups(results: &Results) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for row in results.rows.iter().filter(|row| !row.samples.is_empty()) {
@@ -124,14 +119,12 @@ fn groups(results: &Results) -> Vec<Group<'_>> {
 }
 
 impl<'a> Group<'a> {
-    /// The words, and what it is of.
     fn title(&self, of: &str) -> String {
         let words = self.words.iter().map(|place| place.value.to_string());
         let parts: Vec<String> = words.chain([of.to_owned()]).collect();
         parts.join(": ")
     }
 
-    /// The arms of which it has this, in the order of the result.
     fn arms(&self, results: &'a Results, quantity: &Quantity) -> Vec<&'a str> {
         let has = |name: &&str| {
             let mut rows = self.rows.iter();
@@ -141,7 +134,6 @@ impl<'a> Group<'a> {
         arms.filter(has).collect()
     }
 
-    /// The places of numbers where it has this, in rising order.
     fn places(&self, quantity: &Quantity) -> Vec<Vec<&'a Place>> {
         let mut all: Vec<Vec<&Place>> = Vec::new();
         for row in &self.rows {
@@ -168,7 +160,6 @@ impl<'a> Group<'a> {
         rows.find(is_it).copied()
     }
 
-    /// What the experiment was made for, with its charts.
     fn of_main(&self, results: &'a Results) -> Section {
         let mut blocks: Vec<Block> = Vec::new();
         let Some(main) = results.main() else {
@@ -260,7 +251,6 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// A row an arm.
     fn by_arm(&self, results: &'a Results, quantity: &Quantity) -> Table {
         let arms = self.arms(results, quantity);
         let of = |arm: &str| self.row(arm, &[], quantity);
@@ -574,7 +564,6 @@ fn counted(place: &Place) -> String {
     format!("{} {head}", place.value)
 }
 
-/// What a reader must know: what was unavailable, what the rows say together, how it was measured, and caveats.
 fn notes(results: &Results) -> Vec<Note> {
     let about = &results.experiment;
     let mut seen = BTreeSet::new();

@@ -35,7 +35,6 @@ fn worth(row: &Row, measured: &Worths) -> Option<String> {
     })
 }
 
-/// The screen.
 pub fn check(
     rows: &[Row],
     file_systems: &[FileSystem],
@@ -95,7 +94,6 @@ pub fn check(
     page
 }
 
-/// What file systems can do, a row each.
 fn abilities(all: &[FileSystem]) -> Table {
     fn said(one: &FileSystem, of: impl Fn(&Abilities) -> Option<String>) -> String {
         one.can.known().and_then(of).unwrap_or_else(|| "-".into())
@@ -163,7 +161,6 @@ fn note(row: &Row) -> Note {
     }
 }
 
-/// The same as JSON.
 pub fn check_json(
     rows: &[Row],
     file_systems: &[FileSystem],

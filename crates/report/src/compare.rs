@@ -18,19 +18,15 @@ use crate::page::{
 /// So many rows are read on a screen.
 const FEW: usize = 24;
 
-/// A comparison with what it is of.
 #[derive(Debug, Clone, Copy)]
 pub struct Shown<'a> {
-    /// The comparison.
     pub compared: &'a Compared,
-    /// The first result, and its file.
     pub a: (&'a Results, &'a str),
     /// The second; missing where two arms of one are compared.
     pub b: Option<(&'a Results, &'a str)>,
 }
 
 impl Shown<'_> {
-    /// The comparison; all rows where `all` asks for them.
     pub fn page(&self, all: bool) -> Page {
         let mut page = Page::new("hugeleaf compare", self.headline());
         let side = |name: &str, side: SideAnswer<'_>| {
@@ -50,7 +46,6 @@ impl Shown<'_> {
         page
     }
 
-    /// What to know of the rows, of which so many are not shown.
     fn notes(&self, more: usize) -> Vec<Note> {
         let mut notes = Vec::new();
         if more > 0 {
@@ -71,7 +66,6 @@ impl Shown<'_> {
         notes
     }
 
-    /// The same as JSON.
     pub fn json(&self) -> String {
         let measured = self.a.0;
         let main = measured.main();
@@ -278,7 +272,6 @@ fn of_workloads(history: &History) -> Vec<Chart> {
     names.iter().map(chart).collect()
 }
 
-/// The same as JSON.
 pub fn history_json(history: &History) -> String {
     answer(history)
 }
@@ -293,7 +286,6 @@ fn better_or_worse(verdict: Option<Verdict>) -> &'static str {
     }
 }
 
-/// The same as JSON.
 pub fn sets_json(compared: &ComparedSets) -> String {
     answer(
         &json!({ "equal": compared.equal, "workloads": compared.rows, "left_out": compared.left_out }),
@@ -325,7 +317,6 @@ fn shown(rows: &[ComparedRow], all: bool) -> Vec<&ComparedRow> {
     rows.iter().filter(is_shown).collect()
 }
 
-/// The places that any of the rows has, in the order in which they come.
 fn places<'a>(rows: &[&'a ComparedRow]) -> Vec<&'a Place> {
     let mut first: Vec<&Place> = Vec::new();
     for place in rows.iter().flat_map(|row| &row.at) {
@@ -401,7 +392,6 @@ pub fn change(ratio: f64) -> String {
     }
 }
 
-/// What B is, compared with A.
 fn word(row: &ComparedRow) -> &'static str {
     let went_up = (row.quantity.better == Better::Higher) == (row.verdict == Some(Verdict::Faster));
     match (row.verdict, row.quantity.kind) {

@@ -6,7 +6,6 @@ use serde_json::{Value as Json, json};
 use crate::json::answer;
 use crate::page::{Block, Cell, Command, Mark, Narrow, Page, Table};
 
-/// All workloads, each with what is missing for it.
 pub fn list(all: &[(Described, Option<Unmet>)]) -> Page {
     let mut page = Page::new(
         "Workloads",
@@ -43,7 +42,6 @@ pub fn list(all: &[(Described, Option<Unmet>)]) -> Page {
     page
 }
 
-/// The same as JSON.
 pub fn list_json(all: &[(Described, Option<Unmet>)]) -> String {
     let all: Vec<Json> = all
         .iter()
@@ -64,7 +62,6 @@ fn about(described: &Described, unmet: Option<&Unmet>) -> Json {
     })
 }
 
-/// One workload: what it needs, and every command.
 pub fn one(described: &Described, unmet: Option<&Unmet>) -> Page {
     let mut page = Page::new(&described.name, &described.title);
     page.add(Block::Facts(facts(described, unmet)));
@@ -140,7 +137,6 @@ fn facts(described: &Described, unmet: Option<&Unmet>) -> Vec<(String, Cell)> {
         .collect()
 }
 
-/// The same as JSON.
 pub fn one_json(described: &Described, unmet: Option<&Unmet>) -> String {
     let commands: Vec<Json> = (described.commands().into_iter())
         .map(|(what, command)| json!({ "what": what, "command": command }))

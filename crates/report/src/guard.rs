@@ -14,7 +14,6 @@ mod web;
 pub use metrics::metrics;
 pub use web::answer;
 
-/// `guard status`.
 pub fn status(status: &Status) -> Page {
     let mut page = Page::new("hugeleaf guard", lead(status));
     let is_good = status.problems.is_empty() && status.pools.findings.is_empty();
@@ -117,7 +116,6 @@ fn stand(program: &ProgramStatus) -> Cell {
     Cell::from(program.standing.state.name()).marked(mark)
 }
 
-/// Why each that is not on huge pages is not, and what would be done.
 fn why(all: &[ProgramStatus]) -> Vec<crate::page::Block> {
     let said = all
         .iter()
@@ -214,7 +212,6 @@ fn itself(status: &Status) -> Vec<(String, Cell)> {
     ]
 }
 
-/// `guard log`, oldest first.
 pub fn log(entries: &[Entry]) -> Page {
     let mut page = Page::new("hugeleaf guard log", "");
     match entries.is_empty() {
@@ -247,7 +244,6 @@ fn what(entry: &Entry) -> Cell {
     Cell::from(entry.what.as_str()).marked(mark)
 }
 
-/// `guard --once`.
 pub fn once(pass: &Pass) -> Page {
     let count = |state| {
         pass.programs
@@ -299,7 +295,6 @@ pub fn once(pass: &Pass) -> Page {
     page
 }
 
-/// A reason's name, for a count of programs.
 fn in_words(reason: &str) -> &str {
     match reason {
         "too-small" => "too small for their rule",

@@ -16,12 +16,9 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-/// The type of the format that Prometheus asks for first.
 pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// The type of the older format.
 pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What a metric is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// It only rises, until its process starts anew; its name gets `_total`.
@@ -30,7 +27,6 @@ pub enum Kind {
     Gauge,
 }
 
-/// One metric with its samples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Family {
     name: &'static str,
@@ -42,9 +38,7 @@ pub struct Family {
 /// A value of a sample. Whole numbers are written without a decimal point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Number {
-    /// A count.
     Whole(u64),
-    /// Anything measured.
     Real(f64),
 }
 
@@ -60,7 +54,6 @@ impl From<f64> for Number {
     }
 }
 
-/// Labels of a sample, in order.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Labels(Vec<(&'static str, String)>);
 
@@ -70,7 +63,6 @@ impl Family {
         Family::new(name, help, Kind::Counter)
     }
 
-    /// A gauge.
     pub const fn gauge(name: &'static str, help: &'static str) -> Family {
         Family::new(name, help, Kind::Gauge)
     }
@@ -100,7 +92,6 @@ impl Family {
         self
     }
 
-    /// The same with one sample.
     #[must_use]
     pub fn of<const N: usize>(
         mut self,
@@ -118,7 +109,6 @@ impl EncodeLabelSet for Labels {
     }
 }
 
-/// All metrics of an answer.
 #[derive(Debug)]
 struct All(Vec<Family>);
 
@@ -149,7 +139,6 @@ impl Collector for All {
     }
 }
 
-/// As OpenMetrics.
 pub fn open_metrics(families: Vec<Family>) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(All(families)));

@@ -9,22 +9,16 @@ use serde_json::json;
 use crate::json::answer;
 use crate::page::{Block, Cell, Command, Page};
 
-/// A prediction with what it is made of.
 pub struct Prediction<'a> {
-    /// Of which process.
     pub process: &'a Process,
-    /// What was seen.
     pub watched: &'a Watched,
     /// How long one look kept it from mapping memory, at most.
     pub longest_walk: Duration,
-    /// What a read costs here, where that was measured.
     pub reads: Option<&'a Reads>,
-    /// What is said.
     pub predicted: &'a Result<Predicted, Unsaid>,
 }
 
 impl Prediction<'_> {
-    /// The screen.
     pub fn page(&self) -> Page {
         let Process { pid, name, .. } = self.process;
         let says = match self.predicted {
@@ -120,7 +114,6 @@ impl Prediction<'_> {
         ]
     }
 
-    /// The same as JSON.
     pub fn json(&self) -> String {
         let (predicted, unsaid) = match self.predicted {
             Ok(predicted) => (Some(predicted), None),

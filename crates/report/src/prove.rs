@@ -46,7 +46,6 @@ pub fn whole_page(result: &ResultFile) -> Page {
     page
 }
 
-/// What else the pairs say, how it was measured, caveats, and what to do now.
 fn notes(result: &ResultFile) -> Vec<Note> {
     let also = also_said(result).into_iter();
     let mut notes: Vec<Note> = also.map(|line| Note::new("also", line)).collect();
@@ -113,7 +112,6 @@ fn also_said(result: &ResultFile) -> Vec<String> {
     lines
 }
 
-/// What the verdict means for this metric, in a sentence.
 fn meaning(result: &ResultFile) -> String {
     let e = &result.experiment;
     let better = match e.better {
@@ -139,7 +137,6 @@ fn meaning(result: &ResultFile) -> String {
     format!("{} on {}, {} ({better}): {says}", e.name, e.target, e.unit)
 }
 
-/// The bucket that holds the quantile of both arms, where it is one.
 fn shared_bucket(result: &ResultFile) -> Option<[Option<f64>; 2]> {
     result.buckets.as_ref()?.shared
 }
@@ -231,7 +228,6 @@ fn samples(result: &ResultFile) -> TableOf<&Row> {
         .right("SAMPLES", |row| row.samples.len())
 }
 
-/// The median of a row's samples.
 pub fn median(row: &Row) -> Option<f64> {
     Some(row.spread()?.median)
 }
@@ -241,7 +237,6 @@ pub(crate) fn counted(row: &Row) -> Option<f64> {
     Some(row.samples.first()?.value)
 }
 
-/// What else differed between the arms.
 fn also_measured(result: &ResultFile) -> Table {
     let of = |arm, name: &str| match result.row(arm, name).and_then(counted) {
         None => Cell::from(Value::Unreadable),
@@ -287,7 +282,6 @@ fn page_sizes(result: &ResultFile) -> Table {
         .done()
 }
 
-/// How it was measured, why it ended, and how the memory was left.
 fn how(result: &ResultFile) -> String {
     let (e, s) = (&result.experiment, &result.settings);
     let design = match e.design {
@@ -369,7 +363,6 @@ fn change(what: &str, before: Bytes, after: Bytes) -> String {
     format!("{what} {after} where it was {before} ({by} {direction})")
 }
 
-/// What to do now.
 fn next(result: &ResultFile) -> Option<Note> {
     let target = &result.experiment.target;
     if result.settings.same_pages {
@@ -404,7 +397,6 @@ fn next(result: &ResultFile) -> Option<Note> {
     }
 }
 
-/// A result for tests of views.
 #[cfg(test)]
 pub(crate) fn example() -> ResultFile {
     use hugeleaf_proof::rows::{Quantity, Sample};

@@ -16,24 +16,17 @@ use crate::prove::{counted, median};
 use crate::status::status_json;
 use crate::why::Why;
 
-/// All that was found out.
 #[derive(Debug, Clone, Copy)]
 pub struct Try<'a> {
-    /// The host.
     pub host: &'a Host,
     /// What is to be said about it, the worst first.
     pub findings: &'a [Finding],
-    /// Rows in the database.
     pub rows: u64,
-    /// Its page cache.
     pub cache: Bytes,
     /// The database's process as it began, on base pages.
     pub process: &'a Process,
-    /// Why it was on base pages.
     pub accounts: &'a [Account],
-    /// What larger pages brought.
     pub result: &'a ResultFile,
-    /// Where the page with samples and charts is.
     pub html: &'a str,
     /// How long all of it took, in seconds.
     pub seconds: f64,
@@ -175,7 +168,6 @@ fn prove(it: &Try<'_>) -> Note {
     Note::new("prove", text)
 }
 
-/// What was measured on each size of page.
 fn medians<'a>(it: &Try<'a>) -> TableOf<(Arm, String)> {
     let result: &'a ResultFile = it.result;
     let also = move |arm, name| counted(result.row(arm, name)?);

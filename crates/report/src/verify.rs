@@ -15,7 +15,6 @@ use crate::status::findings_block;
 
 pub use prometheus::verify_prometheus;
 
-/// The screen.
 pub fn verify(report: &Report) -> Page {
     if report.findings.is_empty() {
         return Page::new("hugeleaf verify", all_good(report));
@@ -99,7 +98,6 @@ fn pools(report: &Report) -> TableOf<&PoolRow> {
         .right("UNUSED", |pool| pool.unused)
 }
 
-/// The whole answer as JSON.
 pub fn verify_json(report: &Report) -> String {
     answer(&both(json!({ "good": report.is_good() }), report))
 }

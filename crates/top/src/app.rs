@@ -28,20 +28,14 @@ const SPEEDS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 /// The longest text to filter by.
 const LONGEST_FILTER: usize = 100;
 
-/// What does not change while it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Whether memory may be moved.
     pub can_move: bool,
-    /// Why not.
     pub why_not: &'static str,
-    /// Whether to use colour.
     pub colour: bool,
-    /// What pages of moves speak of.
     pub wording: Wording,
 }
 
-/// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     Key(KeyEvent),
@@ -58,7 +52,6 @@ pub enum Event {
     Note(String),
 }
 
-/// An answer to what an effect asked.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// To [`Effect::Why`].
@@ -72,7 +65,6 @@ pub enum Effect {
     Quit,
     Suspend,
     Redraw,
-    /// Say why.
     Why(u64, Box<Program>),
     Change(u64, Box<Program>, Asked),
     StopMove,
@@ -87,7 +79,6 @@ pub enum Mode {
     Pane(Box<Pane>),
 }
 
-/// A recording that is played.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Playing {
     /// Which look is shown, from 0.
@@ -108,7 +99,6 @@ impl Playing {
         }
     }
 
-    /// Looks a second.
     pub const fn speed(&self) -> f64 {
         SPEEDS[self.speed]
     }
@@ -120,13 +110,11 @@ impl Playing {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct App {
-    /// What does not change.
     pub config: Config,
     /// Columns and rows of the terminal.
     pub size: (u16, u16),
     /// What is shown; `None` before the first look.
     pub sample: Option<Sample>,
-    /// Coverage over time.
     pub history: History,
     pub sort: Sort,
     pub filter: String,
@@ -255,13 +243,11 @@ impl App {
         (0..self.rows.len()).find(|row| self.program_at(*row).is_some_and(|p| p.id() == selected))
     }
 
-    /// Rows in sight.
     pub fn in_sight(&self) -> std::ops::Range<usize> {
         let end = (self.top + self.layout().list).min(self.rows.len());
         self.top.min(end)..end
     }
 
-    /// Columns in sight.
     pub fn columns(&self) -> Vec<Placed> {
         let guard = self.sample.as_ref().is_some_and(|s| s.guard.is_some());
         columns(self.size.0.into(), guard)
@@ -289,7 +275,6 @@ impl App {
         self.moving.iter().chain(others).collect()
     }
 
-    /// Whether the terminal is too small for it.
     pub const fn is_too_small(&self) -> bool {
         self.size.0 < LEAST.0 || self.size.1 < LEAST.1
     }

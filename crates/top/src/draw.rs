@@ -187,7 +187,6 @@ fn move_line(one: &Move) -> String {
     format!("{whom}{by}: {going} (budget {} %)", one.budget_percent)
 }
 
-/// A bar of so many columns.
 #[allow(clippy::cast_possible_truncation)]
 fn bar(part: f64, columns: usize) -> String {
     let filled = (part.clamp(0.0, 1.0) * columns as f64).round() as usize;

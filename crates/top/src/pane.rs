@@ -12,7 +12,6 @@ use crate::table::Column;
 /// Parts of a program's time that can be chosen, in percent.
 const BUDGETS: [u8; 7] = [1, 2, 5, 10, 20, 50, 100];
 
-/// A page over the table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pane {
     /// Whose answer it waits for, or shows.
@@ -30,12 +29,9 @@ pub enum Body {
     Ask(Box<Ask>),
 }
 
-/// Whether a program is to be moved.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ask {
-    /// Which way.
     pub direction: Direction,
-    /// The part of its time that calls may take.
     pub budget: Percent,
     pub outcome: Outcome,
 }
@@ -96,7 +92,6 @@ pub fn refused(refusal: &Failure) -> Page {
     page
 }
 
-/// Keys and columns.
 pub fn help(can_move: bool, is_replay: bool) -> Page {
     let mut page = Page::new("help", "");
     let mut keys = vec![

@@ -12,7 +12,6 @@ use crate::model::{Program, Sample};
 pub enum Column {
     Pid,
     Name,
-    /// The systemd unit.
     Unit,
     User,
     Small,
@@ -21,13 +20,11 @@ pub enum Column {
     /// The same over time.
     History,
     Tables,
-    /// Processor time.
     Cpu,
     Resident,
     Threads,
     Processes,
     Age,
-    /// Where it stands with the guard.
     Guard,
 }
 
@@ -101,7 +98,6 @@ impl Column {
         self.about().2
     }
 
-    /// Whether it stands at the left, as names do.
     pub const fn is_left(self) -> bool {
         matches!(
             self,
@@ -283,7 +279,6 @@ pub const GAP: usize = 2;
 /// For the sign at the marked row.
 pub const SIGN: usize = 2;
 
-/// A column where it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
     pub column: Column,

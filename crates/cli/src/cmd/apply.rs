@@ -17,7 +17,6 @@ use hugeleaf_verdict::plan::{Now, Plan, check, parse, steps};
 use crate::context::{Context, Failure, Status};
 use crate::progress::SPINNER;
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Every step is read, journaled with what was there before, made, and read back. Where one cannot be
@@ -46,7 +45,6 @@ pub struct Args {
     all_or_nothing: bool,
 }
 
-/// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     if !args.dry_run && !context.root.is_live() {
         return Err(Failure::usage(

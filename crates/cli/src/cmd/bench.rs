@@ -23,7 +23,6 @@ pub use failure::failure;
 pub use lists::{Sizes, named, once, parse_count, parse_rounds, usual};
 pub use setup::{Output, Setup};
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   hugeleaf bench chase            how long a read takes, by working set and page size
@@ -84,11 +83,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     }
 }
 
-/// An experiment that is about to be measured.
 pub struct Experiment<'a> {
-    /// Its name.
     pub name: &'a str,
-    /// Where its result goes.
     pub output: &'a Output,
     /// Whether arms were named: then it is a no where one of them is unavailable.
     pub names_arms: bool,
@@ -198,7 +194,6 @@ pub(crate) fn with_file(
     words
 }
 
-/// How far it is.
 struct Bar(ProgressBar);
 
 impl Bar {

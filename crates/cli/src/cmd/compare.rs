@@ -13,7 +13,6 @@ use super::prove::Part;
 use super::results::{all_in, read};
 use crate::context::{Context, Failure, Status, tell};
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   hugeleaf compare before.json after.json

@@ -13,7 +13,6 @@ use serde_json::json;
 
 use crate::context::{Context, Failure, Status};
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -79,7 +78,6 @@ struct Log {
     lines: usize,
 }
 
-/// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     match &args.ask {
         Some(Ask::Status(whom)) => {
@@ -191,7 +189,6 @@ fn pass(args: &Args, context: &Context) -> Result<Status, Failure> {
     })
 }
 
-/// The pages that the guard serves.
 struct Served;
 
 impl Views for Served {

@@ -39,7 +39,6 @@ fn metrics() -> String {
     help.text(View::plain(100))
 }
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = metrics() + EXAMPLES)]
 pub struct Args {
@@ -145,7 +144,6 @@ fn parse_pairs(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     context.need_live("prove")?;
     let spec: MetricSpec = (args.metric.parse()).map_err(|e: metric::SpecError| {

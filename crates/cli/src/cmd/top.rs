@@ -11,7 +11,6 @@ use hugeleaf_top::{Config, Settings, Tools, TopError, Wording};
 use crate::cmd::promote::{own_path, scheduler};
 use crate::context::{Context, Failure, Status};
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Keys: arrows mark a program, w says why its memory is not on larger pages, p promotes it and d
@@ -43,7 +42,6 @@ pub struct Args {
     socket: Option<PathBuf>,
 }
 
-/// Runs it.
 pub fn run(args: Args, context: &Context) -> Result<Status, Failure> {
     if context.json {
         return Err(Failure::usage(

@@ -31,14 +31,12 @@ a { color: LinkText; } td:first-child { white-space: nowrap; } .stale main { opa
 .stale nav::after { content: 'The guard does not answer: this is what it said last.'; color: var(--bad); }
 ";
 
-/// The pages there are, by path.
 const PAGES: [(&str, &str); 3] = [
     ("/", "Overview"),
     ("/decisions", "Decisions"),
     ("/proofs", "Proofs"),
 ];
 
-/// The page of a path; `None` where there is none.
 pub fn answer(path: &str, status: &Status) -> Option<String> {
     let page = match path {
         "/" => overview(status),

@@ -54,7 +54,6 @@ impl Page {
     }
 }
 
-/// The page's head and header around a body; its blocks are not drawn.
 pub(crate) fn document(page: &Page, body: &Markup) -> String {
     whole(page, STYLE, &html! { (head(page)) (body) })
 }
@@ -110,7 +109,6 @@ fn blocks(all: &[Block], level: usize) -> Markup {
     html! { @for one in all { (block(one, level)) } }
 }
 
-/// One block, with headings of a level from 2.
 pub(crate) fn block(block: &Block, level: usize) -> Markup {
     match block {
         Block::Section(section) => self::section(section, level),

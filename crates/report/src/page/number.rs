@@ -28,7 +28,6 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// Digits in groups of three.
 pub(crate) fn thousands(digits: &str) -> String {
     let mut out = String::new();
     for (i, c) in digits.chars().enumerate() {

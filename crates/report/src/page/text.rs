@@ -10,9 +10,7 @@ use crate::screen::{clean, cut, width};
 /// How a terminal is, and how much its reader asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
-    /// Columns of the screen.
     pub width: usize,
-    /// Whether to use colour and bold.
     pub colour: bool,
     /// Whether all rows are shown, of however long a table (`--all`).
     pub all: bool,
@@ -20,15 +18,12 @@ pub struct View {
 
 /// Moves what stands below a heading.
 const INDENT: usize = 2;
-/// Between two columns.
 const GAP: &str = "  ";
 /// A sentence in fewer columns is hard to read: it then goes below its row.
 const LEAST_SENTENCE: usize = 30;
 /// A name is not cut to fewer columns.
 const LEAST_NAME: usize = 8;
-/// Columns of a bar.
 const BAR: usize = 10;
-/// Where the text of a bar begins.
 const BELOW_BARS: usize = 8;
 
 impl View {
@@ -86,16 +81,12 @@ impl View {
     }
 }
 
-/// How a part of a line stands out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paint {
-    /// A heading.
     Bold,
-    /// By what it means.
     Mark(Mark),
 }
 
-/// The codes of a terminal for them.
 const PAINTS: [(Paint, &str); 5] = [
     (Paint::Bold, "\x1b[1m"),
     (Paint::Mark(Mark::Dim), "\x1b[2m"),
@@ -107,7 +98,6 @@ const END: &str = "\x1b[0m";
 
 const PLAIN: Paint = Paint::Mark(Mark::Plain);
 
-/// Parts of a line with their paint.
 pub type PaintedLine = Vec<(String, Paint)>;
 
 impl Page {
@@ -324,7 +314,6 @@ fn bars(bars: &[Bar], blank: &str, view: View) -> String {
     out
 }
 
-/// A line of a file or of a difference.
 fn painted_line(line: &str, blank: &str, view: View) -> String {
     let mark = line_mark(line);
     // A tab of a file is no steering.
@@ -345,7 +334,6 @@ fn padded(text: &str, columns: usize, align: Align) -> String {
 
 /// A table as it is drawn: its columns are those that fit.
 struct Drawn {
-    /// Each with the columns of the screen that it takes.
     columns: Vec<(Column, usize)>,
     /// The cells as they are written, one row each.
     rows: Vec<Vec<(String, Mark)>>,
@@ -404,13 +392,11 @@ fn more(limit: &Limit, rows: usize) -> String {
 }
 
 impl Drawn {
-    /// Columns of the screen that it takes.
     fn needed(&self) -> usize {
         let gaps = GAP.len() * self.columns.len().saturating_sub(1);
         self.indent + self.columns.iter().map(|c| c.1).sum::<usize>() + gaps
     }
 
-    /// Whether its last column goes on in further lines.
     fn wraps(&self) -> bool {
         let last = self.columns.last();
         last.is_some_and(|(column, _)| column.narrow == Narrow::Wraps)
@@ -443,7 +429,6 @@ impl Drawn {
         }
     }
 
-    /// The last column of names.
     fn name(&self) -> Option<usize> {
         self.columns.iter().rposition(|c| c.0.align == Align::Left)
     }

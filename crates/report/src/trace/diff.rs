@@ -23,26 +23,19 @@ use crate::page::{
     Block, Cell, Chart, ChartKind, Narrow, Note, Page, Section, Table, TableOf, Value,
 };
 
-/// Rows of each table that are shown at first.
 const ROWS: usize = 12;
 /// Lengths that differ by less are alike.
 const SAME_LENGTH: f64 = 0.1;
 
-/// A kind of CPU time.
 type OfCpu = fn(&CpuTime) -> f64;
-/// What is counted in an interval.
 type OfInterval = fn(&Interval) -> u64;
 
-/// Two traces.
 #[derive(Debug, Clone, Copy)]
 pub struct Compared<'a> {
-    /// The first.
     pub before: Shown<'a>,
-    /// The second.
     pub after: Shown<'a>,
 }
 
-/// A value in both.
 struct Pair {
     name: String,
     values: [Cell; 2],
@@ -115,7 +108,6 @@ fn either<T: PartialEq>(before: impl Iterator<Item = T>, after: impl Iterator<It
 }
 
 impl Compared<'_> {
-    /// What changed most, what cannot be compared, and the tables.
     pub fn page(&self) -> Page {
         let mut page = Page::new("Before and after", self.headline());
         page.add(vec![
@@ -152,7 +144,6 @@ impl Compared<'_> {
         page
     }
 
-    /// What changed most, in a line.
     fn headline(&self) -> String {
         let mut words = vec![self.two(who).join(" → ")];
         if let [Some(a), Some(b)] = self.two(moved)
@@ -229,7 +220,6 @@ impl Compared<'_> {
         why
     }
 
-    /// Which of the two have measured something.
     pub(super) fn measured(&self, what: Collection) -> [bool; 2] {
         self.two(|trace| is_measured(trace, what))
     }
@@ -625,7 +615,6 @@ fn side_by_side(
     charts::bars(title, ChartKind::Bars, ["before", "after"], rows.map(bar))
 }
 
-/// A function in both traces.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Hot {
     pub(super) name: String,
@@ -635,7 +624,6 @@ pub(super) struct Hot {
     pub(super) shares: [f64; 2],
 }
 
-/// A trace in a line.
 fn describe(side: &Shown<'_>) -> String {
     let trace = side.trace;
     format!(

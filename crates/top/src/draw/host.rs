@@ -11,7 +11,6 @@ use crate::app::App;
 use crate::history::spark;
 use crate::model::{GuardLine, HostLine, Sample};
 
-/// Columns of what a line is about.
 const LABEL: usize = 10;
 
 pub(super) fn draw(app: &App, look: Look, buffer: &mut Buffer) {

@@ -6,45 +6,32 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::model::{LockAction, LockKind, LockTotals};
 
-/// Newest events that are kept of one lock.
 const EVENTS_A_LOCK: usize = 400;
 
 /// Locks whose events are kept; those beyond have totals only.
 const LOCKS_WITH_EVENTS: usize = 4_000;
 
-/// What is known of a lock.
 #[derive(Debug, Default)]
 pub struct Waits {
-    /// In all.
     pub totals: LockTotals,
-    /// Ended without the lock.
     pub failed: u64,
-    /// By kind.
     by_kind: HashMap<LockKind, LockTotals>,
     /// By (stack, kind): waits whose stack was taken, each times the waits that it stands for.
     looked_at: HashMap<(u32, LockKind), LockTotals>,
-    /// Waits whose stack was not taken.
     pub not_looked_at: u64,
     /// By (process, thread).
     pub by_thread: HashMap<(u32, u32), LockTotals>,
-    /// The newest events.
     pub events: VecDeque<Event>,
-    /// Events in all.
     pub events_seen: u64,
 }
 
-/// An event of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     /// When (CLOCK_MONOTONIC).
     pub nanos: u64,
-    /// Place of the process.
     pub process: u32,
-    /// The thread.
     pub tid: u32,
-    /// The CPU.
     pub cpu: u32,
-    /// What.
     pub what: LockAction,
     /// Of the end of a wait: how long it was.
     pub waited: u64,
@@ -59,7 +46,6 @@ struct Taken {
     stands_for: u64,
 }
 
-/// A wait that has not ended.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     since: u64,
@@ -67,7 +53,6 @@ struct Waiting {
     kind: LockKind,
 }
 
-/// All locks.
 #[derive(Debug, Default)]
 pub struct Locks {
     all: HashMap<u64, Waits>,
@@ -78,16 +63,11 @@ pub struct Locks {
     with_events: usize,
 }
 
-/// Who did something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Who {
-    /// When.
     pub nanos: u64,
-    /// Place of the process.
     pub process: u32,
-    /// The thread.
     pub tid: u32,
-    /// The CPU.
     pub cpu: u32,
 }
 
@@ -123,7 +103,6 @@ pub fn kind_of(flags: u32) -> LockKind {
 }
 
 impl Locks {
-    /// A thread found a lock taken.
     pub fn begin(&mut self, who: Who, address: u64, flags: u32) {
         let kind = kind_of(flags);
         let key = who.key(address);
@@ -157,7 +136,6 @@ impl Locks {
         }
     }
 
-    /// A wait ended.
     pub fn end(&mut self, who: Who, address: u64, result: i32) {
         // Begun before the start, or its begin was lost.
         let Some(begun) = self.waiting.remove(&who.key(address)) else {

@@ -9,12 +9,9 @@ use super::processes::ProcessTable;
 use crate::model::{Source, SourceState, TargetInterval, ThreadIo};
 use crate::tables::measured::Collection;
 
-/// What `/proc/PID/stat` counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Minor faults.
     pub faults_minor: u64,
-    /// Major faults.
     pub faults_major: u64,
     /// User time, in clock ticks.
     pub user_ticks: u64,
@@ -82,10 +79,8 @@ fn io_since(now: &ThreadIo, before: &ThreadIo) -> ThreadIo {
 /// Threads whose I/O is read at each look; more would cost what is to be measured.
 const THREADS_A_LOOK: usize = 600;
 
-/// Processes that are looked at each time.
 const PROCESSES_A_LOOK: usize = 2_000;
 
-/// What the target did.
 #[derive(Debug)]
 pub struct Work {
     root: Root,
@@ -100,7 +95,6 @@ pub struct Work {
 }
 
 impl Work {
-    /// Nothing yet.
     pub fn new(root: &Root) -> Work {
         Work {
             root: root.clone(),
@@ -225,7 +219,6 @@ impl Work {
         }
     }
 
-    /// Writes it down; gives the threads whose I/O is known, for [`Work::fill`].
     pub fn finish(&self, processes: &mut ProcessTable) -> Vec<(u32, u32)> {
         let seconds = |ticks: u64| ticks as f64 / ticks_per_second().max(1) as f64;
         for (place, (first, last)) in &self.done {
@@ -242,13 +235,11 @@ impl Work {
         self.io.keys().copied().collect()
     }
 
-    /// The I/O of a thread.
     pub fn io_of(&self, place: u32, tid: u32) -> Option<ThreadIo> {
         let (first, last) = self.io.get(&(place, tid))?;
         Some(io_since(last, first))
     }
 
-    /// What to know of it.
     pub fn note(&self) -> Option<String> {
         self.left_out.then(|| {
             format!(

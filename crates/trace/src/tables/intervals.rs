@@ -6,20 +6,14 @@ use crate::model::{Interval, SizeCount, Trace};
 /// CPU time over some intervals, in seconds of all CPUs together.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct CpuTime {
-    /// In programs.
     pub user: f64,
-    /// In the kernel.
     pub system: f64,
-    /// Idle.
     pub idle: f64,
-    /// Idle while I/O was outstanding.
     pub wait: f64,
-    /// Taken by the hypervisor.
     pub steal: f64,
 }
 
 impl CpuTime {
-    /// All of it.
     pub fn total(&self) -> f64 {
         self.user + self.system + self.idle + self.wait + self.steal
     }
@@ -35,7 +29,6 @@ impl CpuTime {
         (self.user > 0.0).then(|| self.system / self.user)
     }
 
-    /// Of one interval.
     pub const fn of(interval: &Interval) -> CpuTime {
         CpuTime {
             user: interval.user_seconds,
@@ -57,7 +50,6 @@ impl CpuTime {
     }
 }
 
-/// The host's CPU time.
 pub fn host_cpu(trace: &Trace) -> CpuTime {
     let each = trace.intervals.iter().map(CpuTime::of);
     each.fold(CpuTime::default(), CpuTime::add)
@@ -95,7 +87,6 @@ pub fn target_cpu(trace: &Trace) -> Option<CpuTime> {
     }
 }
 
-/// A counter over all intervals.
 pub fn sum(trace: &Trace, of: impl Fn(&Interval) -> u64) -> u64 {
     trace.intervals.iter().map(of).sum()
 }
@@ -113,7 +104,6 @@ pub fn faults_by_size(trace: &Trace) -> Vec<SizeCount> {
     sizes
 }
 
-/// Faults of the target, or of the host.
 pub fn faults(trace: &Trace, of: Of) -> u64 {
     if of == Of::Host || trace.target.is_none() {
         return sum(trace, |i| i.faults);

@@ -34,7 +34,6 @@ pub enum Collection {
 }
 
 impl Collection {
-    /// All of them.
     pub const ALL: [Collection; 13] = [
         Collection::CpuSamples,
         Collection::FaultSamples,
@@ -137,7 +136,6 @@ pub fn not_measured(trace: &Trace, what: Collection) -> Option<String> {
     }
 }
 
-/// All that was not measured, with why.
 pub fn all_not_measured(trace: &Trace) -> Vec<(Collection, String)> {
     let all = Collection::ALL.into_iter();
     all.filter_map(|what| Some((what, not_measured(trace, what)?)))

@@ -22,7 +22,6 @@ const USUAL_LIMIT: Duration = Duration::from_secs(600);
 /// Names that a file may not give to variables of its own: they are set by who runs it, or mean something to the shell.
 pub(super) const TAKEN: [&str; 4] = ["work", "files", "pages", "round"];
 
-/// A workload.
 #[derive(Debug, Clone)]
 pub struct Described {
     /// What it is called: the file's name without `.toml`.
@@ -33,7 +32,6 @@ pub struct Described {
     pub effect: String,
     /// What it stands for, as in `Java` or `decision support`; may be empty.
     pub kind: String,
-    /// What has to be there.
     pub needs: Needs,
     /// Variables of its commands. An arm may set them anew.
     pub set: BTreeMap<String, String>,
@@ -45,11 +43,9 @@ pub struct Described {
     pub prepare: Option<Script>,
     /// What is started on the pages of an arm; without one the load itself is.
     pub server: Option<Server>,
-    /// What is measured.
     pub load: Load,
     /// The figures; the first is the one that arms are compared by.
     pub measures: Vec<Measure>,
-    /// What has to succeed after each load.
     pub check: Option<Script>,
     /// Variables that take several values: each combination is measured on each arm.
     pub matrix: BTreeMap<String, Vec<String>>,
@@ -59,25 +55,19 @@ pub struct Described {
     pub unfit: BTreeMap<String, String>,
 }
 
-/// An arm that a file is made for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnArm {
-    /// Its name.
     pub name: String,
-    /// Variables that it sets.
     pub set: Vec<(String, String)>,
 }
 
-/// A command of the shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
     /// As `sh -eu` takes it.
     pub run: String,
-    /// How long it may take.
     pub limit: Duration,
 }
 
-/// A server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     /// What becomes the server: it ends with `exec PROGRAM`.
@@ -90,18 +80,14 @@ pub struct Server {
     pub limit: Duration,
 }
 
-/// What is measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Load {
-    /// Its command.
     pub script: Script,
     /// What runs before it, unmeasured.
     pub warm: Option<Script>,
-    /// How requests come.
     pub looped: Loop,
 }
 
-/// How requests come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Loop {
     /// The next when the last is answered: throughput is what is measured.
@@ -111,16 +97,12 @@ pub enum Loop {
     Open,
 }
 
-/// A figure.
 #[derive(Debug, Clone)]
 pub struct Measure {
-    /// Its name.
     pub name: String,
-    /// Its unit.
     pub unit: String,
     /// Which way is better; nothing of what is no good or bad.
     pub better: Option<Better>,
-    /// Where it comes from.
     pub source: Source,
     /// What it is multiplied by.
     pub factor: f64,
@@ -128,13 +110,10 @@ pub struct Measure {
     pub per: Option<String>,
 }
 
-/// Which way is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
-    /// More is better.
     Higher,
-    /// Less is.
     Lower,
 }
 
@@ -153,17 +132,14 @@ pub enum Source {
     Histogram(Regex, f64),
 }
 
-/// Why a file describes no workload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}:{line}:{column}: {what}", path.display())]
 pub struct FileError {
-    /// The file.
     pub path: PathBuf,
     /// From 1.
     pub line: usize,
     /// In characters, from 1.
     pub column: usize,
-    /// What is wrong.
     pub what: String,
 }
 
@@ -308,10 +284,6 @@ fn some_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::
 }
 
 impl Described {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// The first that is wrong, with line and column.
     pub fn parse(path: &Path, text: &str) -> Result<Described, FileError> {
         let error = |(span, what): Wrong| {
             let (line, column) = line_and_column(text, span.start);
@@ -363,7 +335,6 @@ impl Described {
         points
     }
 
-    /// The figure that arms are compared by.
     pub fn main(&self) -> &Measure {
         &self.measures[0]
     }
@@ -611,7 +582,6 @@ fn measures(written: Spanned<Vec<Spanned<WrittenMeasure>>>) -> Result<Vec<Measur
     }
 }
 
-/// The one place where a figure comes from.
 fn source(one: &WrittenMeasure, at: Range<usize>) -> Result<Source, Wrong> {
     const ONE: &str = "a measure has one of regex, json, seconds = true, counter, histogram";
     let mut sources = Vec::new();

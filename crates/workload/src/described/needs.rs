@@ -11,14 +11,11 @@ use toml::Spanned;
 
 use super::size::{Size, Wrong, wrong};
 
-/// What has to be there.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Needs {
-    /// Memory that it takes.
     pub memory: Option<Size>,
     /// Of that what has to be on the pages of an arm from a pool; all of it where nothing is said.
     pub large: Option<Size>,
-    /// Room for its folder.
     pub disk: Option<Bytes>,
     /// Programs, of which each has to be found by its name; of `a|b` one of them.
     pub programs: Vec<String>,
@@ -75,23 +72,16 @@ impl WrittenNeeds {
     }
 }
 
-/// What a host has of it.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Place {
-    /// The most memory that may be taken.
     pub memory: Bytes,
-    /// Free room where the folder is made.
     pub disk: Option<Bytes>,
-    /// Whether we are root.
     pub is_root: bool,
 }
 
-/// What is missing, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unmet {
-    /// What is missing.
     pub what: String,
-    /// What to do.
     pub next: String,
 }
 
@@ -116,7 +106,6 @@ impl Needs {
         self.unmet(&place, &has, &is_there)
     }
 
-    /// How to get what is missing.
     fn install(&self, name: &str) -> String {
         match self.packages.is_empty() {
             true => format!("the file names no package that has {name}"),

@@ -5,10 +5,8 @@ use std::ops::Range;
 
 use hugeleaf_units::Bytes;
 
-/// A size as it is written.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Size {
-    /// Bytes.
     Bytes(Bytes),
     /// A part of the memory that may be taken, from 0 to 1.
     Part(f64),
