@@ -24,7 +24,7 @@ pub use chart::{Axis, Chart, ChartKind, Flames, Frame, Point, Scale, Series, Uni
 #[cfg(test)]
 pub(crate) use html::needs_nothing;
 pub(crate) use number::{counted, listed, number, ratio, short, thousands};
-pub use text::{Paint, PaintedLine, View};
+pub use text::{Paint, PaintedLine, View, bar_of};
 
 /// All that a command says. Names in it are as the host has them: a renderer writes out what its
 /// reader would act on.

@@ -18,7 +18,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    const fn verb(self) -> &'static str {
+    pub const fn verb(self) -> &'static str {
         match self {
             Direction::Promote => "promote",
             Direction::Demote => "demote",

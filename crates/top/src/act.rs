@@ -145,17 +145,10 @@ pub fn going_on(program: &Program, asked: Asked, progress: &Progress) -> Move {
     Move {
         pid: program.pid,
         name: program.name.clone(),
-        what: verb(asked.direction).into(),
+        what: asked.direction.verb().into(),
         by: "top".into(),
         going: progress.into(),
         budget_percent: asked.budget.get(),
-    }
-}
-
-pub const fn verb(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Promote => "promote",
-        Direction::Demote => "demote",
     }
 }
 

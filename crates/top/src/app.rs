@@ -131,6 +131,8 @@ pub struct App {
     tickets: u64,
     /// Whether quitting was asked for while a move goes on.
     leaving: bool,
+    /// Of the event at hand.
+    effects: Vec<Effect>,
 }
 
 impl App {
@@ -152,18 +154,19 @@ impl App {
             selected_at: 0,
             tickets: 0,
             leaving: false,
+            effects: Vec::new(),
         }
     }
 
     pub fn on(&mut self, event: Event) -> Vec<Effect> {
-        let effects = self.take(event);
+        self.take(event);
         self.keep_in_sight();
-        effects
+        std::mem::take(&mut self.effects)
     }
 
-    fn take(&mut self, event: Event) -> Vec<Effect> {
+    fn take(&mut self, event: Event) {
         match event {
-            Event::Key(key) if key.kind == KeyEventKind::Release => Vec::new(),
+            Event::Key(key) if key.kind == KeyEventKind::Release => {}
             Event::Key(key) => self.key(key),
             Event::Mouse(mouse) => self.mouse(mouse),
             Event::Paste(text) => {
@@ -171,19 +174,14 @@ impl App {
                 if let Mode::Filter(_) = self.mode {
                     text.chars().for_each(|c| self.filter_by(c));
                 }
-                Vec::new()
             }
             Event::Size(columns, rows) => {
                 self.size = (columns, rows);
                 if let Mode::Pane(pane) = &self.mode {
                     self.scroll(pane.scroll);
                 }
-                Vec::new()
             }
-            Event::Looked(sample) => {
-                self.show(*sample);
-                Vec::new()
-            }
+            Event::Looked(sample) => self.show(*sample),
             Event::Played(at, sample) => {
                 if let Some(playing) = &mut self.playing {
                     // History goes one way.
@@ -193,37 +191,28 @@ impl App {
                     playing.at = at;
                 }
                 self.show(*sample);
-                Vec::new()
             }
             Event::Tick => self.tick(),
-            Event::Answer(ticket, answer) => {
-                self.answer(ticket, answer);
-                Vec::new()
-            }
-            Event::Progress(progress) => {
-                self.moving = Some(progress);
-                Vec::new()
-            }
-            Event::Note(note) => {
-                self.note = Some(note);
-                Vec::new()
-            }
+            Event::Answer(ticket, answer) => self.answer(ticket, answer),
+            Event::Progress(progress) => self.moving = Some(progress),
+            Event::Note(note) => self.note = Some(note),
         }
     }
 
     /// When the next look of a recording is due, from the one before.
     pub fn tick_after(&self) -> Option<Duration> {
-        let playing = self.playing.filter(|p| !p.paused && !p.is_at_end())?;
+        let playing = self.goes_on()?;
         Some(Duration::from_secs_f64(1.0 / playing.speed()))
     }
 
-    fn tick(&mut self) -> Vec<Effect> {
-        match self.playing {
-            Some(playing) if !playing.paused && !playing.is_at_end() => {
-                vec![Effect::Show(playing.at + 1)]
-            }
-            _ => Vec::new(),
+    fn tick(&mut self) {
+        if let Some(playing) = self.goes_on() {
+            self.effects.push(Effect::Show(playing.at + 1));
         }
+    }
+
+    fn goes_on(&self) -> Option<Playing> {
+        self.playing.filter(|p| !p.paused && !p.is_at_end())
     }
 
     pub fn wanted(&self) -> Wanted {
@@ -313,49 +302,44 @@ impl App {
             .min(last);
     }
 
-    fn key(&mut self, key: KeyEvent) -> Vec<Effect> {
+    fn key(&mut self, key: KeyEvent) {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Char('c') if is_control => return vec![Effect::StopMove, Effect::Quit],
-            KeyCode::Char('z') if is_control => return vec![Effect::Suspend],
-            KeyCode::Char('l') if is_control => return vec![Effect::Redraw],
+            KeyCode::Char('c') if is_control => {
+                return self.effects.extend([Effect::StopMove, Effect::Quit]);
+            }
+            KeyCode::Char('z') if is_control => return self.effects.push(Effect::Suspend),
+            KeyCode::Char('l') if is_control => return self.effects.push(Effect::Redraw),
             KeyCode::Char('u') if is_control => {
                 if let Mode::Filter(_) = self.mode {
                     self.filter.clear();
                     self.arrange();
                 }
-                return Vec::new();
+                return;
             }
             // Other letters with control or alt mean nothing here.
             KeyCode::Char(_) if is_control || key.modifiers.contains(KeyModifiers::ALT) => {
-                return Vec::new();
+                return;
             }
             _ => {}
         }
         self.note = None;
         match &self.mode {
             Mode::List => self.list_key(key),
-            Mode::Filter(_) => {
-                self.filter_key(key.code);
-                Vec::new()
-            }
+            Mode::Filter(_) => self.filter_key(key.code),
             Mode::Pane(_) => self.pane_key(key.code),
         }
     }
 
-    fn list_key(&mut self, key: KeyEvent) -> Vec<Effect> {
+    fn list_key(&mut self, key: KeyEvent) {
         if !matches!(key.code, KeyCode::Char('q')) {
             self.leaving = false;
         }
         let row = self.selected_row().unwrap_or(0);
-        let page = self.layout().list.saturating_sub(1).max(1);
+        if let Some(to) = goes_to(key.code, row, self.layout().list) {
+            return self.select(to);
+        }
         match key.code {
-            KeyCode::Up | KeyCode::Char('k') => self.select(row.saturating_sub(1)),
-            KeyCode::Down | KeyCode::Char('j') => self.select(row + 1),
-            KeyCode::PageUp => self.select(row.saturating_sub(page)),
-            KeyCode::PageDown => self.select(row + page),
-            KeyCode::Home | KeyCode::Char('g') => self.select(0),
-            KeyCode::End | KeyCode::Char('G') => self.select(usize::MAX),
             KeyCode::Char('/') => self.mode = Mode::Filter(self.filter.clone()),
             KeyCode::Esc if !self.filter.is_empty() => {
                 self.filter.clear();
@@ -368,45 +352,41 @@ impl App {
                 self.arrange();
             }
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.open(None, Body::Page(self.help())),
-            KeyCode::Char('w') | KeyCode::Enter => return self.ask_why(),
-            KeyCode::Char('p') => return self.ask_move(Direction::Promote),
-            KeyCode::Char('d') => return self.ask_move(Direction::Demote),
-            KeyCode::Char('x') => return self.stop_move(),
-            KeyCode::Char('q') => return self.quit(),
-            _ => return self.play_key(key),
+            KeyCode::Char('w') | KeyCode::Enter => self.ask_why(),
+            KeyCode::Char('p') => self.ask_move(Direction::Promote),
+            KeyCode::Char('d') => self.ask_move(Direction::Demote),
+            KeyCode::Char('x') => self.stop_move(),
+            KeyCode::Char('q') => self.quit(),
+            _ => self.play_key(key),
         }
-        Vec::new()
     }
 
     fn help(&self) -> Page {
         help(self.config.can_move, self.playing.is_some())
     }
 
-    fn quit(&mut self) -> Vec<Effect> {
+    fn quit(&mut self) {
         if let (Some(moving), false) = (&self.moving, self.leaving) {
             self.leaving = true;
             self.note = Some(format!(
                 "{} of {} goes on: q again stops it where it is, and quits",
                 moving.what, moving.name
             ));
-            return Vec::new();
+            return;
         }
-        vec![Effect::StopMove, Effect::Quit]
+        self.effects.extend([Effect::StopMove, Effect::Quit]);
     }
 
-    fn stop_move(&mut self) -> Vec<Effect> {
-        match self.moving {
-            Some(_) => {
-                self.note = Some("stopping: what was moved stays where it is".into());
-                vec![Effect::StopMove]
-            }
-            None => Vec::new(),
+    fn stop_move(&mut self) {
+        if self.moving.is_some() {
+            self.note = Some("stopping: what was moved stays where it is".into());
+            self.effects.push(Effect::StopMove);
         }
     }
 
-    fn play_key(&mut self, key: KeyEvent) -> Vec<Effect> {
+    fn play_key(&mut self, key: KeyEvent) {
         let Some(playing) = &mut self.playing else {
-            return Vec::new();
+            return;
         };
         let far = match key.modifiers.contains(KeyModifiers::SHIFT) {
             true => 10,
@@ -416,22 +396,23 @@ impl App {
             // At the end, once more from the beginning.
             KeyCode::Char(' ') if playing.is_at_end() => {
                 playing.paused = false;
-                return vec![Effect::Show(0)];
+                self.effects.push(Effect::Show(0));
             }
             KeyCode::Char(' ') => playing.paused = !playing.paused,
             KeyCode::Left => {
                 playing.paused = true;
-                return vec![Effect::Show(playing.at.saturating_sub(far))];
+                let at = playing.at.saturating_sub(far);
+                self.effects.push(Effect::Show(at));
             }
             KeyCode::Right => {
                 playing.paused = true;
-                return vec![Effect::Show((playing.at + far).min(playing.looks - 1))];
+                let at = (playing.at + far).min(playing.looks - 1);
+                self.effects.push(Effect::Show(at));
             }
             KeyCode::Char('+' | '=') => playing.speed = (playing.speed + 1).min(SPEEDS.len() - 1),
             KeyCode::Char('-') => playing.speed = playing.speed.saturating_sub(1),
             _ => {}
         }
-        Vec::new()
     }
 
     fn sort_next(&mut self, right: bool) {
@@ -469,9 +450,7 @@ impl App {
                     self.filter = before;
                 }
             }
-            KeyCode::Backspace => {
-                self.filter.pop();
-            }
+            KeyCode::Backspace => drop(self.filter.pop()),
             KeyCode::Up => self.select(self.selected_row().unwrap_or(0).saturating_sub(1)),
             KeyCode::Down => self.select(self.selected_row().unwrap_or(0) + 1),
             KeyCode::Char(c) => self.filter_by(c),
@@ -487,23 +466,18 @@ impl App {
         }
     }
 
-    fn pane_key(&mut self, code: KeyCode) -> Vec<Effect> {
+    fn pane_key(&mut self, code: KeyCode) {
         let Mode::Pane(pane) = &self.mode else {
-            return Vec::new();
+            return;
         };
-        let page = self.pane_height(pane).saturating_sub(1).max(1);
-        let at = pane.scroll;
-        let to = match code {
-            KeyCode::Up | KeyCode::Char('k') => at.saturating_sub(1),
-            KeyCode::Down | KeyCode::Char('j') => at + 1,
-            KeyCode::PageUp => at.saturating_sub(page),
-            KeyCode::PageDown | KeyCode::Char(' ') => at + page,
-            KeyCode::Home | KeyCode::Char('g') => 0,
-            KeyCode::End | KeyCode::Char('G') => usize::MAX,
-            _ => return self.pane_order(code),
+        let down = match code {
+            KeyCode::Char(' ') => KeyCode::PageDown,
+            code => code,
         };
-        self.scroll(to);
-        Vec::new()
+        match goes_to(down, pane.scroll, self.pane_height(pane)) {
+            Some(to) => self.scroll(to),
+            None => self.pane_order(code),
+        }
     }
 
     /// Scrolls a pane, no further than its end.
@@ -546,9 +520,9 @@ impl App {
         }
     }
 
-    fn pane_order(&mut self, code: KeyCode) -> Vec<Effect> {
+    fn pane_order(&mut self, code: KeyCode) {
         let Mode::Pane(pane) = &mut self.mode else {
-            return Vec::new();
+            return;
         };
         if let Body::Ask(ask) = &mut pane.body {
             match code {
@@ -560,7 +534,7 @@ impl App {
                 _ if !ask.is_something() => self.mode = Mode::List,
                 _ => {}
             }
-            return Vec::new();
+            return;
         }
         match code {
             KeyCode::Esc
@@ -570,23 +544,22 @@ impl App {
             | KeyCode::Left => {
                 self.mode = Mode::List;
             }
-            KeyCode::Char('w') => return self.ask_why(),
-            KeyCode::Char('p') => return self.ask_move(Direction::Promote),
-            KeyCode::Char('d') => return self.ask_move(Direction::Demote),
+            KeyCode::Char('w') => self.ask_why(),
+            KeyCode::Char('p') => self.ask_move(Direction::Promote),
+            KeyCode::Char('d') => self.ask_move(Direction::Demote),
             _ => {}
         }
-        Vec::new()
     }
 
-    fn answer_yes(&mut self) -> Vec<Effect> {
+    fn answer_yes(&mut self) {
         let Mode::Pane(pane) = std::mem::replace(&mut self.mode, Mode::List) else {
-            return Vec::new();
+            return;
         };
         let (Body::Ask(ask), Some(about)) = (pane.body, pane.about) else {
-            return Vec::new();
+            return;
         };
         if self.refuses_move(&about) {
-            return Vec::new();
+            return;
         }
         let asked = Asked {
             direction: ask.direction,
@@ -596,7 +569,7 @@ impl App {
         self.moving = Some(Move {
             pid: about.pid,
             name: about.name.clone(),
-            what: crate::act::verb(ask.direction).into(),
+            what: ask.direction.verb().into(),
             by: "top".into(),
             going: MoveStatus {
                 stage: Stage::Planning.name().into(),
@@ -604,7 +577,9 @@ impl App {
             },
             budget_percent: ask.budget.get(),
         });
-        vec![Effect::Change(self.ticket(), Box::new(about), asked)]
+        let ticket = self.ticket();
+        self.effects
+            .push(Effect::Change(ticket, Box::new(about), asked));
     }
 
     fn selected_program(&self) -> Option<Program> {
@@ -629,31 +604,31 @@ impl App {
         }));
     }
 
-    fn ask_why(&mut self) -> Vec<Effect> {
+    fn ask_why(&mut self) {
         let Some(program) = self.selected_program() else {
-            return Vec::new();
+            return;
         };
         if self.playing.is_some() {
             self.note = Some(format!(
                 "a recording has no ranges; on that host: hugeleaf why {}",
                 program.pid
             ));
-            return Vec::new();
+            return;
         }
         let ticket = self.ticket();
         self.open(
             Some(program.clone()),
             Body::Waiting("Its ranges are looked at…"),
         );
-        vec![Effect::Why(ticket, Box::new(program))]
+        self.effects.push(Effect::Why(ticket, Box::new(program)));
     }
 
-    fn ask_move(&mut self, direction: Direction) -> Vec<Effect> {
+    fn ask_move(&mut self, direction: Direction) {
         let Some(program) = self.selected_program() else {
-            return Vec::new();
+            return;
         };
         if self.refuses_move(&program) {
-            return Vec::new();
+            return;
         }
         let asked = Asked {
             direction,
@@ -665,7 +640,8 @@ impl App {
             Some(program.clone()),
             Body::Waiting("What would be moved is looked at…"),
         );
-        vec![Effect::Change(ticket, Box::new(program), asked)]
+        self.effects
+            .push(Effect::Change(ticket, Box::new(program), asked));
     }
 
     /// Says why not, where a program cannot be moved from here.
@@ -727,7 +703,7 @@ impl App {
         }
     }
 
-    fn mouse(&mut self, mouse: MouseEvent) -> Vec<Effect> {
+    fn mouse(&mut self, mouse: MouseEvent) {
         match (mouse.kind, &self.mode) {
             (MouseEventKind::ScrollUp, Mode::Pane(pane)) => {
                 self.scroll(pane.scroll.saturating_sub(WHEEL))
@@ -744,13 +720,12 @@ impl App {
             }
             _ => {}
         }
-        Vec::new()
     }
 
-    fn click(&mut self, x: usize, y: usize) -> Vec<Effect> {
+    fn click(&mut self, x: usize, y: usize) {
         let layout = self.layout();
         if self.is_too_small() {
-            return Vec::new();
+            return;
         }
         if y == layout.host {
             let placed = self.columns();
@@ -772,8 +747,21 @@ impl App {
                 self.select(row);
             }
         }
-        Vec::new()
     }
+}
+
+/// Where a key leads from `at`, where so many rows are in sight; no end is looked for.
+fn goes_to(code: KeyCode, at: usize, rows: usize) -> Option<usize> {
+    let page = rows.saturating_sub(1).max(1);
+    Some(match code {
+        KeyCode::Up | KeyCode::Char('k') => at.saturating_sub(1),
+        KeyCode::Down | KeyCode::Char('j') => at + 1,
+        KeyCode::PageUp => at.saturating_sub(page),
+        KeyCode::PageDown => at + page,
+        KeyCode::Home | KeyCode::Char('g') => 0,
+        KeyCode::End | KeyCode::Char('G') => usize::MAX,
+        _ => return None,
+    })
 }
 
 /// Which lines of the screen show what, from above: the host, the head of the table, programs, moves, keys.

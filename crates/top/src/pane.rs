@@ -5,7 +5,7 @@ use hugeleaf_report::page::{Block, Cell, Command, Note, Page};
 use hugeleaf_report::promote::Direction;
 use hugeleaf_units::Failure;
 
-use crate::act::{Wording, verb};
+use crate::act::Wording;
 use crate::model::Program;
 use crate::table::Column;
 
@@ -63,7 +63,7 @@ impl Ask {
 
     /// What is asked, and what will happen where the answer is yes.
     pub fn question(&self, whom: &Program) -> [String; 2] {
-        let verb = verb(self.direction);
+        let verb = self.direction.verb();
         let asked = self.outcome.asked();
         let name = format!("{} ({})", whom.name, whom.pid);
         if !self.is_something() {
@@ -142,7 +142,7 @@ pub fn help(can_move: bool, is_replay: bool) -> Page {
     ]);
     let facts = |(label, says): (&str, &str)| (label.to_owned(), says.into());
     let keys: Vec<(String, Cell)> = keys.into_iter().map(facts).collect();
-    let columns = Column::ALL.map(|column| facts((column.head(), column.says())));
+    let columns = Column::ALL.map(|column| facts((column.name(), column.says())));
     page.section("KEYS", vec![keys.into()]);
     page.section("COLUMNS", vec![Vec::from(columns).into()]);
     let wide = "A wider screen shows more columns; all of them can be sorted by with < and > where they are shown.";

@@ -66,10 +66,7 @@ pub struct Options {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CollectError {
     #[error("{reason}")]
-    Refused {
-        reason: String,
-        remedy: String,
-    },
+    Refused { reason: String, remedy: String },
     #[error("{0}")]
     Host(#[from] hugeleaf_host::ReadError),
 }

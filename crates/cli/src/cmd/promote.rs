@@ -106,10 +106,7 @@ fn run(
     direction: Direction,
     change: impl FnOnce(&hugeleaf_host::Host, &[Pid], Report<'_>) -> Result<Outcome, ChangeError>,
 ) -> Result<Status, Failure> {
-    context.need_live(match direction {
-        Direction::Promote => "promote",
-        Direction::Demote => "demote",
-    })?;
+    context.need_live(direction.verb())?;
     let pids = context.targets(&common.targets)?;
     let host = context.host()?;
     context.stop_on_signals()?;

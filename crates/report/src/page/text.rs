@@ -259,7 +259,7 @@ fn notes(notes: &[Note], blank: &str, view: View) -> String {
 
 /// A bar of so many columns for a part between 0 and 1.
 #[allow(clippy::cast_possible_truncation)]
-fn bar_of(part: f64, columns: usize) -> String {
+pub fn bar_of(part: f64, columns: usize) -> String {
     // Of no number it is nothing.
     let filled = (part.clamp(0.0, 1.0) * columns as f64).round() as usize;
     "█".repeat(filled) + &"·".repeat(columns - filled)

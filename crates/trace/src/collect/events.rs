@@ -136,25 +136,17 @@ pub struct Opened {
     faults: Vec<PerfEvent>,
 }
 
-const CPU: usize = 0;
-pub(super) const FAULTS: usize = 1;
-const LOCKS: usize = 2;
-const MEMORY_EVENTS: usize = 3;
-const DIRECT: usize = 4;
-const REGISTER: usize = 5;
+const CPU: usize = Collection::CpuSamples as usize;
+pub(super) const FAULTS: usize = Collection::FaultSamples as usize;
+const LOCKS: usize = Collection::Locks as usize;
+const MEMORY_EVENTS: usize = Collection::MemoryEvents as usize;
+const DIRECT: usize = Collection::DirectIo as usize;
+const REGISTER: usize = Collection::Registrations as usize;
 
 pub fn sources(state: &SourceState) -> Vec<Source> {
-    let source = |what: Collection| Source::new(what.name(), state.clone());
-    [
-        Collection::CpuSamples,
-        Collection::FaultSamples,
-        Collection::Locks,
-        Collection::MemoryEvents,
-        Collection::DirectIo,
-        Collection::Registrations,
-    ]
-    .map(source)
-    .to_vec()
+    let of_events = &Collection::ALL[..=REGISTER];
+    let source = |what: &Collection| Source::new(what.name(), state.clone());
+    of_events.iter().map(source).collect()
 }
 
 const WITH_STACK: Shape = Shape {

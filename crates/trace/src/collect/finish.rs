@@ -322,10 +322,10 @@ fn lock(
         .iter()
         .filter(|_| with_events)
         .map(|event| LockEvent {
-            at_nanos: event.nanos.saturating_sub(start),
-            process: event.process,
-            tid: event.tid,
-            cpu: event.cpu,
+            at_nanos: event.who.nanos.saturating_sub(start),
+            process: event.who.process,
+            tid: event.who.tid,
+            cpu: event.who.cpu,
             what: event.what,
             waited_nanos: event.waited,
             function: event.stack.and_then(function),

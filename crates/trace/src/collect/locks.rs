@@ -27,11 +27,7 @@ pub struct Waits {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// When (CLOCK_MONOTONIC).
-    pub nanos: u64,
-    pub process: u32,
-    pub tid: u32,
-    pub cpu: u32,
+    pub who: Who,
     pub what: LockAction,
     /// Of the end of a wait: how long it was.
     pub waited: u64,
@@ -131,7 +127,7 @@ impl Locks {
         waiting.taken = Some(taken);
         let events = self.all.get_mut(&address).map(|waits| &mut waits.events);
         let last = events.and_then(VecDeque::back_mut);
-        if let Some(event) = last.filter(|e| e.tid == who.tid && e.what == LockAction::Waits) {
+        if let Some(event) = last.filter(|e| e.who.tid == who.tid && e.what == LockAction::Waits) {
             event.stack = Some(stack);
         }
     }
@@ -188,10 +184,7 @@ impl Locks {
             waits.events.pop_front();
         }
         waits.events.push_back(Event {
-            nanos: who.nanos,
-            process: who.process,
-            tid: who.tid,
-            cpu: who.cpu,
+            who,
             what,
             waited,
             stack,
@@ -294,7 +287,7 @@ mod tests {
         assert_eq!(waits.totals.longest_nanos, 200);
         assert_eq!(caller(waits, Some(8), LockKind::Spin).waited_nanos, 200);
         assert_eq!(waits.by_thread[&(0, 1)].waited_nanos, 50);
-        let actions: Vec<_> = waits.events.iter().map(|e| (e.tid, e.what)).collect();
+        let actions: Vec<_> = waits.events.iter().map(|e| (e.who.tid, e.what)).collect();
         assert_eq!(
             actions,
             [
@@ -371,7 +364,7 @@ mod tests {
         assert_eq!(all[0].1.totals.contentions, 10_000);
         assert_eq!(all[0].1.events.len(), EVENTS_A_LOCK);
         assert_eq!(all[0].1.events_seen, 20_000);
-        assert_eq!(all[0].1.events.back().unwrap().nanos, 99_995);
+        assert_eq!(all[0].1.events.back().unwrap().who.nanos, 99_995);
     }
 
     #[test]

@@ -10,7 +10,6 @@ pub struct Shape {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SampleHead {
     pub id: u64,
-    pub instruction: u64,
     /// Process and thread; both `u32::MAX` for one that is ending.
     pub pid: u32,
     pub tid: u32,
@@ -32,8 +31,15 @@ pub enum ProcessRecord {
         name: String,
         exec: bool,
     },
-    Fork { pid: u32, tid: u32, parent: u32 },
-    Exit { pid: u32, tid: u32 },
+    Fork {
+        pid: u32,
+        tid: u32,
+        parent: u32,
+    },
+    Exit {
+        pid: u32,
+        tid: u32,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,7 +129,9 @@ fn parse_sample<'a>(
     shape: impl Fn(u64) -> Option<Shape>,
 ) -> Option<Record<'a>> {
     const CPU_MODES: u16 = 7;
-    let (id, instruction) = (front.u64()?, front.u64()?);
+    let id = front.u64()?;
+    // Where the CPU was: the stack says it too.
+    front.u64()?;
     let (pid, tid, nanos, cpu) = (front.u32()?, front.u32()?, front.u64()?, front.u32()?);
     front.u32()?;
     let period = front.u64()?;
@@ -148,7 +156,6 @@ fn parse_sample<'a>(
     Some(Record::Sample {
         head: SampleHead {
             id,
-            instruction,
             pid,
             tid,
             nanos,

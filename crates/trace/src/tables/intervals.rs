@@ -1,6 +1,5 @@
 //! Intervals, summed up.
 
-use super::Of;
 use crate::model::{Interval, SizeCount, Trace};
 
 /// CPU time over some intervals, in seconds of all CPUs together.
@@ -104,16 +103,6 @@ pub fn faults_by_size(trace: &Trace) -> Vec<SizeCount> {
     sizes
 }
 
-pub fn faults(trace: &Trace, of: Of) -> u64 {
-    if of == Of::Host || trace.target.is_none() {
-        return sum(trace, |i| i.faults);
-    }
-    sum(trace, |i| {
-        let target = i.target.as_ref();
-        target.map_or(0, |t| t.faults_minor + t.faults_major)
-    })
-}
-
 /// The most that the target held locked, and pinned, at the end of any interval.
 pub fn held_in_place(trace: &Trace) -> (u64, u64) {
     let targets = trace.intervals.iter().filter_map(|i| i.target.as_ref());
@@ -138,7 +127,6 @@ mod tests {
             target: Some(TargetInterval {
                 user_seconds: 0.25,
                 system_seconds: 1.0,
-                faults_minor: 3,
                 ..TargetInterval::default()
             }),
             ..Interval::default()
@@ -153,10 +141,8 @@ mod tests {
             (Some(0.5), Some(2.0))
         );
         assert_eq!(target_cpu(&trace), Some(host));
-        assert_eq!(faults(&trace, Of::Target), 14);
         trace.target = Some(TracedTarget::default());
         assert_eq!(target_cpu(&trace).unwrap().user, 0.5);
-        assert_eq!(faults(&trace, Of::Target), 6);
         trace.processes = vec![Process {
             in_target: true,
             user_seconds: Some(4.0),

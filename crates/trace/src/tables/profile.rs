@@ -181,14 +181,9 @@ pub fn thread_name(trace: &Trace, process: u32, tid: u32) -> &str {
 }
 
 pub fn by_symbol(trace: &Trace, of: Of) -> Vec<SymbolRow> {
-    by_symbol_where(trace, of, |_| true)
-}
-
-/// The same for samples of some kind.
-pub fn by_symbol_where(trace: &Trace, of: Of, wanted: impl Fn(&Sample) -> bool) -> Vec<SymbolRow> {
     let mut rows: BTreeMap<(&str, &str), SymbolRow> = BTreeMap::new();
     let mut seen = BTreeSet::new();
-    for sample in busy(trace, of).filter(|s| wanted(s)) {
+    for sample in busy(trace, of) {
         seen.clear();
         let frames = &trace.stacks[sample.stack as usize].frames;
         for (depth, frame) in frames.iter().enumerate() {
