@@ -12,7 +12,7 @@ use hugeleaf_change::host::{
 use hugeleaf_host::Fact;
 use hugeleaf_units::Bytes;
 
-use crate::page::{Block, Cell, Command, Mark, Note, Page, Table, counted};
+use crate::page::{Block, Command, Mark, Note, Page, Table, counted, listed};
 
 pub use json::{apply_json, dry_run_json, list_json, undo_json};
 pub use todo::todo;
@@ -33,7 +33,7 @@ pub fn apply(outcome: &ApplyOutcome, asked: Asked<'_>) -> Page {
     steps(&mut page, &outcome.steps);
     let shortages = outcome.steps.iter().filter_map(|s| s.shortage.as_deref());
     let mut notes: Vec<Note> = shortages.map(|s| short(s, asked)).collect();
-    notes.extend(warnings(asked));
+    notes.extend(Note::each("note", asked.warnings));
     let is_taken_back = outcome.taken_back.as_ref().is_some_and(|b| b.finished);
     if !is_taken_back {
         let todo = todo(&outcome.steps, outcome.systemd);
@@ -47,12 +47,8 @@ pub fn apply(outcome: &ApplyOutcome, asked: Asked<'_>) -> Page {
 
 fn headline(outcome: &ApplyOutcome, asked: Asked<'_>) -> (String, Mark) {
     let count = |test: fn(State) -> bool| outcome.steps.iter().filter(|s| test(s.state)).count();
-    let made = count(|s| {
-        matches!(
-            s,
-            State::Done | State::Differs | State::InUse | State::Short
-        )
-    });
+    use State::{Differs, Done, InUse, Short};
+    let made = count(|s| matches!(s, Done | Differs | InUse | Short));
     let parts = counts(
         format!("{} made", counted(made, "step")),
         [
@@ -105,10 +101,6 @@ fn said(step: &StepOutcome) -> String {
     note.map_or(String::new(), |note| format!("{}: {note}", step.id))
 }
 
-fn warnings(asked: Asked<'_>) -> impl Iterator<Item = Note> {
-    asked.warnings.iter().map(|text| Note::new("note", text))
-}
-
 /// What is left to do: a line with a remark behind it is to be copied, and stays whole.
 fn to_do<'a>(lines: impl Iterator<Item = &'a String>) -> impl Iterator<Item = Note> {
     lines.map(|line| match line.contains("    # ") {
@@ -143,7 +135,7 @@ fn short(short: &Shortage, asked: Asked<'_>) -> Note {
     if let Fact::Known(blocks) = &short.unmovable_blocks {
         parts.push(format!("{blocks} blocks hold unmovable pages"));
     }
-    let mut note = Note::new(Cell::from("short").marked(Mark::Warn), text);
+    let mut note = Note::marked("short", Mark::Warn, text);
     note.evidence.push(parts.join(", "));
     note.run("next", remedy(short, asked))
 }
@@ -188,7 +180,8 @@ pub fn dry_run(looked: &[Looked], obstacles: &[Obstacle], asked: Asked<'_>, syst
     let outcomes: Vec<StepOutcome> = looked.iter().map(StepOutcome::of).collect();
     let todo = todo(&outcomes, systemd);
     let todo = to_do(todo.iter().chain(asked.by_hand));
-    page.add(warnings(asked).chain(todo).collect::<Vec<_>>());
+    let warnings = Note::each("note", asked.warnings);
+    page.add(warnings.chain(todo).collect::<Vec<_>>());
     page
 }
 
@@ -260,14 +253,9 @@ fn undo_head(outcome: &UndoOutcome, dry_run: bool) -> (String, Mark) {
         (_, _, true) => ("undone, but for what is below", Mark::Warn),
         _ => ("undone in part", Mark::Bad),
     };
-    let time = match outcome.time.as_str() {
-        "" => String::new(),
-        time => format!(" of {time}"),
-    };
-    (
-        format!("{verb}: apply {}{time} ({parts})", outcome.id),
-        mark,
-    )
+    let time = listed(" of ", Some(&outcome.time).filter(|time| !time.is_empty()));
+    let head = format!("{verb}: apply {}{time} ({parts})", outcome.id);
+    (head, mark)
 }
 
 pub fn undo_list(all: &[Applied]) -> Page {

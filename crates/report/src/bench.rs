@@ -9,10 +9,9 @@ use hugeleaf_proof::stats::{Better, Effect};
 use hugeleaf_units::{Bytes, time::measured};
 use serde_json::{Map, Value as Json};
 
-use crate::page::ratio;
 use crate::page::{
     Axis, Block, Cell, Chart, ChartKind, Command, Note, Page, Point, Scale, Section, Series, Table,
-    Unit, short,
+    Unit, ratio, short,
 };
 
 /// So many rows of what was also measured are shown at first.
@@ -62,11 +61,8 @@ pub(crate) fn circumstances(
     let text = |knob: &Json, field: &str| knob[field].as_str().unwrap_or_default().to_owned();
     let knobs = knobs.into_iter().flatten();
     facts.extend(knobs.map(|knob| (text(knob, "name"), text(knob, "value").into())));
-    let command = match command.is_empty() {
-        true => Vec::new(),
-        false => vec![Command::new("", command.join(" "))],
-    };
-    let blocks = vec![facts.into(), command.into()];
+    let command = (!command.is_empty()).then(|| Command::new("", command.join(" ")));
+    let blocks = vec![facts.into(), Vec::from_iter(command).into()];
     Section::new("Host, settings, command", blocks)
 }
 
@@ -298,11 +294,7 @@ impl<'a> Group<'a> {
             let spread = self.row(arm, place, quantity)?.spread()?;
             Some(value(spread.median, &quantity.unit))
         });
-        table.limit = Some(crate::page::Limit {
-            rows: MOST_ROWS,
-            others: String::new(),
-            all: "--html FILE, --json".to_owned(),
-        });
+        table = table.limited(MOST_ROWS, "", "--html FILE, --json");
         Section::new(self.title("also measured"), vec![table.into()])
     }
 
@@ -314,9 +306,8 @@ impl<'a> Group<'a> {
         let first = arms.first()?;
         let point = |row: &Row, x: f64| {
             let mut point = Point {
-                x,
                 doubtful: row.doubtful,
-                ..Point::default()
+                ..Point::at(x, 0.0)
             };
             if declared.over_first {
                 let first = self.row(first, &numbers(row), quantity)?;
@@ -374,20 +365,15 @@ impl<'a> Group<'a> {
             let times = samples.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq());
             let points = times.filter_map(|same| {
                 let values: Vec<f64> = same.iter().map(|sample| sample.1).collect();
-                Some(Point {
-                    x: same.first()?.0,
-                    y: Spread::of(&values)?.median,
-                    ..Point::default()
-                })
+                Some(Point::at(same.first()?.0, Spread::of(&values)?.median))
             });
-            series(arm, points.collect())
+            Series::new(*arm, points.collect())
         };
         let series: Vec<Series> = arms.iter().map(of_arm).collect();
         let is_curve = series.iter().any(|series| series.points.len() > 1);
         let x = Axis {
-            name: "time".to_owned(),
             unit: Unit::Seconds,
-            ..Axis::default()
+            ..Axis::named("time")
         };
         is_curve.then_some((x, series))
     }
@@ -405,7 +391,7 @@ impl<'a> Group<'a> {
             let is_it = |r: &&&Row| r.arm == *arm && r.quantity.name == quantity.name;
             let rows = self.rows.iter().filter(is_it);
             let points = rows.filter_map(|row| point(row, place(row)?.value.as_f64()?));
-            series(arm, points.collect())
+            Series::new(*arm, points.collect())
         };
         let series: Vec<Series> = arms.iter().map(of_arm).collect();
         if series.iter().all(|series| series.points.len() < 2) {
@@ -463,26 +449,13 @@ impl<'a> Group<'a> {
             return None;
         }
         let published = declared.published.iter();
-        let published = published.map(|(name, y)| {
-            noted(Point {
-                x: at(name),
-                y: *y,
-                ..Point::default()
-            })
-        });
-        let published = series("as published", published.collect());
+        let published = published.map(|(name, y)| noted(Point::at(at(name), *y)));
+        let published = Series::new("as published", published.collect());
         let x = Axis {
             steps,
             ..Axis::default()
         };
-        Some((x, vec![series("measured", measured), published]))
-    }
-}
-
-pub(crate) fn series(name: &str, points: Vec<Point>) -> Series {
-    Series {
-        name: name.to_owned(),
-        points,
+        Some((x, vec![Series::new("measured", measured), published]))
     }
 }
 
@@ -583,12 +556,7 @@ fn notes(results: &Results) -> Vec<Note> {
         let text = format!("{}{from}: {}", not.arm, not.reason);
         notes.push(Note::new("unavailable", text).run("next", &not.next));
     }
-    notes.extend(
-        results
-            .remarks
-            .iter()
-            .map(|remark| Note::new("remark", remark)),
-    );
+    notes.extend(Note::each("remark", &results.remarks));
     let took = about.duration_seconds.map(measured);
     let ended = match (about.is_interrupted(), took) {
         (true, Some(took)) => format!("; interrupted after {took}"),
@@ -597,12 +565,7 @@ fn notes(results: &Results) -> Vec<Note> {
         (false, None) => String::new(),
     };
     notes.push(Note::new("how", format!("{}{ended}", about.how)));
-    notes.extend(
-        results
-            .caveats
-            .iter()
-            .map(|caveat| Note::new("note", caveat)),
-    );
+    notes.extend(Note::each("note", &results.caveats));
     for row in results.rows.iter().filter(|row| !row.samples.is_empty()) {
         if let Some(said) = row.said()
             && seen.insert((row.arm.clone(), said.clone()))

@@ -61,8 +61,7 @@ impl Shown<'_> {
         notes.push(Note::new("equal", equal));
         let bearing = self.compared.notes.iter();
         notes.extend(bearing.map(|note| Note::new(format!("note {}", note.id), &note.text)));
-        let caveats = self.compared.caveats.iter();
-        notes.extend(caveats.map(|caveat| Note::new("note", caveat)));
+        notes.extend(Note::each("note", &self.compared.caveats));
         notes
     }
 
@@ -152,12 +151,7 @@ pub fn sets(compared: &ComparedSets, which: Which) -> Page {
         .done();
     page.section("", vec![table.into()]);
     let mut notes = vec![Note::new("equal", within(compared.equal))];
-    notes.extend(
-        compared
-            .left_out
-            .iter()
-            .map(|text| Note::new("left out", text)),
-    );
+    notes.extend(Note::each("left out", &compared.left_out));
     page.section("", vec![notes.into()]);
     page
 }

@@ -23,7 +23,8 @@ pub use cell::{Cell, Mark, Value};
 pub use chart::{Axis, Chart, ChartKind, Flames, Frame, Point, Scale, Series, Unit};
 #[cfg(test)]
 pub(crate) use html::needs_nothing;
-pub(crate) use number::{counted, listed, number, ratio, short, thousands};
+pub use number::counted;
+pub(crate) use number::{listed, number, ratio, short, thousands};
 pub use text::{Paint, PaintedLine, View, bar_of};
 
 /// All that a command says. Names in it are as the host has them: a renderer writes out what its
@@ -382,6 +383,18 @@ impl Note {
         }
     }
 
+    /// One for each of these texts, behind the same word.
+    pub fn each<T: Into<String>>(
+        word: &str,
+        texts: impl IntoIterator<Item = T>,
+    ) -> impl Iterator<Item = Note> {
+        texts.into_iter().map(move |text| Note::new(word, text))
+    }
+
+    pub fn marked(word: &str, mark: Mark, text: impl Into<String>) -> Note {
+        Note::new(Cell::from(word).marked(mark), text)
+    }
+
     pub fn new(word: impl Into<Cell>, text: impl Into<String>) -> Note {
         Note {
             word: word.into(),
@@ -405,6 +418,17 @@ impl Command {
             note: String::new(),
         }
     }
+
+    #[must_use]
+    pub fn noted(mut self, note: impl Into<String>) -> Command {
+        self.note = note.into();
+        self
+    }
+}
+
+/// A label and what stands behind it.
+pub fn fact(label: impl Into<String>, value: impl Into<Cell>) -> (String, Cell) {
+    (label.into(), value.into())
 }
 
 impl<T> From<TableOf<T>> for Table {

@@ -44,12 +44,12 @@ impl Planned<'_> {
     }
 
     fn notes(&self) -> Vec<Note> {
-        let notes = self.plan.notes.iter().map(|note| Note::new("note", note));
+        let notes = Note::each("note", &self.plan.notes);
         let obstacles = self.obstacles.iter().map(|obstacle| {
             let text = format!("cannot be made here: {obstacle}");
-            Note::new(Cell::from("problem").marked(Mark::Bad), text)
+            Note::marked("problem", Mark::Bad, text)
         });
-        let unread = self.unread.iter().map(|text| Note::new("unread", text));
+        let unread = Note::each("unread", self.unread);
         notes.chain(obstacles).chain(unread).collect()
     }
 
@@ -253,8 +253,7 @@ fn after(looked: &Looked) -> String {
         What::Knob { value } => value.clone(),
         What::Pool { size, pages, .. } => format!("{pages} pages of {size}"),
         What::File { text, .. } | What::Block { text } => {
-            let lines = text.lines().filter(|l| !l.starts_with('#')).count();
-            match lines {
+            match text.lines().filter(|l| !l.starts_with('#')).count() {
                 1 => "one line".to_owned(),
                 n => format!("{n} lines"),
             }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use hugeleaf_proof::result::ResultFile;
 use hugeleaf_proof::rows::{Row, fields};
 use hugeleaf_proof::rule::MIN_PAIRS;
-use hugeleaf_proof::stats::{Better, Estimator, Verdict};
+use hugeleaf_proof::stats::{Better, Effect, Estimator, Verdict};
 use hugeleaf_proof::{Arm, Design, Ending};
 use hugeleaf_units::{Bytes, PageSize, time::minutes};
 
-use crate::bench::{bytes, series};
+use crate::bench::bytes;
 use crate::page::{
-    Axis, Cell, Chart, ChartKind, Mark, Note, Page, Point, Table, TableOf, Unit, Value, number,
-    ratio,
+    Axis, Cell, Chart, ChartKind, Mark, Note, Page, Point, Series, Table, TableOf, Unit, Value,
+    counted as counted_of, number, ratio,
 };
 
 /// The result: the verdict first, then what it rests on.
@@ -47,15 +47,9 @@ pub fn whole_page(result: &ResultFile) -> Page {
 }
 
 fn notes(result: &ResultFile) -> Vec<Note> {
-    let also = also_said(result).into_iter();
-    let mut notes: Vec<Note> = also.map(|line| Note::new("also", line)).collect();
+    let mut notes: Vec<Note> = Note::each("also", also_said(result)).collect();
     notes.push(Note::new("how", how(result)));
-    notes.extend(
-        result
-            .caveats
-            .iter()
-            .map(|caveat| Note::new("note", caveat)),
-    );
+    notes.extend(Note::each("note", &result.caveats));
     notes.extend(next(result));
     notes
 }
@@ -70,21 +64,19 @@ fn headline(result: &ResultFile) -> String {
             ratio(e.high),
             number(e.confidence * 100.0)
         ),
-        Some(e) => format!(
-            "×{} [{}, {}]  {} %",
-            ratio(e.ratio),
-            ratio(e.low),
-            ratio(e.high),
-            number(e.confidence * 100.0)
-        ),
+        Some(e) => format!("{}  {} %", in_brackets(e), number(e.confidence * 100.0)),
         None if result.buckets.is_some() && result.pairs.len() >= MIN_PAIRS => {
             "the buckets allow any ratio".to_owned()
         }
         None => "too few pairs for an interval".to_owned(),
     };
-    let count = result.pairs.len();
-    let pairs = if count == 1 { "pair" } else { "pairs" };
-    format!("{}  {effect}  {count} {pairs}", result.verdict)
+    let pairs = counted_of(result.pairs.len(), "pair");
+    format!("{}  {effect}  {pairs}", result.verdict)
+}
+
+/// `×1.12 [1.07, 1.17]`.
+fn in_brackets(e: &Effect) -> String {
+    format!("×{} [{}, {}]", ratio(e.ratio), ratio(e.low), ratio(e.high))
 }
 
 /// What else the pairs say: the effect as assigned, the tests behind `same`.
@@ -92,7 +84,7 @@ fn also_said(result: &ResultFile) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(all) = &result.intention_to_treat {
         let effect = match &all.effect {
-            Some(e) => format!("×{} [{}, {}]", ratio(e.ratio), ratio(e.low), ratio(e.high)),
+            Some(e) => in_brackets(e),
             None => "too few pairs for an interval".to_owned(),
         };
         lines.push(format!(
@@ -154,7 +146,7 @@ fn mark(verdict: Verdict) -> Mark {
 fn ratios(result: &ResultFile) -> Chart {
     let pairs = result.pairs.iter().zip(1u32..);
     let points: Vec<Point> = pairs
-        .map(|(pair, n)| point(f64::from(n), pair.ratio))
+        .map(|(pair, n)| Point::at(f64::from(n), pair.ratio))
         .collect();
     let last = points.last().map_or(0.0, |p| p.x);
     let band = result
@@ -164,7 +156,7 @@ fn ratios(result: &ResultFile) -> Chart {
         .map(|e| Point {
             width: last,
             interval: Some((e.low, e.high)),
-            ..point(0.5, e.ratio)
+            ..Point::at(0.5, e.ratio)
         });
     Chart {
         title: match result.experiment.design {
@@ -173,15 +165,15 @@ fn ratios(result: &ResultFile) -> Chart {
         }
         .to_owned(),
         kind: ChartKind::Dots,
-        x: axis("pair"),
+        x: Axis::named("pair"),
         y: Axis {
             unit: Unit::Ratio,
             level: Some(1.0),
             ..Axis::default()
         },
         series: vec![
-            series("a pair", points),
-            series("estimate and interval", band.into_iter().collect()),
+            Series::new("a pair", points),
+            Series::new("estimate and interval", band.into_iter().collect()),
         ],
     }
 }
@@ -191,30 +183,15 @@ fn samples_over_time(result: &ResultFile) -> Chart {
         let samples = result.samples(arm).map_or(&[][..], |row| &row.samples);
         let points = samples
             .iter()
-            .filter_map(|s| Some(point(s.at_seconds?, s.value)));
-        series(name, points.collect())
+            .filter_map(|s| Some(Point::at(s.at_seconds?, s.value)));
+        Series::new(name, points.collect())
     };
     Chart {
         title: format!("Samples over time, {}", result.experiment.unit),
         kind: ChartKind::Dots,
-        x: axis("seconds"),
+        x: Axis::named("seconds"),
         series: vec![arm(Arm::Base, "base pages"), arm(Arm::Large, "large pages")],
         ..Chart::default()
-    }
-}
-
-fn axis(name: &str) -> Axis {
-    Axis {
-        name: name.to_owned(),
-        ..Axis::default()
-    }
-}
-
-fn point(x: f64, y: f64) -> Point {
-    Point {
-        x,
-        y,
-        ..Point::default()
     }
 }
 

@@ -10,7 +10,7 @@ use hugeleaf_verdict::run::{Missing, RunRole, Settled, Want};
 use serde_json::json;
 
 use crate::json::answer;
-use crate::page::{Block, Cell, Mark, Note, Page, Table};
+use crate::page::{Block, Mark, Note, Page, Table};
 
 #[derive(Debug, Clone)]
 pub struct Start {
@@ -83,9 +83,8 @@ pub fn mapping(mapped: &[Mapped], beaten: &[(RunRole, Want)]) -> Page {
 pub fn page(start: &Start) -> Page {
     let variable = |(name, value): &(String, String)| format!("{name}={value}");
     let unavailable = |missing: &Missing| {
-        let word = Cell::from("unavailable").marked(Mark::Warn);
         let text = format!("{}: {}", missing.asked, missing.because);
-        Note::new(word, text).run("next", &missing.command)
+        Note::marked("unavailable", Mark::Warn, text).run("next", &missing.command)
     };
     let roles = Table::of(RunRole::ALL)
         .left("ROLE", |role| role.name())

@@ -133,9 +133,8 @@ impl Shown<'_> {
             };
             Some(Note::new("unavailable", why))
         });
-        let notes = self.trace.notes.iter();
         missing
-            .chain(notes.map(|note| Note::new("note", note)))
+            .chain(Note::each("note", &self.trace.notes))
             .collect()
     }
 

@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use crate::bench::bytes;
 use crate::json::SCHEMA;
 use crate::mem::Mem;
-use crate::page::{Block, Cell, Mark, Note, Page, Table, TableOf, Value, number, thousands};
+use crate::page::{Block, Cell, Mark, Note, Page, Table, TableOf, Value, fact, number, thousands};
 use crate::prove::{counted, median};
 use crate::status::status_json;
 use crate::why::Why;
@@ -49,7 +49,7 @@ pub fn page(it: &Try<'_>) -> Page {
     let answers = vec![status(it), mem(it), why(it), prove(it)];
     let caveats = it.result.caveats.iter().take(MOST_CAVEATS);
     let mut verdict = vec![verdict(it.result)];
-    verdict.extend(caveats.map(|caveat| Note::new("caveat", caveat)));
+    verdict.extend(Note::each("caveat", caveats));
     page.section("", vec![answers.into()])
         .section("", vec![medians(it).into()])
         .section("", vec![verdict.into()])
@@ -215,17 +215,13 @@ fn verdict(result: &ResultFile) -> Note {
 }
 
 fn next() -> Vec<(String, Cell)> {
-    [
-        ("hugeleaf mem", "who holds how much on which pages"),
-        ("hugeleaf why PID", "why, and what to do about it"),
-        (
-            "hugeleaf prove PID --metric METRIC",
-            "what larger pages would bring it",
-        ),
-        ("hugeleaf promote PID", "move it"),
+    let prove = "hugeleaf prove PID --metric METRIC";
+    vec![
+        fact("hugeleaf mem", "who holds how much on which pages"),
+        fact("hugeleaf why PID", "why, and what to do about it"),
+        fact(prove, "what larger pages would bring it"),
+        fact("hugeleaf promote PID", "move it"),
     ]
-    .map(|(command, what)| (command.to_owned(), what.into()))
-    .into()
 }
 
 fn large_name(it: &Try<'_>) -> String {

@@ -33,19 +33,14 @@ fn all_good(report: &Report) -> String {
         n => format!("{n} services have the pages they asked for"),
     };
     let pools = report.pools.iter().filter(|pool| pool.total.get() > 0);
-    let pools: Vec<String> = pools
-        .map(|pool| {
-            let used = pool.total.get().saturating_sub(pool.available().get());
-            format!("{used} of {} pages of {} in use", pool.total, pool.page)
-        })
-        .collect();
+    let pools = pools.map(|pool| {
+        let used = pool.total.get().saturating_sub(pool.available().get());
+        format!("{used} of {} pages of {} in use", pool.total, pool.page)
+    });
     let plan = report.plan.as_ref();
     let plan = plan.map(|plan| format!("apply {} of {} in force", plan.id, plan.time));
-    let parts = [services].into_iter().chain(pools).chain(plan);
-    format!(
-        "All as it should be: {}.",
-        parts.collect::<Vec<_>>().join("; ")
-    )
+    let parts: Vec<String> = [services].into_iter().chain(pools).chain(plan).collect();
+    format!("All as it should be: {}.", parts.join("; "))
 }
 
 fn services(report: &Report) -> TableOf<&Row> {

@@ -26,10 +26,7 @@ pub struct Program {
 pub enum ChildError {
     /// The page cache asked for is too small to hold a database worth measuring.
     #[error("a page cache of {cache} is too small: the workload needs at least {least}")]
-    TooSmall {
-        cache: Bytes,
-        least: Bytes,
-    },
+    TooSmall { cache: Bytes, least: Bytes },
     #[error("start {what}: {source}")]
     Start {
         /// The program, or which of several processes.

@@ -20,7 +20,7 @@ use super::words::{
     side, table, when, who, whole_part,
 };
 use crate::page::{
-    Block, Cell, Chart, ChartKind, Narrow, Note, Page, Section, Table, TableOf, Value,
+    Block, Cell, Chart, ChartKind, Narrow, Note, Page, Section, Table, TableOf, Value, fact,
 };
 
 const ROWS: usize = 12;
@@ -111,14 +111,11 @@ impl Compared<'_> {
     pub fn page(&self) -> Page {
         let mut page = Page::new("Before and after", self.headline());
         page.add(vec![
-            ("before".to_owned(), describe(&self.before).into()),
-            ("after".to_owned(), describe(&self.after).into()),
+            fact("before", describe(&self.before)),
+            fact("after", describe(&self.after)),
         ]);
-        let why = self.not_comparable().into_iter();
-        page.add(
-            why.map(|line| Note::new("not comparable", line))
-                .collect::<Vec<_>>(),
-        );
+        let why = Note::each("not comparable", self.not_comparable());
+        page.add(why.collect::<Vec<_>>());
         for section in [
             self.cpu(),
             self.rates(),

@@ -10,14 +10,20 @@ use regex::Regex;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use super::needs::{Needs, WrittenNeeds};
+use super::needs::Needs;
 use super::size::{Size, Wrong, wrong};
 
 /// The schema that this version reads.
 pub const SCHEMA: u64 = 1;
 
 /// How long a command may take that says nothing of it.
-const USUAL_LIMIT: Duration = Duration::from_secs(600);
+const fn usual_limit() -> Duration {
+    Duration::from_secs(600)
+}
+
+const fn server_limit() -> Duration {
+    Duration::from_secs(60)
+}
 
 /// Names that a file may not give to variables of its own: they are set by who runs it, or mean something to the shell.
 pub(super) const TAKEN: [&str; 4] = ["work", "files", "pages", "round"];
@@ -61,22 +67,29 @@ pub struct OwnArm {
     pub set: Vec<(String, String)>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Script {
     /// As `sh -eu` takes it.
+    #[serde(deserialize_with = "command")]
     pub run: String,
+    #[serde(default = "usual_limit", deserialize_with = "time")]
     pub limit: Duration,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Server {
     /// What becomes the server: it ends with `exec PROGRAM`.
+    #[serde(deserialize_with = "command")]
     pub run: String,
     /// What succeeds as soon as it answers.
+    #[serde(deserialize_with = "command")]
     pub ready: String,
     /// What fills it, after each start; may be nothing.
     pub fill: Option<Script>,
     /// How long it may take to answer, and to end.
+    #[serde(default = "server_limit", deserialize_with = "time")]
     pub limit: Duration,
 }
 
@@ -88,7 +101,8 @@ pub struct Load {
     pub looped: Loop,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Loop {
     /// The next when the last is answered: throughput is what is measured.
     #[default]
@@ -153,18 +167,18 @@ struct File {
     #[serde(default)]
     kind: String,
     #[serde(default)]
-    needs: WrittenNeeds,
+    needs: Needs,
     #[serde(default)]
     set: BTreeMap<Spanned<String>, Plain>,
     #[serde(default)]
-    sizes: BTreeMap<Spanned<String>, Spanned<String>>,
+    sizes: BTreeMap<Spanned<String>, Size>,
     #[serde(default)]
     files: BTreeMap<Spanned<String>, String>,
-    prepare: Option<WrittenScript>,
-    server: Option<WrittenServer>,
+    prepare: Option<Script>,
+    server: Option<Server>,
     load: WrittenLoad,
     measure: Spanned<Vec<Spanned<WrittenMeasure>>>,
-    check: Option<WrittenScript>,
+    check: Option<Script>,
     #[serde(default)]
     matrix: BTreeMap<Spanned<String>, Spanned<Vec<Plain>>>,
     #[serde(default)]
@@ -201,53 +215,15 @@ impl Plain {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenScript {
-    #[serde(deserialize_with = "command")]
-    run: String,
-    #[serde(default, deserialize_with = "some_time")]
-    limit: Option<Duration>,
-}
-
-impl WrittenScript {
-    fn script(self) -> Script {
-        Script {
-            run: self.run,
-            limit: self.limit.unwrap_or(USUAL_LIMIT),
-        }
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenServer {
-    #[serde(deserialize_with = "command")]
-    run: String,
-    #[serde(deserialize_with = "command")]
-    ready: String,
-    fill: Option<WrittenScript>,
-    #[serde(default, deserialize_with = "some_time")]
-    limit: Option<Duration>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct WrittenLoad {
     #[serde(deserialize_with = "command")]
     run: String,
-    #[serde(default, deserialize_with = "some_time")]
-    limit: Option<Duration>,
-    warm: Option<WrittenScript>,
+    #[serde(default = "usual_limit", deserialize_with = "time")]
+    limit: Duration,
+    warm: Option<Script>,
     #[serde(default, rename = "loop")]
-    looped: WrittenLoop,
+    looped: Loop,
     rate: Option<Spanned<Vec<Plain>>>,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum WrittenLoop {
-    #[default]
-    Closed,
-    Open,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -276,11 +252,9 @@ fn command<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     }
 }
 
-fn some_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(from)?;
-    parse_time(&text)
-        .map(Some)
-        .map_err(serde::de::Error::custom)
+    parse_time(&text).map_err(serde::de::Error::custom)
 }
 
 impl Described {
@@ -347,9 +321,14 @@ impl File {
             let what = format!("this version reads schema {SCHEMA}, and not {found}");
             return wrong(self.schema.span(), what);
         }
+        let mut files_needed = self.needs.files.iter();
+        if let Some(file) = files_needed.find(|file| file.get_ref().is_relative()) {
+            let what = "a file of the kernel is named by its whole path";
+            return wrong(file.span(), what);
+        }
         let variables = Variables::of(self.set, self.sizes, self.matrix, self.load.rate.clone())?;
         let is_rated = self.load.rate.is_some();
-        if (self.load.looped == WrittenLoop::Open) != is_rated {
+        if (self.load.looped == Loop::Open) != is_rated {
             let what = "an open loop says its rates (load.rate = [100, 200]), and only that does";
             return wrong(self.measure.span(), what);
         }
@@ -360,30 +339,19 @@ impl File {
             title: self.title,
             effect: self.effect,
             kind: self.kind,
-            needs: self.needs.needs()?,
+            needs: self.needs,
             set: variables.set,
             sizes: variables.sizes,
             matrix: variables.matrix,
             files: files(self.files)?,
-            prepare: self.prepare.map(WrittenScript::script),
-            server: self.server.map(WrittenServer::server),
+            prepare: self.prepare,
+            server: self.server,
             load: self.load.load(),
             measures: measures(self.measure)?,
-            check: self.check.map(WrittenScript::script),
+            check: self.check,
             arms,
             unfit,
         })
-    }
-}
-
-impl WrittenServer {
-    fn server(self) -> Server {
-        Server {
-            run: self.run,
-            ready: self.ready,
-            fill: self.fill.map(WrittenScript::script),
-            limit: self.limit.unwrap_or(Duration::from_secs(60)),
-        }
     }
 }
 
@@ -392,13 +360,10 @@ impl WrittenLoad {
         Load {
             script: Script {
                 run: self.run,
-                limit: self.limit.unwrap_or(USUAL_LIMIT),
+                limit: self.limit,
             },
-            warm: self.warm.map(WrittenScript::script),
-            looped: match self.looped {
-                WrittenLoop::Closed => Loop::Closed,
-                WrittenLoop::Open => Loop::Open,
-            },
+            warm: self.warm,
+            looped: self.looped,
         }
     }
 }
@@ -413,7 +378,7 @@ struct Variables {
 impl Variables {
     fn of(
         set: BTreeMap<Spanned<String>, Plain>,
-        sizes: BTreeMap<Spanned<String>, Spanned<String>>,
+        sizes: BTreeMap<Spanned<String>, Size>,
         matrix: BTreeMap<Spanned<String>, Spanned<Vec<Plain>>>,
         rate: Option<Spanned<Vec<Plain>>>,
     ) -> Result<Variables, Wrong> {
@@ -426,9 +391,7 @@ impl Variables {
             let name = all.new_name(&name)?;
             all.set.insert(name, value.text());
         }
-        for (name, text) in sizes {
-            let size = text.get_ref().parse();
-            let size = size.map_err(|what| (text.span(), what))?;
+        for (name, size) in sizes {
             let name = all.new_name(&name)?;
             all.sizes.insert(name, size);
         }

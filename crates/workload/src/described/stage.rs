@@ -64,10 +64,7 @@ const MARK: &str = "HUGELEAF_WORKLOAD";
 #[derive(Debug, thiserror::Error)]
 pub enum StageError {
     #[error("{what}: {source}")]
-    Io {
-        what: String,
-        source: io::Error,
-    },
+    Io { what: String, source: io::Error },
     #[error("{what} ended with {status}: {said}")]
     Failed {
         what: &'static str,
@@ -75,9 +72,7 @@ pub enum StageError {
         said: String,
     },
     #[error("{said}")]
-    Lacking {
-        said: String,
-    },
+    Lacking { said: String },
     #[error("{what} took longer than its limit of {} s: {said}", limit.as_secs())]
     TooLong {
         what: &'static str,
