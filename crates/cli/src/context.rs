@@ -276,7 +276,7 @@ impl From<Status> for ExitCode {
 /// Why a command could not do its work: two lines and an exit status.
 #[derive(Debug)]
 pub struct Failure {
-    lines: hugeleaf_units::Failure,
+    pub lines: hugeleaf_units::Failure,
     status: u8,
 }
 
@@ -309,11 +309,6 @@ impl Failure {
 
     pub const fn status(&self) -> u8 {
         self.status
-    }
-
-    /// The two lines, for who shows them elsewhere.
-    pub fn into_lines(self) -> (String, String) {
-        (self.lines.what, self.lines.next)
     }
 
     /// Prints the two lines and gives the status.

@@ -1,12 +1,13 @@
 //! `bench --list` and `bench FILE --dry-run`: workloads that files describe, and what a host lacks for them.
 
-use hugeleaf_proof::bench::described::{Described, Unmet};
+use hugeleaf_proof::bench::described::Described;
+use hugeleaf_units::Failure;
 use serde_json::{Value as Json, json};
 
 use crate::json::{answer, both};
 use crate::page::{Block, Cell, Command, Mark, Narrow, Page, Table, fact, listed};
 
-pub fn list(all: &[(Described, Option<Unmet>)]) -> Page {
+pub fn list(all: &[(Described, Option<Failure>)]) -> Page {
     let mut page = Page::new(
         "Workloads",
         "Workloads that come with hugeleaf. Each starts real software on the pages of several arms: hugeleaf bench NAME",
@@ -39,7 +40,7 @@ pub fn list(all: &[(Described, Option<Unmet>)]) -> Page {
     page
 }
 
-pub fn list_json(all: &[(Described, Option<Unmet>)]) -> String {
+pub fn list_json(all: &[(Described, Option<Failure>)]) -> String {
     let all: Vec<Json> = all
         .iter()
         .map(|(described, unmet)| about(described, unmet.as_ref()))
@@ -47,7 +48,7 @@ pub fn list_json(all: &[(Described, Option<Unmet>)]) -> String {
     answer(&json!({ "workloads": all }))
 }
 
-fn about(described: &Described, unmet: Option<&Unmet>) -> Json {
+fn about(described: &Described, unmet: Option<&Failure>) -> Json {
     json!({
         "name": described.name,
         "title": described.title,
@@ -59,7 +60,7 @@ fn about(described: &Described, unmet: Option<&Unmet>) -> Json {
     })
 }
 
-pub fn one(described: &Described, unmet: Option<&Unmet>) -> Page {
+pub fn one(described: &Described, unmet: Option<&Failure>) -> Page {
     let mut page = Page::new(&described.name, &described.title);
     page.add(Block::Facts(facts(described, unmet)));
     let set = described.set.iter().map(|(name, value)| fact(name, value));
@@ -80,7 +81,7 @@ pub fn one(described: &Described, unmet: Option<&Unmet>) -> Page {
     page
 }
 
-fn facts(described: &Described, unmet: Option<&Unmet>) -> Vec<(String, Cell)> {
+fn facts(described: &Described, unmet: Option<&Failure>) -> Vec<(String, Cell)> {
     let needs = &described.needs;
     let runs_as = match needs.root {
         true => "root",
@@ -109,7 +110,7 @@ fn facts(described: &Described, unmet: Option<&Unmet>) -> Vec<(String, Cell)> {
         .collect()
 }
 
-pub fn one_json(described: &Described, unmet: Option<&Unmet>) -> String {
+pub fn one_json(described: &Described, unmet: Option<&Failure>) -> String {
     let commands: Vec<Json> = (described.commands().into_iter())
         .map(|(what, command)| json!({ "what": what, "command": command }))
         .collect();

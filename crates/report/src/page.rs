@@ -23,8 +23,8 @@ pub use cell::{Cell, Mark, Value};
 pub use chart::{Axis, Chart, ChartKind, Flames, Frame, Point, Scale, Series, Unit};
 #[cfg(test)]
 pub(crate) use html::needs_nothing;
-pub use number::counted;
-pub(crate) use number::{listed, number, ratio, short, thousands};
+pub use number::{counted, listed};
+pub(crate) use number::{number, ratio, short, thousands};
 pub use text::{Paint, PaintedLine, View, bar_of};
 
 /// All that a command says. Names in it are as the host has them: a renderer writes out what its

@@ -199,13 +199,11 @@ fn preview(
         || dry_run_json(&looked, &obstacles, asked, systemd),
         || dry_run(&looked, &obstacles, asked, systemd),
     )?;
-    match obstacles.is_empty() {
-        true => Ok(Status::Good),
-        false => {
-            let error = HostError::Refused(obstacles, steps.len());
-            Err(refusal(error, "apply", asked.plan))
-        }
+    if !obstacles.is_empty() {
+        let error = HostError::Refused(obstacles, steps.len());
+        return Err(refusal(error, "apply", asked.plan));
     }
+    Ok(Status::Good)
 }
 
 /// The status of an apply that came to an answer.

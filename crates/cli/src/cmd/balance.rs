@@ -89,10 +89,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
     let statuses: Vec<BalanceStatus> = statuses.into_iter().flatten().collect();
-    Context::print(&match context.json {
-        true => answer(&json!({ "balance": statuses })),
-        false => views::page(&statuses).text(Context::view(false)),
-    })?;
+    let json = || answer(&json!({ "balance": statuses }));
+    context.answer(Context::view(false), json, || views::page(&statuses))?;
     Ok(Status::Good)
 }
 

@@ -93,9 +93,6 @@ pub struct Experiment<'a> {
 }
 
 /// Measures one, prints the answer, then writes it: a full disk costs the file only.
-///
-/// # Errors
-/// The reason why there is no result, or why it could not be printed or written.
 pub fn measured(
     experiment: &Experiment<'_>,
     context: &Context,
@@ -127,7 +124,8 @@ pub fn measured(
         save("page", path, &view::whole_page(&results).html())?;
     }
     let is_short = experiment.names_arms && !results.unavailable.is_empty();
-    Ok(status(is_short, results.experiment.is_interrupted()))
+    // Pages that were named and unavailable, and Ctrl-C, are a no.
+    Ok((!is_short && !results.experiment.is_interrupted()).into())
 }
 
 /// Writes what was printed before: a full disk costs the file only.
@@ -148,14 +146,6 @@ fn default_path(name: &str, started: &str) -> PathBuf {
     let is_kept = |c: &char| c.is_ascii_digit() || *c == 'T';
     let digits: String = started.chars().filter(is_kept).collect();
     format!("hugeleaf-bench-{name}-{}.json", digits.replace('T', "-")).into()
-}
-
-/// Whether it is all that was asked for: pages that were named and unavailable, and Ctrl-C, are a no.
-fn status(is_short: bool, is_interrupted: bool) -> Status {
-    match is_short || is_interrupted {
-        true => Status::No,
-        false => Status::Good,
-    }
 }
 
 /// Experiments of the lab.
@@ -222,13 +212,6 @@ impl Bar {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_was_named_and_not_had_is_a_no() {
-        assert_eq!(status(true, false), Status::No);
-        assert_eq!(status(false, false), Status::Good);
-        assert_eq!(status(false, true), Status::No);
-    }
 
     #[test]
     fn a_file_is_named_for_its_experiment_and_time() {

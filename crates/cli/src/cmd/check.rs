@@ -62,12 +62,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         || check_json(&rows, &mounted, args.profile, &worths),
         || screen(&rows, &mounted, args.profile, &worths),
     )?;
-    let must_change = rows.iter().any(|row| row.state == State::Change);
-    Ok(if must_change {
-        Status::No
-    } else {
-        Status::Good
-    })
+    Ok(rows.iter().all(|row| row.state != State::Change).into())
 }
 
 /// What the results in a folder say of this host; others are passed over.

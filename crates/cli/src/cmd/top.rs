@@ -65,8 +65,8 @@ pub fn run(args: Args, context: &Context) -> Result<Status, Failure> {
             kernel: Arc::new(Kernel::new()),
             host,
             guard: is_live.then(socket),
-            explain_change: |error| in_lines(error.into()),
-            explain_process: |error| in_lines(TargetError::from(error).into()),
+            explain_change: |error| Failure::from(error).lines,
+            explain_process: |error| Failure::from(TargetError::from(error)).lines,
             wording: wording.clone(),
         },
         config: Config {
@@ -80,11 +80,6 @@ pub fn run(args: Args, context: &Context) -> Result<Status, Failure> {
     };
     hugeleaf_top::run(settings)?;
     Ok(Status::Good)
-}
-
-fn in_lines(failure: Failure) -> hugeleaf_units::Failure {
-    let (what, next) = failure.into_lines();
-    hugeleaf_units::Failure { what, next }
 }
 
 impl From<TopError> for Failure {

@@ -49,7 +49,7 @@ pub fn counted<N: Display + PartialEq + From<u8>>(n: N, what: &str) -> String {
 }
 
 /// Items after what is said of them; nothing where there are none.
-pub(crate) fn listed<T: ToString>(before: &str, items: impl IntoIterator<Item = T>) -> String {
+pub fn listed<T: ToString>(before: &str, items: impl IntoIterator<Item = T>) -> String {
     let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
     match items.is_empty() {
         true => String::new(),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Root;
 use hugeleaf_host::program::find_program;
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, Failure};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -36,12 +36,6 @@ struct Place {
     pub is_root: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unmet {
-    pub what: String,
-    pub next: String,
-}
-
 /// Where commands are looked for: what this program was given, and where administrators have theirs.
 pub(super) fn search_path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
@@ -50,7 +44,7 @@ pub(super) fn search_path() -> String {
 
 impl Needs {
     /// The first that is missing on this host, where so much memory may be taken and the folder is made below `below`.
-    pub fn unmet_here(&self, memory: Bytes, below: &Path) -> Option<Unmet> {
+    pub fn unmet_here(&self, memory: Bytes, below: &Path) -> Option<Failure> {
         let disk = rustix::fs::statvfs(below).ok();
         let place = Place {
             memory,
@@ -76,8 +70,8 @@ impl Needs {
         place: &Place,
         has: &dyn Fn(&str) -> bool,
         is_there: &dyn Fn(&Path) -> bool,
-    ) -> Option<Unmet> {
-        let unmet = |what: String, next: String| Some(Unmet { what, next });
+    ) -> Option<Failure> {
+        let unmet = |what: String, next: String| Some(Failure { what, next });
         let missing = self
             .programs
             .iter()
