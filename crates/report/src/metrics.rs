@@ -19,19 +19,11 @@ use prometheus_client::registry::Registry;
 pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// It only rises, until its process starts anew; its name gets `_total`.
-    Counter,
-    /// It has a value at each time.
-    Gauge,
-}
-
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Family {
     name: &'static str,
     help: &'static str,
-    kind: Kind,
+    kind: MetricType,
     samples: Vec<(Labels, Number)>,
 }
 
@@ -60,14 +52,14 @@ struct Labels(Vec<(&'static str, String)>);
 impl Family {
     /// A counter, without its `_total`.
     pub const fn counter(name: &'static str, help: &'static str) -> Family {
-        Family::new(name, help, Kind::Counter)
+        Family::new(name, help, MetricType::Counter)
     }
 
     pub const fn gauge(name: &'static str, help: &'static str) -> Family {
-        Family::new(name, help, Kind::Gauge)
+        Family::new(name, help, MetricType::Gauge)
     }
 
-    const fn new(name: &'static str, help: &'static str, kind: Kind) -> Family {
+    const fn new(name: &'static str, help: &'static str, kind: MetricType) -> Family {
         Family {
             name,
             help,
@@ -115,16 +107,15 @@ struct All(Vec<Family>);
 impl Collector for All {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         for family in self.0.iter().filter(|family| !family.samples.is_empty()) {
-            let kind = match family.kind {
-                Kind::Counter => MetricType::Counter,
-                Kind::Gauge => MetricType::Gauge,
-            };
-            let mut metric = encoder.encode_descriptor(family.name, family.help, None, kind)?;
-            let encode = |to: MetricEncoder<'_>, value: Number| match (family.kind, value) {
-                (Kind::Counter, Number::Whole(value)) => ConstCounter::new(value).encode(to),
-                (Kind::Counter, Number::Real(value)) => ConstCounter::new(value).encode(to),
-                (Kind::Gauge, Number::Whole(value)) => ConstGauge::new(value).encode(to),
-                (Kind::Gauge, Number::Real(value)) => ConstGauge::new(value).encode(to),
+            let Family {
+                name, help, kind, ..
+            } = family;
+            let mut metric = encoder.encode_descriptor(name, help, None, *kind)?;
+            let encode = |to: MetricEncoder<'_>, value: Number| match (kind, value) {
+                (MetricType::Counter, Number::Whole(value)) => ConstCounter::new(value).encode(to),
+                (MetricType::Counter, Number::Real(value)) => ConstCounter::new(value).encode(to),
+                (_, Number::Whole(value)) => ConstGauge::new(value).encode(to),
+                (_, Number::Real(value)) => ConstGauge::new(value).encode(to),
             };
             match family.samples.as_slice() {
                 [(Labels(labels), value)] if labels.is_empty() => encode(metric, *value)?,
@@ -151,7 +142,7 @@ pub fn open_metrics(families: Vec<Family>) -> String {
 /// As the older text format: there the type of a counter names its samples, `_total` included.
 pub fn text(families: Vec<Family>) -> String {
     let counters: Vec<&'static str> = (families.iter())
-        .filter(|family| family.kind == Kind::Counter)
+        .filter(|family| matches!(family.kind, MetricType::Counter))
         .map(|family| family.name)
         .collect();
     let open = open_metrics(families);

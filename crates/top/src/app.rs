@@ -595,6 +595,13 @@ impl App {
         self.tickets
     }
 
+    /// Opens a pane on a program that an answer will fill: its ticket.
+    fn wait(&mut self, program: &Program, what: &'static str) -> u64 {
+        let ticket = self.ticket();
+        self.open(Some(program.clone()), Body::Waiting(what));
+        ticket
+    }
+
     fn open(&mut self, about: Option<Program>, body: Body) {
         self.mode = Mode::Pane(Box::new(Pane {
             ticket: self.tickets,
@@ -615,11 +622,7 @@ impl App {
             ));
             return;
         }
-        let ticket = self.ticket();
-        self.open(
-            Some(program.clone()),
-            Body::Waiting("Its ranges are looked at…"),
-        );
+        let ticket = self.wait(&program, "Its ranges are looked at…");
         self.effects.push(Effect::Why(ticket, Box::new(program)));
     }
 
@@ -635,11 +638,7 @@ impl App {
             budget: Percent::new(10).unwrap_or(Percent::ALL),
             dry_run: true,
         };
-        let ticket = self.ticket();
-        self.open(
-            Some(program.clone()),
-            Body::Waiting("What would be moved is looked at…"),
-        );
+        let ticket = self.wait(&program, "What would be moved is looked at…");
         self.effects
             .push(Effect::Change(ticket, Box::new(program), asked));
     }

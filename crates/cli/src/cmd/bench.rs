@@ -109,8 +109,8 @@ pub fn measured(
         stop: &context.stop,
     };
     let results = {
-        let bar = Bar::new();
-        measure(&setup, &machine, &mut |event| bar.show(&event))?
+        let bar = progress::bar(progress::PERCENT, 1);
+        measure(&setup, &machine, &mut |event| show(&bar, &event))?
     };
     let json = results.to_json();
     let page = || view::page(&results);
@@ -184,27 +184,17 @@ pub(crate) fn with_file(
     words
 }
 
-struct Bar(ProgressBar);
-
-impl Bar {
-    fn new() -> Bar {
-        Bar(progress::bar(progress::PERCENT, 1))
-    }
-
-    fn show(&self, event: &BenchEvent) {
-        let bar = &self.0;
-        match event {
-            BenchEvent::Note(note) if bar.is_hidden() => tell(&format!("note: {note}")),
-            BenchEvent::Taking(what) => bar.set_message(clean(&format!("{what}: taking memory"))),
-            BenchEvent::At { done, of, what } => {
-                bar.set_length(*of);
-                bar.set_position(*done);
-                bar.set_message(clean(what));
-            }
-            BenchEvent::Note(note) => bar.println(clean(&format!("note: {note}"))),
-            BenchEvent::Unavailable { arm, reason } => {
-                bar.println(clean(&format!("unavailable: {arm}: {reason}")))
-            }
+fn show(bar: &ProgressBar, event: &BenchEvent) {
+    match event {
+        BenchEvent::Note(note) => progress::note(bar, note),
+        BenchEvent::Taking(what) => bar.set_message(clean(&format!("{what}: taking memory"))),
+        BenchEvent::At { done, of, what } => {
+            bar.set_length(*of);
+            bar.set_position(*done);
+            bar.set_message(clean(what));
+        }
+        BenchEvent::Unavailable { arm, reason } => {
+            bar.println(clean(&format!("unavailable: {arm}: {reason}")))
         }
     }
 }
