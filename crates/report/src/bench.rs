@@ -194,30 +194,23 @@ impl<'a> Group<'a> {
             .iter()
             .map(|row| &row.1)
             .max_by_key(|place| place.len());
-        let heads = heads.cloned().unwrap_or_default();
-        let mut table = Table::new();
-        for head in named
-            .then(|| "WHAT".to_owned())
-            .into_iter()
-            .chain(heads.iter().map(|p| p.head()))
-        {
-            table = table.left(head.to_uppercase());
-        }
-        for arm in arms {
-            table = table.right(arm.to_uppercase());
-        }
-        for (quantity, place) in &rows {
-            let name = named.then(|| Cell::from(&quantity.name));
-            let at = (0..heads.len()).map(|n| match place.get(n) {
-                Some(place) => Cell::from(place.value.to_string()),
-                None => Cell::empty(),
-            });
-            let cells = arms
-                .iter()
-                .map(|arm| Cell::from(cell(arm, place, quantity)));
-            table.row(name.into_iter().chain(at).chain(cells));
-        }
-        table
+        let heads = heads.cloned().unwrap_or_default().into_iter().enumerate();
+        Table::of(rows)
+            .when(named, |table| {
+                table.left("WHAT", |(quantity, _)| &quantity.name)
+            })
+            .each(heads, |table, (n, head)| {
+                table.left(head.head().to_uppercase(), |(_, place)| {
+                    let place = place.get(n).map(|place| place.value.to_string());
+                    place.unwrap_or_default()
+                })
+            })
+            .each(arms, |table, arm| {
+                table.right(arm.to_uppercase(), |(quantity, place)| {
+                    cell(arm, place, quantity)
+                })
+            })
+            .done()
     }
 
     /// A row a place, a column an arm; `cell` has the row of the first arm, of others than that, too. A column of
@@ -242,7 +235,7 @@ impl<'a> Group<'a> {
         };
         let arms: Vec<&str> = arms.iter().copied().filter(has).collect();
         match arms.is_empty() {
-            true => Table::new(),
+            true => Table::default(),
             false => self.table(false, &[quantity], &arms, cell),
         }
     }

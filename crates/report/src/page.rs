@@ -242,10 +242,6 @@ impl Block {
 }
 
 impl Table {
-    pub fn new() -> Table {
-        Table::default()
-    }
-
     /// A table of one row for each of `items`: its columns follow.
     pub fn of<T>(items: impl IntoIterator<Item = T>) -> TableOf<T> {
         let items: Vec<T> = items.into_iter().collect();
@@ -257,39 +253,6 @@ impl Table {
                 ..Table::default()
             },
         }
-    }
-
-    /// Adds a column of names or sentences. Rows come after all columns.
-    #[must_use]
-    pub fn left(self, name: impl Into<String>) -> Table {
-        self.column(name, Align::Left)
-    }
-
-    #[must_use]
-    pub fn right(self, name: impl Into<String>) -> Table {
-        self.column(name, Align::Right)
-    }
-
-    fn column(mut self, name: impl Into<String>, align: Align) -> Table {
-        self.columns.push(Column {
-            name: name.into(),
-            align,
-            narrow: Narrow::Stays,
-        });
-        self
-    }
-
-    #[must_use]
-    pub fn narrow(mut self, narrow: Narrow) -> Table {
-        if let Some(last) = self.columns.last_mut() {
-            last.narrow = narrow;
-        }
-        self
-    }
-
-    pub fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) -> &mut Table {
-        self.rows.push(cells.into_iter().map(Into::into).collect());
-        self
     }
 
     #[must_use]
@@ -346,7 +309,11 @@ impl<T> TableOf<T> {
         align: Align,
         cell: impl Fn(&T) -> C,
     ) -> Self {
-        self.table = self.table.column(name, align);
+        self.table.columns.push(Column {
+            name: name.into(),
+            align,
+            narrow: Narrow::Stays,
+        });
         for (row, item) in self.table.rows.iter_mut().zip(&self.items) {
             row.push(cell(item).into());
         }
@@ -366,7 +333,9 @@ impl<T> TableOf<T> {
 
     #[must_use]
     pub fn narrow(mut self, narrow: Narrow) -> Self {
-        self.table = self.table.narrow(narrow);
+        if let Some(last) = self.table.columns.last_mut() {
+            last.narrow = narrow;
+        }
         self
     }
 

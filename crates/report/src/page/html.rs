@@ -292,14 +292,17 @@ mod tests {
 
     #[test]
     fn a_table_shows_all_rows_with_numbers_to_the_right() {
-        let mut table = Table::new()
-            .left("NAME")
-            .right("HELD")
+        let rows = [
+            ("<b>", Bytes(4 << 30).into()),
+            ("two", Cell::default().marked(Mark::Bad)),
+        ];
+        let mut table = Table::of(rows)
+            .left("NAME", |row| row.0)
+            .right("HELD", |row| row.1.clone())
             .narrow(Narrow::Goes(1))
+            .done()
             .limited(1, "", "");
-        table.row([Cell::from("<b>"), Bytes(4 << 30).into()]);
-        table.row([Cell::from("two"), Cell::default().marked(Mark::Bad)]);
-        table.row(["short"]);
+        table.rows.push(vec!["short".into()]);
         assert_eq!(
             body(table),
             "<div class=\"scroll\"><table><thead><tr><th>NAME</th><th class=\"r\">HELD</th></tr></thead><tbody>\
