@@ -715,7 +715,7 @@ impl App {
                 self.select(self.selected_row().unwrap_or(0) + WHEEL)
             }
             (MouseEventKind::Down(MouseButton::Left), Mode::List | Mode::Filter(_)) => {
-                return self.click(mouse.column.into(), mouse.row.into());
+                self.click(mouse.column.into(), mouse.row.into());
             }
             _ => {}
         }
