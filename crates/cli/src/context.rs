@@ -31,13 +31,9 @@ pub struct Global {
     pub root: Option<PathBuf>,
 }
 
-/// What every command gets.
 pub struct Context {
-    /// Print JSON.
     pub json: bool,
-    /// Where the host is read.
     pub root: Root,
-    /// The running kernel.
     pub kernel: Kernel,
     /// The program hugeleaf, where that is not this program.
     pub program: Option<PathBuf>,
@@ -46,7 +42,6 @@ pub struct Context {
 }
 
 impl Context {
-    /// From the flags.
     pub fn new(global: Global) -> Context {
         let stop = Arc::new(AtomicBool::new(false));
         Context {
@@ -90,7 +85,6 @@ impl Context {
         Ok(())
     }
 
-    /// The host.
     pub fn host(&self) -> Result<Host, Failure> {
         hugeleaf_host::read_host(&self.root, &self.kernel).map_err(|error| self.no_host(error))
     }
@@ -209,7 +203,6 @@ impl Context {
         }
     }
 
-    /// Prints a page.
     pub fn show(page: &Page, view: View) -> Result<(), Failure> {
         Context::write(&page.text(view))
     }
@@ -256,7 +249,6 @@ pub fn tell(lines: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// How a command ended when it did end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// Done and good.
@@ -284,7 +276,7 @@ impl From<Status> for ExitCode {
 /// Why a command could not do its work: two lines and an exit status.
 #[derive(Debug)]
 pub struct Failure {
-    lines: hugeleaf_units::Failure,
+    pub lines: hugeleaf_units::Failure,
     status: u8,
 }
 
@@ -309,21 +301,14 @@ impl Failure {
         Failure::of(1, what, next)
     }
 
-    /// The same failure with another exit status.
     #[must_use]
     pub fn with_status(mut self, status: u8) -> Failure {
         self.status = status;
         self
     }
 
-    /// The exit status that it gives.
     pub const fn status(&self) -> u8 {
         self.status
-    }
-
-    /// The two lines, for who shows them elsewhere.
-    pub fn into_lines(self) -> (String, String) {
-        (self.lines.what, self.lines.next)
     }
 
     /// Prints the two lines and gives the status.

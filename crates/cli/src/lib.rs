@@ -2,6 +2,8 @@
 //!
 //! The program is [`run`]. The lab makes its own commands of [`context`] and [`mod@bench`].
 
+// Not published: a name that says it all needs no comment.
+#![allow(missing_docs)]
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod cmd;
@@ -100,7 +102,6 @@ fn wrong_usage(error: &clap::Error) -> Failure {
     }
 }
 
-/// Runs the command that this process was started with.
 pub fn run() -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
     if let Some(failure) = cmd::bench::moved_to_the_lab(&words) {

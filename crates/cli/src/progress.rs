@@ -6,13 +6,17 @@
 use std::ffi::OsStr;
 use std::io::IsTerminal;
 
+use hugeleaf_report::screen::clean;
 use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::context::tell;
 
 /// What stands in the line.
 pub const PERCENT: &str = "{wide_bar} {percent:>3} %  {msg}";
 pub const SECONDS: &str = "{msg} {bar:30} {pos}/{len} s; Ctrl-C ends it early";
 pub const BYTES: &str = "{prefix:14} {wide_bar} {binary_bytes:>11} / {binary_total_bytes} {eta:>4}";
 pub const STEP: &str = "{prefix:<40} {bar:30} {percent:>3} %  {msg}";
+pub const PAIRS: &str = "{wide_bar} {pos:>4}/{len} s  {msg}";
 pub const SPINNER: &str = "{spinner} {msg}";
 
 /// A bar of that length where somebody looks, else a hidden one, on which nothing is drawn; gone when dropped.
@@ -26,6 +30,15 @@ pub fn bar(template: &str, length: u64) -> ProgressBar {
         bar.set_style(style);
     }
     bar
+}
+
+/// What a person must know: above the bar, or told where none is drawn.
+pub fn note(bar: &ProgressBar, note: &str) {
+    let line = format!("note: {note}");
+    match bar.is_hidden() {
+        true => tell(&line),
+        false => bar.println(clean(&line)),
+    }
 }
 
 /// Whether stderr is a terminal on which a bar can be drawn.
@@ -45,7 +58,7 @@ mod tests {
 
     #[test]
     fn the_templates_are_some() {
-        for template in [PERCENT, SECONDS, BYTES, STEP, SPINNER] {
+        for template in [PERCENT, SECONDS, BYTES, STEP, PAIRS, SPINNER] {
             assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
         }
     }

@@ -12,7 +12,7 @@ use hugeleaf_change::host::{
 use hugeleaf_host::Fact;
 use hugeleaf_units::Bytes;
 
-use crate::page::{Block, Cell, Command, Mark, Note, Page, Table, counted};
+use crate::page::{Block, Command, Mark, Note, Page, Table, counted, listed};
 
 pub use json::{apply_json, dry_run_json, list_json, undo_json};
 pub use todo::todo;
@@ -20,15 +20,12 @@ pub use todo::todo;
 /// What was asked for, as far as the answer repeats it.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
-    /// The plan's file, as it was typed.
     pub plan: &'a str,
     /// What a person still has to do by the plan itself, line by line.
     pub by_hand: &'a [String],
-    /// What is worth knowing about the plan on this host.
     pub warnings: &'a [String],
 }
 
-/// What `apply` says at its end.
 pub fn apply(outcome: &ApplyOutcome, asked: Asked<'_>) -> Page {
     let (lead, mark) = headline(outcome, asked);
     let mut page = Page::new("Applied", lead);
@@ -36,7 +33,7 @@ pub fn apply(outcome: &ApplyOutcome, asked: Asked<'_>) -> Page {
     steps(&mut page, &outcome.steps);
     let shortages = outcome.steps.iter().filter_map(|s| s.shortage.as_deref());
     let mut notes: Vec<Note> = shortages.map(|s| short(s, asked)).collect();
-    notes.extend(warnings(asked));
+    notes.extend(Note::each("note", asked.warnings));
     let is_taken_back = outcome.taken_back.as_ref().is_some_and(|b| b.finished);
     if !is_taken_back {
         let todo = todo(&outcome.steps, outcome.systemd);
@@ -50,12 +47,8 @@ pub fn apply(outcome: &ApplyOutcome, asked: Asked<'_>) -> Page {
 
 fn headline(outcome: &ApplyOutcome, asked: Asked<'_>) -> (String, Mark) {
     let count = |test: fn(State) -> bool| outcome.steps.iter().filter(|s| test(s.state)).count();
-    let made = count(|s| {
-        matches!(
-            s,
-            State::Done | State::Differs | State::InUse | State::Short
-        )
-    });
+    use State::{Differs, Done, InUse, Short};
+    let made = count(|s| matches!(s, Done | Differs | InUse | Short));
     let parts = counts(
         format!("{} made", counted(made, "step")),
         [
@@ -83,7 +76,6 @@ fn counts<const N: usize>(first: String, others: [(usize, &str); N]) -> String {
     first.chain(others).collect::<Vec<_>>().join(", ")
 }
 
-/// One line a step, and what is to be said of some.
 fn steps(page: &mut Page, steps: &[StepOutcome]) {
     let before = |step: &StepOutcome| step.before.as_ref().map(Place::in_short);
     let now = |step: &StepOutcome| match (&step.after, step.state) {
@@ -109,10 +101,6 @@ fn said(step: &StepOutcome) -> String {
     note.map_or(String::new(), |note| format!("{}: {note}", step.id))
 }
 
-fn warnings(asked: Asked<'_>) -> impl Iterator<Item = Note> {
-    asked.warnings.iter().map(|text| Note::new("note", text))
-}
-
 /// What is left to do: a line with a remark behind it is to be copied, and stays whole.
 fn to_do<'a>(lines: impl Iterator<Item = &'a String>) -> impl Iterator<Item = Note> {
     lines.map(|line| match line.contains("    # ") {
@@ -121,7 +109,6 @@ fn to_do<'a>(lines: impl Iterator<Item = &'a String>) -> impl Iterator<Item = No
     })
 }
 
-/// A pool that is short: what is missing, what holds the memory, what would help.
 fn short(short: &Shortage, asked: Asked<'_>) -> Note {
     let text = format!(
         "{} of {} pages of {} are missing on node {}, after {} tries with compaction between them",
@@ -148,12 +135,11 @@ fn short(short: &Shortage, asked: Asked<'_>) -> Note {
     if let Fact::Known(blocks) = &short.unmovable_blocks {
         parts.push(format!("{blocks} blocks hold unmovable pages"));
     }
-    let mut note = Note::new(Cell::from("short").marked(Mark::Warn), text);
+    let mut note = Note::marked("short", Mark::Warn, text);
     note.evidence.push(parts.join(", "));
     note.run("next", remedy(short, asked))
 }
 
-/// What would bring the missing pages, by what holds the memory.
 fn remedy(short: &Shortage, asked: Asked<'_>) -> String {
     let missing = short.missing.of(short.size);
     let known = |fact: &Fact<Bytes>| fact.known().copied().unwrap_or(Bytes::ZERO);
@@ -173,7 +159,6 @@ fn remedy(short: &Shortage, asked: Asked<'_>) -> String {
     )
 }
 
-/// What `apply --dry-run` says: the difference, and what stands in the way.
 pub fn dry_run(looked: &[Looked], obstacles: &[Obstacle], asked: Asked<'_>, systemd: bool) -> Page {
     let mut page = Page::new("What apply would change", "");
     for one in looked.iter().filter(|l| l.state == State::WouldChange) {
@@ -195,11 +180,11 @@ pub fn dry_run(looked: &[Looked], obstacles: &[Obstacle], asked: Asked<'_>, syst
     let outcomes: Vec<StepOutcome> = looked.iter().map(StepOutcome::of).collect();
     let todo = todo(&outcomes, systemd);
     let todo = to_do(todo.iter().chain(asked.by_hand));
-    page.add(warnings(asked).chain(todo).collect::<Vec<_>>());
+    let warnings = Note::each("note", asked.warnings);
+    page.add(warnings.chain(todo).collect::<Vec<_>>());
     page
 }
 
-/// What `undo` says at its end.
 pub fn undo(outcomes: &[UndoOutcome], dry_run: bool) -> Page {
     let mut page = Page::new("Undone", "");
     if outcomes.is_empty() {
@@ -268,17 +253,11 @@ fn undo_head(outcome: &UndoOutcome, dry_run: bool) -> (String, Mark) {
         (_, _, true) => ("undone, but for what is below", Mark::Warn),
         _ => ("undone in part", Mark::Bad),
     };
-    let time = match outcome.time.as_str() {
-        "" => String::new(),
-        time => format!(" of {time}"),
-    };
-    (
-        format!("{verb}: apply {}{time} ({parts})", outcome.id),
-        mark,
-    )
+    let time = listed(" of ", Some(&outcome.time).filter(|time| !time.is_empty()));
+    let head = format!("{verb}: apply {}{time} ({parts})", outcome.id);
+    (head, mark)
 }
 
-/// What `undo --list` says.
 pub fn undo_list(all: &[Applied]) -> Page {
     let mut page = Page::new("What was applied", "");
     if all.is_empty() {
@@ -302,12 +281,10 @@ pub fn undo_list(all: &[Applied]) -> Page {
     page
 }
 
-/// How many steps were begun.
 fn begun(one: &Applied) -> usize {
     one.steps.iter().filter(|s| s.begun.is_some()).count()
 }
 
-/// How an apply stands, in a word or two.
 fn standing(one: &Applied) -> &'static str {
     match (one.undone, one.complete) {
         (true, _) => "undone",

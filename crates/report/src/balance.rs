@@ -6,9 +6,8 @@ use hugeleaf_guard::balance::{
 use hugeleaf_units::Bytes;
 
 use crate::metrics::Family;
-use crate::page::{Block, Cell, Mark, Narrow, Note, Page, Table, TableOf, Value};
+use crate::page::{Block, Cell, Mark, Narrow, Note, Page, Table, TableOf, Value, counted, fact};
 
-/// `balance --once`.
 pub fn page(all: &[BalanceStatus]) -> Page {
     let mut page = Page::new("hugeleaf balance", lead(all));
     let is_good = all.iter().all(|status| status.problems.is_empty());
@@ -25,10 +24,8 @@ fn lead(all: &[BalanceStatus]) -> String {
     let moves: u64 = all.iter().map(|status| status.view.operations_total).sum();
     match (would, moves) {
         (0, 0) => "Nothing is to be moved.".into(),
-        (0, 1) => "1 resize so far.".into(),
-        (0, n) => format!("{n} resizes so far."),
-        (1, _) => "1 resize would be made.".into(),
-        (n, _) => format!("{n} resizes would be made."),
+        (0, n) => format!("{} so far.", counted(n, "resize")),
+        (n, _) => format!("{} would be made.", counted(n, "resize")),
     }
 }
 
@@ -36,20 +33,16 @@ fn lead(all: &[BalanceStatus]) -> String {
 pub fn sections(page: &mut Page, all: &[BalanceStatus]) {
     for status in all {
         let title = format!("MEMORY TARGET {}", status.name);
-        let mut blocks: Vec<Block> = vec![facts(status).into(), components(status).into()];
-        let mut notes: Vec<Note> = (status.problems.iter())
-            .map(|problem| Note::new(Cell::from("problem").marked(Mark::Warn), problem.as_str()))
-            .collect();
-        let would = status.would.iter();
-        notes.extend(would.map(|text| Note::new(Cell::from("would"), text.as_str())));
+        let mut notes = crate::guard::problems(&status.problems);
+        notes.extend(Note::each("would", &status.would));
         let said = status.components.iter().filter(|c| !c.standing.is_empty());
-        notes.extend(said.map(|c| Note::new(Cell::from(c.name.as_str()), c.standing.as_str())));
-        if !notes.is_empty() {
-            blocks.push(notes.into());
-        }
-        if !status.view.operations.is_empty() {
-            blocks.push(operations(status).into());
-        }
+        notes.extend(said.map(|c| Note::new(&c.name, &c.standing)));
+        let blocks: Vec<Block> = vec![
+            facts(status).into(),
+            components(status).into(),
+            notes.into(),
+            operations(status).into(),
+        ];
         page.section(title, blocks);
     }
 }
@@ -68,8 +61,8 @@ fn facts(status: &BalanceStatus) -> Vec<(String, Cell)> {
         status.target_bytes, status.usable_bytes, status.resident_bytes
     );
     vec![
-        ("target".into(), target.into()),
-        ("rule".into(), format!("{does}; {pages}").into()),
+        fact("target", target),
+        fact("rule", format!("{does}; {pages}")),
     ]
 }
 
@@ -117,7 +110,6 @@ fn operations(status: &BalanceStatus) -> TableOf<&ResizeOperation> {
         .narrow(Narrow::Wraps)
 }
 
-/// Bytes and target by component.
 pub fn metrics(all: &[BalanceStatus]) -> Vec<Family> {
     if all.is_empty() {
         return Vec::new();

@@ -9,10 +9,9 @@ use hugeleaf_proof::stats::{Better, Effect};
 use hugeleaf_units::{Bytes, time::measured};
 use serde_json::{Map, Value as Json};
 
-use crate::page::ratio;
 use crate::page::{
     Axis, Block, Cell, Chart, ChartKind, Command, Note, Page, Point, Scale, Section, Series, Table,
-    Unit, short,
+    Unit, ratio, short,
 };
 
 /// So many rows of what was also measured are shown at first.
@@ -38,7 +37,6 @@ pub fn page(results: &Results) -> Page {
     page
 }
 
-/// The same with what a reader on another machine asks for: the host, the settings and the command.
 pub fn whole_page(results: &Results) -> Page {
     let mut page = page(results);
     page.add(circumstances(
@@ -50,7 +48,6 @@ pub fn whole_page(results: &Results) -> Page {
     page
 }
 
-/// When, where and how it was measured.
 pub(crate) fn circumstances(
     started: &str,
     host: &Map<String, Json>,
@@ -64,15 +61,11 @@ pub(crate) fn circumstances(
     let text = |knob: &Json, field: &str| knob[field].as_str().unwrap_or_default().to_owned();
     let knobs = knobs.into_iter().flatten();
     facts.extend(knobs.map(|knob| (text(knob, "name"), text(knob, "value").into())));
-    let command = match command.is_empty() {
-        true => Vec::new(),
-        false => vec![Command::new("", command.join(" "))],
-    };
-    let blocks = vec![facts.into(), command.into()];
+    let command = (!command.is_empty()).then(|| Command::new("", command.join(" ")));
+    let blocks = vec![facts.into(), Vec::from_iter(command).into()];
     Section::new("Host, settings, command", blocks)
 }
 
-/// The fields that are a value each.
 fn shown(part: &Map<String, Json>) -> Vec<(String, Cell)> {
     let fact = |(name, value): (&String, &Json)| {
         let head = Place::text(name, "").head();
@@ -81,7 +74,6 @@ fn shown(part: &Map<String, Json>) -> Vec<(String, Cell)> {
     part.iter().filter_map(fact).collect()
 }
 
-/// What the figures are.
 fn meaning(results: &Results) -> String {
     let better = match results.main().map(|quantity| quantity.better) {
         None | Some(Better::Neither) => String::new(),
@@ -107,7 +99,6 @@ fn numbers(row: &Row) -> Vec<&Place> {
     row.at.iter().filter(|place| !is_word(place)).collect()
 }
 
-/// The groups, in the order of their first rows.
 fn groups(results: &Results) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for row in results.rows.iter().filter(|row| !row.samples.is_empty()) {
@@ -124,14 +115,12 @@ fn groups(results: &Results) -> Vec<Group<'_>> {
 }
 
 impl<'a> Group<'a> {
-    /// The words, and what it is of.
     fn title(&self, of: &str) -> String {
         let words = self.words.iter().map(|place| place.value.to_string());
         let parts: Vec<String> = words.chain([of.to_owned()]).collect();
         parts.join(": ")
     }
 
-    /// The arms of which it has this, in the order of the result.
     fn arms(&self, results: &'a Results, quantity: &Quantity) -> Vec<&'a str> {
         let has = |name: &&str| {
             let mut rows = self.rows.iter();
@@ -141,7 +130,6 @@ impl<'a> Group<'a> {
         arms.filter(has).collect()
     }
 
-    /// The places of numbers where it has this, in rising order.
     fn places(&self, quantity: &Quantity) -> Vec<Vec<&'a Place>> {
         let mut all: Vec<Vec<&Place>> = Vec::new();
         for row in &self.rows {
@@ -168,7 +156,6 @@ impl<'a> Group<'a> {
         rows.find(is_it).copied()
     }
 
-    /// What the experiment was made for, with its charts.
     fn of_main(&self, results: &'a Results) -> Section {
         let mut blocks: Vec<Block> = Vec::new();
         let Some(main) = results.main() else {
@@ -207,30 +194,23 @@ impl<'a> Group<'a> {
             .iter()
             .map(|row| &row.1)
             .max_by_key(|place| place.len());
-        let heads = heads.cloned().unwrap_or_default();
-        let mut table = Table::new();
-        for head in named
-            .then(|| "WHAT".to_owned())
-            .into_iter()
-            .chain(heads.iter().map(|p| p.head()))
-        {
-            table = table.left(head.to_uppercase());
-        }
-        for arm in arms {
-            table = table.right(arm.to_uppercase());
-        }
-        for (quantity, place) in &rows {
-            let name = named.then(|| Cell::from(&quantity.name));
-            let at = (0..heads.len()).map(|n| match place.get(n) {
-                Some(place) => Cell::from(place.value.to_string()),
-                None => Cell::empty(),
-            });
-            let cells = arms
-                .iter()
-                .map(|arm| Cell::from(cell(arm, place, quantity)));
-            table.row(name.into_iter().chain(at).chain(cells));
-        }
-        table
+        let heads = heads.cloned().unwrap_or_default().into_iter().enumerate();
+        Table::of(rows)
+            .when(named, |table| {
+                table.left("WHAT", |(quantity, _)| &quantity.name)
+            })
+            .each(heads, |table, (n, head)| {
+                table.left(head.head().to_uppercase(), |(_, place)| {
+                    let place = place.get(n).map(|place| place.value.to_string());
+                    place.unwrap_or_default()
+                })
+            })
+            .each(arms, |table, arm| {
+                table.right(arm.to_uppercase(), |(quantity, place)| {
+                    cell(arm, place, quantity)
+                })
+            })
+            .done()
     }
 
     /// A row a place, a column an arm; `cell` has the row of the first arm, of others than that, too. A column of
@@ -255,12 +235,11 @@ impl<'a> Group<'a> {
         };
         let arms: Vec<&str> = arms.iter().copied().filter(has).collect();
         match arms.is_empty() {
-            true => Table::new(),
+            true => Table::default(),
             false => self.table(false, &[quantity], &arms, cell),
         }
     }
 
-    /// A row an arm.
     fn by_arm(&self, results: &'a Results, quantity: &Quantity) -> Table {
         let arms = self.arms(results, quantity);
         let of = |arm: &str| self.row(arm, &[], quantity);
@@ -308,11 +287,7 @@ impl<'a> Group<'a> {
             let spread = self.row(arm, place, quantity)?.spread()?;
             Some(value(spread.median, &quantity.unit))
         });
-        table.limit = Some(crate::page::Limit {
-            rows: MOST_ROWS,
-            others: String::new(),
-            all: "--html FILE, --json".to_owned(),
-        });
+        table = table.limited(MOST_ROWS, "", "--html FILE, --json");
         Section::new(self.title("also measured"), vec![table.into()])
     }
 
@@ -324,9 +299,8 @@ impl<'a> Group<'a> {
         let first = arms.first()?;
         let point = |row: &Row, x: f64| {
             let mut point = Point {
-                x,
                 doubtful: row.doubtful,
-                ..Point::default()
+                ..Point::at(x, 0.0)
             };
             if declared.over_first {
                 let first = self.row(first, &numbers(row), quantity)?;
@@ -384,20 +358,15 @@ impl<'a> Group<'a> {
             let times = samples.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq());
             let points = times.filter_map(|same| {
                 let values: Vec<f64> = same.iter().map(|sample| sample.1).collect();
-                Some(Point {
-                    x: same.first()?.0,
-                    y: Spread::of(&values)?.median,
-                    ..Point::default()
-                })
+                Some(Point::at(same.first()?.0, Spread::of(&values)?.median))
             });
-            series(arm, points.collect())
+            Series::new(*arm, points.collect())
         };
         let series: Vec<Series> = arms.iter().map(of_arm).collect();
         let is_curve = series.iter().any(|series| series.points.len() > 1);
         let x = Axis {
-            name: "time".to_owned(),
             unit: Unit::Seconds,
-            ..Axis::default()
+            ..Axis::named("time")
         };
         is_curve.then_some((x, series))
     }
@@ -415,7 +384,7 @@ impl<'a> Group<'a> {
             let is_it = |r: &&&Row| r.arm == *arm && r.quantity.name == quantity.name;
             let rows = self.rows.iter().filter(is_it);
             let points = rows.filter_map(|row| point(row, place(row)?.value.as_f64()?));
-            series(arm, points.collect())
+            Series::new(*arm, points.collect())
         };
         let series: Vec<Series> = arms.iter().map(of_arm).collect();
         if series.iter().all(|series| series.points.len() < 2) {
@@ -473,26 +442,13 @@ impl<'a> Group<'a> {
             return None;
         }
         let published = declared.published.iter();
-        let published = published.map(|(name, y)| {
-            noted(Point {
-                x: at(name),
-                y: *y,
-                ..Point::default()
-            })
-        });
-        let published = series("as published", published.collect());
+        let published = published.map(|(name, y)| noted(Point::at(at(name), *y)));
+        let published = Series::new("as published", published.collect());
         let x = Axis {
             steps,
             ..Axis::default()
         };
-        Some((x, vec![series("measured", measured), published]))
-    }
-}
-
-pub(crate) fn series(name: &str, points: Vec<Point>) -> Series {
-    Series {
-        name: name.to_owned(),
-        points,
+        Some((x, vec![Series::new("measured", measured), published]))
     }
 }
 
@@ -574,7 +530,6 @@ fn counted(place: &Place) -> String {
     format!("{} {head}", place.value)
 }
 
-/// What a reader must know: what was unavailable, what the rows say together, how it was measured, and caveats.
 fn notes(results: &Results) -> Vec<Note> {
     let about = &results.experiment;
     let mut seen = BTreeSet::new();
@@ -594,12 +549,7 @@ fn notes(results: &Results) -> Vec<Note> {
         let text = format!("{}{from}: {}", not.arm, not.reason);
         notes.push(Note::new("unavailable", text).run("next", &not.next));
     }
-    notes.extend(
-        results
-            .remarks
-            .iter()
-            .map(|remark| Note::new("remark", remark)),
-    );
+    notes.extend(Note::each("remark", &results.remarks));
     let took = about.duration_seconds.map(measured);
     let ended = match (about.is_interrupted(), took) {
         (true, Some(took)) => format!("; interrupted after {took}"),
@@ -608,12 +558,7 @@ fn notes(results: &Results) -> Vec<Note> {
         (false, None) => String::new(),
     };
     notes.push(Note::new("how", format!("{}{ended}", about.how)));
-    notes.extend(
-        results
-            .caveats
-            .iter()
-            .map(|caveat| Note::new("note", caveat)),
-    );
+    notes.extend(Note::each("note", &results.caveats));
     for row in results.rows.iter().filter(|row| !row.samples.is_empty()) {
         if let Some(said) = row.said()
             && seen.insert((row.arm.clone(), said.clone()))

@@ -7,7 +7,7 @@ use hugeleaf_verdict::check::{FileSystem, Profile, Row, State};
 use serde_json::{Value as Json, json};
 
 use crate::json::{answer, both};
-use crate::page::{Cell, Command, Mark, Narrow, Note, Page, Table};
+use crate::page::{Cell, Command, Mark, Narrow, Note, Page, Table, fact};
 
 fn text(worth: &Worth) -> String {
     match (worth.low, worth.high) {
@@ -35,7 +35,6 @@ fn worth(row: &Row, measured: &Worths) -> Option<String> {
     })
 }
 
-/// The screen.
 pub fn check(
     rows: &[Row],
     file_systems: &[FileSystem],
@@ -75,56 +74,41 @@ pub fn check(
             .done();
         page.section(area.to_uppercase(), vec![table.into()]);
     }
-    if !file_systems.is_empty() {
-        page.section("FILE SYSTEMS", vec![abilities(file_systems).into()]);
-    }
+    page.section("FILE SYSTEMS", vec![abilities(file_systems).into()]);
     let worths: Vec<(String, Cell)> = (rows.iter())
-        .filter_map(|row| Some((row.what.clone(), worth(row, measured)?.into())))
+        .filter_map(|row| Some(fact(&row.what, worth(row, measured)?)))
         .collect();
-    page.section(
-        "WORTH HERE, OVER BASE PAGES",
-        vec![crate::page::Block::Facts(worths)],
-    );
+    page.section("WORTH HERE, OVER BASE PAGES", vec![worths.into()]);
     let mut wrong: Vec<&Row> = rows
         .iter()
         .filter(|row| row.why.is_some() && row.state != State::Unknown)
         .collect();
     wrong.sort_by_key(|row| row.state != State::Change);
     let notes: Vec<Note> = wrong.into_iter().map(note).collect();
-    page.section("FINDINGS", vec![crate::page::Block::Notes(notes)]);
+    page.section("FINDINGS", vec![notes.into()]);
     page
 }
 
-/// What file systems can do, a row each.
 fn abilities(all: &[FileSystem]) -> Table {
-    fn said(one: &FileSystem, of: impl Fn(&Abilities) -> Option<String>) -> String {
-        one.can.known().and_then(of).unwrap_or_else(|| "-".into())
-    }
-    fn yes(known: Option<bool>) -> Option<String> {
-        known.map(|is| if is { "yes" } else { "no" }.to_owned())
-    }
-    fn or_not(known: Option<String>) -> String {
-        known.unwrap_or_else(|| "-".into())
+    let yes = |known: Option<bool>| known.map(|is| if is { "yes" } else { "no" });
+    fn can<T>(one: &FileSystem, of: impl Fn(&Abilities) -> Option<T>) -> Option<T> {
+        one.can.known().and_then(of)
     }
     Table::of(all)
         .left("AT", |one| one.at.as_str())
         .left("TYPE", |one| one.kind.as_str())
         .right("DIRECT I/O BY", |one| {
-            said(one, |can| can.direct_offset_bytes.map(by))
+            can(one, |can| can.direct_offset_bytes).map(by)
         })
         .right("LARGEST FILE", |one| {
-            said(one, |can| {
-                can.largest_file_bytes.map(|n| Bytes(n).to_string())
-            })
+            can(one, |can| can.largest_file_bytes).map(Bytes)
         })
-        .left("EXTENTS", |one| or_not(yes(one.extents)))
-        .left("ATTRIBUTES", |one| said(one, |can| yes(can.attributes)))
-        .left("ACLS", |one| said(one, |can| yes(can.acls)))
-        .left("LARGE FOLIOS", |one| or_not(yes(one.large_folios)))
-        .left("RESIZED MOUNTED", |one| one.resize.unwrap_or("-"))
-        .left("JOURNAL ELSEWHERE", |one| {
-            or_not(yes(one.journal_elsewhere))
-        })
+        .left("EXTENTS", |one| yes(one.extents))
+        .left("ATTRIBUTES", |one| yes(can(one, |can| can.attributes)))
+        .left("ACLS", |one| yes(can(one, |can| can.acls)))
+        .left("LARGE FOLIOS", |one| yes(one.large_folios))
+        .left("RESIZED MOUNTED", |one| one.resize)
+        .left("JOURNAL ELSEWHERE", |one| yes(one.journal_elsewhere))
         .done()
 }
 
@@ -146,24 +130,15 @@ fn mark(state: State) -> Mark {
 }
 
 fn note(row: &Row) -> Note {
-    let risk = row.risk.map(|risk| format!("risk: {risk}"));
+    let text = format!("{}: {}", row.what, row.why.as_deref().unwrap_or_default());
+    let command = row.command.iter();
     Note {
-        word: Cell::from(row.state.name()).marked(mark(row.state)),
-        text: format!("{}: {}", row.what, row.why.as_deref().unwrap_or_default()),
-        evidence: risk.into_iter().collect(),
-        commands: row
-            .command
-            .iter()
-            .map(|line| Command {
-                label: "next".to_owned(),
-                line: line.clone(),
-                note: String::new(),
-            })
-            .collect(),
+        evidence: Vec::from_iter(row.risk.map(|risk| format!("risk: {risk}"))),
+        commands: command.map(|line| Command::new("next", line)).collect(),
+        ..Note::marked(row.state.name(), mark(row.state), text)
     }
 }
 
-/// The same as JSON.
 pub fn check_json(
     rows: &[Row],
     file_systems: &[FileSystem],

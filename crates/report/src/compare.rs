@@ -5,40 +5,38 @@ use hugeleaf_proof::compare::{
 };
 use hugeleaf_proof::rows::{Kind, Place, Results};
 use hugeleaf_proof::stats::{Better, Verdict};
-use serde::Serialize;
 use serde_json::json;
 
 use crate::bench::value;
 use crate::json::answer;
 use crate::page::{
-    Axis, Block, Cell, Chart, Mark, Note, Page, Point, Series, Table, TableOf, Unit, counted,
+    Axis, Block, Cell, Chart, Mark, Note, Page, Point, Series, Table, TableOf, Unit, counted, fact,
     number,
 };
 
 /// So many rows are read on a screen.
 const FEW: usize = 24;
 
-/// A comparison with what it is of.
 #[derive(Debug, Clone, Copy)]
 pub struct Shown<'a> {
-    /// The comparison.
     pub compared: &'a Compared,
-    /// The first result, and its file.
     pub a: (&'a Results, &'a str),
     /// The second; missing where two arms of one are compared.
     pub b: Option<(&'a Results, &'a str)>,
 }
 
+/// What was measured, its file, and its arm where arms are compared.
+type OneSide<'a> = (&'a Results, &'a str, Option<&'a str>);
+
 impl Shown<'_> {
-    /// The comparison; all rows where `all` asks for them.
     pub fn page(&self, all: bool) -> Page {
         let mut page = Page::new("hugeleaf compare", self.headline());
-        let side = |name: &str, side: SideAnswer<'_>| {
-            let arm = side
-                .arm
-                .map_or_else(String::new, |arm| format!("{arm} of "));
-            let text = format!("{arm}{}, {}", side.file, side.started);
-            (name.to_owned(), Cell::from(text))
+        let side = |name, (measured, file, arm): OneSide<'_>| {
+            let arm = arm.map_or_else(String::new, |arm| format!("{arm} of "));
+            fact(
+                name,
+                format!("{arm}{file}, {}", measured.experiment.started),
+            )
         };
         let [a, b] = self.sides();
         page.add(vec![side("A", a), side("B", b)]);
@@ -50,7 +48,6 @@ impl Shown<'_> {
         page
     }
 
-    /// What to know of the rows, of which so many are not shown.
     fn notes(&self, more: usize) -> Vec<Note> {
         let mut notes = Vec::new();
         if more > 0 {
@@ -66,16 +63,23 @@ impl Shown<'_> {
         notes.push(Note::new("equal", equal));
         let bearing = self.compared.notes.iter();
         notes.extend(bearing.map(|note| Note::new(format!("note {}", note.id), &note.text)));
-        let caveats = self.compared.caveats.iter();
-        notes.extend(caveats.map(|caveat| Note::new("note", caveat)));
+        notes.extend(Note::each("note", &self.compared.caveats));
         notes
     }
 
-    /// The same as JSON.
     pub fn json(&self) -> String {
         let measured = self.a.0;
         let main = measured.main();
-        let [a, b] = self.sides();
+        let side = |(measured, file, arm): OneSide<'_>| {
+            json!({
+                "file": file,
+                "arm": arm,
+                "started": measured.experiment.started,
+                "is_interrupted": measured.experiment.is_interrupted(),
+                "command": measured.command,
+            })
+        };
+        let [a, b] = self.sides().map(side);
         answer(&json!({
             "experiment": {
                 "name": measured.experiment.name,
@@ -100,18 +104,10 @@ impl Shown<'_> {
         format!("{}: {over}", self.a.0.in_words())
     }
 
-    fn sides(&self) -> [SideAnswer<'_>; 2] {
-        let side = |at: usize, (measured, file)| {
-            let measured: &Results = measured;
-            SideAnswer {
-                file,
-                arm: self.compared.arms.as_ref().map(|arms| arms[at].as_str()),
-                started: &measured.experiment.started,
-                is_interrupted: measured.experiment.is_interrupted(),
-                command: &measured.command,
-            }
-        };
-        [side(0, self.a), side(1, self.b.unwrap_or(self.a))]
+    fn sides(&self) -> [OneSide<'_>; 2] {
+        let arm = |at: usize| self.compared.arms.as_ref().map(|arms| arms[at].as_str());
+        let (a, b) = (self.a, self.b.unwrap_or(self.a));
+        [(a.0, a.1, arm(0)), (b.0, b.1, arm(1))]
     }
 }
 
@@ -152,18 +148,11 @@ pub fn sets(compared: &ComparedSets, which: Which) -> Page {
         })
         .right("B OVER A", |row| percent(row.better_percent))
         .right("95 %", interval)
-        .left("VERDICT", |row| {
-            Cell::from(better_or_worse(row.verdict)).marked(mark(row.verdict))
-        })
+        .left("VERDICT", |row| better_or_worse(row.verdict))
         .done();
     page.section("", vec![table.into()]);
     let mut notes = vec![Note::new("equal", within(compared.equal))];
-    notes.extend(
-        compared
-            .left_out
-            .iter()
-            .map(|text| Note::new("left out", text)),
-    );
+    notes.extend(Note::each("left out", &compared.left_out));
     page.section("", vec![notes.into()]);
     page
 }
@@ -213,8 +202,7 @@ pub fn history(history: &History) -> Page {
         })
         .left("LAST IS", |row| {
             let last = row.points.last().cloned().flatten();
-            let verdict = last.and_then(|point| point.verdict);
-            Cell::from(better_or_worse(verdict)).marked(mark(verdict))
+            better_or_worse(last.and_then(|point| point.verdict))
         })
         .done();
     page.section("", vec![table.into()]);
@@ -278,35 +266,25 @@ fn of_workloads(history: &History) -> Vec<Chart> {
     names.iter().map(chart).collect()
 }
 
-/// The same as JSON.
 pub fn history_json(history: &History) -> String {
     answer(history)
 }
 
-fn better_or_worse(verdict: Option<Verdict>) -> &'static str {
-    match verdict {
+fn better_or_worse(verdict: Option<Verdict>) -> Cell {
+    let word = match verdict {
         Some(Verdict::Faster) => "better",
         Some(Verdict::Slower) => "worse",
         Some(Verdict::Same) => "equal",
         Some(Verdict::Unclear) => "unclear",
         None => "-",
-    }
+    };
+    Cell::from(word).marked(mark(verdict))
 }
 
-/// The same as JSON.
 pub fn sets_json(compared: &ComparedSets) -> String {
     answer(
         &json!({ "equal": compared.equal, "workloads": compared.rows, "left_out": compared.left_out }),
     )
-}
-
-#[derive(Serialize)]
-struct SideAnswer<'a> {
-    file: &'a str,
-    arm: Option<&'a str>,
-    started: &'a str,
-    is_interrupted: bool,
-    command: &'a [String],
 }
 
 /// All rows where they are asked for; else those that are good or bad, of too many the main ones and what changed, and
@@ -325,7 +303,6 @@ fn shown(rows: &[ComparedRow], all: bool) -> Vec<&ComparedRow> {
     rows.iter().filter(is_shown).collect()
 }
 
-/// The places that any of the rows has, in the order in which they come.
 fn places<'a>(rows: &[&'a ComparedRow]) -> Vec<&'a Place> {
     let mut first: Vec<&Place> = Vec::new();
     for place in rows.iter().flat_map(|row| &row.at) {
@@ -401,7 +378,6 @@ pub fn change(ratio: f64) -> String {
     }
 }
 
-/// What B is, compared with A.
 fn word(row: &ComparedRow) -> &'static str {
     let went_up = (row.quantity.better == Better::Higher) == (row.verdict == Some(Verdict::Faster));
     match (row.verdict, row.quantity.kind) {

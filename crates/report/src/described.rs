@@ -1,13 +1,13 @@
 //! `bench --list` and `bench FILE --dry-run`: workloads that files describe, and what a host lacks for them.
 
-use hugeleaf_proof::bench::described::{Described, Unmet};
+use hugeleaf_proof::bench::described::Described;
+use hugeleaf_units::Failure;
 use serde_json::{Value as Json, json};
 
-use crate::json::answer;
-use crate::page::{Block, Cell, Command, Mark, Narrow, Page, Table};
+use crate::json::{answer, both};
+use crate::page::{Block, Cell, Command, Mark, Narrow, Page, Table, fact, listed};
 
-/// All workloads, each with what is missing for it.
-pub fn list(all: &[(Described, Option<Unmet>)]) -> Page {
+pub fn list(all: &[(Described, Option<Failure>)]) -> Page {
     let mut page = Page::new(
         "Workloads",
         "Workloads that come with hugeleaf. Each starts real software on the pages of several arms: hugeleaf bench NAME",
@@ -34,17 +34,13 @@ pub fn list(all: &[(Described, Option<Unmet>)]) -> Page {
     packages.sort_unstable();
     packages.dedup();
     if !packages.is_empty() {
-        page.add(Block::Commands(vec![Command {
-            label: "next".to_owned(),
-            line: format!("apt-get install {}", packages.join(" ")),
-            note: "what is missing".to_owned(),
-        }]));
+        let install = format!("apt-get install {}", packages.join(" "));
+        page.add(vec![Command::new("next", install).noted("what is missing")]);
     }
     page
 }
 
-/// The same as JSON.
-pub fn list_json(all: &[(Described, Option<Unmet>)]) -> String {
+pub fn list_json(all: &[(Described, Option<Failure>)]) -> String {
     let all: Vec<Json> = all
         .iter()
         .map(|(described, unmet)| about(described, unmet.as_ref()))
@@ -52,7 +48,7 @@ pub fn list_json(all: &[(Described, Option<Unmet>)]) -> String {
     answer(&json!({ "workloads": all }))
 }
 
-fn about(described: &Described, unmet: Option<&Unmet>) -> Json {
+fn about(described: &Described, unmet: Option<&Failure>) -> Json {
     json!({
         "name": described.name,
         "title": described.title,
@@ -64,29 +60,16 @@ fn about(described: &Described, unmet: Option<&Unmet>) -> Json {
     })
 }
 
-/// One workload: what it needs, and every command.
-pub fn one(described: &Described, unmet: Option<&Unmet>) -> Page {
+pub fn one(described: &Described, unmet: Option<&Failure>) -> Page {
     let mut page = Page::new(&described.name, &described.title);
     page.add(Block::Facts(facts(described, unmet)));
-    if !described.set.is_empty() || !described.sizes.is_empty() || !described.matrix.is_empty() {
-        let set = described
-            .set
-            .iter()
-            .map(|(name, value)| (name, value.clone()));
-        let sizes = described
-            .sizes
-            .iter()
-            .map(|(name, size)| (name, size.to_string()));
-        let matrix = described
-            .matrix
-            .iter()
-            .map(|(name, all)| (name, all.join(", ")));
-        let all = set.chain(sizes).chain(matrix);
-        let all = all
-            .map(|(name, value)| (name.clone(), Cell::from(value)))
-            .collect();
-        page.section("VARIABLES", vec![Block::Facts(all)]);
-    }
+    let set = described.set.iter().map(|(name, value)| fact(name, value));
+    let sizes = described.sizes.iter();
+    let sizes = sizes.map(|(name, size)| fact(name, size.to_string()));
+    let matrix = described.matrix.iter();
+    let matrix = matrix.map(|(name, all)| fact(name, all.join(", ")));
+    let variables: Vec<_> = set.chain(sizes).chain(matrix).collect();
+    page.section("VARIABLES", vec![variables.into()]);
     for (what, command) in described.commands() {
         let lines = command.trim_end().lines().map(str::to_owned).collect();
         page.section(what.to_uppercase(), vec![Block::Lines(lines)]);
@@ -98,59 +81,44 @@ pub fn one(described: &Described, unmet: Option<&Unmet>) -> Page {
     page
 }
 
-fn facts(described: &Described, unmet: Option<&Unmet>) -> Vec<(String, Cell)> {
+fn facts(described: &Described, unmet: Option<&Failure>) -> Vec<(String, Cell)> {
     let needs = &described.needs;
-    let mut all: Vec<(&str, String)> = Vec::new();
-    all.push(("shows", described.effect.clone()));
-    let joined = |words: &[String]| words.join(", ");
-    all.push(("programs", joined(&needs.programs)));
-    all.push(("packages", joined(&needs.packages)));
-    all.push((
-        "memory",
-        needs.memory.map_or(String::new(), |size| size.to_string()),
-    ));
-    all.push((
-        "disk",
-        needs.disk.map_or(String::new(), |size| size.to_string()),
-    ));
-    all.push((
-        "runs as",
-        if needs.root {
-            "root"
-        } else {
-            "nobody, where hugeleaf runs as root"
-        }
-        .to_owned(),
-    ));
-    let figures = described
-        .measures
-        .iter()
-        .map(|measure| match measure.unit.as_str() {
-            "" => measure.name.clone(),
-            unit => format!("{} ({unit})", measure.name),
-        });
-    all.push(("figures", figures.collect::<Vec<_>>().join(", ")));
+    let runs_as = match needs.root {
+        true => "root",
+        false => "nobody, where hugeleaf runs as root",
+    };
+    let figures = (described.measures.iter()).map(|measure| match measure.unit.as_str() {
+        "" => measure.name.clone(),
+        unit => format!("{} ({unit})", measure.name),
+    });
     let missing = unmet.map_or("nothing".to_owned(), |unmet| {
         format!("{}: {}", unmet.what, unmet.next)
     });
-    all.push(("missing", missing));
+    let all = [
+        ("shows", described.effect.clone()),
+        ("programs", needs.programs.join(", ")),
+        ("packages", needs.packages.join(", ")),
+        ("memory", listed("", needs.memory)),
+        ("disk", listed("", needs.disk)),
+        ("runs as", runs_as.to_owned()),
+        ("figures", listed("", figures)),
+        ("missing", missing),
+    ];
     (all.into_iter())
         .filter(|(_, text)| !text.is_empty())
-        .map(|(label, text)| (label.to_owned(), Cell::from(text)))
+        .map(|(label, text)| fact(label, text))
         .collect()
 }
 
-/// The same as JSON.
-pub fn one_json(described: &Described, unmet: Option<&Unmet>) -> String {
+pub fn one_json(described: &Described, unmet: Option<&Failure>) -> String {
     let commands: Vec<Json> = (described.commands().into_iter())
         .map(|(what, command)| json!({ "what": what, "command": command }))
         .collect();
-    let Json::Object(mut all) = about(described, unmet) else {
-        return String::new();
-    };
-    all.insert("commands".to_owned(), commands.into());
-    all.insert("files".to_owned(), json!(described.files));
-    all.insert("set".to_owned(), json!(described.set));
-    all.insert("matrix".to_owned(), json!(described.matrix));
-    answer(&Json::Object(all))
+    let more = json!({
+        "commands": commands,
+        "files": described.files,
+        "set": described.set,
+        "matrix": described.matrix,
+    });
+    answer(&both(about(described, unmet), more))
 }

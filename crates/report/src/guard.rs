@@ -4,7 +4,7 @@ use hugeleaf_guard::once::Pass;
 use hugeleaf_guard::status::{PoolsStatus, ProgramStatus, Status};
 use hugeleaf_guard::{Action, Entry, Stand};
 
-use crate::page::{Cell, Mark, Narrow, Note, Page, Table, TableOf, Value};
+use crate::page::{Cell, Mark, Narrow, Note, Page, Table, TableOf, Value, counted, fact};
 
 mod metrics;
 #[cfg(test)]
@@ -14,7 +14,6 @@ mod web;
 pub use metrics::metrics;
 pub use web::answer;
 
-/// `guard status`.
 pub fn status(status: &Status) -> Page {
     let mut page = Page::new("hugeleaf guard", lead(status));
     let is_good = status.problems.is_empty() && status.pools.findings.is_empty();
@@ -28,13 +27,13 @@ pub fn status(status: &Status) -> Page {
     crate::balance::sections(&mut page, &status.balance);
     page.section("SO FAR", vec![counts(status).into()])
         .section("THE GUARD ITSELF", vec![itself(status).into()]);
-    let problems = status.problems.iter();
-    page.add(
-        problems
-            .map(|problem| Note::new(Cell::from("problem").marked(Mark::Warn), problem.as_str()))
-            .collect::<Vec<_>>(),
-    );
+    page.add(problems(&status.problems));
     page
+}
+
+pub(crate) fn problems(all: &[String]) -> Vec<Note> {
+    let note = |problem| Note::marked("problem", Mark::Warn, problem);
+    all.iter().map(note).collect()
 }
 
 fn lead(status: &Status) -> String {
@@ -45,10 +44,8 @@ fn lead(status: &Status) -> String {
         (None, true) => "Acting by its rules".to_owned(),
         (None, false) => "Watching only: no rule lets it act".to_owned(),
     };
-    let kept = match kept {
-        1 => "1 program is kept on huge pages".to_owned(),
-        n => format!("{n} programs are kept on huge pages"),
-    };
+    let are = if kept == 1 { "is" } else { "are" };
+    let kept = format!("{} {are} kept on huge pages", counted(kept, "program"));
     let would = match would {
         0 => String::new(),
         n => format!(", {n} would be moved"),
@@ -60,8 +57,7 @@ fn lead(status: &Status) -> String {
 fn pools(status: &PoolsStatus) -> Vec<crate::page::Block> {
     let findings: Vec<Note> = (status.findings.iter())
         .map(|finding| {
-            let word = Cell::from(finding.severity.as_str()).marked(Mark::Warn);
-            Note::new(word, finding.text.as_str()).run("run", finding.command.as_str())
+            Note::marked(&finding.severity, Mark::Warn, &finding.text).run("run", &finding.command)
         })
         .collect();
     let given: Vec<(String, Cell)> = (status.given.iter())
@@ -74,14 +70,7 @@ fn pools(status: &PoolsStatus) -> Vec<crate::page::Block> {
             (format!("{}{node} gave back", given.page_bytes), text.into())
         })
         .collect();
-    let mut blocks = Vec::new();
-    if !findings.is_empty() {
-        blocks.push(findings.into());
-    }
-    if !given.is_empty() {
-        blocks.push(given.into());
-    }
-    blocks
+    vec![findings.into(), given.into()]
 }
 
 /// A program is a line; what is on small pages first, for that is what there is to do.
@@ -117,7 +106,6 @@ fn stand(program: &ProgramStatus) -> Cell {
     Cell::from(program.standing.state.name()).marked(mark)
 }
 
-/// Why each that is not on huge pages is not, and what would be done.
 fn why(all: &[ProgramStatus]) -> Vec<crate::page::Block> {
     let said = all
         .iter()
@@ -155,21 +143,16 @@ fn counts(status: &Status) -> Vec<(String, Cell)> {
         "{} faster, {} slower, {} same, {} unclear; {} given up",
         counts.faster, counts.slower, counts.same, counts.unclear, counts.dropped
     );
+    let growth = format!("{}: what moves added to processes", counts.grown);
+    let stalls = format!(
+        "at most {:.1} s in calls that move memory",
+        counts.stalled.as_secs_f64()
+    );
     vec![
-        ("moves".into(), moves.into()),
-        (
-            "growth".into(),
-            format!("{}: what moves added to processes", counts.grown).into(),
-        ),
-        (
-            "stalls".into(),
-            format!(
-                "at most {:.1} s in calls that move memory",
-                counts.stalled.as_secs_f64()
-            )
-            .into(),
-        ),
-        ("tests".into(), tests.into()),
+        fact("moves", moves),
+        fact("growth", growth),
+        fact("stalls", stalls),
+        fact("tests", tests),
     ]
 }
 
@@ -199,22 +182,18 @@ fn itself(status: &Status) -> Vec<(String, Cell)> {
             Cell::percent(waiting)
         )),
     };
+    let process = format!(
+        "{} since {}, {} resident, {:.1} s of processor time",
+        status.pid, status.started, cost.resident_bytes, cost.cpu_seconds
+    );
     vec![
-        ("rules".into(), rules.into()),
-        ("looks".into(), looks.into()),
-        (
-            "process".into(),
-            format!(
-                "{} since {}, {} resident, {:.1} s of processor time",
-                status.pid, status.started, cost.resident_bytes, cost.cpu_seconds
-            )
-            .into(),
-        ),
-        ("pressure".into(), pressure),
+        fact("rules", rules),
+        fact("looks", looks),
+        fact("process", process),
+        fact("pressure", pressure),
     ]
 }
 
-/// `guard log`, oldest first.
 pub fn log(entries: &[Entry]) -> Page {
     let mut page = Page::new("hugeleaf guard log", "");
     match entries.is_empty() {
@@ -247,21 +226,12 @@ fn what(entry: &Entry) -> Cell {
     Cell::from(entry.what.as_str()).marked(mark)
 }
 
-/// `guard --once`.
 pub fn once(pass: &Pass) -> Page {
     let count = |state| {
-        pass.programs
-            .iter()
-            .filter(|p| p.standing.state == state)
-            .count()
+        let programs = pass.programs.iter();
+        programs.filter(|p| p.standing.state == state).count()
     };
-    let programs_of = |n: usize| {
-        if n == 1 {
-            "1 program".to_owned()
-        } else {
-            format!("{n} programs")
-        }
-    };
+    let programs_of = |n: usize| counted(n, "program");
     let lead = match (
         pass.dry_run,
         count(Stand::Next),
@@ -286,20 +256,15 @@ pub fn once(pass: &Pass) -> Page {
     let mut page = Page::new("hugeleaf guard --once", lead);
     page.section("PROGRAMS", vec![programs(&pass.programs).into()])
         .section("WHY", why(&pass.programs));
-    let pools: Vec<Note> = (pass.pools.iter())
-        .map(|text| Note::new(Cell::empty(), text.as_str()))
-        .collect();
-    if !pools.is_empty() {
-        page.section("POOLS", vec![pools.into()]);
-    }
+    let pools: Vec<Note> = Note::each("", &pass.pools).collect();
+    page.section("POOLS", vec![pools.into()]);
     let others: Vec<(String, Cell)> = (pass.passed_over.iter())
-        .map(|(why, n)| (in_words(why).to_owned(), Cell::from(*n as u64)))
+        .map(|(why, n)| fact(in_words(why), *n))
         .collect();
     page.section("NOT LOOKED AT", vec![others.into()]);
     page
 }
 
-/// A reason's name, for a count of programs.
 fn in_words(reason: &str) -> &str {
     match reason {
         "too-small" => "too small for their rule",

@@ -50,7 +50,6 @@ pub(crate) fn fields(model: impl Serialize) -> Map<String, Value> {
     }
 }
 
-/// A model as it stands in an answer.
 pub fn value(model: &impl Serialize) -> Value {
     // It fails for keys that are no texts, which no model has.
     let mut value = serde_json::to_value(model).unwrap_or_default();

@@ -21,11 +21,9 @@ use crate::screen::cut;
 /// What `mem` shows: a model of its own, so that terminal and JSON say the same.
 #[derive(Debug, Clone)]
 pub struct Mem<'a> {
-    /// The host.
     pub host: &'a Host,
     /// The processes, those that hold most on base pages first.
     pub processes: &'a [Process],
-    /// Shared objects; empty with a target.
     pub shared: &'a [SharedObject],
     /// Whether targets were named: then segments are shown, and totals are of them alone.
     pub targeted: bool,
@@ -35,7 +33,6 @@ pub struct Mem<'a> {
     pub roles: &'a [Vec<RoleState>],
 }
 
-/// Rows of processes or segments that a screen takes.
 const ROWS: usize = 25;
 
 /// Sorts as a screen shows them: what is held on base pages, most first; then the id.
@@ -48,7 +45,6 @@ pub fn rank(processes: &mut [Process]) {
     });
 }
 
-/// By page size; nothing of a process that cannot be read.
 fn held(process: &Process) -> Option<&[Held]> {
     process.by_page_size.known().map(Vec::as_slice)
 }
@@ -93,7 +89,6 @@ impl Mem<'_> {
         }
     }
 
-    /// Page tables of all that is shown; of the host where no target was named.
     pub fn page_tables(&self) -> Bytes {
         let sum = self.processes.iter().map(|p| p.page_tables).sum();
         if self.targeted {
@@ -156,7 +151,6 @@ impl Mem<'_> {
             )
     }
 
-    /// Says of how many processes nothing is known.
     fn hidden(&self) -> String {
         let processes = self.processes.iter();
         let hidden = processes.filter(|p| p.by_page_size.error().is_some());
@@ -205,7 +199,6 @@ impl Mem<'_> {
             .some("SWAPPED", |r| r.sum(|s| s.swapped))
     }
 
-    /// What `hugeleaf run` asked and got, where it started the process.
     fn under_run(&self, i: usize, p: &Process) -> Vec<Block> {
         match (&p.run, of(self.roles, i)) {
             (Fact::Unreadable(error), _) => {
@@ -221,7 +214,6 @@ impl Mem<'_> {
         }
     }
 
-    /// The JSON answer.
     pub fn json(&self) -> String {
         let processes = self.processes.iter().enumerate();
         let processes: Vec<Json> = processes.map(|(i, p)| self.process_answer(i, p)).collect();
@@ -268,7 +260,6 @@ impl Mem<'_> {
     }
 }
 
-/// What is said of one process; nothing where nobody asked.
 fn of<T>(all: &[Vec<T>], i: usize) -> &[T] {
     all.get(i).map_or(&[], Vec::as_slice)
 }
@@ -307,7 +298,6 @@ fn head(p: &Process) -> Vec<Block> {
     blocks
 }
 
-/// What stands out about a shared object, in lines of its own.
 fn remarks(object: &SharedObject) -> Vec<String> {
     const SHOWN: usize = 5;
     let misaligned = object.misaligned.clone();
@@ -401,7 +391,6 @@ fn name(s: &Segment) -> String {
     }
 }
 
-/// What was asked for a segment, in the words of the calls.
 fn asked(s: &Segment) -> String {
     let hugetlb = s.asked.hugetlb.map(|size| format!("hugetlb {size}"));
     let advised = match s.asked.advised {
@@ -416,7 +405,6 @@ fn asked(s: &Segment) -> String {
     }
 }
 
-/// The settings that `hugeleaf run` gave its library in a process, and whether that is there.
 fn run_answer(p: &Process, settings: &RunSettings) -> Json {
     let only = &settings.only;
     json!({
@@ -434,7 +422,6 @@ fn run_answer(p: &Process, settings: &RunSettings) -> Json {
 const SEGMENTS: &str = "\0";
 const SEGMENTS_TEXT: &str = "\"\\u0000\"";
 
-/// Writes the segments of a process as they stand in the answer.
 fn write_segments(out: &mut String, p: &Process, accounts: &[Account]) {
     const INDENT: &str = "\n        ";
     let program = program(p);
@@ -455,7 +442,6 @@ fn write_segments(out: &mut String, p: &Process, accounts: &[Account]) {
     };
 }
 
-/// A segment as it stands in an answer.
 fn segment_answer(s: &Segment, run: Option<String>, verdicts: &[Verdict]) -> Json {
     let more = json!({
         "role": s.role,
@@ -472,7 +458,6 @@ fn segment_answer(s: &Segment, run: Option<String>, verdicts: &[Verdict]) -> Jso
     both(s.range, more)
 }
 
-/// A shared object as it stands in an answer.
 fn shared_answer(o: &SharedObject) -> Json {
     let (major, minor, inode) = o.object;
     let worse = (o.worse.iter()).map(|(pid, held)| json!({ "pid": pid, "by_page_size": held }));
@@ -487,24 +472,19 @@ fn shared_answer(o: &SharedObject) -> Json {
     })
 }
 
-/// One row of `mem --global`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GlobalSize {
-    /// The page size.
     #[serde(rename = "page_bytes")]
     pub size: PageSize,
-    /// Where its pages come from.
     pub kind: PageKind,
     /// What there is of it; `None` for THP, which is made of base pages as needed.
     #[serde(rename = "pool_bytes")]
     pub pool: Option<Bytes>,
-    /// In use.
     #[serde(rename = "in_use_bytes")]
     pub in_use: Fact<Bytes>,
     /// Neither reclaimed nor moved to swap: locked memory, and all hugetlb pages.
     #[serde(rename = "pinned_bytes")]
     pub pinned: Option<Bytes>,
-    /// Free.
     #[serde(rename = "free_bytes")]
     pub free: Option<Bytes>,
 }
@@ -557,7 +537,6 @@ pub fn global(host: &Host) -> Vec<GlobalSize> {
     rows
 }
 
-/// `mem --global`.
 pub fn global_page(host: &Host) -> Page {
     let mut page = Page::new("Memory by page size", "");
     let table = Table::of(global(host))
@@ -576,7 +555,6 @@ pub fn global_page(host: &Host) -> Page {
     page
 }
 
-/// `mem --global --json`.
 pub fn global_json(host: &Host) -> String {
     answer(&json!({ "sizes": global(host) }))
 }

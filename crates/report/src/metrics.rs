@@ -16,35 +16,21 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-/// The type of the format that Prometheus asks for first.
 pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// The type of the older format.
 pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What a metric is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// It only rises, until its process starts anew; its name gets `_total`.
-    Counter,
-    /// It has a value at each time.
-    Gauge,
-}
-
-/// One metric with its samples.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Family {
     name: &'static str,
     help: &'static str,
-    kind: Kind,
+    kind: MetricType,
     samples: Vec<(Labels, Number)>,
 }
 
 /// A value of a sample. Whole numbers are written without a decimal point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Number {
-    /// A count.
     Whole(u64),
-    /// Anything measured.
     Real(f64),
 }
 
@@ -60,22 +46,20 @@ impl From<f64> for Number {
     }
 }
 
-/// Labels of a sample, in order.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Labels(Vec<(&'static str, String)>);
 
 impl Family {
     /// A counter, without its `_total`.
     pub const fn counter(name: &'static str, help: &'static str) -> Family {
-        Family::new(name, help, Kind::Counter)
+        Family::new(name, help, MetricType::Counter)
     }
 
-    /// A gauge.
     pub const fn gauge(name: &'static str, help: &'static str) -> Family {
-        Family::new(name, help, Kind::Gauge)
+        Family::new(name, help, MetricType::Gauge)
     }
 
-    const fn new(name: &'static str, help: &'static str, kind: Kind) -> Family {
+    const fn new(name: &'static str, help: &'static str, kind: MetricType) -> Family {
         Family {
             name,
             help,
@@ -100,7 +84,6 @@ impl Family {
         self
     }
 
-    /// The same with one sample.
     #[must_use]
     pub fn of<const N: usize>(
         mut self,
@@ -118,23 +101,21 @@ impl EncodeLabelSet for Labels {
     }
 }
 
-/// All metrics of an answer.
 #[derive(Debug)]
 struct All(Vec<Family>);
 
 impl Collector for All {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         for family in self.0.iter().filter(|family| !family.samples.is_empty()) {
-            let kind = match family.kind {
-                Kind::Counter => MetricType::Counter,
-                Kind::Gauge => MetricType::Gauge,
-            };
-            let mut metric = encoder.encode_descriptor(family.name, family.help, None, kind)?;
-            let encode = |to: MetricEncoder<'_>, value: Number| match (family.kind, value) {
-                (Kind::Counter, Number::Whole(value)) => ConstCounter::new(value).encode(to),
-                (Kind::Counter, Number::Real(value)) => ConstCounter::new(value).encode(to),
-                (Kind::Gauge, Number::Whole(value)) => ConstGauge::new(value).encode(to),
-                (Kind::Gauge, Number::Real(value)) => ConstGauge::new(value).encode(to),
+            let Family {
+                name, help, kind, ..
+            } = family;
+            let mut metric = encoder.encode_descriptor(name, help, None, *kind)?;
+            let encode = |to: MetricEncoder<'_>, value: Number| match (kind, value) {
+                (MetricType::Counter, Number::Whole(value)) => ConstCounter::new(value).encode(to),
+                (MetricType::Counter, Number::Real(value)) => ConstCounter::new(value).encode(to),
+                (_, Number::Whole(value)) => ConstGauge::new(value).encode(to),
+                (_, Number::Real(value)) => ConstGauge::new(value).encode(to),
             };
             match family.samples.as_slice() {
                 [(Labels(labels), value)] if labels.is_empty() => encode(metric, *value)?,
@@ -149,7 +130,6 @@ impl Collector for All {
     }
 }
 
-/// As OpenMetrics.
 pub fn open_metrics(families: Vec<Family>) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(All(families)));
@@ -162,7 +142,7 @@ pub fn open_metrics(families: Vec<Family>) -> String {
 /// As the older text format: there the type of a counter names its samples, `_total` included.
 pub fn text(families: Vec<Family>) -> String {
     let counters: Vec<&'static str> = (families.iter())
-        .filter(|family| family.kind == Kind::Counter)
+        .filter(|family| matches!(family.kind, MetricType::Counter))
         .map(|family| family.name)
         .collect();
     let open = open_metrics(families);

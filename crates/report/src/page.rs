@@ -23,8 +23,9 @@ pub use cell::{Cell, Mark, Value};
 pub use chart::{Axis, Chart, ChartKind, Flames, Frame, Point, Scale, Series, Unit};
 #[cfg(test)]
 pub(crate) use html::needs_nothing;
-pub(crate) use number::{counted, listed, number, ratio, short, thousands};
-pub use text::{Paint, PaintedLine, View};
+pub use number::{counted, listed};
+pub(crate) use number::{number, ratio, short, thousands};
+pub use text::{Paint, PaintedLine, View, bar_of};
 
 /// All that a command says. Names in it are as the host has them: a renderer writes out what its
 /// reader would act on.
@@ -34,22 +35,18 @@ pub struct Page {
     pub title: String,
     /// The answer in a sentence or two; empty where the blocks say it.
     pub lead: String,
-    /// Whether the lead is good news, for its colour.
     pub mark: Mark,
     /// The rest, in the order in which it is read. The end of an answer is what stays in sight of a terminal.
     pub blocks: Vec<Block>,
 }
 
-/// A part of a page.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Block {
-    /// A heading with blocks of its own.
     Section(Section),
     /// Running text: one paragraph.
     Text(String),
     /// A label and a value, or a sentence, each.
     Facts(Vec<(String, Cell)>),
-    /// Rows of cells under heads.
     Table(Table),
     /// Parts of one whole, each with what it means.
     Bars(Vec<Bar>),
@@ -57,7 +54,6 @@ pub enum Block {
     Chart(Chart),
     /// Who called whom; a terminal does not draw it.
     Flames(Flames),
-    /// Findings, caveats, what could not be read.
     Notes(Vec<Note>),
     /// What to type next; never broken into lines.
     Commands(Vec<Command>),
@@ -65,10 +61,8 @@ pub enum Block {
     Lines(Vec<String>),
 }
 
-/// A heading and what is below it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Section {
-    /// The heading.
     pub title: String,
     /// Whether a browser shows no more than the heading until its reader asks for the rest.
     pub folded: bool,
@@ -76,21 +70,16 @@ pub struct Section {
     pub blocks: Vec<Block>,
 }
 
-/// Rows of cells.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Table {
-    /// The columns, from the left.
     pub columns: Vec<Column>,
     /// The rows; a missing cell is empty.
     pub rows: Vec<Vec<Cell>>,
-    /// How many rows are shown unless all are asked for.
     pub limit: Option<Limit>,
 }
 
-/// How much of a long table is shown at first.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Limit {
-    /// So many rows.
     pub rows: usize,
     /// What is to be known of the others, as in `that hold 2G on base pages between them`; may be empty.
     pub others: String,
@@ -98,13 +87,10 @@ pub struct Limit {
     pub all: String,
 }
 
-/// Where the cells of a column stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Align {
-    /// Names and sentences.
     #[default]
     Left,
-    /// Numbers.
     Right,
 }
 
@@ -112,7 +98,6 @@ pub enum Align {
 /// column is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Narrow {
-    /// It stays.
     #[default]
     Stays,
     /// Its cells are cut before those of the last column, where they are wider: names of functions can be longer
@@ -125,58 +110,44 @@ pub enum Narrow {
     Wraps,
 }
 
-/// A column of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Column {
-    /// Its head.
     pub name: String,
-    /// Where its cells stand.
     pub align: Align,
-    /// What becomes of it on a narrow screen.
     pub narrow: Narrow,
 }
 
-/// A part of a whole.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Bar {
-    /// How much it is.
     pub value: Cell,
     /// Its part of the whole, 0 to 1; `None` of no whole.
     pub part: Option<f64>,
-    /// Its name.
     pub name: Cell,
     /// What it means; may be empty.
     pub text: String,
-    /// What to do about it.
     pub commands: Vec<Command>,
 }
 
-/// Something that a reader should know.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Note {
     /// A word for what it is, as in `warning`; may be empty.
     pub word: Cell,
-    /// What it says.
     pub text: String,
     /// What it rests on, in lines of their own.
     pub evidence: Vec<String>,
-    /// What to do about it.
     pub commands: Vec<Command>,
 }
 
-/// Something to type.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Command {
     /// What it is for, as in `next`; may be empty.
     pub label: String,
-    /// The line itself.
     pub line: String,
     /// What else is to be known before typing it; may be empty.
     pub note: String,
 }
 
 impl Page {
-    /// An empty page.
     pub fn new(title: impl Into<String>, lead: impl Into<String>) -> Page {
         Page {
             title: title.into(),
@@ -210,14 +181,12 @@ impl Section {
         section
     }
 
-    /// The same, folded.
     #[must_use]
     pub fn folded(mut self) -> Section {
         self.folded = true;
         self
     }
 
-    /// The same with sentences at its end.
     #[must_use]
     pub fn noted(mut self, notes: impl IntoIterator<Item = String>) -> Section {
         for note in notes {
@@ -240,7 +209,6 @@ impl Section {
     }
 }
 
-/// How a line of a file or of a difference is meant.
 fn line_mark(line: &str) -> Mark {
     match line.as_bytes().first() {
         Some(b'+') => Mark::Good,
@@ -257,7 +225,6 @@ fn push(blocks: &mut Vec<Block>, block: Block) {
 }
 
 impl Block {
-    /// Whether it says nothing.
     pub fn is_empty(&self) -> bool {
         match self {
             Block::Section(section) => section.blocks.is_empty(),
@@ -275,11 +242,6 @@ impl Block {
 }
 
 impl Table {
-    /// A table without columns and rows.
-    pub fn new() -> Table {
-        Table::default()
-    }
-
     /// A table of one row for each of `items`: its columns follow.
     pub fn of<T>(items: impl IntoIterator<Item = T>) -> TableOf<T> {
         let items: Vec<T> = items.into_iter().collect();
@@ -293,43 +255,6 @@ impl Table {
         }
     }
 
-    /// Adds a column of names or sentences. Rows come after all columns.
-    #[must_use]
-    pub fn left(self, name: impl Into<String>) -> Table {
-        self.column(name, Align::Left)
-    }
-
-    /// Adds a column of numbers.
-    #[must_use]
-    pub fn right(self, name: impl Into<String>) -> Table {
-        self.column(name, Align::Right)
-    }
-
-    fn column(mut self, name: impl Into<String>, align: Align) -> Table {
-        self.columns.push(Column {
-            name: name.into(),
-            align,
-            narrow: Narrow::Stays,
-        });
-        self
-    }
-
-    /// Says what becomes of the last column on a narrow screen.
-    #[must_use]
-    pub fn narrow(mut self, narrow: Narrow) -> Table {
-        if let Some(last) = self.columns.last_mut() {
-            last.narrow = narrow;
-        }
-        self
-    }
-
-    /// Adds a row.
-    pub fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) -> &mut Table {
-        self.rows.push(cells.into_iter().map(Into::into).collect());
-        self
-    }
-
-    /// Shows so many rows at first; what is to be known of the others, and how to see them.
     #[must_use]
     pub fn limited(
         mut self,
@@ -354,18 +279,15 @@ pub struct TableOf<T> {
 }
 
 impl<T> TableOf<T> {
-    /// What the rows are of.
     pub fn items(&self) -> &[T] {
         &self.items
     }
 
-    /// Adds a column of names or sentences.
     #[must_use]
     pub fn left<C: Into<Cell>>(self, name: impl Into<String>, cell: impl Fn(&T) -> C) -> Self {
         self.column(name, Align::Left, cell)
     }
 
-    /// Adds a column of numbers.
     #[must_use]
     pub fn right<C: Into<Cell>>(self, name: impl Into<String>, cell: impl Fn(&T) -> C) -> Self {
         self.column(name, Align::Right, cell)
@@ -387,14 +309,17 @@ impl<T> TableOf<T> {
         align: Align,
         cell: impl Fn(&T) -> C,
     ) -> Self {
-        self.table = self.table.column(name, align);
+        self.table.columns.push(Column {
+            name: name.into(),
+            align,
+            narrow: Narrow::Stays,
+        });
         for (row, item) in self.table.rows.iter_mut().zip(&self.items) {
             row.push(cell(item).into());
         }
         self
     }
 
-    /// The same with more columns, where `yes`.
     #[must_use]
     pub fn when(self, yes: bool, more: impl FnOnce(Self) -> Self) -> Self {
         if yes { more(self) } else { self }
@@ -406,21 +331,20 @@ impl<T> TableOf<T> {
         all.into_iter().fold(self, more)
     }
 
-    /// Says what becomes of the last column on a narrow screen.
     #[must_use]
     pub fn narrow(mut self, narrow: Narrow) -> Self {
-        self.table = self.table.narrow(narrow);
+        if let Some(last) = self.table.columns.last_mut() {
+            last.narrow = narrow;
+        }
         self
     }
 
-    /// The table.
     pub fn done(self) -> Table {
         self.table
     }
 }
 
 impl Note {
-    /// A note without a word before it.
     pub fn plain(text: impl Into<String>) -> Note {
         Note {
             text: text.into(),
@@ -428,7 +352,18 @@ impl Note {
         }
     }
 
-    /// A note behind a word for what it is.
+    /// One for each of these texts, behind the same word.
+    pub fn each<T: Into<String>>(
+        word: &str,
+        texts: impl IntoIterator<Item = T>,
+    ) -> impl Iterator<Item = Note> {
+        texts.into_iter().map(move |text| Note::new(word, text))
+    }
+
+    pub fn marked(word: &str, mark: Mark, text: impl Into<String>) -> Note {
+        Note::new(Cell::from(word).marked(mark), text)
+    }
+
     pub fn new(word: impl Into<Cell>, text: impl Into<String>) -> Note {
         Note {
             word: word.into(),
@@ -437,7 +372,6 @@ impl Note {
         }
     }
 
-    /// The same with something to type.
     #[must_use]
     pub fn run(mut self, label: impl Into<String>, line: impl Into<String>) -> Note {
         self.commands.push(Command::new(label, line));
@@ -446,7 +380,6 @@ impl Note {
 }
 
 impl Command {
-    /// A line to type and what it is for.
     pub fn new(label: impl Into<String>, line: impl Into<String>) -> Command {
         Command {
             label: label.into(),
@@ -454,6 +387,17 @@ impl Command {
             note: String::new(),
         }
     }
+
+    #[must_use]
+    pub fn noted(mut self, note: impl Into<String>) -> Command {
+        self.note = note.into();
+        self
+    }
+}
+
+/// A label and what stands behind it.
+pub fn fact(label: impl Into<String>, value: impl Into<Cell>) -> (String, Cell) {
+    (label.into(), value.into())
 }
 
 impl<T> From<TableOf<T>> for Table {
@@ -468,7 +412,6 @@ impl<T> From<TableOf<T>> for Block {
     }
 }
 
-/// A block of what stands in it.
 macro_rules! blocks {
     ($($from:ty => $block:ident),* $(,)?) => {$(
         impl From<$from> for Block {

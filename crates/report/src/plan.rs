@@ -14,23 +14,18 @@ use crate::page::{
     Block, Cell, Command, Mark, Note, Page, Section, Table, TableOf, counted, listed,
 };
 
-/// A plan, and its steps compared with the host.
 #[derive(Debug, Clone, Copy)]
 pub struct Planned<'a> {
-    /// The plan.
     pub plan: &'a Plan,
     /// Its steps, and what stands where they change something.
     pub steps: &'a [Looked],
-    /// Steps that could not be made here.
     pub obstacles: &'a [Obstacle],
     /// Sources of demand that could not be asked, and why.
     pub unread: &'a [String],
-    /// The file that it was written to.
     pub written: Option<&'a str>,
 }
 
 impl Planned<'_> {
-    /// The screen.
     pub fn page(&self) -> Page {
         let plan = self.plan;
         let mut page = Page::new("Plan", head(plan));
@@ -49,12 +44,12 @@ impl Planned<'_> {
     }
 
     fn notes(&self) -> Vec<Note> {
-        let notes = self.plan.notes.iter().map(|note| Note::new("note", note));
+        let notes = Note::each("note", &self.plan.notes);
         let obstacles = self.obstacles.iter().map(|obstacle| {
             let text = format!("cannot be made here: {obstacle}");
-            Note::new(Cell::from("problem").marked(Mark::Bad), text)
+            Note::marked("problem", Mark::Bad, text)
         });
-        let unread = self.unread.iter().map(|text| Note::new("unread", text));
+        let unread = Note::each("unread", self.unread);
         notes.chain(obstacles).chain(unread).collect()
     }
 
@@ -77,7 +72,6 @@ impl Planned<'_> {
         }
     }
 
-    /// The same as JSON.
     pub fn json(&self) -> String {
         let plan = self.plan;
         let sums = json!({ "in_pools_bytes": plan.in_pools(), "left_bytes": plan.left() });
@@ -177,7 +171,6 @@ fn setting(knob: &Knob) -> Block {
     Section::new(title, vec![notes.into()]).into()
 }
 
-/// What a user lacks, and the change.
 #[derive(Serialize)]
 struct Right<'a> {
     lacks: &'a str,
@@ -205,7 +198,6 @@ fn lacks(plan: &Plan) -> Vec<Right<'_>> {
     group.chain(limits).chain(units).collect()
 }
 
-/// What is lacking, with all that changes it.
 fn rights(plan: &Plan) -> Vec<Note> {
     let mut notes: Vec<Note> = Vec::new();
     for right in lacks(plan) {
@@ -242,7 +234,6 @@ fn step(looked: &Looked) -> Block {
     Section::new(format!("{}: {change}", step.id), vec![notes.into()]).into()
 }
 
-/// A place in a word or two.
 fn short(place: &Place) -> String {
     match place {
         Place::Absent => "absent".to_owned(),
@@ -262,8 +253,7 @@ fn after(looked: &Looked) -> String {
         What::Knob { value } => value.clone(),
         What::Pool { size, pages, .. } => format!("{pages} pages of {size}"),
         What::File { text, .. } | What::Block { text } => {
-            let lines = text.lines().filter(|l| !l.starts_with('#')).count();
-            match lines {
+            match text.lines().filter(|l| !l.starts_with('#')).count() {
                 1 => "one line".to_owned(),
                 n => format!("{n} lines"),
             }
@@ -273,7 +263,6 @@ fn after(looked: &Looked) -> String {
     }
 }
 
-/// A step as it would be made.
 fn step_answer(looked: &Looked) -> Json {
     let step = StepOutcome {
         after: Some(looked.wanted.clone()),

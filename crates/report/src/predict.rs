@@ -9,22 +9,16 @@ use serde_json::json;
 use crate::json::answer;
 use crate::page::{Block, Cell, Command, Page};
 
-/// A prediction with what it is made of.
 pub struct Prediction<'a> {
-    /// Of which process.
     pub process: &'a Process,
-    /// What was seen.
     pub watched: &'a Watched,
     /// How long one look kept it from mapping memory, at most.
     pub longest_walk: Duration,
-    /// What a read costs here, where that was measured.
     pub reads: Option<&'a Reads>,
-    /// What is said.
     pub predicted: &'a Result<Predicted, Unsaid>,
 }
 
 impl Prediction<'_> {
-    /// The screen.
     pub fn page(&self) -> Page {
         let Process { pid, name, .. } = self.process;
         let says = match self.predicted {
@@ -49,78 +43,51 @@ impl Prediction<'_> {
         let used = (watched.user + watched.system).as_secs_f64() / seconds;
         let user =
             watched.user.as_secs_f64() / (watched.user + watched.system).as_secs_f64().max(1e-9);
-        fact(
-            "processor",
-            format!(
-                "{:.0} % of one, {:.0} % of that in user mode",
-                used * 100.0,
-                user * 100.0
-            ),
-        );
+        let (used, user) = (used * 100.0, user * 100.0);
+        let text = format!("{used:.0} % of one, {user:.0} % of that in user mode");
+        fact("processor", text);
         if let Some(look) = watched.looks.last() {
-            fact(
-                "touched in 1 s",
-                format!("{} of {} on base pages", look.touched, look.resident),
-            );
+            let text = format!("{} of {} on base pages", look.touched, look.resident);
+            fact("touched in 1 s", text);
             if !look.large.is_zero() {
                 fact("on large pages already", look.large.to_string());
             }
         }
         if let Ok(predicted) = self.predicted {
             if let Some(misses) = predicted.misses_per_second {
-                fact(
-                    "missed translations",
-                    format!("{:.2} million a second, at least", misses / 1e6),
-                );
+                let text = format!("{:.2} million a second, at least", misses / 1e6);
+                fact("missed translations", text);
             }
             let of = match predicted.by {
                 By::WalkCycles => "by the processor's counters",
                 By::TouchedPages => "by touched pages",
             };
             let [low, high] = predicted.walks.map(|share| share * 100.0);
-            fact(
-                "page walks",
-                format!("{low:.0} to {high:.0} % of its time in user mode, {of}"),
-            );
+            let text = format!("{low:.0} to {high:.0} % of its time in user mode, {of}");
+            fact("page walks", text);
         }
         if let Some(reads) = self.reads {
-            fact(
-                "a random read here",
-                format!(
-                    "{:.0} ns on base pages, {:.0} ns on large ones, in {}",
-                    reads.base_ns, reads.large_ns, reads.size
-                ),
+            let text = format!(
+                "{:.0} ns on base pages, {:.0} ns on large ones, in {}",
+                reads.base_ns, reads.large_ns, reads.size
             );
+            fact("a random read here", text);
         }
-        fact(
-            "longest look",
-            format!("{:.1} ms", self.longest_walk.as_secs_f64() * 1e3),
-        );
+        let walk = self.longest_walk.as_secs_f64() * 1e3;
+        fact("longest look", format!("{walk:.1} ms"));
         facts
     }
 
     fn commands(&self) -> Vec<Command> {
         let pid = self.process.pid;
-        let command = |label: &str, line: String, note: &str| Command {
-            label: label.to_owned(),
-            line,
-            note: note.to_owned(),
-        };
+        let why = Command::new("why", format!("hugeleaf why {pid}"));
+        let prove = Command::new("prove", format!("hugeleaf prove {pid} --metric cpi"));
         vec![
-            command(
-                "why",
-                format!("hugeleaf why {pid}"),
-                "what keeps it from larger pages",
-            ),
-            command(
-                "prove",
-                format!("hugeleaf prove {pid} --metric cpi"),
-                "or a metric of its own: hugeleaf prove --help",
-            ),
+            why.noted("what keeps it from larger pages"),
+            prove.noted("or a metric of its own: hugeleaf prove --help"),
         ]
     }
 
-    /// The same as JSON.
     pub fn json(&self) -> String {
         let (predicted, unsaid) = match self.predicted {
             Ok(predicted) => (Some(predicted), None),

@@ -11,17 +11,14 @@ use serde_json::json;
 use crate::json::{answer, both};
 use crate::page::{Cell, Command, Mark, Note, Page, Table, TableOf, listed};
 
-/// Which way memory was moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// Onto huge pages.
     Promote,
-    /// Back to base pages.
     Demote,
 }
 
 impl Direction {
-    const fn verb(self) -> &'static str {
+    pub const fn verb(self) -> &'static str {
         match self {
             Direction::Promote => "promote",
             Direction::Demote => "demote",
@@ -39,18 +36,13 @@ impl Direction {
 /// What starts programs at fixed times on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheduler {
-    /// systemd runs this host.
     Systemd,
-    /// There is an `/etc/cron.d`.
     Cron,
-    /// Neither was found.
     Unknown,
 }
 
-/// What was asked for, as far as the text speaks of it.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
-    /// Which way.
     pub direction: Direction,
     /// The targets as they were typed, joined by spaces.
     pub targets: &'a str,
@@ -58,13 +50,11 @@ pub struct Request<'a> {
     pub budget: &'a str,
     /// Where the program is, for lines that something else will run.
     pub program: &'a str,
-    /// What starts programs here.
     pub scheduler: Scheduler,
     /// The smaller THP size that would serve the ends of mappings, where the host has one.
     pub ends: Option<&'a Ends>,
 }
 
-/// The answer as a page.
 pub fn page(outcome: &Outcome, request: &Request<'_>) -> Page {
     let title = format!("hugeleaf {}", request.direction.verb());
     let mut page = Page::new(title, headline(outcome, request));
@@ -138,7 +128,6 @@ fn processes<'a>(outcome: &'a Outcome, request: &Request<'_>) -> TableOf<&'a Pro
         })
 }
 
-/// What is to be known of all processes together.
 fn facts(outcome: &Outcome, request: &Request<'_>) -> Vec<(String, Cell)> {
     let (grown, done) = (outcome.totals.grown, outcome.done());
     let added = request.direction == Direction::Promote && !grown.is_zero();
@@ -261,7 +250,6 @@ fn reasons(parts: &[Part], holes: HolesAdvice, request: &Request<'_>) -> Vec<Not
     parts.iter().map(note).collect()
 }
 
-/// What became of single processes.
 fn about_processes(outcome: &Outcome) -> Vec<Note> {
     let ended = outcome.processes.iter().filter_map(|p| {
         let how = match p.ended? {
@@ -291,7 +279,6 @@ fn about_processes(outcome: &Outcome) -> Vec<Note> {
         .collect()
 }
 
-/// The command that would change it, where there is one.
 fn remedy(reason: Reason, holes: HolesAdvice, request: &Request<'_>) -> Option<String> {
     use eligible::Reason::*;
     let targets = request.targets;
@@ -436,7 +423,6 @@ fn lasting(outcome: &Outcome, request: &Request<'_>) -> Vec<String> {
         .collect()
 }
 
-/// The answer as JSON.
 pub fn json(outcome: &Outcome) -> String {
     answer(&both(json!({ "complete": outcome.is_complete() }), outcome))
 }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use hugeleaf_proof::result::ResultFile;
 use hugeleaf_proof::rows::{Row, fields};
 use hugeleaf_proof::rule::MIN_PAIRS;
-use hugeleaf_proof::stats::{Better, Estimator, Verdict};
+use hugeleaf_proof::stats::{Better, Effect, Estimator, Verdict};
 use hugeleaf_proof::{Arm, Design, Ending};
 use hugeleaf_units::{Bytes, PageSize, time::minutes};
 
-use crate::bench::{bytes, series};
+use crate::bench::bytes;
 use crate::page::{
-    Axis, Cell, Chart, ChartKind, Mark, Note, Page, Point, Table, TableOf, Unit, Value, number,
-    ratio,
+    Axis, Cell, Chart, ChartKind, Mark, Note, Page, Point, Series, Table, TableOf, Unit, Value,
+    counted as counted_of, number, ratio,
 };
 
 /// The result: the verdict first, then what it rests on.
@@ -46,17 +46,10 @@ pub fn whole_page(result: &ResultFile) -> Page {
     page
 }
 
-/// What else the pairs say, how it was measured, caveats, and what to do now.
 fn notes(result: &ResultFile) -> Vec<Note> {
-    let also = also_said(result).into_iter();
-    let mut notes: Vec<Note> = also.map(|line| Note::new("also", line)).collect();
+    let mut notes: Vec<Note> = Note::each("also", also_said(result)).collect();
     notes.push(Note::new("how", how(result)));
-    notes.extend(
-        result
-            .caveats
-            .iter()
-            .map(|caveat| Note::new("note", caveat)),
-    );
+    notes.extend(Note::each("note", &result.caveats));
     notes.extend(next(result));
     notes
 }
@@ -71,21 +64,19 @@ fn headline(result: &ResultFile) -> String {
             ratio(e.high),
             number(e.confidence * 100.0)
         ),
-        Some(e) => format!(
-            "×{} [{}, {}]  {} %",
-            ratio(e.ratio),
-            ratio(e.low),
-            ratio(e.high),
-            number(e.confidence * 100.0)
-        ),
+        Some(e) => format!("{}  {} %", in_brackets(e), number(e.confidence * 100.0)),
         None if result.buckets.is_some() && result.pairs.len() >= MIN_PAIRS => {
             "the buckets allow any ratio".to_owned()
         }
         None => "too few pairs for an interval".to_owned(),
     };
-    let count = result.pairs.len();
-    let pairs = if count == 1 { "pair" } else { "pairs" };
-    format!("{}  {effect}  {count} {pairs}", result.verdict)
+    let pairs = counted_of(result.pairs.len(), "pair");
+    format!("{}  {effect}  {pairs}", result.verdict)
+}
+
+/// `×1.12 [1.07, 1.17]`.
+fn in_brackets(e: &Effect) -> String {
+    format!("×{} [{}, {}]", ratio(e.ratio), ratio(e.low), ratio(e.high))
 }
 
 /// What else the pairs say: the effect as assigned, the tests behind `same`.
@@ -93,7 +84,7 @@ fn also_said(result: &ResultFile) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(all) = &result.intention_to_treat {
         let effect = match &all.effect {
-            Some(e) => format!("×{} [{}, {}]", ratio(e.ratio), ratio(e.low), ratio(e.high)),
+            Some(e) => in_brackets(e),
             None => "too few pairs for an interval".to_owned(),
         };
         lines.push(format!(
@@ -113,7 +104,6 @@ fn also_said(result: &ResultFile) -> Vec<String> {
     lines
 }
 
-/// What the verdict means for this metric, in a sentence.
 fn meaning(result: &ResultFile) -> String {
     let e = &result.experiment;
     let better = match e.better {
@@ -139,7 +129,6 @@ fn meaning(result: &ResultFile) -> String {
     format!("{} on {}, {} ({better}): {says}", e.name, e.target, e.unit)
 }
 
-/// The bucket that holds the quantile of both arms, where it is one.
 fn shared_bucket(result: &ResultFile) -> Option<[Option<f64>; 2]> {
     result.buckets.as_ref()?.shared
 }
@@ -157,7 +146,7 @@ fn mark(verdict: Verdict) -> Mark {
 fn ratios(result: &ResultFile) -> Chart {
     let pairs = result.pairs.iter().zip(1u32..);
     let points: Vec<Point> = pairs
-        .map(|(pair, n)| point(f64::from(n), pair.ratio))
+        .map(|(pair, n)| Point::at(f64::from(n), pair.ratio))
         .collect();
     let last = points.last().map_or(0.0, |p| p.x);
     let band = result
@@ -167,7 +156,7 @@ fn ratios(result: &ResultFile) -> Chart {
         .map(|e| Point {
             width: last,
             interval: Some((e.low, e.high)),
-            ..point(0.5, e.ratio)
+            ..Point::at(0.5, e.ratio)
         });
     Chart {
         title: match result.experiment.design {
@@ -176,15 +165,15 @@ fn ratios(result: &ResultFile) -> Chart {
         }
         .to_owned(),
         kind: ChartKind::Dots,
-        x: axis("pair"),
+        x: Axis::named("pair"),
         y: Axis {
             unit: Unit::Ratio,
             level: Some(1.0),
             ..Axis::default()
         },
         series: vec![
-            series("a pair", points),
-            series("estimate and interval", band.into_iter().collect()),
+            Series::new("a pair", points),
+            Series::new("estimate and interval", band.into_iter().collect()),
         ],
     }
 }
@@ -194,30 +183,15 @@ fn samples_over_time(result: &ResultFile) -> Chart {
         let samples = result.samples(arm).map_or(&[][..], |row| &row.samples);
         let points = samples
             .iter()
-            .filter_map(|s| Some(point(s.at_seconds?, s.value)));
-        series(name, points.collect())
+            .filter_map(|s| Some(Point::at(s.at_seconds?, s.value)));
+        Series::new(name, points.collect())
     };
     Chart {
         title: format!("Samples over time, {}", result.experiment.unit),
         kind: ChartKind::Dots,
-        x: axis("seconds"),
+        x: Axis::named("seconds"),
         series: vec![arm(Arm::Base, "base pages"), arm(Arm::Large, "large pages")],
         ..Chart::default()
-    }
-}
-
-fn axis(name: &str) -> Axis {
-    Axis {
-        name: name.to_owned(),
-        ..Axis::default()
-    }
-}
-
-fn point(x: f64, y: f64) -> Point {
-    Point {
-        x,
-        y,
-        ..Point::default()
     }
 }
 
@@ -231,7 +205,6 @@ fn samples(result: &ResultFile) -> TableOf<&Row> {
         .right("SAMPLES", |row| row.samples.len())
 }
 
-/// The median of a row's samples.
 pub fn median(row: &Row) -> Option<f64> {
     Some(row.spread()?.median)
 }
@@ -241,7 +214,6 @@ pub(crate) fn counted(row: &Row) -> Option<f64> {
     Some(row.samples.first()?.value)
 }
 
-/// What else differed between the arms.
 fn also_measured(result: &ResultFile) -> Table {
     let of = |arm, name: &str| match result.row(arm, name).and_then(counted) {
         None => Cell::from(Value::Unreadable),
@@ -287,7 +259,6 @@ fn page_sizes(result: &ResultFile) -> Table {
         .done()
 }
 
-/// How it was measured, why it ended, and how the memory was left.
 fn how(result: &ResultFile) -> String {
     let (e, s) = (&result.experiment, &result.settings);
     let design = match e.design {
@@ -369,7 +340,6 @@ fn change(what: &str, before: Bytes, after: Bytes) -> String {
     format!("{what} {after} where it was {before} ({by} {direction})")
 }
 
-/// What to do now.
 fn next(result: &ResultFile) -> Option<Note> {
     let target = &result.experiment.target;
     if result.settings.same_pages {
@@ -404,7 +374,6 @@ fn next(result: &ResultFile) -> Option<Note> {
     }
 }
 
-/// A result for tests of views.
 #[cfg(test)]
 pub(crate) fn example() -> ResultFile {
     use hugeleaf_proof::rows::{Quantity, Sample};

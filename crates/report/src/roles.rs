@@ -6,7 +6,6 @@ use hugeleaf_verdict::roles::RoleState;
 
 use crate::page::{Block, Cell, Command, Narrow, Table};
 
-/// The table, and below it what can be done.
 pub fn blocks(roles: &[RoleState]) -> Vec<Block> {
     let table = Table::of(roles)
         .left("ROLE", |state| state.role.name())

@@ -10,13 +10,10 @@ use crate::json::answer;
 use crate::page::Page;
 use crate::roles;
 
-/// How the program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Exit {
-    /// With this status.
     Status(u8),
-    /// By this signal.
     Signal(i32),
 }
 
@@ -32,43 +29,32 @@ fn sizes(of: &Seen) -> String {
     }
 }
 
-/// What a run depends on besides the machine.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunSettings {
-    /// Version of hugeleaf.
     pub version: String,
-    /// The knobs of the kernel as they were.
     pub knobs: Vec<Knob>,
 }
 
-/// All of it.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunReport {
     /// The command as it was typed, passwords left out.
     pub command: Vec<String>,
     /// When it began (RFC 3339, UTC).
     pub started: String,
-    /// How long the program ran.
     #[serde(rename = "duration_seconds")]
     pub seconds: f64,
-    /// How it ended.
     pub exit: Exit,
-    /// The machine.
     pub host: HostFingerprint,
-    /// What else it depends on.
     pub settings: RunSettings,
-    /// What was seen of it and of those it started.
     #[serde(flatten)]
     pub found: Found,
 }
 
 impl RunReport {
-    /// As the file has it.
     pub fn json(&self) -> String {
         answer(self)
     }
 
-    /// As a person reads it.
     pub fn page(&self) -> Page {
         let (mut page, found) = (Page::default(), &self.found);
         match found.processes.len() + found.left_out {
@@ -108,7 +94,6 @@ impl RunReport {
     }
 }
 
-/// Who, and below it what its roles got.
 fn add(page: &mut Page, who: String, roles: &[RoleState]) {
     page.add(who);
     for block in roles::blocks(roles) {

@@ -10,16 +10,13 @@ use hugeleaf_verdict::run::{Missing, RunRole, Settled, Want};
 use serde_json::json;
 
 use crate::json::answer;
-use crate::page::{Block, Cell, Mark, Note, Page, Table};
+use crate::page::{Block, Mark, Note, Page, Table};
 
-/// What would be started, and with what.
 #[derive(Debug, Clone)]
 pub struct Start {
-    /// The command as it was typed.
     pub command: Vec<String>,
     /// Variables and their values, in the order to show them.
     pub environment: Vec<(String, String)>,
-    /// What the policy comes to.
     pub settled: Settled,
     /// Why nothing can be loaded into the program; `None` where it can.
     pub obstacle: Option<String>,
@@ -41,7 +38,6 @@ impl Start {
         self.settled.settings.of(role).typed.clone()
     }
 
-    /// From which size on a role is looked at.
     fn after(&self, role: RunRole) -> Option<Bytes> {
         let settings = &self.settled.settings;
         match role {
@@ -84,13 +80,11 @@ pub fn mapping(mapped: &[Mapped], beaten: &[(RunRole, Want)]) -> Page {
     page
 }
 
-/// All that would be set, for a person.
 pub fn page(start: &Start) -> Page {
     let variable = |(name, value): &(String, String)| format!("{name}={value}");
     let unavailable = |missing: &Missing| {
-        let word = Cell::from("unavailable").marked(Mark::Warn);
         let text = format!("{}: {}", missing.asked, missing.because);
-        Note::new(word, text).run("next", &missing.command)
+        Note::marked("unavailable", Mark::Warn, text).run("next", &missing.command)
     };
     let roles = Table::of(RunRole::ALL)
         .left("ROLE", |role| role.name())
@@ -118,7 +112,6 @@ fn tries(start: &Start, role: RunRole) -> String {
     }
 }
 
-/// The same as JSON.
 pub fn json(start: &Start) -> String {
     let environment: BTreeMap<&String, &String> =
         (start.environment.iter().map(|(name, value)| (name, value))).collect();

@@ -15,10 +15,8 @@ use crate::page::{Block, Cell, Mark, Narrow, Note, Page, Section, Table, Value, 
 const MOST_CGROUPS: usize = 8;
 const MOST_HOLDERS: usize = 4;
 const MOST_LOG_LINES: usize = 3;
-/// Where the rest is.
 const ALL: &str = "hugeleaf status --json";
 
-/// The screen.
 pub fn status(host: &Host, findings: &[Finding]) -> Page {
     let mut page = Page::new("Host", head(host));
     page.section("PAGE SIZES", vec![page_sizes(host).into()])
@@ -50,7 +48,6 @@ fn known(fact: impl Into<Cell>) -> Cell {
     }
 }
 
-/// The same in a sentence.
 fn words(fact: impl Into<Cell>) -> String {
     known(fact).to_string()
 }
@@ -115,7 +112,6 @@ fn page_sizes(host: &Host) -> Table {
         .done()
 }
 
-/// How a size is enabled for private and for shared memory.
 fn settings_of(host: &Host, size: PageSize, kind: PageKind, enabled: bool) -> (String, String) {
     let both = |text: &str| (text.to_owned(), text.to_owned());
     match kind {
@@ -214,7 +210,6 @@ fn memlock_note(host: &Host) -> String {
     }
 }
 
-/// The lines that need no table: a label and a sentence each.
 fn settings(host: &Host) -> Vec<(String, Cell)> {
     let lines = [
         ("memory", memory_line(host)),
@@ -348,7 +343,6 @@ fn knob(
     }
 }
 
-/// The sizes that khugepaged makes.
 fn khugepaged_makes(host: &Host, thp: &Thp) -> String {
     let sizes = thp.khugepaged_sizes(host.pmd_page.get());
     match sizes.is_empty() {
@@ -462,7 +456,6 @@ fn kernel_log(host: &Host) -> Table {
     Table::of(last).left("", |line| *line).done()
 }
 
-/// A severity as the word before a finding.
 pub(crate) fn severity_word(severity: Severity) -> Cell {
     Cell::from(severity.name()).marked(match severity {
         Severity::Problem => Mark::Bad,
@@ -471,7 +464,6 @@ pub(crate) fn severity_word(severity: Severity) -> Cell {
     })
 }
 
-/// Findings, the worst first, each with what to run about it.
 pub(crate) fn findings_block(findings: &[Finding]) -> Block {
     let note = |finding: &Finding| {
         Note::new(severity_word(finding.severity), &finding.text).run("run", &finding.command)

@@ -38,15 +38,11 @@ const SCREEN: [(&str, usize); 4] = [
     ("locks", 3),
     ("pins", 3),
 ];
-/// Rows of a part that is asked for by itself.
 const ROWS: usize = 30;
 
-/// What is shown.
 #[derive(Debug, Clone, Copy)]
 pub struct Shown<'a> {
-    /// The trace.
     pub trace: &'a Trace,
-    /// What was found in it.
     pub findings: &'a [TraceFinding],
     /// The file it came from, as typed; commands name it.
     pub file: &'a str,
@@ -78,7 +74,6 @@ impl Shown<'_> {
         page
     }
 
-    /// The parts that were asked for, one after the other.
     pub fn sections(&self, wanted: impl IntoIterator<Item = &'static Part>) -> Page {
         let mut page = self.head();
         for part in wanted {
@@ -138,13 +133,11 @@ impl Shown<'_> {
             };
             Some(Note::new("unavailable", why))
         });
-        let notes = self.trace.notes.iter();
         missing
-            .chain(notes.map(|note| Note::new("note", note)))
+            .chain(Note::each("note", &self.trace.notes))
             .collect()
     }
 
-    /// What was found, under a heading.
     fn found(&self, title: &str) -> Section {
         let found: Block = match self.findings.is_empty() {
             true => no_findings(self.trace).into(),
@@ -153,7 +146,6 @@ impl Shown<'_> {
         Section::new(title, vec![found])
     }
 
-    /// A note for each finding.
     fn notes(&self) -> Vec<Note> {
         let note = |finding: &TraceFinding| {
             let word = severity_word(finding.severity);
@@ -182,7 +174,6 @@ impl Shown<'_> {
     }
 }
 
-/// The command that made it, where it is known.
 fn command(words: &[String]) -> Block {
     let known = (!words.is_empty()).then(|| Command::new("", words.join(" ")));
     Vec::from_iter(known).into()

@@ -11,29 +11,22 @@ use serde_json::{Value as Json, json};
 use crate::bench::bytes;
 use crate::json::SCHEMA;
 use crate::mem::Mem;
-use crate::page::{Block, Cell, Mark, Note, Page, Table, TableOf, Value, number, thousands};
+use crate::page::{Block, Cell, Mark, Note, Page, Table, TableOf, Value, fact, number, thousands};
 use crate::prove::{counted, median};
 use crate::status::status_json;
 use crate::why::Why;
 
-/// All that was found out.
 #[derive(Debug, Clone, Copy)]
 pub struct Try<'a> {
-    /// The host.
     pub host: &'a Host,
     /// What is to be said about it, the worst first.
     pub findings: &'a [Finding],
-    /// Rows in the database.
     pub rows: u64,
-    /// Its page cache.
     pub cache: Bytes,
     /// The database's process as it began, on base pages.
     pub process: &'a Process,
-    /// Why it was on base pages.
     pub accounts: &'a [Account],
-    /// What larger pages brought.
     pub result: &'a ResultFile,
-    /// Where the page with samples and charts is.
     pub html: &'a str,
     /// How long all of it took, in seconds.
     pub seconds: f64,
@@ -56,7 +49,7 @@ pub fn page(it: &Try<'_>) -> Page {
     let answers = vec![status(it), mem(it), why(it), prove(it)];
     let caveats = it.result.caveats.iter().take(MOST_CAVEATS);
     let mut verdict = vec![verdict(it.result)];
-    verdict.extend(caveats.map(|caveat| Note::new("caveat", caveat)));
+    verdict.extend(Note::each("caveat", caveats));
     page.section("", vec![answers.into()])
         .section("", vec![medians(it).into()])
         .section("", vec![verdict.into()])
@@ -175,7 +168,6 @@ fn prove(it: &Try<'_>) -> Note {
     Note::new("prove", text)
 }
 
-/// What was measured on each size of page.
 fn medians<'a>(it: &Try<'a>) -> TableOf<(Arm, String)> {
     let result: &'a ResultFile = it.result;
     let also = move |arm, name| counted(result.row(arm, name)?);
@@ -223,17 +215,13 @@ fn verdict(result: &ResultFile) -> Note {
 }
 
 fn next() -> Vec<(String, Cell)> {
-    [
-        ("hugeleaf mem", "who holds how much on which pages"),
-        ("hugeleaf why PID", "why, and what to do about it"),
-        (
-            "hugeleaf prove PID --metric METRIC",
-            "what larger pages would bring it",
-        ),
-        ("hugeleaf promote PID", "move it"),
+    let prove = "hugeleaf prove PID --metric METRIC";
+    vec![
+        fact("hugeleaf mem", "who holds how much on which pages"),
+        fact("hugeleaf why PID", "why, and what to do about it"),
+        fact(prove, "what larger pages would bring it"),
+        fact("hugeleaf promote PID", "move it"),
     ]
-    .map(|(command, what)| (command.to_owned(), what.into()))
-    .into()
 }
 
 fn large_name(it: &Try<'_>) -> String {

@@ -15,7 +15,6 @@ use crate::status::findings_block;
 
 pub use prometheus::verify_prometheus;
 
-/// The screen.
 pub fn verify(report: &Report) -> Page {
     if report.findings.is_empty() {
         return Page::new("hugeleaf verify", all_good(report));
@@ -34,19 +33,14 @@ fn all_good(report: &Report) -> String {
         n => format!("{n} services have the pages they asked for"),
     };
     let pools = report.pools.iter().filter(|pool| pool.total.get() > 0);
-    let pools: Vec<String> = pools
-        .map(|pool| {
-            let used = pool.total.get().saturating_sub(pool.available().get());
-            format!("{used} of {} pages of {} in use", pool.total, pool.page)
-        })
-        .collect();
+    let pools = pools.map(|pool| {
+        let used = pool.total.get().saturating_sub(pool.available().get());
+        format!("{used} of {} pages of {} in use", pool.total, pool.page)
+    });
     let plan = report.plan.as_ref();
     let plan = plan.map(|plan| format!("apply {} of {} in force", plan.id, plan.time));
-    let parts = [services].into_iter().chain(pools).chain(plan);
-    format!(
-        "All as it should be: {}.",
-        parts.collect::<Vec<_>>().join("; ")
-    )
+    let parts: Vec<String> = [services].into_iter().chain(pools).chain(plan).collect();
+    format!("All as it should be: {}.", parts.join("; "))
 }
 
 fn services(report: &Report) -> TableOf<&Row> {
@@ -99,7 +93,6 @@ fn pools(report: &Report) -> TableOf<&PoolRow> {
         .right("UNUSED", |pool| pool.unused)
 }
 
-/// The whole answer as JSON.
 pub fn verify_json(report: &Report) -> String {
     answer(&both(json!({ "good": report.is_good() }), report))
 }

@@ -26,7 +26,6 @@ const ROWS_OF_EACH: usize = 6;
 const PROCESSES: usize = 8;
 
 impl Why<'_> {
-    /// The verdicts of all processes, summed up.
     pub fn summary(&self) -> Summary {
         summarise(self.judged)
     }
@@ -65,7 +64,6 @@ impl Why<'_> {
         }
     }
 
-    /// A table of ranges for each process that has any worth showing.
     fn tables(&self, summary: &Summary, all: bool) -> Vec<Section> {
         let mut tables = Vec::new();
         let several = self.judged.len() > 1;
@@ -92,7 +90,6 @@ impl Why<'_> {
         tables
     }
 
-    /// As JSON.
     pub fn json(&self) -> String {
         let summary = self.summary();
         let line = |line: &Line| both(line, json!({ "way": line.id.remedy() }));
@@ -116,7 +113,6 @@ impl Why<'_> {
     }
 }
 
-/// A process with its verdicts.
 fn process_answer((process, accounts): &(&Process, &[Account])) -> Json {
     let sum = |part: fn(&Account) -> Bytes| accounts.iter().map(part).sum::<Bytes>();
     json!({
@@ -182,7 +178,6 @@ fn totals(summary: &Summary) -> String {
     )
 }
 
-/// The summary: for each id how much, why, and what to do.
 fn reasons(page: &mut Page, summary: &Summary, all: bool) {
     // What is under a percent is no reason to read on, unless there is nothing else. Of memory in swap
     // nothing need be resident.

@@ -18,38 +18,28 @@ use hugeleaf_verdict::why::{Account, account};
 
 use crate::model::{Move, Program};
 
-/// What it takes to look and to act.
 #[derive(Clone)]
 pub struct Tools {
-    /// Where the host is read.
     pub root: Root,
-    /// The running kernel.
     pub kernel: Arc<Kernel>,
-    /// The host, as it was at the start.
     pub host: Host,
-    /// Where the guard listens; `None` to ask none.
     pub guard: Option<PathBuf>,
     /// Two lines for whoever reads why a move cannot begin.
     pub explain_change: fn(ChangeError) -> Failure,
     /// The same of a process that cannot be read.
     pub explain_process: fn(ProcessError) -> Failure,
-    /// What pages of moves speak of.
     pub wording: Wording,
 }
 
 /// What pages of moves speak of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wording {
-    /// Where this program is.
     pub program: String,
-    /// What starts programs on this host.
     pub scheduler: Scheduler,
-    /// The smaller THP size that would serve the ends of mappings.
     pub ends: Option<Ends>,
 }
 
 impl Wording {
-    /// Of a host.
     pub fn of(host: &Host, program: String, scheduler: Scheduler) -> Wording {
         Wording {
             program,
@@ -87,10 +77,6 @@ fn targets(program: &Program) -> String {
     }
 }
 
-/// Why the memory of a program is not on larger pages.
-///
-/// # Errors
-/// Where none of its processes can be read.
 pub fn why(tools: &Tools, program: &Program) -> Result<Page, Failure> {
     let (mut processes, mut unread): (Vec<Process>, Vec<(Pid, ProcessError)>) = Default::default();
     for pid in pids_of(program) {
@@ -116,20 +102,14 @@ pub fn why(tools: &Tools, program: &Program) -> Result<Page, Failure> {
     Ok(why.page(false))
 }
 
-/// A move that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked {
-    /// Which way.
     pub direction: Direction,
     /// The part of the program's time that calls may take.
     pub budget: Percent,
     pub dry_run: bool,
 }
 
-/// Moves the memory of a program, or says what that would be.
-///
-/// # Errors
-/// Where it cannot begin: nothing was changed.
 pub fn change(
     tools: &Tools,
     program: &Program,
@@ -165,22 +145,13 @@ pub fn going_on(program: &Program, asked: Asked, progress: &Progress) -> Move {
     Move {
         pid: program.pid,
         name: program.name.clone(),
-        what: verb(asked.direction).into(),
+        what: asked.direction.verb().into(),
         by: "top".into(),
         going: progress.into(),
         budget_percent: asked.budget.get(),
     }
 }
 
-/// `promote` or `demote`.
-pub const fn verb(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Promote => "promote",
-        Direction::Demote => "demote",
-    }
-}
-
-/// Its processes, as those are named who are to be moved.
 pub fn pids_of(program: &Program) -> Vec<Pid> {
     program.pids.iter().map(|pid| Pid(*pid)).collect()
 }

@@ -28,20 +28,14 @@ const SPEEDS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 /// The longest text to filter by.
 const LONGEST_FILTER: usize = 100;
 
-/// What does not change while it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Whether memory may be moved.
     pub can_move: bool,
-    /// Why not.
     pub why_not: &'static str,
-    /// Whether to use colour.
     pub colour: bool,
-    /// What pages of moves speak of.
     pub wording: Wording,
 }
 
-/// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     Key(KeyEvent),
@@ -58,7 +52,6 @@ pub enum Event {
     Note(String),
 }
 
-/// An answer to what an effect asked.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// To [`Effect::Why`].
@@ -72,7 +65,6 @@ pub enum Effect {
     Quit,
     Suspend,
     Redraw,
-    /// Say why.
     Why(u64, Box<Program>),
     Change(u64, Box<Program>, Asked),
     StopMove,
@@ -87,7 +79,6 @@ pub enum Mode {
     Pane(Box<Pane>),
 }
 
-/// A recording that is played.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Playing {
     /// Which look is shown, from 0.
@@ -108,7 +99,6 @@ impl Playing {
         }
     }
 
-    /// Looks a second.
     pub const fn speed(&self) -> f64 {
         SPEEDS[self.speed]
     }
@@ -120,13 +110,11 @@ impl Playing {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct App {
-    /// What does not change.
     pub config: Config,
     /// Columns and rows of the terminal.
     pub size: (u16, u16),
     /// What is shown; `None` before the first look.
     pub sample: Option<Sample>,
-    /// Coverage over time.
     pub history: History,
     pub sort: Sort,
     pub filter: String,
@@ -143,6 +131,8 @@ pub struct App {
     tickets: u64,
     /// Whether quitting was asked for while a move goes on.
     leaving: bool,
+    /// Of the event at hand.
+    effects: Vec<Effect>,
 }
 
 impl App {
@@ -164,18 +154,19 @@ impl App {
             selected_at: 0,
             tickets: 0,
             leaving: false,
+            effects: Vec::new(),
         }
     }
 
     pub fn on(&mut self, event: Event) -> Vec<Effect> {
-        let effects = self.take(event);
+        self.take(event);
         self.keep_in_sight();
-        effects
+        std::mem::take(&mut self.effects)
     }
 
-    fn take(&mut self, event: Event) -> Vec<Effect> {
+    fn take(&mut self, event: Event) {
         match event {
-            Event::Key(key) if key.kind == KeyEventKind::Release => Vec::new(),
+            Event::Key(key) if key.kind == KeyEventKind::Release => {}
             Event::Key(key) => self.key(key),
             Event::Mouse(mouse) => self.mouse(mouse),
             Event::Paste(text) => {
@@ -183,19 +174,14 @@ impl App {
                 if let Mode::Filter(_) = self.mode {
                     text.chars().for_each(|c| self.filter_by(c));
                 }
-                Vec::new()
             }
             Event::Size(columns, rows) => {
                 self.size = (columns, rows);
                 if let Mode::Pane(pane) = &self.mode {
                     self.scroll(pane.scroll);
                 }
-                Vec::new()
             }
-            Event::Looked(sample) => {
-                self.show(*sample);
-                Vec::new()
-            }
+            Event::Looked(sample) => self.show(*sample),
             Event::Played(at, sample) => {
                 if let Some(playing) = &mut self.playing {
                     // History goes one way.
@@ -205,37 +191,28 @@ impl App {
                     playing.at = at;
                 }
                 self.show(*sample);
-                Vec::new()
             }
             Event::Tick => self.tick(),
-            Event::Answer(ticket, answer) => {
-                self.answer(ticket, answer);
-                Vec::new()
-            }
-            Event::Progress(progress) => {
-                self.moving = Some(progress);
-                Vec::new()
-            }
-            Event::Note(note) => {
-                self.note = Some(note);
-                Vec::new()
-            }
+            Event::Answer(ticket, answer) => self.answer(ticket, answer),
+            Event::Progress(progress) => self.moving = Some(progress),
+            Event::Note(note) => self.note = Some(note),
         }
     }
 
     /// When the next look of a recording is due, from the one before.
     pub fn tick_after(&self) -> Option<Duration> {
-        let playing = self.playing.filter(|p| !p.paused && !p.is_at_end())?;
+        let playing = self.goes_on()?;
         Some(Duration::from_secs_f64(1.0 / playing.speed()))
     }
 
-    fn tick(&mut self) -> Vec<Effect> {
-        match self.playing {
-            Some(playing) if !playing.paused && !playing.is_at_end() => {
-                vec![Effect::Show(playing.at + 1)]
-            }
-            _ => Vec::new(),
+    fn tick(&mut self) {
+        if let Some(playing) = self.goes_on() {
+            self.effects.push(Effect::Show(playing.at + 1));
         }
+    }
+
+    fn goes_on(&self) -> Option<Playing> {
+        self.playing.filter(|p| !p.paused && !p.is_at_end())
     }
 
     pub fn wanted(&self) -> Wanted {
@@ -255,13 +232,11 @@ impl App {
         (0..self.rows.len()).find(|row| self.program_at(*row).is_some_and(|p| p.id() == selected))
     }
 
-    /// Rows in sight.
     pub fn in_sight(&self) -> std::ops::Range<usize> {
         let end = (self.top + self.layout().list).min(self.rows.len());
         self.top.min(end)..end
     }
 
-    /// Columns in sight.
     pub fn columns(&self) -> Vec<Placed> {
         let guard = self.sample.as_ref().is_some_and(|s| s.guard.is_some());
         columns(self.size.0.into(), guard)
@@ -289,7 +264,6 @@ impl App {
         self.moving.iter().chain(others).collect()
     }
 
-    /// Whether the terminal is too small for it.
     pub const fn is_too_small(&self) -> bool {
         self.size.0 < LEAST.0 || self.size.1 < LEAST.1
     }
@@ -328,49 +302,44 @@ impl App {
             .min(last);
     }
 
-    fn key(&mut self, key: KeyEvent) -> Vec<Effect> {
+    fn key(&mut self, key: KeyEvent) {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Char('c') if is_control => return vec![Effect::StopMove, Effect::Quit],
-            KeyCode::Char('z') if is_control => return vec![Effect::Suspend],
-            KeyCode::Char('l') if is_control => return vec![Effect::Redraw],
+            KeyCode::Char('c') if is_control => {
+                return self.effects.extend([Effect::StopMove, Effect::Quit]);
+            }
+            KeyCode::Char('z') if is_control => return self.effects.push(Effect::Suspend),
+            KeyCode::Char('l') if is_control => return self.effects.push(Effect::Redraw),
             KeyCode::Char('u') if is_control => {
                 if let Mode::Filter(_) = self.mode {
                     self.filter.clear();
                     self.arrange();
                 }
-                return Vec::new();
+                return;
             }
             // Other letters with control or alt mean nothing here.
             KeyCode::Char(_) if is_control || key.modifiers.contains(KeyModifiers::ALT) => {
-                return Vec::new();
+                return;
             }
             _ => {}
         }
         self.note = None;
         match &self.mode {
             Mode::List => self.list_key(key),
-            Mode::Filter(_) => {
-                self.filter_key(key.code);
-                Vec::new()
-            }
+            Mode::Filter(_) => self.filter_key(key.code),
             Mode::Pane(_) => self.pane_key(key.code),
         }
     }
 
-    fn list_key(&mut self, key: KeyEvent) -> Vec<Effect> {
+    fn list_key(&mut self, key: KeyEvent) {
         if !matches!(key.code, KeyCode::Char('q')) {
             self.leaving = false;
         }
         let row = self.selected_row().unwrap_or(0);
-        let page = self.layout().list.saturating_sub(1).max(1);
+        if let Some(to) = goes_to(key.code, row, self.layout().list) {
+            return self.select(to);
+        }
         match key.code {
-            KeyCode::Up | KeyCode::Char('k') => self.select(row.saturating_sub(1)),
-            KeyCode::Down | KeyCode::Char('j') => self.select(row + 1),
-            KeyCode::PageUp => self.select(row.saturating_sub(page)),
-            KeyCode::PageDown => self.select(row + page),
-            KeyCode::Home | KeyCode::Char('g') => self.select(0),
-            KeyCode::End | KeyCode::Char('G') => self.select(usize::MAX),
             KeyCode::Char('/') => self.mode = Mode::Filter(self.filter.clone()),
             KeyCode::Esc if !self.filter.is_empty() => {
                 self.filter.clear();
@@ -383,45 +352,41 @@ impl App {
                 self.arrange();
             }
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.open(None, Body::Page(self.help())),
-            KeyCode::Char('w') | KeyCode::Enter => return self.ask_why(),
-            KeyCode::Char('p') => return self.ask_move(Direction::Promote),
-            KeyCode::Char('d') => return self.ask_move(Direction::Demote),
-            KeyCode::Char('x') => return self.stop_move(),
-            KeyCode::Char('q') => return self.quit(),
-            _ => return self.play_key(key),
+            KeyCode::Char('w') | KeyCode::Enter => self.ask_why(),
+            KeyCode::Char('p') => self.ask_move(Direction::Promote),
+            KeyCode::Char('d') => self.ask_move(Direction::Demote),
+            KeyCode::Char('x') => self.stop_move(),
+            KeyCode::Char('q') => self.quit(),
+            _ => self.play_key(key),
         }
-        Vec::new()
     }
 
     fn help(&self) -> Page {
         help(self.config.can_move, self.playing.is_some())
     }
 
-    fn quit(&mut self) -> Vec<Effect> {
+    fn quit(&mut self) {
         if let (Some(moving), false) = (&self.moving, self.leaving) {
             self.leaving = true;
             self.note = Some(format!(
                 "{} of {} goes on: q again stops it where it is, and quits",
                 moving.what, moving.name
             ));
-            return Vec::new();
+            return;
         }
-        vec![Effect::StopMove, Effect::Quit]
+        self.effects.extend([Effect::StopMove, Effect::Quit]);
     }
 
-    fn stop_move(&mut self) -> Vec<Effect> {
-        match self.moving {
-            Some(_) => {
-                self.note = Some("stopping: what was moved stays where it is".into());
-                vec![Effect::StopMove]
-            }
-            None => Vec::new(),
+    fn stop_move(&mut self) {
+        if self.moving.is_some() {
+            self.note = Some("stopping: what was moved stays where it is".into());
+            self.effects.push(Effect::StopMove);
         }
     }
 
-    fn play_key(&mut self, key: KeyEvent) -> Vec<Effect> {
+    fn play_key(&mut self, key: KeyEvent) {
         let Some(playing) = &mut self.playing else {
-            return Vec::new();
+            return;
         };
         let far = match key.modifiers.contains(KeyModifiers::SHIFT) {
             true => 10,
@@ -431,22 +396,23 @@ impl App {
             // At the end, once more from the beginning.
             KeyCode::Char(' ') if playing.is_at_end() => {
                 playing.paused = false;
-                return vec![Effect::Show(0)];
+                self.effects.push(Effect::Show(0));
             }
             KeyCode::Char(' ') => playing.paused = !playing.paused,
             KeyCode::Left => {
                 playing.paused = true;
-                return vec![Effect::Show(playing.at.saturating_sub(far))];
+                let at = playing.at.saturating_sub(far);
+                self.effects.push(Effect::Show(at));
             }
             KeyCode::Right => {
                 playing.paused = true;
-                return vec![Effect::Show((playing.at + far).min(playing.looks - 1))];
+                let at = (playing.at + far).min(playing.looks - 1);
+                self.effects.push(Effect::Show(at));
             }
             KeyCode::Char('+' | '=') => playing.speed = (playing.speed + 1).min(SPEEDS.len() - 1),
             KeyCode::Char('-') => playing.speed = playing.speed.saturating_sub(1),
             _ => {}
         }
-        Vec::new()
     }
 
     fn sort_next(&mut self, right: bool) {
@@ -484,9 +450,7 @@ impl App {
                     self.filter = before;
                 }
             }
-            KeyCode::Backspace => {
-                self.filter.pop();
-            }
+            KeyCode::Backspace => drop(self.filter.pop()),
             KeyCode::Up => self.select(self.selected_row().unwrap_or(0).saturating_sub(1)),
             KeyCode::Down => self.select(self.selected_row().unwrap_or(0) + 1),
             KeyCode::Char(c) => self.filter_by(c),
@@ -502,23 +466,18 @@ impl App {
         }
     }
 
-    fn pane_key(&mut self, code: KeyCode) -> Vec<Effect> {
+    fn pane_key(&mut self, code: KeyCode) {
         let Mode::Pane(pane) = &self.mode else {
-            return Vec::new();
+            return;
         };
-        let page = self.pane_height(pane).saturating_sub(1).max(1);
-        let at = pane.scroll;
-        let to = match code {
-            KeyCode::Up | KeyCode::Char('k') => at.saturating_sub(1),
-            KeyCode::Down | KeyCode::Char('j') => at + 1,
-            KeyCode::PageUp => at.saturating_sub(page),
-            KeyCode::PageDown | KeyCode::Char(' ') => at + page,
-            KeyCode::Home | KeyCode::Char('g') => 0,
-            KeyCode::End | KeyCode::Char('G') => usize::MAX,
-            _ => return self.pane_order(code),
+        let down = match code {
+            KeyCode::Char(' ') => KeyCode::PageDown,
+            code => code,
         };
-        self.scroll(to);
-        Vec::new()
+        match goes_to(down, pane.scroll, self.pane_height(pane)) {
+            Some(to) => self.scroll(to),
+            None => self.pane_order(code),
+        }
     }
 
     /// Scrolls a pane, no further than its end.
@@ -561,9 +520,9 @@ impl App {
         }
     }
 
-    fn pane_order(&mut self, code: KeyCode) -> Vec<Effect> {
+    fn pane_order(&mut self, code: KeyCode) {
         let Mode::Pane(pane) = &mut self.mode else {
-            return Vec::new();
+            return;
         };
         if let Body::Ask(ask) = &mut pane.body {
             match code {
@@ -575,7 +534,7 @@ impl App {
                 _ if !ask.is_something() => self.mode = Mode::List,
                 _ => {}
             }
-            return Vec::new();
+            return;
         }
         match code {
             KeyCode::Esc
@@ -585,23 +544,22 @@ impl App {
             | KeyCode::Left => {
                 self.mode = Mode::List;
             }
-            KeyCode::Char('w') => return self.ask_why(),
-            KeyCode::Char('p') => return self.ask_move(Direction::Promote),
-            KeyCode::Char('d') => return self.ask_move(Direction::Demote),
+            KeyCode::Char('w') => self.ask_why(),
+            KeyCode::Char('p') => self.ask_move(Direction::Promote),
+            KeyCode::Char('d') => self.ask_move(Direction::Demote),
             _ => {}
         }
-        Vec::new()
     }
 
-    fn answer_yes(&mut self) -> Vec<Effect> {
+    fn answer_yes(&mut self) {
         let Mode::Pane(pane) = std::mem::replace(&mut self.mode, Mode::List) else {
-            return Vec::new();
+            return;
         };
         let (Body::Ask(ask), Some(about)) = (pane.body, pane.about) else {
-            return Vec::new();
+            return;
         };
         if self.refuses_move(&about) {
-            return Vec::new();
+            return;
         }
         let asked = Asked {
             direction: ask.direction,
@@ -611,7 +569,7 @@ impl App {
         self.moving = Some(Move {
             pid: about.pid,
             name: about.name.clone(),
-            what: crate::act::verb(ask.direction).into(),
+            what: ask.direction.verb().into(),
             by: "top".into(),
             going: MoveStatus {
                 stage: Stage::Planning.name().into(),
@@ -619,7 +577,9 @@ impl App {
             },
             budget_percent: ask.budget.get(),
         });
-        vec![Effect::Change(self.ticket(), Box::new(about), asked)]
+        let ticket = self.ticket();
+        self.effects
+            .push(Effect::Change(ticket, Box::new(about), asked));
     }
 
     fn selected_program(&self) -> Option<Program> {
@@ -635,6 +595,13 @@ impl App {
         self.tickets
     }
 
+    /// Opens a pane on a program that an answer will fill: its ticket.
+    fn wait(&mut self, program: &Program, what: &'static str) -> u64 {
+        let ticket = self.ticket();
+        self.open(Some(program.clone()), Body::Waiting(what));
+        ticket
+    }
+
     fn open(&mut self, about: Option<Program>, body: Body) {
         self.mode = Mode::Pane(Box::new(Pane {
             ticket: self.tickets,
@@ -644,43 +611,36 @@ impl App {
         }));
     }
 
-    fn ask_why(&mut self) -> Vec<Effect> {
+    fn ask_why(&mut self) {
         let Some(program) = self.selected_program() else {
-            return Vec::new();
+            return;
         };
         if self.playing.is_some() {
             self.note = Some(format!(
                 "a recording has no ranges; on that host: hugeleaf why {}",
                 program.pid
             ));
-            return Vec::new();
+            return;
         }
-        let ticket = self.ticket();
-        self.open(
-            Some(program.clone()),
-            Body::Waiting("Its ranges are looked at…"),
-        );
-        vec![Effect::Why(ticket, Box::new(program))]
+        let ticket = self.wait(&program, "Its ranges are looked at…");
+        self.effects.push(Effect::Why(ticket, Box::new(program)));
     }
 
-    fn ask_move(&mut self, direction: Direction) -> Vec<Effect> {
+    fn ask_move(&mut self, direction: Direction) {
         let Some(program) = self.selected_program() else {
-            return Vec::new();
+            return;
         };
         if self.refuses_move(&program) {
-            return Vec::new();
+            return;
         }
         let asked = Asked {
             direction,
             budget: Percent::new(10).unwrap_or(Percent::ALL),
             dry_run: true,
         };
-        let ticket = self.ticket();
-        self.open(
-            Some(program.clone()),
-            Body::Waiting("What would be moved is looked at…"),
-        );
-        vec![Effect::Change(ticket, Box::new(program), asked)]
+        let ticket = self.wait(&program, "What would be moved is looked at…");
+        self.effects
+            .push(Effect::Change(ticket, Box::new(program), asked));
     }
 
     /// Says why not, where a program cannot be moved from here.
@@ -742,7 +702,7 @@ impl App {
         }
     }
 
-    fn mouse(&mut self, mouse: MouseEvent) -> Vec<Effect> {
+    fn mouse(&mut self, mouse: MouseEvent) {
         match (mouse.kind, &self.mode) {
             (MouseEventKind::ScrollUp, Mode::Pane(pane)) => {
                 self.scroll(pane.scroll.saturating_sub(WHEEL))
@@ -755,17 +715,16 @@ impl App {
                 self.select(self.selected_row().unwrap_or(0) + WHEEL)
             }
             (MouseEventKind::Down(MouseButton::Left), Mode::List | Mode::Filter(_)) => {
-                return self.click(mouse.column.into(), mouse.row.into());
+                self.click(mouse.column.into(), mouse.row.into());
             }
             _ => {}
         }
-        Vec::new()
     }
 
-    fn click(&mut self, x: usize, y: usize) -> Vec<Effect> {
+    fn click(&mut self, x: usize, y: usize) {
         let layout = self.layout();
         if self.is_too_small() {
-            return Vec::new();
+            return;
         }
         if y == layout.host {
             let placed = self.columns();
@@ -787,8 +746,21 @@ impl App {
                 self.select(row);
             }
         }
-        Vec::new()
     }
+}
+
+/// Where a key leads from `at`, where so many rows are in sight; no end is looked for.
+fn goes_to(code: KeyCode, at: usize, rows: usize) -> Option<usize> {
+    let page = rows.saturating_sub(1).max(1);
+    Some(match code {
+        KeyCode::Up | KeyCode::Char('k') => at.saturating_sub(1),
+        KeyCode::Down | KeyCode::Char('j') => at + 1,
+        KeyCode::PageUp => at.saturating_sub(page),
+        KeyCode::PageDown => at + page,
+        KeyCode::Home | KeyCode::Char('g') => 0,
+        KeyCode::End | KeyCode::Char('G') => usize::MAX,
+        _ => return None,
+    })
 }
 
 /// Which lines of the screen show what, from above: the host, the head of the table, programs, moves, keys.

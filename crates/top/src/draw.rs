@@ -7,7 +7,7 @@ mod host;
 mod paint;
 mod pane;
 
-use hugeleaf_report::page::{Align, Mark};
+use hugeleaf_report::page::{Mark, bar_of};
 use hugeleaf_report::screen::{clean, cut, width};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
@@ -110,7 +110,7 @@ fn table(app: &App, look: Look, buffer: &mut Buffer) {
 fn heads(app: &App, placed: &[Placed], y: usize, buffer: &mut Buffer) {
     fill(buffer, y, BAR);
     for one in placed {
-        let head = one.column.head();
+        let head = one.column.name();
         let x = match one.column.is_left() {
             true => one.x,
             false => one.x + one.width - width(head),
@@ -146,14 +146,9 @@ fn cell(
             (cut(&cell.to_string(), placed.width), cell.mark)
         }
     };
-    let align = if placed.column.is_left() {
-        Align::Left
-    } else {
-        Align::Right
-    };
-    let x = match align {
-        Align::Left => placed.x,
-        Align::Right => placed.x + placed.width.saturating_sub(width(&text)),
+    let x = match placed.column.is_left() {
+        true => placed.x,
+        false => placed.x + placed.width.saturating_sub(width(&text)),
     };
     let style = if is_selected { BAR } else { look.mark(mark) };
     put(buffer, x, y, &text, style);
@@ -172,7 +167,13 @@ fn moves(app: &App, look: Look, buffer: &mut Buffer) {
             .share_of(one.going.total_bytes)
             .filter(|_| room >= 8)
         {
-            put(buffer, end + 2, y, &bar(part, room), look.mark(Mark::Warn));
+            put(
+                buffer,
+                end + 2,
+                y,
+                &bar_of(part, room),
+                look.mark(Mark::Warn),
+            );
         }
     }
 }
@@ -185,13 +186,6 @@ fn move_line(one: &Move) -> String {
     };
     let going = clean(&one.going.to_string());
     format!("{whom}{by}: {going} (budget {} %)", one.budget_percent)
-}
-
-/// A bar of so many columns.
-#[allow(clippy::cast_possible_truncation)]
-fn bar(part: f64, columns: usize) -> String {
-    let filled = (part.clamp(0.0, 1.0) * columns as f64).round() as usize;
-    "█".repeat(filled) + &"·".repeat(columns - filled)
 }
 
 /// The last line: what is to be said, what is typed, or keys. Returns where the cursor would stand.

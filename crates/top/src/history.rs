@@ -8,7 +8,6 @@ use crate::model::{Id, Sample};
 /// So many points are kept of each.
 const POINTS: usize = 240;
 
-/// Coverage over time.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct History {
     host: VecDeque<f64>,

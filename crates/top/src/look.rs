@@ -26,7 +26,6 @@ const GUARD_EVERY: Duration = Duration::from_secs(3);
 const USERS: usize = 4000;
 /// So much of a processor looking may take; where a look takes longer, the next one comes later.
 const SHARE: f64 = 0.025;
-/// Time between two looks.
 pub const EVERY: Duration = Duration::from_secs(1);
 
 /// What is remembered from one look to the next.
@@ -72,15 +71,11 @@ impl Looker {
         }
     }
 
-    /// Time until the next look.
     pub const fn every(&self) -> Duration {
         self.every
     }
 
     /// One look; `own` is the move that this program makes.
-    ///
-    /// # Errors
-    /// Where `/proc` cannot be read at all.
     pub fn look(&mut self, wanted: &Wanted, own: Option<Move>) -> Result<Sample, ReadError> {
         let root = self.tools.root.clone();
         let before = process_usage().processor();

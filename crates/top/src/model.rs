@@ -37,18 +37,15 @@ pub struct HostLine {
     pub available_bytes: Bytes,
     /// Private memory (`AnonPages`), and that of it on huge pages.
     pub private_bytes: Bytes,
-    /// See [`HostLine::private_bytes`].
     pub private_huge_bytes: Bytes,
     /// Shared memory (`Shmem`), and that of it on huge pages.
     pub shared_bytes: Bytes,
-    /// See [`HostLine::shared_bytes`].
     pub shared_huge_bytes: Bytes,
     pub page_tables_bytes: Bytes,
     pub pools: Vec<PoolStatus>,
     /// What `transparent_hugepage/enabled` says, and `shmem_enabled`; missing without THP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thp: Option<String>,
-    /// See [`HostLine::thp`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thp_shared: Option<String>,
     /// What the kernel did about huge pages, a second; missing at the first look.
@@ -100,7 +97,6 @@ pub struct GuardLine {
     pub acts: bool,
     pub paused: bool,
     pub rules: usize,
-    /// Programs that it keeps on huge pages.
     pub kept: usize,
     /// Programs that it would move if a rule let it, or will.
     pub next: usize,
@@ -116,7 +112,6 @@ pub struct Program {
     #[serde(skip)]
     pub pids: Vec<u32>,
     pub name: String,
-    /// Its systemd unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -163,7 +158,6 @@ impl Program {
     }
 }
 
-/// What a closer look finds of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Held {
     /// Memory on pages smaller than a huge page that could be on huge ones.
@@ -191,7 +185,6 @@ pub struct Move {
 
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Cost {
-    /// Time between two looks.
     pub every_seconds: f64,
     /// The part of one processor that this program used since the look before.
     #[serde(default, skip_serializing_if = "Option::is_none")]

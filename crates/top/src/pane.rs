@@ -5,14 +5,13 @@ use hugeleaf_report::page::{Block, Cell, Command, Note, Page};
 use hugeleaf_report::promote::Direction;
 use hugeleaf_units::Failure;
 
-use crate::act::{Wording, verb};
+use crate::act::Wording;
 use crate::model::Program;
 use crate::table::Column;
 
 /// Parts of a program's time that can be chosen, in percent.
 const BUDGETS: [u8; 7] = [1, 2, 5, 10, 20, 50, 100];
 
-/// A page over the table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pane {
     /// Whose answer it waits for, or shows.
@@ -30,12 +29,9 @@ pub enum Body {
     Ask(Box<Ask>),
 }
 
-/// Whether a program is to be moved.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ask {
-    /// Which way.
     pub direction: Direction,
-    /// The part of its time that calls may take.
     pub budget: Percent,
     pub outcome: Outcome,
 }
@@ -67,7 +63,7 @@ impl Ask {
 
     /// What is asked, and what will happen where the answer is yes.
     pub fn question(&self, whom: &Program) -> [String; 2] {
-        let verb = verb(self.direction);
+        let verb = self.direction.verb();
         let asked = self.outcome.asked();
         let name = format!("{} ({})", whom.name, whom.pid);
         if !self.is_something() {
@@ -96,7 +92,6 @@ pub fn refused(refusal: &Failure) -> Page {
     page
 }
 
-/// Keys and columns.
 pub fn help(can_move: bool, is_replay: bool) -> Page {
     let mut page = Page::new("help", "");
     let mut keys = vec![
@@ -147,7 +142,7 @@ pub fn help(can_move: bool, is_replay: bool) -> Page {
     ]);
     let facts = |(label, says): (&str, &str)| (label.to_owned(), says.into());
     let keys: Vec<(String, Cell)> = keys.into_iter().map(facts).collect();
-    let columns = Column::ALL.map(|column| facts((column.head(), column.says())));
+    let columns = Column::ALL.map(|column| facts((column.name(), column.says())));
     page.section("KEYS", vec![keys.into()]);
     page.section("COLUMNS", vec![Vec::from(columns).into()]);
     let wide = "A wider screen shows more columns; all of them can be sorted by with < and > where they are shown.";

@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Program, Sample};
 
-/// The version of the format.
 const VERSION: u32 = 1;
 /// A recording that has grown to this goes on no further.
 pub const MOST: Bytes = Bytes(256 << 20);
@@ -54,9 +53,6 @@ const A_RECORDING: &str = "name a file that hugeleaf top --record wrote";
 
 impl Recorder {
     /// A new file; one that is there stays.
-    ///
-    /// # Errors
-    /// It cannot be made.
     pub fn create(path: &Path) -> Result<Recorder, Failure> {
         let head = Head {
             hugeleaf_top: VERSION,
@@ -80,10 +76,6 @@ impl Recorder {
         })
     }
 
-    /// Adds a look.
-    ///
-    /// # Errors
-    /// It cannot be written: what was written before stays, and nothing more is to be added.
     pub fn add(&mut self, sample: &Sample) -> Result<(), Failure> {
         let whole = self.looks.is_multiple_of(WHOLE_EVERY);
         let text = line_of(&self.line(sample, whole));
@@ -144,7 +136,6 @@ pub struct Recording {
     looks: Vec<(u64, bool)>,
     at: usize,
     sample: Sample,
-    /// Whether it ends in the middle of a line.
     is_cut: bool,
 }
 
@@ -231,25 +222,19 @@ impl Recording {
         )
     }
 
-    /// How many looks there are; at least one.
     pub fn looks(&self) -> usize {
         self.looks.len()
     }
 
-    /// Which one is shown, from 0.
     pub const fn at(&self) -> usize {
         self.at
     }
 
-    /// Whether the file ends in the middle of a line.
     pub const fn is_cut(&self) -> bool {
         self.is_cut
     }
 
     /// Goes to another look; past the end is the last one.
-    ///
-    /// # Errors
-    /// Where the file is not any more what it was.
     pub fn show(&mut self, at: usize) -> Result<&Sample, Failure> {
         let at = at.min(self.looks.len() - 1);
         // From the last one that holds all programs, or from the one that is shown, whichever is nearer.

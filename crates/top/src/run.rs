@@ -34,25 +34,18 @@ const LAST: Duration = Duration::from_secs(15);
 /// Progress of a move is shown so often.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
-/// What is to be shown.
 pub struct Settings {
-    /// What it takes to look and to act.
     pub tools: Tools,
-    /// What does not change while it runs.
     pub config: Config,
-    /// Where looks are recorded.
     pub record: Option<PathBuf>,
-    /// A recording that is played, in place of the host.
     pub replay: Option<PathBuf>,
 }
 
-/// Why the view does not begin, or ended by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum TopError {
     /// There is nothing to draw on, or the recording cannot be written or read.
     #[error("{0}")]
     Failed(#[from] Failure),
-    /// The host cannot be read.
     #[error("{0}")]
     Read(#[from] ReadError),
 }
@@ -69,10 +62,6 @@ enum Message {
     Signal(i32),
 }
 
-/// Shows it until it is ended.
-///
-/// # Errors
-/// [`TopError`]. The terminal is as it was.
 pub fn run(settings: Settings) -> Result<(), TopError> {
     check_terminal()?;
     let recorder = settings

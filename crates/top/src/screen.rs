@@ -19,7 +19,6 @@ use ratatui::crossterm::terminal::{
 };
 use ratatui::crossterm::{Command, execute};
 
-/// Whether the terminal is ours.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Clicks and the wheel, without the movements in between: those would wake us for nothing. In the form that has no
@@ -44,9 +43,6 @@ pub(crate) struct Screen {
 
 impl Screen {
     /// Takes the terminal. From here on a panic gives it back before it is printed, and ends the program.
-    ///
-    /// # Errors
-    /// Where it is none, or is gone.
     pub(crate) fn take() -> std::io::Result<Screen> {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
@@ -65,9 +61,6 @@ impl Screen {
     }
 
     /// Takes it again after somebody else had it.
-    ///
-    /// # Errors
-    /// Where it is gone.
     pub(crate) fn take_again(&mut self) -> std::io::Result<()> {
         // What the terminal is set to now is what it goes back to.
         give_back();
@@ -75,10 +68,6 @@ impl Screen {
         self.clear()
     }
 
-    /// Has all of it drawn anew.
-    ///
-    /// # Errors
-    /// Where it is gone.
     pub(crate) fn clear(&mut self) -> std::io::Result<()> {
         // Not `Terminal::clear`: that asks the terminal where its cursor is, and waits for an answer that the thread
         // which reads keys may take.

@@ -8,100 +8,66 @@ use hugeleaf_units::time;
 
 use crate::model::{Program, Sample};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Column {
-    Pid,
-    Name,
-    /// The systemd unit.
-    Unit,
-    User,
-    Small,
-    Large,
-    Coverage,
-    /// The same over time.
-    History,
-    Tables,
-    /// Processor time.
-    Cpu,
-    Resident,
-    Threads,
-    Processes,
-    Age,
-    /// Where it stands with the guard.
-    Guard,
+hugeleaf_units::named! {
+    /// The columns from the left, as they stand. The name is the head.
+    pub enum Column {
+        Pid = "PID",
+        Name = "NAME",
+        Unit = "UNIT",
+        User = "USER",
+        Guard = "GUARD",
+        Small = "SMALL",
+        Large = "LARGE",
+        Coverage = "COVERAGE",
+        /// The coverage over time.
+        History = "HISTORY",
+        Tables = "TABLES",
+        Cpu = "CPU",
+        Resident = "RESIDENT",
+        Threads = "THREADS",
+        Processes = "PROCS",
+        Age = "AGE",
+    }
 }
 
 impl Column {
-    /// From the left, as they stand.
-    pub const ALL: [Column; 15] = [
-        Column::Pid,
-        Column::Name,
-        Column::Unit,
-        Column::User,
-        Column::Guard,
-        Column::Small,
-        Column::Large,
-        Column::Coverage,
-        Column::History,
-        Column::Tables,
-        Column::Cpu,
-        Column::Resident,
-        Column::Threads,
-        Column::Processes,
-        Column::Age,
-    ];
-
-    /// Its head, the columns of the screen that it takes, and what it has, for the help. The name and the unit also
-    /// take what is left of the screen.
-    const fn about(self) -> (&'static str, usize, &'static str) {
+    /// What it has, for the help.
+    pub const fn says(self) -> &'static str {
         match self {
-            Column::Pid => ("PID", 7, "the first process of the program"),
-            Column::Name => (
-                "NAME",
-                15,
-                "its command; ×N: it has N processes that were forked from one another",
-            ),
-            Column::Unit => ("UNIT", 18, "its systemd unit"),
-            Column::User => ("USER", 8, "its user"),
-            Column::Small => (
-                "SMALL",
-                6,
-                "memory on small pages that could be on huge ones",
-            ),
-            Column::Large => ("LARGE", 6, "memory on huge pages, of THP and of pools"),
-            Column::Coverage => (
-                "COVERAGE",
-                8,
-                "the part of both that is on huge pages; off: THP is switched off for it",
-            ),
-            Column::History => (
-                "HISTORY",
-                12,
-                "that part since the start, newest at the right",
-            ),
-            Column::Tables => ("TABLES", 6, "its page tables"),
-            Column::Cpu => ("CPU", 6, "how much of one processor it uses"),
-            Column::Resident => ("RESIDENT", 8, "what is resident, of its processes added up"),
-            Column::Threads => ("THREADS", 7, "threads of its processes"),
-            Column::Processes => ("PROCS", 5, "its processes"),
-            Column::Age => ("AGE", 6, "how long it runs"),
-            Column::Guard => ("GUARD", 9, "where it stands with the guard"),
+            Column::Pid => "the first process of the program",
+            Column::Name => "its command; ×N: it has N processes that were forked from one another",
+            Column::Unit => "its systemd unit",
+            Column::User => "its user",
+            Column::Guard => "where it stands with the guard",
+            Column::Small => "memory on small pages that could be on huge ones",
+            Column::Large => "memory on huge pages, of THP and of pools",
+            Column::Coverage => {
+                "the part of both that is on huge pages; off: THP is switched off for it"
+            }
+            Column::History => "that part since the start, newest at the right",
+            Column::Tables => "its page tables",
+            Column::Cpu => "how much of one processor it uses",
+            Column::Resident => "what is resident, of its processes added up",
+            Column::Threads => "threads of its processes",
+            Column::Processes => "its processes",
+            Column::Age => "how long it runs",
         }
     }
 
-    pub const fn head(self) -> &'static str {
-        self.about().0
-    }
-
+    /// The columns of the screen that it takes. The name and the unit also take what is left of it.
     pub const fn width(self) -> usize {
-        self.about().1
+        match self {
+            Column::Name => 15,
+            Column::Unit => 18,
+            Column::History => 12,
+            Column::Guard => 9,
+            Column::User | Column::Coverage | Column::Resident => 8,
+            Column::Pid | Column::Threads => 7,
+            Column::Small | Column::Large | Column::Tables | Column::Cpu | Column::Age => 6,
+            Column::Processes => 5,
+        }
     }
 
-    pub const fn says(self) -> &'static str {
-        self.about().2
-    }
-
-    /// Whether it stands at the left, as names do.
     pub const fn is_left(self) -> bool {
         matches!(
             self,
@@ -283,7 +249,6 @@ pub const GAP: usize = 2;
 /// For the sign at the marked row.
 pub const SIGN: usize = 2;
 
-/// A column where it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
     pub column: Column,
@@ -430,7 +395,7 @@ mod tests {
         let heads = |width, guard| -> Vec<&str> {
             columns(width, guard)
                 .iter()
-                .map(|p| p.column.head())
+                .map(|p| p.column.name())
                 .collect()
         };
         let narrow = [

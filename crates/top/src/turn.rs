@@ -28,12 +28,10 @@ impl Default for Allowance {
 }
 
 impl Allowance {
-    /// Time passed.
     pub fn earn(&mut self, passed: Duration) {
         self.left = (self.left + passed.as_secs_f64() * SHARE).min(MOST.as_secs_f64());
     }
 
-    /// A look took so long.
     pub fn spend(&mut self, took: Duration) {
         self.left -= took.as_secs_f64();
     }
@@ -43,14 +41,12 @@ impl Allowance {
     }
 }
 
-/// What the screen shows, so that it is looked at first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wanted {
     pub selected: Option<Id>,
     pub visible: Vec<Id>,
 }
 
-/// A program that waits for its turn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Waiting {
     pub id: Id,

@@ -45,65 +45,41 @@ use work::Work;
 /// How often rings are emptied.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Length of an interval.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What to collect.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// For how long.
     pub time: Duration,
     /// CPU samples a second and CPU.
     pub rate: u64,
     /// Room of a CPU's ring of lock events.
     pub buffer: Bytes,
-    /// No events: intervals and memory only.
     pub intervals_only: bool,
-    /// No lock contention.
     pub no_locks: bool,
     /// Count every call that locks memory, not those of a part of each second.
     pub every_call: bool,
-    /// What was pointed at.
     pub target: Option<TracedTarget>,
-    /// The exact command.
     pub command: Vec<String>,
-    /// Version of the program.
     pub tool_version: String,
 }
 
-/// Why nothing could be collected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CollectError {
-    /// The kernel would not give events.
     #[error("{reason}")]
-    Refused {
-        /// Why.
-        reason: String,
-        /// What to do.
-        remedy: String,
-    },
-    /// The host could not be read.
+    Refused { reason: String, remedy: String },
     #[error("{0}")]
     Host(#[from] hugeleaf_host::ReadError),
 }
 
-/// What is going on, for whoever watches.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Progress {
-    /// Memory is read, before.
     Before,
-    /// So many seconds are over.
     At(f64),
-    /// Memory is read, after.
     After,
-    /// Functions get their names.
     Names,
 }
 
 /// Collects until the time is over, `stop` is set, or the last process of the target has ended.
-///
-/// # Errors
-/// [`CollectError`]: events are refused, or the host cannot be read.
 pub fn collect(
     root: &Root,
     kernel: &Kernel,
@@ -158,7 +134,6 @@ pub fn collect(
     Ok(trace)
 }
 
-/// No tracefs, by a flag.
 fn off() -> Tracefs {
     Tracefs::Missing {
         reason: "switched off by --intervals-only".to_owned(),
@@ -187,7 +162,6 @@ fn open(
         .map_err(|(reason, remedy)| CollectError::Refused { reason, remedy })
 }
 
-/// CPUs that are online, as in `0-3,6`.
 fn online(root: &Root) -> Vec<u32> {
     let text = root.read("sys/devices/system/cpu/online");
     let cpus = text
@@ -250,7 +224,6 @@ fn wall() -> Duration {
         .unwrap_or_default()
 }
 
-/// All that is kept while collecting.
 struct Session {
     root: Root,
     guards: Guards,

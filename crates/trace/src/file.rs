@@ -24,24 +24,18 @@ const LEVEL: Compression = Compression::new(6);
 /// No trace is larger than this when unpacked; a file that says so is damaged or hostile.
 const LARGEST: u64 = 1 << 30; // not a page size
 
-/// Why a trace could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {problem}", path.display())]
 pub struct TraceFileError {
-    /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
     #[source]
     pub problem: TraceProblem,
 }
 
-/// What is wrong with the file of a trace.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceProblem {
-    /// The system would not.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// Something else.
     #[error("not a trace (it does not begin with '{}')", MAGIC.trim_end())]
     Foreign,
     /// From a later program, of this schema.
@@ -50,10 +44,8 @@ pub enum TraceProblem {
     /// From an earlier program, whose files were packed in another way.
     #[error("a trace of schema {0}, and this program reads {SCHEMA}")]
     Older(u32),
-    /// Its end is missing.
     #[error("the trace is cut off: {0}")]
     Truncated(String),
-    /// It is damaged in some other way.
     #[error("the trace is damaged: {0}")]
     Damaged(String),
 }
@@ -68,7 +60,6 @@ impl TraceProblem {
 }
 
 impl TraceFileError {
-    /// What to do next.
     pub fn next(&self) -> String {
         match &self.problem {
             TraceProblem::Io(error) => match error.kind() {
@@ -105,9 +96,6 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 /// Makes sure that a trace can be written there before time is spent on it. What is there stays.
-///
-/// # Errors
-/// [`TraceProblem::Io`].
 pub fn check_writable(path: &Path) -> Result<(), TraceFileError> {
     begin(path).map(drop)
 }
@@ -127,9 +115,6 @@ fn unwritten(path: &Path, error: PathError) -> TraceFileError {
 /// Writes a trace: to a file next to it first, which takes its place when all is on disk. So there
 /// is never half a file, and an earlier one stays until then. Gives the size of the
 /// file; 0 of a device.
-///
-/// # Errors
-/// [`TraceProblem::Io`].
 pub fn write_trace(path: &Path, trace: &Trace) -> Result<u64, TraceFileError> {
     let mut draft = begin(path)?;
     write_to(&mut draft, trace).map_err(|error| TraceProblem::Io(error).of(path))?;
@@ -138,10 +123,6 @@ pub fn write_trace(path: &Path, trace: &Trace) -> Result<u64, TraceFileError> {
     Ok(size)
 }
 
-/// Writes a trace to any writer.
-///
-/// # Errors
-/// The writer's.
 pub fn write_to(out: &mut impl Write, trace: &Trace) -> std::io::Result<()> {
     writeln!(out, "{MAGIC}{SCHEMA}")?;
     let mut packed = GzEncoder::new(BufWriter::new(out), LEVEL);
@@ -152,10 +133,6 @@ pub fn write_to(out: &mut impl Write, trace: &Trace) -> std::io::Result<()> {
     packed.finish()?.flush()
 }
 
-/// Reads a trace.
-///
-/// # Errors
-/// [`TraceProblem`]: not there, foreign, older, newer, cut off, damaged.
 #[expect(clippy::disallowed_methods, reason = "a file that the user named")]
 pub fn read_trace(path: &Path) -> Result<Trace, TraceFileError> {
     let file = std::fs::File::open(path).map_err(|error| TraceProblem::Io(error).of(path))?;
@@ -163,9 +140,6 @@ pub fn read_trace(path: &Path) -> Result<Trace, TraceFileError> {
 }
 
 /// Reads a trace from any reader; `path` is what errors name.
-///
-/// # Errors
-/// Those of [`read_trace`].
 pub fn read_from(input: impl Read, path: &Path) -> Result<Trace, TraceFileError> {
     unpack(input).map_err(|problem| problem.of(path))
 }
@@ -200,7 +174,6 @@ fn unpack(mut input: impl Read) -> Result<Trace, TraceProblem> {
     Ok(trace)
 }
 
-/// The line at the start: the schema.
 fn read_header(input: &mut impl Read) -> Result<u32, TraceProblem> {
     let mut line = Vec::new();
     let mut byte = [0u8; 1];

@@ -16,7 +16,6 @@ pub mod profile;
 pub(crate) mod testing;
 pub mod work;
 
-/// A part of a whole; `None` of nothing.
 pub fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
@@ -45,10 +44,8 @@ pub fn target_name(trace: &Trace) -> Option<String> {
     })
 }
 
-/// Whom a table is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
-    /// Everybody.
     Host,
     /// The processes of the target; everybody where there is none.
     Target,

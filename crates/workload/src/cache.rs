@@ -27,13 +27,10 @@ const PART: Bytes = Bytes::from_kib(512);
 /// Why a database in memory, or its cache, failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
-    /// There is no memory for the cache.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// SQLite does not take the cache.
     #[error("sqlite3_config: result {0}: SQLite is in use already, or does not take this cache")]
     Cache(i32),
-    /// SQLite's answer.
     #[error("sqlite: {0}")]
     Sqlite(#[from] rusqlite::Error),
     /// A row of the database in memory did not hold what was written to it.
@@ -52,9 +49,6 @@ pub struct SqliteCache {
 
 impl SqliteCache {
     /// Returns the memory that a cache of `cache` bytes of pages takes, with what SQLite keeps for each page (a thirteenth).
-    ///
-    /// # Errors
-    /// [`CacheError::Cache`] where SQLite does not say what it keeps.
     pub fn memory_for(cache: Bytes) -> Result<Bytes, CacheError> {
         let pages = cache.get().div_ceil(DATABASE_PAGE as u64);
         let parts = pages.div_ceil(in_part(slot()?));
@@ -63,9 +57,6 @@ impl SqliteCache {
 
     /// Gives `memory` to SQLite for the rest of this process's life, for pages of databases in files. Works once, and only
     /// before SQLite is first used.
-    ///
-    /// # Errors
-    /// [`CacheError::Cache`] where SQLite is in use already.
     pub fn install(memory: ChaseMemory) -> Result<SqliteCache, CacheError> {
         give(memory, PagesOf::Files)
     }
@@ -74,9 +65,6 @@ impl SqliteCache {
     /// `align`, for databases in memory. All of it is filled in on base pages, also where the host
     /// would give huge ones: an experiment begins with what an untuned server has. `progress` is
     /// called with how many bytes are there.
-    ///
-    /// # Errors
-    /// [`CacheError::Memory`], and as [`SqliteCache::install`].
     pub fn install_movable(
         size: Bytes,
         align: PageSize,
@@ -86,7 +74,6 @@ impl SqliteCache {
         give(space.into(), PagesOf::Memory)
     }
 
-    /// Its address.
     pub fn range(&self) -> Range {
         self.memory.range()
     }
@@ -99,14 +86,10 @@ impl SqliteCache {
     }
 
     /// All of it by the pages that it is on, read back now. `None` where this process cannot tell.
-    ///
-    /// # Errors
-    /// Those of reading the page map.
     pub fn pages(&self) -> Result<Option<Vec<Held>>, MemoryError> {
         self.memory.pages(self.length())
     }
 
-    /// How large it is.
     pub fn length(&self) -> Bytes {
         self.range().len()
     }
@@ -147,7 +130,6 @@ fn movable(
     filled.map(|()| space)
 }
 
-/// Hands memory to SQLite.
 fn give(memory: ChaseMemory, pages_of: PagesOf) -> Result<SqliteCache, CacheError> {
     let slot = slot()?;
     // Threads have connections of their own; nobody reads SQLite's statistics of its heap.
@@ -168,13 +150,11 @@ fn give(memory: ChaseMemory, pages_of: PagesOf) -> Result<SqliteCache, CacheErro
     })
 }
 
-/// What a page takes.
 fn slot() -> Result<Bytes, CacheError> {
     let page = Bytes(DATABASE_PAGE as u64);
     hugeleaf_sqlite::bytes_of_page(&Api::linked(), page).map_err(refused)
 }
 
-/// How many pages fit into a part.
 fn in_part(slot: Bytes) -> u64 {
     (PART.get() / slot.get().max(1)).max(1)
 }

@@ -16,54 +16,37 @@ use hugeleaf_units::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The program that becomes a process of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// What to execute.
     pub path: PathBuf,
-    /// Its arguments.
     pub arguments: Vec<OsString>,
 }
 
-/// Why a process of a workload could not be started, or did not do its part.
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
     /// The page cache asked for is too small to hold a database worth measuring.
     #[error("a page cache of {cache} is too small: the workload needs at least {least}")]
-    TooSmall {
-        /// What was asked for.
-        cache: Bytes,
-        /// The least that works.
-        least: Bytes,
-    },
-    /// It could not be started.
+    TooSmall { cache: Bytes, least: Bytes },
     #[error("start {what}: {source}")]
     Start {
         /// The program, or which of several processes.
         what: String,
-        /// How many were started before.
         before: usize,
-        /// Why not.
         source: std::io::Error,
     },
-    /// It has ended before its time.
     #[error("the workload process {pid} has ended{}", .reason.as_deref().map(|r| format!(": {r}")).unwrap_or_default())]
     Ended {
-        /// Its process id.
         pid: Pid,
         /// What it said or how it ended, where that is known.
         reason: Option<String>,
     },
-    /// It gave an answer that makes no sense here.
     #[error("the workload process answered {0:?}")]
     Answer(String),
-    /// It gave no answer in time.
     #[error("the workload process gave no answer within {0} s")]
     Silent(u64),
     /// What leads to it and back could not be made, read or written.
     #[error("the workload's control socket or pipe: {0}")]
     Pipe(#[from] std::io::Error),
-    /// The caller asked to stop.
     #[error("stopped on request")]
     Stopped,
 }
@@ -75,18 +58,11 @@ pub fn line(said: &impl Serialize) -> String {
 }
 
 /// Reads what [`line()`] writes.
-///
-/// # Errors
-/// [`ChildError::Answer`] with the beginning of what is no such value.
 pub fn parse<T: DeserializeOwned>(line: &str) -> Result<T, ChildError> {
     const SHOWN: usize = 80;
     serde_json::from_str(line).map_err(|_| ChildError::Answer(line.chars().take(SHOWN).collect()))
 }
 
-/// Writes a value as a line, whole.
-///
-/// # Errors
-/// Those of write(2).
 pub fn say(out: &mut impl Write, said: &impl Serialize) -> std::io::Result<()> {
     out.write_all(format!("{}\n", line(said)).as_bytes())?;
     out.flush()
@@ -123,17 +99,12 @@ pub fn end_with_parent() -> std::io::Result<()> {
 /// Whom a program runs as where we are root and it should not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Account {
-    /// User.
     pub uid: u32,
-    /// Its group.
     pub gid: u32,
 }
 
 /// The account of `user`, or of nobody where there is none of that name; `None` where we are an ordinary user and can run
 /// programs ourselves.
-///
-/// # Errors
-/// `/etc/passwd` cannot be read, or has neither.
 pub fn account_of(user: &str) -> std::io::Result<Option<Account>> {
     const FILE: &str = "/etc/passwd";
     if !rustix::process::geteuid().is_root() {

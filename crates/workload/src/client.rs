@@ -30,15 +30,11 @@ impl Client {
         })
     }
 
-    /// The workload's process id.
     pub const fn pid(&self) -> Pid {
         self.pid
     }
 
     /// What it has done so far. The percentiles are of the time since the last call.
-    ///
-    /// # Errors
-    /// The process has ended, is stopped, or makes no sense.
     pub fn stats(&self) -> Result<Stats, ChildError> {
         match self.ask(&Request::Stats)? {
             Event::Stats(stats) => Ok(stats),
@@ -74,13 +70,11 @@ impl Client {
         }
     }
 
-    /// Sends a request that has no answer.
     pub(crate) fn tell(&self, request: &Request) -> Result<(), ChildError> {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         self.send(&mut stream, request)
     }
 
-    /// Waits for the next line.
     pub(crate) fn next(&self) -> Result<Event, ChildError> {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         self.receive(&mut stream)

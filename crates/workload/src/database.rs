@@ -9,14 +9,12 @@ use crate::cache::{CacheError, DATABASE_PAGE};
 const WORDS: usize = 35;
 const RECORD: usize = WORDS * 8;
 
-/// An in-memory database with one table of accounts.
 #[derive(Debug)]
 pub struct Database {
     connection: Connection,
     seed: u64,
 }
 
-/// The statements of the load, prepared once.
 #[derive(Debug)]
 pub struct Row<'c> {
     read: Statement<'c>,
@@ -26,9 +24,6 @@ pub struct Row<'c> {
 
 impl Database {
     /// Opens an empty database whose rows will be made from `seed`.
-    ///
-    /// # Errors
-    /// Those of SQLite.
     pub fn open(seed: u64) -> Result<Database, CacheError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
@@ -47,9 +42,6 @@ impl Database {
 
     /// Inserts rows with keys from 1 on, in key order, so that pages are filled up and written
     /// once, until `go_on`, asked now and then with the rows so far, says no. Returns the rows.
-    ///
-    /// # Errors
-    /// Those of SQLite.
     pub fn fill(&self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<u64, CacheError> {
         const ROWS_BETWEEN_LOOKS: u64 = 1024;
         let transaction = self.connection.unchecked_transaction()?;
@@ -69,10 +61,6 @@ impl Database {
         Ok(rows)
     }
 
-    /// Counts the rows by reading them all.
-    ///
-    /// # Errors
-    /// Those of SQLite.
     pub fn count(&self) -> Result<u64, CacheError> {
         let count: i64 = self
             .connection
@@ -80,10 +68,6 @@ impl Database {
         Ok(count.cast_unsigned())
     }
 
-    /// The statements of the load.
-    ///
-    /// # Errors
-    /// Those of SQLite.
     pub fn row(&self) -> Result<Row<'_>, CacheError> {
         Ok(Row {
             read: self
@@ -99,10 +83,6 @@ impl Database {
 
 impl Row<'_> {
     /// Reads a row whole and checks it. Returns its stamp.
-    ///
-    /// # Errors
-    /// [`CacheError::Damaged`] where it does not hold what [`Database::fill`] wrote; those of
-    /// SQLite, a missing row among them.
     pub fn read(&mut self, key: u64) -> Result<u64, CacheError> {
         let damaged = CacheError::Damaged(key);
         let mut rows = self.read.query(params![to_sql(key)])?;
@@ -122,9 +102,6 @@ impl Row<'_> {
     }
 
     /// Gives a row a new stamp, as long as the old one, so that the database never grows.
-    ///
-    /// # Errors
-    /// [`CacheError::Damaged`] where there is no such row; those of SQLite.
     pub fn update(&mut self, key: u64, stamp: u64) -> Result<(), CacheError> {
         match self
             .update

@@ -17,7 +17,7 @@ pub use figures::{Figure, NoFigure, Ran, figures};
 pub use file::{
     Better, Described, FileError, Load, Loop, Measure, OwnArm, SCHEMA, Script, Server, Source,
 };
-pub use needs::{Needs, Unmet};
+pub use needs::Needs;
 pub use shipped::{SHIPPED, Shipped, shipped};
 pub use size::Size;
 pub use stage::{Running, Stage, StageError, Watched};

@@ -21,6 +21,8 @@
 //! Main types: [`Oltp`], [`Settings`], [`Stats`]; [`serve`] is the other side;
 //! [`Walk`], [`ChaseMemory`], [`PageArm`].
 
+// Not published: a name that says it all needs no comment.
+#![allow(missing_docs)]
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod cache;

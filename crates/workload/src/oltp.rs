@@ -25,8 +25,6 @@ pub fn default_cache(available: Bytes) -> Bytes {
     Bytes(available.get() / 4).min(MOST_BY_DEFAULT)
 }
 
-/// # Errors
-/// [`ChildError::TooSmall`].
 pub(crate) fn check_size(cache: Bytes, align: PageSize) -> Result<(), ChildError> {
     let least = LEAST.max(align.bytes());
     if Bytes(align.round_down(cache.get())) < least {
@@ -95,20 +93,15 @@ impl Oltp {
         }
     }
 
-    /// Its process id.
     pub const fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// What it holds.
     pub const fn ready(&self) -> Ready {
         self.ready
     }
 
     /// What it has done so far. The percentiles are of the time since the last call.
-    ///
-    /// # Errors
-    /// The process has ended, is stopped, or makes no sense.
     pub fn stats(&self) -> Result<Stats, ChildError> {
         self.client.stats()
     }
@@ -123,7 +116,6 @@ impl Oltp {
         Kernel::behind(Arc::new(OwnAdvice(self.client())))
     }
 
-    /// Ends it and waits until it is gone, as dropping it does.
     pub fn stop(self) {}
 }
 
@@ -139,7 +131,6 @@ impl Drop for Oltp {
     }
 }
 
-/// Talks the workload through its start.
 fn build(
     client: &Client,
     settings: Settings,

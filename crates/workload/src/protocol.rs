@@ -27,7 +27,6 @@ pub const LINE_LIMIT: usize = 64 * 1024;
 /// The most ranges in one `advise`, as process_madvise(2) has it (UIO_MAXIOV).
 pub const RANGE_LIMIT: usize = 1024;
 
-/// How the database is to be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
@@ -40,23 +39,17 @@ pub struct Settings {
     pub seed: u64,
 }
 
-/// What the parent says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// Build the database and go to work.
     Start(Settings),
-    /// Say how far you are.
     Stats,
-    /// Advise on your own memory.
     Advise {
-        /// What to do.
         advice: Advice,
         /// In order; at least one, at most [`RANGE_LIMIT`].
         #[serde(deserialize_with = "some_ranges")]
         ranges: Vec<Range>,
     },
-    /// End.
     Quit,
 }
 
@@ -68,7 +61,6 @@ fn some_ranges<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Range>, D::Erro
     }
 }
 
-/// A stage of getting ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
@@ -80,18 +72,14 @@ pub enum Stage {
     Warm,
 }
 
-/// How far a stage is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Which stage.
     pub stage: Stage,
     /// Done so far, in the stage's own unit.
     pub done: u64,
-    /// All of it.
     pub total: u64,
 }
 
-/// What a workload that is ready holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
     /// Rows in the table; their keys are 1 to this.
@@ -102,19 +90,15 @@ pub struct Ready {
     pub outside: Bytes,
 }
 
-/// What a workload has done so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Stats {
     /// Operations (reads and updates) since it became ready.
     pub operations: u64,
-    /// How many of them were updates.
     pub updates: u64,
-    /// Nanoseconds since it became ready.
     pub nanoseconds: u64,
     /// Nanoseconds of processor time that its process has used since it started: what it is
     /// measured by where it shares processors with others.
     pub cpu_nanoseconds: u64,
-    /// Latency samples since the last time it was asked.
     pub samples: u64,
     /// Median of those samples, in nanoseconds; 0 without any.
     pub p50_nanoseconds: u64,
@@ -122,21 +106,16 @@ pub struct Stats {
     pub p99_nanoseconds: u64,
 }
 
-/// What the workload says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// Not ready yet.
     Progress(Progress),
-    /// At work.
     Ready(Ready),
-    /// Answer to [`Request::Stats`].
     Stats(Stats),
     /// Answer to [`Request::Advise`]: bytes of the ranges done.
     Advised(Bytes),
     /// Answer to [`Request::Advise`]: the first range failed with this errno.
     Errno(NonZeroU16),
-    /// It cannot go on; in words.
     Failed(String),
 }
 

@@ -30,10 +30,8 @@ const UPDATE_EVERY: u64 = 10;
 /// of it falls together with the mix, which is drawn at random.
 const SAMPLE_EVERY: u64 = 8;
 
-/// Most operations that are done before the load counts.
 const WARM_OPERATIONS: u64 = 1_000_000;
 
-/// What both threads see.
 #[derive(Debug)]
 struct Shared {
     operations: AtomicU64,
@@ -80,7 +78,6 @@ pub fn serve() -> Result<std::convert::Infallible, ChildError> {
     std::process::exit(1)
 }
 
-/// Builds the database, then reads and updates it for ever.
 fn work(
     settings: Settings,
     shared: &Shared,
@@ -170,7 +167,6 @@ struct Load<'c> {
 }
 
 impl Load<'_> {
-    /// One operation on a random key.
     fn step(&mut self) -> Result<(), CacheError> {
         let key = self.random.u64(1..=self.rows);
         self.operations += 1;
@@ -183,7 +179,6 @@ impl Load<'_> {
     }
 }
 
-/// The thread that answers the parent.
 struct Control {
     shared: Arc<Shared>,
     writer: Arc<Mutex<UnixStream>>,

@@ -17,7 +17,6 @@ use hugeleaf_verdict::plan::{Now, Plan, check, parse, steps};
 use crate::context::{Context, Failure, Status};
 use crate::progress::SPINNER;
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Every step is read, journaled with what was there before, made, and read back. Where one cannot be
@@ -46,7 +45,6 @@ pub struct Args {
     all_or_nothing: bool,
 }
 
-/// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     if !args.dry_run && !context.root.is_live() {
         return Err(Failure::usage(
@@ -201,13 +199,11 @@ fn preview(
         || dry_run_json(&looked, &obstacles, asked, systemd),
         || dry_run(&looked, &obstacles, asked, systemd),
     )?;
-    match obstacles.is_empty() {
-        true => Ok(Status::Good),
-        false => {
-            let error = HostError::Refused(obstacles, steps.len());
-            Err(refusal(error, "apply", asked.plan))
-        }
+    if !obstacles.is_empty() {
+        let error = HostError::Refused(obstacles, steps.len());
+        return Err(refusal(error, "apply", asked.plan));
     }
+    Ok(Status::Good)
 }
 
 /// The status of an apply that came to an answer.

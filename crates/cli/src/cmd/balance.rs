@@ -19,7 +19,6 @@ const PASS: Duration = Duration::from_secs(120);
 /// Counters say something after so many looks, and a move has to look worth it for two seconds.
 const LOOKS: u32 = 4;
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   hugeleaf balance --once --dry-run     each server, what memory is worth to it, what would be moved
@@ -46,7 +45,6 @@ pub struct Args {
     dry_run: bool,
 }
 
-/// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     context.need_live("balance")?;
     let config = files_of(args.config.as_ref(), args.dry_run).read()?;
@@ -91,10 +89,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
     let statuses: Vec<BalanceStatus> = statuses.into_iter().flatten().collect();
-    Context::print(&match context.json {
-        true => answer(&json!({ "balance": statuses })),
-        false => views::page(&statuses).text(Context::view(false)),
-    })?;
+    let json = || answer(&json!({ "balance": statuses }));
+    context.answer(Context::view(false), json, || views::page(&statuses))?;
     Ok(Status::Good)
 }
 

@@ -23,7 +23,6 @@ pub use failure::failure;
 pub use lists::{Sizes, named, once, parse_count, parse_rounds, usual};
 pub use setup::{Output, Setup};
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   hugeleaf bench chase            how long a read takes, by working set and page size
@@ -84,11 +83,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     }
 }
 
-/// An experiment that is about to be measured.
 pub struct Experiment<'a> {
-    /// Its name.
     pub name: &'a str,
-    /// Where its result goes.
     pub output: &'a Output,
     /// Whether arms were named: then it is a no where one of them is unavailable.
     pub names_arms: bool,
@@ -97,9 +93,6 @@ pub struct Experiment<'a> {
 }
 
 /// Measures one, prints the answer, then writes it: a full disk costs the file only.
-///
-/// # Errors
-/// The reason why there is no result, or why it could not be printed or written.
 pub fn measured(
     experiment: &Experiment<'_>,
     context: &Context,
@@ -116,8 +109,8 @@ pub fn measured(
         stop: &context.stop,
     };
     let results = {
-        let bar = Bar::new();
-        measure(&setup, &machine, &mut |event| bar.show(&event))?
+        let bar = progress::bar(progress::PERCENT, 1);
+        measure(&setup, &machine, &mut |event| show(&bar, &event))?
     };
     let json = results.to_json();
     let page = || view::page(&results);
@@ -131,7 +124,8 @@ pub fn measured(
         save("page", path, &view::whole_page(&results).html())?;
     }
     let is_short = experiment.names_arms && !results.unavailable.is_empty();
-    Ok(status(is_short, results.experiment.is_interrupted()))
+    // Pages that were named and unavailable, and Ctrl-C, are a no.
+    Ok((!is_short && !results.experiment.is_interrupted()).into())
 }
 
 /// Writes what was printed before: a full disk costs the file only.
@@ -152,14 +146,6 @@ fn default_path(name: &str, started: &str) -> PathBuf {
     let is_kept = |c: &char| c.is_ascii_digit() || *c == 'T';
     let digits: String = started.chars().filter(is_kept).collect();
     format!("hugeleaf-bench-{name}-{}.json", digits.replace('T', "-")).into()
-}
-
-/// Whether it is all that was asked for: pages that were named and unavailable, and Ctrl-C, are a no.
-fn status(is_short: bool, is_interrupted: bool) -> Status {
-    match is_short || is_interrupted {
-        true => Status::No,
-        false => Status::Good,
-    }
 }
 
 /// Experiments of the lab.
@@ -198,28 +184,17 @@ pub(crate) fn with_file(
     words
 }
 
-/// How far it is.
-struct Bar(ProgressBar);
-
-impl Bar {
-    fn new() -> Bar {
-        Bar(progress::bar(progress::PERCENT, 1))
-    }
-
-    fn show(&self, event: &BenchEvent) {
-        let bar = &self.0;
-        match event {
-            BenchEvent::Note(note) if bar.is_hidden() => tell(&format!("note: {note}")),
-            BenchEvent::Taking(what) => bar.set_message(clean(&format!("{what}: taking memory"))),
-            BenchEvent::At { done, of, what } => {
-                bar.set_length(*of);
-                bar.set_position(*done);
-                bar.set_message(clean(what));
-            }
-            BenchEvent::Note(note) => bar.println(clean(&format!("note: {note}"))),
-            BenchEvent::Unavailable { arm, reason } => {
-                bar.println(clean(&format!("unavailable: {arm}: {reason}")))
-            }
+fn show(bar: &ProgressBar, event: &BenchEvent) {
+    match event {
+        BenchEvent::Note(note) => progress::note(bar, note),
+        BenchEvent::Taking(what) => bar.set_message(clean(&format!("{what}: taking memory"))),
+        BenchEvent::At { done, of, what } => {
+            bar.set_length(*of);
+            bar.set_position(*done);
+            bar.set_message(clean(what));
+        }
+        BenchEvent::Unavailable { arm, reason } => {
+            bar.println(clean(&format!("unavailable: {arm}: {reason}")))
         }
     }
 }
@@ -227,13 +202,6 @@ impl Bar {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_was_named_and_not_had_is_a_no() {
-        assert_eq!(status(true, false), Status::No);
-        assert_eq!(status(false, false), Status::Good);
-        assert_eq!(status(false, true), Status::No);
-    }
 
     #[test]
     fn a_file_is_named_for_its_experiment_and_time() {

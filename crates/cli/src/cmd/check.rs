@@ -14,7 +14,6 @@ use super::results::all_in;
 
 use crate::context::{Context, Failure, Status};
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "States: change (it hurts, or a program that runs here wants it otherwise), look, good, absent, unknown
@@ -44,7 +43,6 @@ fn parse_profile(text: &str) -> Result<Profile, String> {
     named.ok_or_else(|| format!("'{text}' is none of {}", names.join(", ")))
 }
 
-/// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let host = context.host()?;
     let features = read_features(&context.root);
@@ -64,12 +62,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         || check_json(&rows, &mounted, args.profile, &worths),
         || screen(&rows, &mounted, args.profile, &worths),
     )?;
-    let must_change = rows.iter().any(|row| row.state == State::Change);
-    Ok(if must_change {
-        Status::No
-    } else {
-        Status::Good
-    })
+    Ok(rows.iter().all(|row| row.state != State::Change).into())
 }
 
 /// What the results in a folder say of this host; others are passed over.

@@ -7,14 +7,12 @@ use hugeleaf_sys::{Existing, write_whole};
 
 use crate::context::{Context, Failure, Status};
 
-/// Flags of `completions`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The shell
     shell: clap_complete::Shell,
 }
 
-/// Flags of `manpages`.
 #[derive(Debug, clap::Args)]
 pub struct ManArgs {
     /// The folder to write them into
@@ -29,7 +27,6 @@ pub fn run(args: &Args, mut command: Command) -> Result<Status, Failure> {
     Ok(Status::Good)
 }
 
-/// Writes one manual page a command.
 pub fn write_man_pages(args: &ManArgs, command: Command) -> Result<Status, Failure> {
     let failed = |reason: String| {
         Failure::missing(

@@ -9,11 +9,11 @@ use hugeleaf_guard::{ConfigError, Files, Guard, GuardError, Order, Places, State
 use hugeleaf_report::guard as views;
 use hugeleaf_report::json::answer;
 use hugeleaf_report::metrics::{OPEN_METRICS, open_metrics, text};
+use hugeleaf_report::page::listed;
 use serde_json::json;
 
 use crate::context::{Context, Failure, Status};
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -79,21 +79,20 @@ struct Log {
     lines: usize,
 }
 
-/// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     match &args.ask {
         Some(Ask::Status(whom)) => {
             let status = ask_status(&socket(whom))?;
-            print(context, || answer(&status), || views::status(&status))
+            let page = || views::status(&status);
+            context.answer(Context::view(false), || answer(&status), page)?;
+            Ok(Status::Good)
         }
         Some(Ask::Log(log)) => {
             let mut entries = ask_status(&socket(&log.whom))?.log;
             entries.drain(..entries.len().saturating_sub(log.lines));
-            print(
-                context,
-                || answer(&json!({ "log": entries })),
-                || views::log(&entries),
-            )
+            let json = || answer(&json!({ "log": entries }));
+            context.answer(Context::view(false), json, || views::log(&entries))?;
+            Ok(Status::Good)
         }
         Some(Ask::Pause(whom)) => order(whom, "/pause"),
         Some(Ask::Resume(whom)) => order(whom, "/resume"),
@@ -120,18 +119,6 @@ pub(super) fn files_of(config: Option<&PathBuf>, watching: bool) -> Files {
     if watching { files.watching() } else { files }
 }
 
-fn print(
-    context: &Context,
-    json: impl FnOnce() -> String,
-    page: impl FnOnce() -> hugeleaf_report::page::Page,
-) -> Result<Status, Failure> {
-    Context::print(&match context.json {
-        true => json(),
-        false => page().text(Context::view(false)),
-    })?;
-    Ok(Status::Good)
-}
-
 fn order(whom: &Whom, what: &str) -> Result<Status, Failure> {
     ask(&socket(whom), "POST", what)?;
     Ok(Status::Good)
@@ -139,40 +126,29 @@ fn order(whom: &Whom, what: &str) -> Result<Status, Failure> {
 
 fn check(files: &Files, context: &Context) -> Result<Status, Failure> {
     let config = files.read()?;
-    let found: Vec<String> = files
-        .found()
-        .iter()
-        .map(|f| f.display().to_string())
-        .collect();
-    let rules: Vec<&str> = config
-        .rules
-        .iter()
-        .map(|rule| rule.label.as_str())
-        .collect();
-    let targets = config.targets.iter().map(|target| target.name.as_str());
-    let targets: Vec<&str> = targets.collect();
-    if context.json {
-        Context::print(&answer(
-            &json!({ "files": found, "rules": rules, "targets": targets, "acts": config.acts() }),
-        ))?;
-        return Ok(Status::Good);
-    }
-    let from = match found.len() {
-        0 => "no file: everything is watched".to_owned(),
-        _ if targets.is_empty() => format!("{}: rules: {}", found.join(", "), rules.len() - 1),
-        _ => format!(
-            "{}: rules: {}, memory targets: {}",
+    let found = files.found();
+    let found: Vec<String> = found.iter().map(|f| f.display().to_string()).collect();
+    let rules: Vec<&str> = config.rules.iter().map(|rule| &*rule.label).collect();
+    let targets: Vec<&str> = config.targets.iter().map(|t| &*t.name).collect();
+    let from = match found.is_empty() {
+        true => "no file: everything is watched".to_owned(),
+        false => format!(
+            "{}: rules: {}{}",
             found.join(", "),
             rules.len() - 1,
-            targets.join(", ")
+            listed(", memory targets: ", &targets)
         ),
     };
-    let acts = if config.acts() {
-        "it acts"
-    } else {
-        "it watches, and changes nothing"
+    let acts = match config.acts() {
+        true => "it acts",
+        false => "it watches, and changes nothing",
     };
-    Context::print(&format!("{from}; {acts}\n"))?;
+    Context::print(&match context.json {
+        true => answer(
+            &json!({ "files": found, "rules": rules, "targets": targets, "acts": config.acts() }),
+        ),
+        false => format!("{from}; {acts}\n"),
+    })?;
     Ok(Status::Good)
 }
 
@@ -184,14 +160,11 @@ fn pass(args: &Args, context: &Context) -> Result<Status, Failure> {
     let mut state = State::default();
     let (root, kernel, stop) = (&context.root, &context.kernel, &context.stop);
     let pass = once(root, kernel, &host, &config, &mut state, args.dry_run, stop)?;
-    print(context, || answer(&pass), || views::once(&pass))?;
-    Ok(match pass.done.iter().all(|done| done.good) {
-        true => Status::Good,
-        false => Status::No,
-    })
+    let page = || views::once(&pass);
+    context.answer(Context::view(false), || answer(&pass), page)?;
+    Ok(pass.done.iter().all(|done| done.good).into())
 }
 
-/// The pages that the guard serves.
 struct Served;
 
 impl Views for Served {

@@ -11,7 +11,6 @@ use hugeleaf_verdict::why::{Account, account};
 
 use crate::context::{Context, Failure, Status, tell};
 
-/// Flags.
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "Examples:
   hugeleaf mem                 processes, those with most on base pages first
@@ -36,7 +35,6 @@ pub struct Args {
     watch: Option<Duration>,
 }
 
-/// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let Some(pause) = args.watch else {
         look(args, context)?;

@@ -10,7 +10,6 @@ use hugeleaf_report::metrics::text;
 
 use crate::context::{Context, Failure, Status};
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   hugeleaf metrics
@@ -24,7 +23,6 @@ pub struct Args {
     textfile: Option<PathBuf>,
 }
 
-/// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let asked = || ask_status(&Places::default().socket()).ok();
     let status = match context.root.is_live().then(asked).flatten() {

@@ -27,7 +27,6 @@ impl From<hugeleaf_units::Failure> for Failure {
     }
 }
 
-/// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let host = context.host()?;
     let identity = hugeleaf_host::identity(&context.root);

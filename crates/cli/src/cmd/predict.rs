@@ -16,7 +16,6 @@ use hugeleaf_verdict::predict::{MODEL, Reads, predict, working_set};
 use crate::context::{Context, Failure, Status};
 use crate::progress::{SPINNER, bar};
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Without a change: it looks now and then at which pages the process touches (each look takes about
@@ -45,7 +44,6 @@ pub struct Args {
     chase: Option<PathBuf>,
 }
 
-/// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     context.need_live("predict")?;
     let host = context.host()?;

@@ -12,7 +12,6 @@ use indicatif::ProgressBar;
 use crate::context::{Context, Failure, Status};
 use crate::progress::BYTES;
 
-/// Flags of `promote`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   hugeleaf promote mariadbd             all processes of that name
@@ -36,7 +35,6 @@ pub struct PromoteArgs {
     switch_thp_on: bool,
 }
 
-/// Flags of `demote`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   hugeleaf demote mariadbd      undo a promotion
@@ -51,7 +49,6 @@ pub struct DemoteArgs {
     common: Common,
 }
 
-/// Flags of both.
 #[derive(Debug, clap::Args)]
 struct Common {
     /// Processes: a PID, a name, a systemd unit, a cgroup's path, or tree:PID
@@ -65,7 +62,6 @@ struct Common {
     dry_run: bool,
 }
 
-/// Runs `promote`.
 pub fn run_promote(args: &PromoteArgs, context: &Context) -> Result<Status, Failure> {
     let options = PromoteOptions {
         budget: args.common.budget,
@@ -85,7 +81,6 @@ pub fn run_promote(args: &PromoteArgs, context: &Context) -> Result<Status, Fail
     )
 }
 
-/// Runs `demote`.
 pub fn run_demote(args: &DemoteArgs, context: &Context) -> Result<Status, Failure> {
     let options = DemoteOptions {
         budget: args.common.budget,
@@ -111,10 +106,7 @@ fn run(
     direction: Direction,
     change: impl FnOnce(&hugeleaf_host::Host, &[Pid], Report<'_>) -> Result<Outcome, ChangeError>,
 ) -> Result<Status, Failure> {
-    context.need_live(match direction {
-        Direction::Promote => "promote",
-        Direction::Demote => "demote",
-    })?;
+    context.need_live(direction.verb())?;
     let pids = context.targets(&common.targets)?;
     let host = context.host()?;
     context.stop_on_signals()?;

@@ -9,16 +9,17 @@ use hugeleaf_proof::experiment::ProveError;
 use hugeleaf_proof::metric::{self, MetricSpec};
 use hugeleaf_proof::rule::MIN_PAIRS;
 use hugeleaf_proof::{
-    Event, Keep, LiveSubject, Metric, MetricError, ResultFile, Settings, Subject, SubjectError,
-    Verdict, circumstances, run as experiment,
+    Event, Keep, LiveSubject, Metric, MetricError, Settings, Subject, SubjectError, Verdict,
+    circumstances, run as experiment,
 };
 use hugeleaf_report::page::{Cell, Note, Page, View};
 use hugeleaf_report::prove::{page, whole_page};
 use hugeleaf_report::screen::clean;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::bench::save;
-use crate::context::{Context, Failure, Status, tell};
+use crate::context::{Context, Failure, Status};
+use crate::progress;
 use hugeleaf_units::parse_time;
 
 const EXAMPLES: &str = "
@@ -39,7 +40,6 @@ fn metrics() -> String {
     help.text(View::plain(100))
 }
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = metrics() + EXAMPLES)]
 pub struct Args {
@@ -145,7 +145,6 @@ fn parse_pairs(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     context.need_live("prove")?;
     let spec: MetricSpec = (args.metric.parse()).map_err(|e: metric::SpecError| {
@@ -172,29 +171,26 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     context.stop_on_all_signals()?;
     let command: Vec<String> = std::env::args().collect();
     let circumstances = circumstances(&context.root, &host, &command);
-    let bar = Bar::new();
+    let bar = progress::bar(progress::PAIRS, 1);
     let result = experiment(
         &mut subject,
         metric.as_mut(),
         &context.kernel,
         &settings(args),
         &circumstances,
-        &mut |event| bar.show(&event),
+        &mut |event| show(&bar, &event),
         &context.stop,
     );
-    bar.finish();
+    drop(bar);
     let result = result?;
-    print(&result, context)?;
+    context.answer(Context::view(true), || result.to_json(), || page(&result))?;
     if let Some(path) = &args.output {
         save("result", path, &result.to_json())?;
     }
     if let Some(path) = &args.html {
         save("page", path, &whole_page(&result).html())?;
     }
-    Ok(match result.verdict {
-        Verdict::Faster => Status::Good,
-        Verdict::Slower | Verdict::Same | Verdict::Unclear => Status::No,
-    })
+    Ok((result.verdict == Verdict::Faster).into())
 }
 
 fn settings(args: &Args) -> Settings {
@@ -249,10 +245,6 @@ fn dry_run(
     Ok(Status::Good)
 }
 
-fn print(result: &ResultFile, context: &Context) -> Result<(), Failure> {
-    context.answer(Context::view(true), || result.to_json(), || page(result))
-}
-
 impl From<MetricError> for Failure {
     fn from(error: MetricError) -> Failure {
         Failure::missing(error.to_string(), error.next())
@@ -271,59 +263,31 @@ impl From<ProveError> for Failure {
     }
 }
 
-/// Progress on stderr: a line that changes on a terminal; in a pipe only what a person must know.
-struct Bar(Option<ProgressBar>);
-
-impl Bar {
-    fn new() -> Bar {
-        if !crate::progress::is_drawable() {
-            return Bar(None);
+fn show(bar: &ProgressBar, event: &Event<'_>) {
+    match event {
+        Event::Note(note) => progress::note(bar, note),
+        Event::Moving(arm) => bar.set_message(format!("moving to {} pages", arm.name())),
+        Event::Measuring {
+            arm,
+            pairs,
+            elapsed,
+            limit,
+        } => {
+            bar.set_length(limit.as_secs());
+            bar.set_position(elapsed.as_secs().min(limit.as_secs()));
+            bar.set_message(format!("{pairs} pairs, measuring {} pages", arm.name()));
         }
-        let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos:>4}/{len} s  {msg}") {
-            bar.set_style(style);
+        Event::Paired {
+            pairs,
+            interval: Some(i),
+            ..
+        } => {
+            let (low, high) = (i.low.exp(), i.high.exp());
+            bar.set_message(format!("{pairs} pairs, [{low:.2}, {high:.2}]"));
         }
-        Bar(Some(bar))
-    }
-
-    fn show(&self, event: &Event<'_>) {
-        let Some(bar) = &self.0 else {
-            if let Event::Note(note) = event {
-                tell(&format!("note: {note}"));
-            }
-            return;
-        };
-        match event {
-            Event::Note(note) => bar.println(clean(&format!("note: {note}"))),
-            Event::Moving(arm) => bar.set_message(format!("moving to {} pages", arm.name())),
-            Event::Measuring {
-                arm,
-                pairs,
-                elapsed,
-                limit,
-            } => {
-                bar.set_length(limit.as_secs());
-                bar.set_position(elapsed.as_secs().min(limit.as_secs()));
-                bar.set_message(format!("{pairs} pairs, measuring {} pages", arm.name()));
-            }
-            Event::Paired {
-                pairs,
-                interval: Some(i),
-                ..
-            } => {
-                let (low, high) = (i.low.exp(), i.high.exp());
-                bar.set_message(format!("{pairs} pairs, [{low:.2}, {high:.2}]"));
-            }
-            Event::Paired { .. } => {}
-            Event::Rejected(r) => bar.println(clean(&format!("thrown away: {}", r.reason))),
-            Event::Restoring => bar.set_message("putting the memory back"),
-        }
-    }
-
-    fn finish(&self) {
-        if let Some(bar) = &self.0 {
-            bar.finish_and_clear();
-        }
+        Event::Paired { .. } => {}
+        Event::Rejected(r) => bar.println(clean(&format!("thrown away: {}", r.reason))),
+        Event::Restoring => bar.set_message("putting the memory back"),
     }
 }
 

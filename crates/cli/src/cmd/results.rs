@@ -12,7 +12,6 @@ use crate::context::Failure;
 /// A result of a day of measuring has a few megabytes; what is longer is something else.
 const LONGEST: Bytes = Bytes::from_mib(256);
 
-/// A result.
 pub(super) fn read(path: &Path) -> Result<Results, Failure> {
     let shown = path.display();
     let mut text = String::new();

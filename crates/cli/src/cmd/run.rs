@@ -50,7 +50,6 @@ const LEAST: Bytes = Bytes::from_mib(16);
 const LDR_CNTRL: &str = "LDR_CNTRL";
 const LARGE_PAGE_DATA: &str = "LARGE_PAGE_DATA";
 
-/// Flags of `run`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "A ladder is a list of page sizes to try, in order: 1G,2M. Base pages end it, \
@@ -198,7 +197,6 @@ fn policy(args: &Args, host: &Host) -> Result<(Policy, Vec<Mapped>), Failure> {
     Ok((policy, mapped))
 }
 
-/// The roles that flags speak of.
 fn typed(args: &Args) -> Vec<(RunRole, Want)> {
     [
         (RunRole::Data, &args.data),

@@ -7,7 +7,6 @@ use hugeleaf_verdict::findings::findings;
 
 use crate::context::{Context, Failure, Status};
 
-/// Flags.
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {}
 

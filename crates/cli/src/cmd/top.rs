@@ -11,7 +11,6 @@ use hugeleaf_top::{Config, Settings, Tools, TopError, Wording};
 use crate::cmd::promote::{own_path, scheduler};
 use crate::context::{Context, Failure, Status};
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Keys: arrows mark a program, w says why its memory is not on larger pages, p promotes it and d
@@ -43,7 +42,6 @@ pub struct Args {
     socket: Option<PathBuf>,
 }
 
-/// Runs it.
 pub fn run(args: Args, context: &Context) -> Result<Status, Failure> {
     if context.json {
         return Err(Failure::usage(
@@ -67,8 +65,8 @@ pub fn run(args: Args, context: &Context) -> Result<Status, Failure> {
             kernel: Arc::new(Kernel::new()),
             host,
             guard: is_live.then(socket),
-            explain_change: |error| in_lines(error.into()),
-            explain_process: |error| in_lines(TargetError::from(error).into()),
+            explain_change: |error| Failure::from(error).lines,
+            explain_process: |error| Failure::from(TargetError::from(error)).lines,
             wording: wording.clone(),
         },
         config: Config {
@@ -82,11 +80,6 @@ pub fn run(args: Args, context: &Context) -> Result<Status, Failure> {
     };
     hugeleaf_top::run(settings)?;
     Ok(Status::Good)
-}
-
-fn in_lines(failure: Failure) -> hugeleaf_units::Failure {
-    let (what, next) = failure.into_lines();
-    hugeleaf_units::Failure { what, next }
 }
 
 impl From<TopError> for Failure {

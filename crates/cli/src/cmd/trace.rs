@@ -19,7 +19,6 @@ use indicatif::ProgressBar;
 use crate::context::{Context, Failure, Status, tell};
 use crate::progress::{self, PERCENT};
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -71,7 +70,6 @@ enum View {
     Diff(diff::Args),
 }
 
-/// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     match &args.command {
         Some(View::Show(args)) => show::run(args, context),
@@ -80,7 +78,6 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     }
 }
 
-/// Collects and writes.
 fn record(args: &Args, context: &Context) -> Result<Status, Failure> {
     context.need_live("trace")?;
     let target = args

@@ -31,7 +31,6 @@ const LEAST: Duration = Duration::from_secs(60);
 /// A screen that is wider than this is not read more easily.
 const WIDEST: usize = 100;
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   hugeleaf try                     a quarter of free memory, at most 3G; under four minutes
@@ -51,7 +50,6 @@ pub struct Args {
     html: PathBuf,
 }
 
-/// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     context.need_live("try")?;
     let began = context.kernel.now();
@@ -109,7 +107,6 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     Ok(Status::Good)
 }
 
-/// How far the experiment is.
 fn show(steps: &Steps, event: &Event<'_>) {
     match event {
         Event::Measuring { pairs, elapsed, .. } => {
@@ -180,7 +177,6 @@ fn settings(args: &Args, context: &Context, host: &Host) -> Result<Settings, Fai
     })
 }
 
-/// Starts the database and shows how it fills.
 fn start(settings: Settings, context: &Context, steps: &mut Steps) -> Result<Oltp, Failure> {
     let program = Program {
         path: context.root.path("proc/self/exe"),
@@ -261,14 +257,12 @@ impl Steps {
         }
     }
 
-    /// How far the step is.
     fn at(&self, done: u64, note: String) {
         let total = self.bar.length().unwrap_or(0);
         self.bar.set_position(done.min(total));
         self.bar.set_message(clean(&note));
     }
 
-    /// Takes the bar away.
     fn clear(&mut self) {
         self.bar = ProgressBar::hidden();
     }

@@ -9,7 +9,6 @@ use super::apply::refusal;
 use crate::context::{Context, Failure, Status};
 use crate::progress::SPINNER;
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Without ID: the newest apply that is in force. Each step is compared with what is there now: what
@@ -41,7 +40,6 @@ pub struct Args {
     dry_run: bool,
 }
 
-/// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let view = Context::view(false);
     if args.list {

@@ -10,7 +10,6 @@ use hugeleaf_sys::Existing;
 use crate::context::{Context, Failure, Status};
 use hugeleaf_units::parse_time;
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Services that run or are started at boot are asked what they want; plans that were applied say what
@@ -34,7 +33,6 @@ pub struct Args {
     prometheus: Option<PathBuf>,
 }
 
-/// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     if args.prometheus.is_some() && context.json {
         return Err(Failure::usage(

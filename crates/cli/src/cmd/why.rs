@@ -8,7 +8,6 @@ use hugeleaf_verdict::why::{Account, account};
 
 use crate::context::{Context, Failure, Status};
 
-/// Flags.
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "\
 Every range of memory that is not on large pages gets a verdict: what keeps it from them, how many
@@ -33,7 +32,6 @@ pub struct Args {
     all: bool,
 }
 
-/// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let host = context.host()?;
     let pids = context.targets(&args.targets)?;

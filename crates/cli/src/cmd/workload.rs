@@ -2,7 +2,6 @@
 
 use crate::context::{Context, Failure, Status};
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Which workload

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use crate::rows::Results;
 
-pub use hugeleaf_workload::described::{Described, Unmet};
+pub use hugeleaf_workload::described::Described;
 
 pub use arm::{LabArm, LabPages, merged};
 pub use measure::measure;

@@ -7,7 +7,6 @@ use similar::TextDiff;
 
 use crate::screen::{clean, screen};
 
-/// A step's difference, line by line.
 pub fn step(path: &Path, before: &Place, wanted: &Place) -> Vec<String> {
     let shown = path.display();
     let line = match (before, wanted) {

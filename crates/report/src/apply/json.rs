@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use super::{Asked, begun, standing, todo};
 use crate::json::{answer, both};
 
-/// The answer of `apply`.
 pub fn apply_json(outcome: &ApplyOutcome, asked: Asked<'_>) -> String {
     answer(&json!({
         "dry_run": false,
@@ -22,7 +21,6 @@ pub fn apply_json(outcome: &ApplyOutcome, asked: Asked<'_>) -> String {
     }))
 }
 
-/// The answer of `apply --dry-run`.
 pub fn dry_run_json(
     looked: &[Looked],
     obstacles: &[Obstacle],
@@ -45,7 +43,6 @@ pub fn dry_run_json(
     }))
 }
 
-/// The answer of `undo`.
 pub fn undo_json(outcomes: &[UndoOutcome], dry_run: bool) -> String {
     let undone = |outcome: &UndoOutcome| {
         let to_do = todo(&outcome.steps, outcome.systemd);
@@ -65,7 +62,6 @@ pub fn undo_json(outcomes: &[UndoOutcome], dry_run: bool) -> String {
     }))
 }
 
-/// The answer of `undo --list`.
 pub fn list_json(all: &[Applied]) -> String {
     let one = |one: &Applied| {
         json!({

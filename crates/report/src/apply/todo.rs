@@ -5,7 +5,6 @@ use std::path::Path;
 use hugeleaf_change::host::{State, StepOutcome};
 use hugeleaf_verdict::plan::Needs;
 
-/// Whether a step changed something, or would.
 fn is_changed(step: &StepOutcome) -> bool {
     matches!(
         step.state,

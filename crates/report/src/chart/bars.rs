@@ -131,7 +131,6 @@ fn headings<'a>(chart: &'a Chart, steps: &[Step<'_>]) -> Vec<(usize, &'a str)> {
         .collect()
 }
 
-/// Of so many headings.
 fn room_for(headings: usize) -> f64 {
     f64::from(u32::try_from(headings).unwrap_or(0)) * (LINE + 6.0)
 }
@@ -140,7 +139,6 @@ fn value(point: &Point) -> f64 {
     if point.y.is_finite() { point.y } else { 0.0 }
 }
 
-/// All that a step's bars have to reach.
 fn reach(step: &Step<'_>, stacks: bool) -> Vec<f64> {
     if stacks {
         return vec![step.points.iter().map(|(_, p)| value(p).max(0.0)).sum()];
@@ -202,7 +200,6 @@ fn one(step: &Step<'_>, frame: &Frame, y: f64, stacks: bool) -> Markup {
     }
 }
 
-/// Where a bar and all that belongs to it ends.
 fn reach_of(point: &Point) -> Option<f64> {
     point.values().filter(|v| v.is_finite()).reduce(f64::max)
 }

@@ -25,7 +25,6 @@ pub(super) const WIDTH: f64 = 720.0;
 pub(super) const CHARACTER: f64 = 7.6;
 pub(super) const LINE: f64 = 18.0;
 
-/// A whole drawing of a height.
 pub(super) fn whole(chart: &Chart, height: f64, body: &Markup) -> Markup {
     html! {
         svg.chart xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {WIDTH} {}", px(height)))
@@ -41,7 +40,6 @@ pub(super) fn px(at: f64) -> String {
     format!("{}", (at * 10.0).round() / 10.0)
 }
 
-/// The class that gives a series its colour.
 pub(super) fn colour(series: usize) -> String {
     format!("c{}", series % COLOURS)
 }
@@ -72,7 +70,6 @@ pub(super) fn rectangle(from: (f64, f64), to: (f64, f64), opacity: f64) -> Marku
     }
 }
 
-/// Room that words take.
 pub(super) fn room(texts: impl IntoIterator<Item = impl AsRef<str>>) -> f64 {
     let longest = texts.into_iter().map(|t| t.as_ref().chars().count()).max();
     let longest = longest.unwrap_or(0) as f64;
@@ -214,7 +211,6 @@ impl Span {
         (Vec::new(), None)
     }
 
-    /// Powers of two, or of four, or of eight.
     #[allow(clippy::cast_possible_truncation)]
     fn powers(&self, most: usize) -> Vec<f64> {
         let (first, last) = (self.from.ceil() as i32, self.to.floor() as i32);

@@ -11,7 +11,6 @@ const LAYERS_HEIGHT: f64 = 220.0;
 /// Most marks on an axis that can be read.
 const MARKS: usize = 10;
 
-/// Where the axes are, in pixels, and what they reach.
 struct Plane {
     left: f64,
     right: f64,
@@ -68,14 +67,12 @@ pub(super) fn draw(chart: &Chart) -> Option<Markup> {
     Some(whole(chart, height, &body))
 }
 
-/// Whether a point can stand on both axes.
 fn is_drawn(chart: &Chart, point: &Point) -> bool {
     let can =
         |value: f64, axis: &Axis| value.is_finite() && (axis.scale == Scale::Linear || value > 0.0);
     can(point.x, &chart.x) && can(point.y, &chart.y)
 }
 
-/// All that has to fit the axis of what was measured.
 fn heights(chart: &Chart) -> Vec<f64> {
     if chart.kind == ChartKind::Layers {
         let sums = stacked(chart).into_iter().flat_map(|(_, _, to)| to);
@@ -141,7 +138,6 @@ fn axes(chart: &Chart, plane: &Plane, marks: &[(f64, String)]) -> Markup {
     }
 }
 
-/// A series with the intervals and marks of its points.
 fn one(chart: &Chart, plane: &Plane, number: usize, series: &Series) -> Markup {
     let aside = aside(chart, number);
     let at = |p: &Point| Some((plane.x(p.x)? + aside, plane.y(p.y)?));
@@ -202,7 +198,6 @@ pub(super) fn mark(number: usize, (x, y): (f64, f64), doubtful: bool) -> Markup 
     }
 }
 
-/// How a series is drawn, for the legend.
 fn sample(chart: &Chart, number: usize, (x, y): (f64, f64)) -> Markup {
     let is_wide = chart.series[number].points.iter().any(|p| p.width > 0.0);
     match chart.kind {

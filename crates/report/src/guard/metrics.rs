@@ -9,7 +9,6 @@ use hugeleaf_units::{Bytes, PageSize};
 
 use crate::metrics::Family;
 
-/// What is beyond the limit of series.
 const OTHER: &str = "other";
 
 /// All metrics; programs of at most `series` units have samples of their own.
@@ -121,7 +120,6 @@ struct Group {
     moved: Bytes,
 }
 
-/// The largest groups by name, the rest together.
 fn groups(status: &Status, series: usize) -> BTreeMap<String, Group> {
     let mut all: BTreeMap<&str, Group> = BTreeMap::new();
     for program in &status.programs {
@@ -225,7 +223,6 @@ fn counts(status: &Status) -> Vec<Family> {
     ]
 }
 
-/// The last proof of each unit, with its bounds.
 fn proofs(status: &Status, series: usize) -> Vec<Family> {
     let mut ratio = Family::gauge(
         "hugeleaf_proof_ratio",

@@ -5,7 +5,7 @@ use hugeleaf_guard::Proof;
 use hugeleaf_guard::status::{ProgramStatus, Status};
 use maud::{Markup, html};
 
-use crate::page::{Axis, Cell, Chart, ChartKind, Page, Point, Series, Table, Unit, Value};
+use crate::page::{Axis, Cell, Chart, ChartKind, Page, Point, Series, Table, Unit, Value, fact};
 
 use super::{entries_table, status as overview};
 
@@ -31,14 +31,12 @@ a { color: LinkText; } td:first-child { white-space: nowrap; } .stale main { opa
 .stale nav::after { content: 'The guard does not answer: this is what it said last.'; color: var(--bad); }
 ";
 
-/// The pages there are, by path.
 const PAGES: [(&str, &str); 3] = [
     ("/", "Overview"),
     ("/decisions", "Decisions"),
     ("/proofs", "Proofs"),
 ];
 
-/// The page of a path; `None` where there is none.
 pub fn answer(path: &str, status: &Status) -> Option<String> {
     let page = match path {
         "/" => overview(status),
@@ -117,56 +115,39 @@ fn program(pid: &str, status: &Status) -> Option<Page> {
 
 fn facts(program: &ProgramStatus) -> Vec<(String, Cell)> {
     let mut facts = vec![
-        (
-            "stands".to_owned(),
-            Cell::from(program.standing.state.name()),
-        ),
-        ("rule".to_owned(), program.standing.rule.as_str().into()),
-        (
-            "unit, pod or name".to_owned(),
-            program.group.as_str().into(),
-        ),
-        ("processes".to_owned(), (program.processes as u64).into()),
-        ("on small pages".to_owned(), program.small_bytes.into()),
-        ("on huge pages".to_owned(), program.large_bytes.into()),
-        ("coverage".to_owned(), Cell::percent(program.coverage)),
-        ("page tables".to_owned(), program.page_tables_bytes.into()),
-        ("moved so far".to_owned(), program.moved_bytes.into()),
-        ("grown by that".to_owned(), program.grown_bytes.into()),
-        ("proof".to_owned(), program.proof.as_str().into()),
+        fact("stands", program.standing.state.name()),
+        fact("rule", &program.standing.rule),
+        fact("unit, pod or name", &program.group),
+        fact("processes", program.processes),
+        fact("on small pages", program.small_bytes),
+        fact("on huge pages", program.large_bytes),
+        fact("coverage", Cell::percent(program.coverage)),
+        fact("page tables", program.page_tables_bytes),
+        fact("moved so far", program.moved_bytes),
+        fact("grown by that", program.grown_bytes),
+        fact("proof", &program.proof),
     ];
-    if let Some(moving) = &program.moving {
-        facts.push(("goes on".to_owned(), moving.to_string().into()));
-    }
+    let moving = program.moving.as_ref();
+    facts.extend(moving.map(|moving| fact("goes on", moving.to_string())));
     if let Proof::Proven(proven) = &program.proof_detail {
-        facts.push(("metric".to_owned(), proven.metric.as_str().into()));
+        facts.push(fact("metric", &proven.metric));
     }
     facts
 }
 
 fn history(program: &ProgramStatus) -> Chart {
-    let point = |(n, part): (usize, &f64)| Point {
-        x: n as f64,
-        y: *part,
-        ..Point::default()
-    };
+    let parts = program.history.iter().zip(0u32..);
+    let points = parts.map(|(part, look)| Point::at(look.into(), *part));
     Chart {
         title: "Coverage at each closer look".into(),
         kind: ChartKind::Curves,
-        x: Axis {
-            name: "look".into(),
-            ..Axis::default()
-        },
+        x: Axis::named("look"),
         y: Axis {
-            name: "on huge pages".into(),
             unit: Unit::Percent,
             level: Some(0.0),
             end: Some(1.0),
-            ..Axis::default()
+            ..Axis::named("on huge pages")
         },
-        series: vec![Series {
-            name: "coverage".into(),
-            points: program.history.iter().enumerate().map(point).collect(),
-        }],
+        series: vec![Series::new("coverage", points.collect())],
     }
 }

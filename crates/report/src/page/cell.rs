@@ -7,64 +7,47 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range, time};
 
 use super::number::{self, short};
 
-/// A value and how it is meant.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Cell {
-    /// The value.
     pub value: Value,
-    /// How it is meant.
     pub mark: Mark,
 }
 
-/// A value of a kind.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Value {
     /// Nothing: the host does not have it, or it makes no sense here.
     #[default]
     Absent,
-    /// It could not be read.
     Unreadable,
-    /// A name or a sentence.
     Text(String),
-    /// An amount of memory.
     Bytes(Bytes),
-    /// How many.
     Count(u64),
     /// A measured number: about four digits that mean something.
     Number(f64),
     /// A measured number with so many digits after the point.
     Decimal(f64, usize),
-    /// How many times as much as something else.
     Ratio(f64),
     /// A part of a whole, 0 to 1.
     Percent(f64),
     /// A part of a whole, 0 to 1, to a tenth of a percent: where several are compared.
     Share(f64),
-    /// A time in seconds.
     Duration(f64),
     /// A measured time in seconds, three digits of it.
     Time(f64),
     /// Bytes a second, in units of a million bytes, as drives are sold.
     Flow(f64),
-    /// A size of page.
     PageSize(PageSize),
-    /// A range of addresses.
     Range(Range),
 }
 
 /// How a value is meant. Never the only sign of anything: whoever prints without colour loses nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mark {
-    /// As it is.
     #[default]
     Plain,
-    /// As it should be.
     Good,
-    /// Worth a look.
     Warn,
-    /// Wrong.
     Bad,
-    /// Of less importance.
     Dim,
 }
 
@@ -79,22 +62,18 @@ impl Cell {
         part.map(Value::Percent).into()
     }
 
-    /// A time in seconds.
     pub fn seconds(seconds: f64) -> Cell {
         Value::Duration(seconds).into()
     }
 
-    /// How many times as much.
     pub fn ratio(ratio: Option<f64>) -> Cell {
         ratio.map(Value::Ratio).into()
     }
 
-    /// A measured number: about four digits that mean something.
     pub fn number(number: Option<f64>) -> Cell {
         number.map(Value::Number).into()
     }
 
-    /// A measured number with so many digits after the point.
     pub fn decimal(number: Option<f64>, digits: usize) -> Cell {
         number.map(|number| Value::Decimal(number, digits)).into()
     }
@@ -116,7 +95,6 @@ impl Cell {
         }
     }
 
-    /// The same, meant so.
     #[must_use]
     pub fn marked(mut self, mark: Mark) -> Cell {
         self.mark = mark;
@@ -194,7 +172,6 @@ impl From<Value> for Cell {
     }
 }
 
-/// Cells of values that need nothing else.
 macro_rules! cells {
     ($($from:ty => $cell:expr),* $(,)?) => {$(
         impl From<$from> for Cell {

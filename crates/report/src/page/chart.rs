@@ -1,27 +1,20 @@
 //! Charts as data; `crate::chart` draws them.
 
-/// A chart over two axes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Chart {
     /// What it shows; may be empty.
     pub title: String,
-    /// How points are drawn.
     pub kind: ChartKind,
     /// The axis of what was chosen: a size, a number of threads, time.
     pub x: Axis,
-    /// The axis of what was measured.
     pub y: Axis,
-    /// What is drawn, each in a colour and shape of its own.
     pub series: Vec<Series>,
 }
 
-/// How the points of a chart are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ChartKind {
-    /// Lines from point to point.
     #[default]
     Curves,
-    /// Points only.
     Dots,
     /// Bars from zero (of ratios: lines from 1), one below the other for each step of x; a step has a bar of each
     /// series that has a point there.
@@ -32,14 +25,11 @@ pub enum ChartKind {
     Layers,
 }
 
-/// An axis.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Axis {
     /// What stands at it, as in `working set`.
     pub name: String,
-    /// How its values are written.
     pub unit: Unit,
-    /// How its values are spaced.
     pub scale: Scale,
     /// A value that is always in sight, with a line across: 1 of ratios, 0 of what is shown whole.
     pub level: Option<f64>,
@@ -50,15 +40,11 @@ pub struct Axis {
     pub steps: Vec<(f64, String)>,
 }
 
-/// What a number at an axis is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unit {
-    /// A number without a unit.
     #[default]
     Number,
-    /// Bytes.
     Bytes,
-    /// Seconds.
     Seconds,
     /// A part of a whole, 0 to 1, written in percent.
     Percent,
@@ -66,10 +52,8 @@ pub enum Unit {
     Ratio,
 }
 
-/// How values are spaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scale {
-    /// Evenly.
     #[default]
     Linear,
     /// By their logarithm, marks at powers of two.
@@ -78,24 +62,20 @@ pub enum Scale {
     Decimal,
 }
 
-/// Points that belong together.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Series {
     /// The name at its end, or in the legend.
     pub name: String,
-    /// Its points in the order in which they are drawn.
     pub points: Vec<Point>,
 }
 
 /// A point. What is not finite, or not above 0 on a logarithmic scale, is not drawn.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Point {
-    /// Where it stands.
     pub x: f64,
     /// How far along x it reaches: of layers, and of dots that are a level over a part of x, with their interval as
     /// a band; 0 of others.
     pub width: f64,
-    /// What was measured there.
     pub y: f64,
     /// The ends of its interval, lower first, where it has one.
     pub interval: Option<(f64, f64)>,
@@ -108,7 +88,6 @@ pub struct Point {
 }
 
 impl Axis {
-    /// An axis of that name.
     pub fn named(name: impl Into<String>) -> Axis {
         Axis {
             name: name.into(),
@@ -118,7 +97,6 @@ impl Axis {
 }
 
 impl Series {
-    /// These points under a name.
     pub fn new(name: impl Into<String>, points: Vec<Point>) -> Series {
         Series {
             name: name.into(),
@@ -128,7 +106,6 @@ impl Series {
 }
 
 impl Point {
-    /// A point without an interval.
     pub fn at(x: f64, y: f64) -> Point {
         Point {
             x,
@@ -151,17 +128,13 @@ impl Point {
 /// Samples of stacks, drawn as a flame graph: who called whom, each frame as wide as the samples in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Flames {
-    /// What stands above it.
     pub title: String,
     /// Stacks from the lowest frame upward, each with the number of its samples.
     pub stacks: Vec<(Vec<Frame>, u64)>,
 }
 
-/// A frame of a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Frame {
-    /// The function, as the program names it.
     pub name: String,
-    /// Whether it is the kernel's, for its colour.
     pub kernel: bool,
 }

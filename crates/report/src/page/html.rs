@@ -54,7 +54,6 @@ impl Page {
     }
 }
 
-/// The page's head and header around a body; its blocks are not drawn.
 pub(crate) fn document(page: &Page, body: &Markup) -> String {
     whole(page, STYLE, &html! { (head(page)) (body) })
 }
@@ -110,7 +109,6 @@ fn blocks(all: &[Block], level: usize) -> Markup {
     html! { @for one in all { (block(one, level)) } }
 }
 
-/// One block, with headings of a level from 2.
 pub(crate) fn block(block: &Block, level: usize) -> Markup {
     match block {
         Block::Section(section) => self::section(section, level),
@@ -294,14 +292,17 @@ mod tests {
 
     #[test]
     fn a_table_shows_all_rows_with_numbers_to_the_right() {
-        let mut table = Table::new()
-            .left("NAME")
-            .right("HELD")
+        let rows = [
+            ("<b>", Bytes(4 << 30).into()),
+            ("two", Cell::default().marked(Mark::Bad)),
+        ];
+        let mut table = Table::of(rows)
+            .left("NAME", |row| row.0)
+            .right("HELD", |row| row.1.clone())
             .narrow(Narrow::Goes(1))
+            .done()
             .limited(1, "", "");
-        table.row([Cell::from("<b>"), Bytes(4 << 30).into()]);
-        table.row([Cell::from("two"), Cell::default().marked(Mark::Bad)]);
-        table.row(["short"]);
+        table.rows.push(vec!["short".into()]);
         assert_eq!(
             body(table),
             "<div class=\"scroll\"><table><thead><tr><th>NAME</th><th class=\"r\">HELD</th></tr></thead><tbody>\

@@ -1,5 +1,7 @@
 //! Numbers and times as people write them.
 
+use std::fmt::Display;
+
 /// A ratio, to the percent.
 pub(crate) fn ratio(value: f64) -> String {
     if !(0.1..10.0).contains(&value) {
@@ -28,7 +30,6 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// Digits in groups of three.
 pub(crate) fn thousands(digits: &str) -> String {
     let mut out = String::new();
     for (i, c) in digits.chars().enumerate() {
@@ -42,15 +43,13 @@ pub(crate) fn thousands(digits: &str) -> String {
 }
 
 /// `1 node`, `2 nodes`.
-pub(crate) fn counted(n: usize, what: &str) -> String {
-    match n {
-        1 => format!("1 {what}"),
-        n => format!("{n} {what}s"),
-    }
+pub fn counted<N: Display + PartialEq + From<u8>>(n: N, what: &str) -> String {
+    let s = if n == N::from(1) { "" } else { "s" };
+    format!("{n} {what}{s}")
 }
 
 /// Items after what is said of them; nothing where there are none.
-pub(crate) fn listed<T: ToString>(before: &str, items: impl IntoIterator<Item = T>) -> String {
+pub fn listed<T: ToString>(before: &str, items: impl IntoIterator<Item = T>) -> String {
     let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
     match items.is_empty() {
         true => String::new(),

@@ -10,9 +10,7 @@ use crate::screen::{clean, cut, width};
 /// How a terminal is, and how much its reader asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
-    /// Columns of the screen.
     pub width: usize,
-    /// Whether to use colour and bold.
     pub colour: bool,
     /// Whether all rows are shown, of however long a table (`--all`).
     pub all: bool,
@@ -20,15 +18,12 @@ pub struct View {
 
 /// Moves what stands below a heading.
 const INDENT: usize = 2;
-/// Between two columns.
 const GAP: &str = "  ";
 /// A sentence in fewer columns is hard to read: it then goes below its row.
 const LEAST_SENTENCE: usize = 30;
 /// A name is not cut to fewer columns.
 const LEAST_NAME: usize = 8;
-/// Columns of a bar.
 const BAR: usize = 10;
-/// Where the text of a bar begins.
 const BELOW_BARS: usize = 8;
 
 impl View {
@@ -86,16 +81,12 @@ impl View {
     }
 }
 
-/// How a part of a line stands out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paint {
-    /// A heading.
     Bold,
-    /// By what it means.
     Mark(Mark),
 }
 
-/// The codes of a terminal for them.
 const PAINTS: [(Paint, &str); 5] = [
     (Paint::Bold, "\x1b[1m"),
     (Paint::Mark(Mark::Dim), "\x1b[2m"),
@@ -107,7 +98,6 @@ const END: &str = "\x1b[0m";
 
 const PLAIN: Paint = Paint::Mark(Mark::Plain);
 
-/// Parts of a line with their paint.
 pub type PaintedLine = Vec<(String, Paint)>;
 
 impl Page {
@@ -269,7 +259,7 @@ fn notes(notes: &[Note], blank: &str, view: View) -> String {
 
 /// A bar of so many columns for a part between 0 and 1.
 #[allow(clippy::cast_possible_truncation)]
-fn bar_of(part: f64, columns: usize) -> String {
+pub fn bar_of(part: f64, columns: usize) -> String {
     // Of no number it is nothing.
     let filled = (part.clamp(0.0, 1.0) * columns as f64).round() as usize;
     "█".repeat(filled) + &"·".repeat(columns - filled)
@@ -324,7 +314,6 @@ fn bars(bars: &[Bar], blank: &str, view: View) -> String {
     out
 }
 
-/// A line of a file or of a difference.
 fn painted_line(line: &str, blank: &str, view: View) -> String {
     let mark = line_mark(line);
     // A tab of a file is no steering.
@@ -345,7 +334,6 @@ fn padded(text: &str, columns: usize, align: Align) -> String {
 
 /// A table as it is drawn: its columns are those that fit.
 struct Drawn {
-    /// Each with the columns of the screen that it takes.
     columns: Vec<(Column, usize)>,
     /// The cells as they are written, one row each.
     rows: Vec<Vec<(String, Mark)>>,
@@ -404,13 +392,11 @@ fn more(limit: &Limit, rows: usize) -> String {
 }
 
 impl Drawn {
-    /// Columns of the screen that it takes.
     fn needed(&self) -> usize {
         let gaps = GAP.len() * self.columns.len().saturating_sub(1);
         self.indent + self.columns.iter().map(|c| c.1).sum::<usize>() + gaps
     }
 
-    /// Whether its last column goes on in further lines.
     fn wraps(&self) -> bool {
         let last = self.columns.last();
         last.is_some_and(|(column, _)| column.narrow == Narrow::Wraps)
@@ -443,7 +429,6 @@ impl Drawn {
         }
     }
 
-    /// The last column of names.
     fn name(&self) -> Option<usize> {
         self.columns.iter().rposition(|c| c.0.align == Align::Left)
     }
@@ -546,13 +531,9 @@ mod tests {
     use super::*;
 
     fn names() -> Table {
-        let mut table = Table::new().right("N").left("NAME");
-        table.row([Cell::from(1_u64), "short".into()]);
-        table.row([
-            Cell::from(1000_u64),
-            "a rather long name of something".into(),
-        ]);
-        table
+        let rows = [(1_u64, "short"), (1000, "a rather long name of something")];
+        let table = Table::of(rows).right("N", |row| row.0);
+        table.left("NAME", |row| row.1).done()
     }
 
     fn text(block: impl Into<Block>, view: View) -> String {
@@ -605,10 +586,12 @@ mod tests {
 
     #[test]
     fn a_long_name_is_cut_before_a_short_last_one() {
-        let mut table = (Table::new().left("ADDRESS").left("FUNCTION"))
+        let rows = [["7f0000001000", "a_function_of_a_long_name", "libc.so.6"]];
+        let table = Table::of(rows)
+            .left("ADDRESS", |row| row[0])
+            .left("FUNCTION", |row| row[1])
             .narrow(Narrow::Cut)
-            .left("MODULE");
-        table.row(["7f0000001000", "a_function_of_a_long_name", "libc.so.6"]);
+            .left("MODULE", |row| row[2]);
         assert_eq!(
             text(table, View::plain(40)).lines().last(),
             Some("7f0000001000  a_function_of_…  libc.so.6")
@@ -652,22 +635,24 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_a_terminal_shows_them() {
-        let mut table = Table::new().left("NAME").right("HELD");
-        table.row(["漢字", "1G"]);
-        table.row(["abc", "20G"]);
+        let table = |rows: &[[&'static str; 2]]| {
+            let table = Table::of(rows.to_vec()).left("NAME", |row| row[0]);
+            table.right("HELD", |row| row[1])
+        };
+        let mut rows = vec![["漢字", "1G"], ["abc", "20G"]];
         assert_eq!(
-            text(table.clone(), View::plain(80)),
+            text(table(&rows), View::plain(80)),
             "NAME  HELD\n漢字    1G\nabc    20G\n"
         );
-        table.row(["漢字漢字漢字漢字漢字", "1G"]);
-        let narrow = text(table, View::plain(16));
+        rows.push(["漢字漢字漢字漢字漢字", "1G"]);
+        let narrow = text(table(&rows), View::plain(16));
         assert!(narrow.lines().all(|l| width(l) <= 16), "{narrow}");
     }
 
     #[test]
     fn no_name_steers_the_terminal_and_colour_is_off_unless_asked_for() {
-        let mut table = Table::new().left("NAME");
-        table.row([Cell::from("ev\x1b[31mil\n").marked(Mark::Bad)]);
+        let rows = [Cell::from("ev\x1b[31mil\n").marked(Mark::Bad)];
+        let table = Table::of(rows).left("NAME", Cell::clone).done();
         assert_eq!(
             text(table.clone(), View::plain(80)),
             "NAME\nev\\u001b[31mil\\u000a\n"
@@ -690,9 +675,10 @@ mod tests {
         let evil = "e\x1b[31mv\x1b[2J\u{9b}\u{202e}il\r\n\t.";
         let shown = "e\\u001b[31mv\\u001b[2J\\u009b\\u202eil\\u000d\\u000a\\u0009.";
         let marked = || Cell::from(evil).marked(Mark::Bad);
-        let mut rows = Table::new().left(evil).right(evil).limited(1, evil, "");
-        rows.row([evil, evil]).row([evil]);
-        let wraps = rows.clone().limited(1, "", evil).narrow(Narrow::Wraps);
+        let rows = Table::of([evil, evil]).left(evil, |text| *text);
+        let rows = rows.right(evil, |text| *text).done().limited(1, evil, "");
+        let mut wraps = rows.clone().limited(1, "", evil);
+        wraps.columns[1].narrow = Narrow::Wraps;
         let axis = || Axis {
             name: evil.to_owned(),
             steps: vec![(1.0, evil.to_owned())],
@@ -778,12 +764,13 @@ mod tests {
 
     #[test]
     fn the_least_important_columns_go_first() {
-        let mut table = (Table::new().left("A"))
-            .right("SECOND")
+        let table = Table::of([["x", "2", "1"]])
+            .left("A", |row| row[0])
+            .right("SECOND", |row| row[1])
             .narrow(Narrow::Goes(1))
-            .right("FIRST")
-            .narrow(Narrow::Goes(2));
-        table.row(["x", "2", "1"]);
+            .right("FIRST", |row| row[2])
+            .narrow(Narrow::Goes(2))
+            .done();
         let heads = |width| {
             let text = text(table.clone(), View::plain(width));
             text.lines().next().unwrap_or_default().to_owned()
@@ -796,16 +783,14 @@ mod tests {
 
     #[test]
     fn sentences_hang_in_their_column_or_below_it() {
-        let mut table = (Table::new().left("ROLE"))
-            .right("MISSING")
-            .left("WHY")
-            .narrow(Narrow::Wraps);
-        table.row([
-            Cell::from("data").marked(Mark::Warn),
-            "12M".into(),
-            "a reason of some words that goes on for long".into(),
-        ]);
-        table.row(["text", "-", ""]);
+        let role = Cell::from("data").marked(Mark::Warn);
+        let why = "a reason of some words that goes on for long";
+        let table = Table::of([(role, "12M", why), ("text".into(), "-", "")])
+            .left("ROLE", |row| row.0.clone())
+            .right("MISSING", |row| row.1)
+            .left("WHY", |row| row.2)
+            .narrow(Narrow::Wraps)
+            .done();
         assert_eq!(
             text(table.clone(), View::plain(50)),
             "\

@@ -10,10 +10,8 @@ use hugeleaf_units::Bytes;
 use super::words::{count, nanos, page, part, side, who};
 use crate::page::{Axis, Chart, ChartKind, Flames, Frame, Point, Series, Unit};
 
-/// Bars of a chart.
 const BARS: usize = 12;
 
-/// User, system and all time of an interval, in seconds of CPUs.
 type Times = (f64, f64, f64);
 
 /// User and system time over time as parts of all CPUs, the user's part below, as the published charts have them.
@@ -112,7 +110,6 @@ pub(super) fn bars<const N: usize>(
     chart
 }
 
-/// Functions with most samples.
 pub(super) fn functions(trace: &Trace, of: Of) -> Chart {
     let all = profile::modes(trace, of).total();
     let rows = profile::by_symbol(trace, of);
@@ -196,7 +193,6 @@ pub fn flames(trace: &Trace) -> Flames {
     }
 }
 
-/// A named state, and its bytes by name of page size.
 type State<'a> = (&'a str, Vec<(String, u64)>);
 
 /// Memory by page size: a bar for each of some named states, a series for each size.
@@ -262,7 +258,6 @@ pub(super) fn own_sizes(trace: &Trace) -> Chart {
     ])
 }
 
-/// Memory at the end of a trace, by name of page size.
 pub(super) fn last_sizes(trace: &Trace) -> Vec<(String, u64)> {
     let held = newest(trace).and_then(|s| hugeleaf_trace::tables::memory::held(s, whose(trace)));
     let mut held = held.unwrap_or_default();

@@ -20,29 +20,22 @@ use super::words::{
     side, table, when, who, whole_part,
 };
 use crate::page::{
-    Block, Cell, Chart, ChartKind, Narrow, Note, Page, Section, Table, TableOf, Value,
+    Block, Cell, Chart, ChartKind, Narrow, Note, Page, Section, Table, TableOf, Value, fact,
 };
 
-/// Rows of each table that are shown at first.
 const ROWS: usize = 12;
 /// Lengths that differ by less are alike.
 const SAME_LENGTH: f64 = 0.1;
 
-/// A kind of CPU time.
 type OfCpu = fn(&CpuTime) -> f64;
-/// What is counted in an interval.
 type OfInterval = fn(&Interval) -> u64;
 
-/// Two traces.
 #[derive(Debug, Clone, Copy)]
 pub struct Compared<'a> {
-    /// The first.
     pub before: Shown<'a>,
-    /// The second.
     pub after: Shown<'a>,
 }
 
-/// A value in both.
 struct Pair {
     name: String,
     values: [Cell; 2],
@@ -115,18 +108,14 @@ fn either<T: PartialEq>(before: impl Iterator<Item = T>, after: impl Iterator<It
 }
 
 impl Compared<'_> {
-    /// What changed most, what cannot be compared, and the tables.
     pub fn page(&self) -> Page {
         let mut page = Page::new("Before and after", self.headline());
         page.add(vec![
-            ("before".to_owned(), describe(&self.before).into()),
-            ("after".to_owned(), describe(&self.after).into()),
+            fact("before", describe(&self.before)),
+            fact("after", describe(&self.after)),
         ]);
-        let why = self.not_comparable().into_iter();
-        page.add(
-            why.map(|line| Note::new("not comparable", line))
-                .collect::<Vec<_>>(),
-        );
+        let why = Note::each("not comparable", self.not_comparable());
+        page.add(why.collect::<Vec<_>>());
         for section in [
             self.cpu(),
             self.rates(),
@@ -152,7 +141,6 @@ impl Compared<'_> {
         page
     }
 
-    /// What changed most, in a line.
     fn headline(&self) -> String {
         let mut words = vec![self.two(who).join(" → ")];
         if let [Some(a), Some(b)] = self.two(moved)
@@ -229,7 +217,6 @@ impl Compared<'_> {
         why
     }
 
-    /// Which of the two have measured something.
     pub(super) fn measured(&self, what: Collection) -> [bool; 2] {
         self.two(|trace| is_measured(trace, what))
     }
@@ -625,7 +612,6 @@ fn side_by_side(
     charts::bars(title, ChartKind::Bars, ["before", "after"], rows.map(bar))
 }
 
-/// A function in both traces.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Hot {
     pub(super) name: String,
@@ -635,7 +621,6 @@ pub(super) struct Hot {
     pub(super) shares: [f64; 2],
 }
 
-/// A trace in a line.
 fn describe(side: &Shown<'_>) -> String {
     let trace = side.trace;
     format!(

@@ -10,7 +10,6 @@ use super::json::{
 use super::words::float;
 use crate::json;
 
-/// The answer.
 pub fn diff_json(compared: &Compared<'_>) -> String {
     let sides = [compared.before, compared.after];
     let [before, after] = sides.map(|shown| {

@@ -16,7 +16,6 @@ use super::Shown;
 use super::words::{float, when};
 use crate::json::{answer, both, fields};
 
-/// Functions on the way to a lock that are listed.
 const DEPTH: usize = 12;
 
 /// The whole answer; with locks, those alone, and their events.
@@ -61,14 +60,12 @@ pub(super) fn measured(trace: &Trace, what: Collection, of: fn(&Trace) -> Value)
     not_measured(trace, what).map_or_else(|| of(trace), |why| missing(&why))
 }
 
-/// All that was not measured.
 pub(super) fn not_measured_list(trace: &Trace) -> Value {
     let all = all_not_measured(trace).into_iter();
     all.map(|(what, why)| json!({"name": what.name(), "reason": why}))
         .collect()
 }
 
-/// Who called a function.
 pub fn callers_json(shown: &Shown<'_>, function: &str, callers: &profile::Callers) -> String {
     let direct = callers.direct.iter().map(|row| {
         json!({"function": row.name, "module": row.module, "kernel": row.kernel, "samples": row.samples})
@@ -181,7 +178,6 @@ pub(super) fn intervals(trace: &Trace) -> Value {
     trace.intervals.iter().map(interval).collect()
 }
 
-/// A row of a table with its part of the whole.
 fn shared(row: impl Serialize, samples: u64, all: u64) -> Value {
     both(row, json!({ "share": share(samples, all) }))
 }

@@ -156,7 +156,6 @@ fn lanes(events: &[LockEvent]) -> Vec<(u32, u32)> {
     busiest.into_iter().map(|(who, _)| who).collect()
 }
 
-/// Who called a function.
 pub fn callers_page(trace: &Trace, function: &str, callers: &Callers) -> Page {
     let busy = profile::counted(trace).busy;
     let all = callers.samples;

@@ -8,16 +8,13 @@ use hugeleaf_trace::Trace;
 
 use crate::page::Section;
 
-/// A part of a trace that can be shown by itself.
 #[derive(Debug)]
 pub struct Part {
-    /// As it is typed.
     pub name: &'static str,
     /// Its tables. Findings have none: they are sentences.
     pub(super) tables: fn(&Trace) -> Vec<Section>,
 }
 
-/// All of them, in the order they are shown.
 pub static PARTS: [Part; 17] = [
     part("intervals", |trace| vec![host::intervals(trace)]),
     part("processes", |trace| vec![cost::processes(trace)]),
@@ -50,7 +47,6 @@ const fn part(name: &'static str, tables: fn(&Trace) -> Vec<Section>) -> Part {
 }
 
 impl Part {
-    /// The part of a name.
     pub fn parse(name: &str) -> Option<&'static Part> {
         PARTS.iter().find(|part| part.name == name)
     }

@@ -44,7 +44,6 @@ pub(super) fn nanos(n: u64) -> Cell {
     Value::Time(float(n) / 1e9).into()
 }
 
-/// Bytes a second.
 pub(super) fn flow(bytes_a_second: f64) -> Cell {
     Value::Flow(bytes_a_second).into()
 }
@@ -54,7 +53,6 @@ pub(super) fn page(page_bytes: u64, kind: &str) -> String {
     format!("{} {kind}", Bytes(page_bytes))
 }
 
-/// Bytes, where they were read.
 pub(super) fn bytes(bytes: Option<u64>) -> Cell {
     bytes.map(Bytes).into()
 }
@@ -65,12 +63,10 @@ pub(super) fn module(path: &str) -> &str {
     if name.is_empty() { path } else { name }
 }
 
-/// Whose code it is.
 pub(super) const fn side(kernel: bool) -> &'static str {
     if kernel { "kernel" } else { "user" }
 }
 
-/// Whether a trace has it.
 pub(super) fn is_measured(trace: &Trace, what: Collection) -> bool {
     not_measured(trace, what).is_none()
 }
@@ -131,18 +127,15 @@ pub(super) fn drawn_table(
     }
 }
 
-/// What was traced: `mover`, or the whole host.
 pub(super) fn who(trace: &Trace) -> String {
     target_name(trace).unwrap_or("the whole host".to_owned())
 }
 
-/// When it was started, in UTC.
 pub(super) fn when(trace: &Trace) -> String {
     let seconds = i64::try_from(trace.started_unix).unwrap_or(i64::MAX);
     Timestamp::from_second(seconds).map_or("at an unknown time".to_owned(), |t| t.to_string())
 }
 
-/// The host in a line.
 pub(super) fn host(trace: &Trace) -> String {
     let host = &trace.host;
     let mut words = vec![counted(host.cpus as usize, "CPU")];

@@ -1,6 +1,6 @@
 //! The lines of the host.
 
-use hugeleaf_report::page::{Cell, Mark};
+use hugeleaf_report::page::{Cell, Mark, counted};
 use hugeleaf_report::screen::{clean, width};
 use hugeleaf_units::Bytes;
 use ratatui::buffer::Buffer;
@@ -11,7 +11,6 @@ use crate::app::App;
 use crate::history::spark;
 use crate::model::{GuardLine, HostLine, Sample};
 
-/// Columns of what a line is about.
 const LABEL: usize = 10;
 
 pub(super) fn draw(app: &App, look: Look, buffer: &mut Buffer) {
@@ -55,10 +54,7 @@ pub(super) fn draw(app: &App, look: Look, buffer: &mut Buffer) {
 fn title(app: &App, look: Look, buffer: &mut Buffer) {
     let end = put(buffer, 0, 0, "hugeleaf top", BOLD);
     let Some(sample) = &app.sample else { return };
-    let programs = match sample.programs.len() {
-        1 => "1 program".to_owned(),
-        n => format!("{n} programs"),
-    };
+    let programs = counted(sample.programs.len(), "program");
     let kernel = format!("Linux {}, {programs}", clean(&sample.host.kernel));
     let right = right(app, sample);
     let room = look.width.saturating_sub(width(&right) + 2);

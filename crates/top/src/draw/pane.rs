@@ -87,7 +87,6 @@ fn pane_keys(app: &App, pane: &Pane) -> Vec<(&'static str, &'static str)> {
     }
 }
 
-/// What is known of the program now, and its coverage over time.
 fn head(app: &App, about: &Program, height: usize, look: Look, buffer: &mut Buffer) {
     let programs = app.sample.iter().flat_map(|sample| &sample.programs);
     let now = programs.into_iter().find(|p| p.id() == about.id());

@@ -150,19 +150,19 @@ fn why_page() -> Page {
             "hugeleaf promote 1021",
         )],
     }]);
-    let mut table = Table::new()
-        .left("RANGE")
-        .right("EXTENTS")
-        .right("BYTES")
-        .left("ROLE")
-        .left("WHY");
-    table.row([
+    let row = [
         "7f0000000000-7f00c0000000",
         "3",
         "3G",
         "data",
         "not-promoted",
-    ]);
+    ];
+    let table = Table::of([row])
+        .left("RANGE", |row| row[0])
+        .right("EXTENTS", |row| row[1])
+        .right("BYTES", |row| row[2])
+        .left("ROLE", |row| row[3])
+        .left("WHY", |row| row[4]);
     page.section("", vec![table.into()]);
     page.add(Block::Notes(vec![Note::new(
         "note",

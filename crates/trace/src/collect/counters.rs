@@ -11,7 +11,6 @@ use crate::model::{Counter, SourceState};
 /// The sum of all that begin with this and an underscore.
 const WALK_CYCLES: &str = "page_walk_cycles";
 
-/// Counters that run.
 #[derive(Debug, Default)]
 pub struct Counters {
     events: Vec<ProcessorEvent>,
@@ -20,7 +19,6 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Opens what there is, on all CPUs, and starts it.
     pub fn open(processor: &Processor, cpus: &[u32], guards: &Guards) -> Counters {
         let events = processor.events();
         let kinds: Vec<CounterKind> = events.iter().map(|event| event.kind).collect();
@@ -37,7 +35,6 @@ impl Counters {
         }
     }
 
-    /// Stops and adds up.
     pub fn finish(self) -> Vec<Counter> {
         let by_cpu: Vec<Vec<Result<CountedSince, SysError>>> =
             self.by_cpu.iter().map(CounterGroups::read).collect();

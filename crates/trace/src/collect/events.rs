@@ -27,35 +27,23 @@ const LOCK_STACKS_A_SECOND: u64 = 997;
 /// Page faults that are looked at a second and CPU.
 const FAULTS_A_SECOND: u64 = 97;
 
-/// What an event is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
-    /// What the CPU does.
     Cpu,
-    /// A page fault.
     Fault,
-    /// A wait for a lock begins.
     LockBegin(Tracepoint),
-    /// The stack of some of them.
     LockStack(Tracepoint),
-    /// It ends.
     LockEnd(Tracepoint),
     /// Something of the memory management; its place in [`MEMORY`].
     Memory(usize, Tracepoint),
-    /// A direct I/O.
     Direct(Tracepoint),
-    /// A registration with io_uring.
     Register(Tracepoint),
 }
 
-/// A tracepoint of the memory management.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryPoint {
-    /// Its path below `events`.
     pub point: &'static str,
-    /// What it is called in a trace.
     pub name: &'static str,
-    /// The field that has a result.
     pub result: Option<&'static str>,
     /// Whether it begins (`Some(true)`) or ends (`Some(false)`) something that takes time.
     pub begins: Option<bool>,
@@ -115,7 +103,6 @@ pub const MEMORY: [MemoryPoint; 6] = [
     ),
 ];
 
-/// What to open.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
     /// Samples a second and CPU.
@@ -124,11 +111,9 @@ pub struct Wanted {
     pub buffer: Bytes,
     /// The smallest page: what a ring is made of.
     pub base: PageSize,
-    /// Whether locks are watched.
     pub locks: bool,
 }
 
-/// Where and how events are opened.
 #[derive(Clone, Copy)]
 struct Ground<'a> {
     cpus: &'a [u32],
@@ -136,48 +121,32 @@ struct Ground<'a> {
     guards: &'a Guards,
 }
 
-/// Everything that was opened.
 #[derive(Debug)]
 pub struct Opened {
-    /// Rings, each with the place of its source.
     pub rings: Vec<(PerfRing, usize)>,
     /// What each event's number means, and the place of its source.
     pub roles: HashMap<u64, (Role, usize)>,
-    /// What each event's records look like.
     pub shapes: HashMap<u64, Shape>,
-    /// Where numbers come from.
     pub sources: Vec<Source>,
-    /// What samples are taken by.
     pub sampled_by: &'static str,
     /// Samples a second and CPU: as many as were asked for, or as the kernel allows.
     pub samples_a_second: u64,
     /// Dropped last: without them nothing is written.
     pub events: Vec<PerfEvent>,
-    /// Page faults, while they are watched.
     faults: Vec<PerfEvent>,
 }
 
-/// The places of the first sources.
-const CPU: usize = 0;
-pub(super) const FAULTS: usize = 1;
-const LOCKS: usize = 2;
-const MEMORY_EVENTS: usize = 3;
-const DIRECT: usize = 4;
-const REGISTER: usize = 5;
+const CPU: usize = Collection::CpuSamples as usize;
+pub(super) const FAULTS: usize = Collection::FaultSamples as usize;
+const LOCKS: usize = Collection::Locks as usize;
+const MEMORY_EVENTS: usize = Collection::MemoryEvents as usize;
+const DIRECT: usize = Collection::DirectIo as usize;
+const REGISTER: usize = Collection::Registrations as usize;
 
-/// The sources of events, in the order of their places above.
 pub fn sources(state: &SourceState) -> Vec<Source> {
-    let source = |what: Collection| Source::new(what.name(), state.clone());
-    [
-        Collection::CpuSamples,
-        Collection::FaultSamples,
-        Collection::Locks,
-        Collection::MemoryEvents,
-        Collection::DirectIo,
-        Collection::Registrations,
-    ]
-    .map(source)
-    .to_vec()
+    let of_events = &Collection::ALL[..=REGISTER];
+    let source = |what: &Collection| Source::new(what.name(), state.clone());
+    of_events.iter().map(source).collect()
 }
 
 const WITH_STACK: Shape = Shape {
@@ -186,7 +155,6 @@ const WITH_STACK: Shape = Shape {
 };
 
 impl Opened {
-    /// Nothing yet.
     fn new(samples_a_second: u64) -> Opened {
         Opened {
             rings: Vec::new(),
@@ -414,10 +382,6 @@ impl Opened {
         Ok(())
     }
 
-    /// Switches everything else on or off.
-    ///
-    /// # Errors
-    /// Those of the ioctl.
     pub fn switch(&self, on: bool) -> Result<(), SysError> {
         for event in &self.events {
             match on {
@@ -449,7 +413,6 @@ fn absent<T>(found: &Fact<T>, what: &str) -> SourceState {
     }
 }
 
-/// What a failure to open says of a source.
 pub fn state_of(error: &SysError, guards: &Guards) -> SourceState {
     if is_not_here(error.errno) {
         return SourceState::not_here(error.to_string());

@@ -23,14 +23,11 @@ use crate::tables::measured::Collection;
 /// Locks that are listed; those beyond are summed up.
 const LOCKS: usize = 1_000;
 
-/// Callers and threads of a lock that are listed.
 const ROWS_A_LOCK: usize = 200;
 
-/// Locks whose events are written down.
 const LOCKS_WITH_EVENTS: usize = 20;
 
 impl Session {
-    /// The trace.
     pub(super) fn finish(mut self, nanos: u64, host: &Host, options: &Options) -> Trace {
         let (window_pins, flushes) = self.windows.finish(nanos);
         let queue = &mut self.queue;
@@ -123,7 +120,6 @@ fn note_of_rate(options: &Options, allowed: u64) -> Option<String> {
     })
 }
 
-/// The threads that tables speak of.
 fn threads_of(trace: &Trace) -> impl Iterator<Item = (u32, u32)> {
     let samples = trace.samples.iter().chain(&trace.faults);
     let locks = trace.locks.iter();
@@ -203,7 +199,6 @@ fn samples(counted: &HashMap<(u32, u32, u32, Mode), u64>) -> Vec<Sample> {
     samples
 }
 
-/// Counts of a part of the time, scaled up to all of it.
 #[allow(clippy::cast_possible_truncation)]
 fn scaled(mut samples: Vec<Sample>, on_nanos: u64, nanos: u64) -> Vec<Sample> {
     let factor = nanos as f64 / on_nanos.clamp(1, nanos.max(1)) as f64;
@@ -241,7 +236,6 @@ fn memory_events(queue: &Queue) -> Vec<MemoryEvent> {
     events
 }
 
-/// Those of all the time, and those of windows.
 fn pins(queue: &Queue, window_pins: Vec<Pin>) -> Vec<Pin> {
     let mut pins: Vec<Pin> = queue
         .pins
@@ -328,10 +322,10 @@ fn lock(
         .iter()
         .filter(|_| with_events)
         .map(|event| LockEvent {
-            at_nanos: event.nanos.saturating_sub(start),
-            process: event.process,
-            tid: event.tid,
-            cpu: event.cpu,
+            at_nanos: event.who.nanos.saturating_sub(start),
+            process: event.who.process,
+            tid: event.who.tid,
+            cpu: event.who.cpu,
             what: event.what,
             waited_nanos: event.waited,
             function: event.stack.and_then(function),
@@ -356,7 +350,6 @@ fn longest_first(totals: &LockTotals) -> (Reverse<u64>, Reverse<u64>) {
     (Reverse(totals.waited_nanos), Reverse(totals.contentions))
 }
 
-/// The function and the kind that were waited with longest.
 fn longest_taker(callers: &[LockCaller]) -> (Option<u32>, LockKind) {
     let mut functions: HashMap<Option<u32>, u64> = HashMap::new();
     let mut kinds: HashMap<LockKind, u64> = HashMap::new();

@@ -10,14 +10,12 @@ use hugeleaf_units::PageSize;
 use crate::model::{Held, Interval, MemoryCounter, Pressure, SizeCount, Source, SourceState};
 use crate::tables::measured::Collection;
 
-/// Counters of the host at one time.
 #[derive(Debug, Clone, Default)]
 pub struct Counts {
     /// The line `cpu` of `/proc/stat`, in clock ticks, in its order.
     cpu: Vec<u64>,
     /// `ctxt`, `processes`, `procs_running`, `procs_blocked`.
     others: BTreeMap<String, u64>,
-    /// `/proc/vmstat`.
     vmstat: BTreeMap<String, u64>,
     /// Counters of each THP size: (size, name) to value.
     by_size: BTreeMap<(u64, String), u64>,
@@ -41,13 +39,11 @@ impl Counts {
     }
 }
 
-/// Reads intervals of a host.
 #[derive(Debug)]
 pub struct Intervals {
     root: Root,
     base: PageSize,
     pmd: Option<PageSize>,
-    /// Folders of the THP sizes.
     sizes: Vec<(u64, String)>,
     last: Counts,
     counters: Vec<MemoryCounter>,
@@ -67,7 +63,6 @@ fn is_kept(name: &str) -> bool {
         )
 }
 
-/// Counters of a THP size that are kept.
 const SIZE_COUNTERS: [&str; 6] = [
     "anon_fault_alloc",
     "anon_fault_fallback",
@@ -78,7 +73,6 @@ const SIZE_COUNTERS: [&str; 6] = [
 ];
 
 impl Intervals {
-    /// From now on.
     pub fn new(root: &Root, host: &Host) -> Intervals {
         let folder = "sys/kernel/mm/transparent_hugepage";
         let sizes = root
@@ -153,7 +147,6 @@ impl Intervals {
         }
     }
 
-    /// Ends an interval and begins the next.
     pub fn next(&mut self, at_seconds: f64, seconds: f64, kernel: &Kernel) -> Interval {
         let now = self.read();
         let mut interval = between(&self.last, &now, seconds, self.base, self.pmd);
@@ -167,7 +160,6 @@ impl Intervals {
         interval
     }
 
-    /// Adds what the kernel's counters grew by.
     fn count(&mut self, now: &Counts) {
         let mut grown: Vec<(Option<u64>, String, u64)> = Vec::new();
         for (name, value) in now.vmstat.iter().filter(|(name, _)| is_kept(name)) {
@@ -202,7 +194,6 @@ impl Intervals {
     }
 }
 
-/// From the host's model to that of a trace.
 pub fn held(held: &hugeleaf_host::Held) -> Held {
     Held {
         page_bytes: held.size.bytes().get(),

@@ -6,45 +6,28 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::model::{LockAction, LockKind, LockTotals};
 
-/// Newest events that are kept of one lock.
 const EVENTS_A_LOCK: usize = 400;
 
 /// Locks whose events are kept; those beyond have totals only.
 const LOCKS_WITH_EVENTS: usize = 4_000;
 
-/// What is known of a lock.
 #[derive(Debug, Default)]
 pub struct Waits {
-    /// In all.
     pub totals: LockTotals,
-    /// Ended without the lock.
     pub failed: u64,
-    /// By kind.
     by_kind: HashMap<LockKind, LockTotals>,
     /// By (stack, kind): waits whose stack was taken, each times the waits that it stands for.
     looked_at: HashMap<(u32, LockKind), LockTotals>,
-    /// Waits whose stack was not taken.
     pub not_looked_at: u64,
     /// By (process, thread).
     pub by_thread: HashMap<(u32, u32), LockTotals>,
-    /// The newest events.
     pub events: VecDeque<Event>,
-    /// Events in all.
     pub events_seen: u64,
 }
 
-/// An event of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// When (CLOCK_MONOTONIC).
-    pub nanos: u64,
-    /// Place of the process.
-    pub process: u32,
-    /// The thread.
-    pub tid: u32,
-    /// The CPU.
-    pub cpu: u32,
-    /// What.
+    pub who: Who,
     pub what: LockAction,
     /// Of the end of a wait: how long it was.
     pub waited: u64,
@@ -59,7 +42,6 @@ struct Taken {
     stands_for: u64,
 }
 
-/// A wait that has not ended.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     since: u64,
@@ -67,7 +49,6 @@ struct Waiting {
     kind: LockKind,
 }
 
-/// All locks.
 #[derive(Debug, Default)]
 pub struct Locks {
     all: HashMap<u64, Waits>,
@@ -78,16 +59,11 @@ pub struct Locks {
     with_events: usize,
 }
 
-/// Who did something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Who {
-    /// When.
     pub nanos: u64,
-    /// Place of the process.
     pub process: u32,
-    /// The thread.
     pub tid: u32,
-    /// The CPU.
     pub cpu: u32,
 }
 
@@ -123,7 +99,6 @@ pub fn kind_of(flags: u32) -> LockKind {
 }
 
 impl Locks {
-    /// A thread found a lock taken.
     pub fn begin(&mut self, who: Who, address: u64, flags: u32) {
         let kind = kind_of(flags);
         let key = who.key(address);
@@ -152,12 +127,11 @@ impl Locks {
         waiting.taken = Some(taken);
         let events = self.all.get_mut(&address).map(|waits| &mut waits.events);
         let last = events.and_then(VecDeque::back_mut);
-        if let Some(event) = last.filter(|e| e.tid == who.tid && e.what == LockAction::Waits) {
+        if let Some(event) = last.filter(|e| e.who.tid == who.tid && e.what == LockAction::Waits) {
             event.stack = Some(stack);
         }
     }
 
-    /// A wait ended.
     pub fn end(&mut self, who: Who, address: u64, result: i32) {
         // Begun before the start, or its begin was lost.
         let Some(begun) = self.waiting.remove(&who.key(address)) else {
@@ -210,10 +184,7 @@ impl Locks {
             waits.events.pop_front();
         }
         waits.events.push_back(Event {
-            nanos: who.nanos,
-            process: who.process,
-            tid: who.tid,
-            cpu: who.cpu,
+            who,
             what,
             waited,
             stack,
@@ -316,7 +287,7 @@ mod tests {
         assert_eq!(waits.totals.longest_nanos, 200);
         assert_eq!(caller(waits, Some(8), LockKind::Spin).waited_nanos, 200);
         assert_eq!(waits.by_thread[&(0, 1)].waited_nanos, 50);
-        let actions: Vec<_> = waits.events.iter().map(|e| (e.tid, e.what)).collect();
+        let actions: Vec<_> = waits.events.iter().map(|e| (e.who.tid, e.what)).collect();
         assert_eq!(
             actions,
             [
@@ -393,7 +364,7 @@ mod tests {
         assert_eq!(all[0].1.totals.contentions, 10_000);
         assert_eq!(all[0].1.events.len(), EVENTS_A_LOCK);
         assert_eq!(all[0].1.events_seen, 20_000);
-        assert_eq!(all[0].1.events.back().unwrap().nanos, 99_995);
+        assert_eq!(all[0].1.events.back().unwrap().who.nanos, 99_995);
     }
 
     #[test]

@@ -41,7 +41,6 @@ pub fn read(root: &Root, kernel: &Kernel, target: Option<&[u32]>) -> Option<Memo
     Some(state)
 }
 
-/// Whether it was read at all.
 pub fn source(read: Option<&MemoryState>) -> Source {
     let state = match read {
         Some(_) => SourceState::Used,

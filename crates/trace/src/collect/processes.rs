@@ -16,7 +16,6 @@ use super::record::ProcessRecord;
 use super::stacks::{Frame, Stacks, contexts};
 use crate::model::{Process, Thread};
 
-/// Code that a process has mapped.
 #[derive(Debug, Clone)]
 struct Code {
     end: u64,
@@ -28,9 +27,7 @@ struct Code {
 /// Code of a process, as it was at a time. Children share their parent's.
 #[derive(Debug, Clone)]
 struct Map {
-    /// Start address to code.
     code: Rc<BTreeMap<u64, Code>>,
-    /// When it was read.
     at_nanos: u64,
 }
 
@@ -43,16 +40,13 @@ const MOST_CODE: usize = 1 << 13;
 /// So much of a command line is kept: of each process that was there, however short.
 const LONGEST_COMMAND: Bytes = Bytes(2 << 10);
 
-/// All processes that were seen.
 #[derive(Debug)]
 pub struct ProcessTable {
     root: Root,
     all: Vec<Process>,
-    /// The living, by id.
     now: HashMap<u32, u32>,
     maps: HashMap<u32, Map>,
     threads: HashMap<(u32, u32), String>,
-    /// No target: everybody belongs to it.
     everybody: bool,
     start_nanos: u64,
 }
@@ -61,7 +55,6 @@ pub struct ProcessTable {
 const ENDING: u32 = u32::MAX;
 
 impl ProcessTable {
-    /// Nobody yet.
     pub fn new(root: &Root, everybody: bool, start_nanos: u64) -> ProcessTable {
         ProcessTable {
             root: root.clone(),
@@ -74,7 +67,6 @@ impl ProcessTable {
         }
     }
 
-    /// Takes up all that `/proc` shows.
     pub fn look_around(&mut self) {
         for name in self.root.list("proc").known().into_iter().flatten() {
             if let Ok(pid) = name.parse() {
@@ -147,7 +139,6 @@ impl ProcessTable {
         }
     }
 
-    /// Takes in what became of a process or thread.
     pub fn record(&mut self, nanos: u64, record: ProcessRecord) {
         match record {
             ProcessRecord::Name {
@@ -165,7 +156,6 @@ impl ProcessTable {
         std::time::Duration::from_nanos(nanos.saturating_sub(self.start_nanos)).as_secs_f64()
     }
 
-    /// A process or a thread was made.
     fn fork(&mut self, nanos: u64, pid: u32, tid: u32, parent: u32) {
         if pid == parent || pid != tid {
             // A thread: it begins with its maker's name, and says so itself if it changes.
@@ -290,7 +280,6 @@ impl ProcessTable {
         stacks.stack(&frames)
     }
 
-    /// The living processes of the target.
     pub fn target(&self) -> Vec<u32> {
         let mut pids: Vec<u32> = self
             .now
@@ -302,7 +291,6 @@ impl ProcessTable {
         pids
     }
 
-    /// One of them.
     pub fn process(&mut self, place: u32) -> &mut Process {
         &mut self.all[place as usize]
     }

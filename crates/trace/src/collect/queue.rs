@@ -13,7 +13,6 @@ use crate::model::{Mode, Source};
 /// Process, thread and CPU.
 type Ids = (u32, u32, u32);
 
-/// Something that happened.
 #[derive(Debug)]
 enum What {
     Process(ProcessRecord),
@@ -41,7 +40,6 @@ enum What {
     },
 }
 
-/// A part of a wait.
 #[derive(Debug)]
 enum LockPart {
     Begin { flags: u32 },
@@ -49,10 +47,8 @@ enum LockPart {
     End { result: i32 },
 }
 
-/// Calls of a thread, counted.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Calls {
-    /// How many.
     pub calls: u64,
     /// Of how many bytes, where it was reported.
     pub bytes: Option<u64>,
@@ -64,23 +60,17 @@ pub struct Calls {
 /// stack.
 pub type MemoryKey = (usize, Option<Box<str>>, u32, u32, Option<u32>);
 
-/// All that was counted.
 #[derive(Debug)]
 pub struct Queue {
     waiting: Vec<(u64, What)>,
-    /// Frames and stacks.
     pub stacks: Stacks,
     /// The stack without frames: of what nobody looked at.
     pub no_stack: u32,
-    /// Processes.
     pub processes: ProcessTable,
-    /// Locks.
     pub locks: Locks,
     /// CPU samples: (process, thread, stack, mode).
     pub samples: HashMap<(u32, u32, u32, Mode), u64>,
-    /// Faults.
     pub faults: HashMap<(u32, u32, u32, Mode), u64>,
-    /// Memory: how many and how long.
     pub memory: HashMap<MemoryKey, (u64, u64)>,
     /// Begun and not ended: (place in [`MEMORY`], thread) to time and stack.
     begun: HashMap<(&'static str, u32), (u64, Option<u32>)>,
@@ -93,7 +83,6 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Nothing yet.
     pub fn new(processes: ProcessTable, sources: Vec<Source>) -> Queue {
         let mut stacks = Stacks::default();
         Queue {
@@ -221,7 +210,6 @@ impl Queue {
         })
     }
 
-    /// Hands on what happened before `horizon`, in order of time.
     pub fn hand_on(&mut self, horizon: u64) {
         // Stable: what happened at the same time on one CPU stays in order.
         self.waiting.sort_by_key(|(nanos, _)| *nanos);

@@ -1,29 +1,20 @@
 //! Records of a ring as the kernel writes them (perf_event_open(2)). Pure: bytes in, values out, no
 //! panic on any input.
 
-/// Which parts a sample of an event has beyond those that all have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shape {
-    /// A call stack.
     pub stack: bool,
-    /// The tracepoint's own fields.
     pub raw: bool,
 }
 
-/// What all samples have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SampleHead {
-    /// The event's number.
     pub id: u64,
-    /// Where the CPU was.
-    pub instruction: u64,
     /// Process and thread; both `u32::MAX` for one that is ending.
     pub pid: u32,
-    /// The thread.
     pub tid: u32,
     /// CLOCK_MONOTONIC.
     pub nanos: u64,
-    /// The CPU.
     pub cpu: u32,
     /// How many events it stands for.
     pub period: u64,
@@ -31,7 +22,6 @@ pub struct SampleHead {
     pub mode: u16,
 }
 
-/// What became of a process or thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProcessRecord {
     /// It has another name; with `exec`, by execve(2): the process is another program now.
@@ -41,38 +31,33 @@ pub enum ProcessRecord {
         name: String,
         exec: bool,
     },
-    /// It was made by `parent`.
-    Fork { pid: u32, tid: u32, parent: u32 },
-    /// It ended.
-    Exit { pid: u32, tid: u32 },
+    Fork {
+        pid: u32,
+        tid: u32,
+        parent: u32,
+    },
+    Exit {
+        pid: u32,
+        tid: u32,
+    },
 }
 
-/// A record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// An event.
     Sample {
-        /// What all have.
         head: SampleHead,
         /// Frames, innermost first, with the kernel's marks between contexts.
         stack: Vec<u64>,
-        /// The tracepoint's fields.
         raw: &'a [u8],
     },
-    /// Something became of a process or thread, at that time.
     Process(u64, ProcessRecord),
-    /// Events were dropped.
     Lost {
-        /// The event's number.
         id: u64,
-        /// How many.
         count: u64,
     },
-    /// Something else.
     Other,
 }
 
-/// Reads numbers from the front of bytes.
 struct Front<'a>(&'a [u8]);
 
 impl<'a> Front<'a> {
@@ -144,7 +129,9 @@ fn parse_sample<'a>(
     shape: impl Fn(u64) -> Option<Shape>,
 ) -> Option<Record<'a>> {
     const CPU_MODES: u16 = 7;
-    let (id, instruction) = (front.u64()?, front.u64()?);
+    let id = front.u64()?;
+    // Where the CPU was: the stack says it too.
+    front.u64()?;
     let (pid, tid, nanos, cpu) = (front.u32()?, front.u32()?, front.u64()?, front.u32()?);
     front.u32()?;
     let period = front.u64()?;
@@ -169,7 +156,6 @@ fn parse_sample<'a>(
     Some(Record::Sample {
         head: SampleHead {
             id,
-            instruction,
             pid,
             tid,
             nanos,
@@ -182,7 +168,6 @@ fn parse_sample<'a>(
     })
 }
 
-/// The time in a record's trailer.
 fn trailer_time(bytes: &[u8]) -> Option<u64> {
     let at = bytes.len().checked_sub(TRAILER)?;
     let mut front = Front(bytes.get(at..)?);

@@ -3,14 +3,12 @@
 
 use hugeleaf_sys::{Errno, SysError};
 
-/// What bears on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Guards {
     /// `kernel.perf_event_paranoid`.
     pub paranoid: Option<i64>,
     /// The mode in brackets of `/sys/kernel/security/lockdown`.
     pub lockdown: Option<String>,
-    /// Effective capabilities.
     pub capabilities: u64,
     /// The command that gives this program's file the capabilities that it takes.
     pub setcap: String,
@@ -41,7 +39,6 @@ pub fn is_not_here(errno: Errno) -> bool {
     .contains(&errno)
 }
 
-/// Reason and remedy.
 pub fn refusal(error: &SysError, guards: &Guards) -> (String, String) {
     const CONFIDENTIALITY: &str = "confidentiality";
     let denied = matches!(error.errno, Errno::ACCESS | Errno::PERM);

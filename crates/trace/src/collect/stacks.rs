@@ -4,10 +4,8 @@
 
 use std::collections::HashMap;
 
-/// Where a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Frame {
-    /// In the kernel, at an address.
     Kernel(u64),
     /// In a file (a place in [`Stacks::modules`]), at an offset.
     File(u32, u64),
@@ -17,7 +15,6 @@ pub enum Frame {
     Ended,
 }
 
-/// A file with code.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Module {
     /// Its path as the process saw it.
@@ -28,7 +25,6 @@ pub struct Module {
     pub pid: u32,
 }
 
-/// All that were seen.
 #[derive(Debug, Default)]
 pub struct Stacks {
     frames: Vec<Frame>,
@@ -70,7 +66,6 @@ pub fn contexts(raw: &[u64]) -> impl Iterator<Item = (u64, bool)> {
 }
 
 impl Stacks {
-    /// The number of a file.
     pub fn module(&mut self, path: &str, inode: u64, pid: u32) -> u32 {
         // No borrowed form of a pair of text and number: one text a mapping costs little.
         let key = (path.to_owned(), inode);
@@ -86,7 +81,6 @@ impl Stacks {
         })
     }
 
-    /// The number of a frame.
     pub fn frame(&mut self, frame: Frame) -> u32 {
         let next = number(self.frames.len());
         let frames = &mut self.frames;
@@ -96,7 +90,6 @@ impl Stacks {
         })
     }
 
-    /// The number of a stack of frames.
     pub fn stack(&mut self, frames: &[u32]) -> u32 {
         if let Some(known) = self.stack_numbers.get(frames) {
             return *known;
@@ -123,17 +116,14 @@ impl Stacks {
         stack
     }
 
-    /// All frames, by number.
     pub fn frames(&self) -> &[Frame] {
         &self.frames
     }
 
-    /// All files, by number.
     pub fn modules(&self) -> &[Module] {
         &self.modules
     }
 
-    /// All stacks, by number.
     pub fn stacks(&self) -> &[Box<[u32]>] {
         &self.stacks
     }

@@ -4,7 +4,6 @@
 /// Data of the kernel with names, by address.
 #[derive(Debug, Default)]
 pub struct Statics {
-    /// Address, name.
     symbols: Vec<(u64, String)>,
     /// Where static data is, modules left out.
     start: u64,

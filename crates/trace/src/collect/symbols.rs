@@ -26,10 +26,8 @@ use hugeleaf_units::Bytes;
 use super::stacks::{Frame, Module, Stacks};
 use crate::model::Symbol;
 
-/// What names came to.
 #[derive(Debug, Default)]
 pub struct Named {
-    /// The functions, each once.
     pub symbols: Vec<Symbol>,
     /// For each frame the place of its function.
     pub of_frame: Vec<u32>,
@@ -52,7 +50,6 @@ const ALL_OF_OTHERS: u64 = 512 << 20;
 const LARGEST_MAP: Bytes = Bytes(32 << 20);
 const ALL_MAPS: u64 = 128 << 20;
 
-/// Finds the functions of all frames.
 pub fn name_all(stacks: &Stacks, root: &Root) -> Named {
     let symbolizer = symbolizer_of_names();
     let mut names: Vec<Option<Symbol>> = vec![None; stacks.frames().len()];
@@ -177,14 +174,12 @@ fn limited(name: &fmt::Arguments<'_>) -> String {
     text.text
 }
 
-/// The beginning of a name.
 fn cut(name: &str) -> &str {
     let mut ends = (0..=LONGEST_NAME.min(name.len())).rev();
     let end = ends.find(|at| name.is_char_boundary(*at));
     &name[..end.unwrap_or(0)]
 }
 
-/// Each function once.
 fn collect(names: Vec<Option<Symbol>>, notes: Vec<String>) -> Named {
     let mut named = Named {
         notes,
@@ -288,7 +283,6 @@ impl JitMap {
     }
 }
 
-/// Those of a program that has ended: what anybody may read.
 fn nobody() -> Rights {
     /// `/proc/sys/fs/overflowuid`, as it is set unless somebody changes it.
     const NOBODY: u32 = 65534;

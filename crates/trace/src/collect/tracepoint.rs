@@ -4,31 +4,22 @@ use hugeleaf_host::{Fact, Root};
 use hugeleaf_perf::{PerfEvent, PerfKind, PerfRate, PerfSetup, PerfStack};
 use hugeleaf_sys::{Detached, SysError};
 
-/// Where tracepoints are looked up.
 #[derive(Debug)]
 pub enum Tracefs {
-    /// It is mounted; the folder below the root.
     Mounted(Root, String),
     /// It is mounted nowhere, and this process holds it.
     Held {
-        /// Where it is found.
         root: Root,
-        /// It is gone when this is.
         _mount: Detached,
     },
-    /// It is unavailable.
     Missing {
-        /// Why.
         reason: String,
-        /// What to do.
         remedy: String,
     },
 }
 
-/// A tracepoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tracepoint {
-    /// Its number.
     pub id: u64,
     fields: Vec<Field>,
     /// Names of the values of its one field that has names (a result, a reason).
@@ -44,9 +35,6 @@ struct Field {
 
 impl Tracepoint {
     /// Opens it on a CPU, switched off; a sample carries its fields.
-    ///
-    /// # Errors
-    /// Those of perf_event_open(2).
     pub fn open(&self, rate: PerfRate, stack: PerfStack, cpu: u32) -> Result<PerfEvent, SysError> {
         let setup = PerfSetup {
             kind: PerfKind::Tracepoint(self.id),

@@ -44,17 +44,13 @@ const CALLS: [(&str, bool, bool); 5] = [
 /// tell their period.
 const FLUSHES_A_SECOND: u64 = 997;
 
-/// Room of a CPU's ring.
 const ROOM: Bytes = Bytes::from_kib(512);
 
-/// What an event of a window means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// A call begins, by its place.
     Enter(usize),
-    /// It ended in failure.
     Failed(usize),
-    /// A flush.
     Flush,
 }
 
@@ -73,19 +69,15 @@ struct Call {
     exit: Option<Tracepoint>,
 }
 
-/// What is on now.
 #[derive(Debug)]
 struct On {
     since: u64,
     rings: Vec<PerfRing>,
-    /// What each event's number means.
     roles: HashMap<u64, Role>,
     events: Vec<PerfEvent>,
-    /// Calls that were seen.
     calls: u64,
 }
 
-/// Windows of a trace.
 #[derive(Debug)]
 pub struct Windows {
     cpus: Vec<u32>,
@@ -95,7 +87,6 @@ pub struct Windows {
     on: Option<On>,
     /// When to open next, in seconds.
     next: f64,
-    /// Threads that close.
     closing: Vec<std::thread::JoinHandle<()>>,
     seen: BTreeMap<(u32, u32, usize), Seen>,
     flushes: BTreeMap<String, u64>,
@@ -107,7 +98,6 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Finds the tracepoints; opens nothing.
     pub fn new(cpus: &[u32], base: PageSize, tracefs: &Tracefs, always: bool) -> Windows {
         let calls: Vec<Call> = CALLS
             .into_iter()
@@ -300,7 +290,6 @@ impl Windows {
         seen.bytes += self.calls[at].enter.field("len", raw).unwrap_or(0);
     }
 
-    /// Reads what is there and switches off.
     pub fn close(&mut self, processes: &mut ProcessTable) {
         if let Some(on) = &self.on {
             for event in &on.events {

@@ -3,51 +3,36 @@
 use std::collections::HashMap;
 
 use hugeleaf_host::Root;
+use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_sys::ticks_per_second;
+use hugeleaf_units::Bytes;
 
 use super::processes::ProcessTable;
 use crate::model::{Source, SourceState, TargetInterval, ThreadIo};
 use crate::tables::measured::Collection;
 
-/// What `/proc/PID/stat` counts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Done {
-    /// Minor faults.
-    pub faults_minor: u64,
-    /// Major faults.
-    pub faults_major: u64,
-    /// User time, in clock ticks.
-    pub user_ticks: u64,
-    /// System time, in clock ticks.
-    pub system_ticks: u64,
-}
+/// Minor and major faults, user and system time in clock ticks.
+type Done = [u64; 4];
 
-impl Done {
-    fn since(&self, before: &Done) -> Done {
-        Done {
-            faults_minor: self.faults_minor.saturating_sub(before.faults_minor),
-            faults_major: self.faults_major.saturating_sub(before.faults_major),
-            user_ticks: self.user_ticks.saturating_sub(before.user_ticks),
-            system_ticks: self.system_ticks.saturating_sub(before.system_ticks),
-        }
-    }
+fn since(now: Done, before: Done) -> Done {
+    std::array::from_fn(|at| now[at].saturating_sub(before[at]))
 }
 
 /// `/proc/PID/stat`, fields 10, 12, 14 and 15 of proc(5).
-pub fn parse_done(text: &str) -> Option<Done> {
+fn parse_done(text: &str) -> Option<Done> {
     let rest = &text[text.rfind(')')? + 1..];
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse().ok();
-    Some(Done {
-        faults_minor: number(10)?,
-        faults_major: number(12)?,
-        user_ticks: number(14)?,
-        system_ticks: number(15)?,
-    })
+    Some([number(10)?, number(12)?, number(14)?, number(15)?])
+}
+
+/// User and system time.
+fn seconds([_, _, user, system]: Done) -> [f64; 2] {
+    [user, system].map(|ticks| ticks as f64 / ticks_per_second().max(1) as f64)
 }
 
 /// `/proc/PID/task/TID/io`.
-pub fn parse_io(text: &str) -> Option<ThreadIo> {
+fn parse_io(text: &str) -> Option<ThreadIo> {
     let value = |key: &str| {
         text.lines().find_map(|line| {
             let (name, value) = line.split_once(':')?;
@@ -65,27 +50,22 @@ pub fn parse_io(text: &str) -> Option<ThreadIo> {
 }
 
 fn io_since(now: &ThreadIo, before: &ThreadIo) -> ThreadIo {
+    let less = u64::saturating_sub;
     ThreadIo {
-        read_calls: now.read_calls.saturating_sub(before.read_calls),
-        write_calls: now.write_calls.saturating_sub(before.write_calls),
-        read_bytes: now.read_bytes.saturating_sub(before.read_bytes),
-        write_bytes: now.write_bytes.saturating_sub(before.write_bytes),
-        device_read_bytes: now
-            .device_read_bytes
-            .saturating_sub(before.device_read_bytes),
-        device_write_bytes: now
-            .device_write_bytes
-            .saturating_sub(before.device_write_bytes),
+        read_calls: less(now.read_calls, before.read_calls),
+        write_calls: less(now.write_calls, before.write_calls),
+        read_bytes: less(now.read_bytes, before.read_bytes),
+        write_bytes: less(now.write_bytes, before.write_bytes),
+        device_read_bytes: less(now.device_read_bytes, before.device_read_bytes),
+        device_write_bytes: less(now.device_write_bytes, before.device_write_bytes),
     }
 }
 
 /// Threads whose I/O is read at each look; more would cost what is to be measured.
 const THREADS_A_LOOK: usize = 600;
 
-/// Processes that are looked at each time.
 const PROCESSES_A_LOOK: usize = 2_000;
 
-/// What the target did.
 #[derive(Debug)]
 pub struct Work {
     root: Root,
@@ -100,7 +80,6 @@ pub struct Work {
 }
 
 impl Work {
-    /// Nothing yet.
     pub fn new(root: &Root) -> Work {
         Work {
             root: root.clone(),
@@ -142,25 +121,22 @@ impl Work {
                 were_read = true;
                 let first = if begun_here { Done::default() } else { now };
                 let (_, last) = self.done.entry(place).or_insert((first, first));
-                let more = now.since(last);
+                let more = since(now, *last);
                 *last = now;
-                grown.user_ticks += more.user_ticks;
-                grown.system_ticks += more.system_ticks;
-                grown.faults_minor += more.faults_minor;
-                grown.faults_major += more.faults_major;
+                grown.iter_mut().zip(more).for_each(|(sum, n)| *sum += n);
             }
-            let status = self.root.read(format!("proc/{pid}/status"));
-            let held = status.known().map(|s| held_of(s)).unwrap_or_default();
-            interval.page_tables_bytes += held.page_tables;
-            interval.locked_bytes += held.locked;
-            interval.pinned_bytes += held.pinned;
+            let status = self.root.parse(format!("proc/{pid}/status"), parse_status);
+            // A kernel thread has none of them.
+            if let Some(status) = status.known() {
+                let bytes = |held: Option<Bytes>| held.map_or(0, Bytes::get);
+                interval.page_tables_bytes += bytes(status.page_tables);
+                interval.locked_bytes += bytes(status.locked);
+                interval.pinned_bytes += bytes(status.pinned);
+            }
             threads += self.look_at_io(pid, place, begun_here, threads, &mut interval);
         }
-        let seconds = |ticks: u64| ticks as f64 / ticks_per_second().max(1) as f64;
-        interval.user_seconds = seconds(grown.user_ticks);
-        interval.system_seconds = seconds(grown.system_ticks);
-        interval.faults_minor = grown.faults_minor;
-        interval.faults_major = grown.faults_major;
+        [interval.faults_minor, interval.faults_major, _, _] = grown;
+        [interval.user_seconds, interval.system_seconds] = seconds(grown);
         were_read.then_some(interval)
     }
 
@@ -225,16 +201,12 @@ impl Work {
         }
     }
 
-    /// Writes it down; gives the threads whose I/O is known, for [`Work::fill`].
     pub fn finish(&self, processes: &mut ProcessTable) -> Vec<(u32, u32)> {
-        let seconds = |ticks: u64| ticks as f64 / ticks_per_second().max(1) as f64;
         for (place, (first, last)) in &self.done {
-            let done = last.since(first);
+            let done = since(*last, *first);
             let process = processes.process(*place);
-            process.user_seconds = Some(seconds(done.user_ticks));
-            process.system_seconds = Some(seconds(done.system_ticks));
-            process.faults_minor = Some(done.faults_minor);
-            process.faults_major = Some(done.faults_major);
+            [process.faults_minor, process.faults_major, _, _] = done.map(Some);
+            [process.user_seconds, process.system_seconds] = seconds(done).map(Some);
         }
         for (place, files) in &self.direct {
             processes.process(*place).direct_files = Some(*files);
@@ -242,13 +214,11 @@ impl Work {
         self.io.keys().copied().collect()
     }
 
-    /// The I/O of a thread.
     pub fn io_of(&self, place: u32, tid: u32) -> Option<ThreadIo> {
         let (first, last) = self.io.get(&(place, tid))?;
         Some(io_since(last, first))
     }
 
-    /// What to know of it.
     pub fn note(&self) -> Option<String> {
         self.left_out.then(|| {
             format!(
@@ -256,27 +226,6 @@ impl Work {
                  processes and the I/O of {THREADS_A_LOOK} threads were read each second."
             )
         })
-    }
-}
-
-/// Bytes of a process that cannot be taken from it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct HeldInPlace {
-    page_tables: u64,
-    locked: u64,
-    pinned: u64,
-}
-
-/// `VmPTE`, `VmLck` and `VmPin` of `/proc/PID/status`; a kernel thread has none of them.
-fn held_of(status: &str) -> HeldInPlace {
-    let Ok(status) = hugeleaf_host::process::stat::parse_status(status) else {
-        return HeldInPlace::default();
-    };
-    let bytes = |value: Option<hugeleaf_units::Bytes>| value.map_or(0, |b| b.get());
-    HeldInPlace {
-        page_tables: bytes(status.page_tables),
-        locked: bytes(status.locked),
-        pinned: bytes(status.pinned),
     }
 }
 
@@ -298,28 +247,11 @@ mod tests {
     fn texts() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 11 12 13 14 15 16 17 18 20 0";
         let done = parse_done(stat).unwrap();
-        assert_eq!(
-            (
-                done.faults_minor,
-                done.faults_major,
-                done.user_ticks,
-                done.system_ticks
-            ),
-            (11, 13, 15, 16)
-        );
+        assert_eq!(done, [11, 13, 15, 16]);
         let io =
             parse_io("rchar: 5\nwchar: 6\nsyscr: 1\nsyscw: 2\nread_bytes: 3\nwrite_bytes: 4\n");
         assert_eq!(io.unwrap().device_read_bytes, 3);
         assert_eq!(parse_io("rchar: 5\n"), None);
-        let status = "Name:\ta\nVmLck:\t 8 kB\nVmPin:\t 16 kB\nVmPTE:\t 4 kB\n";
-        let kib = |n| hugeleaf_units::Bytes::from_kib(n).get();
-        let held = HeldInPlace {
-            page_tables: kib(4),
-            locked: kib(8),
-            pinned: kib(16),
-        };
-        assert_eq!(held_of(status), held);
-        assert_eq!(held_of("Name:\tkthreadd\n"), HeldInPlace::default());
         let flags = format!("pos:\t0\nflags:\t{:o}\n", hugeleaf_sys::DIRECT_FLAG | 2);
         assert!(is_direct(&flags) && !is_direct("flags:\t02\n"));
     }

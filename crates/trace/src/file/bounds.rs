@@ -10,9 +10,6 @@ use crate::model::{
 const MOST: u128 = i64::MAX as u128;
 
 /// Whether any sum of counts of this trace fits 64 bits.
-///
-/// # Errors
-/// What is wrong, in words.
 pub(super) fn check(trace: &Trace) -> Result<(), String> {
     let sum = of_parts(trace)
         + of(trace.intervals.iter(), interval)

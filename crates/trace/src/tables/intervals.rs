@@ -1,25 +1,18 @@
 //! Intervals, summed up.
 
-use super::Of;
 use crate::model::{Interval, SizeCount, Trace};
 
 /// CPU time over some intervals, in seconds of all CPUs together.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct CpuTime {
-    /// In programs.
     pub user: f64,
-    /// In the kernel.
     pub system: f64,
-    /// Idle.
     pub idle: f64,
-    /// Idle while I/O was outstanding.
     pub wait: f64,
-    /// Taken by the hypervisor.
     pub steal: f64,
 }
 
 impl CpuTime {
-    /// All of it.
     pub fn total(&self) -> f64 {
         self.user + self.system + self.idle + self.wait + self.steal
     }
@@ -35,7 +28,6 @@ impl CpuTime {
         (self.user > 0.0).then(|| self.system / self.user)
     }
 
-    /// Of one interval.
     pub const fn of(interval: &Interval) -> CpuTime {
         CpuTime {
             user: interval.user_seconds,
@@ -57,7 +49,6 @@ impl CpuTime {
     }
 }
 
-/// The host's CPU time.
 pub fn host_cpu(trace: &Trace) -> CpuTime {
     let each = trace.intervals.iter().map(CpuTime::of);
     each.fold(CpuTime::default(), CpuTime::add)
@@ -95,7 +86,6 @@ pub fn target_cpu(trace: &Trace) -> Option<CpuTime> {
     }
 }
 
-/// A counter over all intervals.
 pub fn sum(trace: &Trace, of: impl Fn(&Interval) -> u64) -> u64 {
     trace.intervals.iter().map(of).sum()
 }
@@ -111,17 +101,6 @@ pub fn faults_by_size(trace: &Trace) -> Vec<SizeCount> {
     }
     sizes.sort_by_key(|size| size.page_bytes);
     sizes
-}
-
-/// Faults of the target, or of the host.
-pub fn faults(trace: &Trace, of: Of) -> u64 {
-    if of == Of::Host || trace.target.is_none() {
-        return sum(trace, |i| i.faults);
-    }
-    sum(trace, |i| {
-        let target = i.target.as_ref();
-        target.map_or(0, |t| t.faults_minor + t.faults_major)
-    })
 }
 
 /// The most that the target held locked, and pinned, at the end of any interval.
@@ -148,7 +127,6 @@ mod tests {
             target: Some(TargetInterval {
                 user_seconds: 0.25,
                 system_seconds: 1.0,
-                faults_minor: 3,
                 ..TargetInterval::default()
             }),
             ..Interval::default()
@@ -163,10 +141,8 @@ mod tests {
             (Some(0.5), Some(2.0))
         );
         assert_eq!(target_cpu(&trace), Some(host));
-        assert_eq!(faults(&trace, Of::Target), 14);
         trace.target = Some(TracedTarget::default());
         assert_eq!(target_cpu(&trace).unwrap().user, 0.5);
-        assert_eq!(faults(&trace, Of::Target), 6);
         trace.processes = vec![Process {
             in_target: true,
             user_seconds: Some(4.0),

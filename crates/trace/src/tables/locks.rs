@@ -8,27 +8,18 @@ use super::profile::thread_name;
 use super::share;
 use crate::model::{Lock, LockAction, LockKind, LockTotals, Trace};
 
-/// A lock in the table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LockRow<'a> {
-    /// The lock.
     pub lock: &'a Lock,
-    /// The function that waited longest in taking it.
     pub function: Option<&'a str>,
-    /// Its part of all time waited; `None` where nothing was waited for.
     pub share: Option<f64>,
 }
 
-/// All locks that were waited for.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LockTable<'a> {
-    /// The longest waited for first.
     pub rows: Vec<LockRow<'a>>,
-    /// Those that are not listed, summed up.
     pub others: LockTotals,
-    /// How many those are.
     pub others_count: u64,
-    /// All together.
     pub all: LockTotals,
 }
 
@@ -61,37 +52,27 @@ fn kind_name<S: Serializer>(kind: &LockKind, serializer: S) -> Result<S::Ok, S::
     serializer.serialize_str(kind.name())
 }
 
-/// Waits of a thread.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ThreadRow {
-    /// Its process.
     pub pid: u32,
-    /// Its id.
     pub tid: u32,
-    /// Its name.
     pub name: String,
-    /// Its waits.
     #[serde(flatten, serialize_with = "waits")]
     pub totals: LockTotals,
-    /// Its part of the time waited.
     #[serde(skip)]
     pub share: Option<f64>,
 }
 
-/// Waits at a place in the code.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CallerRow {
     /// The function that takes the lock; `?` where it is not known.
     pub function: String,
-    /// As what.
     #[serde(serialize_with = "kind_name")]
     pub kind: LockKind,
     /// The way there, from the function outward.
     pub path: Vec<String>,
-    /// Waits.
     #[serde(flatten, serialize_with = "waits")]
     pub totals: LockTotals,
-    /// Its part of the time waited.
     #[serde(skip)]
     pub share: Option<f64>,
 }
@@ -103,11 +84,9 @@ pub struct Turns {
     pub got: u64,
     /// Of those, how often another thread had got it before.
     pub changed: u64,
-    /// Threads that got it.
     pub threads: usize,
 }
 
-/// The table.
 pub fn table(trace: &Trace) -> LockTable<'_> {
     let mut all = trace.other_locks;
     trace.locks.iter().for_each(|lock| all.join(&lock.totals));
@@ -126,7 +105,6 @@ pub fn table(trace: &Trace) -> LockTable<'_> {
     }
 }
 
-/// The function that waited longest in taking a lock.
 pub fn function<'a>(trace: &'a Trace, lock: &Lock) -> Option<&'a str> {
     lock.taken_by
         .map(|place| trace.symbols[place as usize].name.as_str())
@@ -221,7 +199,6 @@ pub fn by_caller(trace: &Trace, only: Option<&Lock>, depth: usize) -> Vec<Caller
     rows
 }
 
-/// The one lock, or all.
 pub fn chosen<'a>(trace: &'a Trace, only: Option<&'a Lock>) -> Vec<&'a Lock> {
     match only {
         Some(lock) => vec![lock],
@@ -229,7 +206,6 @@ pub fn chosen<'a>(trace: &'a Trace, only: Option<&'a Lock>) -> Vec<&'a Lock> {
     }
 }
 
-/// Whether threads take turns at a lock.
 pub fn turns(lock: &Lock) -> Turns {
     let got = lock.events.iter().filter(|e| e.what == LockAction::Got);
     let who: Vec<(u32, u32)> = got.map(|e| (e.process, e.tid)).collect();

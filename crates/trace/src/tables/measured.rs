@@ -2,80 +2,39 @@
 
 use crate::model::{SourceState, Trace};
 
-/// Something that is collected by itself, and may not have been.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Collection {
-    /// The CPU profile.
-    CpuSamples,
-    /// Page faults with who made them.
-    FaultSamples,
-    /// Lock contention.
-    Locks,
-    /// What the memory management did, event by event.
-    MemoryEvents,
-    /// Direct reads and writes.
-    DirectIo,
-    /// Buffers that are registered with io_uring.
-    Registrations,
-    /// mlock and its like.
-    LockingCalls,
-    /// TLB flushes.
-    TlbFlushes,
-    /// CPU time, switches, runnable threads: `/proc/stat`.
-    CpuTime,
-    /// Faults, paging and the memory management's counters: `/proc/vmstat`.
-    Vmstat,
-    /// What the target's threads read and wrote.
-    Io,
-    /// Memory by page size, before and after.
-    Memory,
-    /// The processor's counters.
-    Counters,
+hugeleaf_units::named! {
+    /// Something that is collected by itself, and may not have been. Its name is that of its
+    /// [`Source`](crate::model::Source).
+    pub enum Collection {
+        CpuSamples = "cpu samples",
+        /// With who made them.
+        FaultSamples = "page faults",
+        Locks = "lock contention",
+        /// What the memory management did.
+        MemoryEvents = "memory events",
+        DirectIo = "direct i/o",
+        Registrations = "io_uring registration",
+        LockingCalls = "memory locking calls",
+        TlbFlushes = "tlb flushes",
+        /// `/proc/stat`: switches and runnable threads, too.
+        CpuTime = "cpu time",
+        /// `/proc/vmstat`: the memory management's counters, too.
+        Vmstat = "faults and paging",
+        /// Of the target's threads.
+        Io = "i/o of threads",
+        /// Before and after.
+        Memory = "memory by page size",
+        Counters = "cpu counters",
+    }
 }
 
 impl Collection {
-    /// All of them.
-    pub const ALL: [Collection; 13] = [
-        Collection::CpuSamples,
-        Collection::FaultSamples,
-        Collection::Locks,
-        Collection::MemoryEvents,
-        Collection::DirectIo,
-        Collection::Registrations,
-        Collection::LockingCalls,
-        Collection::TlbFlushes,
-        Collection::CpuTime,
-        Collection::Vmstat,
-        Collection::Io,
-        Collection::Memory,
-        Collection::Counters,
-    ];
-
     /// Calls that pin or lock memory come from these.
     pub const PINS: [Collection; 3] = [
         Collection::LockingCalls,
         Collection::DirectIo,
         Collection::Registrations,
     ];
-
-    /// The name of its [`Source`](crate::model::Source).
-    pub const fn name(self) -> &'static str {
-        match self {
-            Collection::CpuSamples => "cpu samples",
-            Collection::FaultSamples => "page faults",
-            Collection::Locks => "lock contention",
-            Collection::MemoryEvents => "memory events",
-            Collection::DirectIo => "direct i/o",
-            Collection::Registrations => "io_uring registration",
-            Collection::LockingCalls => "memory locking calls",
-            Collection::TlbFlushes => "tlb flushes",
-            Collection::CpuTime => "cpu time",
-            Collection::Vmstat => "faults and paging",
-            Collection::Io => "i/o of threads",
-            Collection::Memory => "memory by page size",
-            Collection::Counters => "cpu counters",
-        }
-    }
 
     /// Whether a call that pins (see [`Collection::PINS`]) is counted here.
     pub fn is_of(self, call: &str) -> bool {
@@ -137,7 +96,6 @@ pub fn not_measured(trace: &Trace, what: Collection) -> Option<String> {
     }
 }
 
-/// All that was not measured, with why.
 pub fn all_not_measured(trace: &Trace) -> Vec<(Collection, String)> {
     let all = Collection::ALL.into_iter();
     all.filter_map(|what| Some((what, not_measured(trace, what)?)))

@@ -7,19 +7,15 @@ use crate::model::{Held, MemoryState, SegmentMemory, Trace};
 /// A page size and what was on it. `None` where that state was not read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SizeRow {
-    /// The size.
     pub page_bytes: u64,
     /// `base`, `thp` or `hugetlb`.
     pub kind: String,
-    /// Before.
     #[serde(rename = "before_bytes")]
     pub before: Option<u64>,
-    /// After.
     #[serde(rename = "after_bytes")]
     pub after: Option<u64>,
 }
 
-/// Whose memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
     /// All that processes map; a shared page once.
@@ -28,15 +24,11 @@ pub enum Whose {
     Target,
 }
 
-/// A segment that was seen at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SegmentRow<'a> {
-    /// Its process.
     pub pid: u32,
-    /// Name of its process.
     #[serde(skip)]
     pub process: &'a str,
-    /// The segment.
     #[serde(flatten)]
     pub segment: &'a SegmentMemory,
 }
@@ -95,7 +87,6 @@ fn add(table: &mut Vec<Held>, more: &Held) {
     }
 }
 
-/// All bytes of a table.
 pub fn total(table: &[Held]) -> u64 {
     table.iter().map(|h| h.bytes).sum()
 }
@@ -106,7 +97,6 @@ pub fn coverage(table: &[Held]) -> Option<f64> {
     super::share(large.map(|h| h.bytes).sum(), total(table))
 }
 
-/// The newest state that was read.
 pub fn newest(trace: &Trace) -> Option<&MemoryState> {
     trace.memory_after.as_ref().or(trace.memory_before.as_ref())
 }

@@ -8,19 +8,15 @@ use serde::{Serialize, Serializer};
 use super::Of;
 use crate::model::{Mode, Sample, Symbol, Trace};
 
-/// Samples by who ran.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Modes {
-    /// The kernel.
     pub kernel: u64,
-    /// The program.
     pub user: u64,
     /// A guest, a hypervisor, or not reported.
     pub other: u64,
 }
 
 impl Modes {
-    /// All of them.
     pub const fn total(&self) -> u64 {
         self.kernel + self.user + self.other
     }
@@ -47,44 +43,33 @@ impl Serialize for Modes {
     }
 }
 
-/// How many samples there are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// That found a CPU busy.
     pub busy: u64,
-    /// That found it idle.
     pub idle: u64,
 }
 
 /// All processes of one name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ProcessRow {
-    /// The name.
     pub name: String,
-    /// How many processes.
     pub processes: usize,
     /// Whether one of them belongs to the target.
     pub in_target: bool,
-    /// Their samples.
     #[serde(flatten)]
     pub modes: Modes,
 }
 
-/// A thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ThreadRow {
-    /// Its process.
     pub pid: u32,
-    /// Its id.
     pub tid: u32,
     /// Name of the thread; that of the process where it has none.
     pub name: String,
-    /// Its samples.
     #[serde(flatten)]
     pub modes: Modes,
 }
 
-/// A function.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SymbolRow {
     /// Its name; `[module+0x12]` without symbols.
@@ -92,19 +77,15 @@ pub struct SymbolRow {
     pub name: String,
     /// The program, the library, `[kernel]`.
     pub module: String,
-    /// Whether it is the kernel's.
     pub kernel: bool,
-    /// Samples in it.
     pub samples: u64,
     /// Samples in it and in what it called.
     #[serde(rename = "with_callees_samples")]
     pub with_callees: u64,
 }
 
-/// Who called a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Callers {
-    /// Samples in it and in what it called.
     pub samples: u64,
     /// By the function that called it, most first; the name is empty where the stack ends.
     pub direct: Vec<SymbolRow>,
@@ -112,13 +93,11 @@ pub struct Callers {
     pub paths: Vec<Path>,
 }
 
-/// A way to a function.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Path {
     /// Names, from the function outward.
     #[serde(rename = "path")]
     pub names: Vec<String>,
-    /// Samples.
     pub samples: u64,
 }
 
@@ -126,7 +105,6 @@ fn is_idle(trace: &Trace, sample: &Sample) -> bool {
     trace.processes[sample.process as usize].pid == 0
 }
 
-/// Samples that found a CPU busy.
 pub fn busy(trace: &Trace, of: Of) -> impl Iterator<Item = &Sample> {
     trace.samples.iter().filter(move |sample| {
         let process = &trace.processes[sample.process as usize];
@@ -134,7 +112,6 @@ pub fn busy(trace: &Trace, of: Of) -> impl Iterator<Item = &Sample> {
     })
 }
 
-/// How many samples there are.
 pub fn counted(trace: &Trace) -> Counted {
     let mut counted = Counted::default();
     for sample in &trace.samples {
@@ -146,14 +123,12 @@ pub fn counted(trace: &Trace) -> Counted {
     counted
 }
 
-/// Samples by who ran.
 pub fn modes(trace: &Trace, of: Of) -> Modes {
     let mut modes = Modes::default();
     busy(trace, of).for_each(|s| modes.add(s.mode, s.count));
     modes
 }
 
-/// By name of process, most samples first.
 pub fn by_process(trace: &Trace) -> Vec<ProcessRow> {
     let mut rows: BTreeMap<&str, (BTreeSet<u32>, bool, Modes)> = BTreeMap::new();
     for sample in busy(trace, Of::Host) {
@@ -181,7 +156,6 @@ pub fn by_process(trace: &Trace) -> Vec<ProcessRow> {
     rows
 }
 
-/// By thread, most samples first.
 pub fn by_thread(trace: &Trace, of: Of) -> Vec<ThreadRow> {
     let mut rows: BTreeMap<(u32, u32), Modes> = BTreeMap::new();
     for sample in busy(trace, of) {
@@ -206,16 +180,10 @@ pub fn thread_name(trace: &Trace, process: u32, tid: u32) -> &str {
     thread.map_or(&process.name, |t| &t.name)
 }
 
-/// By function, most samples first.
 pub fn by_symbol(trace: &Trace, of: Of) -> Vec<SymbolRow> {
-    by_symbol_where(trace, of, |_| true)
-}
-
-/// The same for samples of some kind.
-pub fn by_symbol_where(trace: &Trace, of: Of, wanted: impl Fn(&Sample) -> bool) -> Vec<SymbolRow> {
     let mut rows: BTreeMap<(&str, &str), SymbolRow> = BTreeMap::new();
     let mut seen = BTreeSet::new();
-    for sample in busy(trace, of).filter(|s| wanted(s)) {
+    for sample in busy(trace, of) {
         seen.clear();
         let frames = &trace.stacks[sample.stack as usize].frames;
         for (depth, frame) in frames.iter().enumerate() {

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use crate::model::{Mode, Process, Sample, Stack, Symbol, Trace, TracedHost, TracedTarget};
 
-/// A function of the kernel.
 pub(crate) fn kernel(name: &str) -> Symbol {
     Symbol {
         name: name.to_owned(),
@@ -14,7 +13,6 @@ pub(crate) fn kernel(name: &str) -> Symbol {
     }
 }
 
-/// A function of the program.
 pub(crate) fn user(name: &str) -> Symbol {
     Symbol {
         name: name.to_owned(),
@@ -24,7 +22,6 @@ pub(crate) fn user(name: &str) -> Symbol {
     }
 }
 
-/// Puts a trace together.
 pub(crate) struct Maker {
     pub(crate) trace: Trace,
     symbols: HashMap<Symbol, u32>,

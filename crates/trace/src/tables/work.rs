@@ -8,30 +8,20 @@ use super::intervals::target_cpu;
 use super::profile::thread_name;
 use crate::model::{ThreadIo, Trace};
 
-/// I/O of a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct IoRow {
-    /// Its process.
     pub pid: u32,
-    /// Its id.
     pub tid: u32,
-    /// Its name.
     pub name: String,
-    /// What it did.
     #[serde(flatten)]
     pub io: ThreadIo,
 }
 
-/// The target's work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Work {
-    /// Calls that read.
     pub read_calls: u64,
-    /// Calls that wrote.
     pub write_calls: u64,
-    /// Bytes that came in.
     pub read_bytes: u64,
-    /// Bytes that went out.
     pub write_bytes: u64,
     /// Bytes moved, in and out together, a second.
     pub bytes_a_second: f64,
@@ -40,7 +30,6 @@ pub struct Work {
 }
 
 impl Work {
-    /// In and out together.
     pub const fn moved_bytes(&self) -> u64 {
         self.read_bytes.saturating_add(self.write_bytes)
     }
@@ -59,7 +48,6 @@ impl Work {
 pub struct PinRow {
     /// `mlock`, `direct read`, …
     pub call: String,
-    /// How many.
     pub calls: u64,
     /// Of how many bytes; `None` where no call reported it.
     pub bytes: Option<u64>,
@@ -67,7 +55,6 @@ pub struct PinRow {
     pub failed: Option<u64>,
     /// Counted in a part of the time and scaled up.
     pub estimated: bool,
-    /// Threads that made them.
     pub threads: usize,
 }
 

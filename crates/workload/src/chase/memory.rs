@@ -11,9 +11,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Range, Rung};
 /// A page size and kind to measure on, as a flag names it: `base`, `64K`, `thp:2M`, `hugetlb:1G`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PageArm {
-    /// The size of its pages.
     pub size: PageSize,
-    /// Where they come from.
     pub kind: PageKind,
 }
 
@@ -26,7 +24,6 @@ pub enum AskedPages {
     Rung(Rung),
 }
 
-/// A text that names no pages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' names no pages; write base, 64K, thp:2M or hugetlb:1G")]
 pub struct ParsePageArmError(String);
@@ -48,7 +45,6 @@ impl FromStr for AskedPages {
 }
 
 impl PageArm {
-    /// The base pages of a host.
     pub const fn base(host: &Host) -> PageArm {
         PageArm {
             size: host.base_page,
@@ -139,9 +135,6 @@ impl From<Space> for ChaseMemory {
 impl ChaseMemory {
     /// Takes at least `length` bytes, in whole pages of `arm`, and fills them in. Memory on
     /// transparent huge pages may come on fewer of them than asked for: read it back.
-    ///
-    /// # Errors
-    /// [`MemoryError`]: the pool is short, a knob is off, this host has no such size, memory is.
     pub fn take(arm: PageArm, length: Bytes, host: &Host) -> Result<ChaseMemory, MemoryError> {
         let length = arm.whole(length).ok_or(MemoryError::Empty)?;
         if arm.is_untold(host) {
@@ -157,7 +150,6 @@ impl ChaseMemory {
         })
     }
 
-    /// Its addresses.
     pub const fn range(&self) -> Range {
         match &self.kept {
             Kept::Region(region) => region.range(),
@@ -167,9 +159,6 @@ impl ChaseMemory {
 
     /// The first `length` bytes by the pages that they are on, read back now. `None` where this
     /// process cannot tell (transparent huge pages below the full size).
-    ///
-    /// # Errors
-    /// Those of reading the page map.
     pub fn pages(&self, length: Bytes) -> Result<Option<Vec<Held>>, MemoryError> {
         let Kept::Region(region) = &self.kept else {
             return Ok(None);
@@ -189,7 +178,6 @@ impl ChaseMemory {
         Ok(Some(table))
     }
 
-    /// Why some of it is not on the pages that it was asked for, where that is known.
     pub fn why(&self) -> Option<Why> {
         let Kept::Region(region) = &self.kept else {
             return None;
@@ -203,9 +191,6 @@ impl ChaseMemory {
 /// largest size that is on and fits into a mapping; so the memory is cut into mappings that hold no
 /// whole block of the next larger size that is on. Neighbours would be joined again unless they
 /// differ: every second one is kept from children.
-///
-/// # Errors
-/// Those of the system calls.
 pub fn small_mappings(arm: PageArm, length: Bytes, host: &Host) -> Result<Space, MemoryError> {
     is_on(arm, length)?;
     let larger = next_on(arm.size, host);
@@ -223,9 +208,6 @@ pub fn small_mappings(arm: PageArm, length: Bytes, host: &Host) -> Result<Space,
 }
 
 /// Refuses a size that the host lacks, or whose knob is off; in the words of the library.
-///
-/// # Errors
-/// [`MemoryError`] with the reason and what to do.
 pub fn is_on(arm: PageArm, length: Bytes) -> Result<(), MemoryError> {
     let options = RegionOptions::new(arm.size.bytes(), arm.ladder(false));
     let probe = Region::new(&options)?.extents()?;

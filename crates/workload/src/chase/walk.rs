@@ -11,7 +11,6 @@ use hugeleaf_units::Bytes;
 use super::cycle::Cycle;
 use super::memory::ChaseMemory;
 
-/// A working set with the path through it.
 #[derive(Debug)]
 pub struct Walk {
     memory: ChaseMemory,
@@ -63,7 +62,6 @@ impl Walk {
         self.lines
     }
 
-    /// The memory it goes through.
     pub const fn memory(&self) -> &ChaseMemory {
         &self.memory
     }

@@ -6,7 +6,6 @@ use hugeleaf_host::system::counters::parse_vmstat;
 use hugeleaf_host::{Root, Target, find_targets};
 use hugeleaf_sys::{Pid, children_usage, ticks_per_second};
 
-/// Sums so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Counts {
     /// Processor time in seconds, and page faults that needed no disk.

@@ -7,33 +7,25 @@ use serde_json::Value as Json;
 
 use super::file::{Measure, Source};
 
-/// What a load has done.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ran {
     /// What it printed, standard output and standard error.
     pub printed: String,
-    /// How long it took.
     pub seconds: f64,
-    /// What was counted meanwhile, by name.
     pub counted: BTreeMap<String, f64>,
 }
 
-/// A figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// The measure's name.
     pub name: String,
     /// Its value, in the measure's unit.
     pub value: f64,
 }
 
-/// Why there is no figure.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no figure '{name}': {reason}")]
 pub struct NoFigure {
-    /// The measure.
     pub name: String,
-    /// Why.
     pub reason: String,
 }
 

@@ -10,19 +10,24 @@ use regex::Regex;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use super::needs::{Needs, WrittenNeeds};
+use super::needs::Needs;
 use super::size::{Size, Wrong, wrong};
 
 /// The schema that this version reads.
 pub const SCHEMA: u64 = 1;
 
 /// How long a command may take that says nothing of it.
-const USUAL_LIMIT: Duration = Duration::from_secs(600);
+const fn usual_limit() -> Duration {
+    Duration::from_secs(600)
+}
+
+const fn server_limit() -> Duration {
+    Duration::from_secs(60)
+}
 
 /// Names that a file may not give to variables of its own: they are set by who runs it, or mean something to the shell.
 pub(super) const TAKEN: [&str; 4] = ["work", "files", "pages", "round"];
 
-/// A workload.
 #[derive(Debug, Clone)]
 pub struct Described {
     /// What it is called: the file's name without `.toml`.
@@ -33,7 +38,6 @@ pub struct Described {
     pub effect: String,
     /// What it stands for, as in `Java` or `decision support`; may be empty.
     pub kind: String,
-    /// What has to be there.
     pub needs: Needs,
     /// Variables of its commands. An arm may set them anew.
     pub set: BTreeMap<String, String>,
@@ -45,11 +49,9 @@ pub struct Described {
     pub prepare: Option<Script>,
     /// What is started on the pages of an arm; without one the load itself is.
     pub server: Option<Server>,
-    /// What is measured.
     pub load: Load,
     /// The figures; the first is the one that arms are compared by.
     pub measures: Vec<Measure>,
-    /// What has to succeed after each load.
     pub check: Option<Script>,
     /// Variables that take several values: each combination is measured on each arm.
     pub matrix: BTreeMap<String, Vec<String>>,
@@ -59,50 +61,48 @@ pub struct Described {
     pub unfit: BTreeMap<String, String>,
 }
 
-/// An arm that a file is made for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnArm {
-    /// Its name.
     pub name: String,
-    /// Variables that it sets.
     pub set: Vec<(String, String)>,
 }
 
-/// A command of the shell.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Script {
     /// As `sh -eu` takes it.
+    #[serde(deserialize_with = "command")]
     pub run: String,
-    /// How long it may take.
+    #[serde(default = "usual_limit", deserialize_with = "time")]
     pub limit: Duration,
 }
 
-/// A server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Server {
     /// What becomes the server: it ends with `exec PROGRAM`.
+    #[serde(deserialize_with = "command")]
     pub run: String,
     /// What succeeds as soon as it answers.
+    #[serde(deserialize_with = "command")]
     pub ready: String,
     /// What fills it, after each start; may be nothing.
     pub fill: Option<Script>,
     /// How long it may take to answer, and to end.
+    #[serde(default = "server_limit", deserialize_with = "time")]
     pub limit: Duration,
 }
 
-/// What is measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Load {
-    /// Its command.
     pub script: Script,
     /// What runs before it, unmeasured.
     pub warm: Option<Script>,
-    /// How requests come.
     pub looped: Loop,
 }
 
-/// How requests come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Loop {
     /// The next when the last is answered: throughput is what is measured.
     #[default]
@@ -111,16 +111,12 @@ pub enum Loop {
     Open,
 }
 
-/// A figure.
 #[derive(Debug, Clone)]
 pub struct Measure {
-    /// Its name.
     pub name: String,
-    /// Its unit.
     pub unit: String,
     /// Which way is better; nothing of what is no good or bad.
     pub better: Option<Better>,
-    /// Where it comes from.
     pub source: Source,
     /// What it is multiplied by.
     pub factor: f64,
@@ -128,13 +124,10 @@ pub struct Measure {
     pub per: Option<String>,
 }
 
-/// Which way is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
-    /// More is better.
     Higher,
-    /// Less is.
     Lower,
 }
 
@@ -153,17 +146,14 @@ pub enum Source {
     Histogram(Regex, f64),
 }
 
-/// Why a file describes no workload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}:{line}:{column}: {what}", path.display())]
 pub struct FileError {
-    /// The file.
     pub path: PathBuf,
     /// From 1.
     pub line: usize,
     /// In characters, from 1.
     pub column: usize,
-    /// What is wrong.
     pub what: String,
 }
 
@@ -177,18 +167,18 @@ struct File {
     #[serde(default)]
     kind: String,
     #[serde(default)]
-    needs: WrittenNeeds,
+    needs: Needs,
     #[serde(default)]
     set: BTreeMap<Spanned<String>, Plain>,
     #[serde(default)]
-    sizes: BTreeMap<Spanned<String>, Spanned<String>>,
+    sizes: BTreeMap<Spanned<String>, Size>,
     #[serde(default)]
     files: BTreeMap<Spanned<String>, String>,
-    prepare: Option<WrittenScript>,
-    server: Option<WrittenServer>,
+    prepare: Option<Script>,
+    server: Option<Server>,
     load: WrittenLoad,
     measure: Spanned<Vec<Spanned<WrittenMeasure>>>,
-    check: Option<WrittenScript>,
+    check: Option<Script>,
     #[serde(default)]
     matrix: BTreeMap<Spanned<String>, Spanned<Vec<Plain>>>,
     #[serde(default)]
@@ -225,53 +215,15 @@ impl Plain {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenScript {
-    #[serde(deserialize_with = "command")]
-    run: String,
-    #[serde(default, deserialize_with = "some_time")]
-    limit: Option<Duration>,
-}
-
-impl WrittenScript {
-    fn script(self) -> Script {
-        Script {
-            run: self.run,
-            limit: self.limit.unwrap_or(USUAL_LIMIT),
-        }
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenServer {
-    #[serde(deserialize_with = "command")]
-    run: String,
-    #[serde(deserialize_with = "command")]
-    ready: String,
-    fill: Option<WrittenScript>,
-    #[serde(default, deserialize_with = "some_time")]
-    limit: Option<Duration>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct WrittenLoad {
     #[serde(deserialize_with = "command")]
     run: String,
-    #[serde(default, deserialize_with = "some_time")]
-    limit: Option<Duration>,
-    warm: Option<WrittenScript>,
+    #[serde(default = "usual_limit", deserialize_with = "time")]
+    limit: Duration,
+    warm: Option<Script>,
     #[serde(default, rename = "loop")]
-    looped: WrittenLoop,
+    looped: Loop,
     rate: Option<Spanned<Vec<Plain>>>,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum WrittenLoop {
-    #[default]
-    Closed,
-    Open,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -300,18 +252,12 @@ fn command<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     }
 }
 
-fn some_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(from)?;
-    parse_time(&text)
-        .map(Some)
-        .map_err(serde::de::Error::custom)
+    parse_time(&text).map_err(serde::de::Error::custom)
 }
 
 impl Described {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// The first that is wrong, with line and column.
     pub fn parse(path: &Path, text: &str) -> Result<Described, FileError> {
         let error = |(span, what): Wrong| {
             let (line, column) = line_and_column(text, span.start);
@@ -363,7 +309,6 @@ impl Described {
         points
     }
 
-    /// The figure that arms are compared by.
     pub fn main(&self) -> &Measure {
         &self.measures[0]
     }
@@ -376,9 +321,14 @@ impl File {
             let what = format!("this version reads schema {SCHEMA}, and not {found}");
             return wrong(self.schema.span(), what);
         }
+        let mut files_needed = self.needs.files.iter();
+        if let Some(file) = files_needed.find(|file| file.get_ref().is_relative()) {
+            let what = "a file of the kernel is named by its whole path";
+            return wrong(file.span(), what);
+        }
         let variables = Variables::of(self.set, self.sizes, self.matrix, self.load.rate.clone())?;
         let is_rated = self.load.rate.is_some();
-        if (self.load.looped == WrittenLoop::Open) != is_rated {
+        if (self.load.looped == Loop::Open) != is_rated {
             let what = "an open loop says its rates (load.rate = [100, 200]), and only that does";
             return wrong(self.measure.span(), what);
         }
@@ -389,30 +339,19 @@ impl File {
             title: self.title,
             effect: self.effect,
             kind: self.kind,
-            needs: self.needs.needs()?,
+            needs: self.needs,
             set: variables.set,
             sizes: variables.sizes,
             matrix: variables.matrix,
             files: files(self.files)?,
-            prepare: self.prepare.map(WrittenScript::script),
-            server: self.server.map(WrittenServer::server),
+            prepare: self.prepare,
+            server: self.server,
             load: self.load.load(),
             measures: measures(self.measure)?,
-            check: self.check.map(WrittenScript::script),
+            check: self.check,
             arms,
             unfit,
         })
-    }
-}
-
-impl WrittenServer {
-    fn server(self) -> Server {
-        Server {
-            run: self.run,
-            ready: self.ready,
-            fill: self.fill.map(WrittenScript::script),
-            limit: self.limit.unwrap_or(Duration::from_secs(60)),
-        }
     }
 }
 
@@ -421,13 +360,10 @@ impl WrittenLoad {
         Load {
             script: Script {
                 run: self.run,
-                limit: self.limit.unwrap_or(USUAL_LIMIT),
+                limit: self.limit,
             },
-            warm: self.warm.map(WrittenScript::script),
-            looped: match self.looped {
-                WrittenLoop::Closed => Loop::Closed,
-                WrittenLoop::Open => Loop::Open,
-            },
+            warm: self.warm,
+            looped: self.looped,
         }
     }
 }
@@ -442,7 +378,7 @@ struct Variables {
 impl Variables {
     fn of(
         set: BTreeMap<Spanned<String>, Plain>,
-        sizes: BTreeMap<Spanned<String>, Spanned<String>>,
+        sizes: BTreeMap<Spanned<String>, Size>,
         matrix: BTreeMap<Spanned<String>, Spanned<Vec<Plain>>>,
         rate: Option<Spanned<Vec<Plain>>>,
     ) -> Result<Variables, Wrong> {
@@ -455,9 +391,7 @@ impl Variables {
             let name = all.new_name(&name)?;
             all.set.insert(name, value.text());
         }
-        for (name, text) in sizes {
-            let size = text.get_ref().parse();
-            let size = size.map_err(|what| (text.span(), what))?;
+        for (name, size) in sizes {
             let name = all.new_name(&name)?;
             all.sizes.insert(name, size);
         }
@@ -611,7 +545,6 @@ fn measures(written: Spanned<Vec<Spanned<WrittenMeasure>>>) -> Result<Vec<Measur
     }
 }
 
-/// The one place where a figure comes from.
 fn source(one: &WrittenMeasure, at: Range<usize>) -> Result<Source, Wrong> {
     const ONE: &str = "a measure has one of regex, json, seconds = true, counter, histogram";
     let mut sources = Vec::new();

@@ -5,94 +5,35 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Root;
 use hugeleaf_host::program::find_program;
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, Failure};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::size::{Size, Wrong, wrong};
+use super::size::{Size, some};
 
-/// What has to be there.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Needs {
-    /// Memory that it takes.
     pub memory: Option<Size>,
     /// Of that what has to be on the pages of an arm from a pool; all of it where nothing is said.
     pub large: Option<Size>,
-    /// Room for its folder.
+    #[serde(deserialize_with = "some")]
     pub disk: Option<Bytes>,
     /// Programs, of which each has to be found by its name; of `a|b` one of them.
     pub programs: Vec<String>,
     /// Debian's packages that have them, for who lacks one.
     pub packages: Vec<String>,
     /// Files of the kernel that have to be there.
-    pub files: Vec<PathBuf>,
+    pub files: Vec<Spanned<PathBuf>>,
     /// Whether its commands run as root. Without it they run as nobody where hugeleaf runs as root.
     pub root: bool,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct WrittenNeeds {
-    memory: Option<Spanned<String>>,
-    large: Option<Spanned<String>>,
-    disk: Option<Spanned<String>>,
-    #[serde(default)]
-    programs: Vec<String>,
-    #[serde(default)]
-    packages: Vec<String>,
-    #[serde(default)]
-    files: Vec<Spanned<PathBuf>>,
-    #[serde(default)]
-    root: bool,
-}
-
-impl WrittenNeeds {
-    pub(super) fn needs(self) -> Result<Needs, Wrong> {
-        fn size<T: std::str::FromStr<Err: ToString>>(
-            text: Option<Spanned<String>>,
-        ) -> Result<Option<T>, Wrong> {
-            let Some(text) = text else { return Ok(None) };
-            let size = text.get_ref().parse::<T>();
-            size.map(Some).map_err(|e| (text.span(), e.to_string()))
-        }
-        for file in &self.files {
-            if !file.get_ref().is_absolute() {
-                return wrong(
-                    file.span(),
-                    "a file of the kernel is named by its whole path",
-                );
-            }
-        }
-        Ok(Needs {
-            memory: size(self.memory)?,
-            large: size(self.large)?,
-            disk: size(self.disk)?,
-            programs: self.programs,
-            packages: self.packages,
-            files: self.files.into_iter().map(Spanned::into_inner).collect(),
-            root: self.root,
-        })
-    }
-}
-
-/// What a host has of it.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Place {
-    /// The most memory that may be taken.
     pub memory: Bytes,
-    /// Free room where the folder is made.
     pub disk: Option<Bytes>,
-    /// Whether we are root.
     pub is_root: bool,
-}
-
-/// What is missing, and what to do about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unmet {
-    /// What is missing.
-    pub what: String,
-    /// What to do.
-    pub next: String,
 }
 
 /// Where commands are looked for: what this program was given, and where administrators have theirs.
@@ -103,7 +44,7 @@ pub(super) fn search_path() -> String {
 
 impl Needs {
     /// The first that is missing on this host, where so much memory may be taken and the folder is made below `below`.
-    pub fn unmet_here(&self, memory: Bytes, below: &Path) -> Option<Unmet> {
+    pub fn unmet_here(&self, memory: Bytes, below: &Path) -> Option<Failure> {
         let disk = rustix::fs::statvfs(below).ok();
         let place = Place {
             memory,
@@ -116,7 +57,6 @@ impl Needs {
         self.unmet(&place, &has, &is_there)
     }
 
-    /// How to get what is missing.
     fn install(&self, name: &str) -> String {
         match self.packages.is_empty() {
             true => format!("the file names no package that has {name}"),
@@ -130,8 +70,8 @@ impl Needs {
         place: &Place,
         has: &dyn Fn(&str) -> bool,
         is_there: &dyn Fn(&Path) -> bool,
-    ) -> Option<Unmet> {
-        let unmet = |what: String, next: String| Some(Unmet { what, next });
+    ) -> Option<Failure> {
+        let unmet = |what: String, next: String| Some(Failure { what, next });
         let missing = self
             .programs
             .iter()
@@ -140,7 +80,8 @@ impl Needs {
             let name = name.replace('|', " or ");
             return unmet(format!("{name} is not installed"), self.install(&name));
         }
-        if let Some(file) = self.files.iter().find(|file| !is_there(file)) {
+        let mut files = self.files.iter().map(Spanned::get_ref);
+        if let Some(file) = files.find(|file| !is_there(file)) {
             let name = file.display();
             // Of the kernel's own files no package brings one.
             let folder = file.iter().nth(1).unwrap_or_default();
@@ -188,7 +129,7 @@ mod tests {
             disk: Some(Bytes::from_mib(10)),
             programs: vec!["cc|gcc".into(), "wrk".into()],
             packages: vec!["wrk".into()],
-            files: vec!["/proc/x".into()],
+            files: vec![Spanned::new(0..0, "/proc/x".into())],
             root: true,
             large: None,
         };
@@ -213,7 +154,7 @@ mod tests {
         );
         let header = Needs {
             packages: vec!["lib".into()],
-            files: vec!["/usr/include/x.h".into()],
+            files: vec![Spanned::new(0..0, "/usr/include/x.h".into())],
             ..Needs::default()
         };
         let missing = header.unmet(&place, &|_| true, &|_| false).unwrap();

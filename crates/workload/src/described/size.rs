@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::str::FromStr;
 
 use hugeleaf_units::Bytes;
+use serde::{Deserialize, Deserializer};
 
-/// A size as it is written.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Size {
-    /// Bytes.
     Bytes(Bytes),
     /// A part of the memory that may be taken, from 0 to 1.
     Part(f64),
@@ -26,7 +26,7 @@ impl Size {
     }
 }
 
-impl std::str::FromStr for Size {
+impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Size, String> {
@@ -42,6 +42,30 @@ impl std::str::FromStr for Size {
             None => Err(format!("'{text}' is not a percentage from 0% to 100%")),
         }
     }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Size, D::Error> {
+        parsed(from)
+    }
+}
+
+/// What is written as a text.
+pub(super) fn parsed<'de, T, D>(from: D) -> Result<T, D::Error>
+where
+    T: FromStr<Err: fmt::Display>,
+    D: Deserializer<'de>,
+{
+    let text = String::deserialize(from)?;
+    text.parse().map_err(serde::de::Error::custom)
+}
+
+pub(super) fn some<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
+where
+    T: FromStr<Err: fmt::Display>,
+    D: Deserializer<'de>,
+{
+    parsed(from).map(Some)
 }
 
 impl fmt::Display for Size {

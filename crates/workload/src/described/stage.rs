@@ -27,7 +27,6 @@ use super::file::{Described, Script};
 use super::needs::search_path;
 use crate::child::{Account, account_of, wait};
 
-/// Variables of commands.
 pub type Variables = [(String, String)];
 
 /// How often what runs is looked at, and a request to stop is noticed.
@@ -62,44 +61,24 @@ const FOLDER: &str = "hugeleaf-lab-";
 /// The variable that marks all that a stage has started.
 const MARK: &str = "HUGELEAF_WORKLOAD";
 
-/// Why a command of a workload did not do its part.
 #[derive(Debug, thiserror::Error)]
 pub enum StageError {
-    /// A folder, a file or a program.
     #[error("{what}: {source}")]
-    Io {
-        /// Which.
-        what: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// It ended with a status other than 0.
+    Io { what: String, source: io::Error },
     #[error("{what} ended with {status}: {said}")]
     Failed {
-        /// Which command.
         what: &'static str,
-        /// How.
         status: String,
-        /// The end of what it printed.
         said: String,
     },
-    /// It says that this host cannot do it.
     #[error("{said}")]
-    Lacking {
-        /// Its last words.
-        said: String,
-    },
-    /// It took longer than it may.
+    Lacking { said: String },
     #[error("{what} took longer than its limit of {} s: {said}", limit.as_secs())]
     TooLong {
-        /// Which command.
         what: &'static str,
-        /// The limit.
         limit: Duration,
-        /// The end of what it printed.
         said: String,
     },
-    /// The caller asked to stop.
     #[error("stopped on request")]
     Stopped,
 }
@@ -121,13 +100,11 @@ pub struct Stage<'a> {
     _lock: OwnedFd,
 }
 
-/// A server, until it is dropped.
 #[derive(Debug)]
 pub struct Running {
     started: Started,
 }
 
-/// A command that was started.
 #[derive(Debug)]
 struct Started {
     what: &'static str,
@@ -144,10 +121,6 @@ struct Tail {
 }
 
 impl<'a> Stage<'a> {
-    /// Makes a folder below `below`, with the files of the workload.
-    ///
-    /// # Errors
-    /// The folder cannot be made, or there is no account without rights.
     pub fn new(
         described: &'a Described,
         below: &Path,
@@ -261,9 +234,6 @@ impl<'a> Stage<'a> {
     }
 
     /// Starts the server behind `start_with` and waits until it answers.
-    ///
-    /// # Errors
-    /// It ended, or did not answer in time; with the end of what it printed.
     pub fn start(
         &self,
         variables: &Variables,
@@ -446,7 +416,6 @@ fn can_isolate() -> bool {
 }
 
 impl Running {
-    /// The server's process.
     pub fn pid(&self) -> Option<u32> {
         self.started.inner()
     }
@@ -489,7 +458,6 @@ impl Started {
         }
     }
 
-    /// Whether it ends within `time`.
     fn has_ended(&self, time: Duration) -> bool {
         let Ok(handle) = pidfd_open(
             rustix::process::Pid::from_child(&self.child),
@@ -524,7 +492,6 @@ impl Started {
         }
     }
 
-    /// The last lines of it.
     fn said(&self) -> String {
         const LINES: usize = 3;
         let printed = self.printed();

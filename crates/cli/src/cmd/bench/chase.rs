@@ -17,7 +17,6 @@ const FROM: Bytes = Bytes::from_kib(64);
 /// takes longer than measuring it.
 const CAP: Bytes = Bytes::from_mib(4 * 1024);
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Working sets:  64K..1G doubles from one to the other; half is half of available memory; 1M,64M,3G

@@ -20,7 +20,6 @@ use crate::context::{Context, Failure, Status, is_told_to_a_terminal, tell};
 /// A file of a workload is a page or two.
 const LONGEST: Bytes = Bytes::from_mib(1);
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Pages:  4K or base; thp:2M and hugetlb:2M by hugeleaf run; run (what it gives by itself);
@@ -287,7 +286,6 @@ fn usual(described: &Described, machine: &Machine<'_>) -> Vec<LabPages> {
         .collect()
 }
 
-/// `bench --list`.
 pub(super) fn list(context: &Context) -> Result<Status, Failure> {
     let memory = room(&context.root).unwrap_or_default();
     let mut all = Vec::new();

@@ -4,7 +4,6 @@ use hugeleaf_proof::bench::BenchError;
 
 use crate::context::Failure;
 
-/// The failure of a benchmark of this name.
 pub fn failure(name: &str, error: &BenchError) -> Failure {
     let what = format!("bench {name}: {error}");
     match error {

@@ -140,20 +140,12 @@ fn smaller_sizes(host: &Host) -> Vec<PageSize> {
     }
 }
 
-/// Parses a number of rounds.
-///
-/// # Errors
-/// The reason why it is none.
 pub fn parse_rounds(text: &str) -> Result<usize, String> {
     /// More are a mistake.
     const MOST: usize = 10_000;
     parse_count(text, "rounds", MOST)
 }
 
-/// Parses a number of `what` from 1 to `most`.
-///
-/// # Errors
-/// The reason why it is none.
 pub fn parse_count(text: &str, what: &str, most: usize) -> Result<usize, String> {
     match text.parse() {
         Ok(n) if (1..=most).contains(&n) => Ok(n),

@@ -10,7 +10,6 @@ use hugeleaf_units::Bytes;
 
 use crate::context::{Context, Failure};
 
-/// Where results go; all workloads take these.
 #[derive(Debug, clap::Args)]
 pub struct Output {
     /// Where to write the result [default: hugeleaf-bench-NAME-DATE-TIME.json in this folder]
@@ -21,23 +20,15 @@ pub struct Output {
     pub html: Option<PathBuf>,
 }
 
-/// What all workloads need before they begin.
 pub struct Setup {
-    /// The host.
     pub host: Host,
-    /// What is kept of the host, its settings and the command.
     pub circumstances: Circumstances,
     /// The most ordinary memory that may be taken.
     pub most: Bytes,
-    /// The program hugeleaf.
     pub program: PathBuf,
 }
 
 impl Setup {
-    /// Reads it, and refuses what could not be written at the end.
-    ///
-    /// # Errors
-    /// What cannot be read or written, two lines.
     pub fn new(name: &str, output: &Output, context: &Context) -> Result<Setup, Failure> {
         context.need_live("bench")?;
         let host = context.host()?;

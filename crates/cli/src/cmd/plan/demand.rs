@@ -77,7 +77,6 @@ fn sources(args: &Args, host: &Host, context: &Context) -> Result<Vec<Source>, F
         .collect())
 }
 
-/// A user by name or number.
 pub fn user(name: &str, context: &Context) -> Result<User, Failure> {
     match read_user(&context.root, name) {
         Fact::Known(user) => Ok(user),

@@ -8,7 +8,6 @@ use hugeleaf_verdict::plan::Margin;
 
 use super::sources::Sources;
 
-/// Flags.
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "\
 Says how many pages of which size each service needs, on which node, what stays for base pages, and

@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use clap::{Arg, ArgAction, ArgGroup};
 use hugeleaf_host::demand::{Given, SOURCES, Source, SourceKind};
 
-/// The flags of all sources.
 #[derive(Debug, Default)]
 pub struct Sources(pub Vec<Source>);
 

@@ -9,7 +9,6 @@ use hugeleaf_verdict::trace::findings;
 use super::show::write_page;
 use crate::context::{Context, Failure, Status};
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   hugeleaf trace diff base.trace large.trace

@@ -12,7 +12,6 @@ use hugeleaf_verdict::trace::findings;
 
 use crate::context::{Context, Failure, Status, tell};
 
-/// Flags.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Sections: intervals, processes, threads, functions, target-functions, locks, lock-threads,
@@ -59,7 +58,6 @@ fn parse_section(name: &str) -> Result<&'static Part, String> {
     })
 }
 
-/// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let trace = read_trace(&args.file)?;
     let file = args.file.display().to_string();
@@ -121,7 +119,6 @@ fn not_there(shown: &Shown<'_>, what: &str, section: &str) -> Failure {
     Failure::no(format!("{file}: {what}"), show)
 }
 
-/// Writes a page, whole or not at all.
 pub(super) fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
     write(path, page, "page", "--html FILE")
 }

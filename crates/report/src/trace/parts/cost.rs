@@ -14,7 +14,6 @@ use super::super::words::{
 };
 use crate::page::{Block, Cell, Narrow, Section, Table, TableOf};
 
-/// How far ways to a lock are shown.
 const WAY: usize = 5;
 
 fn no_samples(trace: &Trace) -> String {
@@ -63,7 +62,6 @@ pub(super) fn threads(trace: &Trace) -> Section {
     table("CPU profile by thread", rows, no_samples(trace))
 }
 
-/// Functions in which samples were taken.
 fn by_function(trace: &Trace, of: Of) -> TableOf<profile::SymbolRow> {
     let all = total(trace, of);
     let rows = profile::by_symbol(trace, of).into_iter();
@@ -139,7 +137,6 @@ pub(super) fn locks(trace: &Trace) -> Section {
     drawn_table("Lock contention", drawn, rows, no_locks(trace)).noted(notes)
 }
 
-/// What the list shows, in a sentence.
 pub(crate) fn turns_line(lock: &Lock) -> String {
     let turns = locks::turns(lock);
     let changes = share(turns.changed, turns.got.saturating_sub(1));
@@ -158,7 +155,6 @@ pub(crate) fn turns_line(lock: &Lock) -> String {
     }
 }
 
-/// Of one lock, or of all.
 pub(crate) fn lock_threads(trace: &Trace, only: Option<&Lock>) -> Section {
     let rows = Table::of(locks::by_thread(trace, only))
         .right("THREAD", |row| row.tid)
@@ -169,7 +165,6 @@ pub(crate) fn lock_threads(trace: &Trace, only: Option<&Lock>) -> Section {
     table("Lock contention by thread", rows, no_locks(trace))
 }
 
-/// Of one lock, or of all.
 pub(crate) fn lock_callers(trace: &Trace, only: Option<&Lock>) -> Section {
     let rows = Table::of(locks::by_caller(trace, only, WAY))
         .right("WAITS", |row| count(row.totals.contentions))

@@ -152,7 +152,6 @@ pub(crate) fn work_line(trace: &Trace, work: &work::Work) -> String {
     )
 }
 
-/// What became of a source or a counter.
 fn state(state: &SourceState, used: &str) -> String {
     match state {
         SourceState::Used => used.to_owned(),
