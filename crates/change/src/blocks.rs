@@ -24,14 +24,11 @@ pub use hugeleaf_verdict::eligible::Kind;
 /// on the same device as other shared memory.
 pub type ObjectId = (u32, u32, u64, bool);
 
-/// One block to move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
     /// Where; as long as a huge page, and aligned to it.
     pub range: Range,
-    /// The role of its segment.
     pub role: Role,
-    /// What it holds.
     pub kind: Kind,
     /// What it is a part of; (0, 0, 0, false) of private anonymous memory.
     pub object: ObjectId,
@@ -44,7 +41,6 @@ pub struct Block {
     /// How much of it are pages of zeros that an earlier split returned to the kernel: it was a huge page once, and
     /// filling these up makes the process no larger than it was.
     pub restores: Bytes,
-    /// Whether its segment is locked in memory.
     pub locked: bool,
     /// Whether no other process maps any of it, as far as the page map shows.
     pub exclusive: bool,
@@ -78,7 +74,6 @@ impl Block {
     }
 }
 
-/// What to move of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
     /// In order of address.
@@ -89,7 +84,6 @@ pub struct Plan {
     pub already_own: Bytes,
     /// Of that, blocks of shared memory and files.
     pub already_shared: Vec<(BlockKey, Bytes)>,
-    /// What is left out, and why.
     pub left_out: Vec<Part>,
     /// The same by its proportional share: over all processes that map it, each page once.
     pub left_out_share: Vec<Part>,
@@ -108,7 +102,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How much there is to move.
     pub fn asked(&self) -> Bytes {
         let blocks: Bytes = self.blocks.iter().map(|b| b.range.len()).sum();
         blocks - self.overlap
@@ -144,9 +137,7 @@ impl Plan {
 /// A block that may have been a huge page; `missing` of the block is what is the zero page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Torn {
-    /// The block.
     pub block: Block,
-    /// How many of its pages are the process's own.
     pub own: u64,
 }
 
@@ -271,14 +262,11 @@ impl Share {
     }
 }
 
-/// What may be taken.
 #[derive(Debug, Clone)]
 pub struct Rules<'a> {
     /// The host, whose settings count for shared memory.
     pub host: &'a Host,
-    /// The size of a huge page.
     pub huge: PageSize,
-    /// The size of a base page.
     pub base: PageSize,
     /// How much of a block must be resident.
     pub min_resident: Percent,
@@ -350,7 +338,6 @@ fn plan_process(index: usize, process: &Process, rules: &Rules<'_>, shared: &Sha
 }
 
 struct Place<'a> {
-    /// Which of the processes.
     index: usize,
     segment: &'a Segment,
     kind: Kind,
@@ -629,7 +616,6 @@ struct Union {
     /// The first process that has any of it, and where: that one moves it. A process can have it at
     /// several addresses.
     first: (usize, u64),
-    /// Whether one of them has it on a huge page.
     huge: bool,
     full: bool,
     /// One bit a base page; not kept up once `full`.

@@ -6,7 +6,6 @@ use hugeleaf_sys::{Pid, SysError};
 /// A precondition of a change that is missing. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// No process was named.
     #[error("no process to work on")]
     NoTarget,
     /// The process cannot be looked at.
@@ -27,16 +26,11 @@ pub enum ChangeError {
     /// The size of a transparent huge page could not be read.
     #[error("{0}")]
     Unreadable(ReadError),
-    /// The right to change this process's memory is missing.
     #[error("{error}: process {pid} of uid {uid}")]
     Denied {
-        /// The process.
         pid: Pid,
-        /// Its user.
         uid: u32,
-        /// The user this program runs as.
         own_uid: u32,
-        /// The call.
         error: SysError,
         /// Capabilities, as setcap(8) names them, that would allow it; those held are left out.
         missing: Vec<&'static str>,
@@ -48,7 +42,6 @@ pub enum ChangeError {
          on could end it: it was not made"
     )]
     Filtered {
-        /// The process.
         pid: Pid,
         /// `Seccomp` of its status: 1 is strict, 2 a filter.
         mode: u32,

@@ -42,15 +42,11 @@ use std::sync::atomic::AtomicBool;
 use hugeleaf_host::Root;
 use hugeleaf_sys::Kernel;
 
-/// What a change is made with.
 pub struct ChangeContext<'a> {
-    /// The host that is changed.
     pub root: &'a Root,
-    /// Makes the changes.
     pub kernel: &'a Kernel,
     /// Becomes true when the person wants it to end: it ends between two steps.
     pub stop: &'a AtomicBool,
-    /// Called with the id of each step as it begins.
     pub progress: &'a mut dyn FnMut(&str),
 }
 

@@ -187,7 +187,6 @@ struct Mover<'c, 'a> {
     step: Step,
     fetch: Fetch,
     unsupported: HashSet<ObjectId>,
-    /// Calls in a row that found no contiguous memory.
     out_of_memory: u32,
     /// The pages of the chunk that comes next, where they were looked at during the last call.
     ahead: Option<(Range, Result<PageMap, SysError>)>,

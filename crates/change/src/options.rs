@@ -56,7 +56,6 @@ impl FromStr for Percent {
     }
 }
 
-/// How to promote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromoteOptions {
     /// The part of the victim's time that calls may take: 100% never pauses.
@@ -93,7 +92,6 @@ impl Default for PromoteOptions {
     }
 }
 
-/// How to demote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DemoteOptions {
     /// The part of the victim's time that calls may take: 100% never pauses.

@@ -18,7 +18,6 @@ const UNSUPPORTED: State = State::Failed(Reason::FileUnsupported);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Now {
     Huge,
-    /// In memory on base pages.
     Base,
     /// Not in memory: unmapped, returned, or (shared memory) not mapped since it was split.
     Nothing,

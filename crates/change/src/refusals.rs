@@ -67,7 +67,6 @@ impl NoSplit {
 pub enum NoZeros {
     /// The right to attach to the process by ptrace is missing.
     Denied,
-    /// The host is short of memory.
     Pressure,
     /// Another errno.
     Failed(Errno),

@@ -22,14 +22,11 @@ pub use watch::{Watch, Watcher};
 /// A process, as it was when it held most.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Seen {
-    /// Its id.
     pub pid: Pid,
-    /// Its name.
     pub name: String,
     /// When it was looked at, since the program's start.
     #[serde(rename = "seen_at_seconds")]
     pub seconds: f64,
-    /// What was resident then.
     #[serde(rename = "seen_resident_bytes")]
     pub resident: Bytes,
     /// The most that was ever resident, as the kernel has it; at least `resident`.
@@ -37,7 +34,6 @@ pub struct Seen {
     pub peak: Bytes,
     /// Whether that was the look at its end, for which the library makes it wait.
     pub at_exit: bool,
-    /// Its roles.
     pub roles: Vec<RoleState>,
 }
 

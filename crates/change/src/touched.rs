@@ -19,7 +19,6 @@ use hugeleaf_verdict::predict::Seen as Touches;
 /// What `clear_refs` takes for all pages.
 const ALL: &str = "1";
 
-/// How much was touched.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Touched {
     /// Bytes a second, each page once.
@@ -28,10 +27,8 @@ pub struct Touched {
     pub cost: Duration,
 }
 
-/// What of some ranges was touched in a while.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Look {
-    /// What was seen.
     pub seen: Touches,
     /// Time in the two walks.
     pub cost: Duration,

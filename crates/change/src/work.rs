@@ -18,7 +18,6 @@ use crate::pressure::{self, Pressure, Sample};
 use crate::refusals::{NoSplit, NoZeros};
 use crate::{pacer, privilege};
 
-/// How far a block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Todo,
@@ -34,7 +33,6 @@ pub(crate) struct Work {
     pub(crate) identity: Identity,
     pub(crate) before: Process,
     pub(crate) plan: Plan,
-    /// One a block of the plan.
     pub(crate) states: Vec<State>,
     /// What became of each block, once it was read back; one a block, or none where the page map
     /// cannot tell.
@@ -188,9 +186,7 @@ pub(crate) struct Job<'a> {
     start: Duration,
     /// Time in calls.
     pub(crate) moving: Duration,
-    /// What those calls had of a processor.
     pub(crate) working: Duration,
-    /// Time held back beyond the budget.
     pub(crate) held_back: Duration,
     pub(crate) stopped_by: Option<StoppedBy>,
     pub(crate) done: Bytes,
@@ -305,7 +301,6 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Waits beyond what the budget asks for.
     pub(crate) fn hold_back(&mut self, work: &Work, time: Duration) {
         let before = self.context.kernel.now();
         let stage = self.stage;

@@ -36,7 +36,6 @@ struct Going {
     statuses: Statuses,
 }
 
-/// The targets of a guard.
 #[derive(Default)]
 pub(crate) struct Balancing {
     going: Option<Going>,
@@ -45,7 +44,6 @@ pub(crate) struct Balancing {
     paused: Arc<AtomicBool>,
 }
 
-/// With what targets are run.
 #[derive(Clone, Copy)]
 pub(crate) struct With<'a> {
     pub root: &'a Root,

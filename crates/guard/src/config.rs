@@ -33,7 +33,6 @@ pub struct Config {
     pub every: Duration,
     /// The part of one processor that looking may take, over a minute. Moving memory has a budget of its own.
     pub cpu: Share,
-    /// So many moves at once over all rules.
     pub at_once: u32,
     /// Where some task on the host stalls for memory for this part of the time (PSI, `some`), nothing is moved.
     pub pause_memory: Share,
@@ -52,7 +51,6 @@ pub struct Config {
     pub series: usize,
     /// First match counts; the last one matches everything.
     pub rules: Vec<Rule>,
-    /// Memory targets of several servers.
     pub targets: Vec<Target>,
     /// Whether nothing is to be changed, whatever rules and plans say: no file says this, a flag does.
     pub is_dry: bool,
@@ -62,11 +60,9 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}: {what}", path.display(), at.map_or(String::new(), |(line, column)| format!(":{line}:{column}")))]
 pub struct ConfigError {
-    /// The file.
     pub path: PathBuf,
     /// Line and column, from 1.
     pub at: Option<(usize, usize)>,
-    /// What is wrong.
     pub what: String,
 }
 

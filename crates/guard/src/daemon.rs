@@ -41,7 +41,6 @@ const SAVE_EVERY: Duration = Duration::from_secs(60);
 const LISTEN_AGAIN: Duration = Duration::from_secs(60);
 const AS_ROOT: &str = "run as root, or: hugeleaf guard --once --dry-run";
 
-/// Where the guard keeps what it keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
     /// What must not be there twice on a host: `/run/hugeleaf`, with the lock and the socket.
@@ -72,7 +71,6 @@ impl Default for Places {
 }
 
 impl Places {
-    /// The socket.
     pub fn socket(&self) -> PathBuf {
         self.run.join("guard.sock")
     }
@@ -92,14 +90,12 @@ pub enum GuardError {
     Read(#[from] hugeleaf_host::ReadError),
 }
 
-/// Requests to the guard while it runs.
 #[derive(Debug)]
 pub enum Order {
     /// Read the rules again (SIGHUP).
     Reload,
     /// Move nothing until asked to go on.
     Pause,
-    /// Go on.
     Resume,
     /// End (SIGTERM): what was begun is put in order first.
     Stop,
@@ -131,7 +127,6 @@ impl Orders {
     }
 }
 
-/// What a guard is made of.
 pub struct Guard<'a> {
     root: &'a Root,
     kernel: &'a Kernel,
@@ -163,7 +158,6 @@ pub struct Guard<'a> {
     _lock: HostLock,
 }
 
-/// Work that goes on in a thread of its own.
 #[derive(Default)]
 struct Going {
     stop: AtomicBool,

@@ -18,7 +18,6 @@ pub struct Files {
     main: PathBuf,
     /// Whether a main file that is missing is an error: one that was named.
     named: bool,
-    /// Whether no rule may act, whatever it says.
     watching: bool,
 }
 
@@ -32,7 +31,6 @@ impl Files {
         }
     }
 
-    /// One that was named.
     pub fn named(path: impl Into<PathBuf>) -> Files {
         Files {
             main: path.into(),

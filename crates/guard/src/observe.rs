@@ -19,7 +19,6 @@ use crate::seen::{Closer, FileId, HostSeen, Now, Observation, ProgramId, Seen, p
 use crate::state::State;
 use crate::status::{HostStatus, PoolStatus};
 
-/// What is remembered of the host between two looks.
 pub struct Observer<'a> {
     root: &'a Root,
     kernel: &'a Kernel,

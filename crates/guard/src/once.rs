@@ -23,10 +23,8 @@ use crate::work::{Tools, work};
 /// The time between the two looks that show what a program uses of the processors.
 const APART: Duration = Duration::from_secs(1);
 
-/// What one pass found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pass {
-    /// The programs that were looked at closely.
     pub programs: Vec<ProgramStatus>,
     /// How many of the others there are, by reason.
     pub passed_over: BTreeMap<&'static str, usize>,
@@ -39,16 +37,12 @@ pub struct Pass {
     pub dry_run: bool,
 }
 
-/// Something that was done.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Done {
     /// The program's first process.
     pub pid: u32,
-    /// Its name.
     pub name: String,
-    /// What came of it, in words.
     pub text: String,
-    /// Whether all of it was got.
     pub good: bool,
 }
 

@@ -56,11 +56,9 @@ pub struct Decision {
     pub id: ProgramId,
     pub pids: Vec<Pid>,
     pub name: String,
-    /// What it counts under: its unit, pod or name.
     pub group: String,
     pub rule: String,
     pub job: Job,
-    /// Why, with the numbers.
     pub why: String,
 }
 
@@ -81,7 +79,6 @@ impl Decision {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Job {
     Promote {
-        /// The part of the process's time that it may take.
         budget: Percent,
         /// How much of a huge page must be in memory.
         min_resident: Percent,
@@ -89,20 +86,16 @@ pub enum Job {
         switch_thp_on: bool,
     },
     Demote {
-        /// The part of the process's time that it may take.
         budget: Percent,
         ranges: Vec<(Pid, Vec<Range>)>,
     },
-    /// Measure pairs of intervals on base and on large pages.
     Test {
         /// The metric, as `prove --metric` takes it.
         metric: String,
-        /// So many pairs.
         pairs: usize,
         interval: Duration,
     },
     Sample {
-        /// For so long.
         time: Duration,
     },
 }
@@ -118,7 +111,6 @@ impl Job {
     }
 }
 
-/// What a move to huge pages got.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Promoted {
     pub asked: Bytes,
@@ -137,21 +129,17 @@ pub struct Promoted {
 /// What came of a [`Decision`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Came {
-    /// Of a move to huge pages.
     Promoted(Promoted),
     Demoted {
         done: Bytes,
     },
-    /// Of pairs of intervals.
     Tested {
         /// Log ratios, large over base.
         logs: Vec<f64>,
-        /// Which way the metric gets better.
         better: Better,
         /// The metric's name, without passwords.
         metric: String,
     },
-    /// Of a sample of its accesses.
     Sampled {
         /// Bytes that it touches a second.
         touched: f64,
@@ -160,9 +148,7 @@ pub enum Came {
     },
     /// It could not be done.
     Failed {
-        /// Why.
         why: String,
-        /// Whether the program has ended.
         ended: bool,
     },
 }
@@ -285,7 +271,6 @@ fn to_be_sampled(state: &State, fit: &mut [Fit<'_>], now: Now) {
     }
 }
 
-/// A program that is to be acted on.
 struct Fit<'a> {
     rank: f64,
     rule: &'a Rule,
@@ -293,7 +278,6 @@ struct Fit<'a> {
     next: Next,
 }
 
-/// What is next for a program.
 struct Next {
     kind: JobKind,
     why: String,

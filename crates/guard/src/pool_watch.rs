@@ -20,7 +20,6 @@ const EVERY: Duration = Duration::from_secs(60);
 pub struct PoolWatch<'a> {
     root: &'a Root,
     kernel: &'a Kernel,
-    /// Pools that may give pages back.
     pub may: Vec<MayGive>,
     has_plans: bool,
     plans_read: Option<Duration>,

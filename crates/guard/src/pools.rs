@@ -22,11 +22,9 @@ const CALM: Duration = Duration::from_secs(600);
 /// How long is waited at most after the kernel had fewer pages than were asked for: it doubles from [`CALM`] on.
 const LONGEST: Duration = Duration::from_secs(6 * 3600);
 
-/// What is known of the pools from earlier looks.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PoolsState {
-    /// Pages that nobody took, by page size.
     pub unused: Vec<Unused>,
     pub given: Vec<Given>,
     pub findings: Vec<PoolFinding>,
@@ -62,9 +60,7 @@ pub struct PoolFinding {
     pub id: String,
     /// `problem` or `warning`.
     pub severity: String,
-    /// What was found, with the numbers.
     pub text: String,
-    /// What to run about it.
     pub command: String,
 }
 
@@ -200,7 +196,6 @@ pub struct MayGive {
     pub page: PageSize,
     /// The node; `None` where the host counts all nodes together.
     pub node: Option<u32>,
-    /// The pages that the plan sets.
     pub pages: Pages,
     /// Those that are there again after a boot.
     pub lasting: Pages,
@@ -229,7 +224,6 @@ pub fn may_give<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> Vec<MayGive> {
     may
 }
 
-/// What was given back of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Given {
     #[serde(rename = "page_bytes")]
@@ -237,7 +231,6 @@ pub struct Given {
     pub node: Option<u32>,
     /// Pages that it had before the first were given back.
     pub had: Pages,
-    /// Pages that the guard left it with.
     pub pages: Pages,
     /// Where it is on its way to: written down before it is done, so that a kill in between loses nothing.
     pub to: Option<Pages>,
@@ -262,7 +255,6 @@ impl Given {
     }
 }
 
-/// A pool that is to be set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resize {
     pub page: PageSize,
@@ -270,7 +262,6 @@ pub struct Resize {
     pub from: Pages,
     /// The pages it should have: fewer to give, more to take again.
     pub to: Pages,
-    /// Why.
     pub why: String,
 }
 
@@ -280,22 +271,18 @@ impl Resize {
     }
 }
 
-/// What a look at the pools comes to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Decided {
     pub resizes: Vec<Resize>,
-    /// Pools that are left alone from now on, and why.
     pub forgotten: Vec<String>,
 }
 
-/// What the host is like at a look.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolLook<'a> {
     /// The pools of all sizes, of the host and of its nodes.
     pub pools: &'a [Pool],
     /// Those that may give pages back.
     pub may: &'a [MayGive],
-    /// Why memory is short, where it is.
     pub short: Option<&'a str>,
     /// Whether nothing may be done.
     pub paused: bool,

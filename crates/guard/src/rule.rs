@@ -13,7 +13,6 @@ use crate::seen::Seen;
 pub struct Matcher {
     /// The command's name, or the last part of the program's path.
     pub name: Option<String>,
-    /// The systemd unit.
     pub unit: Option<String>,
     pub cgroup: Option<String>,
     pub user: Option<String>,
@@ -73,10 +72,8 @@ impl fmt::Display for Matcher {
     }
 }
 
-/// What is to be done with programs of a kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
-    /// What it is called where a decision names it.
     pub label: String,
     pub matcher: Matcher,
     pub action: Action,
@@ -88,7 +85,6 @@ pub struct Rule {
     pub metric: Option<String>,
     /// How that is tested; `None` for not at all.
     pub prove: Option<Prove>,
-    /// When what was moved stays.
     pub keep: Keep,
 }
 

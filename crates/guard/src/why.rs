@@ -14,7 +14,6 @@ use crate::config::{Hours, Share};
 pub enum WhyNot {
     Own,
     Init,
-    /// A rule says so.
     Never,
     Small(Bytes, Bytes),
     /// It runs for too short a time.
@@ -36,14 +35,11 @@ pub enum WhyNot {
     Fragmented(Duration),
     BackOff(Duration),
     Full,
-    /// A test goes on.
     TestElsewhere,
-    /// A person said so.
     Paused,
     /// A test said `slower`, or not `faster`.
     Slower {
         verdict: Verdict,
-        /// Large over base.
         ratio: f64,
     },
     /// This host cannot.
@@ -155,16 +151,13 @@ impl WhyNot {
     }
 }
 
-/// Where a program stands.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Standing {
     /// In a word: `moved`, `moving`, `testing`, `large`, `next`, `would`, `no`.
     pub state: Stand,
     /// Why it is not moved: `WhyNot::id`; empty where it is.
     pub reason: String,
-    /// In a sentence.
     pub text: String,
-    /// Its rule.
     pub rule: String,
 }
 
@@ -187,20 +180,14 @@ impl Standing {
 }
 
 hugeleaf_units::named! {
-    /// Where a program stands, in a word.
     #[derive(Deserialize)]
     pub enum Stand {
-        /// It is being moved to huge pages.
         Moving = "moving",
-        /// It is being moved back.
         Reverting = "reverting",
-        /// It is tested.
         Testing = "testing",
-        /// It will be moved.
         Next = "next",
         /// It would be moved if its rule let it.
         Would = "would",
-        /// It was moved, and is kept there.
         Kept = "kept",
         /// It has next to nothing on small pages.
         Large = "large",

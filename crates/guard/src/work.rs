@@ -19,11 +19,9 @@ use crate::policy::{Came, Decision, Job, Promoted};
 /// How long a sitting may take at most: a metric that answers slowly must not hold up everything.
 const LONGEST_TEST: Duration = Duration::from_secs(1800);
 
-/// What the work is done with.
 #[derive(Clone, Copy)]
 pub struct Tools<'a> {
     pub kernel: &'a Kernel,
-    /// Where files are read.
     pub root: &'a Root,
     pub host: &'a Host,
     /// Set to end the work early; what was begun is put in order first.

@@ -343,17 +343,12 @@ pub fn mlockall(flags: usize) -> isize {
 pub enum Advice {
     /// Read ahead nothing.
     Random = 1,
-    /// Huge pages on the next fault.
     HugePage = 14,
-    /// Small pages on the next fault.
     NoHugePage = 15,
     /// Not needed soon.
     Cold = 20,
-    /// Faults everything in, for reading.
     PopulateRead = 22,
-    /// Faults everything in, for writing.
     PopulateWrite = 23,
-    /// Onto huge pages now.
     Collapse = 25,
 }
 
@@ -651,7 +646,6 @@ pub fn wait(child: usize) -> Option<usize> {
     (result as usize == child && status & 0x7f == 0).then_some((status >> 8) & 0xff)
 }
 
-/// Ends the process at once.
 pub fn exit(status: usize) -> ! {
     loop {
         // SAFETY: does not return.

@@ -54,9 +54,7 @@ const DYNAMIC: u32 = 2;
 /// What the constructor must know about the process.
 #[derive(Default)]
 pub struct Process {
-    /// Glibc, where the program uses it.
     pub libc: Option<Object>,
-    /// The libc that is loaded, whichever it is.
     pub any_libc: Option<Object>,
     /// Whether a sanitizer's library is loaded, or the program contains one.
     pub sanitized: bool,
@@ -67,14 +65,11 @@ pub struct Process {
     objects: usize,
 }
 
-/// A loaded object.
 #[derive(Clone, Copy)]
 pub struct Object {
     base: usize,
     dynamic: usize,
-    /// Its text: from, to.
     pub text: (usize, usize),
-    /// Where that begins in its file.
     pub text_offset: usize,
     /// The path that it was loaded from, where the loader gives it.
     pub file: Option<&'static CStr>,
@@ -92,7 +87,6 @@ pub fn process() -> Process {
 /// What is looked for behind this library, in the order in which the loader looks.
 struct Behind {
     name: &'static [u8],
-    /// An address in this library.
     own: usize,
     passed: bool,
     found: usize,
@@ -197,7 +191,6 @@ fn object(information: &Information) -> Object {
     object
 }
 
-/// The program's own text and variables.
 fn ranges(information: &Information, process: &mut Process) {
     let (mut texts, mut variables) = (process.text.iter_mut(), process.data.iter_mut());
     let loaded = information.headers().iter();

@@ -36,7 +36,6 @@ const RAREST: usize = 1 << 30;
 /// And after this much in a program that grows, but by a small part of what it asks for.
 const OFTEN: usize = 64 << 20;
 
-/// Before the program runs.
 pub fn start() {
     let settings = settings();
     NEXT.store(first_look(settings.data_after, 0), Relaxed);

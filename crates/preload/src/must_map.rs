@@ -24,7 +24,6 @@ const AT_ONCE: usize = flag::POPULATE | flag::LOCKED | flag::NONBLOCK;
 /// A call of `mmap`, as the program made it.
 #[derive(Clone, Copy)]
 pub struct Call {
-    /// Where: asked for, wished for, or zero.
     pub address: usize,
     /// In bytes.
     pub length: usize,

@@ -37,7 +37,6 @@ pub enum Refusal {
     Already,
     /// Libc does not have such a function, or it is too short.
     Unknown,
-    /// No way of changing code is allowed here.
     Denied,
 }
 
@@ -82,7 +81,6 @@ pub unsafe fn replace(libc: &Object, replacements: &[Replacement; 5]) -> Result<
     }
 }
 
-/// A jump from the entry of a function.
 #[derive(Clone, Copy)]
 struct Jump {
     entry: usize,

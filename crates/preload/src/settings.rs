@@ -6,7 +6,6 @@
 pub struct Rungs {
     /// Sizes of reserved pages in bytes, the first to be tried first; zero: no more.
     pub pools: [usize; 4],
-    /// Whether transparent huge pages come after the pools.
     pub thp: bool,
     /// Whether base pages are not acceptable.
     pub mandatory: bool,
@@ -59,17 +58,12 @@ impl Rungs {
 /// All that was decided. Sizes in bytes; zero where nothing was said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings<'a> {
-    /// The base page.
     pub base: usize,
     /// What a huge page of the page middle directory maps; zero: the host has none.
     pub pmd: usize,
-    /// Private memory.
     pub data: Rungs,
-    /// Shared memory.
     pub shm: Rungs,
-    /// Stacks.
     pub stack: Rungs,
-    /// The text of the program.
     pub text: Rungs,
     /// Private memory stays on base pages until the process holds this much.
     pub data_after: usize,
@@ -81,7 +75,6 @@ pub struct Settings<'a> {
     pub touch: bool,
     /// The same for shared memory.
     pub shmem_touch: bool,
-    /// Heap to take before the program runs.
     pub reserve: usize,
     /// Names of the executables that the settings are for; empty: all.
     pub only: &'a [u8],

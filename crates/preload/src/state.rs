@@ -79,7 +79,6 @@ pub fn set_libc((start, end): (usize, usize), curbrk: usize) {
     }
 }
 
-/// Where libc's code is.
 pub fn libc_text() -> Range<usize> {
     LIBC[0].load(Ordering::Relaxed)..LIBC[1].load(Ordering::Relaxed)
 }

@@ -47,17 +47,14 @@ const STRAY: f64 = 0.1;
 const MAPPING_LOOK: Duration = Duration::from_millis(250);
 const MOST_MAPPING_LOOKS: u32 = 40;
 
-/// What to do with the memory at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Keep {
-    /// Put it back as it was found.
     #[default]
     AsFound,
     /// Leave it on large pages where the verdict is `faster`.
     IfFaster,
 }
 
-/// How to experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// Length of an interval; a metric may need a longer one.
@@ -67,11 +64,9 @@ pub struct Settings {
     pub settle: Duration,
     /// No pair is begun after this, once there are [`MIN_PAIRS`].
     pub limit: Duration,
-    /// When enough was seen.
     pub rule: Rule,
     /// What counts as equal, a log ratio.
     pub equal: f64,
-    /// What to do at the end.
     pub keep: Keep,
     /// Seed of the random orders.
     pub seed: u64,
@@ -106,56 +101,38 @@ impl Default for Settings {
 /// What goes into the result in addition to what is measured.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Circumstances {
-    /// The machine.
     pub host: HostFingerprint,
-    /// Knobs in force.
     pub knobs: Vec<Knob>,
-    /// The exact command, passwords left out.
     pub command: Vec<String>,
     /// When it began (RFC 3339, UTC).
     pub started: String,
 }
 
-/// What is happening, for whoever watches.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event<'a> {
-    /// Something a person should know now.
     Note(&'a str),
-    /// The memory is on its way to an arm.
     Moving(Arm),
-    /// An interval has begun.
     Measuring {
-        /// On which arm.
         arm: Arm,
-        /// Pairs so far.
         pairs: usize,
         /// Since the beginning.
         elapsed: Duration,
-        /// When time is over.
         limit: Duration,
     },
-    /// A pair is there.
     Paired {
-        /// Pairs so far.
         pairs: usize,
-        /// The interval so far.
         interval: Option<LogInterval>,
         /// Since the beginning.
         elapsed: Duration,
     },
-    /// A pair was thrown away.
     Rejected(&'a Rejected),
-    /// The memory is being put back.
     Restoring,
 }
 
-/// Why there is no result.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ProveError {
-    /// The metric failed.
     #[error("{0}")]
     Metric(#[from] MetricError),
-    /// The subject failed.
     #[error("{0}")]
     Subject(#[from] SubjectError),
     /// The arms do not differ.
@@ -164,9 +141,7 @@ pub enum ProveError {
         large * 100.0, base * 100.0
     )]
     NoDifference {
-        /// Coverage in the base arm.
         base: f64,
-        /// In the large arm.
         large: f64,
     },
     /// It went to large pages, and does not come back.
@@ -176,17 +151,12 @@ pub enum ProveError {
         before * 100.0, large * 100.0, after * 100.0
     )]
     OneWay {
-        /// Coverage as found.
         before: f64,
-        /// On large pages.
         large: f64,
-        /// After the attempt to move it back.
         after: f64,
     },
-    /// Too many pairs in a row were thrown away.
     #[error("{count} pairs in a row had to be thrown away: {reason}")]
     Unsteady {
-        /// How many.
         count: usize,
         /// Why the last one was.
         reason: String,
@@ -199,9 +169,7 @@ pub enum ProveError {
     BadReadings {
         /// The first of the last ones in a row.
         error: MetricError,
-        /// How many in all.
         count: usize,
-        /// Pairs that were made.
         pairs: usize,
     },
     /// The subject could not be put back as it was.
@@ -210,15 +178,12 @@ pub enum ProveError {
         after.as_ref().map_or(String::new(), |e| format!(" (after: {e})"))
     )]
     NotRestored {
-        /// Why.
         error: SubjectError,
-        /// Why the experiment itself failed, where it did.
         after: Option<Box<ProveError>>,
     },
 }
 
 impl ProveError {
-    /// What to do about it.
     pub fn next(&self) -> String {
         match self {
             ProveError::Metric(e) | ProveError::BadReadings { error: e, .. } => e.next(),
@@ -313,7 +278,6 @@ pub fn run(
     Ok(engine.result(&prepared, design, ending, judged, left_on, circumstances))
 }
 
-/// One sample.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     part: Part,
@@ -323,7 +287,6 @@ struct Sample {
     elapsed: Duration,
 }
 
-/// A pair that was made.
 #[derive(Debug, Clone, Copy)]
 struct Made {
     pair: Pair,
@@ -349,7 +312,6 @@ impl Made {
     }
 }
 
-/// What the samples say.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Judged {
     interval: Option<LogInterval>,
@@ -394,11 +356,9 @@ struct Engine<'a> {
     /// The first of the bad readings since the last good one.
     bad_in_a_row: Option<MetricError>,
     page_sizes: PageSizes,
-    /// Whether anything was moved.
     touched: bool,
 }
 
-/// How an attempt at a sample ended.
 enum Attempt {
     Taken(Box<Sample>),
     /// Its memory was not on the pages it was meant for; measured all the same where all pairs
@@ -408,7 +368,6 @@ enum Attempt {
     Interrupted,
 }
 
-/// What the metric said over one interval.
 struct Metered {
     measured: Measured,
     halves: Option<[f64; 2]>,
@@ -698,7 +657,6 @@ impl Engine<'_> {
         self.made = made.collect();
     }
 
-    /// One interval.
     fn sample(&mut self, arm: Arm) -> Result<Attempt, ProveError> {
         let event = Event::Measuring {
             arm,
@@ -895,7 +853,6 @@ impl Engine<'_> {
         }
     }
 
-    /// The interval and what it says.
     fn judge(&self, design: Design) -> Judged {
         let (weighed, interval) = match design {
             Design::RandomPairs => {

@@ -27,7 +27,6 @@ use crate::subject::{Arm, Prepared, SideMetrics, Subject, SubjectError};
 
 type Ranges = Vec<(Pid, Vec<Range>)>;
 
-/// Running processes.
 pub struct LiveSubject<'a> {
     kernel: &'a Kernel,
     root: &'a Root,
@@ -35,9 +34,7 @@ pub struct LiveSubject<'a> {
     name: String,
     /// The processes, with what tells each from a later one of the same id.
     processes: Vec<(Pid, (u64, [u64; 4]))>,
-    /// The part of a process's time that moving may take.
     budget: Percent,
-    /// What is moved.
     ranges: Ranges,
     /// Whether memory that several processes map is moved back and forth.
     splits_shared: bool,

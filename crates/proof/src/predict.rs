@@ -24,12 +24,9 @@ const LONG: Duration = Duration::from_secs(1);
 /// So many short ones, over the time there is.
 const LOOKS: u32 = 9;
 
-/// What was seen of a process.
 #[derive(Debug)]
 pub struct Observed {
-    /// The process.
     pub process: Process,
-    /// What it did meanwhile.
     pub watched: Watched,
     /// The longest time in which the kernel kept the process from mapping memory, for one look.
     pub longest_walk: Duration,

@@ -21,7 +21,6 @@ pub use reason::{Reason, Remedy};
 /// What a mapping holds, as far as the kernel's rules differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Private anonymous memory.
     Private,
     /// Shared memory: anonymous, memfd, SysV, or a file of a tmpfs.
     Shared,
@@ -30,7 +29,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind of a mapping.
     pub fn of(segment: &Segment) -> Kind {
         let anonymous = segment.object == (0, 0, 0);
         match segment.shared {

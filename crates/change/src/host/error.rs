@@ -22,41 +22,30 @@ pub enum Obstacle {
     /// A value that the knob does not offer.
     #[error("{}: '{value}' is none of its choices: {}", path.display(), choices.join(" "))]
     NoChoice {
-        /// The knob.
         path: PathBuf,
-        /// What was to be written.
         value: String,
-        /// What it offers.
         choices: Vec<String>,
     },
-    /// A file of that name that somebody else wrote.
     #[error("{}: not written by hugeleaf (its first line does not say so)", .0.display())]
     Foreign(PathBuf),
-    /// A link, device, socket or pipe.
     #[error("{}: a link or a special file stands there", .0.display())]
     Special(PathBuf),
     /// A folder where a file should be, or the other way round.
     #[error("{}: {found} stands there", path.display())]
     WrongKind {
-        /// Where.
         path: PathBuf,
-        /// What was found.
         found: &'static str,
     },
     /// Another file system is mounted there, or a hugetlbfs with other options.
     #[error("{}: {found} is mounted there", path.display())]
     OtherMount {
-        /// Where.
         path: PathBuf,
-        /// What was found.
         found: String,
     },
     /// The markers of a block are not whole.
     #[error("{}: {broken}", path.display())]
     Broken {
-        /// The file.
         path: PathBuf,
-        /// What is wrong with them.
         broken: Broken,
     },
     /// The text of a file does not say that hugeleaf wrote it, so undo could not know it again.
@@ -74,9 +63,7 @@ pub enum Obstacle {
     /// A mount point that leads elsewhere, or hides what the host needs.
     #[error("{}: {why}", path.display())]
     NoMountPoint {
-        /// The path.
         path: PathBuf,
-        /// What is wrong with it.
         why: String,
     },
     /// Mounting takes a right that this process does not have.
@@ -85,7 +72,6 @@ pub enum Obstacle {
 }
 
 impl Obstacle {
-    /// The call that failed, where one did.
     pub const fn denied(&self) -> Option<&SysError> {
         match self {
             Obstacle::Denied(error) => Some(error),
@@ -114,34 +100,26 @@ pub enum HostError {
     /// Others could change what is kept of it.
     #[error("{0}")]
     Others(PathError),
-    /// There is no place for the journal.
     #[error("no journal can be kept: {0}")]
     State(SysError),
     /// The journal could not be read.
     #[error("{0}")]
     Journal(ReadError),
-    /// A newer program wrote what it did.
     #[error("apply {id} was made by a newer program ({}), and this one does not know all that it did", if program.is_empty() { "unknown" } else { program })]
     Newer {
-        /// The apply.
         id: u32,
-        /// The program, as the journal has it.
         program: String,
     },
     /// Another apply came in between.
     #[error("apply {0} came in between, which the plan was not compared with")]
     Overtaken(u32),
-    /// No apply of that number.
     #[error("no apply has the number {0}")]
     NoSuch(u32),
     /// A later apply changed the same places, or rests on what was changed there.
     #[error("apply {by} came after {id} and {} {}{}", if *.rests { "rests on" } else { "changed" }, path.display(), if *.rests { " as that left it" } else { " too" })]
     BuiltUpon {
-        /// What was to be undone.
         id: u32,
-        /// The later one.
         by: u32,
-        /// A place that both changed.
         path: PathBuf,
         /// Whether the later one found it as it wanted it, and changed nothing there.
         rests: bool,

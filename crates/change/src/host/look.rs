@@ -15,14 +15,10 @@ use super::place::{self, Content, Place, below, fresh, missing_folders};
 use super::{OWNED, block, knob};
 use crate::privilege::own_capabilities;
 
-/// A step compared with the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Looked {
-    /// The step.
     pub step: Step,
-    /// What stands there.
     pub before: Place,
-    /// What would stand there.
     pub wanted: Place,
     /// `would-change`, `already` or `not-applicable`.
     pub state: State,

@@ -61,33 +61,22 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     whole.then(|| text.as_bytes().chunks(2).map(pair).collect::<Option<_>>())?
 }
 
-/// What stands at a place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Place {
     /// Nothing.
     Absent,
-    /// A regular file.
     File {
-        /// What it holds.
         content: Content,
-        /// Permission bits.
         mode: u32,
-        /// Owner.
         uid: u32,
-        /// Group.
         gid: u32,
-        /// Extended attributes.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         attributes: Vec<(String, Content)>,
     },
-    /// A folder.
     Folder {
-        /// Permission bits.
         mode: u32,
-        /// Owner.
         uid: u32,
-        /// Group.
         gid: u32,
     },
     /// A link, device, socket or pipe: never touched.
@@ -97,29 +86,23 @@ pub enum Place {
         /// The value without a newline.
         value: String,
     },
-    /// A pool.
     Pool {
-        /// Pages that stay in it.
         pages: u64,
         /// Pages beyond those (surplus): they go when the programs that use them let go.
         surplus: u64,
     },
-    /// A mounted hugetlbfs.
     Mount {
-        /// Options, as the kernel shows them.
         options: String,
     },
     /// Nothing is mounted here.
     NoMount,
     /// Another file system is mounted here: never touched.
     OtherMount {
-        /// Its type.
         kind: String,
     },
 }
 
 impl Place {
-    /// A file.
     pub fn file(content: Content, look: &FileLook) -> Place {
         let attributes = look.attributes.iter();
         Place::File {

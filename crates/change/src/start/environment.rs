@@ -16,11 +16,9 @@ const SANITIZER: &str = "ASAN_OPTIONS";
 /// What SQLite's cache is to be, and the library that makes it.
 #[derive(Debug, Clone)]
 pub struct SqliteCache {
-    /// Where the library is.
     pub library: PathBuf,
     /// All databases of a process together.
     pub size: Bytes,
-    /// The pages to try.
     pub ladder: Ladder,
 }
 

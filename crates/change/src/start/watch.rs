@@ -37,7 +37,6 @@ pub struct Watcher {
     before: BTreeSet<Pid>,
 }
 
-/// Watching.
 #[derive(Debug)]
 pub struct Watch {
     thread: JoinHandle<Found>,
@@ -46,12 +45,10 @@ pub struct Watch {
     _folder: TempDir,
 }
 
-/// Messages to the watching thread.
 #[derive(Debug)]
 enum Event {
     /// A process ends, and waits until this is answered.
     Ends(Pid, UnixStream),
-    /// The program has ended.
     Over,
 }
 

@@ -29,7 +29,6 @@ const ROUNDS: usize = 8;
 /// So many operations are in a status.
 const SHOWN: usize = 50;
 
-/// What is seen of the host around.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Around {
     /// What is available, and what of it is to stay so; `None` where the kernel does not report it.
@@ -45,7 +44,6 @@ pub struct Command {
     /// The order.
     pub id: u64,
     pub to: Bytes,
-    /// Whether memory is to come back by it.
     pub shrinks: bool,
 }
 
@@ -54,11 +52,8 @@ pub struct Command {
 pub struct Said {
     /// `balance`, `balanced`, `failed`, `problem`, `resolved`.
     pub what: &'static str,
-    /// Target and component.
     pub name: String,
-    /// With the numbers.
     pub text: String,
-    /// How much it is about.
     pub bytes: Option<Bytes>,
 }
 
@@ -69,7 +64,6 @@ pub struct Done {
     pub said: Vec<Said>,
 }
 
-/// One target.
 pub struct Core {
     target: Target,
     settings: Settings,
@@ -87,7 +81,6 @@ pub struct Core {
     looks: u32,
     /// Until when what each was given is promoted, and when next.
     promote: BTreeMap<usize, (Duration, Duration)>,
-    /// What was promoted of each.
     pub promoted: BTreeMap<u32, Bytes>,
 }
 
@@ -124,12 +117,10 @@ impl Core {
         }
     }
 
-    /// Whether memory is on its way.
     pub fn is_moving(&self) -> bool {
         self.parts.iter().any(|part| part.order.is_some())
     }
 
-    /// How often it looked.
     pub const fn looks(&self) -> u32 {
         self.looks
     }
@@ -436,7 +427,6 @@ impl Core {
         }
     }
 
-    /// All of it, for who asks.
     pub fn status(&self, now: Duration) -> BalanceStatus {
         let mut view = view(&self.state, &self.components);
         let old = view.operations.len().saturating_sub(SHOWN);

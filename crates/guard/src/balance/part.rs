@@ -24,7 +24,6 @@ const FILLS_PART: u64 = 200;
 /// A whole granule must be unused for so long before it is worth nothing.
 const UNUSED: Duration = Duration::from_secs(15);
 
-/// What a server's thread says.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     pub seen: Option<(Duration, Look, Option<ProcessSeen>)>,
@@ -50,7 +49,6 @@ pub(crate) struct Ordered {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Outcome {
     Wait,
-    /// It is over.
     Over(Came),
     /// Its memory did not come back: it may use it again.
     SetBack(Bytes),
@@ -68,7 +66,6 @@ pub(crate) struct Part {
     /// Whether its process was found at the last look.
     located: bool,
     pub trouble: Option<String>,
-    /// What it holds at any size.
     pub overhead: Bytes,
     /// It is no more than this, as far as what is in use says.
     overhead_most: Option<Bytes>,

@@ -42,7 +42,6 @@ struct Redis {
 }
 
 impl Redis {
-    /// After an error it connects anew.
     fn with<T>(
         &mut self,
         run: impl FnOnce(&mut redis::Connection) -> Result<T, Unanswered>,

@@ -14,25 +14,19 @@ use super::kinds::{KINDS, kind_named};
 use super::server::ServerKind;
 use crate::limits::{checked, time};
 
-/// What may be done with a target's components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BalanceAction {
-    /// Move memory between them.
     Balance,
-    /// Say what would be moved.
     #[default]
     Watch,
 }
 
-/// What pages memory that was given is to be on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pages {
-    /// Promoted, once it is filled.
     #[default]
     Large,
-    /// Left as the kernel hands it out.
     Base,
 }
 
@@ -43,22 +37,18 @@ pub struct Target {
     pub name: String,
     /// How much they may hold together.
     pub target: Bytes,
-    /// What may be done.
     pub action: BalanceAction,
     /// Time between two looks; at least a second.
     pub every: Duration,
-    /// Pages of what was given.
     pub pages: Pages,
     /// The servers; at least one.
     pub components: Vec<Member>,
 }
 
-/// A server under a target.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Member {
     /// Its name, which no other of this target has.
     pub name: String,
-    /// What it is.
     pub kind: &'static ServerKind,
     /// Where it is; may hold a password.
     pub address: String,
@@ -68,7 +58,6 @@ pub struct Member {
     pub least: Bytes,
     /// It is never made larger.
     pub most: Bytes,
-    /// What a miss costs more than a hit.
     pub miss: Duration,
     /// Whether a server without a limit of its own is to get one.
     pub set_limit: bool,

@@ -35,7 +35,6 @@ pub trait Server: Send {
     }
 }
 
-/// How a server stands.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Look {
     pub size: Bytes,
@@ -64,10 +63,8 @@ pub struct Counts {
     pub misses: u64,
 }
 
-/// What a server is opened with.
 #[derive(Debug, Clone)]
 pub struct Opening {
-    /// Where it is.
     pub address: String,
     /// Where `/proc` is read.
     pub root: Root,
@@ -80,17 +77,12 @@ pub struct Opening {
 pub struct ServerKind {
     /// How it is written, the usual one first.
     pub names: &'static [&'static str],
-    /// How its address is written.
     pub address: &'static str,
-    /// An address.
     pub example: &'static str,
-    /// What is set.
     pub resizes: &'static str,
-    /// What tells what memory is worth to it.
     pub benefit: &'static str,
     /// What a miss costs more than a hit, where nobody says.
     pub miss: Duration,
-    /// What its processes are called.
     pub processes: &'static [&'static str],
     /// Whether its resident memory is its share of what several map (the JVM maps its heap more than once).
     pub is_shared: bool,
@@ -109,7 +101,6 @@ impl PartialEq for ServerKind {
 }
 
 impl ServerKind {
-    /// Its usual name.
     pub fn name(&self) -> &'static str {
         self.names.first().copied().unwrap_or_default()
     }

@@ -18,7 +18,6 @@ use hugeleaf_units::Bytes;
 struct Slot {
     look: bool,
     resize: Option<(u64, Bytes)>,
-    /// Whether memory is to come back.
     returns: bool,
     end: bool,
     report: Report,

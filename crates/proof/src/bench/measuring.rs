@@ -13,15 +13,11 @@ use super::{BenchError, BenchEvent, Machine, Shortage, is_unavailable};
 use crate::rows::{self, ArmAbout, Place, Quantity, Results, Row, Unavailable};
 use crate::spread::CONFIDENCE;
 
-/// A benchmark under way.
 pub struct Measuring<'a> {
-    /// Where it runs.
     pub machine: &'a Machine<'a>,
     /// What orders are drawn from.
     pub random: Rng,
-    /// What was measured so far.
     pub results: Results,
-    /// Told what is happening.
     pub progress: &'a mut dyn FnMut(BenchEvent),
     began: Instant,
     /// Each arm at each place, in the order in which they are to be shown.
@@ -81,12 +77,10 @@ impl<'a> Measuring<'a> {
         }
     }
 
-    /// Memory is being taken for something.
     pub fn taking(&mut self, what: impl ToString) {
         (self.progress)(BenchEvent::Taking(what.to_string()));
     }
 
-    /// A sample comes next.
     pub fn step(&mut self, what: String) {
         let (done, of) = (self.done, self.of);
         (self.progress)(BenchEvent::At { done, of, what });
@@ -117,7 +111,6 @@ impl<'a> Measuring<'a> {
         Ok(())
     }
 
-    /// Keeps what was counted once.
     pub fn count(&mut self, arm: &str, at: &[Place], quantity: Quantity, value: f64) {
         let quantity = quantity.counted();
         self.results.add(arm, at, quantity, value.into());
@@ -227,7 +220,6 @@ impl<'a> Measuring<'a> {
 }
 
 impl ArmAbout {
-    /// Pages of one size and kind.
     pub fn of(arm: PageArm) -> ArmAbout {
         ArmAbout {
             name: arm.to_string(),

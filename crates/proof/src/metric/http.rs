@@ -110,7 +110,6 @@ fn connect(url: &str, selector: &Selector, gauge: Option<Better>) -> Result<Open
     })
 }
 
-/// A page, and what is picked from it.
 struct Page {
     url: String,
     selector: Selector,

@@ -367,9 +367,7 @@ pub struct Translations {
 /// See [`Translations::totals`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct TranslationTotals {
-    /// Cycles so far.
     pub cycles: f64,
-    /// Instructions so far.
     pub instructions: f64,
     /// Misses of the TLB so far; `None` where the host does not count them.
     pub misses: Option<f64>,

@@ -6,14 +6,12 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// One line with a value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     /// The name, suffix included.
     pub name: String,
     /// Labels in their order.
     pub labels: Vec<(String, String)>,
-    /// The value.
     pub value: f64,
 }
 
@@ -22,22 +20,17 @@ pub struct Sample {
 pub enum Type {
     /// Rises only.
     Counter,
-    /// Goes up and down.
     Gauge,
-    /// Counts by size.
     Histogram,
-    /// Quantiles made by the server.
     Summary,
     /// Not said.
     Untyped,
 }
 
-/// A page of metrics.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Exposition {
     /// Types by family.
     pub types: BTreeMap<String, Type>,
-    /// All samples.
     pub samples: Vec<Sample>,
 }
 
@@ -154,7 +147,6 @@ pub struct Selector {
     pub quantile: Option<f64>,
     /// Whether the mean is asked for: the rise of `name_sum` over that of `name_count`.
     pub mean: bool,
-    /// The name.
     pub name: String,
     /// Labels that must be so.
     pub labels: Vec<(String, String)>,
@@ -225,12 +217,9 @@ impl std::fmt::Display for Selector {
     }
 }
 
-/// What a page says of what was selected.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Selected {
-    /// A counter; several series are summed.
     Counter(f64),
-    /// A gauge.
     Gauge(f64),
     /// A histogram's cumulative counts by upper bound; several series are summed.
     Buckets(Vec<(f64, f64)>),

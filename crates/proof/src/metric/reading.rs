@@ -8,7 +8,6 @@ use crate::stats::Better;
 /// A server that takes longer to answer is not waited for.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How readings become a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A count that only rises: the sample is its rise per second.
@@ -21,12 +20,9 @@ pub enum Kind {
     Ratio,
 }
 
-/// What a metric says at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reading {
-    /// A count so far.
     Counter(f64),
-    /// A value now.
     Gauge(f64),
     /// Counts so far, by upper bound, each including those below; the last bound is infinite.
     Buckets {
@@ -37,7 +33,6 @@ pub enum Reading {
     },
     /// Two counts so far, of which `above / below` is asked for.
     Ratio {
-        /// What is counted.
         above: f64,
         /// Per what.
         below: f64,
@@ -50,9 +45,7 @@ pub trait Metric: Send {
     fn name(&self) -> String;
     /// Its unit, as in `transactions/s`.
     fn unit(&self) -> String;
-    /// Which way it gets better.
     fn better(&self) -> Better;
-    /// How its readings become a sample.
     fn kind(&self) -> Kind;
     /// The shortest interval over which it is meaningful.
     fn least_interval(&self) -> Duration {
@@ -87,7 +80,6 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// A count of which more is better.
     pub(super) fn counter(
         name: String,
         unit: &str,
@@ -133,63 +125,44 @@ impl Metric for Opened {
     }
 }
 
-/// Why a metric gives no sample.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum MetricError {
-    /// Nobody answers, or refuses.
     #[error("{metric}: cannot be read: {reason}")]
     Unreachable {
-        /// Its name.
         metric: String,
-        /// What was answered.
         reason: String,
-        /// What to do.
         next: String,
     },
     /// What was answered is not what the metric should be.
     #[error("{metric}: {what}")]
     Garbage {
-        /// Its name.
         metric: String,
-        /// What was wrong with which text.
         what: String,
-        /// What to do.
         next: String,
     },
     /// A counter that must only rise fell.
     #[error("{metric}: fell from {from} to {to}")]
     Fell {
-        /// Its name.
         metric: String,
-        /// Before.
         from: f64,
-        /// After.
         to: f64,
     },
     /// Nothing was counted in an interval.
     #[error("{metric}: stood still for {seconds:.1} s")]
     StoodStill {
-        /// Its name.
         metric: String,
-        /// How long.
         seconds: f64,
     },
     /// A value of which no ratio can be made.
     #[error("{metric}: is {value}; a ratio needs values above 0")]
     NotPositive {
-        /// Its name.
         metric: String,
-        /// The value.
         value: f64,
     },
-    /// This machine or this user has no such hardware counter.
     #[error("{metric}: no such hardware counter here: {reason}")]
     NoCounter {
-        /// Its name.
         metric: String,
-        /// The kernel's answer.
         reason: String,
-        /// What to do.
         next: String,
     },
 }
@@ -219,7 +192,6 @@ impl MetricError {
         }
     }
 
-    /// What to do about it.
     pub fn next(&self) -> String {
         match self {
             MetricError::Unreachable { next, .. }
@@ -242,7 +214,6 @@ impl MetricError {
     }
 }
 
-/// What two readings make.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// The sample; above 0.

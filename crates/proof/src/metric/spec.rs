@@ -17,9 +17,7 @@ pub struct MetricKind {
     pub form: &'static str,
     /// What it measures, in Markdown without a full stop.
     pub help: &'static str,
-    /// One that parses.
     pub example: &'static str,
-    /// Whether something has to follow behind a colon.
     pub needs_address: bool,
     /// Whether `gauge:lower:` and `gauge:higher:` may stand before it.
     pub can_be_gauge: bool,
@@ -36,7 +34,6 @@ impl MetricKind {
 /// Connects; given are the processes of the target, for hardware counters.
 type Open = Box<dyn Fn(&[Pid]) -> Result<Box<dyn Metric>, MetricError> + Send + Sync>;
 
-/// A metric as it was asked for.
 pub struct MetricSpec {
     shown: String,
     open: Open,
@@ -72,11 +69,8 @@ impl fmt::Debug for MetricSpec {
     }
 }
 
-/// What was typed, taken apart.
 pub(super) struct Typed<'a> {
-    /// All of it.
     pub text: &'a str,
-    /// What stands before the colon.
     pub name: &'a str,
     /// What stands behind it; empty where there is none.
     pub rest: &'a str,

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::model::Checked;
 
-/// What all file systems of a kind can do.
 struct Kind {
     name: &'static str,
     /// Whether it can be made larger, or smaller, while it is mounted.
@@ -52,11 +51,8 @@ const ALWAYS_EXTENTS: &[&str] = &["xfs", "btrfs"];
 /// A file system and what it can do; `None` where nobody says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FileSystem {
-    /// Where it is mounted.
     pub at: String,
-    /// Its type.
     pub kind: String,
-    /// What it said; absent on a captured host.
     pub can: Fact<Abilities>,
     /// Whether files are listed by extents: also where it has nothing else and does not say so.
     pub extents: Option<bool>,
@@ -68,7 +64,6 @@ pub struct FileSystem {
     pub journal_elsewhere: Option<bool>,
 }
 
-/// All of them, as they are mounted.
 pub fn file_systems(checked: &Checked<'_>) -> Vec<FileSystem> {
     let kernel = checked.host.kernel.known().and_then(|text| version(text));
     let one = |mount: &DiskMount| {

@@ -7,7 +7,6 @@ use super::model::{Checked, Program, Row};
 /// The data file.
 pub const PROGRAMS_SOURCE: &str = include_str!("../../data/programs.toml");
 
-/// All that are known.
 pub fn programs() -> Vec<Program> {
     #[derive(Deserialize)]
     struct File {

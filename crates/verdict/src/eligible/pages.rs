@@ -8,17 +8,12 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 pub struct Tally {
     /// In memory, the zero page left out: that one costs nothing until it is filled up.
     pub present: Bytes,
-    /// The zero page, mapped by base pages.
     pub zero: Bytes,
-    /// In swap.
     pub swapped: Bytes,
-    /// On huge pages.
     pub huge: Bytes,
-    /// Mapped by nobody else.
     pub exclusive: Bytes,
     /// Of that, what is on base pages.
     pub own_base: Bytes,
-    /// Pages of a file or of shared memory.
     pub file: Bytes,
 }
 
@@ -59,7 +54,6 @@ impl Tally {
         }
     }
 
-    /// In memory on base pages.
     pub fn on_base(&self) -> Bytes {
         self.present - self.huge
     }
@@ -96,24 +90,18 @@ pub fn is_resident(state: PageState) -> bool {
 /// A block of a mapping, or what is before its first or after its last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
-    /// Where.
     pub range: Range,
     /// Whether it is a whole block: as long as a huge page, and aligned to it.
     pub whole: bool,
-    /// What its pages are.
     pub tally: Tally,
 }
 
 /// The part of a run of pages that is in one slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// The slot.
     pub slot: Range,
-    /// Whether that is a whole block.
     pub whole: bool,
-    /// The part.
     pub range: Range,
-    /// What its pages are.
     pub state: PageState,
 }
 

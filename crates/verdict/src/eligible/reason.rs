@@ -4,7 +4,6 @@
 use serde::Serialize;
 
 hugeleaf_units::named! {
-    /// What can be done about a reason.
     pub enum Remedy {
         /// `hugeleaf promote` takes it as it is.
         Promote = "promote",
@@ -36,7 +35,6 @@ macro_rules! reasons {
                 }
             }
 
-            /// What can be done about it.
             pub const fn remedy(self) -> Remedy {
                 match self {
                     $(Reason::$name => Remedy::$remedy,)*

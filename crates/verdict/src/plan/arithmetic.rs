@@ -8,7 +8,6 @@ use super::model::{ForDemand, ForPool, PagesOf, Plan};
 /// A larger page may waste one part in so many of what is on it: 2 %.
 const WASTE: u64 = 50;
 
-/// Which sizes a program takes for one mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Takes {
     /// This one, whatever it wastes: its configuration says so, or it knows no other.
@@ -175,7 +174,6 @@ pub fn pool(plan: &Plan, pool: &ForPool) -> Vec<String> {
     }
 }
 
-/// Where the memory of the host goes.
 pub fn base(plan: &Plan) -> Vec<String> {
     let used = plan.base.used - plan.base.moves;
     let left = match plan.left() {

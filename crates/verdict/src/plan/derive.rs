@@ -107,7 +107,6 @@ fn setting(id: impl Into<String>, path: &Path, value: &str, why: &str) -> Step {
     Step::new(id, what, path, why, format!("cat {}", path.display()))
 }
 
-/// The file that sets a pool.
 pub fn pool_path(pool: &ForPool) -> PathBuf {
     pool_file(pool.page, pool.node, "nr_hugepages").into()
 }

@@ -11,14 +11,12 @@ use super::model::Plan;
 use super::read::check;
 use super::sense::{Nonsense, sense};
 
-/// Why a text is no plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanError {
     /// Where, counted from 1; 0 where it is not known.
     pub line: usize,
     /// The character in the line, counted from 1; 0 where it is not known.
     pub column: usize,
-    /// What is wrong and what was expected.
     pub what: String,
 }
 

@@ -245,7 +245,6 @@ fn configured(facts: &Facts<'_>) -> BTreeMap<PageSize, u64> {
     found
 }
 
-/// Which size a service will take for what.
 pub(super) struct Chooser {
     /// All sizes that can be reserved, largest first.
     had: Vec<PageSize>,

@@ -261,7 +261,6 @@ fn not_started(
     }
 }
 
-/// Files that nobody reads at boot.
 fn not_lasting(plan: &Plan, facts: &Facts<'_>) -> Option<String> {
     let written = super::steps(plan);
     let tmpfiles = written.iter().find(|step| step.id == "tmpfiles")?;

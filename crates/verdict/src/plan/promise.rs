@@ -14,12 +14,9 @@ use super::model::{ForService, PagesOf, Plan, Promise};
 use super::room::Ledger;
 use crate::clean;
 
-/// A service that a plan in force has pages for.
 #[derive(Debug, Clone)]
 pub struct Promised<'a> {
-    /// The apply.
     pub apply: u32,
-    /// The service as that plan has it.
     pub service: &'a ForService,
     /// Sizes whose pool a later plan made smaller, to what was in use: of these a running service
     /// needs what it has.

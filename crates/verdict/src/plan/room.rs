@@ -10,12 +10,10 @@ use hugeleaf_units::{Bytes, Failure, PageSize, Pages};
 use super::layout::{NodeNow, OnNode, Wants, place};
 use super::model::PagesOf;
 
-/// What stays free for base pages beyond what they use.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Margin {
     /// A part of all memory, in per cent.
     Percent(f64),
-    /// So much.
     Bytes(Bytes),
 }
 
@@ -85,11 +83,9 @@ impl fmt::Display for Margin {
 /// The pool of one size over all nodes, as it is now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct PoolNow {
-    /// Pages in it.
     pub total: u64,
     /// Those of them that stay: pages beyond (surplus) go when their user lets go.
     pub lasting: u64,
-    /// Pages that somebody holds or has reserved.
     pub taken: u64,
 }
 
@@ -151,13 +147,11 @@ pub(super) fn used(host: &Host) -> Result<(Bytes, Bytes), Failure> {
     Ok((total, total - available - in_pools))
 }
 
-/// What is known and planned of pages of one size.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Book {
     pub now: PoolNow,
     /// The same, node by node.
     pub nodes: Vec<NodeNow>,
-    /// Pages that somebody else holds.
     pub others: u64,
     /// Pages that plans in force promise to services which are not in this plan.
     pub promised: u64,
@@ -166,7 +160,6 @@ pub(super) struct Book {
     pub planned: u64,
     /// Those of the planned and the promised ones that are bound to a node, by node.
     pub bound: BTreeMap<u32, u64>,
-    /// What services that are bound to a node hold now.
     pub held: BTreeMap<u32, u64>,
 }
 
@@ -215,13 +208,11 @@ impl Book {
     }
 }
 
-/// What has been planned so far, and whether more fits.
 #[derive(Debug, Clone)]
 pub(super) struct Ledger {
     pub total: Bytes,
     pub used: Bytes,
     pub margin: Bytes,
-    /// Base pages that the planned services give up.
     pub moves: Bytes,
     pub sizes: BTreeMap<PageSize, Book>,
     /// Whether the margin may be overstepped, down to [`Margin::even_forced`].

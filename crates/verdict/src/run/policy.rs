@@ -7,13 +7,11 @@ use hugeleaf_host::RunRole;
 use hugeleaf_host::system::parse_nodes;
 use hugeleaf_units::{Bytes, Ladder, ParseError};
 
-/// What is asked for one role.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Want {
     /// The largest that this host can give.
     #[default]
     Auto,
-    /// To be left alone.
     Base,
     /// These sizes, in this order.
     Ladder(Ladder),
@@ -49,21 +47,17 @@ impl FromStr for Want {
     }
 }
 
-/// Where memory is to come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Numa {
     /// From these nodes only.
     Bind(Vec<u32>),
     /// From this node first.
     Prefer(u32),
-    /// From these nodes in turn.
     Interleave(Vec<u32>),
-    /// From the node of the processor that touches it.
     Local,
 }
 
 impl Numa {
-    /// The nodes that it names.
     pub fn nodes(&self) -> &[u32] {
         match self {
             Numa::Bind(nodes) | Numa::Interleave(nodes) => nodes,
@@ -129,21 +123,17 @@ impl From<ParseError> for ParsePolicyError {
     }
 }
 
-/// What a person asked for a program.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
     /// What is asked for each role, in the order of [`RunRole::ALL`].
     pub wants: [Want; 4],
-    /// So much of data is taken at the start.
     pub reserve: Option<Bytes>,
-    /// Where memory comes from.
     pub numa: Option<Numa>,
     /// Base names of the executables that it is for; empty for all.
     pub only: Vec<String>,
 }
 
 impl Policy {
-    /// What is asked for a role.
     pub const fn want(&self, role: RunRole) -> &Want {
         &self.wants[role as usize]
     }

@@ -17,24 +17,19 @@ const AUTO_AFTER: u64 = 16;
 /// The library keeps so many pool sizes a role; no kernel has more than it has levels of tables.
 const MOST_POOLS: usize = 4;
 
-/// What a policy comes to on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
-    /// What the library is given.
     pub settings: RunSettings,
     /// What was asked for by name and is known to be unavailable.
     pub missing: Vec<Missing>,
 }
 
-/// Something that was asked for and is unavailable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Missing {
     /// What, as it was typed: `--shm 1G`.
     pub asked: String,
-    /// Why.
     #[serde(rename = "reason")]
     pub because: String,
-    /// What would change that.
     pub command: String,
 }
 

@@ -12,7 +12,6 @@ hugeleaf_units::named! {
         Segments = "segments of I/O requests",
         /// Page faults, zeroing of new pages among them: one entry at a time.
         Fault = "page faults",
-        /// Making and taking apart page tables at fork and exit.
         PageTables = "making and freeing page tables",
         /// Moving pages together so that larger ones are available.
         Compaction = "compaction",

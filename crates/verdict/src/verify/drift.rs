@@ -271,7 +271,6 @@ fn plan_copy(applied: &Applied) -> String {
     shell_word(&applied.plan_copy.display().to_string())
 }
 
-/// The number that a text begins with.
 fn number(text: &Option<String>) -> Option<u64> {
     let digits = text.as_ref()?.chars().take_while(char::is_ascii_digit);
     digits.collect::<String>().parse().ok()

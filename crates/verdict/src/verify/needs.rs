@@ -23,7 +23,6 @@ pub fn slack(total: Pages) -> Pages {
 pub(super) struct Looked<'a> {
     pub row: Row,
     pub service: Option<&'a Service>,
-    /// Whether a plan in force has it.
     pub is_planned: bool,
 }
 

@@ -20,7 +20,6 @@ const FAILURES: usize = 2;
 const ENOUGH: f64 = 0.5;
 const HARDLY: f64 = 0.1;
 
-/// Has it all run.
 pub fn measure(
     settings: &LabSettings<'_>,
     machine: &Machine<'_>,
@@ -193,7 +192,6 @@ fn quantity(measure: &Measure) -> Quantity {
     }
 }
 
-/// Takes what an earlier run has measured.
 fn take_up(
     results: &mut Results,
     before: &Results,
@@ -337,7 +335,6 @@ fn reject(run: &mut Measuring<'_>, turn: &Turn<'_>, at: &[Place], error: &BenchE
     }));
 }
 
-/// Adds a turn's figures.
 fn add(results: &mut Results, turn: &Turn<'_>, at: &[Place], taken: Taken) {
     let (arm, described) = (turn.arm, turn.settings.described);
     let mut put = |quantity: Quantity, value: f64| {

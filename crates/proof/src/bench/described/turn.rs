@@ -18,14 +18,12 @@ use crate::bench::{BenchError, Machine, Shortage, lacks_pool, promote};
 /// A combination of what varies.
 pub(super) type Point = Vec<(String, String)>;
 
-/// One turn of an arm at a place.
 pub(super) struct Turn<'a> {
     pub(super) settings: &'a LabSettings<'a>,
     pub(super) machine: &'a Machine<'a>,
     pub(super) stage: &'a Stage<'a>,
     pub(super) arm: &'a LabArm,
     pub(super) round: usize,
-    /// Of its commands.
     pub(super) variables: Vec<(String, String)>,
 }
 
@@ -61,7 +59,6 @@ pub(super) fn variables(
     all.into_iter().collect()
 }
 
-/// What a turn came to.
 pub(super) struct Taken {
     pub(super) figures: Vec<Figure>,
     pub(super) counted: BTreeMap<String, f64>,
@@ -122,7 +119,6 @@ impl Turn<'_> {
         started.map_err(|e| failed(self.settings.described, "server", e))
     }
 
-    /// Runs a command, where there is one.
     fn run(
         &self,
         what: &'static str,
@@ -279,7 +275,6 @@ pub(super) fn failed(described: &Described, what: &str, error: StageError) -> Be
     }
 }
 
-/// What a command's error says of it.
 fn words(what: &str, error: &StageError) -> String {
     match what {
         "check" => format!("its result is wrong: {error}"),
