@@ -15,9 +15,6 @@ impl Percent {
     pub const ALL: Percent = Percent(100);
 
     /// `percent` of a hundred.
-    ///
-    /// # Errors
-    /// [`BadPercent`] unless it is 1 to 100.
     pub fn new(percent: u8) -> Result<Percent, BadPercent> {
         if (1..=100).contains(&percent) {
             Ok(Percent(percent))

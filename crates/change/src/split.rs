@@ -29,9 +29,6 @@ const PATH: &str = "sys/kernel/debug/split_huge_pages";
 
 /// Whether huge pages of these processes that others map too can be split on this host: opens the
 /// file and has the kernel split a range in which no memory is. Changes nothing.
-///
-/// # Errors
-/// [`NoSplit`]: why not.
 pub fn can_split_shared(kernel: &Kernel, root: &Root, pids: &[Pid]) -> Result<(), NoSplit> {
     let file = open(kernel, root)?;
     for pid in pids {

@@ -76,9 +76,6 @@ pub fn library_for(
 }
 
 /// The file of a library that is loaded whatever the program is, as [`library_for`].
-///
-/// # Errors
-/// As there.
 pub fn place(library: &Library, is_dry: bool) -> Result<PathBuf, Failure> {
     match is_dry {
         true => library::where_it_would_be(library),
@@ -87,9 +84,6 @@ pub fn place(library: &Library, is_dry: bool) -> Result<PathBuf, Failure> {
 }
 
 /// Sets the memory policy of this process, which the program that it becomes, or starts, keeps.
-///
-/// # Errors
-/// Where the kernel refuses it.
 pub fn set_numa(policy: &Policy) -> Result<(), Failure> {
     let Some(numa) = &policy.numa else {
         return Ok(());

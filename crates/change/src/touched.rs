@@ -50,9 +50,6 @@ pub fn touched(kernel: &Kernel, root: &Root, pid: Pid, time: Duration) -> Result
 /// Watches which base pages of some ranges a process touches for `time`, and for as long as a walk over them takes. The
 /// process waits for the first of the two walks where it maps memory or faults meanwhile: the kernel holds its lock
 /// (clear_refs_write, fs/proc/task_mmu.c).
-///
-/// # Errors
-/// Those of [`touched`].
 pub fn look(
     kernel: &Kernel,
     root: &Root,

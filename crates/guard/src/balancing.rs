@@ -19,9 +19,6 @@ const AGAIN: Duration = Duration::from_secs(60);
 
 /// Takes the lock of a host's one balancer, in the folder `run`: two would undo each other's moves, and together give
 /// more than there is.
-///
-/// # Errors
-/// [`NoLock`].
 pub fn balance_lock(run: &Path) -> Result<HostLock, NoLock> {
     alone(&run.join("balance.lock"), "balancer")
 }

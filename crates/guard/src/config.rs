@@ -223,9 +223,6 @@ impl Config {
     /// Reads the texts of the main file and its drop-ins, each with its path. What a later one says of the guard
     /// itself and of the defaults replaces what an earlier one does; its rules come before those of an earlier
     /// one, so that a drop-in can say more of what the main file already matches.
-    ///
-    /// # Errors
-    /// The first that is wrong, with line and column.
     pub fn parse(texts: &[(PathBuf, String)]) -> Result<Config, ConfigError> {
         let mut config = Config::default();
         let mut default = Written::default();

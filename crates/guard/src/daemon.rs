@@ -190,9 +190,6 @@ fn wall_text(seconds: i64) -> String {
 
 impl<'a> Guard<'a> {
     /// Takes the lock, reads rules and state.
-    ///
-    /// # Errors
-    /// [`GuardError`].
     pub fn new(
         root: &'a Root,
         kernel: &'a Kernel,
@@ -255,9 +252,6 @@ impl<'a> Guard<'a> {
     }
 
     /// Runs until it is told to stop.
-    ///
-    /// # Errors
-    /// Where `/proc` cannot be read any more.
     pub fn run(mut self, views: &dyn Views) -> Result<(), GuardError> {
         self.say("started", self.rules_in_words());
         // Who asks before the first look is over gets an answer that says so.

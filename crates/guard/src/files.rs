@@ -70,9 +70,6 @@ impl Files {
     }
 
     /// Reads all of them.
-    ///
-    /// # Errors
-    /// The first that cannot be read or is wrong.
     pub fn read(&self) -> Result<Config, ConfigError> {
         let texts: Result<Vec<(PathBuf, String)>, ConfigError> = (self.found().into_iter())
             .map(|path| Ok((path.clone(), read(&path)?)))

@@ -93,17 +93,11 @@ impl<'a> Observer<'a> {
     }
 
     /// What the clocks say.
-    ///
-    /// # Errors
-    /// Where `/proc/uptime` cannot be read.
     pub fn now(&self) -> Result<Now, ReadError> {
         since_boot(self.root).map(at)
     }
 
     /// One look.
-    ///
-    /// # Errors
-    /// Where `/proc` cannot be read at all.
     pub fn look(
         &mut self,
         config: &Config,

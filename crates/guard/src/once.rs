@@ -47,9 +47,6 @@ pub struct Done {
 }
 
 /// Looks twice and decides. A person who asks once does not wait for four looks in a row, and nothing is tested.
-///
-/// # Errors
-/// Where `/proc` cannot be read.
 pub fn once(
     root: &Root,
     kernel: &Kernel,
@@ -141,9 +138,6 @@ fn pools_outlook(
 }
 
 /// What metrics say of this host where no guard runs: programs from 16M on, and nothing of moves and tests.
-///
-/// # Errors
-/// Where `/proc` cannot be read.
 pub fn look_once(root: &Root, kernel: &Kernel, host: &Host) -> Result<Status, ReadError> {
     const LEAST: Bytes = Bytes::from_mib(16);
     let mut config = Config::default();

@@ -63,9 +63,6 @@ impl<'a> PoolWatch<'a> {
     /// What is wrong with pools, services and plans now; `None` where a check is not due. Where there is neither a
     /// plan nor a pool nothing is read. It takes half of `budget` at most, of one processor. `alone`: nothing else
     /// goes on, so that what it costs can be known.
-    ///
-    /// # Errors
-    /// Why the host could not be read.
     pub fn check(
         &mut self,
         state: &PoolsState,
@@ -116,9 +113,6 @@ impl<'a> PoolWatch<'a> {
     }
 
     /// Sets a pool; the pages that it has then.
-    ///
-    /// # Errors
-    /// Why it could not be set.
     pub fn resize(&self, resize: &Resize) -> Result<Pages, String> {
         let file = pool_file(resize.page, resize.node, "nr_hugepages");
         let mut context = ChangeContext {

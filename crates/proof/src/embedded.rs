@@ -18,9 +18,6 @@ const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Measures the database for at most that long, and leaves it as it was.
-///
-/// # Errors
-/// As [`crate::run`].
 pub fn measure(
     workload: &Oltp,
     (root, host): (&Root, &Host),

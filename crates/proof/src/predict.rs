@@ -33,9 +33,6 @@ pub struct Observed {
 }
 
 /// Watches a process for about `time`.
-///
-/// # Errors
-/// Why it could not be watched, in a sentence.
 pub fn observe(
     kernel: &Kernel,
     (root, host): (&Root, &hugeleaf_host::Host),

@@ -48,9 +48,6 @@ fn is_on_tmpfs(segment: &Segment) -> bool {
 ///
 /// A file that is only read is said to be eligible where it is aligned: whether this kernel collapses
 /// it depends on how it was built, and only the call tells.
-///
-/// # Errors
-/// Why not.
 pub fn mapping(host: &Host, process: &Process, segment: &Segment) -> Result<Kind, Reason> {
     if is_on_pool(segment) {
         return Err(Reason::Hugetlb);
@@ -196,9 +193,6 @@ fn file(host: &Host, segment: &Segment, huge: PageSize) -> Result<(), Reason> {
 /// Whether a block of an eligible mapping may be moved: enough of it is in memory, and nobody else has
 /// it. Of shared memory `tally` is what all that map it have together. `needs` is how much must be in
 /// memory; less than all of it grows the process.
-///
-/// # Errors
-/// Why not.
 pub fn block(kind: Kind, tally: &Tally, needs: Bytes) -> Result<(), Reason> {
     if kind == Kind::Private && !tally.file.is_zero() {
         return Err(Reason::PrivateFile);

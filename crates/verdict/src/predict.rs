@@ -171,9 +171,6 @@ pub fn could_be_larger(host: &Host, process: &Process) -> Vec<Range> {
 }
 
 /// Whether there is anything to predict, before it is measured what a read costs: how much it works with.
-///
-/// # Errors
-/// [`Unsaid::Rests`], [`Unsaid::Small`].
 pub fn working_set(watched: &Watched, model: &Model) -> Result<Bytes, Unsaid> {
     let used = (watched.user + watched.system).as_secs_f64() / seconds(watched);
     if used < RESTS {
@@ -194,9 +191,6 @@ fn seconds(watched: &Watched) -> f64 {
 }
 
 /// Predicts.
-///
-/// # Errors
-/// [`Unsaid`]: what would mislead is not said.
 pub fn predict(watched: &Watched, reads: &Reads, model: &Model) -> Result<Predicted, Unsaid> {
     let working_set = working_set(watched, model)?;
     let time = seconds(watched);

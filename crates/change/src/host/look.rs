@@ -239,9 +239,6 @@ fn mount_places(root: &Root, path: &Path, options: &str) -> Result<(Place, Place
 
 /// Whether something may be mounted at a path: it hides nothing that the host needs, leads nowhere
 /// else, and is an empty folder or none yet.
-///
-/// # Errors
-/// Why not.
 pub fn mount_point(root: &Root, path: &Path) -> Result<(), Obstacle> {
     let no = |why: String| Obstacle::NoMountPoint {
         path: path.to_owned(),

@@ -31,9 +31,6 @@ pub enum ResizeError {
 
 /// Sets the pool whose `nr_hugepages` this is from so many pages to so many, and reads back what came of it. No apply
 /// or undo is at work meanwhile. Pages that a program takes at that moment stay in the pool.
-///
-/// # Errors
-/// [`ResizeError`].
 pub fn resize_pool(
     context: &mut ChangeContext<'_>,
     file: &Path,

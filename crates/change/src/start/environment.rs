@@ -33,9 +33,6 @@ impl SqliteCache {
 
 /// The variables to set for a program into which `library` is loaded; `None` where its loader is not to hear of it. With
 /// `sqlite` a second one is.
-///
-/// # Errors
-/// Where the library's path cannot be written into the variable.
 pub fn variables(
     settled: &Settled,
     library: Option<PathBuf>,

@@ -66,9 +66,6 @@ pub fn place(library: &Library) -> Result<PathBuf, Failure> {
 }
 
 /// The same without writing anything.
-///
-/// # Errors
-/// Where [`place`] would see no folder at all.
 pub fn where_it_would_be(library: &Library) -> Result<PathBuf, Failure> {
     match existing(library)? {
         Some(path) => Ok(path),

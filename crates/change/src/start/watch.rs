@@ -77,9 +77,6 @@ fn private_folder() -> Result<TempDir, Failure> {
 
 impl Watcher {
     /// Makes what must be there before the program starts.
-    ///
-    /// # Errors
-    /// Where there is no place for the socket.
     pub fn new(root: &Root, host: Host) -> Result<Watcher, Failure> {
         let folder = private_folder()?;
         let socket = folder.path().join("socket");
@@ -164,9 +161,6 @@ fn watch(mut tree: Tree, events: &Receiver<Event>) -> Found {
 
 impl Watch {
     /// How long the program ran, in seconds, and what came out.
-    ///
-    /// # Errors
-    /// Where the thread that looked has failed.
     pub fn finish(self) -> Result<(f64, Found), Failure> {
         let seconds = self.started.elapsed().as_secs_f64();
         let _ = self.events.send(Event::Over);

@@ -141,9 +141,6 @@ fn name(written: &Spanned<String>) -> Result<String, Wrong> {
 
 impl WrittenTarget {
     /// What is meant.
-    ///
-    /// # Errors
-    /// The first that is wrong, with its place.
     pub(crate) fn resolve(self, span: Range<usize>) -> Result<Target, Wrong> {
         let target = size(&self.target)?;
         let every = self.every.as_ref().0;

@@ -14,9 +14,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// answer; it is made from a thread of that server's own.
 pub trait Server: Send {
     /// How it stands now.
-    ///
-    /// # Errors
-    /// It cannot be reached, or what it says makes no sense.
     fn look(&mut self) -> Result<Look, Unanswered>;
 
     /// Has it take that size. It may still be under way afterwards: `Look::busy`.
@@ -27,9 +24,6 @@ pub trait Server: Send {
 
     /// Asked again and again after it was made smaller, until its memory is back: what a server does not do by itself
     /// to return memory is done here.
-    ///
-    /// # Errors
-    /// As [`Server::resize`].
     fn give_back(&mut self) -> Result<(), Unanswered> {
         Ok(())
     }

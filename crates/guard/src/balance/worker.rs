@@ -42,9 +42,6 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// Starts it; `began` is when the clock of reports is 0.
-    ///
-    /// # Errors
-    /// Those of starting a thread.
     pub fn start(member: &Member, root: &Root, began: Instant) -> std::io::Result<Worker> {
         let opening = Opening {
             address: member.address.clone(),

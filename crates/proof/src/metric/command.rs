@@ -116,9 +116,6 @@ fn end(child: &mut Child) {
 }
 
 /// The number that stands last in what a command printed.
-///
-/// # Errors
-/// What it printed instead.
 pub fn last_number(text: &str) -> Result<f64, String> {
     let word = text
         .split_whitespace()

@@ -82,9 +82,6 @@ struct Threads {
 
 impl Threads {
     /// Starts to count; `name` is what asks for it, in errors.
-    ///
-    /// # Errors
-    /// [`MetricError::NoCounter`].
     fn open(
         name: &'static str,
         pids: &[Pid],
@@ -238,9 +235,6 @@ fn processor() -> Processor {
 
 /// The first of some ways to count that this machine knows and that counts anything. Many processors and
 /// hypervisors open any raw event and leave it at 0 for ever.
-///
-/// # Errors
-/// [`MetricError::NoCounter`] with what was said of each.
 fn first_that_counts(
     name: &'static str,
     ways: &[Vec<ProcessorEvent>],
@@ -273,9 +267,6 @@ fn first_that_counts(
 }
 
 /// `cpi`: cycles per instruction.
-///
-/// # Errors
-/// [`MetricError::NoCounter`].
 pub fn cpi(pids: &[Pid]) -> Result<impl Metric + use<>, MetricError> {
     of_events(
         "cpi",
@@ -289,9 +280,6 @@ pub fn cpi(pids: &[Pid]) -> Result<impl Metric + use<>, MetricError> {
 /// `walk-cycles`: the share of cycles in which the processor walks page tables, by `event`, or by those
 /// known for this processor. One that counts walks and not their cycles (AMD's Zen) gives walks in a
 /// thousand instructions instead; the unit says which, and by which events.
-///
-/// # Errors
-/// [`MetricError::NoCounter`].
 pub fn walk_cycles(pids: &[Pid], event: Option<u64>) -> Result<impl Metric + use<>, MetricError> {
     const NAME: &str = "walk-cycles";
     const SHARE: (f64, &str) = (1.0, "share of cycles");
@@ -377,9 +365,6 @@ pub struct TranslationTotals {
 
 impl Translations {
     /// Starts to count. A host that counts cycles and no misses is counted for its cycles.
-    ///
-    /// # Errors
-    /// [`MetricError::NoCounter`] where cycles or instructions are not counted.
     pub fn open(pids: &[Pid]) -> Result<Translations, MetricError> {
         const NAME: &str = "translation";
         let processor = processor();
@@ -400,9 +385,6 @@ impl Translations {
     }
 
     /// What was counted so far.
-    ///
-    /// # Errors
-    /// Those of `Threads::totals`.
     pub fn totals(&mut self) -> Result<TranslationTotals, MetricError> {
         let totals = self.threads.totals()?;
         let value = |at: usize| totals.values.get(at).copied();

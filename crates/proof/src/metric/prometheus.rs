@@ -35,9 +35,6 @@ pub struct Exposition {
 }
 
 /// Reads a page.
-///
-/// # Errors
-/// The first line that is not of the format, in words.
 pub fn parse(text: &str) -> Result<Exposition, String> {
     let mut page = Exposition::default();
     for (number, line) in text.lines().enumerate() {
@@ -233,9 +230,6 @@ pub enum Selected {
 }
 
 /// Picks from a page. `as_gauge` says that what the page does not type is a gauge.
-///
-/// # Errors
-/// Why the page does not have it, in words.
 pub fn select(page: &Exposition, selector: &Selector, as_gauge: bool) -> Result<Selected, String> {
     let name = &selector.name;
     let of = |suffix: &str| -> Vec<&Sample> {

@@ -61,9 +61,6 @@ pub trait Metric: Send {
         None
     }
     /// Reads it.
-    ///
-    /// # Errors
-    /// See [`MetricError`].
     fn read(&mut self) -> Result<Reading, MetricError>;
 }
 
@@ -224,9 +221,6 @@ pub struct Measured {
 }
 
 /// The sample that two readings make, `elapsed` apart: [`measured`]'s value.
-///
-/// # Errors
-/// Those of [`measured`].
 pub fn between(
     name: &str,
     before: &Reading,

@@ -54,10 +54,6 @@ impl MetricSpec {
     }
 
     /// Connects. `pids` are the processes of the target, for hardware counters.
-    ///
-    /// # Errors
-    /// [`MetricError::Unreachable`], [`MetricError::NoCounter`], and [`MetricError::Garbage`] where
-    /// what is there is no such metric.
     pub fn open(&self, pids: &[Pid]) -> Result<Box<dyn Metric>, MetricError> {
         (self.open)(pids)
     }

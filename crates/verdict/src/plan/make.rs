@@ -16,9 +16,6 @@ use super::{knobs, notes, rights, ways};
 use crate::{clean, free_name, list};
 
 /// Makes a plan for these services; the first are served first.
-///
-/// # Errors
-/// [`Failure`] where the host does not report what a plan rests on, or lacks a size that was named.
 pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<Plan, Failure> {
     let host = facts.host;
     let had = sizes(host);

@@ -125,9 +125,6 @@ pub(super) fn pools_now(host: &Host) -> Result<BTreeMap<PageSize, PoolNow>, Fail
 /// Memory outside the pools that is in use: neither available nor in a pool. Page cache that could
 /// be given up counts as available, as the kernel estimates it; what a working set needs of it the
 /// margin has to cover.
-///
-/// # Errors
-/// Where the host does not say how much memory it has or what is available.
 pub(super) fn used(host: &Host) -> Result<(Bytes, Bytes), Failure> {
     let known = |name: &str, fact: &Fact<Bytes>| {
         let why = || {

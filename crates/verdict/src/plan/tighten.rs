@@ -22,9 +22,6 @@ use super::room::{Margin, PoolNow, pools_now, used};
 pub struct Sample(BTreeMap<PageSize, u64>);
 
 /// What is in use or promised of each pool of a host.
-///
-/// # Errors
-/// Where a count could not be read.
 pub fn sample(host: &Host) -> Result<Sample, Failure> {
     let now = pools_now(host)?;
     let taken = now.into_iter().map(|(size, now)| (size, now.taken));

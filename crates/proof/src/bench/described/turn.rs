@@ -68,9 +68,6 @@ pub(super) struct Taken {
 
 impl Turn<'_> {
     /// Takes it.
-    ///
-    /// # Errors
-    /// [`BenchError::Lacking`] where the host lacks the pages of the arm; else why this is no sample.
     pub(super) fn take(&self) -> Result<Taken, BenchError> {
         self.fits()?;
         let described = self.settings.described;
