@@ -264,7 +264,6 @@ impl Share {
 
 #[derive(Debug, Clone)]
 pub struct Rules<'a> {
-    /// The host, whose settings count for shared memory.
     pub host: &'a Host,
     pub huge: PageSize,
     pub base: PageSize,

@@ -8,22 +8,16 @@ use hugeleaf_sys::{Pid, SysError};
 pub enum ChangeError {
     #[error("no process to work on")]
     NoTarget,
-    /// The process cannot be looked at.
     #[error("{0}")]
     Process(#[from] ProcessError),
-    /// This kernel has no process_madvise(2) (Linux 5.10).
     #[error("this kernel has no process_madvise(2)")]
     NoProcessMadvise,
-    /// This kernel does not know MADV_COLLAPSE (Linux 6.1).
     #[error("process_madvise(MADV_COLLAPSE): this kernel does not know it")]
     NoCollapse,
-    /// This kernel has no pidfd_open(2) (Linux 5.3).
     #[error("this kernel has no pidfd_open(2)")]
     NoPidfd,
-    /// This kernel has no transparent huge pages, or does not report their size.
     #[error("this kernel has no transparent huge pages")]
     NoThp,
-    /// The size of a transparent huge page could not be read.
     #[error("{0}")]
     Unreadable(ReadError),
     #[error("{error}: process {pid} of uid {uid}")]
@@ -46,7 +40,6 @@ pub enum ChangeError {
         /// `Seccomp` of its status: 1 is strict, 2 a filter.
         mode: u32,
     },
-    /// Any other call that failed before anything was changed.
     #[error("{0}")]
     Sys(#[from] SysError),
 }

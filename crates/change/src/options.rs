@@ -14,7 +14,6 @@ impl Percent {
     /// All of it.
     pub const ALL: Percent = Percent(100);
 
-    /// `percent` of a hundred.
     pub fn new(percent: u8) -> Result<Percent, BadPercent> {
         if (1..=100).contains(&percent) {
             Ok(Percent(percent))
@@ -23,7 +22,6 @@ impl Percent {
         }
     }
 
-    /// 1 to 100.
     pub const fn get(self) -> u8 {
         self.0
     }
@@ -35,7 +33,6 @@ impl fmt::Display for Percent {
     }
 }
 
-/// A text that is not a percentage from 1 to 100.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a percentage; write a whole number from 1% to 100%")]
 pub struct BadPercent(String);
@@ -43,7 +40,6 @@ pub struct BadPercent(String);
 impl FromStr for Percent {
     type Err = BadPercent;
 
-    /// Reads `10%` and `10`.
     fn from_str(text: &str) -> Result<Percent, BadPercent> {
         let bad = || BadPercent(text.to_owned());
         let digits = text.trim();
@@ -70,7 +66,6 @@ pub struct PromoteOptions {
     /// Where a process has switched THP off for itself, take that back first
     /// ([`hugeleaf_sys::Kernel::switch_thp_on`]).
     pub switch_thp_on: bool,
-    /// Plan, and touch nothing.
     pub dry_run: bool,
 }
 
@@ -96,7 +91,6 @@ pub struct DemoteOptions {
     /// Only huge pages that are inside these ranges, as in [`crate::ProcessOutcome::moved`] of a
     /// promotion that is to be taken back; `None` for all of them.
     pub only: Option<Vec<(Pid, Vec<Range>)>>,
-    /// Plan, and touch nothing.
     pub dry_run: bool,
 }
 

@@ -12,7 +12,6 @@ use serde::{Serialize, Serializer};
 use crate::error::ChangeError;
 use crate::refusals::{NoSplit, NoZeros};
 
-/// Why memory was not moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Reason {
     #[error("{}", .0.says())]
@@ -39,7 +38,6 @@ pub enum Reason {
     /// EPERM or EACCES after the first calls went through.
     #[error("not permitted any more: the process changed its rights")]
     Denied,
-    /// Another errno.
     #[error("refused by the kernel: {0}")]
     Other(Errno),
     /// The kernel reported success, and the page map says otherwise.
@@ -113,7 +111,6 @@ impl Serialize for Reason {
     }
 }
 
-/// Bytes with the reason why they were not moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Part {
     #[serde(flatten)]
@@ -133,7 +130,6 @@ impl Part {
         }
     }
 
-    /// All bytes of a table.
     pub fn total(table: &[Part]) -> Bytes {
         table.iter().map(|p| p.bytes).sum()
     }
@@ -236,9 +232,7 @@ pub struct ProcessOutcome {
     pub done: Bytes,
     /// By what it was moved. Less than `done` where it went there by itself.
     pub done_by: Vec<DoneBy>,
-    /// What was asked and not moved.
     pub failed: Vec<Part>,
-    /// What was not asked for, and why.
     pub left_out: Vec<Part>,
     /// Memory that was filled up because `min_resident` was below 100%: planned and moved.
     #[serde(rename = "grown_bytes")]
@@ -298,7 +292,6 @@ pub enum StoppedBy {
     NoContiguousMemory,
 }
 
-/// A process that was asked for and could not be worked on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Skipped {
     pub pid: Pid,

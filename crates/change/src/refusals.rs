@@ -7,10 +7,8 @@ use crate::privilege;
 /// Why huge pages that several processes map cannot be split on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum NoSplit {
-    /// This program does not run as root.
     #[error("debugfs split_huge_pages: only root may open it")]
     NotRoot,
-    /// It runs as root, and is refused all the same: kernel lockdown, a policy, a container.
     #[error(
         "debugfs split_huge_pages: it is refused even to root: the kernel is locked down, or this is \
          a container"
@@ -29,7 +27,6 @@ pub enum NoSplit {
          namespace"
     )]
     OtherNamespace,
-    /// Another errno.
     #[error("debugfs split_huge_pages: {0}")]
     Failed(Errno),
 }
@@ -68,7 +65,6 @@ pub enum NoZeros {
     /// The right to attach to the process by ptrace is missing.
     Denied,
     Pressure,
-    /// Another errno.
     Failed(Errno),
 }
 

@@ -29,7 +29,6 @@ pub struct Totals {
     pub left_out: Vec<Part>,
     #[serde(rename = "grown_bytes")]
     pub grown: Bytes,
-    /// Moved bytes that are locked in memory.
     #[serde(rename = "locked_bytes")]
     pub locked: Bytes,
     #[serde(rename = "roles")]

@@ -184,7 +184,6 @@ pub(crate) struct Job<'a> {
     floor: Bytes,
     last: Sample,
     start: Duration,
-    /// Time in calls.
     pub(crate) moving: Duration,
     pub(crate) working: Duration,
     pub(crate) held_back: Duration,

@@ -9,7 +9,6 @@ use hugeleaf_sys::{Errno, HostLock, lock_host};
 #[error("{what}")]
 pub struct NoLock {
     pub what: String,
-    /// Whether another one has it.
     pub is_held: bool,
 }
 

@@ -127,7 +127,6 @@ impl Balancing {
         self.paused.store(is_paused, Ordering::Relaxed);
     }
 
-    /// Has it end. Servers keep the sizes that they have.
     pub fn stop(&self) {
         if let Some(going) = &self.going {
             going.stop.store(true, Ordering::Relaxed);

@@ -56,7 +56,6 @@ fn response_code(head: &[u8]) -> Option<u16> {
     text.split(' ').nth(1)?.parse().ok()
 }
 
-/// What the guard says of itself.
 pub fn ask_status(socket: &Path) -> Result<Status, Failure> {
     let body = ask(socket, "GET", "/status.json")?;
     serde_json::from_slice(&body)

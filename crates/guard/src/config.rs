@@ -25,7 +25,6 @@ use crate::rule::{Matcher, Rule};
 /// The schema of the file that this version reads.
 pub const SCHEMA: u64 = 1;
 
-/// All that the files say, with defaults for what they do not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// How often to look, while there is something to look for; less often where nothing changes, and where
@@ -56,7 +55,6 @@ pub struct Config {
     pub is_dry: bool,
 }
 
-/// Why a configuration is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}: {what}", path.display(), at.map_or(String::new(), |(line, column)| format!(":{line}:{column}")))]
 pub struct ConfigError {
@@ -100,7 +98,6 @@ struct File {
     balance: Vec<Spanned<WrittenTarget>>,
 }
 
-/// A rule as it is written, and the defaults of all rules.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -150,7 +147,6 @@ impl Written {
         }
     }
 
-    /// The rule, where `default` says what it does not.
     fn resolve(self, label: String, default: &Written) -> Rule {
         let matcher = self.matcher();
         let limits = Limits::default();
@@ -294,7 +290,6 @@ impl Config {
         set(&mut self.series, &file.series.map(|n| n as usize));
     }
 
-    /// Whether any rule lets the guard change something.
     pub fn acts(&self) -> bool {
         self.rules.iter().any(|rule| rule.action == Action::Promote)
             || (self.targets.iter()).any(|target| target.action == BalanceAction::Balance)

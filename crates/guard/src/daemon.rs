@@ -76,16 +76,12 @@ impl Places {
     }
 }
 
-/// Why the guard does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
-    /// The configuration is none.
     #[error("{0}")]
     Config(#[from] ConfigError),
-    /// Another one runs, or a folder or the lock cannot be had.
     #[error("{0}")]
     Failed(#[from] Failure),
-    /// `/proc` cannot be read.
     #[error("{0}")]
     Read(#[from] hugeleaf_host::ReadError),
 }
@@ -116,12 +112,10 @@ enum Event {
     Said(Said),
 }
 
-/// Sends orders to a guard that runs.
 #[derive(Clone)]
 pub struct Orders(Sender<Event>);
 
 impl Orders {
-    /// Sends one; a guard that has ended takes none.
     pub fn send(&self, order: Order) {
         let _ = self.0.send(Event::Order(order));
     }
@@ -144,7 +138,6 @@ pub struct Guard<'a> {
     pace: Pace,
     shared: Arc<Shared>,
     serving: BTreeMap<&'static str, Serving>,
-    /// When a listener could not be had.
     tried: BTreeMap<&'static str, Instant>,
     events: (Sender<Event>, Receiver<Event>),
     jobs: BTreeMap<ProgramId, Arc<Going>>,
@@ -189,7 +182,6 @@ fn wall_text(seconds: i64) -> String {
 }
 
 impl<'a> Guard<'a> {
-    /// Takes the lock, reads rules and state.
     pub fn new(
         root: &'a Root,
         kernel: &'a Kernel,
@@ -246,12 +238,10 @@ impl<'a> Guard<'a> {
         })
     }
 
-    /// Where orders go.
     pub fn orders(&self) -> Orders {
         Orders(self.events.0.clone())
     }
 
-    /// Runs until it is told to stop.
     pub fn run(mut self, views: &dyn Views) -> Result<(), GuardError> {
         self.say("started", self.rules_in_words());
         // Who asks before the first look is over gets an answer that says so.
@@ -322,7 +312,6 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Has servers under one target balanced, by the rules in force.
     fn keep_balancing<'s>(&mut self, scope: &'s std::thread::Scope<'s, '_>)
     where
         'a: 's,
@@ -360,7 +349,6 @@ impl<'a> Guard<'a> {
         });
     }
 
-    /// One look and what follows, then the wait for the next; `false` where it is to end.
     fn step<'s>(
         &mut self,
         scope: &'s std::thread::Scope<'s, '_>,
@@ -400,7 +388,6 @@ impl<'a> Guard<'a> {
         self.wait_for_next(scope, views)
     }
 
-    /// What was found of pools, services and plans, and what is given back or taken again.
     fn look_at_pools(&mut self, alone: bool, now: Now) {
         let (pools, at) = (self.observer.pools(), now.since_boot);
         pools::see(&mut self.state.pools, &pools, at);
@@ -446,7 +433,6 @@ impl<'a> Guard<'a> {
         self.state.pools.findings = found;
     }
 
-    /// When the pools were checked last; nothing where there is nothing to check.
     fn checked_at(&self) -> Option<String> {
         let (_, wait) = self.pools.cost();
         self.checked.clone().filter(|_| !wait.is_zero())
@@ -918,7 +904,6 @@ fn own_resident(root: &Root) -> Bytes {
     }
 }
 
-/// A folder of root's own.
 fn make(folder: &Path) -> Result<(), Failure> {
     use std::os::unix::fs::DirBuilderExt;
     let made = std::fs::DirBuilder::new()

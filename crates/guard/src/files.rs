@@ -69,7 +69,6 @@ impl Files {
         found
     }
 
-    /// Reads all of them.
     pub fn read(&self) -> Result<Config, ConfigError> {
         let texts: Result<Vec<(PathBuf, String)>, ConfigError> = (self.found().into_iter())
             .map(|path| Ok((path.clone(), read(&path)?)))

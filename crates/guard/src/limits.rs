@@ -62,7 +62,6 @@ impl Default for Prove {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
     pub budget: Percent,
-    /// How long it must have run.
     pub min_age: Duration,
     /// How much of one processor it must use.
     pub min_cpu: Share,
@@ -131,7 +130,6 @@ pub struct Hours {
 }
 
 impl Hours {
-    /// Whether a minute of the day, 0 to 1439, is in it.
     pub const fn has(self, minute: u16) -> bool {
         match self.from <= self.to {
             true => self.from <= minute && minute < self.to,

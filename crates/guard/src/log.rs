@@ -47,9 +47,7 @@ pub struct Log {
     length: u64,
     entries: VecDeque<Entry>,
     system: System,
-    /// Why the last entry is not in the file.
     problem: Option<String>,
-    /// How many are not.
     lost: u64,
 }
 

@@ -92,12 +92,10 @@ impl<'a> Observer<'a> {
         }
     }
 
-    /// What the clocks say.
     pub fn now(&self) -> Result<Now, ReadError> {
         since_boot(self.root).map(at)
     }
 
-    /// One look.
     pub fn look(
         &mut self,
         config: &Config,
@@ -285,7 +283,6 @@ fn at(since_boot: Duration) -> Now {
     }
 }
 
-/// Why nothing can be moved on this host.
 fn unable(kernel: &Kernel, host: &Host) -> Option<String> {
     if !kernel.knows_process_madvise() {
         return Some("this kernel has no process_madvise (Linux 5.10)".into());

@@ -28,12 +28,10 @@ pub struct Pass {
     pub programs: Vec<ProgramStatus>,
     /// How many of the others there are, by reason.
     pub passed_over: BTreeMap<&'static str, usize>,
-    /// What was done; empty where nothing was to be.
     pub done: Vec<Done>,
     /// What would be done with each pool that may give pages back; empty where the pass changes something.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<String>,
-    /// Whether it was to look only.
     pub dry_run: bool,
 }
 

@@ -120,9 +120,7 @@ pub struct Promoted {
     pub stalled: Duration,
     /// Which memory is on huge pages now that was not.
     pub ranges: Vec<(Pid, Vec<Range>)>,
-    /// Whether it stopped because no contiguous memory was found.
     pub fragmented: bool,
-    /// Whether it stopped because the host was short of memory.
     pub short: bool,
 }
 
@@ -146,7 +144,6 @@ pub enum Came {
         /// Time in the walks that took.
         cost: Duration,
     },
-    /// It could not be done.
     Failed {
         why: String,
         ended: bool,
@@ -389,7 +386,6 @@ fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now)
     })
 }
 
-/// Which limit of its rule a program does not meet.
 fn unfit(rule: &Rule, track: &Track, seen: &Seen) -> Option<WhyNot> {
     let limits = &rule.limits;
     if track.closer.small < limits.min_bytes {
@@ -498,7 +494,6 @@ pub fn proof_in_words(proof: &Proof) -> String {
     }
 }
 
-/// Whether pairs of a test are due, and why.
 fn test_due(rule: &Rule, track: &Track, host: &HostSeen, now: Now) -> Option<String> {
     let prove = rule.prove?;
     metric_of(rule, host)?;
@@ -617,7 +612,6 @@ fn others(config: &Config, rule: &Rule, state: &State, next: JobKind) -> Option<
     is_full.then_some(WhyNot::Full)
 }
 
-/// Whether the host is short of memory, by what it has to tell.
 pub fn pressure(config: &Config, state: &State, host: &HostSeen, at: Duration) -> Option<WhyNot> {
     if host.is_short || at < state.short_until {
         return Some(WhyNot::LowMemory);
@@ -680,7 +674,6 @@ fn start(
     Decision::of(seen, rule, job, next.why)
 }
 
-/// What is remembered of a program like this one.
 fn remembered<'a>(state: &'a State, seen: &Seen, host: &HostSeen) -> Option<&'a Remembered> {
     let closer = &state.tracks.get(&seen.id)?.closer;
     let group = group_of(seen);
@@ -761,7 +754,6 @@ pub fn learn(
     }
 }
 
-/// Takes over what a move got, and what was in its way.
 fn promoted(state: &mut State, seen: &Seen, came: &Promoted, now: Now) {
     let Some(track) = state.tracks.get_mut(&seen.id) else {
         return;

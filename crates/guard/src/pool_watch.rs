@@ -112,7 +112,6 @@ impl<'a> PoolWatch<'a> {
         Share((budget.0 - part).max(budget.0 / 2.0))
     }
 
-    /// Sets a pool; the pages that it has then.
     pub fn resize(&self, resize: &Resize) -> Result<Pages, String> {
         let file = pool_file(resize.page, resize.node, "nr_hugepages");
         let mut context = ChangeContext {

@@ -53,7 +53,6 @@ impl PoolsState {
     }
 }
 
-/// Something about pools, services or plans that their owner should know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolFinding {
     /// Names the rule, as in `verify`.
@@ -281,10 +280,8 @@ pub struct Decided {
 pub struct PoolLook<'a> {
     /// The pools of all sizes, of the host and of its nodes.
     pub pools: &'a [Pool],
-    /// Those that may give pages back.
     pub may: &'a [MayGive],
     pub short: Option<&'a str>,
-    /// Whether nothing may be done.
     pub paused: bool,
     /// Since boot.
     pub now: Duration,

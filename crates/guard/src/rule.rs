@@ -77,7 +77,6 @@ pub struct Rule {
     pub label: String,
     pub matcher: Matcher,
     pub action: Action,
-    /// What a program has to meet, and what a move may cost.
     pub limits: Limits,
     /// Whether it goes over what a program asked for by prctl.
     pub overrides: bool,

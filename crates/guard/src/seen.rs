@@ -53,7 +53,6 @@ pub struct Closer {
     pub file: Option<FileId>,
     /// Bytes of it on base pages that it touches a second, where that was sampled.
     pub touched: Option<f64>,
-    /// Why its memory cannot be looked at.
     pub unreadable: Option<String>,
 }
 
@@ -79,13 +78,11 @@ pub struct HostSeen {
     pub stalled: Option<f64>,
     /// The same for the processor.
     pub waiting: Option<f64>,
-    /// Whether this kernel has no PSI.
     pub no_psi: bool,
     /// Pages scanned by direct reclaim since the last look, where there is no PSI.
     pub reclaimed: Option<u64>,
     pub is_short: bool,
     pub counts: bool,
-    /// Why nothing can be moved on this host at all.
     pub unable: Option<String>,
     pub kernel: String,
     pub huge: Bytes,

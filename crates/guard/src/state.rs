@@ -23,7 +23,6 @@ pub struct State {
     pub fragmented: BackOff,
     /// Until when nothing is moved because the host was short of memory, since boot.
     pub short_until: Duration,
-    /// What was done since the state began.
     pub counts: Counts,
     #[serde(default)]
     pub pools: PoolsState,
@@ -35,7 +34,6 @@ pub struct Track {
     pub group: String,
     /// So many looks in a row found it fit to be moved.
     pub looks: u32,
-    /// The last closer look.
     pub closer: Closer,
     /// When that was, since boot; `None` before the first.
     pub closer_at: Option<Duration>,
@@ -201,7 +199,6 @@ impl Remembered {
     }
 }
 
-/// What was done since the state began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
@@ -219,13 +216,9 @@ pub struct Counts {
     /// Time in the walks that took.
     #[serde(rename = "sampling_seconds", with = "seconds")]
     pub sampling: Duration,
-    /// Tests that said `faster`.
     pub faster: u64,
-    /// `slower`.
     pub slower: u64,
-    /// `same`.
     pub same: u64,
-    /// `unclear`.
     pub unclear: u64,
     pub dropped: u64,
 }

@@ -22,7 +22,6 @@ pub const SCHEMA: u64 = 1;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Status {
     pub schema: u64,
-    /// Of this program.
     pub version: String,
     pub pid: u32,
     /// When it began: RFC 3339, UTC.
@@ -58,7 +57,6 @@ pub struct Status {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Cost {
     pub look_seconds: f64,
-    /// Time until the next.
     pub wait_seconds: f64,
     pub looks: u64,
     /// Processor time of the guard so far, that of moves in it.
@@ -82,7 +80,6 @@ pub struct HostStatus {
     /// The part of the time in which tasks wait for a processor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<f64>,
-    /// Why nothing can be moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unable: Option<String>,
     pub counts: bool,
@@ -100,12 +97,10 @@ pub struct PoolStatus {
     pub node: Option<u32>,
     pub total: u64,
     pub free: u64,
-    /// Of those, promised.
     pub reserved: u64,
     pub surplus: u64,
 }
 
-/// What is known of pools, and of the services and plans that they are for.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PoolsStatus {
     /// When `verify` looked last; missing where there is neither a plan in force nor a pool.
@@ -196,7 +191,6 @@ pub struct MoveStatus {
     /// To go through; 0 where that is not known.
     #[serde(default)]
     pub total_bytes: Bytes,
-    /// Since it began.
     #[serde(default)]
     pub seconds: f64,
     /// Of that, time in calls that move memory: what the budget bounds.

@@ -16,16 +16,13 @@ pub enum WhyNot {
     Init,
     Never,
     Small(Bytes, Bytes),
-    /// It runs for too short a time.
     Young(Duration, Duration),
     Idle(f64, Share),
     /// It was not fit for long enough.
     Looks(u32, u32),
-    /// Its memory could not be looked at.
     Unreadable(String),
     /// It asked for small pages by prctl, or its unit did.
     Disabled,
-    /// It is not the time of day.
     Hours(Vec<Hours>),
     Saving,
     CgroupLimit(Bytes),
@@ -42,7 +39,6 @@ pub enum WhyNot {
         verdict: Verdict,
         ratio: f64,
     },
-    /// This host cannot.
     Unable(String),
 }
 
@@ -186,12 +182,10 @@ hugeleaf_units::named! {
         Reverting = "reverting",
         Testing = "testing",
         Next = "next",
-        /// It would be moved if its rule let it.
         Would = "would",
         Kept = "kept",
         /// It has next to nothing on small pages.
         Large = "large",
-        /// It is not moved.
         No = "no",
     }
 }

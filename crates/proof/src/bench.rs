@@ -72,22 +72,17 @@ pub enum BenchError {
         asked: Bytes,
         most: Bytes,
     },
-    /// None of the arms were available.
     #[error("none of the pages asked for is available; {arm}: {reason}")]
     NothingHad {
-        /// The first of them.
         arm: String,
-        /// Why not.
         reason: String,
         next: String,
     },
-    /// Memory, for a reason that is not the page size's.
     #[error("{0}")]
     Memory(#[from] MemoryError),
     /// A part of an experiment failed; the name of the experiment is put before it.
     #[error("{0}")]
     Part(Refusal),
-    /// The host could not be read.
     #[error("{0}")]
     Unreadable(#[from] hugeleaf_host::ReadError),
     #[error("{0}")]

@@ -101,17 +101,13 @@ impl Side {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompareError {
-    /// They measure different things.
     #[error("A measures {a} and B {b}: these are not comparable")]
     Different {
         a: String,
-        /// And of the other.
         b: String,
     },
-    /// An arm that is not there.
     #[error("{side} has no arm '{arm}'; it has {}", had.join(", "))]
     NoSuchArm {
-        /// `A` or `B`.
         side: char,
         arm: String,
         had: Vec<String>,
@@ -119,7 +115,6 @@ pub enum CompareError {
     #[error("A and B have no row in common: A has {a}; B has {b}")]
     NothingInCommon {
         a: String,
-        /// And of the other.
         b: String,
     },
 }

@@ -115,14 +115,12 @@ pub enum Event<'a> {
     Measuring {
         arm: Arm,
         pairs: usize,
-        /// Since the beginning.
         elapsed: Duration,
         limit: Duration,
     },
     Paired {
         pairs: usize,
         interval: Option<LogInterval>,
-        /// Since the beginning.
         elapsed: Duration,
     },
     Rejected(&'a Rejected),
@@ -135,7 +133,6 @@ pub enum ProveError {
     Metric(#[from] MetricError),
     #[error("{0}")]
     Subject(#[from] SubjectError),
-    /// The arms do not differ.
     #[error(
         "coverage is {:.1} % on large pages and {:.1} % on base pages: nothing to compare",
         large * 100.0, base * 100.0
@@ -144,7 +141,6 @@ pub enum ProveError {
         base: f64,
         large: f64,
     },
-    /// It went to large pages, and does not come back.
     #[error(
         "memory that went to large pages does not go back: coverage {:.1} % before, {:.1} % on \
          large pages, {:.1} % after moving back",
@@ -158,10 +154,8 @@ pub enum ProveError {
     #[error("{count} pairs in a row had to be thrown away: {reason}")]
     Unsteady {
         count: usize,
-        /// Why the last one was.
         reason: String,
     },
-    /// More readings of the metric were bad than the rule allows.
     #[error(
         "{error} ({count} readings were bad after {pairs} pairs; {} may be)",
         BadReadings::most(*pairs)
@@ -172,7 +166,6 @@ pub enum ProveError {
         count: usize,
         pairs: usize,
     },
-    /// The subject could not be put back as it was.
     #[error(
         "the memory could not be put back as it was: {error}{}",
         after.as_ref().map_or(String::new(), |e| format!(" (after: {e})"))
@@ -525,7 +518,6 @@ impl Engine<'_> {
         }
     }
 
-    /// The pairs whose memory was where it should be.
     fn as_asked(&self) -> impl Iterator<Item = &Made> {
         self.made.iter().filter(|m| m.as_asked)
     }

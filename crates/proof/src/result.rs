@@ -43,7 +43,6 @@ pub struct ResultFile {
     /// The samples of the metric, and what was also measured; what could not be read is missing.
     pub rows: Vec<Row>,
     pub charts: Vec<Chart>,
-    /// The pairs, in the order they were taken.
     pub pairs: Vec<Pair>,
     /// Large over base; missing where there were too few pairs to say anything.
     pub effect: Option<Effect>,
@@ -164,10 +163,8 @@ pub struct Left {
     /// Whether both are as they were, within a two-hundredth of what is resident.
     pub as_found: bool,
     pub resident_before_bytes: Bytes,
-    /// And after.
     pub resident_after_bytes: Bytes,
     pub large_before_bytes: Bytes,
-    /// And after.
     pub large_after_bytes: Bytes,
 }
 

@@ -205,7 +205,6 @@ impl Place {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// Bytes.
     Bytes(Bytes),
     Number(f64),
     Text(String),
@@ -228,7 +227,6 @@ impl Value {
         }
     }
 
-    /// The same as a value of a file.
     pub fn to_json(&self) -> Json {
         match self {
             Value::Bytes(bytes) => bytes.get().into(),

@@ -27,7 +27,6 @@ impl Arm {
         }
     }
 
-    /// The other one.
     #[must_use]
     pub const fn other(self) -> Arm {
         match self {
@@ -60,15 +59,12 @@ pub struct SideMetrics {
     pub compaction_stalls: Option<u64>,
 }
 
-/// Why a subject cannot do what is asked of it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SubjectError {
     #[error("{0}")]
     Change(#[from] ChangeError),
-    /// The process cannot be looked at.
     #[error("{0}")]
     Process(#[from] ProcessError),
-    /// It ended, or became another program.
     #[error("process {pid}: it ended during the experiment")]
     Ended {
         pid: Pid,
@@ -124,6 +120,5 @@ pub trait Subject {
         None
     }
 
-    /// What else moves. What cannot be read is `None`.
     fn side_metrics(&mut self) -> SideMetrics;
 }

@@ -92,7 +92,6 @@ fn no_thp(host: &Host) -> Reason {
     }
 }
 
-/// Whether it is on the pages of a pool.
 pub fn is_on_pool(segment: &Segment) -> bool {
     segment.asked.hugetlb.is_some() || segment.flags.has("ht")
 }

@@ -82,10 +82,8 @@ pub enum By {
     TouchedPages,
 }
 
-/// Why nothing is said.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Unsaid {
-    /// It does not work.
     #[error(
         "it used {percent:.0} % of a processor while it was watched, and what rests gains nothing: watch it while it works"
     )]
@@ -100,12 +98,9 @@ pub enum Unsaid {
         "it touched between {low:.0} and {high:.0} pages a second from one look to the next: watch it for longer, with --for"
     )]
     Varies {
-        /// Least.
         low: f64,
-        /// Most.
         high: f64,
     },
-    /// A range that would say nothing.
     #[error("between ×{low:.2} and ×{high:.2}, which is no answer: hugeleaf prove measures it")]
     Wide {
         low: f64,
@@ -190,7 +185,6 @@ fn seconds(watched: &Watched) -> f64 {
     watched.time.as_secs_f64().max(1e-6)
 }
 
-/// Predicts.
 pub fn predict(watched: &Watched, reads: &Reads, model: &Model) -> Result<Predicted, Unsaid> {
     let working_set = working_set(watched, model)?;
     let time = seconds(watched);

@@ -82,7 +82,6 @@ pub struct Place {
     pub stands: Stands,
 }
 
-/// What a step did, as far as a judge has to distinguish them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Did {
@@ -109,13 +108,9 @@ impl Did {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stands {
     AsApplied,
-    /// Somebody changed it since.
     Changed,
-    /// It is not there any more.
     Gone,
-    /// It means nothing on this host.
     NotApplicable,
-    /// It could not be read: why.
     Unread(String),
 }
 
@@ -141,7 +136,6 @@ pub struct Newest {
 
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
-    /// One row a service that asked for pages of a pool.
     pub services: Vec<Row>,
     pub pools: Vec<PoolRow>,
     pub steps: Vec<Place>,

@@ -21,7 +21,6 @@ use super::{ChangeContext, lock};
 
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The steps, in order.
     pub steps: &'a [Step],
     pub plan: &'a str,
     pub plan_file: &'a str,

@@ -10,16 +10,12 @@ use super::block::Broken;
 /// What stands in the way of a step; found before anything is changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
-    /// A path that is not absolute, or goes up.
     #[error("{}: not a path from the root of the host", .0.display())]
     BadPath(PathBuf),
-    /// A knob or pool outside the folders where the kernel has them.
     #[error("{}: no knob: those are below /proc/sys and /sys", .0.display())]
     NoKnob(PathBuf),
-    /// A knob or pool that this host does not have.
     #[error("{}: this host has no such knob", .0.display())]
     Missing(PathBuf),
-    /// A value that the knob does not offer.
     #[error("{}: '{value}' is none of its choices: {}", path.display(), choices.join(" "))]
     NoChoice {
         path: PathBuf,
@@ -30,19 +26,16 @@ pub enum Obstacle {
     Foreign(PathBuf),
     #[error("{}: a link or a special file stands there", .0.display())]
     Special(PathBuf),
-    /// A folder where a file should be, or the other way round.
     #[error("{}: {found} stands there", path.display())]
     WrongKind {
         path: PathBuf,
         found: &'static str,
     },
-    /// Another file system is mounted there, or a hugetlbfs with other options.
     #[error("{}: {found} is mounted there", path.display())]
     OtherMount {
         path: PathBuf,
         found: String,
     },
-    /// The markers of a block are not whole.
     #[error("{}: {broken}", path.display())]
     Broken {
         path: PathBuf,
@@ -51,13 +44,11 @@ pub enum Obstacle {
     /// The text of a file does not say that hugeleaf wrote it, so undo could not know it again.
     #[error("{}: the text does not begin with '# written by hugeleaf'", .0.display())]
     NotMarked(PathBuf),
-    /// It cannot be read or written.
     #[error("{0}")]
     Denied(SysError),
     /// Whoever else can change it, or a folder above it, would choose what root writes there.
     #[error("{0}")]
     Others(PathError),
-    /// A folder that has something in it, which a mount would hide.
     #[error("{}: it is not empty, and a mount would hide what is in it", .0.display())]
     NotEmpty(PathBuf),
     /// A mount point that leads elsewhere, or hides what the host needs.
@@ -66,7 +57,6 @@ pub enum Obstacle {
         path: PathBuf,
         why: String,
     },
-    /// Mounting takes a right that this process does not have.
     #[error("{}: mounting takes CAP_SYS_ADMIN", .0.display())]
     MayNotMount(PathBuf),
 }
@@ -83,7 +73,6 @@ impl Obstacle {
 /// A precondition that is missing. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
-    /// Steps that cannot be made.
     #[error("{}", refused(.0, *.1))]
     Refused(Vec<Obstacle>, usize),
     /// Two steps of one name: the journal could not distinguish them.
@@ -92,17 +81,13 @@ pub enum HostError {
     /// Another apply or undo is at work.
     #[error("another apply or undo is at work{}", .pid.map(|p| format!(" (process {p})")).unwrap_or_default())]
     Locked {
-        /// Whose it is, where that could be read.
         pid: Option<u32>,
-        /// The lock.
         path: PathBuf,
     },
-    /// Others could change what is kept of it.
     #[error("{0}")]
     Others(PathError),
     #[error("no journal can be kept: {0}")]
     State(SysError),
-    /// The journal could not be read.
     #[error("{0}")]
     Journal(ReadError),
     #[error("apply {id} was made by a newer program ({}), and this one does not know all that it did", if program.is_empty() { "unknown" } else { program })]

@@ -25,13 +25,11 @@ pub struct Applied {
     /// Whether a newer program wrote it, in a way that this one does not know.
     pub is_newer: bool,
     pub plan: Fact<String>,
-    /// The steps in order.
     pub steps: Vec<AppliedStep>,
     /// Whether all steps were reached; `None` where it never came to its end (a crash).
     pub complete: Option<bool>,
     /// Whether it was undone: what it set does not count any more.
     pub undone: bool,
-    /// What of the journal is not whole.
     pub damage: Vec<String>,
 }
 

@@ -26,7 +26,6 @@ hugeleaf_units::named! {
         NotApplicable = "not-applicable",
         /// Begun, and not known to be made: a crash fell in between.
         Begun = "begun",
-        /// It could not be made.
         Failed = "failed",
         /// Not begun: an earlier step failed, or the person stopped it.
         NotReached = "not-reached",
@@ -76,11 +75,9 @@ pub struct StepOutcome {
     pub shortage: Option<Box<Shortage>>,
 }
 
-/// Why an apply ended before its last step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum StopReason {
-    /// A step could not be made.
     Failed {
         step: String,
         error: String,
@@ -101,7 +98,6 @@ pub struct ApplyOutcome {
     pub id: Option<u32>,
     /// The earlier apply that this one goes on with: undone together.
     pub continues: Option<u32>,
-    /// The steps, in order.
     pub steps: Vec<StepOutcome>,
     pub stopped: Option<StopReason>,
     pub taken_back: Option<Box<UndoOutcome>>,
@@ -115,12 +111,10 @@ pub struct UndoOutcome {
     /// The steps that had been begun, in the order in which they were undone: newest first.
     #[serde(skip)]
     pub steps: Vec<StepOutcome>,
-    /// What of its journal could not be read.
     pub damage: Vec<String>,
     /// Whether all steps were seen to, so that it does not count as applied any more. What somebody
     /// else changed, and was left alone for that, counts as seen to.
     pub finished: bool,
-    /// Whether it ended early because its journal could not be written.
     pub unjournaled: bool,
     #[serde(skip)]
     pub systemd: bool,
@@ -133,7 +127,6 @@ impl ApplyOutcome {
 }
 
 impl UndoOutcome {
-    /// Whether all is as it was before the apply.
     pub fn is_good(&self) -> bool {
         self.finished && self.steps.iter().all(|step| step.state.is_good())
     }

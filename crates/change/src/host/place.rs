@@ -64,7 +64,6 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Place {
-    /// Nothing.
     Absent,
     File {
         content: Content,
@@ -83,7 +82,6 @@ pub enum Place {
     Other,
     /// A knob, with its value; of one that shows its choices the one that is chosen.
     Value {
-        /// The value without a newline.
         value: String,
     },
     Pool {
@@ -94,7 +92,6 @@ pub enum Place {
     Mount {
         options: String,
     },
-    /// Nothing is mounted here.
     NoMount,
     /// Another file system is mounted here: never touched.
     OtherMount {
@@ -140,7 +137,6 @@ impl Place {
         Some((content, look))
     }
 
-    /// What stands there in a word or two.
     pub fn in_short(&self) -> String {
         match self {
             Place::Absent => "absent".to_owned(),

@@ -27,7 +27,6 @@ pub enum Record {
         #[serde(default)]
         beside: Option<String>,
     },
-    /// A step could not be made.
     Failed {
         step: String,
         error: String,
@@ -64,7 +63,6 @@ pub struct Header {
     pub boot: Option<String>,
     pub program: String,
     pub plan_file: String,
-    /// Why more memory was reserved than is good for the host.
     #[serde(default)]
     pub forced: Option<String>,
     /// The apply that this one goes on with: undone together.
@@ -115,7 +113,6 @@ pub struct Begin {
     pub beside: Option<String>,
 }
 
-/// What of a journal is not whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     /// The last line was cut off: a crash while it was written.

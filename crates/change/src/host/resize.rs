@@ -9,7 +9,6 @@ use super::lock::lock;
 use super::place::{Place, below, read_pool};
 use super::{ChangeContext, pool};
 
-/// What came of [`resize_pool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resized {
     /// The pages that the pool has now: fewer than were asked for where the kernel found no more.
@@ -18,13 +17,10 @@ pub enum Resized {
     ChangedSince(u64),
 }
 
-/// Why a pool could not be set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResizeError {
-    /// An apply or undo is at work, or there is no place for the lock.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The pool cannot be read or set.
     #[error("{0}")]
     Denied(#[from] SysError),
 }

@@ -33,7 +33,6 @@ pub enum Which {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct UndoOptions {
     pub even_if_changed: bool,
-    /// Say what would be done, and do nothing.
     pub dry_run: bool,
 }
 
@@ -183,7 +182,6 @@ struct Run<'a, 'h, 's> {
     left: &'a mut Left,
     journaled: bool,
     all_reached: bool,
-    /// Places of steps that could not be undone.
     blocked: Vec<&'s Path>,
 }
 
@@ -249,7 +247,6 @@ fn outcome_of(step: &AppliedStep) -> StepOutcome {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Back {
-    /// Nothing: it is as before.
     Nothing,
     To(Place),
     /// It is left alone, but for our block, which is taken out.

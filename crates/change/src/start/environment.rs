@@ -23,7 +23,6 @@ pub struct SqliteCache {
 }
 
 impl SqliteCache {
-    /// The library reads this.
     const VARIABLE: &str = "HUGELEAF_SQLITE";
 
     fn value(&self) -> String {

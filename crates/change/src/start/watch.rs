@@ -27,7 +27,6 @@ use super::tree::{Tree, ids};
 const FIRST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Ready to watch a program that is not started yet.
 #[derive(Debug)]
 pub struct Watcher {
     folder: TempDir,
@@ -90,12 +89,10 @@ impl Watcher {
         })
     }
 
-    /// Where the library says that a program ends.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Begins to watch the program, which was started with these settings.
     pub fn begin(self, pid: Pid, settings: &str) -> Watch {
         let (events, queue) = channel();
         let to_thread = events.clone();
@@ -160,7 +157,6 @@ fn watch(mut tree: Tree, events: &Receiver<Event>) -> Found {
 }
 
 impl Watch {
-    /// How long the program ran, in seconds, and what came out.
     pub fn finish(self) -> Result<(f64, Found), Failure> {
         let seconds = self.started.elapsed().as_secs_f64();
         let _ = self.events.send(Event::Over);

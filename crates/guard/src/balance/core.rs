@@ -41,13 +41,11 @@ pub struct Around {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
     pub part: usize,
-    /// The order.
     pub id: u64,
     pub to: Bytes,
     pub shrinks: bool,
 }
 
-/// A line for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
     /// `balance`, `balanced`, `failed`, `problem`, `resolved`.
@@ -159,7 +157,6 @@ impl Core {
         done
     }
 
-    /// Takes over what came of orders.
     fn answers(&mut self, reports: &[Report], now: Duration, done: &mut Done) {
         let target = self.target.name.clone();
         for (index, report) in reports.iter().enumerate() {
@@ -259,7 +256,6 @@ impl Core {
         limited
     }
 
-    /// Limits of cgroups that all components are in.
     fn common_limits(&self) -> Vec<(String, Bytes)> {
         let Some((first, others)) = self.parts.split_first() else {
             return Vec::new();
@@ -409,7 +405,6 @@ impl Core {
         self.troubled = troubled;
     }
 
-    /// Processes whose memory is to be promoted now.
     fn promotions(&mut self, now: Duration, done: &mut Done) {
         self.promote.retain(|_, (until, _)| now < *until);
         if self.target.pages == super::rules::Pages::Base {

@@ -62,7 +62,6 @@ struct Flags {
     collector: String,
 }
 
-/// The line that `VM.flags` prints.
 fn flags_in(text: &str) -> Flags {
     let words = text.split_ascii_whitespace();
     let mut flags = Flags::default();

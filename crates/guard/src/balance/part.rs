@@ -27,13 +27,11 @@ const UNUSED: Duration = Duration::from_secs(15);
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     pub seen: Option<(Duration, Look, Option<ProcessSeen>)>,
-    /// Why the newest one did not.
     pub trouble: Option<String>,
     /// What came of the call of an order.
     pub answer: Option<(u64, Result<(), Unanswered>)>,
 }
 
-/// A resize that was ordered.
 #[derive(Debug, Clone)]
 pub(crate) struct Ordered {
     pub id: u64,
@@ -60,7 +58,6 @@ pub(crate) struct Part {
     every: Duration,
     counters: Counters,
     counted: Option<(Duration, Counts)>,
-    /// The last look, and its time.
     pub seen: Option<(Duration, Look)>,
     pub process: Option<ProcessSeen>,
     /// Whether its process was found at the last look.
@@ -199,7 +196,6 @@ impl Part {
         }
     }
 
-    /// The size that it was set to when it was seen last.
     pub fn size(&self) -> Option<Bytes> {
         self.seen.as_ref().map(|(_, look)| look.size)
     }
@@ -228,17 +224,14 @@ impl Part {
         self.reserved() - self.resident().unwrap_or_default()
     }
 
-    /// What more may be taken below each limit of its cgroups.
     pub fn limits(&self) -> &[(String, Bytes)] {
         self.process.as_ref().map_or(&[], |process| &process.limits)
     }
 
-    /// Whether its first look is under way and in time.
     pub fn is_new(&self, now: Duration) -> bool {
         self.seen.is_none() && self.trouble.is_none() && now < SILENCE
     }
 
-    /// Why it is not resized now, in words.
     pub fn reason(&self, now: Duration) -> Option<String> {
         let Some((at, look)) = &self.seen else {
             let why = self.trouble.as_deref().unwrap_or("no answer yet");

@@ -69,7 +69,6 @@ impl Redis {
     }
 }
 
-/// What `INFO` says, judged.
 struct Info(redis::Info);
 
 impl Info {

@@ -30,12 +30,10 @@ pub enum Pages {
     Base,
 }
 
-/// A target: how much its components may hold together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
     /// Its name, which no other has.
     pub name: String,
-    /// How much they may hold together.
     pub target: Bytes,
     pub action: BalanceAction,
     /// Time between two looks; at least a second.
@@ -54,9 +52,7 @@ pub struct Member {
     pub address: String,
     /// The same without.
     pub shown: String,
-    /// It is never made smaller.
     pub least: Bytes,
-    /// It is never made larger.
     pub most: Bytes,
     pub miss: Duration,
     /// Whether a server without a limit of its own is to get one.

@@ -41,7 +41,6 @@ pub struct Run<'a> {
     pub enough: &'a (dyn Fn(&Core, Duration) -> bool + Sync),
 }
 
-/// Runs all targets until they are to stop.
 pub fn run(run: Run<'_>, targets: &[Target]) {
     let mut shared = run.shared.lock().unwrap_or_else(PoisonError::into_inner);
     shared.resize(targets.len(), None);

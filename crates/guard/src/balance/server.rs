@@ -13,7 +13,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// A server whose size can be looked at, and perhaps set. Every call ends within some ten seconds and reads a bounded
 /// answer; it is made from a thread of that server's own.
 pub trait Server: Send {
-    /// How it stands now.
     fn look(&mut self) -> Result<Look, Unanswered>;
 
     /// Has it take that size. It may still be under way afterwards: `Look::busy`.
@@ -36,20 +35,17 @@ pub struct Look {
     pub granule: Bytes,
     /// Below this it would fail requests, so it is not made smaller; 0 where there is no such size.
     pub floor: Bytes,
-    /// Above this it cannot be set.
     pub ceiling: Option<Bytes>,
     pub used: Option<Bytes>,
     /// Its counters since it started.
     pub counts: Option<Counts>,
     /// What it is busy with that a resize has to wait for, or be waited for.
     pub busy: Option<String>,
-    /// Why it cannot be resized.
     pub fixed: Option<String>,
     /// Its process, as it says itself; that may be a number inside a container.
     pub pid: Option<Pid>,
 }
 
-/// Counters that only rise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     pub operations: u64,
@@ -62,7 +58,6 @@ pub struct Opening {
     pub address: String,
     /// Where `/proc` is read.
     pub root: Root,
-    /// Whether it is to get a limit where it has none.
     pub set_limit: bool,
 }
 

@@ -11,7 +11,6 @@ pub struct BalanceStatus {
     pub name: String,
     pub action: BalanceAction,
     pub pages: Pages,
-    /// How much all may hold together.
     pub target_bytes: Bytes,
     /// What of that is divided: less what processes hold at any size, and less where host or cgroup have less.
     pub usable_bytes: Bytes,
@@ -32,15 +31,12 @@ pub struct ComponentStatus {
     pub kind: String,
     /// Where, without a password.
     pub address: String,
-    /// Its process; missing where it was not found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// The size that it is set to; missing where it was never reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<Bytes>,
-    /// It is never made smaller.
     pub least_bytes: Bytes,
-    /// It is never made larger.
     pub most_bytes: Bytes,
     pub granule_bytes: Bytes,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,7 +48,6 @@ pub struct ComponentStatus {
     /// What a granule less would cost; missing where it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_seconds_per_second: Option<f64>,
-    /// What it loses altogether.
     pub pressure_seconds_per_second: f64,
     pub promoted_bytes: Bytes,
     pub standing: String,

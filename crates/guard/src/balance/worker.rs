@@ -41,7 +41,6 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts it; `began` is when the clock of reports is 0.
     pub fn start(member: &Member, root: &Root, began: Instant) -> std::io::Result<Worker> {
         let opening = Opening {
             address: member.address.clone(),
@@ -75,7 +74,6 @@ impl Worker {
         Ok(Worker { shared })
     }
 
-    /// Has it look, unless it is at something.
     pub fn look(&self) {
         self.shared.slot().look = true;
         self.shared.called.notify_all();
@@ -94,7 +92,6 @@ impl Worker {
         self.shared.slot().report.clone()
     }
 
-    /// Memory is back, or nobody waits for it any more.
     pub fn returned(&self) {
         self.shared.slot().returns = false;
     }

@@ -19,7 +19,6 @@ use super::measuring::Measuring;
 use super::{BenchError, BenchEvent, Machine, Shortage};
 use crate::rows::{ArmAbout, Chart, Layout, Place, Quantity, Results, Sample};
 
-/// What it is made for.
 pub const READ: &str = "dependent read";
 
 /// Hops between two looks at the clock: many enough that the look does not count, few enough that a
@@ -110,7 +109,6 @@ fn place(size: Bytes) -> Vec<Place> {
     vec![Place::number("working_set_bytes", size.get())]
 }
 
-/// One arm at one working set, as far as it has come.
 struct Open {
     arm: PageArm,
     walk: Option<Walk>,
@@ -246,7 +244,6 @@ fn measure_one(
     run.results.add(&arm, &at, reads, Sample::of(round, hops));
 }
 
-/// Says of a point which pages it was on.
 fn close(results: &mut Results, size: Bytes, one: Open, together: bool) {
     let (arm, at) = (one.arm.to_string(), place(size));
     let mut rows = results.rows.iter_mut();
@@ -270,7 +267,6 @@ fn close(results: &mut Results, size: Bytes, one: Open, together: bool) {
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Seen {
     pages: Vec<Held>,
-    /// Why it is not as it should be.
     note: Option<String>,
 }
 

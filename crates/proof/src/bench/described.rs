@@ -22,10 +22,8 @@ pub struct LabSettings<'a> {
     pub described: &'a Described,
     /// Its text, by which a result that is to be gone on with is known.
     pub text: &'a str,
-    /// The arms; others are compared with the first.
     pub arms: Vec<LabArm>,
     pub rounds: usize,
-    /// Of the orders.
     pub seed: u64,
     pub below: PathBuf,
     pub resume: Option<Results>,

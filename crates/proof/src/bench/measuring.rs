@@ -64,12 +64,10 @@ impl<'a> Measuring<'a> {
         }
     }
 
-    /// Since it began.
     pub fn seconds(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// Ends what is under way where that was asked for.
     pub fn go_on(&self) -> Result<(), BenchError> {
         match self.machine.stop.load(Ordering::Relaxed) {
             true => Err(BenchError::Stopped),
@@ -87,7 +85,6 @@ impl<'a> Measuring<'a> {
         self.done += 1;
     }
 
-    /// So many samples will not be taken.
     pub fn skip(&mut self, samples: usize) {
         self.done += samples as u64;
     }
@@ -155,7 +152,6 @@ impl<'a> Measuring<'a> {
         }
     }
 
-    /// What a virtual machine makes of the figures.
     pub fn on_a_virtual_machine(&mut self, caveat: &str) {
         if self.machine.circumstances.host.is_virtual == Some(true) {
             let caveats = &mut self.results.caveats;

@@ -22,7 +22,6 @@ pub struct SetRow {
     pub what: String,
     pub unit: String,
     pub a: Option<f64>,
-    /// And in B.
     pub b: Option<f64>,
     #[serde(serialize_with = "at")]
     pub at: Vec<Place>,
@@ -168,7 +167,6 @@ fn slower<'a>(rows: impl Iterator<Item = &'a SetRow>, part: f64) -> Vec<String> 
 /// Many sets, each held against the first.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct History {
-    /// Their names, the oldest first.
     pub sets: Vec<String>,
     pub rows: Vec<HistoryRow>,
     pub equal: f64,

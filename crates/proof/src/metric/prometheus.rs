@@ -23,7 +23,6 @@ pub enum Type {
     Gauge,
     Histogram,
     Summary,
-    /// Not said.
     Untyped,
 }
 
@@ -34,7 +33,6 @@ pub struct Exposition {
     pub samples: Vec<Sample>,
 }
 
-/// Reads a page.
 pub fn parse(text: &str) -> Result<Exposition, String> {
     let mut page = Exposition::default();
     for (number, line) in text.lines().enumerate() {

@@ -60,7 +60,6 @@ pub trait Metric: Send {
     fn instead_of_quantile(&self) -> Option<String> {
         None
     }
-    /// Reads it.
     fn read(&mut self) -> Result<Reading, MetricError>;
 }
 
@@ -130,27 +129,23 @@ pub enum MetricError {
         reason: String,
         next: String,
     },
-    /// What was answered is not what the metric should be.
     #[error("{metric}: {what}")]
     Garbage {
         metric: String,
         what: String,
         next: String,
     },
-    /// A counter that must only rise fell.
     #[error("{metric}: fell from {from} to {to}")]
     Fell {
         metric: String,
         from: f64,
         to: f64,
     },
-    /// Nothing was counted in an interval.
     #[error("{metric}: stood still for {seconds:.1} s")]
     StoodStill {
         metric: String,
         seconds: f64,
     },
-    /// A value of which no ratio can be made.
     #[error("{metric}: is {value}; a ratio needs values above 0")]
     NotPositive {
         metric: String,

@@ -48,7 +48,6 @@ const KINDS: &[Kind] = &[
 /// Kinds that list blocks by extents and have no flag that says so.
 const ALWAYS_EXTENTS: &[&str] = &["xfs", "btrfs"];
 
-/// A file system and what it can do; `None` where nobody says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FileSystem {
     pub at: String,
@@ -60,7 +59,6 @@ pub struct FileSystem {
     pub large_folios: Option<bool>,
     /// What it can be made while it is mounted: `larger`, `both` (larger and smaller), `no`.
     pub resize: Option<&'static str>,
-    /// Whether its journal may be on another device.
     pub journal_elsewhere: Option<bool>,
 }
 

@@ -44,7 +44,6 @@ hugeleaf_units::named! {
         Good = "good",
         /// Nothing to set: this kernel or this machine has no such thing.
         Absent = "absent",
-        /// It could not be read.
         Unknown = "unknown",
     }
 }
@@ -128,7 +127,6 @@ pub struct Checked<'a> {
     pub host: &'a Host,
     pub features: &'a Features,
     pub profile: Option<Profile>,
-    /// Programs that run there, of those that want something of a host.
     pub running: &'a [Program],
 }
 

@@ -45,7 +45,6 @@ fn thp(checked: &Checked<'_>, program: &Program) -> Option<Row> {
     ))
 }
 
-/// Two that no single setting is good for.
 fn conflicts(running: &[Program]) -> Vec<Row> {
     let mut all = Vec::new();
     for (at, one) in running.iter().enumerate() {

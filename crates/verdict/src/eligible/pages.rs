@@ -58,7 +58,6 @@ impl Tally {
         self.present - self.huge
     }
 
-    /// Whether nothing of it is in memory or in swap.
     pub fn is_empty(&self) -> bool {
         (self.present + self.swapped).is_zero()
     }
@@ -96,7 +95,6 @@ pub struct Slot {
     pub tally: Tally,
 }
 
-/// The part of a run of pages that is in one slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     pub slot: Range,
@@ -127,7 +125,6 @@ pub fn parts(range: Range, size: PageSize, runs: &[PageRun]) -> impl Iterator<It
     runs.iter().flat_map(of_run)
 }
 
-/// The slot that holds an address of the range.
 fn slot_at(range: Range, inner: Option<Range>, size: PageSize, at: u64) -> (Range, bool) {
     let Some(inner) = inner else {
         return (range, false);

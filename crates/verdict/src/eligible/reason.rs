@@ -25,10 +25,8 @@ macro_rules! reasons {
         }
 
         impl Reason {
-            /// Every one of them.
             pub const ALL: &'static [Reason] = &[$(Reason::$name),*];
 
-            /// Its id on screens and in JSON.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Reason::$name => $id,)*

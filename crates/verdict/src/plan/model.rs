@@ -30,7 +30,6 @@ pub struct Plan {
     pub services: Vec<ForService>,
     #[serde(default, rename = "pool")]
     pub pools: Vec<ForPool>,
-    /// Settings of the kernel below /proc/sys and /sys.
     #[serde(default, rename = "knob")]
     pub knobs: Vec<Knob>,
     /// memlock limits of users (limits.conf(5)).
@@ -71,7 +70,6 @@ pub struct ForHost {
     pub nodes: Vec<u32>,
 }
 
-/// Memory that is not for reserved pages.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct BasePages {
@@ -82,7 +80,6 @@ pub struct BasePages {
     /// The part of it that moves to the pools when the services restart.
     #[serde(rename = "moves_bytes")]
     pub moves: Bytes,
-    /// What is in pools of sizes that the plan leaves alone.
     #[serde(rename = "other_pools_bytes", default)]
     pub other_pools: Bytes,
     #[serde(rename = "margin_bytes")]
@@ -116,7 +113,6 @@ impl ForService {
         self.demands.iter().flat_map(|d| &d.pages).copied()
     }
 
-    /// Those of one size.
     pub fn pages_of(&self, size: PageSize) -> Pages {
         let of_size = self.pages().filter(|p| p.page == size);
         of_size.map(|p| p.pages).sum()
@@ -205,7 +201,6 @@ pub struct ForPool {
 }
 
 impl ForPool {
-    /// The pages that it has again after a boot.
     pub fn lasting(&self) -> Pages {
         self.pages - self.idle
     }

@@ -108,7 +108,6 @@ pub const fn can_be_found(kind: ServiceKind) -> bool {
     )
 }
 
-/// The pages of the pools that a plan has for a service.
 pub fn pages_of(planned: &ForService) -> Vec<PagesOf> {
     let from_pool = planned.demands.iter().filter(|d| d.from == Place::Pool);
     sum_pages(from_pool.flat_map(|demand| &demand.pages).copied())

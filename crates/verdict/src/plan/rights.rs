@@ -42,7 +42,6 @@ fn has(user: &User, host: &Host, needed: Bytes) -> Has {
     }
 }
 
-/// Adds what the service's user lacks to the plan.
 pub(super) fn rights(plan: &mut Plan, host: &Host, service: &Service, index: usize) {
     let planned = &plan.services[index];
     let needed: Bytes = planned.pages().map(PagesOf::bytes).sum();

@@ -31,7 +31,6 @@ impl Margin {
         }
     }
 
-    /// What is left free where nobody said how much.
     pub fn usual(total: Bytes) -> Bytes {
         Margin::Percent(PART).of(total).max(LEAST)
     }
@@ -236,7 +235,6 @@ impl Ledger {
         is_room || self.grows_by().is_zero()
     }
 
-    /// How much more the pools would hold than now.
     pub fn grows_by(&self) -> Bytes {
         let sizes = self.sizes.iter();
         let now = sizes.map(|(size, book)| Pages(book.now.total).of(*size));

@@ -74,7 +74,6 @@ pub enum What {
 }
 
 impl What {
-    /// What is done, in a word: what JSON and journals call it.
     pub const fn name(&self) -> &'static str {
         match self {
             What::Knob { .. } => "knob",
@@ -90,7 +89,6 @@ impl What {
 /// What has to happen before a step has its whole effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Needs {
-    /// Nothing.
     Nothing,
     Restart(Vec<String>),
     /// The host has to be rebooted; the command that the person runs before.
@@ -98,7 +96,6 @@ pub enum Needs {
         /// As in `update-grub`.
         first: String,
     },
-    /// The user has to log in anew.
     Login,
 }
 

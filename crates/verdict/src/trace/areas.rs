@@ -171,7 +171,6 @@ const AREAS: &[(Area, &[&str])] = &[
     ),
 ];
 
-/// The area of one function of the kernel.
 pub fn area_of(function: &str) -> Option<Area> {
     let fits = |names: &[&str]| names.iter().any(|name| function.starts_with(name));
     AREAS

@@ -84,7 +84,6 @@ fn check(settings: &LabSettings<'_>, machine: &Machine<'_>) -> Result<(), BenchE
     }
 }
 
-/// Refuses a result of which every run has failed.
 fn check_samples(results: &Results) -> Result<(), BenchError> {
     let has_any = results.rows.iter().any(|row| !row.samples.is_empty());
     let reason = results
@@ -103,7 +102,6 @@ fn check_samples(results: &Results) -> Result<(), BenchError> {
     }
 }
 
-/// What was asked for, as a result keeps it.
 fn said(settings: &LabSettings<'_>) -> serde_json::Value {
     let arms: BTreeMap<&str, _> = (settings.arms.iter())
         .map(|arm| {

@@ -67,7 +67,6 @@ pub(super) struct Taken {
 }
 
 impl Turn<'_> {
-    /// Takes it.
     pub(super) fn take(&self) -> Result<Taken, BenchError> {
         self.fits()?;
         let described = self.settings.described;
@@ -104,7 +103,6 @@ impl Turn<'_> {
         })
     }
 
-    /// Whether what is started is to be on base pages.
     fn is_base(&self) -> bool {
         let pages = self.arm.pages;
         pages.is_some_and(|pages| pages.is_base(self.machine.host))
