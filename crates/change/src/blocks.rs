@@ -179,7 +179,6 @@ pub struct Holes {
 }
 
 impl Holes {
-    /// Adds a block of `huge` of which `missing` is not in memory.
     pub fn add(&mut self, huge: PageSize, missing: Bytes) {
         let there = huge.bytes() - missing;
         let percent = u128::from(there.get()) * 100 / u128::from(huge.bytes().get());
@@ -188,7 +187,6 @@ impl Holes {
         *sum = (sum.0 + there, sum.1 + missing);
     }
 
-    /// Adds those of another plan.
     pub fn join(&mut self, other: &Holes) {
         for (percent, (there, missing)) in &other.by_percent {
             let sum = self.by_percent.entry(*percent).or_default();
@@ -492,7 +490,6 @@ pub fn judge_again(
     judge(block, &tally, rules, None, 0).map_err(|reason| Some(reason.into()))
 }
 
-/// The huge pages of a process that may be split. `already` is what is on base pages.
 pub fn plan_split(index: usize, process: &Process, rules: &Rules<'_>) -> Plan {
     let mut plan = Plan::default();
     for segment in &process.segments {
@@ -604,7 +601,6 @@ fn held_on(segment: &Segment, kind: PageKind) -> Bytes {
     held.filter(|h| h.kind == kind).map(|h| h.bytes).sum()
 }
 
-/// What of a segment is on transparent huge pages, by smaps.
 pub(crate) fn thp_bytes(segment: &Segment) -> Bytes {
     held_on(segment, PageKind::Thp)
 }

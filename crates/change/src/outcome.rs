@@ -173,11 +173,8 @@ pub enum Ended {
 
 hugeleaf_units::named! {
     pub enum Method {
-        /// `process_madvise(MADV_COLLAPSE)`.
         Collapse = "process_madvise(MADV_COLLAPSE)",
-        /// `process_madvise(MADV_COLD)` over a part of a huge page.
         Cold = "process_madvise(MADV_COLD)",
-        /// A line written to `split_huge_pages` of debugfs.
         SplitFile = "debugfs split_huge_pages",
     }
 }

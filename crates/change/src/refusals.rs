@@ -44,7 +44,6 @@ impl NoSplit {
         }
     }
 
-    /// What to do about it; `None` where nothing helps.
     pub const fn remedy(self) -> Option<&'static str> {
         match self {
             NoSplit::NotRoot => Some("run as root"),

@@ -242,7 +242,6 @@ fn key(work: &Work, block: usize) -> Option<(ObjectId, u64)> {
     (block.kind == Kind::Shared).then_some((block.object, block.offset))
 }
 
-/// How many of `todo` are one after the other, at most `most`.
 fn neighbours(work: &Work, todo: &[usize], most: usize) -> usize {
     let range = |i: usize| work.plan.blocks[i].range;
     let pairs = todo[..todo.len().min(most)].windows(2);

@@ -332,7 +332,6 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What may be taken of these processes: whole blocks, in the ranges that are named for each.
 pub(crate) fn rules<'a>(
     context: &Context<'a>,
     pids: &[Pid],

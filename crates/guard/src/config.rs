@@ -296,7 +296,6 @@ impl Config {
     }
 }
 
-/// What only shows of a rule as a whole.
 fn check(written: &Written) -> Result<(), String> {
     if written.overrides == Some(true) && written.matcher().is_empty() {
         return Err(

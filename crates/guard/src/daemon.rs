@@ -163,10 +163,8 @@ impl Going {
     }
 }
 
-/// What the servers' threads read.
 type Shared = RwLock<Arc<Status>>;
 
-/// A listener that is served by a thread of its own.
 struct Serving {
     at: String,
     stop: Arc<AtomicBool>,
@@ -337,7 +335,6 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Logs what was said of servers under one target.
     fn balanced(&mut self, said: Said) {
         self.log.add(Entry {
             at: now_text(),
@@ -464,7 +461,6 @@ impl<'a> Guard<'a> {
         self.save(true);
     }
 
-    /// Waits, and takes orders and results as they come.
     fn wait_for_next<'s>(
         &mut self,
         scope: &'s std::thread::Scope<'s, '_>,
@@ -557,7 +553,6 @@ impl<'a> Guard<'a> {
         Ok(())
     }
 
-    /// Takes over what came of something; what is to be done next.
     fn learn(
         &mut self,
         decision: &Decision,
@@ -763,7 +758,6 @@ impl<'a> Guard<'a> {
         self.problem("state", saved.err());
     }
 
-    /// Makes what is known visible to who asks.
     fn publish(&mut self, views: &dyn Views) {
         if let Some(problem) = self.log.problem() {
             self.problems.insert("log", problem.to_owned());
@@ -877,7 +871,6 @@ impl<'a> Guard<'a> {
     }
 }
 
-/// `1 rule`, `2 rules`.
 fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
@@ -921,7 +914,6 @@ fn take_lock(places: &Places) -> Result<HostLock, Failure> {
     })
 }
 
-/// The answer to a request; in the server's thread.
 fn answer(request: Request<'_>, shared: &Shared, orders: &Orders, views: &dyn Views) -> Response {
     let status = Arc::clone(&shared.read().unwrap_or_else(PoisonError::into_inner));
     if request.method == "POST" {

@@ -22,7 +22,6 @@ pub struct Files {
 }
 
 impl Files {
-    /// Where it is by custom; it may be missing.
     pub fn usual() -> Files {
         Files {
             main: "/etc/hugeleaf/guard.toml".into(),
@@ -46,7 +45,6 @@ impl Files {
         self
     }
 
-    /// The files there are, in the order in which they count.
     pub fn found(&self) -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> = (self.main.exists() || self.named)
             .then(|| self.main.clone())

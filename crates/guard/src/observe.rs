@@ -76,7 +76,6 @@ const LEAST_SPAN: Duration = Duration::from_millis(500);
 const USERS: usize = 4000;
 
 impl<'a> Observer<'a> {
-    /// Nothing is read yet, but for what this host can do.
     pub fn new(root: &'a Root, kernel: &'a Kernel, host: &'a Host) -> Observer<'a> {
         let counter = "cpi".parse::<MetricSpec>();
         Observer {

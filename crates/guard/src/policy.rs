@@ -332,7 +332,6 @@ fn stand(state: &mut State, program: &Seen, standing: Standing) {
     }
 }
 
-/// What a program has to meet by itself, whatever else goes on.
 fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now) -> Judged {
     let no = |why: WhyNot| Judged::Stands(Standing::not(&why, &rule.label));
     if let Some(why) = never(rule, seen) {
@@ -398,7 +397,6 @@ fn unfit(rule: &Rule, track: &Track, seen: &Seen) -> Option<WhyNot> {
     idle.map(|cpu| WhyNot::Idle(cpu, limits.min_cpu))
 }
 
-/// Why a program was not worth a closer look.
 fn not_looked_at(rule: &Rule, seen: &Seen) -> WhyNot {
     let (min_bytes, min_age) = (rule.limits.min_bytes, rule.limits.min_age);
     match seen.resident >= min_bytes && seen.age < min_age {
@@ -407,7 +405,6 @@ fn not_looked_at(rule: &Rule, seen: &Seen) -> WhyNot {
     }
 }
 
-/// Why a program is in no list: no rule lets it be looked at, or it is too small or too young.
 pub fn passed_over(config: &Config, seen: &Seen) -> Option<WhyNot> {
     let rule = rule_of(&config.rules, seen)?;
     Some(never(rule, seen).unwrap_or_else(|| not_looked_at(rule, seen)))
@@ -531,7 +528,6 @@ fn rank(state: &State, seen: &Seen) -> f64 {
     bytes * seen.cpu.unwrap_or(0.0).max(0.01)
 }
 
-/// Why nothing is done with a program that is fit, for reasons outside of it.
 fn hold_up(
     config: &Config,
     rule: &Rule,
@@ -590,7 +586,6 @@ fn hold_up(
     None
 }
 
-/// What goes on with other programs and has to end first.
 fn others(config: &Config, rule: &Rule, state: &State, next: JobKind) -> Option<WhyNot> {
     let jobs = || state.tracks.values().filter_map(|t| Some((t, t.job?)));
     let count = |kind: JobKind| jobs().filter(|(_, job)| *job == kind).count();
@@ -681,7 +676,6 @@ fn remembered<'a>(state: &'a State, seen: &Seen, host: &HostSeen) -> Option<&'a 
     all.find(|r| r.holds_for(&group, &seen.name, closer, &host.kernel))
 }
 
-/// What was done with a program that has ended meanwhile is over.
 pub fn forget(state: &mut State, id: ProgramId) {
     state.tracks.remove(&id);
 }

@@ -55,7 +55,6 @@ impl<'a> PoolWatch<'a> {
         self.may = known.map_or_else(|_| Vec::new(), pools::may_give);
     }
 
-    /// The next check is due, and reads the plans again: somebody changed something and says so.
     pub fn look_again(&mut self) {
         (self.checked, self.plans_read) = (None, None);
     }

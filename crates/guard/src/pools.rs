@@ -88,7 +88,6 @@ pub fn kept(all: &[Finding]) -> Vec<PoolFinding> {
         .collect()
 }
 
-/// What is new among findings, and what is gone.
 pub fn changes(
     before: &[PoolFinding],
     now: &[PoolFinding],
@@ -157,7 +156,6 @@ impl Unused {
     }
 }
 
-/// Takes over what a look found of unused pages.
 pub fn see(state: &mut PoolsState, pools: &[Pool], now: Duration) {
     let totals = || pools.iter().filter(|pool| pool.node.is_none());
     state
@@ -183,7 +181,6 @@ pub fn see(state: &mut PoolsState, pools: &[Pool], now: Duration) {
     }
 }
 
-/// The pools that were not used for a day.
 pub fn unused_for_a_day(state: &PoolsState, now: Duration) -> Vec<PoolFinding> {
     let all = state.unused.iter();
     all.filter_map(|unused| unused.finding(now)).collect()

@@ -168,7 +168,6 @@ pub fn serve(listener: &Listener, stop: &AtomicBool, answer: &dyn Fn(Request<'_>
     }
 }
 
-/// Waits for something to do: whether somebody comes, and which connections can go on.
 fn wait(listener: &Listener, connections: &VecDeque<Connection>) -> (bool, Vec<bool>) {
     let mut fds = vec![PollFd::from_borrowed_fd(listener.fd(), PollFlags::IN)];
     for connection in connections {
@@ -229,7 +228,6 @@ impl Connection {
         self.write()
     }
 
-    /// Reads what there is; an answer once the request is whole, or will never be.
     fn read(
         &mut self,
         hosts: &[String],

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Hours, Share};
 
-/// Why a program is not moved now.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WhyNot {
     Own,

@@ -102,7 +102,6 @@ impl<'a> LiveSubject<'a> {
         Ok(read)
     }
 
-    /// The processes whose memory is moved.
     fn moved(&self) -> Vec<Pid> {
         match self.ranges.is_empty() {
             true => self.processes.iter().map(|p| p.0).collect(),
@@ -408,7 +407,6 @@ impl LiveSubject<'_> {
     }
 }
 
-/// Two lists of ranges as one, one entry a process.
 fn joined(mut a: Ranges, b: Ranges) -> Ranges {
     for (pid, ranges) in b {
         match a.iter_mut().find(|(p, _)| *p == pid) {

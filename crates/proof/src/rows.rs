@@ -514,7 +514,6 @@ impl Chart {
         }
     }
 
-    /// The same over the first arm.
     #[must_use]
     pub fn over_first(self) -> Chart {
         Chart {
@@ -675,7 +674,6 @@ impl Results {
             .or_else(|| row.said())
     }
 
-    /// The row of a quantity of an arm at a place.
     pub fn row(&self, arm: &str, at: &[Place], quantity: &str) -> Option<&Row> {
         let mut rows = self.rows.iter();
         rows.find(|row| row.arm == arm && row.at == at && row.quantity.name == quantity)

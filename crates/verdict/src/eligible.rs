@@ -112,7 +112,6 @@ fn may_fit(segment: &Segment, huge: PageSize) -> bool {
     segment.range.len() >= huge.bytes() && (fits || !segment.is_aligned_to(huge))
 }
 
-/// Whether userfaultfd watches it, in any of its modes.
 pub fn is_watched(segment: &Segment) -> bool {
     ["um", "uw", "ui"]
         .iter()

@@ -240,7 +240,6 @@ fn gain(share: f64) -> f64 {
     1.0 / (1.0 - share.clamp(0.0, 0.95))
 }
 
-/// The part of its memory that is on large pages already.
 fn of_large(watched: &Watched) -> f64 {
     let last = watched.looks.last();
     last.map_or(0.0, |look| {

@@ -327,7 +327,6 @@ impl Run<'_, '_> {
         written.map_err(|e| failure(&e, true))
     }
 
-    /// What a person should know of a step that did not come out as wanted.
     fn explain(&self, looked: &Looked, made: &Made, outcome: &mut StepOutcome) {
         match (&looked.step.what, &made.after) {
             (What::Pool { size, node, pages }, Place::Pool { pages: got, .. })

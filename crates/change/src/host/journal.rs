@@ -227,7 +227,6 @@ impl Applied {
         }
     }
 
-    /// Whether it ended as it should, with all its steps reached.
     pub fn is_whole(&self) -> bool {
         self.complete == Some(true)
     }

@@ -159,7 +159,6 @@ fn replace(
     sync_above(context.kernel, path)
 }
 
-/// Removes what a crash may have left of a file's new content.
 pub fn remove_drafts(context: &mut ChangeContext<'_>, path: &Path) -> Result<(), SysError> {
     let (Some(folder), Some(file)) = (path.parent(), path.file_name()) else {
         return Ok(());

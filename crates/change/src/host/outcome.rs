@@ -38,7 +38,6 @@ hugeleaf_units::named! {
 }
 
 impl State {
-    /// Whether all is as it was meant to be.
     pub const fn is_good(self) -> bool {
         matches!(
             self,

@@ -13,7 +13,6 @@ use super::knob;
 pub struct Content(pub Vec<u8>);
 
 impl Content {
-    /// As a person reads it: bytes that are no text are replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.0).into_owned()
     }
@@ -192,7 +191,6 @@ fn unreadable(path: &Path, e: &std::io::Error) -> SysError {
     SysError::new("read", path.display().to_string(), errno)
 }
 
-/// What stands at a path as a file or folder.
 pub fn read_file(path: &Path) -> Result<Place, SysError> {
     Ok(match look_at(path)? {
         None => Place::Absent,
@@ -272,7 +270,6 @@ pub fn fresh(mode: u32) -> FileLook {
     }
 }
 
-/// The folders that are missing for this one to be there, outermost first.
 pub fn missing_folders(folder: &Path) -> Vec<PathBuf> {
     let mut missing: Vec<PathBuf> = folder
         .ancestors()

@@ -43,7 +43,6 @@ pub struct Shortage {
     pub unmovable_blocks: Fact<u64>,
 }
 
-/// Looks at the node of a pool that is short. `base` is the base page.
 pub fn shortage(
     root: &Root,
     (size, node): (PageSize, u32),

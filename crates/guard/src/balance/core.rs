@@ -83,7 +83,6 @@ pub struct Core {
 }
 
 impl Core {
-    /// A target of servers nobody has looked at, on a host with huge pages of that size.
     pub fn new(target: Target, huge: Bytes) -> Core {
         let part = Bytes(target.target.get() / GRANULES);
         let huge = Granule::new(huge).ok();
@@ -128,7 +127,6 @@ impl Core {
         self.target.target = target;
     }
 
-    /// One step: takes over reports, in the order of the components, and says what is to be done.
     pub fn step(&mut self, reports: &[Report], around: &Around, now: Duration) -> Done {
         self.looks = self.looks.saturating_add(1);
         let mut done = Done::default();
@@ -271,7 +269,6 @@ impl Core {
             .collect()
     }
 
-    /// Asks the policy once; whether it ordered something.
     fn round(&mut self, around: &Around, now: Duration, done: &mut Done) -> bool {
         if around.paused {
             self.would.clear();
@@ -384,7 +381,6 @@ impl Core {
         self.tell_trouble(done);
     }
 
-    /// Says who is let be by the policy, or was set by hand, once each time.
     fn tell_trouble(&mut self, done: &mut Done) {
         // While an order goes on its memory may still be on its way back.
         let moves = |name: &str| {

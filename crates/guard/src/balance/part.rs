@@ -219,7 +219,6 @@ impl Part {
         Some(size + self.granule.round_down(above))
     }
 
-    /// What it was promised and does not hold yet.
     pub fn unfilled(&self) -> Bytes {
         self.reserved() - self.resident().unwrap_or_default()
     }
@@ -318,7 +317,6 @@ impl Part {
         self.counters.benefit()
     }
 
-    /// What came of the order that goes on, as far as that is seen.
     pub fn outcome(&self, report: &Report, now: Duration) -> Outcome {
         let (Some(order), Some((at, look))) = (&self.order, &self.seen) else {
             return Outcome::Wait;

@@ -112,7 +112,6 @@ fn usual_every() -> Spanned<Time> {
     Spanned::new(0..0, Time(Duration::from_secs(2)))
 }
 
-/// What is wrong, and where.
 pub(crate) type Wrong = (Range<usize>, String);
 
 fn size(written: &Spanned<String>) -> Result<Bytes, Wrong> {
@@ -136,7 +135,6 @@ fn name(written: &Spanned<String>) -> Result<String, Wrong> {
 }
 
 impl WrittenTarget {
-    /// What is meant.
     pub(crate) fn resolve(self, span: Range<usize>) -> Result<Target, Wrong> {
         let target = size(&self.target)?;
         let every = self.every.as_ref().0;

@@ -52,7 +52,6 @@ pub fn run(run: Run<'_>, targets: &[Target]) {
     });
 }
 
-/// What the host has for others, now and then.
 struct Surroundings {
     before: Option<hugeleaf_change::pressure::Sample>,
     why: Option<String>,

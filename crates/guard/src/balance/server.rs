@@ -61,7 +61,6 @@ pub struct Opening {
     pub set_limit: bool,
 }
 
-/// A kind of server: a line in the table that help, errors and documents are made of.
 #[derive(Debug)]
 pub struct ServerKind {
     /// How it is written, the usual one first.
@@ -79,7 +78,6 @@ pub struct ServerKind {
     pub returns: Duration,
     /// The address without its password, or what is wrong with it.
     pub check: fn(&str) -> Result<String, String>,
-    /// A server at an address; nothing is connected yet.
     pub open: fn(&Opening) -> Box<dyn Server>,
 }
 

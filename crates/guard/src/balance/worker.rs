@@ -79,7 +79,6 @@ impl Worker {
         self.shared.called.notify_all();
     }
 
-    /// Has it resize its server, after what it is at.
     pub fn resize(&self, id: u64, to: Bytes, returns: bool) {
         let mut slot = self.shared.slot();
         slot.resize = Some((id, to));
@@ -125,7 +124,6 @@ fn next(shared: &Weak<Shared>) -> Option<Work> {
     })
 }
 
-/// A resize, where one is ordered, and a look.
 fn step(
     server: &mut dyn Server,
     shared: &Weak<Shared>,

@@ -32,11 +32,8 @@ const MOST_BYTES: u64 = 8 << 20;
 
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// Whether it ended in success.
     pub is_good: bool,
-    /// What it wrote to stdout.
     pub stdout: String,
-    /// What it wrote to stderr.
     pub stderr: String,
 }
 

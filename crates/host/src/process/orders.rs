@@ -95,7 +95,6 @@ fn frames_of(pagemap: &File, range: Range, base: PageSize) -> Vec<(u64, u64)> {
     frames
 }
 
-/// Flags of frames, read in blocks and kept.
 struct FrameFlags {
     file: File,
     cache: BTreeMap<u64, Vec<u64>>,

@@ -63,7 +63,6 @@ fn open(command: &str, gauge: Option<Better>) -> Opened {
     }
 }
 
-/// What a command prints, or why there is none.
 fn output(command: &str) -> Result<String, String> {
     let mut child = std::process::Command::new("sh")
         .args(["-c", command])
@@ -105,7 +104,6 @@ fn read_apart(pipe: impl Read + Send + 'static) -> mpsc::Receiver<String> {
     receiver
 }
 
-/// Ends a child and all of its process group.
 fn end(child: &mut Child) {
     let pid = i32::try_from(child.id()).ok();
     if let Some(group) = pid.and_then(rustix::process::Pid::from_raw) {
@@ -115,7 +113,6 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// The number that stands last in what a command printed.
 pub fn last_number(text: &str) -> Result<f64, String> {
     let word = text
         .split_whitespace()

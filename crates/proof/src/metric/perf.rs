@@ -384,7 +384,6 @@ impl Translations {
         })
     }
 
-    /// What was counted so far.
     pub fn totals(&mut self) -> Result<TranslationTotals, MetricError> {
         let totals = self.threads.totals()?;
         let value = |at: usize| totals.values.get(at).copied();

@@ -39,7 +39,6 @@ pub enum Reading {
     },
 }
 
-/// A number that can be read again and again.
 pub trait Metric: Send {
     /// Its name on screens, without passwords.
     fn name(&self) -> String;

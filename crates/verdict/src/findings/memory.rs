@@ -128,7 +128,6 @@ pub fn private_on_base(host: &Host) -> Option<Finding> {
     ))
 }
 
-/// Free memory in blocks too small for a large page.
 pub fn fragmented(host: &Host) -> Option<Finding> {
     let (pmd, free) = (host.pmd_page.get()?, host.memory.free.get()?);
     let whole = host.buddy.known()?.free_for(pmd, host.base_page);

@@ -88,7 +88,6 @@ pub(super) fn pages_of_all(mappings: &[Mappings], takes: &Takes) -> Vec<PagesOf>
     sum_pages(each)
 }
 
-/// What the mappings of a demand come to in bytes.
 pub fn bytes_of(mappings: &[Mappings]) -> Bytes {
     mappings.iter().map(|p| p.bytes * p.count).sum()
 }

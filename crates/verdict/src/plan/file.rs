@@ -31,7 +31,6 @@ impl fmt::Display for PlanError {
 
 impl std::error::Error for PlanError {}
 
-/// Reads a plan.
 pub fn parse(text: &str) -> Result<Plan, PlanError> {
     let read = |e: toml::de::Error| at(text, e.span(), one_line(e.message()));
     let table = DeTable::parse(text).map_err(read)?;

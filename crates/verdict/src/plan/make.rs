@@ -64,7 +64,6 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
     Ok(plan)
 }
 
-/// The pools that services of the plan take from, node by node.
 fn pools(host: &Host, ledger: &Ledger, plan: &Plan) -> Vec<ForPool> {
     let mut found = Vec::new();
     for (size, book) in ledger
@@ -172,7 +171,6 @@ fn named<'s>(services: &'s [Service], others: &[&str]) -> Vec<(String, &'s Servi
     found
 }
 
-/// A plan for the host, with nothing in it yet.
 pub(super) fn bare(facts: &Facts<'_>, memory: Bytes, used: Bytes, margin: Bytes) -> Plan {
     let known = |fact: &Fact<String>| fact.text().map(clean);
     let host = ForHost {
@@ -212,7 +210,6 @@ pub(super) fn bare(facts: &Facts<'_>, memory: Bytes, used: Bytes, margin: Bytes)
     }
 }
 
-/// What is in pools of sizes that nothing was planned for.
 fn other_pools(ledger: &Ledger) -> Bytes {
     let others = ledger.sizes.iter().filter(|(_, book)| book.planned == 0);
     others

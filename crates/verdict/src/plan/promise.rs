@@ -133,7 +133,6 @@ impl Standing<'_> {
         }
     }
 
-    /// Whether it runs, as far as that can be determined.
     pub fn may_run(&self) -> bool {
         match self.found {
             Some(service) => service.is_running(),
@@ -147,7 +146,6 @@ impl Standing<'_> {
     }
 }
 
-/// The plans that are in force and can be read, by their applies.
 fn readable(in_force: &[InForce]) -> impl Iterator<Item = (u32, &Plan)> {
     let plans = in_force.iter();
     plans.filter_map(|one| Some((one.id, one.plan.as_ref().ok()?)))

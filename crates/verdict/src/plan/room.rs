@@ -22,7 +22,6 @@ const PART: f64 = 10.0;
 const LEAST: Bytes = Bytes::from_mib(1024);
 
 impl Margin {
-    /// In bytes, on a host with so much memory.
     #[allow(clippy::cast_possible_truncation)]
     pub fn of(self, total: Bytes) -> Bytes {
         match self {

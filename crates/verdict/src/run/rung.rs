@@ -66,13 +66,11 @@ pub const fn thp_use(role: RunRole) -> ThpUse {
     }
 }
 
-/// The setting that decides on private memory of full THPs.
 pub fn private_setting(host: &Host) -> Option<&str> {
     pmd(host)?;
     host.thp_setting(ThpUse::Private).1
 }
 
-/// The setting that decides on shared memory of full THPs.
 pub fn shared_setting(host: &Host) -> Option<&str> {
     // The knob for all sizes can forbid (or force) what that of a size allows.
     let top = host.thp.known()?.shmem_enabled.text();

@@ -105,7 +105,6 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// The part of the target's memory that is on large pages.
     pub fn coverage(&self) -> Option<f64> {
         coverage(self.held.as_ref()?)
     }

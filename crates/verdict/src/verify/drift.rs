@@ -131,7 +131,6 @@ fn lost_idle_only(facts: &Facts<'_>, place: &Place) -> bool {
     (pool.lasting().get()..=pool.pages.get()).contains(&now)
 }
 
-/// The value of a setting of sysctl.d in the kernel.
 fn in_force(facts: &Facts<'_>, key: &str) -> Option<u64> {
     let limits = &facts.host.limits;
     let default = facts.host.memory.default_hugetlb_page.get();

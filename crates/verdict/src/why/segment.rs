@@ -71,7 +71,6 @@ fn percent(part: Bytes, whole: Bytes) -> u64 {
 }
 
 impl Found {
-    /// One verdict for all that is on base pages.
     fn put_rest(&mut self, segment: &Segment, reason: Reason) {
         let bytes = self.resident - self.large - self.small;
         if bytes.is_zero() {
@@ -289,7 +288,6 @@ pub fn is_registered(case: &Case<'_>, range: Range) -> bool {
     buffers.any(|buffer| buffer.intersect(range).is_some())
 }
 
-/// The buffers that rings of the process hold.
 fn registered<'a>(case: &Case<'a>) -> &'a [Range] {
     case.process.registered.known().map_or(&[], Vec::as_slice)
 }

@@ -43,7 +43,6 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Bytes for which this is the way.
     pub fn by_remedy(&self, way: Remedy) -> Bytes {
         let lines = self.lines.iter().filter(|l| l.id.remedy() == way);
         lines.map(|l| l.bytes).sum()

@@ -74,7 +74,6 @@ impl LabPages {
         }
     }
 
-    /// Whether transparent huge pages are to be off for it.
     pub(super) fn is_base(self, host: &Host) -> bool {
         self.asked(host)
             .is_some_and(|arm| arm.kind == PageKind::Base)

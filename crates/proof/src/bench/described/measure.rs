@@ -303,7 +303,6 @@ fn common(arms: &[LabArm]) -> LabArm {
     }
 }
 
-/// What there is so far, as a result that can be gone on with.
 fn keep(settings: &LabSettings<'_>, results: &Results) {
     let mut results = results.clone();
     "interrupted".clone_into(&mut results.experiment.ending);

@@ -27,7 +27,6 @@ pub(super) struct Turn<'a> {
     pub(super) variables: Vec<(String, String)>,
 }
 
-/// The variables of the commands of an arm at a place.
 pub(super) fn variables(
     settings: &LabSettings<'_>,
     machine: &Machine<'_>,
@@ -253,7 +252,6 @@ impl Drop for ThpOff {
     }
 }
 
-/// An error of a command as one of this benchmark.
 pub(super) fn failed(described: &Described, what: &str, error: StageError) -> BenchError {
     let name = &described.name;
     match error {
