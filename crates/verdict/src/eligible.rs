@@ -24,7 +24,6 @@ pub enum Kind {
     Private,
     /// Shared memory: anonymous, memfd, SysV, or a file of a tmpfs.
     Shared,
-    /// A file. Program text, most of all.
     File,
 }
 
@@ -80,7 +79,6 @@ pub fn mapping(host: &Host, process: &Process, segment: &Segment) -> Result<Kind
     }
 }
 
-/// The size of a huge page on a host with transparent huge pages.
 pub fn huge_page(host: &Host) -> Option<PageSize> {
     host.thp.known().and(host.pmd_page.get())
 }

@@ -22,9 +22,7 @@ use crate::eligible::{self, Kind, Reason};
 pub struct Seen {
     pub time: Duration,
     pub resident: Bytes,
-    /// Those of them that were touched.
     pub touched: Bytes,
-    /// Memory that is on large pages already.
     pub large: Bytes,
 }
 
@@ -71,7 +69,6 @@ pub struct Predicted {
     pub user_share: f64,
     /// The part of the time in which its busiest thread has a processor.
     pub busy: f64,
-    /// Page faults a second.
     pub faults_per_second: f64,
 }
 

@@ -254,7 +254,6 @@ impl Case<'_> {
         state
     }
 
-    /// What to say of a role for which nothing is tried.
     fn left_alone(&self, role: RunRole) -> Option<String> {
         let asked = self.settings.of(role);
         let wanted = Wanted::of(self.host, asked);

@@ -59,7 +59,6 @@ pub struct Applied {
     /// When, in UTC.
     pub time: String,
     pub plan_copy: PathBuf,
-    /// The plan, or why its text cannot be read.
     pub plan: Result<Plan, String>,
     pub is_complete: bool,
     pub damage: Vec<String>,

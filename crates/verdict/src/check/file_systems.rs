@@ -55,7 +55,6 @@ pub struct FileSystem {
     pub can: Fact<Abilities>,
     /// Whether files are listed by extents: also where it has nothing else and does not say so.
     pub extents: Option<bool>,
-    /// Whether its page cache is in large folios with this kernel.
     pub large_folios: Option<bool>,
     /// What it can be made while it is mounted: `larger`, `both` (larger and smaller), `no`.
     pub resize: Option<&'static str>,

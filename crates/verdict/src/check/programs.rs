@@ -4,7 +4,6 @@ use serde::Deserialize;
 
 use super::model::{Checked, Program, Row};
 
-/// The data file.
 pub const PROGRAMS_SOURCE: &str = include_str!("../../data/programs.toml");
 
 pub fn programs() -> Vec<Program> {

@@ -11,7 +11,6 @@ use super::room;
 use super::room::Margin;
 use crate::list;
 
-/// The running host, as far as a plan is compared with it.
 #[derive(Debug, Clone, Copy)]
 pub struct Now<'a> {
     pub host: &'a Host,

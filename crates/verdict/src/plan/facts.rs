@@ -10,7 +10,6 @@ use super::arithmetic::{all_pages_text, sum_pages};
 use super::model::*;
 use super::room::Margin;
 
-/// What a plan is made from, in addition to the services.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
     pub host: &'a Host,

@@ -48,7 +48,6 @@ pub(super) struct Wants {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OnNode {
     pub pages: u64,
-    /// Those of them that nobody wants.
     pub idle: u64,
 }
 
@@ -107,10 +106,8 @@ pub(super) fn place(nodes: &[NodeNow], wants: &Wants, may_shrink: bool) -> Vec<O
 pub(super) struct Wanted {
     pub size: PageSize,
     pub others: u64,
-    /// Pages that plans in force promise to others.
     pub promised: u64,
     pub whom: Vec<String>,
-    /// All who want some, those others included.
     pub wants: Wants,
     /// Pages that files which are not ours ask for at boot.
     pub configured: u64,

@@ -59,7 +59,6 @@ pub struct ForHost {
     pub arch: Option<String>,
     #[serde(rename = "memory_bytes")]
     pub memory: Bytes,
-    /// The smallest page.
     #[serde(deserialize_with = "read::size", skip_serializing)]
     pub base_page: PageSize,
     /// What a program gets that asks for a reserved page without naming a size.
@@ -98,7 +97,6 @@ pub struct ForService {
     pub node: Option<u32>,
     #[serde(default, skip_serializing)]
     pub runs: bool,
-    /// Whether it has to be restarted before it uses what is planned for it.
     #[serde(default)]
     pub restart: bool,
     /// What a person does so that it uses them, a line each.
@@ -233,7 +231,6 @@ pub struct Knob {
     pub restart: Vec<String>,
 }
 
-/// How much memory a user may lock.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limit {
@@ -270,7 +267,6 @@ pub struct Mount {
     pub size: Option<Bytes>,
 }
 
-/// Settings of one systemd service, in a drop-in of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Unit {
@@ -326,7 +322,6 @@ impl Plan {
         Some(Bytes(left))
     }
 
-    /// The pages that could not be planned, of all services.
     pub fn missing(&self) -> impl Iterator<Item = (&ForService, PagesOf)> {
         self.services.iter().flat_map(|service| {
             let missing = service.demands.iter().flat_map(|d| &d.missing);

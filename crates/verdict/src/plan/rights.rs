@@ -21,7 +21,6 @@ fn makes_segments(service: &Service) -> bool {
     }
 }
 
-/// What a user may do about SysV segments on reserved pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Has {
     all: bool,

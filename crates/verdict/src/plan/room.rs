@@ -78,7 +78,6 @@ impl fmt::Display for Margin {
     }
 }
 
-/// The pool of one size over all nodes, as it is now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct PoolNow {
     pub total: u64,
@@ -145,10 +144,8 @@ pub(super) fn used(host: &Host) -> Result<(Bytes, Bytes), Failure> {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Book {
     pub now: PoolNow,
-    /// The same, node by node.
     pub nodes: Vec<NodeNow>,
     pub others: u64,
-    /// Pages that plans in force promise to services which are not in this plan.
     pub promised: u64,
     /// Pages that files which are not ours ask for at boot.
     pub configured: u64,
@@ -159,8 +156,6 @@ pub(super) struct Book {
 }
 
 impl Book {
-    /// Who wants pages: those that are planned, those of others, and those of services that earlier
-    /// plans promise some.
     pub fn wants(&self) -> Wants {
         let all = [self.others, self.promised, self.planned];
         let all = all.into_iter().fold(0, u64::saturating_add);
@@ -180,7 +175,6 @@ impl Book {
         place(&self.nodes, &self.wants(), false)
     }
 
-    /// Those of them that nobody wants.
     pub fn idle(&self) -> u64 {
         self.placed().iter().map(|on| on.idle).sum()
     }
@@ -196,7 +190,6 @@ impl Book {
         }
     }
 
-    /// Notes that so many of the wanted pages must be on this node.
     pub fn bind(&mut self, node: u32, pages: u64) {
         let bound = self.bound.entry(node).or_default();
         *bound = bound.saturating_add(pages);

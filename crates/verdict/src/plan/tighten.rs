@@ -73,7 +73,6 @@ pub fn tighten(
     Ok(plan)
 }
 
-/// Whether there is something to make smaller, and whether it is known whose it is.
 fn possible(facts: &Facts<'_>, now: &BTreeMap<PageSize, PoolNow>) -> Result<(), Failure> {
     if now.values().all(|pool| pool.total == 0) {
         return Err(Failure::new(

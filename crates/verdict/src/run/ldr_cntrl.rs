@@ -11,7 +11,6 @@ use super::Want;
 use super::rung::thp_use;
 use crate::list;
 
-/// The keys that name a size, and the role that each is for.
 const SIZES: [(&str, RunRole); 4] = [
     ("DATAPSIZE", RunRole::Data),
     ("TEXTPSIZE", RunRole::Text),

@@ -105,7 +105,6 @@ impl FromStr for Numa {
     }
 }
 
-/// Why a text is not what a flag takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsePolicyError(String);
 

@@ -15,7 +15,6 @@ pub enum Judged {
     ByItself,
     /// Base pages: whatever follows in the ladder is never reached.
     Base,
-    /// Not had.
     Not(Failure),
 }
 

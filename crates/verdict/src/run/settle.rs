@@ -196,7 +196,6 @@ fn cannot_be_sure(size: PageSize) -> Failure {
     )
 }
 
-/// From which size on a role is looked at.
 fn after(host: &Host, want: &Want, rungs: &RunAsked, role: RunRole) -> Option<Bytes> {
     let smallest = rungs.ways.iter().map(|way| match way {
         RunWay::Thp => pmd(host),

@@ -138,7 +138,6 @@ impl<'a> Seen<'a> {
         self.trace.counters.iter().find(|c| c.name == name)?.value
     }
 
-    /// What is known of the cost of walks, in words.
     pub fn walks_in_words(&self) -> String {
         let walks = self
             .cpu_counter("page_walks_data")
@@ -162,7 +161,6 @@ impl<'a> Seen<'a> {
         Some(named.map(|c| c.total).sum())
     }
 
-    /// How the target is called in a sentence.
     pub fn who(&self) -> String {
         target_name(self.trace).unwrap_or("this host".to_owned())
     }

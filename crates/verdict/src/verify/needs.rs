@@ -171,7 +171,6 @@ fn asked_by_itself(facts: &Facts<'_>, service: &Service) -> Vec<PagesOf> {
     all
 }
 
-/// Pages of a size that are free and promised to nobody.
 fn available(facts: &Facts<'_>, page: PageSize) -> Pages {
     facts.host.pool(page).map_or(Pages(0), Pool::available)
 }

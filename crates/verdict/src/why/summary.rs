@@ -12,7 +12,6 @@ use super::{Account, Figures, OffSize, Reason, Remedy, Verdict};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Line {
     pub id: Reason,
-    /// Bytes it holds back.
     pub bytes: Bytes,
     pub ranges: usize,
     pub text: String,
