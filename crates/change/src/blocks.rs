@@ -265,7 +265,6 @@ pub struct Rules<'a> {
     pub host: &'a Host,
     pub huge: PageSize,
     pub base: PageSize,
-    /// How much of a block must be resident.
     pub min_resident: Percent,
     /// Ranges to keep to, one list a process in the order of the processes; `None` for no limit.
     pub only: Vec<Option<Vec<Range>>>,
@@ -339,7 +338,6 @@ struct Place<'a> {
     segment: &'a Segment,
     kind: Kind,
     share: Share,
-    /// What the process's rings of io_uring hold.
     registered: &'a [Range],
 }
 

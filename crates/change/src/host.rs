@@ -54,7 +54,6 @@ pub struct ChangeContext<'a> {
 /// that opens it.
 pub const OWNED: &str = "# written by hugeleaf";
 
-/// The time in UTC, as RFC 3339 writes it.
 fn time() -> String {
     let now = jiff::Timestamp::now();
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()

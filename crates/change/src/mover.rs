@@ -402,7 +402,6 @@ impl Mover<'_, '_> {
         }
     }
 
-    /// Sees to it that free memory is there for a call that takes so many huge pages.
     fn fetch(&mut self, blocks: usize) {
         let (kernel, huge) = (self.job.context.kernel, self.rules.huge);
         let pages = blocks as u64;

@@ -4,7 +4,6 @@ use hugeleaf_sys::{Errno, SysError};
 
 use crate::privilege;
 
-/// Why huge pages that several processes map cannot be split on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum NoSplit {
     #[error("debugfs split_huge_pages: only root may open it")]
@@ -58,7 +57,6 @@ impl NoSplit {
     }
 }
 
-/// Why zero-filled pages are not brought back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NoZeros {
     /// The right to attach to the process by ptrace is missing.

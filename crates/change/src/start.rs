@@ -37,7 +37,6 @@ pub struct Seen {
     pub roles: Vec<RoleState>,
 }
 
-/// What came out of a program and all that it started.
 #[derive(Debug, Clone, Serialize)]
 pub struct Found {
     /// The processes, those that held most first.

@@ -37,7 +37,6 @@ pub(crate) struct Work {
     /// What became of each block, once it was read back; one a block, or none where the page map
     /// cannot tell.
     pub(crate) fates: Vec<Fate>,
-    /// By what each block was moved last; one a block.
     pub(crate) methods: Vec<Option<Method>>,
     /// Why what several processes map could not be split; `None` too where it was not needed.
     pub(crate) no_split: Option<NoSplit>,

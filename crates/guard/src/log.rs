@@ -165,7 +165,6 @@ impl Log {
         self.entries.iter().cloned().collect()
     }
 
-    /// Why the last entry is not in the file.
     pub fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }

@@ -80,7 +80,6 @@ impl Decision {
 pub enum Job {
     Promote {
         budget: Percent,
-        /// How much of a huge page must be in memory.
         min_resident: Percent,
         /// Whether THP is switched on first, where the program has switched it off.
         switch_thp_on: bool,
@@ -124,7 +123,6 @@ pub struct Promoted {
     pub short: bool,
 }
 
-/// What came of a [`Decision`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Came {
     Promoted(Promoted),

@@ -16,7 +16,6 @@ use crate::pools::{self, MayGive, PoolFinding, PoolsState, Resize};
 /// Plans are read, and pools checked, so often at most.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// What the daemon has of plans and pools between two looks.
 pub struct PoolWatch<'a> {
     root: &'a Root,
     kernel: &'a Kernel,

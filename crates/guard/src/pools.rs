@@ -108,7 +108,6 @@ pub fn changes(
 pub struct Unused {
     #[serde(rename = "page_bytes")]
     pub page: PageSize,
-    /// All pages of the pool at the last look.
     pub total: Pages,
     /// Since when they are watched without a gap, since boot.
     pub since: Duration,
@@ -186,7 +185,6 @@ pub fn unused_for_a_day(state: &PoolsState, now: Duration) -> Vec<PoolFinding> {
     all.filter_map(|unused| unused.finding(now)).collect()
 }
 
-/// A pool of which a plan in force says that pages may be given back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MayGive {
     pub page: PageSize,
@@ -275,7 +273,6 @@ pub struct Decided {
 
 #[derive(Debug, Clone, Copy)]
 pub struct PoolLook<'a> {
-    /// The pools of all sizes, of the host and of its nodes.
     pub pools: &'a [Pool],
     pub may: &'a [MayGive],
     pub short: Option<&'a str>,

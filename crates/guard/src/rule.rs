@@ -20,12 +20,10 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    /// Whether it asks for nothing, and so matches everything.
     pub fn is_empty(&self) -> bool {
         *self == Matcher::default()
     }
 
-    /// Whether it names programs, rather than a class of them.
     pub fn names_a_program(&self) -> bool {
         let names = |pattern: &Option<String>| pattern.as_ref().is_some_and(|p| !p.contains('*'));
         names(&self.name) || names(&self.unit)

@@ -110,7 +110,6 @@ impl Moved {
     }
 }
 
-/// Waits longer after each attempt that got nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BackOff {
     /// Attempts in a row that got nothing.

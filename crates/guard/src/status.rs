@@ -36,11 +36,9 @@ pub struct Status {
     /// Since when a person has stopped it: RFC 3339, UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused_since: Option<String>,
-    /// What does not work, a sentence each.
     pub problems: Vec<String>,
     pub cost: Cost,
     pub host: HostStatus,
-    /// What is known of pools, and of the services and plans that they are for.
     #[serde(default)]
     pub pools: PoolsStatus,
     pub programs: Vec<ProgramStatus>,
@@ -50,7 +48,6 @@ pub struct Status {
     pub series: usize,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub balance: Vec<BalanceStatus>,
-    /// The newest decisions.
     pub log: Vec<Entry>,
 }
 

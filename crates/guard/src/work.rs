@@ -24,7 +24,6 @@ pub struct Tools<'a> {
     pub kernel: &'a Kernel,
     pub root: &'a Root,
     pub host: &'a Host,
-    /// Set to end the work early; what was begun is put in order first.
     pub stop: &'a AtomicBool,
     pub progress: &'a dyn Fn(&Progress),
 }

@@ -19,7 +19,6 @@ use crate::stats::{
     Better, Effect, LogInterval, Method, Verdict, judge_beyond, log_ratio, rank_sum_interval,
 };
 
-/// Two results, or two arms, compared with each other.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compared {
     pub arms: Option<[String; 2]>,
@@ -33,7 +32,6 @@ pub struct Compared {
     pub equal: f64,
 }
 
-/// What bears on some rows: a sentence, or a circumstance that differs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Note {
     /// From 1.

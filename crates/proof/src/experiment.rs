@@ -68,7 +68,6 @@ pub struct Settings {
     /// What counts as equal, a log ratio.
     pub equal: f64,
     pub keep: Keep,
-    /// Seed of the random orders.
     pub seed: u64,
     /// Measure before and after even where the memory could be moved back.
     pub before_after: bool,
@@ -98,7 +97,6 @@ impl Default for Settings {
     }
 }
 
-/// What goes into the result in addition to what is measured.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Circumstances {
     pub host: HostFingerprint,
@@ -341,7 +339,7 @@ struct Engine<'a> {
     expected: [f64; 2],
     /// By how much the arms differed at first.
     full: f64,
-    /// What was sampled on each arm, base first.
+    /// Base first.
     taken: [Vec<Sample>; 2],
     made: Vec<Made>,
     rejected: Vec<Rejected>,

@@ -96,7 +96,6 @@ pub struct Pair {
     pub large: f64,
     /// `large / base`.
     pub ratio: f64,
-    /// Which was first.
     pub first: Arm,
     pub at_seconds: f64,
 }
@@ -130,7 +129,6 @@ pub struct PairsLookedAt {
 /// The effect over all pairs, also those whose memory did not move as asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AsAssigned {
-    /// The pairs, in the order they were taken.
     pub pairs: Vec<AssignedPair>,
     /// How many of them did not move as asked.
     pub astray: usize,
@@ -260,7 +258,6 @@ pub struct SettingsInForce {
     pub pairs: Option<usize>,
     /// What counts as equal, as a ratio less 1.
     pub equal: f64,
-    /// Seed of the random orders.
     pub seed: u64,
     /// Pairs of a balanced block: half of them begin with each arm.
     pub block_pairs: Option<usize>,
@@ -279,7 +276,6 @@ pub struct Knob {
     pub value: String,
 }
 
-/// A result that could not be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub struct WriteError {

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 /// How sure the intervals are.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// The middle of some samples, with an interval where there are enough of them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     pub median: f64,

@@ -90,7 +90,6 @@ pub enum Estimator {
     /// Of Hodges and Lehmann: the median of the means of all pairs of log ratios (of one value of
     /// each run, where none belongs to one of the other: of their differences), taken back.
     HodgesLehmann,
-    /// The ratio of the geometric means.
     GeometricMeans,
 }
 
@@ -103,7 +102,6 @@ impl Method {
     }
 }
 
-/// An interval for the logarithm of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LogInterval {
     pub center: f64,

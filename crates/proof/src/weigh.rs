@@ -80,7 +80,6 @@ pub fn pair(base: &Part, large: &Part) -> Option<PairLogs> {
     })
 }
 
-/// What pairs say, and what was found in looking at them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Weighed {
     pub interval: LogInterval,

@@ -389,7 +389,6 @@ fn begin(looked: &Looked, beside: Option<String>) -> Begin {
     }
 }
 
-/// Undoes what this apply has done so far: nothing short of everything was wanted.
 fn take_back(context: &mut ChangeContext<'_>, id: u32, outcome: &mut ApplyOutcome) {
     let Fact::Known(one) = super::journal::read_one(context.root, id) else {
         return;

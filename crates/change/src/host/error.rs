@@ -7,7 +7,6 @@ use hugeleaf_sys::{PathError, SysError};
 
 use super::block::Broken;
 
-/// What stands in the way of a step; found before anything is changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
     #[error("{}: not a path from the root of the host", .0.display())]

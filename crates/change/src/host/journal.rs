@@ -28,7 +28,6 @@ pub struct Applied {
     pub steps: Vec<AppliedStep>,
     /// Whether all steps were reached; `None` where it never came to its end (a crash).
     pub complete: Option<bool>,
-    /// Whether it was undone: what it set does not count any more.
     pub undone: bool,
     pub damage: Vec<String>,
 }

@@ -7,7 +7,6 @@ use hugeleaf_host::{Fact, Root};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 use serde::Serialize;
 
-/// A pool that is short, and how the memory of its node is used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Shortage {
     #[serde(rename = "page_bytes")]

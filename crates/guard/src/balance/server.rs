@@ -49,7 +49,6 @@ pub struct Look {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     pub operations: u64,
-    /// Those that found nothing.
     pub misses: u64,
 }
 

@@ -18,7 +18,6 @@ pub struct BalanceStatus {
     pub resident_bytes: Bytes,
     pub every_seconds: f64,
     pub problems: Vec<String>,
-    /// What would be done, where it is only watched.
     pub would: Vec<String>,
     pub components: Vec<ComponentStatus>,
     /// As Oracle's views show it; the newest operations alone.

@@ -37,7 +37,6 @@ pub struct ChaseSettings {
     /// How long to measure in all, without taking memory and warming it.
     pub time: Duration,
     pub rounds: usize,
-    /// What orders are drawn from.
     pub seed: u64,
     /// The most ordinary memory to hold at a time.
     pub most: Bytes,

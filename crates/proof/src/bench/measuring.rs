@@ -15,7 +15,6 @@ use crate::spread::CONFIDENCE;
 
 pub struct Measuring<'a> {
     pub machine: &'a Machine<'a>,
-    /// What orders are drawn from.
     pub random: Rng,
     pub results: Results,
     pub progress: &'a mut dyn FnMut(BenchEvent),
@@ -27,7 +26,6 @@ pub struct Measuring<'a> {
 }
 
 impl<'a> Measuring<'a> {
-    /// It begins; orders are drawn from `seed`, `settings` are those of this workload.
     pub fn new(
         name: &str,
         (seed, settings): (u64, Json),

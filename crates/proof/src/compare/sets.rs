@@ -172,7 +172,6 @@ pub struct History {
     pub equal: f64,
 }
 
-/// A workload on an arm at a place, set by set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HistoryRow {
     pub workload: String,

@@ -58,7 +58,6 @@ fn parse_walk_cycles(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     Ok(MetricSpec::new(typed.text.to_owned(), open))
 }
 
-/// What a group of all threads of some processes counted so far.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Totals {
     /// In the order of the events; scaled up to all of the time in which the threads ran.

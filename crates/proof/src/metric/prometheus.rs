@@ -10,7 +10,6 @@ use std::str::FromStr;
 pub struct Sample {
     /// The name, suffix included.
     pub name: String,
-    /// Labels in their order.
     pub labels: Vec<(String, String)>,
     pub value: f64,
 }
@@ -143,7 +142,6 @@ pub struct Selector {
     /// Whether the mean is asked for: the rise of `name_sum` over that of `name_count`.
     pub mean: bool,
     pub name: String,
-    /// Labels that must be so.
     pub labels: Vec<(String, String)>,
 }
 

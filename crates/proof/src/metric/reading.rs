@@ -62,7 +62,6 @@ pub trait Metric: Send {
     fn read(&mut self) -> Result<Reading, MetricError>;
 }
 
-/// A metric of which all but its readings is known once it is open.
 pub(super) struct Opened {
     pub(super) name: String,
     pub(super) unit: String,

@@ -10,7 +10,6 @@ use hugeleaf_workload::{AskedPages, PageArm};
 
 use crate::bench::{Machine, under_run};
 
-/// What is compared with the others.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LabArm {
     pub name: String,
