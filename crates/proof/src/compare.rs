@@ -100,10 +100,7 @@ impl Side {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompareError {
     #[error("A measures {a} and B {b}: these are not comparable")]
-    Different {
-        a: String,
-        b: String,
-    },
+    Different { a: String, b: String },
     #[error("{side} has no arm '{arm}'; it has {}", had.join(", "))]
     NoSuchArm {
         side: char,
@@ -111,10 +108,7 @@ pub enum CompareError {
         had: Vec<String>,
     },
     #[error("A and B have no row in common: A has {a}; B has {b}")]
-    NothingInCommon {
-        a: String,
-        b: String,
-    },
+    NothingInCommon { a: String, b: String },
 }
 
 impl CompareError {

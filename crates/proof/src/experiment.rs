@@ -135,25 +135,15 @@ pub enum ProveError {
         "coverage is {:.1} % on large pages and {:.1} % on base pages: nothing to compare",
         large * 100.0, base * 100.0
     )]
-    NoDifference {
-        base: f64,
-        large: f64,
-    },
+    NoDifference { base: f64, large: f64 },
     #[error(
         "memory that went to large pages does not go back: coverage {:.1} % before, {:.1} % on \
          large pages, {:.1} % after moving back",
         before * 100.0, large * 100.0, after * 100.0
     )]
-    OneWay {
-        before: f64,
-        large: f64,
-        after: f64,
-    },
+    OneWay { before: f64, large: f64, after: f64 },
     #[error("{count} pairs in a row had to be thrown away: {reason}")]
-    Unsteady {
-        count: usize,
-        reason: String,
-    },
+    Unsteady { count: usize, reason: String },
     #[error(
         "{error} ({count} readings were bad after {pairs} pairs; {} may be)",
         BadReadings::most(*pairs)

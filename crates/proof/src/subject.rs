@@ -66,9 +66,7 @@ pub enum SubjectError {
     #[error("{0}")]
     Process(#[from] ProcessError),
     #[error("process {pid}: it ended during the experiment")]
-    Ended {
-        pid: Pid,
-    },
+    Ended { pid: Pid },
     #[error("{0}")]
     Failed(#[from] Failure),
 }

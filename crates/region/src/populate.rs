@@ -37,7 +37,10 @@ pub(crate) enum Method {
     /// The same, from a pool: the rest of the host's memory does not matter.
     FromPool,
     /// Each block of `huge` is asked to become one page first.
-    Collapsing { huge: PageSize, base: PageSize },
+    Collapsing {
+        huge: PageSize,
+        base: PageSize,
+    },
 }
 
 #[derive(Debug)]

@@ -40,7 +40,7 @@ mod usage;
 mod walk;
 
 pub use advice::Advice;
-pub use asked::{confine, end_confined};
+pub use asked::{Said, answer_of, confine};
 pub use barrier::Barrier;
 pub use careful::{
     Inside, Rights, copy_in_memory, is_safe_from_others, list_at_most, open_regular, read_at_most,
@@ -65,8 +65,8 @@ pub use memory_file::{
 pub use pagemap::{LONGEST_UNSCANNED, PageMap, PageRun, PageState, ScanDetail};
 pub use patience::unless_stuck;
 pub use process::{
-    DIRECT_FLAG, NOFOLLOW_FLAG, Pid, PidFd, effective_uid, kernel_log, machine,
-    own_pid, terminal_columns, ticks_per_second,
+    DIRECT_FLAG, NOFOLLOW_FLAG, Pid, PidFd, effective_uid, kernel_log, machine, own_pid,
+    terminal_columns, ticks_per_second,
 };
 pub use space::{NodePolicy, Reserve, Space, may_lock, own_page_map};
 pub use split::SplitFile;

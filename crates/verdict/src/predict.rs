@@ -84,9 +84,7 @@ pub enum Unsaid {
     #[error(
         "it used {percent:.0} % of a processor while it was watched, and what rests gains nothing: watch it while it works"
     )]
-    Rests {
-        percent: f64,
-    },
+    Rests { percent: f64 },
     #[error(
         "it works with {0} on base pages that could be larger, which the TLB covers well enough: nothing to gain"
     )]
@@ -94,15 +92,9 @@ pub enum Unsaid {
     #[error(
         "it touched between {low:.0} and {high:.0} pages a second from one look to the next: watch it for longer, with --for"
     )]
-    Varies {
-        low: f64,
-        high: f64,
-    },
+    Varies { low: f64, high: f64 },
     #[error("between ×{low:.2} and ×{high:.2}, which is no answer: hugeleaf prove measures it")]
-    Wide {
-        low: f64,
-        high: f64,
-    },
+    Wide { low: f64, high: f64 },
 }
 
 #[derive(Debug, Clone, Copy)]

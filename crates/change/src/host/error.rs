@@ -26,20 +26,11 @@ pub enum Obstacle {
     #[error("{}: a link or a special file stands there", .0.display())]
     Special(PathBuf),
     #[error("{}: {found} stands there", path.display())]
-    WrongKind {
-        path: PathBuf,
-        found: &'static str,
-    },
+    WrongKind { path: PathBuf, found: &'static str },
     #[error("{}: {found} is mounted there", path.display())]
-    OtherMount {
-        path: PathBuf,
-        found: String,
-    },
+    OtherMount { path: PathBuf, found: String },
     #[error("{}: {broken}", path.display())]
-    Broken {
-        path: PathBuf,
-        broken: Broken,
-    },
+    Broken { path: PathBuf, broken: Broken },
     /// The text of a file does not say that hugeleaf wrote it, so undo could not know it again.
     #[error("{}: the text does not begin with '# written by hugeleaf'", .0.display())]
     NotMarked(PathBuf),
@@ -52,10 +43,7 @@ pub enum Obstacle {
     NotEmpty(PathBuf),
     /// A mount point that leads elsewhere, or hides what the host needs.
     #[error("{}: {why}", path.display())]
-    NoMountPoint {
-        path: PathBuf,
-        why: String,
-    },
+    NoMountPoint { path: PathBuf, why: String },
     #[error("{}: mounting takes CAP_SYS_ADMIN", .0.display())]
     MayNotMount(PathBuf),
 }
@@ -79,10 +67,7 @@ pub enum HostError {
     SameId(String),
     /// Another apply or undo is at work.
     #[error("another apply or undo is at work{}", .pid.map(|p| format!(" (process {p})")).unwrap_or_default())]
-    Locked {
-        pid: Option<u32>,
-        path: PathBuf,
-    },
+    Locked { pid: Option<u32>, path: PathBuf },
     #[error("{0}")]
     Others(PathError),
     #[error("no journal can be kept: {0}")]
@@ -90,10 +75,7 @@ pub enum HostError {
     #[error("{0}")]
     Journal(ReadError),
     #[error("apply {id} was made by a newer program ({}), and this one does not know all that it did", if program.is_empty() { "unknown" } else { program })]
-    Newer {
-        id: u32,
-        program: String,
-    },
+    Newer { id: u32, program: String },
     /// Another apply came in between.
     #[error("apply {0} came in between, which the plan was not compared with")]
     Overtaken(u32),

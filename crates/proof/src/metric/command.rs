@@ -1,10 +1,10 @@
 //! A metric that a command prints.
 
-use std::io::Read;
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::process::Stdio;
+
+use hugeleaf_sys::answer_of;
 
 use super::reading::{Kind, MetricError, Opened, PATIENCE, Reading};
 use super::shown::redact;
@@ -64,53 +64,25 @@ fn open(command: &str, gauge: Option<Better>) -> Opened {
 }
 
 fn output(command: &str) -> Result<String, String> {
-    let mut child = std::process::Command::new("sh")
+    let mut shell = std::process::Command::new("sh");
+    shell
         .args(["-c", command])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         // Its own group, so that Ctrl-C at the terminal ends the experiment, not the reading,
         // and so that a command that hangs can be ended with all it started.
-        .process_group(0)
-        .spawn()
-        .map_err(|e| format!("sh: {e}"))?;
-    let (out, err) = (child.stdout.take(), child.stderr.take());
-    let out = out.map(read_apart);
-    let err = err.map(read_apart);
-    let text = out.and_then(|o| o.recv_timeout(PATIENCE).ok());
-    let Some(text) = text else {
-        end(&mut child);
-        return Err(format!("no answer in {} s", PATIENCE.as_secs()));
-    };
-    let status = child.wait().map_err(|e| e.to_string())?;
-    if status.success() {
-        return Ok(text);
+        .process_group(0);
+    let said = answer_of(&mut shell, PATIENCE, MOST_OUTPUT, false).map_err(|e| match e.kind() {
+        ErrorKind::TimedOut => format!("no answer in {} s", PATIENCE.as_secs()),
+        _ => format!("sh: {e}"),
+    })?;
+    if said.status.success() {
+        return Ok(said.stdout);
     }
-    let said = err
-        .and_then(|e| e.recv_timeout(Duration::from_secs(1)).ok())
-        .and_then(|t| t.lines().last().map(|l| format!(": {l}")))
-        .unwrap_or_default();
-    Err(format!("{status}{said}"))
-}
-
-/// Reads a pipe in a thread of its own: both pipes must be drained at once.
-fn read_apart(pipe: impl Read + Send + 'static) -> mpsc::Receiver<String> {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = pipe.take(MOST_OUTPUT).read_to_end(&mut bytes);
-        let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
-    });
-    receiver
-}
-
-fn end(child: &mut Child) {
-    let pid = i32::try_from(child.id()).ok();
-    if let Some(group) = pid.and_then(rustix::process::Pid::from_raw) {
-        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-    }
-    let _ = child.kill();
-    let _ = child.wait();
+    let last = said.stderr.lines().last();
+    let last = last.map(|line| format!(": {line}")).unwrap_or_default();
+    Err(format!("{}{last}", said.status))
 }
 
 pub fn last_number(text: &str) -> Result<f64, String> {

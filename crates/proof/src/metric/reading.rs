@@ -134,21 +134,11 @@ pub enum MetricError {
         next: String,
     },
     #[error("{metric}: fell from {from} to {to}")]
-    Fell {
-        metric: String,
-        from: f64,
-        to: f64,
-    },
+    Fell { metric: String, from: f64, to: f64 },
     #[error("{metric}: stood still for {seconds:.1} s")]
-    StoodStill {
-        metric: String,
-        seconds: f64,
-    },
+    StoodStill { metric: String, seconds: f64 },
     #[error("{metric}: is {value}; a ratio needs values above 0")]
-    NotPositive {
-        metric: String,
-        value: f64,
-    },
+    NotPositive { metric: String, value: f64 },
     #[error("{metric}: no such hardware counter here: {reason}")]
     NoCounter {
         metric: String,
