@@ -106,20 +106,13 @@ pub mod flag {
     pub const MREMAP_FIXED: usize = 2;
 }
 
-/// The number of `seccomp(2)`.
 pub const SECCOMP: usize = number::SECCOMP;
 
-/// `ENOENT`.
 pub const ENOENT: isize = -2;
-/// `ENOMEM`.
 pub const ENOMEM: isize = -12;
-/// `EACCES`.
 pub const EACCES: isize = -13;
-/// `EFAULT`.
 pub const EFAULT: isize = -14;
-/// `EEXIST`.
 pub const EEXIST: isize = -17;
-/// `EINVAL`.
 pub const EINVAL: isize = -22;
 
 /// Whether a result is an error (`-errno`, at most 4095, by the kernel's convention).
@@ -326,9 +319,7 @@ pub unsafe fn pwrite(file: usize, bytes: &[u8], offset: usize) -> isize {
     unsafe { call(number::PWRITE, arguments) }
 }
 
-/// `O_RDWR`.
 pub const READ_WRITE: usize = 2;
-/// `O_WRONLY`.
 pub const WRITE_ONLY: usize = 1;
 const CLOSE_ON_EXEC: usize = 0o2_000_000;
 const AT_FDCWD: usize = -100_isize as usize;
@@ -500,7 +491,6 @@ pub fn getpid() -> usize {
     unsafe { call(number::GETPID, [0; 6]) as usize }
 }
 
-/// `getuid(2)` and `getgid(2)`.
 pub fn user_and_group() -> (usize, usize) {
     // SAFETY: touches no memory.
     let asked = |number| unsafe { call(number, [0; 6]) as usize };

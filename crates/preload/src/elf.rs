@@ -75,7 +75,6 @@ pub struct Object {
     pub file: Option<&'static CStr>,
 }
 
-/// Looks at all objects of the process.
 pub fn process() -> Process {
     let mut process = Process::default();
     let data = &raw mut process;
@@ -127,12 +126,10 @@ extern "C" fn look_behind(
     1
 }
 
-/// The last part of a path.
 pub fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(b"")
 }
 
-/// Whether an object of that name is a libc.
 fn is_libc(name: &[u8]) -> bool {
     name.starts_with(b"libc.so") || name.starts_with(b"ld-musl")
 }

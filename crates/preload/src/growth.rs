@@ -46,7 +46,6 @@ pub fn start() {
     }
 }
 
-/// Whether mappings are cut from windows now.
 pub fn windows() -> bool {
     growing() && (USED.load(Relaxed) || settings().data.mandatory)
 }
@@ -57,7 +56,6 @@ pub fn watching(length: usize) -> bool {
     judge::is_watching() || length >= settings().data_after
 }
 
-/// Takes note that the program asked for memory.
 #[inline(always)]
 pub fn note(bytes: usize) {
     look_after(SINCE.fetch_add(bytes, Relaxed).saturating_add(bytes));

@@ -36,7 +36,6 @@ pub const HEAP: usize = SIZES;
 pub const ARENA: usize = SIZES + 1;
 /// Memory that was reserved and is made usable in parts.
 pub const COMMIT: usize = SIZES + 2;
-/// As many kinds as there are.
 pub const KINDS: usize = SIZES + 3;
 const SIZES: usize = 8;
 
@@ -316,7 +315,6 @@ impl Kind {
         }
     }
 
-    /// Looks at something that is going to be unmapped.
     #[cold]
     fn last_look(&self, start: usize, length: usize) {
         let mine = |sample: &&Sample| {

@@ -35,7 +35,6 @@ pub enum Kind {
 
 static SAID: AtomicUsize = AtomicUsize::new(0);
 
-/// Says that a kind stays on base pages, once a kind.
 pub fn stays(kind: Kind) {
     let bit = 1 << kind as usize;
     if SAID.fetch_or(bit, Relaxed) & bit != 0 {
@@ -83,7 +82,6 @@ pub fn refused(role: Role) -> isize {
     calls::ENOMEM
 }
 
-/// Takes note of private memory that no larger page can hold.
 pub fn small(length: usize) {
     static TOTAL: AtomicUsize = AtomicUsize::new(0);
     let total = TOTAL.fetch_add(length, Relaxed).saturating_add(length);

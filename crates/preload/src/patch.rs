@@ -30,7 +30,6 @@ use crate::state;
 /// One function to replace: its name in libc, and where calls of it are to go.
 pub struct Replacement(pub &'static [u8], pub usize);
 
-/// Why nothing was replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// Another copy of this library was here before.

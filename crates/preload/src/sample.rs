@@ -19,7 +19,6 @@ use crate::state::settings;
 pub enum Found {
     /// Some of it is not mapped any more.
     Gone,
-    /// None of it was used.
     Untouched,
     /// In the parts of it that are there at all: used pages, of how many.
     Pages {

@@ -18,17 +18,14 @@ impl Rungs {
         mandatory: false,
     };
 
-    /// Whether anything is asked for at all.
     pub const fn wanted(&self) -> bool {
         self.thp || self.pools[0] != 0
     }
 
-    /// The sizes of reserved pages to try.
     pub fn sizes(&self) -> impl Iterator<Item = usize> {
         self.pools.into_iter().filter(|size| *size != 0)
     }
 
-    /// Whether nothing but reserved pages will do.
     pub const fn only_pools(&self) -> bool {
         self.mandatory && !self.thp
     }
@@ -148,7 +145,6 @@ impl<'a> Settings<'a> {
             && (self.pmd == 0 || (self.pmd.is_power_of_two() && self.pmd > self.base))
     }
 
-    /// Whether the settings are for the executable of that name.
     pub fn are_for(&self, name: &[u8]) -> bool {
         self.only.is_empty()
             || self

@@ -19,7 +19,6 @@ use crate::settings::number;
 use crate::state::{down, settings, up};
 use crate::{must, segments, tmpfs};
 
-/// What to do with a request for shared memory.
 pub enum Answer {
     At(usize),
     Pass,

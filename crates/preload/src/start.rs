@@ -132,7 +132,6 @@ unsafe fn attach(libc: &Object, mprotect_entry: usize) -> Option<()> {
     }
 }
 
-/// The roles that are there before the program runs.
 fn heaps(libc: &Object, process: &elf::Process, environment: *const *const c_char) {
     let settings = state::settings();
     if settings.data.pools[0] != 0 {
