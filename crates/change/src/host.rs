@@ -33,7 +33,7 @@ pub use outcome::{ApplyOutcome, State, StepOutcome, StopReason, UndoOutcome};
 pub use place::{Content, Place};
 pub use pool::POOL_ATTEMPTS;
 pub use record::{Damage, Record, line as record_line, parse_records};
-pub use resize::{ResizeError, Resized, resize_pool};
+pub use resize::{Resized, resize_pool};
 pub use shortage::Shortage;
 pub use undo::{UndoOptions, Which, undo};
 

@@ -44,7 +44,7 @@ mod zeros;
 pub use demote::demote;
 pub use error::ChangeError;
 pub use mover::promote;
-pub use options::{BadPercent, DemoteOptions, Percent, PromoteOptions};
+pub use options::{DemoteOptions, Percent, PromoteOptions};
 pub use outcome::{
     DoneBy, Ended, Method, Part, ProcessOutcome, Progress, Reason, RoleOutcome, Skipped, Stage,
     StoppedBy,

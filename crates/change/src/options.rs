@@ -14,11 +14,11 @@ impl Percent {
     /// All of it.
     pub const ALL: Percent = Percent(100);
 
-    pub fn new(percent: u8) -> Result<Percent, BadPercent> {
+    pub fn new(percent: u8) -> Result<Percent, String> {
         if (1..=100).contains(&percent) {
             Ok(Percent(percent))
         } else {
-            Err(BadPercent(percent.to_string()))
+            Err(bad_percent(&percent.to_string()))
         }
     }
 
@@ -33,15 +33,15 @@ impl fmt::Display for Percent {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a percentage; write a whole number from 1% to 100%")]
-pub struct BadPercent(String);
+fn bad_percent(text: &str) -> String {
+    format!("'{text}' is not a percentage; write a whole number from 1% to 100%")
+}
 
 impl FromStr for Percent {
-    type Err = BadPercent;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Percent, BadPercent> {
-        let bad = || BadPercent(text.to_owned());
+    fn from_str(text: &str) -> Result<Percent, String> {
+        let bad = || bad_percent(text);
         let digits = text.trim();
         let digits = digits.strip_suffix('%').unwrap_or(digits);
         let percent: u8 = digits.parse().map_err(|_| bad())?;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use hugeleaf_host::RunRole;
 use hugeleaf_host::system::parse_nodes;
-use hugeleaf_units::{Bytes, Ladder, ParseError};
+use hugeleaf_units::{Bytes, Ladder};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Want {
@@ -35,14 +35,17 @@ impl fmt::Display for Want {
 }
 
 impl FromStr for Want {
-    type Err = ParsePolicyError;
+    type Err = String;
 
     /// Reads `auto`, `base` or a ladder.
-    fn from_str(text: &str) -> Result<Want, ParsePolicyError> {
+    fn from_str(text: &str) -> Result<Want, String> {
         match text {
             "auto" => Ok(Want::Auto),
             "base" => Ok(Want::Base),
-            _ => Ok(Want::Ladder(text.parse()?)),
+            _ => match text.parse() {
+                Ok(ladder) => Ok(Want::Ladder(ladder)),
+                Err(error) => Err(format!("{error}, or auto, or base")),
+            },
         }
     }
 }
@@ -81,14 +84,14 @@ impl fmt::Display for Numa {
 }
 
 impl FromStr for Numa {
-    type Err = ParsePolicyError;
+    type Err = String;
 
     /// Reads `bind=0,1`, `prefer=0`, `interleave=0-3` or `local`.
-    fn from_str(text: &str) -> Result<Numa, ParsePolicyError> {
+    fn from_str(text: &str) -> Result<Numa, String> {
         let error = || {
-            ParsePolicyError(format!(
+            format!(
                 "'{text}' is not a NUMA policy; write bind=0,1, prefer=0, interleave=0-3 or local"
-            ))
+            )
         };
         if text == "local" {
             return Ok(Numa::Local);
@@ -102,23 +105,6 @@ impl FromStr for Numa {
             ("prefer", [node]) => Ok(Numa::Prefer(*node)),
             _ => Err(error()),
         }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ParsePolicyError(String);
-
-impl fmt::Display for ParsePolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ParsePolicyError {}
-
-impl From<ParseError> for ParsePolicyError {
-    fn from(error: ParseError) -> ParsePolicyError {
-        ParsePolicyError(format!("{error}, or auto, or base"))
     }
 }
 
