@@ -154,7 +154,7 @@ fn tested(
     };
     let ran = hugeleaf_proof::run(
         &mut subject,
-        metric.as_mut(),
+        &mut metric,
         kernel,
         &settings,
         &Circumstances::default(),
@@ -179,7 +179,7 @@ fn tested(
     }
     Ok(Came::Tested {
         logs: result.pairs.iter().map(|pair| pair.ratio.ln()).collect(),
-        better: metric.better(),
+        better: metric.better,
         metric: spec.shown().to_owned(),
     })
 }

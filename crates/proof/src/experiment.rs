@@ -193,7 +193,7 @@ impl ProveError {
 /// [`ProveError`]; the subject is put back before it is returned, where it still can be.
 pub fn run(
     subject: &mut dyn Subject,
-    metric: &mut dyn Metric,
+    metric: &mut Metric,
     kernel: &Kernel,
     settings: &Settings,
     circumstances: &Circumstances,
@@ -211,12 +211,12 @@ pub fn run(
         true => Design::BeforeAfter,
         false => Design::RandomPairs,
     };
-    let interval = settings.interval.max(metric.least_interval());
+    let interval = settings.interval.max(metric.least_interval);
     let mut engine = Engine {
         began: kernel.now(),
         interval,
-        settle: settings.settle.max(metric.lag()) + interval / 2,
-        name: metric.name(),
+        settle: settings.settle.max(metric.lag) + interval / 2,
+        name: metric.name.clone(),
         subject,
         metric,
         kernel,
@@ -314,7 +314,7 @@ struct Engine<'a> {
     settle: Duration,
     name: String,
     subject: &'a mut dyn Subject,
-    metric: &'a mut dyn Metric,
+    metric: &'a mut Metric,
     kernel: &'a Kernel,
     settings: &'a Settings,
     progress: &'a mut dyn FnMut(Event<'_>),
@@ -692,7 +692,7 @@ impl Engine<'_> {
 
     /// Reads the metric at both ends of an interval and between; `None` where Ctrl-C came.
     fn meter(&mut self) -> Result<Option<Metered>, MetricError> {
-        let steps = match self.metric.kind() {
+        let steps = match self.metric.kind {
             Kind::Gauge => GAUGE_READINGS,
             // The middle is for what may be carried over from the pages before.
             Kind::Counter | Kind::Ratio => 2,
@@ -861,7 +861,7 @@ impl Engine<'_> {
     }
 
     fn verdict(&self, interval: &LogInterval) -> Verdict {
-        stats::judge(interval, self.settings.equal, self.metric.better())
+        stats::judge(interval, self.settings.equal, self.metric.better)
     }
 
     /// Of quantiles the widest of what interpolation, and either end of the buckets, says.
@@ -876,7 +876,7 @@ impl Engine<'_> {
             stats::welch_interval(&logs(0, base), &logs(1, large), confidence)
         };
         let mut interval = welch(|p| p.value, |p| p.value)?;
-        if self.metric.kind() == Kind::Quantile {
+        if self.metric.kind == Kind::Quantile {
             let low: Of = |p| p.bucket.map_or(p.value, |b| b[0].max(0.0));
             let high: Of = |p| p.bucket.map_or(p.value, |b| b[1]);
             let end = |i: Option<LogInterval>, end: fn(LogInterval) -> f64, open: f64| {
@@ -891,7 +891,7 @@ impl Engine<'_> {
     }
 
     fn judge_buckets(&self, weighed: Option<&Weighed>) -> Option<Buckets> {
-        if self.metric.kind() != Kind::Quantile {
+        if self.metric.kind != Kind::Quantile {
             return None;
         }
         let closed = |edge: f64| edge.is_finite().then_some(edge);
@@ -900,7 +900,7 @@ impl Engine<'_> {
         Some(Buckets {
             shared: shared.map(|edges| edges.map(closed)),
             interpolated: weighed.map(|w| w.interval.center.exp()),
-            instead: self.metric.instead_of_quantile(),
+            instead: self.metric.instead_of_quantile.clone(),
         })
     }
 
@@ -971,8 +971,8 @@ impl Engine<'_> {
             schema: rows::SCHEMA,
             experiment: Experiment {
                 name: self.name.clone(),
-                unit: self.metric.unit(),
-                better: self.metric.better(),
+                unit: self.metric.unit.clone(),
+                better: self.metric.better,
                 target: self.subject.name(),
                 design,
                 started: circumstances.started.clone(),
@@ -1047,12 +1047,12 @@ impl Engine<'_> {
 
     fn quantity(&self) -> Quantity {
         Quantity {
-            better: self.metric.better(),
-            kind: match self.metric.kind() {
+            better: self.metric.better,
+            kind: match self.metric.kind {
                 Kind::Quantile => rows::Kind::InBuckets,
                 Kind::Counter | Kind::Gauge | Kind::Ratio => rows::Kind::Speed,
             },
-            ..Quantity::rate(&self.name, &self.metric.unit()).main()
+            ..Quantity::rate(&self.name, &self.metric.unit).main()
         }
     }
 
@@ -1233,7 +1233,7 @@ impl Engine<'_> {
                  the interval holds what whole intervals say as well. A longer --settle than {} s \
                  takes it out.",
                 carried.exp(),
-                self.settings.settle.max(self.metric.lag()).as_secs_f64()
+                self.settings.settle.max(self.metric.lag).as_secs_f64()
             ));
         }
         caveats

@@ -81,10 +81,10 @@ pub fn observe(
 }
 
 /// The share of cycles in page walks, where this processor counts them; one that counts walks alone says no share.
-fn walk_cycles(pid: Pid) -> Option<Box<dyn crate::Metric>> {
+fn walk_cycles(pid: Pid) -> Option<crate::Metric> {
     let spec: MetricSpec = "walk-cycles".parse().ok()?;
     let metric = spec.open(&[pid]).ok()?;
-    metric.unit().starts_with("share").then_some(metric)
+    metric.unit.starts_with("share").then_some(metric)
 }
 
 /// Measures what a dependent random read costs here in so much memory, or in as much of it as may be taken.

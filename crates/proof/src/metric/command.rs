@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use hugeleaf_sys::answer_of;
 
-use super::reading::{Kind, MetricError, Opened, PATIENCE, Reading};
+use super::reading::{Kind, Metric, MetricError, PATIENCE, Reading};
 use super::shown::redact;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
@@ -26,13 +26,13 @@ pub(super) const KIND: MetricKind = MetricKind {
 
 fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     let (command, gauge) = (typed.rest.to_owned(), typed.gauge);
-    let open = move |_: &_| Ok(Box::new(open(&command, gauge)) as _);
+    let open = move |_: &_| Ok(open(&command, gauge));
     Ok(MetricSpec::new(redact(typed.text), open))
 }
 
 /// `cmd:COMMAND`: what `sh -c COMMAND` prints last, run anew for every reading; a rising counter unless
 /// `gauge` says otherwise.
-fn open(command: &str, gauge: Option<Better>) -> Opened {
+fn open(command: &str, gauge: Option<Better>) -> Metric {
     let name = format!("cmd:{}", redact(command));
     let (command, shown) = (command.to_owned(), name.clone());
     let read = move || {
@@ -51,10 +51,10 @@ fn open(command: &str, gauge: Option<Better>) -> Opened {
             None => Reading::Counter(value),
         })
     };
-    let counter = Opened::counter(name, "1/s", read);
+    let counter = Metric::counter(name, "1/s", read);
     match gauge {
         None => counter,
-        Some(better) => Opened {
+        Some(better) => Metric {
             unit: "value".to_owned(),
             better,
             kind: Kind::Gauge,
@@ -98,7 +98,6 @@ pub fn last_number(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metric::Metric;
     use proptest::prelude::*;
 
     #[test]
@@ -130,7 +129,7 @@ mod tests {
         assert_eq!(m.read(), Ok(Reading::Counter(41.0)));
         let mut m = open("echo 2.5", Some(Better::Lower));
         assert_eq!(m.read(), Ok(Reading::Gauge(2.5)));
-        assert_eq!(m.better(), Better::Lower);
+        assert_eq!(m.better, Better::Lower);
     }
 
     #[test]

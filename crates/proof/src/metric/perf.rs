@@ -10,7 +10,7 @@ use hugeleaf_perf::{
 };
 use hugeleaf_sys::{Errno, Kernel, Pid, SysError};
 
-use super::reading::{Kind, Metric, MetricError, Opened, Reading};
+use super::reading::{Kind, Metric, MetricError, Reading};
 use super::servers::{SERVERS, names};
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
@@ -27,7 +27,7 @@ const CPI: MetricKind = MetricKind {
     can_be_gauge: false,
     parse: |typed| match typed.rest {
         "" => {
-            let open = |pids: &[Pid]| Ok(Box::new(cpi(pids)?) as _);
+            let open = |pids: &[Pid]| cpi(pids);
             Ok(MetricSpec::new(typed.text.to_owned(), open))
         }
         _ => Err(typed.malformed("cpi takes nothing behind it")),
@@ -54,7 +54,7 @@ fn parse_walk_cycles(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
             typed.malformed("a raw event is r and hexadecimal digits, as perf writes it: r1008")
         })?),
     };
-    let open = move |pids: &[Pid]| Ok(Box::new(walk_cycles(pids, event)?) as _);
+    let open = move |pids: &[Pid]| walk_cycles(pids, event);
     Ok(MetricSpec::new(typed.text.to_owned(), open))
 }
 
@@ -266,7 +266,7 @@ fn first_that_counts(
 }
 
 /// `cpi`: cycles per instruction.
-pub fn cpi(pids: &[Pid]) -> Result<impl Metric + use<>, MetricError> {
+pub fn cpi(pids: &[Pid]) -> Result<Metric, MetricError> {
     of_events(
         "cpi",
         pids,
@@ -279,7 +279,7 @@ pub fn cpi(pids: &[Pid]) -> Result<impl Metric + use<>, MetricError> {
 /// `walk-cycles`: the share of cycles in which the processor walks page tables, by `event`, or by those
 /// known for this processor. One that counts walks and not their cycles (AMD's Zen) gives walks in a
 /// thousand instructions instead; the unit says which, and by which events.
-pub fn walk_cycles(pids: &[Pid], event: Option<u64>) -> Result<impl Metric + use<>, MetricError> {
+pub fn walk_cycles(pids: &[Pid], event: Option<u64>) -> Result<Metric, MetricError> {
     const NAME: &str = "walk-cycles";
     const SHARE: (f64, &str) = (1.0, "share of cycles");
     const WALKS: (f64, &str) = (
@@ -311,7 +311,7 @@ fn of_events(
     above: &[ProcessorEvent],
     below: ProcessorEvent,
     (times, unit): (f64, &str),
-) -> Result<Opened, MetricError> {
+) -> Result<Metric, MetricError> {
     let kinds: Vec<CounterKind> = above.iter().chain([&below]).map(|e| e.kind).collect();
     let names: Vec<&str> = above.iter().map(|e| e.name).collect();
     let unit = format!("{unit} ({} / {})", names.join(" + "), below.name);
@@ -325,7 +325,7 @@ fn over_last(
     kinds: &[CounterKind],
     times: f64,
     unit: &str,
-) -> Result<Opened, MetricError> {
+) -> Result<Metric, MetricError> {
     let mut threads = Threads::open(name, pids, kinds)?;
     let read = move || {
         let totals = threads.totals()?;
@@ -335,10 +335,10 @@ fn over_last(
             below: *below,
         })
     };
-    Ok(Opened {
+    Ok(Metric {
         better: Better::Lower,
         kind: Kind::Ratio,
-        ..Opened::counter(name.to_owned(), unit, read)
+        ..Metric::counter(name.to_owned(), unit, read)
     })
 }
 

@@ -39,48 +39,33 @@ pub enum Reading {
     },
 }
 
-pub trait Metric: Send {
-    /// Its name on screens, without passwords.
-    fn name(&self) -> String;
-    /// Its unit, as in `transactions/s`.
-    fn unit(&self) -> String;
-    fn better(&self) -> Better;
-    fn kind(&self) -> Kind;
+/// A number that can be read again and again.
+pub struct Metric {
+    /// Without passwords.
+    pub name: String,
+    /// As in `transactions/s`.
+    pub unit: String,
+    pub better: Better,
+    pub kind: Kind,
     /// The shortest interval over which it is meaningful.
-    fn least_interval(&self) -> Duration {
-        Duration::ZERO
-    }
+    pub least_interval: Duration,
     /// How long what happened may take to show in it: discarded after every change.
-    fn lag(&self) -> Duration {
-        Duration::ZERO
-    }
+    pub lag: Duration,
     /// Of a quantile read from buckets: the metric that says more, the mean of the same
     /// observations, as `--metric` takes it.
-    fn instead_of_quantile(&self) -> Option<String> {
-        None
-    }
-    fn read(&mut self) -> Result<Reading, MetricError>;
+    pub instead_of_quantile: Option<String>,
+    pub read: Box<dyn FnMut() -> Result<Reading, MetricError> + Send>,
 }
 
-pub(super) struct Opened {
-    pub(super) name: String,
-    pub(super) unit: String,
-    pub(super) better: Better,
-    pub(super) kind: Kind,
-    pub(super) least_interval: Duration,
-    pub(super) lag: Duration,
-    pub(super) instead_of_quantile: Option<String>,
-    pub(super) read: Box<dyn FnMut() -> Result<Reading, MetricError> + Send>,
-}
-
-impl Opened {
-    pub(super) fn counter(
-        name: String,
+impl Metric {
+    /// One of which more is better.
+    pub fn counter(
+        name: impl Into<String>,
         unit: &str,
         read: impl FnMut() -> Result<Reading, MetricError> + Send + 'static,
-    ) -> Opened {
-        Opened {
-            name,
+    ) -> Metric {
+        Metric {
+            name: name.into(),
             unit: unit.to_owned(),
             better: Better::Higher,
             kind: Kind::Counter,
@@ -90,31 +75,8 @@ impl Opened {
             read: Box::new(read),
         }
     }
-}
 
-impl Metric for Opened {
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-    fn unit(&self) -> String {
-        self.unit.clone()
-    }
-    fn better(&self) -> Better {
-        self.better
-    }
-    fn kind(&self) -> Kind {
-        self.kind
-    }
-    fn least_interval(&self) -> Duration {
-        self.least_interval
-    }
-    fn lag(&self) -> Duration {
-        self.lag
-    }
-    fn instead_of_quantile(&self) -> Option<String> {
-        self.instead_of_quantile.clone()
-    }
-    fn read(&mut self) -> Result<Reading, MetricError> {
+    pub fn read(&mut self) -> Result<Reading, MetricError> {
         (self.read)()
     }
 }

@@ -32,7 +32,7 @@ impl MetricKind {
 }
 
 /// Connects; given are the processes of the target, for hardware counters.
-type Open = Box<dyn Fn(&[Pid]) -> Result<Box<dyn Metric>, MetricError> + Send + Sync>;
+type Open = Box<dyn Fn(&[Pid]) -> Result<Metric, MetricError> + Send + Sync>;
 
 pub struct MetricSpec {
     shown: String,
@@ -42,7 +42,7 @@ pub struct MetricSpec {
 impl MetricSpec {
     pub(super) fn new(
         shown: String,
-        open: impl Fn(&[Pid]) -> Result<Box<dyn Metric>, MetricError> + Send + Sync + 'static,
+        open: impl Fn(&[Pid]) -> Result<Metric, MetricError> + Send + Sync + 'static,
     ) -> MetricSpec {
         let open = Box::new(open);
         MetricSpec { shown, open }
@@ -54,7 +54,7 @@ impl MetricSpec {
     }
 
     /// Connects. `pids` are the processes of the target, for hardware counters.
-    pub fn open(&self, pids: &[Pid]) -> Result<Box<dyn Metric>, MetricError> {
+    pub fn open(&self, pids: &[Pid]) -> Result<Metric, MetricError> {
         (self.open)(pids)
     }
 }
