@@ -29,7 +29,7 @@ fn run() -> Result<(), String> {
     let spec: MetricSpec = text.parse().map_err(|e: metric::SpecError| e.to_string())?;
     let explain = |e: metric::MetricError| format!("{e}\n  next: {}", e.next());
     let mut metric = spec.open(&[]).map_err(explain)?;
-    let interval = Duration::from_secs_f64(seconds).max(metric.least_interval());
+    let interval = Duration::from_secs_f64(seconds).max(metric.least_interval);
     let kernel = Kernel::new();
     let root = Root::live();
     let host = hugeleaf_host::read_host(&root, &kernel).map_err(|e| e.to_string())?;
@@ -46,7 +46,7 @@ fn run() -> Result<(), String> {
         }
         let after = (metric.read().map_err(explain)?, kernel.now());
         let elapsed = after.1.saturating_sub(before.1);
-        let rate = metric::between(&metric.name(), &before.0, &after.0, elapsed);
+        let rate = metric::between(&metric.name, &before.0, &after.0, elapsed);
         samples.push(rate.map_err(explain)?);
         before = after;
     }

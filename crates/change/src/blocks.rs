@@ -24,14 +24,11 @@ pub use hugeleaf_verdict::eligible::Kind;
 /// on the same device as other shared memory.
 pub type ObjectId = (u32, u32, u64, bool);
 
-/// One block to move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
     /// Where; as long as a huge page, and aligned to it.
     pub range: Range,
-    /// The role of its segment.
     pub role: Role,
-    /// What it holds.
     pub kind: Kind,
     /// What it is a part of; (0, 0, 0, false) of private anonymous memory.
     pub object: ObjectId,
@@ -44,7 +41,6 @@ pub struct Block {
     /// How much of it are pages of zeros that an earlier split returned to the kernel: it was a huge page once, and
     /// filling these up makes the process no larger than it was.
     pub restores: Bytes,
-    /// Whether its segment is locked in memory.
     pub locked: bool,
     /// Whether no other process maps any of it, as far as the page map shows.
     pub exclusive: bool,
@@ -78,7 +74,6 @@ impl Block {
     }
 }
 
-/// What to move of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
     /// In order of address.
@@ -89,7 +84,6 @@ pub struct Plan {
     pub already_own: Bytes,
     /// Of that, blocks of shared memory and files.
     pub already_shared: Vec<(BlockKey, Bytes)>,
-    /// What is left out, and why.
     pub left_out: Vec<Part>,
     /// The same by its proportional share: over all processes that map it, each page once.
     pub left_out_share: Vec<Part>,
@@ -108,7 +102,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How much there is to move.
     pub fn asked(&self) -> Bytes {
         let blocks: Bytes = self.blocks.iter().map(|b| b.range.len()).sum();
         blocks - self.overlap
@@ -144,9 +137,7 @@ impl Plan {
 /// A block that may have been a huge page; `missing` of the block is what is the zero page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Torn {
-    /// The block.
     pub block: Block,
-    /// How many of its pages are the process's own.
     pub own: u64,
 }
 
@@ -188,7 +179,6 @@ pub struct Holes {
 }
 
 impl Holes {
-    /// Adds a block of `huge` of which `missing` is not in memory.
     pub fn add(&mut self, huge: PageSize, missing: Bytes) {
         let there = huge.bytes() - missing;
         let percent = u128::from(there.get()) * 100 / u128::from(huge.bytes().get());
@@ -197,7 +187,6 @@ impl Holes {
         *sum = (sum.0 + there, sum.1 + missing);
     }
 
-    /// Adds those of another plan.
     pub fn join(&mut self, other: &Holes) {
         for (percent, (there, missing)) in &other.by_percent {
             let sum = self.by_percent.entry(*percent).or_default();
@@ -271,16 +260,11 @@ impl Share {
     }
 }
 
-/// What may be taken.
 #[derive(Debug, Clone)]
 pub struct Rules<'a> {
-    /// The host, whose settings count for shared memory.
     pub host: &'a Host,
-    /// The size of a huge page.
     pub huge: PageSize,
-    /// The size of a base page.
     pub base: PageSize,
-    /// How much of a block must be resident.
     pub min_resident: Percent,
     /// Ranges to keep to, one list a process in the order of the processes; `None` for no limit.
     pub only: Vec<Option<Vec<Range>>>,
@@ -350,12 +334,10 @@ fn plan_process(index: usize, process: &Process, rules: &Rules<'_>, shared: &Sha
 }
 
 struct Place<'a> {
-    /// Which of the processes.
     index: usize,
     segment: &'a Segment,
     kind: Kind,
     share: Share,
-    /// What the process's rings of io_uring hold.
     registered: &'a [Range],
 }
 
@@ -506,7 +488,6 @@ pub fn judge_again(
     judge(block, &tally, rules, None, 0).map_err(|reason| Some(reason.into()))
 }
 
-/// The huge pages of a process that may be split. `already` is what is on base pages.
 pub fn plan_split(index: usize, process: &Process, rules: &Rules<'_>) -> Plan {
     let mut plan = Plan::default();
     for segment in &process.segments {
@@ -618,7 +599,6 @@ fn held_on(segment: &Segment, kind: PageKind) -> Bytes {
     held.filter(|h| h.kind == kind).map(|h| h.bytes).sum()
 }
 
-/// What of a segment is on transparent huge pages, by smaps.
 pub(crate) fn thp_bytes(segment: &Segment) -> Bytes {
     held_on(segment, PageKind::Thp)
 }
@@ -629,7 +609,6 @@ struct Union {
     /// The first process that has any of it, and where: that one moves it. A process can have it at
     /// several addresses.
     first: (usize, u64),
-    /// Whether one of them has it on a huge page.
     huge: bool,
     full: bool,
     /// One bit a base page; not kept up once `full`.

@@ -6,37 +6,25 @@ use hugeleaf_sys::{Pid, SysError};
 /// A precondition of a change that is missing. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// No process was named.
     #[error("no process to work on")]
     NoTarget,
-    /// The process cannot be looked at.
     #[error("{0}")]
     Process(#[from] ProcessError),
-    /// This kernel has no process_madvise(2) (Linux 5.10).
     #[error("this kernel has no process_madvise(2)")]
     NoProcessMadvise,
-    /// This kernel does not know MADV_COLLAPSE (Linux 6.1).
     #[error("process_madvise(MADV_COLLAPSE): this kernel does not know it")]
     NoCollapse,
-    /// This kernel has no pidfd_open(2) (Linux 5.3).
     #[error("this kernel has no pidfd_open(2)")]
     NoPidfd,
-    /// This kernel has no transparent huge pages, or does not report their size.
     #[error("this kernel has no transparent huge pages")]
     NoThp,
-    /// The size of a transparent huge page could not be read.
     #[error("{0}")]
     Unreadable(ReadError),
-    /// The right to change this process's memory is missing.
     #[error("{error}: process {pid} of uid {uid}")]
     Denied {
-        /// The process.
         pid: Pid,
-        /// Its user.
         uid: u32,
-        /// The user this program runs as.
         own_uid: u32,
-        /// The call.
         error: SysError,
         /// Capabilities, as setcap(8) names them, that would allow it; those held are left out.
         missing: Vec<&'static str>,
@@ -48,12 +36,10 @@ pub enum ChangeError {
          on could end it: it was not made"
     )]
     Filtered {
-        /// The process.
         pid: Pid,
         /// `Seccomp` of its status: 1 is strict, 2 a filter.
         mode: u32,
     },
-    /// Any other call that failed before anything was changed.
     #[error("{0}")]
     Sys(#[from] SysError),
 }

@@ -33,7 +33,7 @@ pub use outcome::{ApplyOutcome, State, StepOutcome, StopReason, UndoOutcome};
 pub use place::{Content, Place};
 pub use pool::POOL_ATTEMPTS;
 pub use record::{Damage, Record, line as record_line, parse_records};
-pub use resize::{ResizeError, Resized, resize_pool};
+pub use resize::{Resized, resize_pool};
 pub use shortage::Shortage;
 pub use undo::{UndoOptions, Which, undo};
 
@@ -42,15 +42,11 @@ use std::sync::atomic::AtomicBool;
 use hugeleaf_host::Root;
 use hugeleaf_sys::Kernel;
 
-/// What a change is made with.
 pub struct ChangeContext<'a> {
-    /// The host that is changed.
     pub root: &'a Root,
-    /// Makes the changes.
     pub kernel: &'a Kernel,
     /// Becomes true when the person wants it to end: it ends between two steps.
     pub stop: &'a AtomicBool,
-    /// Called with the id of each step as it begins.
     pub progress: &'a mut dyn FnMut(&str),
 }
 
@@ -58,7 +54,6 @@ pub struct ChangeContext<'a> {
 /// that opens it.
 pub const OWNED: &str = "# written by hugeleaf";
 
-/// The time in UTC, as RFC 3339 writes it.
 fn time() -> String {
     let now = jiff::Timestamp::now();
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()

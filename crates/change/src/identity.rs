@@ -21,12 +21,9 @@ pub(crate) struct Identity {
     image: [u64; 4],
 }
 
-/// Why nothing more may be done to a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// It is not the same any more.
     Ended(Ended),
-    /// It cannot be determined whether it is.
     Unsure(Errno),
 }
 

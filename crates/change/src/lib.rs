@@ -15,6 +15,7 @@
 //! Main types: [`promote`], [`demote`], [`PromoteOptions`], [`DemoteOptions`], [`Outcome`],
 //! [`ChangeError`].
 
+#![allow(missing_docs)] // not published
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 pub mod blocks;
@@ -43,7 +44,7 @@ mod zeros;
 pub use demote::demote;
 pub use error::ChangeError;
 pub use mover::promote;
-pub use options::{BadPercent, DemoteOptions, Percent, PromoteOptions};
+pub use options::{DemoteOptions, Percent, PromoteOptions};
 pub use outcome::{
     DoneBy, Ended, Method, Part, ProcessOutcome, Progress, Reason, RoleOutcome, Skipped, Stage,
     StoppedBy,

@@ -187,7 +187,6 @@ struct Mover<'c, 'a> {
     step: Step,
     fetch: Fetch,
     unsupported: HashSet<ObjectId>,
-    /// Calls in a row that found no contiguous memory.
     out_of_memory: u32,
     /// The pages of the chunk that comes next, where they were looked at during the last call.
     ahead: Option<(Range, Result<PageMap, SysError>)>,
@@ -403,7 +402,6 @@ impl Mover<'_, '_> {
         }
     }
 
-    /// Sees to it that free memory is there for a call that takes so many huge pages.
     fn fetch(&mut self, blocks: usize) {
         let (kernel, huge) = (self.job.context.kernel, self.rules.huge);
         let pages = blocks as u64;

@@ -14,19 +14,14 @@ impl Percent {
     /// All of it.
     pub const ALL: Percent = Percent(100);
 
-    /// `percent` of a hundred.
-    ///
-    /// # Errors
-    /// [`BadPercent`] unless it is 1 to 100.
-    pub fn new(percent: u8) -> Result<Percent, BadPercent> {
+    pub fn new(percent: u8) -> Result<Percent, String> {
         if (1..=100).contains(&percent) {
             Ok(Percent(percent))
         } else {
-            Err(BadPercent(percent.to_string()))
+            Err(bad_percent(&percent.to_string()))
         }
     }
 
-    /// 1 to 100.
     pub const fn get(self) -> u8 {
         self.0
     }
@@ -38,17 +33,15 @@ impl fmt::Display for Percent {
     }
 }
 
-/// A text that is not a percentage from 1 to 100.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a percentage; write a whole number from 1% to 100%")]
-pub struct BadPercent(String);
+fn bad_percent(text: &str) -> String {
+    format!("'{text}' is not a percentage; write a whole number from 1% to 100%")
+}
 
 impl FromStr for Percent {
-    type Err = BadPercent;
+    type Err = String;
 
-    /// Reads `10%` and `10`.
-    fn from_str(text: &str) -> Result<Percent, BadPercent> {
-        let bad = || BadPercent(text.to_owned());
+    fn from_str(text: &str) -> Result<Percent, String> {
+        let bad = || bad_percent(text);
         let digits = text.trim();
         let digits = digits.strip_suffix('%').unwrap_or(digits);
         let percent: u8 = digits.parse().map_err(|_| bad())?;
@@ -56,7 +49,6 @@ impl FromStr for Percent {
     }
 }
 
-/// How to promote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromoteOptions {
     /// The part of the victim's time that calls may take: 100% never pauses.
@@ -74,7 +66,6 @@ pub struct PromoteOptions {
     /// Where a process has switched THP off for itself, take that back first
     /// ([`hugeleaf_sys::Kernel::switch_thp_on`]).
     pub switch_thp_on: bool,
-    /// Plan, and touch nothing.
     pub dry_run: bool,
 }
 
@@ -93,7 +84,6 @@ impl Default for PromoteOptions {
     }
 }
 
-/// How to demote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DemoteOptions {
     /// The part of the victim's time that calls may take: 100% never pauses.
@@ -101,7 +91,6 @@ pub struct DemoteOptions {
     /// Only huge pages that are inside these ranges, as in [`crate::ProcessOutcome::moved`] of a
     /// promotion that is to be taken back; `None` for all of them.
     pub only: Option<Vec<(Pid, Vec<Range>)>>,
-    /// Plan, and touch nothing.
     pub dry_run: bool,
 }
 

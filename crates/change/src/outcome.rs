@@ -12,10 +12,8 @@ use serde::{Serialize, Serializer};
 use crate::error::ChangeError;
 use crate::refusals::{NoSplit, NoZeros};
 
-/// Why memory was not moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Reason {
-    /// Left out by the plan.
     #[error("{}", .0.says())]
     Not(eligible::Reason),
     // Refused by the kernel.
@@ -40,7 +38,6 @@ pub enum Reason {
     /// EPERM or EACCES after the first calls went through.
     #[error("not permitted any more: the process changed its rights")]
     Denied,
-    /// Another errno.
     #[error("refused by the kernel: {0}")]
     Other(Errno),
     /// The kernel reported success, and the page map says otherwise.
@@ -114,13 +111,10 @@ impl Serialize for Reason {
     }
 }
 
-/// Bytes with the reason why they were not moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Part {
-    /// Why.
     #[serde(flatten)]
     pub reason: Reason,
-    /// How much.
     pub bytes: Bytes,
 }
 
@@ -136,7 +130,6 @@ impl Part {
         }
     }
 
-    /// All bytes of a table.
     pub fn total(table: &[Part]) -> Bytes {
         table.iter().map(|p| p.bytes).sum()
     }
@@ -169,7 +162,6 @@ impl Fate {
     }
 }
 
-/// How a process ended while it was worked on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ended {
@@ -180,36 +172,27 @@ pub enum Ended {
 }
 
 hugeleaf_units::named! {
-    /// By what call memory was moved.
     pub enum Method {
-        /// `process_madvise(MADV_COLLAPSE)`.
         Collapse = "process_madvise(MADV_COLLAPSE)",
-        /// `process_madvise(MADV_COLD)` over a part of a huge page.
         Cold = "process_madvise(MADV_COLD)",
-        /// A line written to `split_huge_pages` of debugfs.
         SplitFile = "debugfs split_huge_pages",
     }
 }
 
-/// What was moved by one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct DoneBy {
-    /// The call.
     #[serde(rename = "by")]
     pub method: Method,
-    /// How much, as read back.
     pub bytes: Bytes,
 }
 
 /// What was asked and got for one role of a process's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RoleOutcome {
-    /// The role.
     pub role: Role,
     /// Asked of the kernel (or, in a dry run, what would be).
     #[serde(rename = "asked_bytes")]
     pub asked: Bytes,
-    /// Got, as read back.
     #[serde(rename = "done_bytes")]
     pub done: Bytes,
 }
@@ -234,26 +217,19 @@ impl RoleOutcome {
 /// address ([`crate::Outcome::totals`] has it once). `asked` = `done` + all of `failed`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct ProcessOutcome {
-    /// Its id.
     pub pid: Pid,
-    /// Its name.
     pub name: String,
-    /// Its systemd unit, where known.
     pub unit: Option<String>,
-    /// What the plan set out to move.
     #[serde(rename = "asked_bytes")]
     pub asked: Bytes,
     /// What was where it should be before (on huge pages; for a demotion on base pages).
     #[serde(rename = "already_bytes")]
     pub already: Bytes,
-    /// What was moved, as read back.
     #[serde(rename = "done_bytes")]
     pub done: Bytes,
     /// By what it was moved. Less than `done` where it went there by itself.
     pub done_by: Vec<DoneBy>,
-    /// What was asked and not moved.
     pub failed: Vec<Part>,
-    /// What was not asked for, and why.
     pub left_out: Vec<Part>,
     /// Memory that was filled up because `min_resident` was below 100%: planned and moved.
     #[serde(rename = "grown_bytes")]
@@ -268,7 +244,6 @@ pub struct ProcessOutcome {
     /// Shared memory that splitting unmapped: the process maps it again as it touches it.
     #[serde(rename = "unmapped_bytes")]
     pub unmapped: Bytes,
-    /// Why either stays so, where that is known.
     #[serde(skip)]
     pub no_zeros: Option<NoZeros>,
     /// Moved bytes that are locked in memory: a demotion cannot split them.
@@ -286,7 +261,6 @@ pub struct ProcessOutcome {
     pub coverage_before: Option<f64>,
     /// The same after; `None` where the process is gone.
     pub coverage_after: Option<f64>,
-    /// Its page tables before.
     #[serde(rename = "page_tables_before_bytes")]
     pub page_tables_before: Bytes,
     /// Its page tables after; `None` where the process is gone.
@@ -302,29 +276,22 @@ pub struct ProcessOutcome {
     /// whether it would be.
     #[serde(rename = "thp_switched_on")]
     pub switched_on: bool,
-    /// How it ended midway, where it did.
     pub ended: Option<Ended>,
 }
 
-/// Why all of it ended before the plan was through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StoppedBy {
     /// The stop flag (Ctrl-C).
     Signal,
-    /// The host stayed short of memory.
     #[serde(rename = "memory-pressure")]
     Pressure,
-    /// The kernel found no contiguous memory.
     NoContiguousMemory,
 }
 
-/// A process that was asked for and could not be worked on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Skipped {
-    /// Which.
     pub pid: Pid,
-    /// Why.
     #[serde(serialize_with = "in_words")]
     pub error: ChangeError,
 }
@@ -334,31 +301,22 @@ fn in_words<S: Serializer>(error: &ChangeError, serializer: S) -> Result<S::Ok, 
 }
 
 hugeleaf_units::named! {
-    /// What the work is at.
     pub enum Stage {
-        /// Reading the processes.
         Planning = "reading",
-        /// Moving.
         Moving = "moving",
-        /// Trying again what was busy.
         Retrying = "trying again",
-        /// Holding back for the host's sake.
         HoldingBack = "holding back",
-        /// Reading back.
         ReadingBack = "reading back",
     }
 }
 
-/// How far the work is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// The stage.
     pub stage: Stage,
     /// The process in hand; `None` before the first.
     pub pid: Option<Pid>,
     /// Gone through so far, over all processes; by the kernel's word, not read back yet.
     pub done: Bytes,
-    /// To go through, over all processes.
     pub total: Bytes,
     /// Since the start.
     pub elapsed: Duration,

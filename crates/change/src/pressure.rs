@@ -13,7 +13,6 @@ const STALL_SHARE: f64 = 0.1;
 /// What was read at one time. `None`: this host does not report it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sample {
-    /// When.
     pub at: Duration,
     /// Time this program had spent in calls that move memory by then.
     pub own: Duration,
@@ -25,10 +24,8 @@ pub struct Sample {
     pub compactions: Option<u64>,
 }
 
-/// What two samples say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pressure {
-    /// Go on.
     None,
     /// The kernel had to compact memory to find huge pages: go slower.
     Compacting,
@@ -38,7 +35,6 @@ pub enum Pressure {
     Low,
 }
 
-/// Reads a sample.
 pub fn sample(root: &Root, at: Duration, own: Duration) -> Sample {
     let text = |path: &str| root.read(path).known().cloned().unwrap_or_default();
     Sample {

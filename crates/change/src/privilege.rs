@@ -24,9 +24,6 @@ const fn needed(same_user: bool) -> &'static [Capability] {
 }
 
 /// Asks the kernel whether it would let this program act, with a call on no memory at all.
-///
-/// # Errors
-/// [`ChangeError::Denied`], or that the kernel has no process_madvise(2).
 #[expect(
     clippy::disallowed_methods,
     reason = "advice on no range, to learn whether it is permitted"

@@ -18,7 +18,6 @@ const UNSUPPORTED: State = State::Failed(Reason::FileUnsupported);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Now {
     Huge,
-    /// In memory on base pages.
     Base,
     /// Not in memory: unmapped, returned, or (shared memory) not mapped since it was split.
     Nothing,
@@ -184,7 +183,6 @@ fn take_back_unsupported(outcome: &mut ProcessOutcome, work: &Work) {
     outcome.by_role.retain(|role| !role.asked.is_zero());
 }
 
-/// Counts each block by what it is now.
 fn tell_blocks(
     outcome: &mut ProcessOutcome,
     work: &Work,
@@ -315,7 +313,6 @@ fn is_passed_over(block: &Block, method: Option<Method>) -> bool {
     !block.exclusive && method != Some(Method::SplitFile)
 }
 
-/// Adds to a table that has each method once.
 fn by(table: &mut Vec<DoneBy>, method: Option<Method>, bytes: Bytes) {
     let Some(method) = method else { return };
     match table.iter_mut().find(|d| d.method == method) {

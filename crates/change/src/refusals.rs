@@ -4,13 +4,10 @@ use hugeleaf_sys::{Errno, SysError};
 
 use crate::privilege;
 
-/// Why huge pages that several processes map cannot be split on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum NoSplit {
-    /// This program does not run as root.
     #[error("debugfs split_huge_pages: only root may open it")]
     NotRoot,
-    /// It runs as root, and is refused all the same: kernel lockdown, a policy, a container.
     #[error(
         "debugfs split_huge_pages: it is refused even to root: the kernel is locked down, or this is \
          a container"
@@ -29,7 +26,6 @@ pub enum NoSplit {
          namespace"
     )]
     OtherNamespace,
-    /// Another errno.
     #[error("debugfs split_huge_pages: {0}")]
     Failed(Errno),
 }
@@ -47,7 +43,6 @@ impl NoSplit {
         }
     }
 
-    /// What to do about it; `None` where nothing helps.
     pub const fn remedy(self) -> Option<&'static str> {
         match self {
             NoSplit::NotRoot => Some("run as root"),
@@ -62,14 +57,11 @@ impl NoSplit {
     }
 }
 
-/// Why zero-filled pages are not brought back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NoZeros {
     /// The right to attach to the process by ptrace is missing.
     Denied,
-    /// The host is short of memory.
     Pressure,
-    /// Another errno.
     Failed(Errno),
 }
 

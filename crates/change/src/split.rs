@@ -29,9 +29,6 @@ const PATH: &str = "sys/kernel/debug/split_huge_pages";
 
 /// Whether huge pages of these processes that others map too can be split on this host: opens the
 /// file and has the kernel split a range in which no memory is. Changes nothing.
-///
-/// # Errors
-/// [`NoSplit`]: why not.
 pub fn can_split_shared(kernel: &Kernel, root: &Root, pids: &[Pid]) -> Result<(), NoSplit> {
     let file = open(kernel, root)?;
     for pid in pids {
@@ -245,7 +242,6 @@ fn key(work: &Work, block: usize) -> Option<(ObjectId, u64)> {
     (block.kind == Kind::Shared).then_some((block.object, block.offset))
 }
 
-/// How many of `todo` are one after the other, at most `most`.
 fn neighbours(work: &Work, todo: &[usize], most: usize) -> usize {
     let range = |i: usize| work.plan.blocks[i].range;
     let pairs = todo[..todo.len().min(most)].windows(2);

@@ -122,7 +122,6 @@ fn compared_with_host(root: &Root, one: &Applied) -> verify::Applied {
     }
 }
 
-/// Whether a step was made, or was so already.
 const fn is_in_force(state: State) -> bool {
     matches!(
         state,

@@ -22,14 +22,11 @@ pub use watch::{Watch, Watcher};
 /// A process, as it was when it held most.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Seen {
-    /// Its id.
     pub pid: Pid,
-    /// Its name.
     pub name: String,
     /// When it was looked at, since the program's start.
     #[serde(rename = "seen_at_seconds")]
     pub seconds: f64,
-    /// What was resident then.
     #[serde(rename = "seen_resident_bytes")]
     pub resident: Bytes,
     /// The most that was ever resident, as the kernel has it; at least `resident`.
@@ -37,11 +34,9 @@ pub struct Seen {
     pub peak: Bytes,
     /// Whether that was the look at its end, for which the library makes it wait.
     pub at_exit: bool,
-    /// Its roles.
     pub roles: Vec<RoleState>,
 }
 
-/// What came out of a program and all that it started.
 #[derive(Debug, Clone, Serialize)]
 pub struct Found {
     /// The processes, those that held most first.
@@ -80,9 +75,6 @@ pub fn library_for(
 }
 
 /// The file of a library that is loaded whatever the program is, as [`library_for`].
-///
-/// # Errors
-/// As there.
 pub fn place(library: &Library, is_dry: bool) -> Result<PathBuf, Failure> {
     match is_dry {
         true => library::where_it_would_be(library),
@@ -91,9 +83,6 @@ pub fn place(library: &Library, is_dry: bool) -> Result<PathBuf, Failure> {
 }
 
 /// Sets the memory policy of this process, which the program that it becomes, or starts, keeps.
-///
-/// # Errors
-/// Where the kernel refuses it.
 pub fn set_numa(policy: &Policy) -> Result<(), Failure> {
     let Some(numa) = &policy.numa else {
         return Ok(());

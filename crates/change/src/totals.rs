@@ -15,10 +15,8 @@ use crate::work::Work;
 /// Sums over processes, each page once. `asked` = `done` + all of `failed`, but for a dry run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Totals {
-    /// What was set out to be moved.
     #[serde(rename = "asked_bytes")]
     pub asked: Bytes,
-    /// What was where it should be before.
     #[serde(rename = "already_bytes")]
     pub already: Bytes,
     /// What was moved, as read back: in every process that maps it.
@@ -29,16 +27,12 @@ pub struct Totals {
     /// What was not asked for, and why. Of memory that processes share with others, their
     /// proportional share.
     pub left_out: Vec<Part>,
-    /// Memory that was filled up.
     #[serde(rename = "grown_bytes")]
     pub grown: Bytes,
-    /// Moved bytes that are locked in memory.
     #[serde(rename = "locked_bytes")]
     pub locked: Bytes,
-    /// By role.
     #[serde(rename = "roles")]
     pub by_role: Vec<RoleOutcome>,
-    /// What a lower limit of residence would take.
     #[serde(skip)]
     pub holes: Holes,
 }

@@ -19,7 +19,6 @@ use hugeleaf_verdict::predict::Seen as Touches;
 /// What `clear_refs` takes for all pages.
 const ALL: &str = "1";
 
-/// How much was touched.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Touched {
     /// Bytes a second, each page once.
@@ -28,10 +27,8 @@ pub struct Touched {
     pub cost: Duration,
 }
 
-/// What of some ranges was touched in a while.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Look {
-    /// What was seen.
     pub seen: Touches,
     /// Time in the two walks.
     pub cost: Duration,
@@ -53,9 +50,6 @@ pub fn touched(kernel: &Kernel, root: &Root, pid: Pid, time: Duration) -> Result
 /// Watches which base pages of some ranges a process touches for `time`, and for as long as a walk over them takes. The
 /// process waits for the first of the two walks where it maps memory or faults meanwhile: the kernel holds its lock
 /// (clear_refs_write, fs/proc/task_mmu.c).
-///
-/// # Errors
-/// Those of [`touched`].
 pub fn look(
     kernel: &Kernel,
     root: &Root,

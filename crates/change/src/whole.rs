@@ -8,18 +8,14 @@ use crate::totals::{self, Totals};
 use crate::work::{Job, Work};
 use crate::{pacer, readback};
 
-/// What came of a promotion or a demotion.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
     /// One entry a process that was asked for and lived when the work began, in that order.
     pub processes: Vec<ProcessOutcome>,
-    /// What they come to, each page once.
     pub totals: Totals,
     /// Processes that were asked for and could not be worked on, and why.
     pub skipped: Vec<Skipped>,
-    /// Whether the stop flag ended it early.
     pub interrupted: bool,
-    /// What ended it early.
     pub stopped_by: Option<StoppedBy>,
     /// Whether nothing was touched: `asked` is then what would be, `done` is 0.
     pub dry_run: bool,
@@ -32,7 +28,6 @@ pub struct Outcome {
     pub moving_seconds: f64,
     /// How long it held back for the host's sake, beyond the budget.
     pub held_back_seconds: f64,
-    /// The size of page moved to or from.
     #[serde(rename = "huge_page_bytes")]
     pub huge_page: PageSize,
 }
@@ -43,7 +38,6 @@ impl Outcome {
         self.totals.asked
     }
 
-    /// All that was moved, each page once.
     pub const fn done(&self) -> Bytes {
         self.totals.done
     }

@@ -18,7 +18,6 @@ use crate::pressure::{self, Pressure, Sample};
 use crate::refusals::{NoSplit, NoZeros};
 use crate::{pacer, privilege};
 
-/// How far a block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Todo,
@@ -34,12 +33,10 @@ pub(crate) struct Work {
     pub(crate) identity: Identity,
     pub(crate) before: Process,
     pub(crate) plan: Plan,
-    /// One a block of the plan.
     pub(crate) states: Vec<State>,
     /// What became of each block, once it was read back; one a block, or none where the page map
     /// cannot tell.
     pub(crate) fates: Vec<Fate>,
-    /// By what each block was moved last; one a block.
     pub(crate) methods: Vec<Option<Method>>,
     /// Why what several processes map could not be split; `None` too where it was not needed.
     pub(crate) no_split: Option<NoSplit>,
@@ -186,11 +183,8 @@ pub(crate) struct Job<'a> {
     floor: Bytes,
     last: Sample,
     start: Duration,
-    /// Time in calls.
     pub(crate) moving: Duration,
-    /// What those calls had of a processor.
     pub(crate) working: Duration,
-    /// Time held back beyond the budget.
     pub(crate) held_back: Duration,
     pub(crate) stopped_by: Option<StoppedBy>,
     pub(crate) done: Bytes,
@@ -305,7 +299,6 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Waits beyond what the budget asks for.
     pub(crate) fn hold_back(&mut self, work: &Work, time: Duration) {
         let before = self.context.kernel.now();
         let stage = self.stage;
@@ -338,7 +331,6 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What may be taken of these processes: whole blocks, in the ranges that are named for each.
 pub(crate) fn rules<'a>(
     context: &Context<'a>,
     pids: &[Pid],

@@ -8,9 +8,7 @@ use hugeleaf_sys::{Errno, HostLock, lock_host};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct NoLock {
-    /// What is in the way.
     pub what: String,
-    /// Whether another one has it.
     pub is_held: bool,
 }
 

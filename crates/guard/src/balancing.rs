@@ -19,9 +19,6 @@ const AGAIN: Duration = Duration::from_secs(60);
 
 /// Takes the lock of a host's one balancer, in the folder `run`: two would undo each other's moves, and together give
 /// more than there is.
-///
-/// # Errors
-/// [`NoLock`].
 pub fn balance_lock(run: &Path) -> Result<HostLock, NoLock> {
     alone(&run.join("balance.lock"), "balancer")
 }
@@ -36,7 +33,6 @@ struct Going {
     statuses: Statuses,
 }
 
-/// The targets of a guard.
 #[derive(Default)]
 pub(crate) struct Balancing {
     going: Option<Going>,
@@ -45,7 +41,6 @@ pub(crate) struct Balancing {
     paused: Arc<AtomicBool>,
 }
 
-/// With what targets are run.
 #[derive(Clone, Copy)]
 pub(crate) struct With<'a> {
     pub root: &'a Root,
@@ -132,7 +127,6 @@ impl Balancing {
         self.paused.store(is_paused, Ordering::Relaxed);
     }
 
-    /// Has it end. Servers keep the sizes that they have.
     pub fn stop(&self) {
         if let Some(going) = &self.going {
             going.stop.store(true, Ordering::Relaxed);

@@ -16,9 +16,6 @@ const LONGEST: u64 = 64 << 20;
 const START: &str = "systemctl start hugeleaf-guard, or: hugeleaf guard";
 
 /// The body of the answer to `METHOD PATH`.
-///
-/// # Errors
-/// Nobody listens there, or refuses.
 pub fn ask(socket: &Path, method: &str, path: &str) -> Result<Vec<u8>, Failure> {
     let nobody = |why: std::io::Error| {
         let next = match why.kind() {
@@ -59,10 +56,6 @@ fn response_code(head: &[u8]) -> Option<u16> {
     text.split(' ').nth(1)?.parse().ok()
 }
 
-/// What the guard says of itself.
-///
-/// # Errors
-/// As [`ask`].
 pub fn ask_status(socket: &Path) -> Result<Status, Failure> {
     let body = ask(socket, "GET", "/status.json")?;
     serde_json::from_slice(&body)

@@ -25,7 +25,6 @@ use crate::rule::{Matcher, Rule};
 /// The schema of the file that this version reads.
 pub const SCHEMA: u64 = 1;
 
-/// All that the files say, with defaults for what they do not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// How often to look, while there is something to look for; less often where nothing changes, and where
@@ -33,7 +32,6 @@ pub struct Config {
     pub every: Duration,
     /// The part of one processor that looking may take, over a minute. Moving memory has a budget of its own.
     pub cpu: Share,
-    /// So many moves at once over all rules.
     pub at_once: u32,
     /// Where some task on the host stalls for memory for this part of the time (PSI, `some`), nothing is moved.
     pub pause_memory: Share,
@@ -52,21 +50,17 @@ pub struct Config {
     pub series: usize,
     /// First match counts; the last one matches everything.
     pub rules: Vec<Rule>,
-    /// Memory targets of several servers.
     pub targets: Vec<Target>,
     /// Whether nothing is to be changed, whatever rules and plans say: no file says this, a flag does.
     pub is_dry: bool,
 }
 
-/// Why a configuration is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}: {what}", path.display(), at.map_or(String::new(), |(line, column)| format!(":{line}:{column}")))]
 pub struct ConfigError {
-    /// The file.
     pub path: PathBuf,
     /// Line and column, from 1.
     pub at: Option<(usize, usize)>,
-    /// What is wrong.
     pub what: String,
 }
 
@@ -104,7 +98,6 @@ struct File {
     balance: Vec<Spanned<WrittenTarget>>,
 }
 
-/// A rule as it is written, and the defaults of all rules.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -154,7 +147,6 @@ impl Written {
         }
     }
 
-    /// The rule, where `default` says what it does not.
     fn resolve(self, label: String, default: &Written) -> Rule {
         let matcher = self.matcher();
         let limits = Limits::default();
@@ -227,9 +219,6 @@ impl Config {
     /// Reads the texts of the main file and its drop-ins, each with its path. What a later one says of the guard
     /// itself and of the defaults replaces what an earlier one does; its rules come before those of an earlier
     /// one, so that a drop-in can say more of what the main file already matches.
-    ///
-    /// # Errors
-    /// The first that is wrong, with line and column.
     pub fn parse(texts: &[(PathBuf, String)]) -> Result<Config, ConfigError> {
         let mut config = Config::default();
         let mut default = Written::default();
@@ -301,14 +290,12 @@ impl Config {
         set(&mut self.series, &file.series.map(|n| n as usize));
     }
 
-    /// Whether any rule lets the guard change something.
     pub fn acts(&self) -> bool {
         self.rules.iter().any(|rule| rule.action == Action::Promote)
             || (self.targets.iter()).any(|target| target.action == BalanceAction::Balance)
     }
 }
 
-/// What only shows of a rule as a whole.
 fn check(written: &Written) -> Result<(), String> {
     if written.overrides == Some(true) && written.matcher().is_empty() {
         return Err(

@@ -41,7 +41,6 @@ const SAVE_EVERY: Duration = Duration::from_secs(60);
 const LISTEN_AGAIN: Duration = Duration::from_secs(60);
 const AS_ROOT: &str = "run as root, or: hugeleaf guard --once --dry-run";
 
-/// Where the guard keeps what it keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
     /// What must not be there twice on a host: `/run/hugeleaf`, with the lock and the socket.
@@ -72,34 +71,27 @@ impl Default for Places {
 }
 
 impl Places {
-    /// The socket.
     pub fn socket(&self) -> PathBuf {
         self.run.join("guard.sock")
     }
 }
 
-/// Why the guard does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
-    /// The configuration is none.
     #[error("{0}")]
     Config(#[from] ConfigError),
-    /// Another one runs, or a folder or the lock cannot be had.
     #[error("{0}")]
     Failed(#[from] Failure),
-    /// `/proc` cannot be read.
     #[error("{0}")]
     Read(#[from] hugeleaf_host::ReadError),
 }
 
-/// Requests to the guard while it runs.
 #[derive(Debug)]
 pub enum Order {
     /// Read the rules again (SIGHUP).
     Reload,
     /// Move nothing until asked to go on.
     Pause,
-    /// Go on.
     Resume,
     /// End (SIGTERM): what was begun is put in order first.
     Stop,
@@ -120,18 +112,15 @@ enum Event {
     Said(Said),
 }
 
-/// Sends orders to a guard that runs.
 #[derive(Clone)]
 pub struct Orders(Sender<Event>);
 
 impl Orders {
-    /// Sends one; a guard that has ended takes none.
     pub fn send(&self, order: Order) {
         let _ = self.0.send(Event::Order(order));
     }
 }
 
-/// What a guard is made of.
 pub struct Guard<'a> {
     root: &'a Root,
     kernel: &'a Kernel,
@@ -149,7 +138,6 @@ pub struct Guard<'a> {
     pace: Pace,
     shared: Arc<Shared>,
     serving: BTreeMap<&'static str, Serving>,
-    /// When a listener could not be had.
     tried: BTreeMap<&'static str, Instant>,
     events: (Sender<Event>, Receiver<Event>),
     jobs: BTreeMap<ProgramId, Arc<Going>>,
@@ -163,7 +151,6 @@ pub struct Guard<'a> {
     _lock: HostLock,
 }
 
-/// Work that goes on in a thread of its own.
 #[derive(Default)]
 struct Going {
     stop: AtomicBool,
@@ -176,10 +163,8 @@ impl Going {
     }
 }
 
-/// What the servers' threads read.
 type Shared = RwLock<Arc<Status>>;
 
-/// A listener that is served by a thread of its own.
 struct Serving {
     at: String,
     stop: Arc<AtomicBool>,
@@ -195,10 +180,6 @@ fn wall_text(seconds: i64) -> String {
 }
 
 impl<'a> Guard<'a> {
-    /// Takes the lock, reads rules and state.
-    ///
-    /// # Errors
-    /// [`GuardError`].
     pub fn new(
         root: &'a Root,
         kernel: &'a Kernel,
@@ -255,15 +236,10 @@ impl<'a> Guard<'a> {
         })
     }
 
-    /// Where orders go.
     pub fn orders(&self) -> Orders {
         Orders(self.events.0.clone())
     }
 
-    /// Runs until it is told to stop.
-    ///
-    /// # Errors
-    /// Where `/proc` cannot be read any more.
     pub fn run(mut self, views: &dyn Views) -> Result<(), GuardError> {
         self.say("started", self.rules_in_words());
         // Who asks before the first look is over gets an answer that says so.
@@ -334,7 +310,6 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Has servers under one target balanced, by the rules in force.
     fn keep_balancing<'s>(&mut self, scope: &'s std::thread::Scope<'s, '_>)
     where
         'a: 's,
@@ -360,7 +335,6 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Logs what was said of servers under one target.
     fn balanced(&mut self, said: Said) {
         self.log.add(Entry {
             at: now_text(),
@@ -372,7 +346,6 @@ impl<'a> Guard<'a> {
         });
     }
 
-    /// One look and what follows, then the wait for the next; `false` where it is to end.
     fn step<'s>(
         &mut self,
         scope: &'s std::thread::Scope<'s, '_>,
@@ -412,7 +385,6 @@ impl<'a> Guard<'a> {
         self.wait_for_next(scope, views)
     }
 
-    /// What was found of pools, services and plans, and what is given back or taken again.
     fn look_at_pools(&mut self, alone: bool, now: Now) {
         let (pools, at) = (self.observer.pools(), now.since_boot);
         pools::see(&mut self.state.pools, &pools, at);
@@ -458,7 +430,6 @@ impl<'a> Guard<'a> {
         self.state.pools.findings = found;
     }
 
-    /// When the pools were checked last; nothing where there is nothing to check.
     fn checked_at(&self) -> Option<String> {
         let (_, wait) = self.pools.cost();
         self.checked.clone().filter(|_| !wait.is_zero())
@@ -490,7 +461,6 @@ impl<'a> Guard<'a> {
         self.save(true);
     }
 
-    /// Waits, and takes orders and results as they come.
     fn wait_for_next<'s>(
         &mut self,
         scope: &'s std::thread::Scope<'s, '_>,
@@ -583,7 +553,6 @@ impl<'a> Guard<'a> {
         Ok(())
     }
 
-    /// Takes over what came of something; what is to be done next.
     fn learn(
         &mut self,
         decision: &Decision,
@@ -789,7 +758,6 @@ impl<'a> Guard<'a> {
         self.problem("state", saved.err());
     }
 
-    /// Makes what is known visible to who asks.
     fn publish(&mut self, views: &dyn Views) {
         if let Some(problem) = self.log.problem() {
             self.problems.insert("log", problem.to_owned());
@@ -903,7 +871,6 @@ impl<'a> Guard<'a> {
     }
 }
 
-/// `1 rule`, `2 rules`.
 fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
@@ -930,7 +897,6 @@ fn own_resident(root: &Root) -> Bytes {
     }
 }
 
-/// A folder of root's own.
 fn make(folder: &Path) -> Result<(), Failure> {
     use std::os::unix::fs::DirBuilderExt;
     let made = std::fs::DirBuilder::new()
@@ -948,7 +914,6 @@ fn take_lock(places: &Places) -> Result<HostLock, Failure> {
     })
 }
 
-/// The answer to a request; in the server's thread.
 fn answer(request: Request<'_>, shared: &Shared, orders: &Orders, views: &dyn Views) -> Response {
     let status = Arc::clone(&shared.read().unwrap_or_else(PoisonError::into_inner));
     if request.method == "POST" {

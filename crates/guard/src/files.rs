@@ -18,12 +18,10 @@ pub struct Files {
     main: PathBuf,
     /// Whether a main file that is missing is an error: one that was named.
     named: bool,
-    /// Whether no rule may act, whatever it says.
     watching: bool,
 }
 
 impl Files {
-    /// Where it is by custom; it may be missing.
     pub fn usual() -> Files {
         Files {
             main: "/etc/hugeleaf/guard.toml".into(),
@@ -32,7 +30,6 @@ impl Files {
         }
     }
 
-    /// One that was named.
     pub fn named(path: impl Into<PathBuf>) -> Files {
         Files {
             main: path.into(),
@@ -48,7 +45,6 @@ impl Files {
         self
     }
 
-    /// The files there are, in the order in which they count.
     pub fn found(&self) -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> = (self.main.exists() || self.named)
             .then(|| self.main.clone())
@@ -71,10 +67,6 @@ impl Files {
         found
     }
 
-    /// Reads all of them.
-    ///
-    /// # Errors
-    /// The first that cannot be read or is wrong.
     pub fn read(&self) -> Result<Config, ConfigError> {
         let texts: Result<Vec<(PathBuf, String)>, ConfigError> = (self.found().into_iter())
             .map(|path| Ok((path.clone(), read(&path)?)))

@@ -9,16 +9,12 @@ use hugeleaf_units::{Bytes, parse_time};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// What a rule says of a program that it matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// Move its memory to larger pages, and keep it there.
     Promote,
-    /// Say what would be done.
     #[default]
     Watch,
-    /// Leave it alone, and out of the lists.
     Never,
 }
 
@@ -33,14 +29,12 @@ pub enum Keep {
     UnlessSlower,
 }
 
-/// How a rule has its programs tested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Prove {
     /// So many pairs of intervals; at least 8.
     #[serde(deserialize_with = "pairs")]
     pub pairs: usize,
-    /// How long a verdict holds.
     #[serde(deserialize_with = "time")]
     pub every: Duration,
     /// Over how long the pairs of one test are spread, four at a time.
@@ -67,9 +61,7 @@ impl Default for Prove {
 /// The limits that a program has to meet before it is moved, and those of a move.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    /// The part of a process's time that moving may take.
     pub budget: Percent,
-    /// How long it must have run.
     pub min_age: Duration,
     /// How much of one processor it must use.
     pub min_cpu: Share,
@@ -79,7 +71,6 @@ pub struct Limits {
     pub min_resident: Percent,
     /// So many looks in a row must find all of that.
     pub looks: u32,
-    /// So many moves of this rule at once.
     pub at_once: u32,
     /// When it may be moved, in local time; empty for always.
     pub hours: Vec<Hours>,
@@ -139,7 +130,6 @@ pub struct Hours {
 }
 
 impl Hours {
-    /// Whether a minute of the day, 0 to 1439, is in it.
     pub const fn has(self, minute: u16) -> bool {
         match self.from <= self.to {
             true => self.from <= minute && minute < self.to,

@@ -16,7 +16,6 @@ const MODE: u32 = 0o640;
 /// Where syslogd or journald listens.
 const SYSLOG: &str = "/dev/log";
 
-/// One entry.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Entry {
     /// When: RFC 3339, UTC.
@@ -28,26 +27,19 @@ pub struct Entry {
     /// The program's first process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// Its name; of servers under one target, target and component.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Its unit, pod or name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// By which rule.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rule: String,
-    /// In words, with the numbers.
     pub text: String,
-    /// How much it was about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Bytes>,
-    /// How long it took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
 }
 
-/// Where entries go.
 #[derive(Debug)]
 pub struct Log {
     path: Option<PathBuf>,
@@ -55,9 +47,7 @@ pub struct Log {
     length: u64,
     entries: VecDeque<Entry>,
     system: System,
-    /// Why the last entry is not in the file.
     problem: Option<String>,
-    /// How many are not.
     lost: u64,
 }
 
@@ -66,7 +56,6 @@ enum System {
     /// Lines on stderr with a level, as journald takes them from a service (sd-daemon(3)).
     Journal,
     Syslog(UnixDatagram),
-    /// Nobody listens.
     Nobody,
 }
 
@@ -176,7 +165,6 @@ impl Log {
         self.entries.iter().cloned().collect()
     }
 
-    /// Why the last entry is not in the file.
     pub fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }

@@ -19,7 +19,6 @@ use crate::seen::{Closer, FileId, HostSeen, Now, Observation, ProgramId, Seen, p
 use crate::state::State;
 use crate::status::{HostStatus, PoolStatus};
 
-/// What is remembered of the host between two looks.
 pub struct Observer<'a> {
     root: &'a Root,
     kernel: &'a Kernel,
@@ -77,7 +76,6 @@ const LEAST_SPAN: Duration = Duration::from_millis(500);
 const USERS: usize = 4000;
 
 impl<'a> Observer<'a> {
-    /// Nothing is read yet, but for what this host can do.
     pub fn new(root: &'a Root, kernel: &'a Kernel, host: &'a Host) -> Observer<'a> {
         let counter = "cpi".parse::<MetricSpec>();
         Observer {
@@ -93,18 +91,10 @@ impl<'a> Observer<'a> {
         }
     }
 
-    /// What the clocks say.
-    ///
-    /// # Errors
-    /// Where `/proc/uptime` cannot be read.
     pub fn now(&self) -> Result<Now, ReadError> {
         since_boot(self.root).map(at)
     }
 
-    /// One look.
-    ///
-    /// # Errors
-    /// Where `/proc` cannot be read at all.
     pub fn look(
         &mut self,
         config: &Config,
@@ -292,7 +282,6 @@ fn at(since_boot: Duration) -> Now {
     }
 }
 
-/// Why nothing can be moved on this host.
 fn unable(kernel: &Kernel, host: &Host) -> Option<String> {
     if !kernel.knows_process_madvise() {
         return Some("this kernel has no process_madvise (Linux 5.10)".into());

@@ -23,39 +23,28 @@ use crate::work::{Tools, work};
 /// The time between the two looks that show what a program uses of the processors.
 const APART: Duration = Duration::from_secs(1);
 
-/// What one pass found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pass {
-    /// The programs that were looked at closely.
     pub programs: Vec<ProgramStatus>,
     /// How many of the others there are, by reason.
     pub passed_over: BTreeMap<&'static str, usize>,
-    /// What was done; empty where nothing was to be.
     pub done: Vec<Done>,
     /// What would be done with each pool that may give pages back; empty where the pass changes something.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<String>,
-    /// Whether it was to look only.
     pub dry_run: bool,
 }
 
-/// Something that was done.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Done {
     /// The program's first process.
     pub pid: u32,
-    /// Its name.
     pub name: String,
-    /// What came of it, in words.
     pub text: String,
-    /// Whether all of it was got.
     pub good: bool,
 }
 
 /// Looks twice and decides. A person who asks once does not wait for four looks in a row, and nothing is tested.
-///
-/// # Errors
-/// Where `/proc` cannot be read.
 pub fn once(
     root: &Root,
     kernel: &Kernel,
@@ -147,9 +136,6 @@ fn pools_outlook(
 }
 
 /// What metrics say of this host where no guard runs: programs from 16M on, and nothing of moves and tests.
-///
-/// # Errors
-/// Where `/proc` cannot be read.
 pub fn look_once(root: &Root, kernel: &Kernel, host: &Host) -> Result<Status, ReadError> {
     const LEAST: Bytes = Bytes::from_mib(16);
     let mut config = Config::default();

@@ -11,7 +11,6 @@ const QUIET_AFTER: u32 = 12;
 /// No wait is longer, whatever a look costs: a service that grows must not wait for half an hour.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// What looks cost so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Pace {
     /// Processor time of a look: the mean of the last ones, the newest counting a quarter.
@@ -45,7 +44,6 @@ impl Pace {
         (every * times).max(least).min(LONGEST.max(every))
     }
 
-    /// Processor time of a look.
     pub fn cost(&self) -> Duration {
         self.cost.unwrap_or_default()
     }

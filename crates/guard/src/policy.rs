@@ -56,11 +56,9 @@ pub struct Decision {
     pub id: ProgramId,
     pub pids: Vec<Pid>,
     pub name: String,
-    /// What it counts under: its unit, pod or name.
     pub group: String,
     pub rule: String,
     pub job: Job,
-    /// Why, with the numbers.
     pub why: String,
 }
 
@@ -81,28 +79,22 @@ impl Decision {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Job {
     Promote {
-        /// The part of the process's time that it may take.
         budget: Percent,
-        /// How much of a huge page must be in memory.
         min_resident: Percent,
         /// Whether THP is switched on first, where the program has switched it off.
         switch_thp_on: bool,
     },
     Demote {
-        /// The part of the process's time that it may take.
         budget: Percent,
         ranges: Vec<(Pid, Vec<Range>)>,
     },
-    /// Measure pairs of intervals on base and on large pages.
     Test {
         /// The metric, as `prove --metric` takes it.
         metric: String,
-        /// So many pairs.
         pairs: usize,
         interval: Duration,
     },
     Sample {
-        /// For so long.
         time: Duration,
     },
 }
@@ -118,7 +110,6 @@ impl Job {
     }
 }
 
-/// What a move to huge pages got.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Promoted {
     pub asked: Bytes,
@@ -128,41 +119,31 @@ pub struct Promoted {
     pub stalled: Duration,
     /// Which memory is on huge pages now that was not.
     pub ranges: Vec<(Pid, Vec<Range>)>,
-    /// Whether it stopped because no contiguous memory was found.
     pub fragmented: bool,
-    /// Whether it stopped because the host was short of memory.
     pub short: bool,
 }
 
-/// What came of a [`Decision`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Came {
-    /// Of a move to huge pages.
     Promoted(Promoted),
     Demoted {
         done: Bytes,
     },
-    /// Of pairs of intervals.
     Tested {
         /// Log ratios, large over base.
         logs: Vec<f64>,
-        /// Which way the metric gets better.
         better: Better,
         /// The metric's name, without passwords.
         metric: String,
     },
-    /// Of a sample of its accesses.
     Sampled {
         /// Bytes that it touches a second.
         touched: f64,
         /// Time in the walks that took.
         cost: Duration,
     },
-    /// It could not be done.
     Failed {
-        /// Why.
         why: String,
-        /// Whether the program has ended.
         ended: bool,
     },
 }
@@ -285,7 +266,6 @@ fn to_be_sampled(state: &State, fit: &mut [Fit<'_>], now: Now) {
     }
 }
 
-/// A program that is to be acted on.
 struct Fit<'a> {
     rank: f64,
     rule: &'a Rule,
@@ -293,7 +273,6 @@ struct Fit<'a> {
     next: Next,
 }
 
-/// What is next for a program.
 struct Next {
     kind: JobKind,
     why: String,
@@ -351,7 +330,6 @@ fn stand(state: &mut State, program: &Seen, standing: Standing) {
     }
 }
 
-/// What a program has to meet by itself, whatever else goes on.
 fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now) -> Judged {
     let no = |why: WhyNot| Judged::Stands(Standing::not(&why, &rule.label));
     if let Some(why) = never(rule, seen) {
@@ -405,7 +383,6 @@ fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now)
     })
 }
 
-/// Which limit of its rule a program does not meet.
 fn unfit(rule: &Rule, track: &Track, seen: &Seen) -> Option<WhyNot> {
     let limits = &rule.limits;
     if track.closer.small < limits.min_bytes {
@@ -418,7 +395,6 @@ fn unfit(rule: &Rule, track: &Track, seen: &Seen) -> Option<WhyNot> {
     idle.map(|cpu| WhyNot::Idle(cpu, limits.min_cpu))
 }
 
-/// Why a program was not worth a closer look.
 fn not_looked_at(rule: &Rule, seen: &Seen) -> WhyNot {
     let (min_bytes, min_age) = (rule.limits.min_bytes, rule.limits.min_age);
     match seen.resident >= min_bytes && seen.age < min_age {
@@ -427,7 +403,6 @@ fn not_looked_at(rule: &Rule, seen: &Seen) -> WhyNot {
     }
 }
 
-/// Why a program is in no list: no rule lets it be looked at, or it is too small or too young.
 pub fn passed_over(config: &Config, seen: &Seen) -> Option<WhyNot> {
     let rule = rule_of(&config.rules, seen)?;
     Some(never(rule, seen).unwrap_or_else(|| not_looked_at(rule, seen)))
@@ -514,7 +489,6 @@ pub fn proof_in_words(proof: &Proof) -> String {
     }
 }
 
-/// Whether pairs of a test are due, and why.
 fn test_due(rule: &Rule, track: &Track, host: &HostSeen, now: Now) -> Option<String> {
     let prove = rule.prove?;
     metric_of(rule, host)?;
@@ -552,7 +526,6 @@ fn rank(state: &State, seen: &Seen) -> f64 {
     bytes * seen.cpu.unwrap_or(0.0).max(0.01)
 }
 
-/// Why nothing is done with a program that is fit, for reasons outside of it.
 fn hold_up(
     config: &Config,
     rule: &Rule,
@@ -611,7 +584,6 @@ fn hold_up(
     None
 }
 
-/// What goes on with other programs and has to end first.
 fn others(config: &Config, rule: &Rule, state: &State, next: JobKind) -> Option<WhyNot> {
     let jobs = || state.tracks.values().filter_map(|t| Some((t, t.job?)));
     let count = |kind: JobKind| jobs().filter(|(_, job)| *job == kind).count();
@@ -633,7 +605,6 @@ fn others(config: &Config, rule: &Rule, state: &State, next: JobKind) -> Option<
     is_full.then_some(WhyNot::Full)
 }
 
-/// Whether the host is short of memory, by what it has to tell.
 pub fn pressure(config: &Config, state: &State, host: &HostSeen, at: Duration) -> Option<WhyNot> {
     if host.is_short || at < state.short_until {
         return Some(WhyNot::LowMemory);
@@ -696,7 +667,6 @@ fn start(
     Decision::of(seen, rule, job, next.why)
 }
 
-/// What is remembered of a program like this one.
 fn remembered<'a>(state: &'a State, seen: &Seen, host: &HostSeen) -> Option<&'a Remembered> {
     let closer = &state.tracks.get(&seen.id)?.closer;
     let group = group_of(seen);
@@ -704,7 +674,6 @@ fn remembered<'a>(state: &'a State, seen: &Seen, host: &HostSeen) -> Option<&'a 
     all.find(|r| r.holds_for(&group, &seen.name, closer, &host.kernel))
 }
 
-/// What was done with a program that has ended meanwhile is over.
 pub fn forget(state: &mut State, id: ProgramId) {
     state.tracks.remove(&id);
 }
@@ -777,7 +746,6 @@ pub fn learn(
     }
 }
 
-/// Takes over what a move got, and what was in its way.
 fn promoted(state: &mut State, seen: &Seen, came: &Promoted, now: Now) {
     let Some(track) = state.tracks.get_mut(&seen.id) else {
         return;

@@ -16,11 +16,9 @@ use crate::pools::{self, MayGive, PoolFinding, PoolsState, Resize};
 /// Plans are read, and pools checked, so often at most.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// What the daemon has of plans and pools between two looks.
 pub struct PoolWatch<'a> {
     root: &'a Root,
     kernel: &'a Kernel,
-    /// Pools that may give pages back.
     pub may: Vec<MayGive>,
     has_plans: bool,
     plans_read: Option<Duration>,
@@ -56,7 +54,6 @@ impl<'a> PoolWatch<'a> {
         self.may = known.map_or_else(|_| Vec::new(), pools::may_give);
     }
 
-    /// The next check is due, and reads the plans again: somebody changed something and says so.
     pub fn look_again(&mut self) {
         (self.checked, self.plans_read) = (None, None);
     }
@@ -64,9 +61,6 @@ impl<'a> PoolWatch<'a> {
     /// What is wrong with pools, services and plans now; `None` where a check is not due. Where there is neither a
     /// plan nor a pool nothing is read. It takes half of `budget` at most, of one processor. `alone`: nothing else
     /// goes on, so that what it costs can be known.
-    ///
-    /// # Errors
-    /// Why the host could not be read.
     pub fn check(
         &mut self,
         state: &PoolsState,
@@ -116,10 +110,6 @@ impl<'a> PoolWatch<'a> {
         Share((budget.0 - part).max(budget.0 / 2.0))
     }
 
-    /// Sets a pool; the pages that it has then.
-    ///
-    /// # Errors
-    /// Why it could not be set.
     pub fn resize(&self, resize: &Resize) -> Result<Pages, String> {
         let file = pool_file(resize.page, resize.node, "nr_hugepages");
         let mut context = ChangeContext {

@@ -22,11 +22,9 @@ const CALM: Duration = Duration::from_secs(600);
 /// How long is waited at most after the kernel had fewer pages than were asked for: it doubles from [`CALM`] on.
 const LONGEST: Duration = Duration::from_secs(6 * 3600);
 
-/// What is known of the pools from earlier looks.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PoolsState {
-    /// Pages that nobody took, by page size.
     pub unused: Vec<Unused>,
     pub given: Vec<Given>,
     pub findings: Vec<PoolFinding>,
@@ -55,16 +53,13 @@ impl PoolsState {
     }
 }
 
-/// Something about pools, services or plans that their owner should know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolFinding {
     /// Names the rule, as in `verify`.
     pub id: String,
     /// `problem` or `warning`.
     pub severity: String,
-    /// What was found, with the numbers.
     pub text: String,
-    /// What to run about it.
     pub command: String,
 }
 
@@ -93,7 +88,6 @@ pub fn kept(all: &[Finding]) -> Vec<PoolFinding> {
         .collect()
 }
 
-/// What is new among findings, and what is gone.
 pub fn changes(
     before: &[PoolFinding],
     now: &[PoolFinding],
@@ -114,7 +108,6 @@ pub fn changes(
 pub struct Unused {
     #[serde(rename = "page_bytes")]
     pub page: PageSize,
-    /// All pages of the pool at the last look.
     pub total: Pages,
     /// Since when they are watched without a gap, since boot.
     pub since: Duration,
@@ -162,7 +155,6 @@ impl Unused {
     }
 }
 
-/// Takes over what a look found of unused pages.
 pub fn see(state: &mut PoolsState, pools: &[Pool], now: Duration) {
     let totals = || pools.iter().filter(|pool| pool.node.is_none());
     state
@@ -188,19 +180,16 @@ pub fn see(state: &mut PoolsState, pools: &[Pool], now: Duration) {
     }
 }
 
-/// The pools that were not used for a day.
 pub fn unused_for_a_day(state: &PoolsState, now: Duration) -> Vec<PoolFinding> {
     let all = state.unused.iter();
     all.filter_map(|unused| unused.finding(now)).collect()
 }
 
-/// A pool of which a plan in force says that pages may be given back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MayGive {
     pub page: PageSize,
     /// The node; `None` where the host counts all nodes together.
     pub node: Option<u32>,
-    /// The pages that the plan sets.
     pub pages: Pages,
     /// Those that are there again after a boot.
     pub lasting: Pages,
@@ -229,7 +218,6 @@ pub fn may_give<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> Vec<MayGive> {
     may
 }
 
-/// What was given back of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Given {
     #[serde(rename = "page_bytes")]
@@ -237,7 +225,6 @@ pub struct Given {
     pub node: Option<u32>,
     /// Pages that it had before the first were given back.
     pub had: Pages,
-    /// Pages that the guard left it with.
     pub pages: Pages,
     /// Where it is on its way to: written down before it is done, so that a kill in between loses nothing.
     pub to: Option<Pages>,
@@ -262,7 +249,6 @@ impl Given {
     }
 }
 
-/// A pool that is to be set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resize {
     pub page: PageSize,
@@ -270,7 +256,6 @@ pub struct Resize {
     pub from: Pages,
     /// The pages it should have: fewer to give, more to take again.
     pub to: Pages,
-    /// Why.
     pub why: String,
 }
 
@@ -280,24 +265,17 @@ impl Resize {
     }
 }
 
-/// What a look at the pools comes to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Decided {
     pub resizes: Vec<Resize>,
-    /// Pools that are left alone from now on, and why.
     pub forgotten: Vec<String>,
 }
 
-/// What the host is like at a look.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolLook<'a> {
-    /// The pools of all sizes, of the host and of its nodes.
     pub pools: &'a [Pool],
-    /// Those that may give pages back.
     pub may: &'a [MayGive],
-    /// Why memory is short, where it is.
     pub short: Option<&'a str>,
-    /// Whether nothing may be done.
     pub paused: bool,
     /// Since boot.
     pub now: Duration,

@@ -13,7 +13,6 @@ use crate::seen::Seen;
 pub struct Matcher {
     /// The command's name, or the last part of the program's path.
     pub name: Option<String>,
-    /// The systemd unit.
     pub unit: Option<String>,
     pub cgroup: Option<String>,
     pub user: Option<String>,
@@ -21,12 +20,10 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    /// Whether it asks for nothing, and so matches everything.
     pub fn is_empty(&self) -> bool {
         *self == Matcher::default()
     }
 
-    /// Whether it names programs, rather than a class of them.
     pub fn names_a_program(&self) -> bool {
         let names = |pattern: &Option<String>| pattern.as_ref().is_some_and(|p| !p.contains('*'));
         names(&self.name) || names(&self.unit)
@@ -73,14 +70,11 @@ impl fmt::Display for Matcher {
     }
 }
 
-/// What is to be done with programs of a kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
-    /// What it is called where a decision names it.
     pub label: String,
     pub matcher: Matcher,
     pub action: Action,
-    /// What a program has to meet, and what a move may cost.
     pub limits: Limits,
     /// Whether it goes over what a program asked for by prctl.
     pub overrides: bool,
@@ -88,7 +82,6 @@ pub struct Rule {
     pub metric: Option<String>,
     /// How that is tested; `None` for not at all.
     pub prove: Option<Prove>,
-    /// When what was moved stays.
     pub keep: Keep,
 }
 

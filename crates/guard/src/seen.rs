@@ -23,7 +23,6 @@ pub struct Seen {
     pub name: String,
     /// The last part of the program's path, where that differs from `name`.
     pub program_name: Option<String>,
-    /// Its systemd unit.
     pub unit: Option<String>,
     pub cgroup: Option<String>,
     pub pod: Option<String>,
@@ -39,7 +38,6 @@ pub struct Seen {
     pub closer: Option<Closer>,
 }
 
-/// What takes a walk over a program's page tables.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Closer {
     /// Its memory on pages smaller than a huge page; what its processes share counts once.
@@ -52,11 +50,9 @@ pub struct Closer {
     pub saving: bool,
     /// What its cgroup's memory limit leaves; `None` without a limit.
     pub room: Option<Bytes>,
-    /// Which program file it runs.
     pub file: Option<FileId>,
     /// Bytes of it on base pages that it touches a second, where that was sampled.
     pub touched: Option<f64>,
-    /// Why its memory cannot be looked at.
     pub unreadable: Option<String>,
 }
 
@@ -82,15 +78,11 @@ pub struct HostSeen {
     pub stalled: Option<f64>,
     /// The same for the processor.
     pub waiting: Option<f64>,
-    /// Whether this kernel has no PSI.
     pub no_psi: bool,
     /// Pages scanned by direct reclaim since the last look, where there is no PSI.
     pub reclaimed: Option<u64>,
-    /// Whether less memory is available than is to stay.
     pub is_short: bool,
-    /// Whether this processor counts cycles and instructions.
     pub counts: bool,
-    /// Why nothing can be moved on this host at all.
     pub unable: Option<String>,
     pub kernel: String,
     pub huge: Bytes,

@@ -33,32 +33,24 @@ const TICK: Duration = Duration::from_millis(500);
 /// So many connections are taken in a row before others are served.
 const ACCEPTED: usize = 64;
 
-/// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request<'a> {
     /// `GET` or, over the Unix socket alone, `POST`.
     pub method: &'a str,
     /// The path, without what stands behind `?`.
     pub path: &'a str,
-    /// What stands behind it; may be empty.
     pub query: &'a str,
-    /// Whether it came over the Unix socket.
     pub trusted: bool,
 }
 
-/// What is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {
-    /// The status code.
     pub status: u16,
-    /// The type of the body.
     pub kind: &'static str,
-    /// The body.
     pub body: Vec<u8>,
 }
 
 impl Response {
-    /// An answer.
     pub fn ok(kind: &'static str, body: impl Into<Vec<u8>>) -> Response {
         Response {
             status: 200,
@@ -67,7 +59,6 @@ impl Response {
         }
     }
 
-    /// A refusal with its reason.
     pub fn refuse(status: u16, why: &str) -> Response {
         Response {
             status,
@@ -142,7 +133,6 @@ impl Listener {
 
 struct Connection {
     socket: OwnedFd,
-    /// Whether it came over the Unix socket.
     trusted: bool,
     until: Instant,
     request: Vec<u8>,
@@ -153,7 +143,6 @@ struct Connection {
     drains: bool,
 }
 
-/// Whether a connection goes on.
 #[derive(PartialEq, Eq)]
 enum Goes {
     On,
@@ -179,7 +168,6 @@ pub fn serve(listener: &Listener, stop: &AtomicBool, answer: &dyn Fn(Request<'_>
     }
 }
 
-/// Waits for something to do: whether somebody comes, and which connections can go on.
 fn wait(listener: &Listener, connections: &VecDeque<Connection>) -> (bool, Vec<bool>) {
     let mut fds = vec![PollFd::from_borrowed_fd(listener.fd(), PollFlags::IN)];
     for connection in connections {
@@ -240,7 +228,6 @@ impl Connection {
         self.write()
     }
 
-    /// Reads what there is; an answer once the request is whole, or will never be.
     fn read(
         &mut self,
         hosts: &[String],

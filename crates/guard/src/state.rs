@@ -12,40 +12,31 @@ use crate::pools::PoolsState;
 use crate::seen::{Closer, FileId, ProgramId};
 use crate::why::Standing;
 
-/// All of it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct State {
-    /// The programs that run and are worth a closer look.
     #[serde(with = "as_list")]
     pub tracks: BTreeMap<ProgramId, Track>,
     /// What tests said, for programs of the same name that start later.
     pub remembered: Vec<Remembered>,
     /// Whether a person has stopped all moves, and when (seconds since 1970).
     pub paused_since: Option<i64>,
-    /// No move while memory is too fragmented for huge pages.
     pub fragmented: BackOff,
     /// Until when nothing is moved because the host was short of memory, since boot.
     pub short_until: Duration,
-    /// What was done since the state began.
     pub counts: Counts,
-    /// What is known of the pools.
     #[serde(default)]
     pub pools: PoolsState,
 }
 
-/// A program that is watched.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Track {
     pub name: String,
-    /// What it counts under.
     pub group: String,
     /// So many looks in a row found it fit to be moved.
     pub looks: u32,
-    /// The last closer look.
     pub closer: Closer,
     /// When that was, since boot; `None` before the first.
     pub closer_at: Option<Duration>,
-    /// What was resident then.
     pub closer_resident: Bytes,
     /// How long until it is looked at closely again although it seems unchanged.
     pub closer_every: Duration,
@@ -71,7 +62,6 @@ impl Track {
     pub const HISTORY: usize = 120;
 }
 
-/// What is done with a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobKind {
@@ -81,7 +71,6 @@ pub enum JobKind {
     Sample,
 }
 
-/// What was moved of a program.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Moved {
     /// When last, since boot.
@@ -121,7 +110,6 @@ impl Moved {
     }
 }
 
-/// Waits longer after each attempt that got nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BackOff {
     /// Attempts in a row that got nothing.
@@ -150,16 +138,13 @@ impl BackOff {
     }
 }
 
-/// What is known of what larger pages brought a program.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum Proof {
     /// Nothing: it has no metric, or was not tested yet.
     #[default]
     Unproven,
-    /// A test goes on.
     Testing(Test),
-    /// A test said so.
     Proven(Proven),
 }
 
@@ -171,24 +156,17 @@ pub struct Test {
     pub better: Option<String>,
     /// When the next pairs are due, since boot.
     pub next: Duration,
-    /// Attempts in a row that failed.
     pub failures: u32,
 }
 
-/// What a test said: larger over base pages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Proven {
-    /// In a word.
     pub verdict: Verdict,
     /// The ratio, and its interval at 95 %.
     pub ratio: f64,
-    /// Its lower end.
     pub low: f64,
-    /// Its upper end.
     pub high: f64,
-    /// Of so many pairs.
     pub pairs: usize,
-    /// By which metric.
     pub metric: String,
     /// When, in seconds since 1970.
     pub at: i64,
@@ -197,20 +175,13 @@ pub struct Proven {
 /// What a test said, for the next process of that program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Remembered {
-    /// Its unit, pod, or name.
     pub group: String,
-    /// Its command's name.
     pub name: String,
-    /// The program file.
     pub file: Option<FileId>,
-    /// How much it held.
     #[serde(rename = "held_bytes")]
     pub held: Bytes,
-    /// On which kernel.
     pub kernel: String,
-    /// What was said.
     pub proven: Proven,
-    /// Whether its memory was moved back.
     pub reverted: bool,
 }
 
@@ -227,44 +198,31 @@ impl Remembered {
     }
 }
 
-/// What was done since the state began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
-    /// Moves to huge pages.
     pub promotions: u64,
-    /// Memory moved by them.
     #[serde(rename = "promoted_bytes")]
     pub promoted: Bytes,
-    /// Moves back.
     pub demotions: u64,
-    /// By how much processes grew.
     #[serde(rename = "grown_bytes")]
     pub grown: Bytes,
     /// Time for which processes were stalled by moves, at most.
     #[serde(rename = "stalled_seconds", with = "seconds")]
     pub stalled: Duration,
-    /// Moves that got less than they asked for.
     pub short: u64,
-    /// Samples of what programs touch.
     pub samples: u64,
     /// Time in the walks that took.
     #[serde(rename = "sampling_seconds", with = "seconds")]
     pub sampling: Duration,
-    /// Tests that said `faster`.
     pub faster: u64,
-    /// `slower`.
     pub slower: u64,
-    /// `same`.
     pub same: u64,
-    /// `unclear`.
     pub unclear: u64,
-    /// Tests that were given up.
     pub dropped: u64,
 }
 
 impl Counts {
-    /// Counts a verdict.
     pub fn add(&mut self, verdict: Verdict) {
         *match verdict {
             Verdict::Faster => &mut self.faster,

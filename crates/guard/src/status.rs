@@ -19,68 +19,45 @@ use crate::why::{Stand, Standing};
 /// The schema of what is said.
 pub const SCHEMA: u64 = 1;
 
-/// All of it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Status {
-    /// The schema.
     pub schema: u64,
-    /// Of this program.
     pub version: String,
-    /// The guard's process.
     pub pid: u32,
     /// When it began: RFC 3339, UTC.
     pub started: String,
     /// The same in seconds since 1970.
     pub started_seconds: f64,
-    /// When this was said.
     pub at: String,
     /// The files that its rules come from; empty where there is none.
     pub files: Vec<String>,
-    /// Whether any rule lets it act.
     pub acts: bool,
-    /// How many rules there are.
     pub rules: usize,
     /// Since when a person has stopped it: RFC 3339, UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused_since: Option<String>,
-    /// What does not work, a sentence each.
     pub problems: Vec<String>,
-    /// What looking costs.
     pub cost: Cost,
-    /// The host.
     pub host: HostStatus,
-    /// What is known of pools, and of the services and plans that they are for.
     #[serde(default)]
     pub pools: PoolsStatus,
-    /// The programs that are worth a line.
     pub programs: Vec<ProgramStatus>,
-    /// How many programs run in all.
     pub seen: usize,
-    /// What was done.
     pub counts: Counts,
-    /// What tests said.
     pub remembered: Vec<Remembered>,
-    /// So many units have metrics of their own.
     pub series: usize,
-    /// Targets of several servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub balance: Vec<BalanceStatus>,
-    /// The newest decisions.
     pub log: Vec<Entry>,
 }
 
-/// What looking costs.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Cost {
-    /// Processor time of a look.
     pub look_seconds: f64,
-    /// Time until the next.
     pub wait_seconds: f64,
-    /// Looks so far.
     pub looks: u64,
     /// Processor time of the guard so far, that of moves in it.
     pub cpu_seconds: f64,
-    /// What it has resident.
     pub resident_bytes: Bytes,
     /// Processor time of a check of the pools, that of the programs it asks included.
     #[serde(default)]
@@ -90,12 +67,9 @@ pub struct Cost {
     pub pool_check_wait_seconds: f64,
 }
 
-/// The host, as the guard sees it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct HostStatus {
-    /// The kernel's release.
     pub kernel: String,
-    /// The size of a huge page.
     pub huge_page_bytes: Bytes,
     /// The part of the time in which tasks stall for memory; missing where the kernel does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -103,65 +77,46 @@ pub struct HostStatus {
     /// The part of the time in which tasks wait for a processor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<f64>,
-    /// Why nothing can be moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unable: Option<String>,
-    /// Whether the processor's counters are there.
     pub counts: bool,
-    /// Page tables of all processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_tables_bytes: Option<Bytes>,
-    /// The pools of the host and of its nodes.
     pub pools: Vec<PoolStatus>,
     /// The kernel's counters of THP and compaction, by their names in `/proc/vmstat`.
     pub events: BTreeMap<String, u64>,
 }
 
-/// A pool of hugetlb pages, in pages.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PoolStatus {
-    /// The size of a page.
     pub page_bytes: Bytes,
-    /// The node; missing of the whole host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
-    /// All of them, surplus ones too.
     pub total: u64,
-    /// In nobody's use.
     pub free: u64,
-    /// Of those, promised.
     pub reserved: u64,
-    /// Beyond the size of the pool.
     pub surplus: u64,
 }
 
-/// What is known of pools, and of the services and plans that they are for.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PoolsStatus {
     /// When `verify` looked last; missing where there is neither a plan in force nor a pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked: Option<String>,
-    /// What is wrong.
     pub findings: Vec<PoolFinding>,
-    /// What is given back now.
     pub given: Vec<GivenStatus>,
 }
 
-/// Pages of a pool that are given back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GivenStatus {
-    /// The size of a page.
     pub page_bytes: Bytes,
     /// The node; missing where the host counts all nodes together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
-    /// Pages that it had.
     pub had: u64,
-    /// Pages that it has.
     pub pages: u64,
 }
 
-/// What is known of pools.
 pub fn pools(state: &PoolsState, checked: Option<String>) -> PoolsStatus {
     let given = state.given_back().into_iter().map(|given| {
         let had = state
@@ -183,47 +138,33 @@ pub fn pools(state: &PoolsState, checked: Option<String>) -> PoolsStatus {
     }
 }
 
-/// A program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProgramStatus {
     /// Its first process.
     pub pid: u32,
-    /// How many it has.
     pub processes: usize,
-    /// Its name.
     pub name: String,
-    /// Its unit, pod or name.
     pub group: String,
-    /// Its user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// What its rule says.
     pub action: Action,
     /// The part of its time that moving may take, in percent.
     #[serde(default)]
     pub budget_percent: u8,
-    /// Where it stands.
     #[serde(flatten)]
     pub standing: Standing,
     /// Memory on pages smaller than a huge page that could be on huge ones.
     pub small_bytes: Bytes,
-    /// Memory on huge pages.
     pub large_bytes: Bytes,
     /// The second over both; missing where there is neither.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<f64>,
-    /// Its page tables.
     pub page_tables_bytes: Bytes,
-    /// How much of one processor it uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<f64>,
-    /// How long it runs.
     pub age_seconds: f64,
-    /// How much was moved of it so far.
     pub moved_bytes: Bytes,
-    /// By how much it grew by that.
     pub grown_bytes: Bytes,
-    /// How often.
     pub moves: u64,
     /// What is known of what it brought, in words: `unproven` where nothing is.
     pub proof: String,
@@ -239,18 +180,14 @@ pub struct ProgramStatus {
     pub moving: Option<MoveStatus>,
 }
 
-/// How far a move is.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct MoveStatus {
-    /// What is being done, in a word or two.
     pub stage: String,
-    /// Gone through so far.
     #[serde(default)]
     pub done_bytes: Bytes,
     /// To go through; 0 where that is not known.
     #[serde(default)]
     pub total_bytes: Bytes,
-    /// Since it began.
     #[serde(default)]
     pub seconds: f64,
     /// Of that, time in calls that move memory: what the budget bounds.
@@ -354,7 +291,6 @@ fn coverage(track: &Track) -> Option<f64> {
 }
 
 impl Status {
-    /// How many programs stand so.
     pub fn count(&self, state: Stand) -> usize {
         self.programs
             .iter()

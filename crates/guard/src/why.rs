@@ -9,24 +9,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Hours, Share};
 
-/// Why a program is not moved now.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WhyNot {
     Own,
     Init,
-    /// A rule says so.
     Never,
     Small(Bytes, Bytes),
-    /// It runs for too short a time.
     Young(Duration, Duration),
     Idle(f64, Share),
     /// It was not fit for long enough.
     Looks(u32, u32),
-    /// Its memory could not be looked at.
     Unreadable(String),
     /// It asked for small pages by prctl, or its unit did.
     Disabled,
-    /// It is not the time of day.
     Hours(Vec<Hours>),
     Saving,
     CgroupLimit(Bytes),
@@ -36,17 +31,13 @@ pub enum WhyNot {
     Fragmented(Duration),
     BackOff(Duration),
     Full,
-    /// A test goes on.
     TestElsewhere,
-    /// A person said so.
     Paused,
     /// A test said `slower`, or not `faster`.
     Slower {
         verdict: Verdict,
-        /// Large over base.
         ratio: f64,
     },
-    /// This host cannot.
     Unable(String),
 }
 
@@ -155,16 +146,13 @@ impl WhyNot {
     }
 }
 
-/// Where a program stands.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Standing {
     /// In a word: `moved`, `moving`, `testing`, `large`, `next`, `would`, `no`.
     pub state: Stand,
     /// Why it is not moved: `WhyNot::id`; empty where it is.
     pub reason: String,
-    /// In a sentence.
     pub text: String,
-    /// Its rule.
     pub rule: String,
 }
 
@@ -187,24 +175,16 @@ impl Standing {
 }
 
 hugeleaf_units::named! {
-    /// Where a program stands, in a word.
     #[derive(Deserialize)]
     pub enum Stand {
-        /// It is being moved to huge pages.
         Moving = "moving",
-        /// It is being moved back.
         Reverting = "reverting",
-        /// It is tested.
         Testing = "testing",
-        /// It will be moved.
         Next = "next",
-        /// It would be moved if its rule let it.
         Would = "would",
-        /// It was moved, and is kept there.
         Kept = "kept",
         /// It has next to nothing on small pages.
         Large = "large",
-        /// It is not moved.
         No = "no",
     }
 }

@@ -19,14 +19,11 @@ use crate::policy::{Came, Decision, Job, Promoted};
 /// How long a sitting may take at most: a metric that answers slowly must not hold up everything.
 const LONGEST_TEST: Duration = Duration::from_secs(1800);
 
-/// What the work is done with.
 #[derive(Clone, Copy)]
 pub struct Tools<'a> {
     pub kernel: &'a Kernel,
-    /// Where files are read.
     pub root: &'a Root,
     pub host: &'a Host,
-    /// Set to end the work early; what was begun is put in order first.
     pub stop: &'a AtomicBool,
     pub progress: &'a dyn Fn(&Progress),
 }
@@ -157,7 +154,7 @@ fn tested(
     };
     let ran = hugeleaf_proof::run(
         &mut subject,
-        metric.as_mut(),
+        &mut metric,
         kernel,
         &settings,
         &Circumstances::default(),
@@ -182,7 +179,7 @@ fn tested(
     }
     Ok(Came::Tested {
         logs: result.pairs.iter().map(|pair| pair.ratio.ln()).collect(),
-        better: metric.better(),
+        better: metric.better,
         metric: spec.shown().to_owned(),
     })
 }

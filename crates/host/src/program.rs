@@ -121,9 +121,7 @@ pub fn find_program(name: &Path, search: &str) -> Result<Program, ProgramError> 
 enum Start {
     /// With `#!` and this interpreter.
     Script(PathBuf),
-    /// As text that is no program of the kernel's.
     Text,
-    /// As a program.
     Program,
 }
 
@@ -152,7 +150,6 @@ fn start_of(file: &File) -> std::io::Result<Start> {
     )
 }
 
-/// The file that a name means.
 fn find(name: &Path, search: &str) -> Result<PathBuf, ProgramError> {
     if name.as_os_str().is_empty() || is_path(name) {
         return runnable_file(name);

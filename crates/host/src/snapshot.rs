@@ -76,7 +76,6 @@ impl std::str::FromStr for Target {
 }
 
 impl std::fmt::Display for Target {
-    /// As it is typed.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Target::Pid(pid) => write!(f, "{pid}"),

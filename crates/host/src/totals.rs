@@ -89,7 +89,6 @@ pub fn counted(processes: &[&Process]) -> Vec<Vec<Counted>> {
 /// A segment as a view of memory that others may see too.
 #[derive(Debug, Clone, Copy)]
 struct View<'a> {
-    /// Process and segment, by their places.
     at: (usize, usize),
     segment: &'a Segment,
     /// Where in the object; of private anonymous memory the address, which is the same since fork.
@@ -156,7 +155,6 @@ impl View<'_> {
         self.segment.resident
     }
 
-    /// Mapped elsewhere too.
     fn common(&self) -> Bytes {
         self.segment.shared_with_others.min(self.segment.resident)
     }

@@ -49,7 +49,6 @@ pub fn reserved(start: usize, length: usize) {
     }
 }
 
-/// Takes note that a range is unmapped.
 pub fn unmapped(start: usize, length: usize) {
     if length >= HEAP
         && COUNT.load(Relaxed) != 0

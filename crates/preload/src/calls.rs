@@ -11,102 +11,61 @@
 
 use core::arch::asm;
 
-/// Numbers of system calls on this architecture (`asm/unistd.h`).
-#[cfg(target_arch = "x86_64")]
+/// Numbers of system calls on x86-64, and with the generic headers (`asm/unistd.h`).
 mod number {
-    pub const READ: usize = 0;
-    pub const WRITE: usize = 1;
-    pub const CLOSE: usize = 3;
-    pub const MMAP: usize = 9;
-    pub const MPROTECT: usize = 10;
-    pub const MUNMAP: usize = 11;
-    pub const BRK: usize = 12;
-    pub const IOCTL: usize = 16;
-    pub const PREAD: usize = 17;
-    pub const PWRITE: usize = 18;
-    pub const MREMAP: usize = 25;
-    pub const MINCORE: usize = 27;
-    pub const MADVISE: usize = 28;
-    pub const SHMGET: usize = 29;
-    pub const SHMAT: usize = 30;
-    pub const SHMCTL: usize = 31;
-    pub const GETPID: usize = 39;
-    pub const SOCKET: usize = 41;
-    pub const CONNECT: usize = 42;
-    pub const SENDTO: usize = 44;
-    pub const CLONE: usize = 56;
-    pub const EXIT_GROUP: usize = 231;
-    pub const WAIT4: usize = 61;
-    pub const SHMDT: usize = 67;
-    pub const FTRUNCATE: usize = 77;
-    pub const SYSINFO: usize = 99;
-    pub const GETUID: usize = 102;
-    pub const GETGID: usize = 104;
-    pub const FSTATFS: usize = 138;
-    pub const MLOCK: usize = 149;
-    pub const MLOCKALL: usize = 151;
-    pub const PRCTL: usize = 157;
-    pub const UNSHARE: usize = 272;
-    pub const OPENAT: usize = 257;
-    pub const UNLINKAT: usize = 263;
-    pub const PPOLL: usize = 271;
-    pub const PRLIMIT: usize = 302;
-    pub const PROCESS_VM_READV: usize = 310;
-    pub const FCNTL: usize = 72;
-    pub const MEMFD_CREATE: usize = 319;
-    pub const STATX: usize = 332;
-    pub const SECCOMP: usize = 317;
-    pub const FSOPEN: usize = 430;
-    pub const FSCONFIG: usize = 431;
-    pub const FSMOUNT: usize = 432;
-}
-#[cfg(not(target_arch = "x86_64"))]
-mod number {
-    pub const READ: usize = 63;
-    pub const WRITE: usize = 64;
-    pub const CLOSE: usize = 57;
-    pub const MMAP: usize = 222;
-    pub const MPROTECT: usize = 226;
-    pub const MUNMAP: usize = 215;
-    pub const BRK: usize = 214;
-    pub const IOCTL: usize = 29;
-    pub const PREAD: usize = 67;
-    pub const PWRITE: usize = 68;
-    pub const MREMAP: usize = 216;
-    pub const MINCORE: usize = 232;
-    pub const MADVISE: usize = 233;
-    pub const SHMGET: usize = 194;
-    pub const SHMAT: usize = 196;
-    pub const SHMCTL: usize = 195;
-    pub const GETPID: usize = 172;
-    pub const SOCKET: usize = 198;
-    pub const CONNECT: usize = 203;
-    pub const SENDTO: usize = 206;
-    pub const CLONE: usize = 220;
-    pub const EXIT_GROUP: usize = 94;
-    pub const WAIT4: usize = 260;
-    pub const SHMDT: usize = 197;
-    pub const FTRUNCATE: usize = 46;
-    pub const SYSINFO: usize = 179;
-    pub const GETUID: usize = 174;
-    pub const GETGID: usize = 176;
-    pub const FSTATFS: usize = 44;
-    pub const MLOCK: usize = 228;
-    pub const MLOCKALL: usize = 230;
-    pub const PRCTL: usize = 167;
-    pub const UNSHARE: usize = 97;
-    pub const OPENAT: usize = 56;
-    pub const UNLINKAT: usize = 35;
-    pub const PPOLL: usize = 73;
-    pub const PRLIMIT: usize = 261;
-    pub const PROCESS_VM_READV: usize = 270;
-    pub const FCNTL: usize = 25;
-    pub const MEMFD_CREATE: usize = 279;
-    pub const STATX: usize = 291;
-    pub const SECCOMP: usize = 277;
-    pub const FSOPEN: usize = 430;
-    pub const FSCONFIG: usize = 431;
-    pub const FSMOUNT: usize = 432;
+    const fn of(x86_64: usize, generic: usize) -> usize {
+        if cfg!(target_arch = "x86_64") {
+            x86_64
+        } else {
+            generic
+        }
+    }
+
+    pub const READ: usize = of(0, 63);
+    pub const WRITE: usize = of(1, 64);
+    pub const CLOSE: usize = of(3, 57);
+    pub const MMAP: usize = of(9, 222);
+    pub const MPROTECT: usize = of(10, 226);
+    pub const MUNMAP: usize = of(11, 215);
+    pub const BRK: usize = of(12, 214);
+    pub const IOCTL: usize = of(16, 29);
+    pub const PREAD: usize = of(17, 67);
+    pub const PWRITE: usize = of(18, 68);
+    pub const MREMAP: usize = of(25, 216);
+    pub const MINCORE: usize = of(27, 232);
+    pub const MADVISE: usize = of(28, 233);
+    pub const SHMGET: usize = of(29, 194);
+    pub const SHMAT: usize = of(30, 196);
+    pub const SHMCTL: usize = of(31, 195);
+    pub const GETPID: usize = of(39, 172);
+    pub const SOCKET: usize = of(41, 198);
+    pub const CONNECT: usize = of(42, 203);
+    pub const SENDTO: usize = of(44, 206);
+    pub const CLONE: usize = of(56, 220);
+    pub const WAIT4: usize = of(61, 260);
+    pub const SHMDT: usize = of(67, 197);
+    pub const FCNTL: usize = of(72, 25);
+    pub const FTRUNCATE: usize = of(77, 46);
+    pub const SYSINFO: usize = of(99, 179);
+    pub const GETUID: usize = of(102, 174);
+    pub const GETGID: usize = of(104, 176);
+    pub const FSTATFS: usize = of(138, 44);
+    pub const MLOCK: usize = of(149, 228);
+    pub const MLOCKALL: usize = of(151, 230);
+    pub const PRCTL: usize = of(157, 167);
+    pub const EXIT_GROUP: usize = of(231, 94);
+    pub const OPENAT: usize = of(257, 56);
+    pub const UNLINKAT: usize = of(263, 35);
+    pub const PPOLL: usize = of(271, 73);
+    pub const UNSHARE: usize = of(272, 97);
+    pub const PRLIMIT: usize = of(302, 261);
+    pub const PROCESS_VM_READV: usize = of(310, 270);
+    pub const SECCOMP: usize = of(317, 277);
+    pub const MEMFD_CREATE: usize = of(319, 279);
+    pub const STATX: usize = of(332, 291);
+    pub const FSOPEN: usize = of(430, 430);
+    pub const FSCONFIG: usize = of(431, 431);
+    pub const FSMOUNT: usize = of(432, 432);
 }
 
 /// Constants of `mman.h`, `fcntl.h` and others: the same on all architectures of 64 bits that
@@ -147,20 +106,13 @@ pub mod flag {
     pub const MREMAP_FIXED: usize = 2;
 }
 
-/// The number of `seccomp(2)`.
 pub const SECCOMP: usize = number::SECCOMP;
 
-/// `ENOENT`.
 pub const ENOENT: isize = -2;
-/// `ENOMEM`.
 pub const ENOMEM: isize = -12;
-/// `EACCES`.
 pub const EACCES: isize = -13;
-/// `EFAULT`.
 pub const EFAULT: isize = -14;
-/// `EEXIST`.
 pub const EEXIST: isize = -17;
-/// `EINVAL`.
 pub const EINVAL: isize = -22;
 
 /// Whether a result is an error (`-errno`, at most 4095, by the kernel's convention).
@@ -215,8 +167,6 @@ pub unsafe fn call(_number: usize, _arguments: [usize; 6]) -> isize {
     -38
 }
 
-/// `mmap(2)`.
-///
 /// # Safety
 ///
 /// With `MAP_FIXED`, what was mapped there is lost: it must be the caller's.
@@ -251,8 +201,6 @@ pub unsafe fn mmap_file(
     unsafe { call(number::MMAP, arguments) }
 }
 
-/// `munmap(2)`.
-///
 /// # Safety
 ///
 /// Nothing may use the range any more.
@@ -261,8 +209,6 @@ pub unsafe fn munmap(address: usize, length: usize) -> isize {
     unsafe { call(number::MUNMAP, [address, length, 0, 0, 0, 0]) }
 }
 
-/// `mprotect(2)`.
-///
 /// # Safety
 ///
 /// Nothing may rely on rights that are taken away.
@@ -271,8 +217,6 @@ pub unsafe fn mprotect(address: usize, length: usize, protection: usize) -> isiz
     unsafe { call(number::MPROTECT, [address, length, protection, 0, 0, 0]) }
 }
 
-/// `mremap(2)`.
-///
 /// # Safety
 ///
 /// Nothing may use the old range, nor what was at the new one, after it was moved.
@@ -299,8 +243,6 @@ pub fn advise(address: usize, length: usize, advice: Advice) -> isize {
     unsafe { call(number::MADVISE, arguments) }
 }
 
-/// `prctl(2)`.
-///
 /// # Safety
 ///
 /// The option's terms must hold.
@@ -309,7 +251,6 @@ pub unsafe fn prctl(arguments: [usize; 6]) -> isize {
     unsafe { call(number::PRCTL, arguments) }
 }
 
-/// `mlock(2)`.
 pub fn mlock(address: usize, length: usize) -> isize {
     // SAFETY: changes no content.
     unsafe { call(number::MLOCK, [address, length, 0, 0, 0, 0]) }
@@ -332,7 +273,6 @@ pub fn unshare_memory() -> isize {
     unsafe { call(number::UNSHARE, [CLONE_VM, 0, 0, 0, 0, 0]) }
 }
 
-/// `mlockall(2)`.
 pub fn mlockall(flags: usize) -> isize {
     // SAFETY: changes no content.
     unsafe { call(number::MLOCKALL, [flags, 0, 0, 0, 0, 0]) }
@@ -343,43 +283,33 @@ pub fn mlockall(flags: usize) -> isize {
 pub enum Advice {
     /// Read ahead nothing.
     Random = 1,
-    /// Huge pages on the next fault.
     HugePage = 14,
-    /// Small pages on the next fault.
     NoHugePage = 15,
     /// Not needed soon.
     Cold = 20,
-    /// Faults everything in, for reading.
     PopulateRead = 22,
-    /// Faults everything in, for writing.
     PopulateWrite = 23,
-    /// Onto huge pages now.
     Collapse = 25,
 }
 
-/// `read(2)`.
 pub fn read(file: usize, buffer: &mut [u8]) -> isize {
     let arguments = [file, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0];
     // SAFETY: the buffer is ours for the length that is passed.
     unsafe { call(number::READ, arguments) }
 }
 
-/// `pread(2)`.
 pub fn pread(file: usize, buffer: &mut [u8], offset: usize) -> isize {
     let (to, length) = (buffer.as_mut_ptr() as usize, buffer.len());
     // SAFETY: the buffer is ours for the length that is passed.
     unsafe { call(number::PREAD, [file, to, length, offset, 0, 0]) }
 }
 
-/// `write(2)`.
 pub fn write(file: usize, text: &[u8]) -> isize {
     let arguments = [file, text.as_ptr() as usize, text.len(), 0, 0, 0];
     // SAFETY: the text is only read.
     unsafe { call(number::WRITE, arguments) }
 }
 
-/// `pwrite(2)`.
-///
 /// # Safety
 ///
 /// On `/proc/self/mem` it changes memory, code included: that must be what is wanted there.
@@ -389,9 +319,7 @@ pub unsafe fn pwrite(file: usize, bytes: &[u8], offset: usize) -> isize {
     unsafe { call(number::PWRITE, arguments) }
 }
 
-/// `O_RDWR`.
 pub const READ_WRITE: usize = 2;
-/// `O_WRONLY`.
 pub const WRITE_ONLY: usize = 1;
 const CLOSE_ON_EXEC: usize = 0o2_000_000;
 const AT_FDCWD: usize = -100_isize as usize;
@@ -458,7 +386,6 @@ pub fn seal(file: usize) -> isize {
     unsafe { call(number::FCNTL, arguments) }
 }
 
-/// `ftruncate(2)`.
 pub fn ftruncate(file: usize, length: usize) -> isize {
     // SAFETY: touches no memory; only files that this library made are passed.
     unsafe { call(number::FTRUNCATE, [file, length, 0, 0, 0, 0]) }
@@ -521,14 +448,11 @@ pub fn read_own(address: usize, buffer: &mut [u8]) -> isize {
     unsafe { call(number::PROCESS_VM_READV, [getpid(), to, 1, from, 1, 0]) }
 }
 
-/// `shmget(2)`.
 pub fn shmget(key: usize, size: usize, flags: usize) -> isize {
     // SAFETY: touches no memory.
     unsafe { call(number::SHMGET, [key, size, flags, 0, 0, 0]) }
 }
 
-/// `shmat(2)`.
-///
 /// # Safety
 ///
 /// With `SHM_REMAP`, what was mapped there is lost: it must be the caller's.
@@ -537,8 +461,6 @@ pub unsafe fn shmat(id: usize, address: usize, flags: usize) -> isize {
     unsafe { call(number::SHMAT, [id, address, flags, 0, 0, 0]) }
 }
 
-/// `shmdt(2)`.
-///
 /// # Safety
 ///
 /// Nothing may use the attached range any more.
@@ -564,13 +486,11 @@ pub fn shm_size(id: usize) -> Option<usize> {
     (result == 0).then_some(status[6])
 }
 
-/// `getpid(2)`.
 pub fn getpid() -> usize {
     // SAFETY: touches no memory.
     unsafe { call(number::GETPID, [0; 6]) as usize }
 }
 
-/// `getuid(2)` and `getgid(2)`.
 pub fn user_and_group() -> (usize, usize) {
     // SAFETY: touches no memory.
     let asked = |number| unsafe { call(number, [0; 6]) as usize };
@@ -651,7 +571,6 @@ pub fn wait(child: usize) -> Option<usize> {
     (result as usize == child && status & 0x7f == 0).then_some((status >> 8) & 0xff)
 }
 
-/// Ends the process at once.
 pub fn exit(status: usize) -> ! {
     loop {
         // SAFETY: does not return.

@@ -54,9 +54,7 @@ const DYNAMIC: u32 = 2;
 /// What the constructor must know about the process.
 #[derive(Default)]
 pub struct Process {
-    /// Glibc, where the program uses it.
     pub libc: Option<Object>,
-    /// The libc that is loaded, whichever it is.
     pub any_libc: Option<Object>,
     /// Whether a sanitizer's library is loaded, or the program contains one.
     pub sanitized: bool,
@@ -67,20 +65,16 @@ pub struct Process {
     objects: usize,
 }
 
-/// A loaded object.
 #[derive(Clone, Copy)]
 pub struct Object {
     base: usize,
     dynamic: usize,
-    /// Its text: from, to.
     pub text: (usize, usize),
-    /// Where that begins in its file.
     pub text_offset: usize,
     /// The path that it was loaded from, where the loader gives it.
     pub file: Option<&'static CStr>,
 }
 
-/// Looks at all objects of the process.
 pub fn process() -> Process {
     let mut process = Process::default();
     let data = &raw mut process;
@@ -92,7 +86,6 @@ pub fn process() -> Process {
 /// What is looked for behind this library, in the order in which the loader looks.
 struct Behind {
     name: &'static [u8],
-    /// An address in this library.
     own: usize,
     passed: bool,
     found: usize,
@@ -133,12 +126,10 @@ extern "C" fn look_behind(
     1
 }
 
-/// The last part of a path.
 pub fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(b"")
 }
 
-/// Whether an object of that name is a libc.
 fn is_libc(name: &[u8]) -> bool {
     name.starts_with(b"libc.so") || name.starts_with(b"ld-musl")
 }
@@ -197,7 +188,6 @@ fn object(information: &Information) -> Object {
     object
 }
 
-/// The program's own text and variables.
 fn ranges(information: &Information, process: &mut Process) {
     let (mut texts, mut variables) = (process.text.iter_mut(), process.data.iter_mut());
     let loaded = information.headers().iter();

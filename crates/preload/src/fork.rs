@@ -34,7 +34,6 @@ static WATCHED: AtomicBool = AtomicBool::new(false);
 type Handler = extern "C" fn();
 type Register = extern "C" fn(Option<Handler>, Option<Handler>, Option<Handler>, usize) -> i32;
 
-/// Tells where libc's function is that registers handlers.
 pub fn start(register: usize) {
     REGISTER.store(register, Relaxed);
 }
@@ -68,7 +67,6 @@ extern "C" fn before() {
 /// Libc's `fork`, where it was found.
 static FORK: AtomicUsize = AtomicUsize::new(0);
 
-/// Tells where libc's `fork` is.
 pub fn libc_fork(function: usize) {
     FORK.store(function, Relaxed);
 }

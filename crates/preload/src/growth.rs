@@ -36,7 +36,6 @@ const RAREST: usize = 1 << 30;
 /// And after this much in a program that grows, but by a small part of what it asks for.
 const OFTEN: usize = 64 << 20;
 
-/// Before the program runs.
 pub fn start() {
     let settings = settings();
     NEXT.store(first_look(settings.data_after, 0), Relaxed);
@@ -47,7 +46,6 @@ pub fn start() {
     }
 }
 
-/// Whether mappings are cut from windows now.
 pub fn windows() -> bool {
     growing() && (USED.load(Relaxed) || settings().data.mandatory)
 }
@@ -58,7 +56,6 @@ pub fn watching(length: usize) -> bool {
     judge::is_watching() || length >= settings().data_after
 }
 
-/// Takes note that the program asked for memory.
 #[inline(always)]
 pub fn note(bytes: usize) {
     look_after(SINCE.fetch_add(bytes, Relaxed).saturating_add(bytes));

@@ -63,7 +63,6 @@ pub fn set(to: usize) -> isize {
     }
 }
 
-/// Where libc has no break yet.
 fn begin() {
     // SAFETY: asks, moves nothing.
     let now = unsafe { calls::brk(0) };

@@ -37,7 +37,6 @@ fn finish(result: isize) -> usize {
     result as usize
 }
 
-/// `mmap(2)`.
 pub extern "C" fn mmap(
     address: usize,
     length: usize,
@@ -223,7 +222,6 @@ fn shared_memory(length: usize, protection: usize, own: impl Fn() -> isize) -> i
     }
 }
 
-/// `munmap(2)`.
 pub extern "C" fn munmap(address: usize, length: usize) -> usize {
     arena::unmapped(address, length);
     judge::unmapped(address, length);
@@ -420,7 +418,6 @@ fn grow_elsewhere(old: usize, old_length: usize, length: usize) -> Option<usize>
     Some(at as usize)
 }
 
-/// `brk(2)`.
 pub extern "C" fn brk(to: usize) -> i32 {
     let result = heap::set(to);
     if finish(result) == ALL { -1 } else { 0 }
@@ -458,7 +455,6 @@ impl Theirs {
 static SHMGET: Theirs = Theirs::named(b"shmget");
 static SHMAT: Theirs = Theirs::named(b"shmat");
 
-/// `shmget(2)`.
 pub fn shmget(key: i32, size: usize, flags: i32) -> i32 {
     if let Some(function) = SHMGET.get() {
         // SAFETY: a function of that name has the arguments of shmget(2).
@@ -473,7 +469,6 @@ pub fn shmget(key: i32, size: usize, flags: i32) -> i32 {
     )) as i32
 }
 
-/// `shmat(2)`.
 pub fn shmat(id: i32, address: usize, flags: i32) -> usize {
     if let Some(function) = SHMAT.get() {
         // SAFETY: a function of that name has the arguments of shmat(2).

@@ -36,7 +36,6 @@ pub const HEAP: usize = SIZES;
 pub const ARENA: usize = SIZES + 1;
 /// Memory that was reserved and is made usable in parts.
 pub const COMMIT: usize = SIZES + 2;
-/// As many kinds as there are.
 pub const KINDS: usize = SIZES + 3;
 const SIZES: usize = 8;
 
@@ -49,7 +48,6 @@ const PARTS: usize = 16;
 
 /// Something that was handed out and is to be looked at.
 struct Sample {
-    /// Its address; zero: the place is free.
     start: AtomicUsize,
     length: AtomicUsize,
     /// Bytes of its kind that it stands for; the lowest bit: they were handed out on huge pages.
@@ -60,7 +58,6 @@ struct Sample {
     spare: AtomicUsize,
 }
 
-/// What is known of a kind.
 struct Kind {
     samples: [Sample; SAMPLES],
     next: AtomicUsize,
@@ -101,7 +98,6 @@ pub fn judging() -> bool {
     settings.data_after > settings.pmd && !settings.data.mandatory
 }
 
-/// From now on samples are taken.
 pub fn watch() {
     if !judging() || is_watching() {
         return;
@@ -132,7 +128,6 @@ pub fn credit() -> usize {
 pub enum Judgement {
     /// No: it is not used as a whole, or that is not known.
     Small,
-    /// Yes.
     Large,
     /// Its kind is used as a whole, but too much was not looked at yet.
     Short,
@@ -320,7 +315,6 @@ impl Kind {
         }
     }
 
-    /// Looks at something that is going to be unmapped.
     #[cold]
     fn last_look(&self, start: usize, length: usize) {
         let mine = |sample: &&Sample| {

@@ -92,13 +92,11 @@ extern "C" fn mprotect(_address: usize, _length: usize, _protection: usize) -> u
     naked_asm!("mov x3, x30", "b {to}", to = sym hooks::mprotect)
 }
 
-/// `shmget(2)`, instead of libc's.
 #[unsafe(no_mangle)]
 pub extern "C" fn shmget(key: c_int, size: usize, flags: c_int) -> c_int {
     hooks::shmget(key, size, flags)
 }
 
-/// `shmat(2)`, instead of libc's.
 #[unsafe(no_mangle)]
 pub extern "C" fn shmat(id: c_int, address: usize, flags: c_int) -> usize {
     hooks::shmat(id, address, flags)
@@ -120,7 +118,6 @@ pub extern "C" fn prctl(option: c_int, b: usize, c: usize, d: usize, e: usize) -
     hooks::prctl(option, [b, c, d, e])
 }
 
-/// `syscall(2)`, instead of libc's.
 #[unsafe(no_mangle)]
 pub extern "C" fn syscall(
     number: usize,
@@ -134,7 +131,6 @@ pub extern "C" fn syscall(
     hooks::syscall(number, [a, b, c, d, e, f])
 }
 
-/// `mlockall(2)`, instead of libc's.
 #[unsafe(no_mangle)]
 pub extern "C" fn mlockall(flags: c_int) -> c_int {
     hooks::mlockall(flags)

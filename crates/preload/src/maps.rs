@@ -6,11 +6,8 @@
 /// A mapping of this process that may be moved to larger pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// Its first address.
     pub start: usize,
-    /// The address after its last.
     pub end: usize,
-    /// Whether it is memory that processes share.
     pub shared: bool,
 }
 
@@ -38,7 +35,6 @@ pub fn private_memory(line: &[u8]) -> Option<(usize, usize)> {
     }
 }
 
-/// What a line says, as far as it is needed.
 struct Line<'a> {
     range: &'a [u8],
     rights: &'a [u8],

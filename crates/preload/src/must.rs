@@ -23,13 +23,11 @@ pub enum Kind {
     GrowsDown = 0,
     /// Less than a large page each, and together more than one.
     Small = 1,
-    /// A file that is shorter than its mapping.
     ShortFile = 2,
     /// Made usable by `mprotect`, and the kernel has no huge pages for it.
     Protected = 3,
     /// A segment of System V at an address that huge pages do not fit.
     Misaligned = 4,
-    /// The program filters its system calls.
     Filtered = 5,
     /// The first thread's stack.
     FirstStack = 6,
@@ -37,7 +35,6 @@ pub enum Kind {
 
 static SAID: AtomicUsize = AtomicUsize::new(0);
 
-/// Says that a kind stays on base pages, once a kind.
 pub fn stays(kind: Kind) {
     let bit = 1 << kind as usize;
     if SAID.fetch_or(bit, Relaxed) & bit != 0 {
@@ -61,11 +58,8 @@ pub fn stays(kind: Kind) {
 /// What memory is for, as the flags of `run` call it.
 #[derive(Clone, Copy)]
 pub enum Role {
-    /// Private memory.
     Data = 8,
-    /// Shared memory.
     Shm = 9,
-    /// Stacks of threads.
     Stack = 10,
 }
 
@@ -88,7 +82,6 @@ pub fn refused(role: Role) -> isize {
     calls::ENOMEM
 }
 
-/// Takes note of private memory that no larger page can hold.
 pub fn small(length: usize) {
     static TOTAL: AtomicUsize = AtomicUsize::new(0);
     let total = TOTAL.fetch_add(length, Relaxed).saturating_add(length);

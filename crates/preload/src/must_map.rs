@@ -21,10 +21,8 @@ const AT_ADDRESS: usize = flag::FIXED | flag::FIXED_NOREPLACE;
 /// What is done once when memory is mapped, and is done here by other calls.
 const AT_ONCE: usize = flag::POPULATE | flag::LOCKED | flag::NONBLOCK;
 
-/// A call of `mmap`, as the program made it.
 #[derive(Clone, Copy)]
 pub struct Call {
-    /// Where: asked for, wished for, or zero.
     pub address: usize,
     /// In bytes.
     pub length: usize,

@@ -30,14 +30,12 @@ use crate::state;
 /// One function to replace: its name in libc, and where calls of it are to go.
 pub struct Replacement(pub &'static [u8], pub usize);
 
-/// Why nothing was replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// Another copy of this library was here before.
     Already,
     /// Libc does not have such a function, or it is too short.
     Unknown,
-    /// No way of changing code is allowed here.
     Denied,
 }
 
@@ -82,7 +80,6 @@ pub unsafe fn replace(libc: &Object, replacements: &[Replacement; 5]) -> Result<
     }
 }
 
-/// A jump from the entry of a function.
 #[derive(Clone, Copy)]
 struct Jump {
     entry: usize,

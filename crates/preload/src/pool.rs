@@ -110,7 +110,6 @@ fn bits_of_pages(size: usize) -> usize {
     base_pages(size) + size / page().max(1)
 }
 
-/// The bit of the reserved page at an address.
 fn bit_of_page(at: usize) -> usize {
     let (start, end) = (START.load(Relaxed), END.load(Relaxed));
     base_pages(end - start) + (at - start) / page().max(1)
@@ -122,7 +121,6 @@ fn has_left(at: usize) -> bool {
     word.is_some_and(|word| word.load(Relaxed) >> (bit % WORD) & 1 != 0)
 }
 
-/// Sets or clears the bits of a part of the range.
 fn mark(from: usize, to: usize, has: bool) {
     let (base, start) = (settings().base, START.load(Relaxed));
     set_bits(
@@ -145,7 +143,6 @@ fn set_bits(mut at: usize, end: usize, has: bool) {
     }
 }
 
-/// Whether the program has anything of a reserved page.
 fn has_any(at: usize, page: usize) -> bool {
     let first = base_pages(at - START.load(Relaxed));
     let (from, to) = (first / WORD, (first + base_pages(page)).div_ceil(WORD));

@@ -5,7 +5,6 @@ use crate::calls::{self, Advice, failed};
 use crate::state::{growing, settings, stood_aside, up};
 use crate::{growth, judge, must, pool, window};
 
-/// Private memory as allocators ask for it.
 #[inline(always)]
 pub fn map(length: usize, own: impl Fn() -> isize) -> isize {
     growth::note(length);

@@ -8,7 +8,6 @@ use crate::state::settings;
 /// Longest wait for the launcher's look, in seconds.
 const PATIENCE: usize = 2;
 
-/// Tells the launcher that this process ends.
 pub fn ending() {
     let path = settings().report;
     if path.is_empty() {

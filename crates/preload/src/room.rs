@@ -23,7 +23,6 @@ use crate::calls::flag::MEMORY;
 
 /// Addresses without memory: something can be put at `at` that is congruent to what was asked.
 pub struct Room {
-    /// Where to put it.
     pub at: usize,
     start: usize,
     end: usize,

@@ -15,32 +15,25 @@ use crate::calls;
 use crate::room::lend;
 use crate::state::settings;
 
-/// What was found of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Some of it is not mapped any more.
     Gone,
-    /// None of it was used.
     Untouched,
     /// In the parts of it that are there at all: used pages, of how many.
     Pages {
-        /// Used ones.
         used: usize,
-        /// All of them.
         of: usize,
-        /// Parts in which some are used.
         parts: usize,
     },
 }
 
-/// How to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// At which pages are there: the range is on small ones.
     Pages,
     /// At the content of some pages: the range may be on huge ones.
     Content,
-    /// At the content of all pages.
     Thorough,
 }
 
@@ -76,7 +69,6 @@ const PLACES: usize = 16;
 const BLOCKS: usize = 4;
 
 impl Files {
-    /// Opens what can be opened.
     pub fn open() -> Files {
         Files {
             pagemap: calls::open(b"/proc/self/pagemap\0", 0),
@@ -84,7 +76,6 @@ impl Files {
         }
     }
 
-    /// Closes it.
     pub fn close(&self) {
         for file in [self.pagemap, self.memory].into_iter().flatten() {
             calls::close(file);

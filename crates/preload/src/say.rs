@@ -33,13 +33,11 @@ pub fn joined<'a>(buffer: &'a mut [u8], parts: &[&[u8]]) -> &'a [u8] {
     buffer.get(..length).unwrap_or(b"")
 }
 
-/// A number as text.
 pub struct Decimal {
     digits: [u8; 20],
     start: usize,
 }
 
-/// A number as text.
 pub fn decimal(mut value: usize) -> Decimal {
     let mut text = Decimal {
         digits: [b'0'; 20],
@@ -57,7 +55,6 @@ pub fn decimal(mut value: usize) -> Decimal {
 }
 
 impl Decimal {
-    /// Its digits.
     pub fn text(&self) -> &[u8] {
         self.digits.get(self.start..).unwrap_or(b"")
     }

@@ -6,7 +6,6 @@
 pub struct Rungs {
     /// Sizes of reserved pages in bytes, the first to be tried first; zero: no more.
     pub pools: [usize; 4],
-    /// Whether transparent huge pages come after the pools.
     pub thp: bool,
     /// Whether base pages are not acceptable.
     pub mandatory: bool,
@@ -19,17 +18,14 @@ impl Rungs {
         mandatory: false,
     };
 
-    /// Whether anything is asked for at all.
     pub const fn wanted(&self) -> bool {
         self.thp || self.pools[0] != 0
     }
 
-    /// The sizes of reserved pages to try.
     pub fn sizes(&self) -> impl Iterator<Item = usize> {
         self.pools.into_iter().filter(|size| *size != 0)
     }
 
-    /// Whether nothing but reserved pages will do.
     pub const fn only_pools(&self) -> bool {
         self.mandatory && !self.thp
     }
@@ -59,17 +55,12 @@ impl Rungs {
 /// All that was decided. Sizes in bytes; zero where nothing was said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings<'a> {
-    /// The base page.
     pub base: usize,
     /// What a huge page of the page middle directory maps; zero: the host has none.
     pub pmd: usize,
-    /// Private memory.
     pub data: Rungs,
-    /// Shared memory.
     pub shm: Rungs,
-    /// Stacks.
     pub stack: Rungs,
-    /// The text of the program.
     pub text: Rungs,
     /// Private memory stays on base pages until the process holds this much.
     pub data_after: usize,
@@ -81,7 +72,6 @@ pub struct Settings<'a> {
     pub touch: bool,
     /// The same for shared memory.
     pub shmem_touch: bool,
-    /// Heap to take before the program runs.
     pub reserve: usize,
     /// Names of the executables that the settings are for; empty: all.
     pub only: &'a [u8],
@@ -155,7 +145,6 @@ impl<'a> Settings<'a> {
             && (self.pmd == 0 || (self.pmd.is_power_of_two() && self.pmd > self.base))
     }
 
-    /// Whether the settings are for the executable of that name.
     pub fn are_for(&self, name: &[u8]) -> bool {
         self.only.is_empty()
             || self

@@ -19,17 +19,13 @@ use crate::settings::number;
 use crate::state::{down, settings, up};
 use crate::{must, segments, tmpfs};
 
-/// What to do with a request for shared memory.
 pub enum Answer {
-    /// It is there.
     At(usize),
-    /// The program's own call is to be made.
     Pass,
     /// It fails, with this `-errno`: larger pages are mandatory.
     Fail(isize),
 }
 
-/// Shared anonymous memory.
 pub fn anonymous(length: usize) -> Answer {
     let settings = settings();
     let whole = (settings.shm.sizes()).find_map(|size| from_pool(length, size));

@@ -97,7 +97,6 @@ unsafe fn executable(environment: *const *const c_char) -> &'static [u8] {
     b""
 }
 
-/// Has libc's calls come here.
 unsafe fn attach(libc: &Object, mprotect_entry: usize) -> Option<()> {
     let unknown = || say::once(&[b"stands aside: this libc is not one it knows"]);
     let Some((curbrk, _)) = libc.symbol(b"__curbrk") else {
@@ -133,7 +132,6 @@ unsafe fn attach(libc: &Object, mprotect_entry: usize) -> Option<()> {
     }
 }
 
-/// The roles that are there before the program runs.
 fn heaps(libc: &Object, process: &elf::Process, environment: *const *const c_char) {
     let settings = state::settings();
     if settings.data.pools[0] != 0 {

@@ -79,7 +79,6 @@ pub fn set_libc((start, end): (usize, usize), curbrk: usize) {
     }
 }
 
-/// Where libc's code is.
 pub fn libc_text() -> Range<usize> {
     LIBC[0].load(Ordering::Relaxed)..LIBC[1].load(Ordering::Relaxed)
 }
@@ -105,7 +104,6 @@ pub fn set_libc_break(to: usize) {
 pub struct Lock(AtomicBool);
 
 impl Lock {
-    /// An open lock.
     pub const fn new() -> Lock {
         Lock(AtomicBool::new(false))
     }
@@ -158,7 +156,6 @@ pub fn stand_aside() {
     GROWING.store(false, Ordering::Relaxed);
 }
 
-/// Whether only the program's own calls may be made.
 #[inline(always)]
 pub fn stood_aside() -> bool {
     ASIDE.load(Ordering::Relaxed)
@@ -167,7 +164,6 @@ pub fn stood_aside() -> bool {
 /// Resident private bytes when that was last looked at.
 pub static RESIDENT: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether private memory is handed out on large pages now.
 #[inline(always)]
 pub fn growing() -> bool {
     GROWING.load(Ordering::Relaxed)

@@ -27,104 +27,74 @@ pub use measuring::Measuring;
 pub use room::room;
 pub use started::{MovedNone, lacks_pool, page_tables, promote, refusal, under_run};
 
-/// Why an arm, or a part of one, is unavailable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {
     /// From this length on (the working set, the region) there is none.
     pub from: Bytes,
-    /// Why.
     pub reason: String,
     /// What to do, with which the largest that was asked for is available.
     pub next: String,
 }
 
-/// Where it runs.
 #[derive(Debug)]
 pub struct Machine<'a> {
-    /// Where the host is read.
     pub root: &'a Root,
-    /// The host.
     pub host: &'a Host,
-    /// What a result says of it.
     pub circumstances: &'a Circumstances,
     /// The most ordinary memory that may be taken.
     pub most: Bytes,
     /// The program hugeleaf: servers are started under its `run`, and promoted by it.
     pub program: &'a Path,
-    /// Set from outside to end early.
     pub stop: &'a Arc<AtomicBool>,
 }
 
-/// What is happening, for whoever watches.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BenchEvent {
     /// Memory of a length is being taken, or processes are being started.
     Taking(String),
-    /// So many of so many samples are there.
     At {
-        /// How many.
         done: u64,
-        /// Of how many.
         of: u64,
-        /// Which one comes next.
         what: String,
     },
-    /// What has to be known of what follows.
     Note(String),
-    /// An arm that was unavailable.
     Unavailable {
-        /// The arm, as its flag names it.
         arm: String,
-        /// Why.
         reason: String,
     },
 }
 
-/// Why there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// More memory than may be taken.
     #[error("{what} takes {asked}, and at most {most} may be taken (half of what is available)")]
     TooLarge {
-        /// What takes it.
         what: String,
-        /// How much.
         asked: Bytes,
-        /// What may be taken.
         most: Bytes,
     },
-    /// None of the arms were available.
     #[error("none of the pages asked for is available; {arm}: {reason}")]
     NothingHad {
-        /// The first of them.
         arm: String,
-        /// Why not.
         reason: String,
-        /// What to do.
         next: String,
     },
-    /// Memory, for a reason that is not the page size's.
     #[error("{0}")]
     Memory(#[from] MemoryError),
     /// A part of an experiment failed; the name of the experiment is put before it.
     #[error("{0}")]
     Part(Refusal),
-    /// The host could not be read.
     #[error("{0}")]
     Unreadable(#[from] hugeleaf_host::ReadError),
-    /// For a reason that says all.
     #[error("{0}")]
     Refused(Refusal),
     /// The host lacks the pages of an arm; the others go on.
     #[error("{}", .0.reason)]
     Lacking(Shortage),
-    /// It was stopped before there was anything to tell.
     #[error("stopped on request")]
     Stopped,
 }
 
 impl BenchError {
-    /// What to do next.
     pub fn next(&self) -> String {
         match self {
             BenchError::TooLarge { most, .. } => {
@@ -144,16 +114,13 @@ impl BenchError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Refusal {
-    /// What failed.
     pub what: String,
-    /// What to do next.
     pub next: String,
     /// 1: it was tried; 2: wrong usage; 3: a precondition is missing.
     pub status: u8,
 }
 
 impl BenchError {
-    /// Refuses with this exit status.
     pub fn of(status: u8, what: impl Into<String>, next: impl Into<String>) -> BenchError {
         BenchError::Refused(Refusal {
             what: what.into(),

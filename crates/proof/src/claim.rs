@@ -16,7 +16,6 @@ use hugeleaf_units::Failure;
 
 use crate::subject::SubjectError;
 
-/// The marks of an experiment; they end when dropped.
 #[derive(Debug, Default)]
 pub struct Claim {
     marks: Vec<(Pid, Mark)>,
@@ -25,11 +24,8 @@ pub struct Claim {
 /// A line of `/proc/locks` that is about a lock on a whole file (flock).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
-    /// Who took it.
     pub holder: Pid,
-    /// The file's device, major and minor.
     pub device: (u32, u32),
-    /// The file's inode.
     pub inode: u64,
 }
 

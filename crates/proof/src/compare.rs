@@ -19,52 +19,39 @@ use crate::stats::{
     Better, Effect, LogInterval, Method, Verdict, judge_beyond, log_ratio, rank_sum_interval,
 };
 
-/// Two results, or two arms, compared with each other.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compared {
-    /// The two arms, where arms are compared.
     pub arms: Option<[String; 2]>,
-    /// Whether both are of one file.
     pub is_within: bool,
     /// What differs otherwise, and what a reader must know; rows name these by their id.
     pub notes: Vec<Note>,
     /// What must be known of all of it, a sentence each.
     pub caveats: Vec<String>,
-    /// The rows.
     pub rows: Vec<ComparedRow>,
     /// What counted as equal: a ratio within so much of 1.
     pub equal: f64,
 }
 
-/// What bears on some rows: a sentence, or a circumstance that differs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Note {
     /// From 1.
     pub id: usize,
-    /// In words.
     pub text: String,
-    /// The circumstance, as in the file.
     pub name: Option<String>,
     /// In A; missing where A does not report it.
     pub a: Option<Value>,
-    /// In B, likewise.
     pub b: Option<Value>,
 }
 
-/// A row of both.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ComparedRow {
-    /// The arm; missing where two arms are compared.
     pub arm: Option<String>,
-    /// Where.
     #[serde(serialize_with = "places::serialize")]
     pub at: Vec<Place>,
-    /// What.
     #[serde(flatten, serialize_with = "what")]
     pub quantity: Quantity,
     /// In A; missing where A does not have it.
     pub a: Option<Side>,
-    /// In B, likewise.
     pub b: Option<Side>,
     /// B over A: the medians' ratio, or that of the interval where there is one. Missing where one
     /// of them is not above 0.
@@ -73,7 +60,6 @@ pub struct ComparedRow {
     pub effect: Option<Effect>,
     /// What that says; missing where only one has it.
     pub verdict: Option<Verdict>,
-    /// The ids of the notes that bear on it.
     pub notes: Vec<usize>,
 }
 
@@ -95,13 +81,10 @@ fn what<S: Serializer>(quantity: &Quantity, to: S) -> Result<S::Ok, S::Error> {
     .serialize(to)
 }
 
-/// One of the two.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Side {
-    /// The median of its samples.
     #[serde(flatten)]
     pub spread: Spread,
-    /// Its samples.
     pub samples: Vec<f64>,
 }
 
@@ -114,39 +97,21 @@ impl Side {
     }
 }
 
-/// Why there is no comparison.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompareError {
-    /// They measure different things.
     #[error("A measures {a} and B {b}: these are not comparable")]
-    Different {
-        /// Name, unit and direction of the one.
-        a: String,
-        /// And of the other.
-        b: String,
-    },
-    /// An arm that is not there.
+    Different { a: String, b: String },
     #[error("{side} has no arm '{arm}'; it has {}", had.join(", "))]
     NoSuchArm {
-        /// `A` or `B`.
         side: char,
-        /// What was asked for.
         arm: String,
-        /// What there is.
         had: Vec<String>,
     },
-    /// No row is in both.
     #[error("A and B have no row in common: A has {a}; B has {b}")]
-    NothingInCommon {
-        /// Arms of the one.
-        a: String,
-        /// And of the other.
-        b: String,
-    },
+    NothingInCommon { a: String, b: String },
 }
 
 impl CompareError {
-    /// What to do next.
     pub fn next(&self) -> String {
         match self {
             CompareError::Different { .. } => {
@@ -197,11 +162,9 @@ pub fn arms(
     builder.compare(&rows)
 }
 
-/// A comparison while it is made.
 struct Builder<'a> {
     a: &'a Results,
     b: &'a Results,
-    /// Which notes bear on every row.
     on_all: Vec<usize>,
     compared: Compared,
 }
@@ -402,7 +365,6 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Whether samples of it make an interval.
 fn is_sampled(kind: Kind) -> bool {
     !matches!(kind, Kind::Counted | Kind::InBuckets)
 }

@@ -9,7 +9,6 @@ use hugeleaf_host::{Host, Root};
 use hugeleaf_workload::{ChildError, Client, Oltp};
 
 use crate::metric::{Kind, Metric, MetricError, Reading};
-use crate::stats::Better;
 use crate::{Event, LiveSubject, ProveError, ResultFile, Settings, circumstances};
 
 /// So many intervals fit into the time, in addition to the moving between them; at least 16 are needed.
@@ -18,9 +17,6 @@ const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Measures the database for at most that long, and leaves it as it was.
-///
-/// # Errors
-/// As [`crate::run`].
 pub fn measure(
     workload: &Oltp,
     (root, host): (&Root, &Host),
@@ -32,7 +28,7 @@ pub fn measure(
     let pids = [workload.pid()];
     let name = "the database of hugeleaf try";
     let mut subject = LiveSubject::new(&kernel, root, host, name, &pids, Percent::ALL);
-    let mut metric = Operations(workload.client());
+    let mut metric = operations(workload.client());
     let interval = (time / INTERVALS).clamp(SHORTEST, LONGEST);
     let settings = Settings {
         interval,
@@ -56,38 +52,23 @@ pub fn measure(
 /// Operations per second of processor time that the database used: whoever else wants the
 /// processors meanwhile does not count, and neither does when the answer is read. With a processor
 /// to itself, that is operations per second.
-struct Operations(Arc<Client>);
-
-const NAME: &str = "sqlite";
-
-impl Metric for Operations {
-    fn name(&self) -> String {
-        NAME.to_owned()
-    }
-
-    fn unit(&self) -> String {
-        "operations/CPU s".to_owned()
-    }
-
-    fn better(&self) -> Better {
-        Better::Higher
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Ratio
-    }
-
+fn operations(client: Arc<Client>) -> Metric {
+    const NAME: &str = "sqlite";
     // Counts up to 2^53 are exact, which is centuries of operations and months of nanoseconds.
-    fn read(&mut self) -> Result<Reading, MetricError> {
+    let read = move || {
         let unreachable = |error: ChildError| MetricError::Unreachable {
             metric: NAME.to_owned(),
             reason: error.to_string(),
             next: "hugeleaf try".to_owned(),
         };
-        let stats = self.0.stats().map_err(unreachable)?;
+        let stats = client.stats().map_err(unreachable)?;
         Ok(Reading::Ratio {
             above: stats.operations as f64,
             below: stats.cpu_nanoseconds as f64 / 1e9,
         })
+    };
+    Metric {
+        kind: Kind::Ratio,
+        ..Metric::counter(NAME, "operations/CPU s", read)
     }
 }

@@ -47,17 +47,14 @@ const STRAY: f64 = 0.1;
 const MAPPING_LOOK: Duration = Duration::from_millis(250);
 const MOST_MAPPING_LOOKS: u32 = 40;
 
-/// What to do with the memory at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Keep {
-    /// Put it back as it was found.
     #[default]
     AsFound,
     /// Leave it on large pages where the verdict is `faster`.
     IfFaster,
 }
 
-/// How to experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// Length of an interval; a metric may need a longer one.
@@ -67,13 +64,10 @@ pub struct Settings {
     pub settle: Duration,
     /// No pair is begun after this, once there are [`MIN_PAIRS`].
     pub limit: Duration,
-    /// When enough was seen.
     pub rule: Rule,
     /// What counts as equal, a log ratio.
     pub equal: f64,
-    /// What to do at the end.
     pub keep: Keep,
-    /// Seed of the random orders.
     pub seed: u64,
     /// Measure before and after even where the memory could be moved back.
     pub before_after: bool,
@@ -103,95 +97,53 @@ impl Default for Settings {
     }
 }
 
-/// What goes into the result in addition to what is measured.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Circumstances {
-    /// The machine.
     pub host: HostFingerprint,
-    /// Knobs in force.
     pub knobs: Vec<Knob>,
-    /// The exact command, passwords left out.
     pub command: Vec<String>,
     /// When it began (RFC 3339, UTC).
     pub started: String,
 }
 
-/// What is happening, for whoever watches.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event<'a> {
-    /// Something a person should know now.
     Note(&'a str),
-    /// The memory is on its way to an arm.
     Moving(Arm),
-    /// An interval has begun.
     Measuring {
-        /// On which arm.
         arm: Arm,
-        /// Pairs so far.
         pairs: usize,
-        /// Since the beginning.
         elapsed: Duration,
-        /// When time is over.
         limit: Duration,
     },
-    /// A pair is there.
     Paired {
-        /// Pairs so far.
         pairs: usize,
-        /// The interval so far.
         interval: Option<LogInterval>,
-        /// Since the beginning.
         elapsed: Duration,
     },
-    /// A pair was thrown away.
     Rejected(&'a Rejected),
-    /// The memory is being put back.
     Restoring,
 }
 
-/// Why there is no result.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ProveError {
-    /// The metric failed.
     #[error("{0}")]
     Metric(#[from] MetricError),
-    /// The subject failed.
     #[error("{0}")]
     Subject(#[from] SubjectError),
-    /// The arms do not differ.
     #[error(
         "coverage is {:.1} % on large pages and {:.1} % on base pages: nothing to compare",
         large * 100.0, base * 100.0
     )]
-    NoDifference {
-        /// Coverage in the base arm.
-        base: f64,
-        /// In the large arm.
-        large: f64,
-    },
-    /// It went to large pages, and does not come back.
+    NoDifference { base: f64, large: f64 },
     #[error(
         "memory that went to large pages does not go back: coverage {:.1} % before, {:.1} % on \
          large pages, {:.1} % after moving back",
         before * 100.0, large * 100.0, after * 100.0
     )]
-    OneWay {
-        /// Coverage as found.
-        before: f64,
-        /// On large pages.
-        large: f64,
-        /// After the attempt to move it back.
-        after: f64,
-    },
-    /// Too many pairs in a row were thrown away.
+    OneWay { before: f64, large: f64, after: f64 },
     #[error("{count} pairs in a row had to be thrown away: {reason}")]
-    Unsteady {
-        /// How many.
-        count: usize,
-        /// Why the last one was.
-        reason: String,
-    },
-    /// More readings of the metric were bad than the rule allows.
+    Unsteady { count: usize, reason: String },
     #[error(
         "{error} ({count} readings were bad after {pairs} pairs; {} may be)",
         BadReadings::most(*pairs)
@@ -199,26 +151,20 @@ pub enum ProveError {
     BadReadings {
         /// The first of the last ones in a row.
         error: MetricError,
-        /// How many in all.
         count: usize,
-        /// Pairs that were made.
         pairs: usize,
     },
-    /// The subject could not be put back as it was.
     #[error(
         "the memory could not be put back as it was: {error}{}",
         after.as_ref().map_or(String::new(), |e| format!(" (after: {e})"))
     )]
     NotRestored {
-        /// Why.
         error: SubjectError,
-        /// Why the experiment itself failed, where it did.
         after: Option<Box<ProveError>>,
     },
 }
 
 impl ProveError {
-    /// What to do about it.
     pub fn next(&self) -> String {
         match self {
             ProveError::Metric(e) | ProveError::BadReadings { error: e, .. } => e.next(),
@@ -247,7 +193,7 @@ impl ProveError {
 /// [`ProveError`]; the subject is put back before it is returned, where it still can be.
 pub fn run(
     subject: &mut dyn Subject,
-    metric: &mut dyn Metric,
+    metric: &mut Metric,
     kernel: &Kernel,
     settings: &Settings,
     circumstances: &Circumstances,
@@ -265,12 +211,12 @@ pub fn run(
         true => Design::BeforeAfter,
         false => Design::RandomPairs,
     };
-    let interval = settings.interval.max(metric.least_interval());
+    let interval = settings.interval.max(metric.least_interval);
     let mut engine = Engine {
         began: kernel.now(),
         interval,
-        settle: settings.settle.max(metric.lag()) + interval / 2,
-        name: metric.name(),
+        settle: settings.settle.max(metric.lag) + interval / 2,
+        name: metric.name.clone(),
         subject,
         metric,
         kernel,
@@ -313,7 +259,6 @@ pub fn run(
     Ok(engine.result(&prepared, design, ending, judged, left_on, circumstances))
 }
 
-/// One sample.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     part: Part,
@@ -323,7 +268,6 @@ struct Sample {
     elapsed: Duration,
 }
 
-/// A pair that was made.
 #[derive(Debug, Clone, Copy)]
 struct Made {
     pair: Pair,
@@ -349,7 +293,6 @@ impl Made {
     }
 }
 
-/// What the samples say.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Judged {
     interval: Option<LogInterval>,
@@ -371,7 +314,7 @@ struct Engine<'a> {
     settle: Duration,
     name: String,
     subject: &'a mut dyn Subject,
-    metric: &'a mut dyn Metric,
+    metric: &'a mut Metric,
     kernel: &'a Kernel,
     settings: &'a Settings,
     progress: &'a mut dyn FnMut(Event<'_>),
@@ -386,7 +329,7 @@ struct Engine<'a> {
     expected: [f64; 2],
     /// By how much the arms differed at first.
     full: f64,
-    /// What was sampled on each arm, base first.
+    /// Base first.
     taken: [Vec<Sample>; 2],
     made: Vec<Made>,
     rejected: Vec<Rejected>,
@@ -394,11 +337,9 @@ struct Engine<'a> {
     /// The first of the bad readings since the last good one.
     bad_in_a_row: Option<MetricError>,
     page_sizes: PageSizes,
-    /// Whether anything was moved.
     touched: bool,
 }
 
-/// How an attempt at a sample ended.
 enum Attempt {
     Taken(Box<Sample>),
     /// Its memory was not on the pages it was meant for; measured all the same where all pairs
@@ -408,7 +349,6 @@ enum Attempt {
     Interrupted,
 }
 
-/// What the metric said over one interval.
 struct Metered {
     measured: Measured,
     halves: Option<[f64; 2]>,
@@ -566,7 +506,6 @@ impl Engine<'_> {
         }
     }
 
-    /// The pairs whose memory was where it should be.
     fn as_asked(&self) -> impl Iterator<Item = &Made> {
         self.made.iter().filter(|m| m.as_asked)
     }
@@ -698,7 +637,6 @@ impl Engine<'_> {
         self.made = made.collect();
     }
 
-    /// One interval.
     fn sample(&mut self, arm: Arm) -> Result<Attempt, ProveError> {
         let event = Event::Measuring {
             arm,
@@ -754,7 +692,7 @@ impl Engine<'_> {
 
     /// Reads the metric at both ends of an interval and between; `None` where Ctrl-C came.
     fn meter(&mut self) -> Result<Option<Metered>, MetricError> {
-        let steps = match self.metric.kind() {
+        let steps = match self.metric.kind {
             Kind::Gauge => GAUGE_READINGS,
             // The middle is for what may be carried over from the pages before.
             Kind::Counter | Kind::Ratio => 2,
@@ -895,7 +833,6 @@ impl Engine<'_> {
         }
     }
 
-    /// The interval and what it says.
     fn judge(&self, design: Design) -> Judged {
         let (weighed, interval) = match design {
             Design::RandomPairs => {
@@ -924,7 +861,7 @@ impl Engine<'_> {
     }
 
     fn verdict(&self, interval: &LogInterval) -> Verdict {
-        stats::judge(interval, self.settings.equal, self.metric.better())
+        stats::judge(interval, self.settings.equal, self.metric.better)
     }
 
     /// Of quantiles the widest of what interpolation, and either end of the buckets, says.
@@ -939,7 +876,7 @@ impl Engine<'_> {
             stats::welch_interval(&logs(0, base), &logs(1, large), confidence)
         };
         let mut interval = welch(|p| p.value, |p| p.value)?;
-        if self.metric.kind() == Kind::Quantile {
+        if self.metric.kind == Kind::Quantile {
             let low: Of = |p| p.bucket.map_or(p.value, |b| b[0].max(0.0));
             let high: Of = |p| p.bucket.map_or(p.value, |b| b[1]);
             let end = |i: Option<LogInterval>, end: fn(LogInterval) -> f64, open: f64| {
@@ -954,7 +891,7 @@ impl Engine<'_> {
     }
 
     fn judge_buckets(&self, weighed: Option<&Weighed>) -> Option<Buckets> {
-        if self.metric.kind() != Kind::Quantile {
+        if self.metric.kind != Kind::Quantile {
             return None;
         }
         let closed = |edge: f64| edge.is_finite().then_some(edge);
@@ -963,7 +900,7 @@ impl Engine<'_> {
         Some(Buckets {
             shared: shared.map(|edges| edges.map(closed)),
             interpolated: weighed.map(|w| w.interval.center.exp()),
-            instead: self.metric.instead_of_quantile(),
+            instead: self.metric.instead_of_quantile.clone(),
         })
     }
 
@@ -1034,8 +971,8 @@ impl Engine<'_> {
             schema: rows::SCHEMA,
             experiment: Experiment {
                 name: self.name.clone(),
-                unit: self.metric.unit(),
-                better: self.metric.better(),
+                unit: self.metric.unit.clone(),
+                better: self.metric.better,
                 target: self.subject.name(),
                 design,
                 started: circumstances.started.clone(),
@@ -1110,12 +1047,12 @@ impl Engine<'_> {
 
     fn quantity(&self) -> Quantity {
         Quantity {
-            better: self.metric.better(),
-            kind: match self.metric.kind() {
+            better: self.metric.better,
+            kind: match self.metric.kind {
                 Kind::Quantile => rows::Kind::InBuckets,
                 Kind::Counter | Kind::Gauge | Kind::Ratio => rows::Kind::Speed,
             },
-            ..Quantity::rate(&self.name, &self.metric.unit()).main()
+            ..Quantity::rate(&self.name, &self.metric.unit).main()
         }
     }
 
@@ -1296,7 +1233,7 @@ impl Engine<'_> {
                  the interval holds what whole intervals say as well. A longer --settle than {} s \
                  takes it out.",
                 carried.exp(),
-                self.settings.settle.max(self.metric.lag()).as_secs_f64()
+                self.settings.settle.max(self.metric.lag).as_secs_f64()
             ));
         }
         caveats

@@ -27,7 +27,6 @@ use crate::subject::{Arm, Prepared, SideMetrics, Subject, SubjectError};
 
 type Ranges = Vec<(Pid, Vec<Range>)>;
 
-/// Running processes.
 pub struct LiveSubject<'a> {
     kernel: &'a Kernel,
     root: &'a Root,
@@ -35,9 +34,7 @@ pub struct LiveSubject<'a> {
     name: String,
     /// The processes, with what tells each from a later one of the same id.
     processes: Vec<(Pid, (u64, [u64; 4]))>,
-    /// The part of a process's time that moving may take.
     budget: Percent,
-    /// What is moved.
     ranges: Ranges,
     /// Whether memory that several processes map is moved back and forth.
     splits_shared: bool,
@@ -105,7 +102,6 @@ impl<'a> LiveSubject<'a> {
         Ok(read)
     }
 
-    /// The processes whose memory is moved.
     fn moved(&self) -> Vec<Pid> {
         match self.ranges.is_empty() {
             true => self.processes.iter().map(|p| p.0).collect(),
@@ -411,7 +407,6 @@ impl LiveSubject<'_> {
     }
 }
 
-/// Two lists of ranges as one, one entry a process.
 fn joined(mut a: Ranges, b: Ranges) -> Ranges {
     for (pid, ranges) in b {
         match a.iter_mut().find(|(p, _)| *p == pid) {

@@ -12,7 +12,6 @@ use crate::subject::Arm;
 /// Pairs of a block; the rule of stopping looks at its ends ([`crate::rule::Rule::look_every`]).
 pub const BLOCK: usize = 4;
 
-/// Draws which arm is first, pair by pair.
 #[derive(Debug, Clone)]
 pub struct Orders {
     rng: Rng,

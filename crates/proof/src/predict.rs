@@ -24,21 +24,15 @@ const LONG: Duration = Duration::from_secs(1);
 /// So many short ones, over the time there is.
 const LOOKS: u32 = 9;
 
-/// What was seen of a process.
 #[derive(Debug)]
 pub struct Observed {
-    /// The process.
     pub process: Process,
-    /// What it did meanwhile.
     pub watched: Watched,
     /// The longest time in which the kernel kept the process from mapping memory, for one look.
     pub longest_walk: Duration,
 }
 
 /// Watches a process for about `time`.
-///
-/// # Errors
-/// Why it could not be watched, in a sentence.
 pub fn observe(
     kernel: &Kernel,
     (root, host): (&Root, &hugeleaf_host::Host),
@@ -87,10 +81,10 @@ pub fn observe(
 }
 
 /// The share of cycles in page walks, where this processor counts them; one that counts walks alone says no share.
-fn walk_cycles(pid: Pid) -> Option<Box<dyn crate::Metric>> {
+fn walk_cycles(pid: Pid) -> Option<crate::Metric> {
     let spec: MetricSpec = "walk-cycles".parse().ok()?;
     let metric = spec.open(&[pid]).ok()?;
-    metric.unit().starts_with("share").then_some(metric)
+    metric.unit.starts_with("share").then_some(metric)
 }
 
 /// Measures what a dependent random read costs here in so much memory, or in as much of it as may be taken.

@@ -12,7 +12,6 @@ pub use crate::stats::Effect;
 use crate::stats::{Better, Verdict};
 use crate::subject::Arm;
 
-/// How the arms were compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Design {
@@ -23,40 +22,30 @@ pub enum Design {
     BeforeAfter,
 }
 
-/// Why an experiment ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ending {
-    /// The interval is as narrow as was asked.
     Narrow,
-    /// The number of pairs that was asked for is there.
     Pairs,
-    /// Time is over.
     Time,
     /// Every quantile of both arms is in one bucket: no number of pairs would tell more.
     OneBucket,
-    /// Ctrl-C.
     Interrupted,
 }
 
-/// A whole result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResultFile {
     /// [`rows::SCHEMA`].
     pub schema: u64,
-    /// What was measured, and how.
     pub experiment: Experiment,
     /// `base` and `large`, in this order.
     pub arms: Vec<ArmAbout>,
     /// The samples of the metric, and what was also measured; what could not be read is missing.
     pub rows: Vec<Row>,
-    /// What is to be drawn.
     pub charts: Vec<Chart>,
-    /// The pairs, in the order they were taken.
     pub pairs: Vec<Pair>,
     /// Large over base; missing where there were too few pairs to say anything.
     pub effect: Option<Effect>,
-    /// What that says.
     pub verdict: Verdict,
     /// The two one-sided tests behind `same`; missing without an effect.
     pub equivalence: Option<Equivalence>,
@@ -71,7 +60,6 @@ pub struct ResultFile {
     pub page_sizes: PageSizes,
     /// The memory before and after; missing where the target has ended.
     pub left: Option<Left>,
-    /// Intervals that were thrown away, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejected: Vec<Rejected>,
     /// How many of these for a bad reading of the metric.
@@ -79,53 +67,36 @@ pub struct ResultFile {
     pub bad_readings: BadReadings,
     /// What a reader must know before believing it, a sentence each.
     pub caveats: Vec<String>,
-    /// The machine.
     pub host: HostFingerprint,
-    /// The knobs in force and the settings of the experiment.
     pub settings: SettingsInForce,
-    /// The exact command, passwords left out.
     pub command: Vec<String>,
 }
 
-/// What was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Experiment {
-    /// Name of the metric.
     pub name: String,
-    /// Unit of the samples.
     pub unit: String,
-    /// Which way it gets better.
     pub better: Better,
-    /// What it was measured on.
     pub target: String,
-    /// How.
     pub design: Design,
     /// When it began (RFC 3339, UTC).
     pub started: String,
     /// How long it took, moving and putting back included.
     pub duration_seconds: f64,
-    /// Why it ended.
     pub ending: Ending,
-    /// How the memory was found.
     pub began_on: Arm,
-    /// How it was left; missing where the target had gone.
     pub left_on: Option<Arm>,
-    /// The memory that was moved.
     pub moved_bytes: Bytes,
 }
 
 /// One sample of each arm, taken one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Pair {
-    /// On base pages.
     pub base: f64,
-    /// On large pages.
     pub large: f64,
     /// `large / base`.
     pub ratio: f64,
-    /// Which was first.
     pub first: Arm,
-    /// When the pair began.
     pub at_seconds: f64,
 }
 
@@ -158,27 +129,21 @@ pub struct PairsLookedAt {
 /// The effect over all pairs, also those whose memory did not move as asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AsAssigned {
-    /// The pairs, in the order they were taken.
     pub pairs: Vec<AssignedPair>,
     /// How many of them did not move as asked.
     pub astray: usize,
-    /// Large over base; missing where there were too few.
     pub effect: Option<Effect>,
-    /// What that says.
     pub verdict: Verdict,
 }
 
-/// A pair, and whether its memory moved as asked.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct AssignedPair {
-    /// The pair.
     #[serde(flatten)]
     pub pair: Pair,
     /// Whether both of its intervals were on the pages that they were meant for.
     pub as_asked: bool,
 }
 
-/// What buckets allow one to say of a quantile.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Buckets {
     /// The bucket that holds the quantile of both arms: lower and upper edge, `null` where open.
@@ -195,13 +160,9 @@ pub struct Buckets {
 pub struct Left {
     /// Whether both are as they were, within a two-hundredth of what is resident.
     pub as_found: bool,
-    /// Resident before.
     pub resident_before_bytes: Bytes,
-    /// And after.
     pub resident_after_bytes: Bytes,
-    /// On pages larger than the base page before.
     pub large_before_bytes: Bytes,
-    /// And after.
     pub large_after_bytes: Bytes,
 }
 
@@ -228,9 +189,7 @@ impl Left {
 /// Readings of the metric that failed, or of a counter that fell or stood still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BadReadings {
-    /// In the base arm.
     pub base: usize,
-    /// In the large arm.
     pub large: usize,
 }
 
@@ -241,7 +200,6 @@ impl BadReadings {
         2 + pairs / 10
     }
 
-    /// In both.
     pub const fn count(&self) -> usize {
         self.base + self.large
     }
@@ -250,31 +208,21 @@ impl BadReadings {
 /// The memory by page size, at four times. What was not reached is empty.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PageSizes {
-    /// As it was found.
     pub before: Vec<Held>,
-    /// In the base arm.
     pub base: Vec<Held>,
-    /// In the large arm.
     pub large: Vec<Held>,
-    /// As it was left.
     pub after: Vec<Held>,
 }
 
-/// An interval that was thrown away.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rejected {
-    /// The arm it was meant for.
     pub arm: Arm,
-    /// When.
     pub at_seconds: f64,
-    /// Why.
     pub reason: String,
-    /// Of what kind that is.
     #[serde(default)]
     pub cause: Cause,
 }
 
-/// Why an interval was thrown away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cause {
@@ -285,45 +233,31 @@ pub enum Cause {
     Reading,
 }
 
-/// The machine that a result was made on.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct HostFingerprint {
-    /// Release of the kernel.
     pub kernel: Option<String>,
-    /// Architecture.
     pub arch: Option<String>,
-    /// Model of the processor.
     pub processor: Option<String>,
-    /// Processors.
     pub cpus: usize,
     /// NUMA nodes that have memory.
     pub nodes: usize,
-    /// Memory.
     pub memory_bytes: Option<u64>,
-    /// The base page.
     pub base_page_bytes: u64,
-    /// The large page.
     pub large_page_bytes: Option<u64>,
-    /// Whether the processor says that it is a virtual one.
     pub is_virtual: Option<bool>,
 }
 
-/// Knobs and settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SettingsInForce {
-    /// Length of an interval.
     pub interval_seconds: f64,
     /// Time discarded after every change: the settling time, and half an interval.
     pub settle_seconds: f64,
     /// When to stop: half width of the interval as a ratio less 1.
     pub until: f64,
-    /// When to stop: time.
     pub for_seconds: f64,
-    /// When to stop: pairs, where a number was fixed.
     pub pairs: Option<usize>,
     /// What counts as equal, as a ratio less 1.
     pub equal: f64,
-    /// Seed of the random orders.
     pub seed: u64,
     /// Pairs of a balanced block: half of them begin with each arm.
     pub block_pairs: Option<usize>,
@@ -333,41 +267,31 @@ pub struct SettingsInForce {
     /// Knobs of the kernel that bear on large pages, by path below
     /// `/sys/kernel/mm/transparent_hugepage` or name.
     pub knobs: Vec<Knob>,
-    /// Version of hugeleaf.
     pub version: String,
 }
 
-/// A knob of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Knob {
-    /// Its name.
     pub name: String,
-    /// Its value.
     pub value: String,
 }
 
-/// A result that could not be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub struct WriteError {
-    /// The file.
     pub path: PathBuf,
-    /// The system's answer.
     pub reason: String,
 }
 
 impl ResultFile {
-    /// The file's text.
     pub fn to_json(&self) -> String {
         rows::to_json(self)
     }
 
-    /// The samples of an arm.
     pub fn samples(&self, arm: Arm) -> Option<&Row> {
         self.row(arm, &self.experiment.name)
     }
 
-    /// What was measured in an arm.
     pub fn row(&self, arm: Arm, quantity: &str) -> Option<&Row> {
         let mut rows = self.rows.iter();
         rows.find(|row| row.arm == arm.name() && row.quantity.name == quantity)

@@ -21,27 +21,22 @@ pub const SCHEMA: u64 = 2;
 /// The schema before, of which each experiment had a format of its own.
 const OLD_SCHEMA: u64 = 1;
 
-/// A whole result.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Results {
     /// [`SCHEMA`].
     pub schema: u64,
-    /// What was measured.
     pub experiment: Experiment,
     /// What was compared; others are compared with the first.
     pub arms: Vec<ArmAbout>,
     /// What was measured, in the order in which it is to be shown.
     pub rows: Vec<Row>,
-    /// The layout of memory, where that was read back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layouts: Vec<Layout>,
     /// What the host could not give.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unavailable: Vec<Unavailable>,
-    /// Intervals that were thrown away, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejected: Vec<Json>,
-    /// What is to be drawn of the rows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub charts: Vec<Chart>,
     /// What the rows say together, a sentence each.
@@ -50,11 +45,8 @@ pub struct Results {
     /// What a reader must know before believing it, a sentence each.
     #[serde(default)]
     pub caveats: Vec<String>,
-    /// The machine.
     pub host: Map<String, Json>,
-    /// Settings, and knobs of the kernel.
     pub settings: Map<String, Json>,
-    /// The exact command, passwords left out.
     #[serde(default)]
     pub command: Vec<String>,
     /// What an experiment says of its rows itself: the verdict and the pairs of `prove`, the summary of a benchmark.
@@ -62,18 +54,14 @@ pub struct Results {
     pub analysis: Map<String, Json>,
 }
 
-/// What was measured.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Experiment {
     /// `chase`; of `prove` the metric's name.
     pub name: String,
-    /// What the figures are, in a sentence.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
-    /// How they were taken, in a sentence.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub how: String,
-    /// What it was measured on, where that is a program.
     pub target: Option<String>,
     /// When it began (RFC 3339, UTC).
     pub started: String,
@@ -93,19 +81,15 @@ impl Experiment {
     }
 }
 
-/// An arm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ArmAbout {
     /// As its flag names it: `base`, `thp:2M`.
     pub name: String,
-    /// Size of its pages.
     pub page_bytes: Option<PageSize>,
-    /// Where they come from.
     pub kind: Option<PageKind>,
 }
 
 impl ArmAbout {
-    /// One of which the name says all.
     pub fn named(name: impl Into<String>) -> ArmAbout {
         ArmAbout {
             name: name.into(),
@@ -115,15 +99,11 @@ impl ArmAbout {
     }
 }
 
-/// A quantity of an arm at a place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The arm.
     pub arm: String,
-    /// Where within the experiment.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "places")]
     pub at: Vec<Place>,
-    /// What.
     pub quantity: Quantity,
     /// How much, in the order it was taken.
     pub samples: Vec<Sample>,
@@ -147,7 +127,6 @@ impl Row {
         }
     }
 
-    /// Its values.
     pub fn values(&self) -> Vec<f64> {
         self.samples.iter().map(|sample| sample.value).collect()
     }
@@ -199,7 +178,6 @@ impl Row {
 pub struct Place {
     /// As the file calls it; of bytes it ends so.
     pub name: String,
-    /// Its value.
     pub value: Value,
 }
 
@@ -212,7 +190,6 @@ impl Place {
         }
     }
 
-    /// A word.
     pub fn text(name: &str, value: &str) -> Place {
         Place {
             name: name.to_owned(),
@@ -226,14 +203,10 @@ impl Place {
     }
 }
 
-/// A value that is shown.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// Bytes.
     Bytes(Bytes),
-    /// A plain number.
     Number(f64),
-    /// Anything else.
     Text(String),
 }
 
@@ -246,7 +219,6 @@ impl Value {
         }
     }
 
-    /// As a number, to draw it.
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             Value::Bytes(bytes) => Some(bytes.as_f64()),
@@ -255,7 +227,6 @@ impl Value {
         }
     }
 
-    /// The same as a value of a file.
     pub fn to_json(&self) -> Json {
         match self {
             Value::Bytes(bytes) => bytes.get().into(),
@@ -310,7 +281,6 @@ impl std::fmt::Display for Value {
     }
 }
 
-/// Places as an object of a file.
 pub(crate) mod places {
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -335,7 +305,6 @@ pub(crate) mod places {
     }
 }
 
-/// What was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Quantity {
     /// `NOTPM`, `New-Order p99`, `page tables`.
@@ -343,9 +312,7 @@ pub struct Quantity {
     /// Its unit: `ns`, `seconds`, `bytes`, nothing for a plain number.
     #[serde(default)]
     pub unit: String,
-    /// Which way it gets better.
     pub better: Better,
-    /// What it is a measure of.
     #[serde(default)]
     pub kind: Kind,
     /// Whether the experiment was made for it; the others were also measured.
@@ -354,7 +321,6 @@ pub struct Quantity {
 }
 
 impl Quantity {
-    /// A rate: more is better.
     pub fn rate(name: &str, unit: &str) -> Quantity {
         Quantity {
             name: name.to_owned(),
@@ -365,7 +331,6 @@ impl Quantity {
         }
     }
 
-    /// A time: less is better.
     pub fn time(name: &str, unit: &str) -> Quantity {
         Quantity {
             better: Better::Lower,
@@ -373,7 +338,6 @@ impl Quantity {
         }
     }
 
-    /// What was used up: less is better.
     pub fn amount(name: &str, unit: &str) -> Quantity {
         Quantity {
             kind: Kind::Amount,
@@ -415,13 +379,10 @@ impl Quantity {
     }
 }
 
-/// What a quantity is a measure of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// A rate or a time: it gets faster or slower.
     Speed,
-    /// What was used up: it gets less or more.
     #[default]
     Amount,
     /// The same, counted once and not sampled: its ratio is what it is, without an interval.
@@ -431,23 +392,18 @@ pub enum Kind {
     InBuckets,
 }
 
-/// A sample.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Sample {
-    /// The round, where it has one.
     pub round: Option<usize>,
-    /// What was measured.
     pub value: f64,
     /// When, since the beginning.
     pub at_seconds: Option<f64>,
-    /// Coverage at the start and the end of its interval.
     pub coverage: Option<[f64; 2]>,
     /// Of a quantile: the edges of the bucket that holds it, missing where open.
     pub bucket: Option<[Option<f64>; 2]>,
 }
 
 impl Sample {
-    /// Of a round.
     pub fn of(round: usize, value: f64) -> Sample {
         Sample {
             round: Some(round),
@@ -471,21 +427,15 @@ impl From<f64> for Sample {
     }
 }
 
-/// The layout of memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Layout {
-    /// The arm.
     pub arm: String,
-    /// Where within the experiment.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "places")]
     pub at: Vec<Place>,
     /// `before` or `after` the samples, or the `end` of a round.
     pub when: String,
-    /// The round, of a look in each.
     pub round: Option<usize>,
-    /// By page size, as the kernel maps it.
     pub pages: Vec<Held>,
-    /// Extents of neighbouring frames in a block, mean.
     pub extents_a_block: Option<f64>,
     /// Whether all of it was seen to be as its arm says; missing where that is said of the rows.
     pub verified: Option<bool>,
@@ -494,7 +444,6 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// One by page size alone.
     pub fn new(arm: &str, at: &[Place], when: &str, pages: Vec<Held>) -> Layout {
         Layout {
             arm: arm.to_owned(),
@@ -512,14 +461,12 @@ impl Layout {
 /// What the host could not give.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Unavailable {
-    /// The arm.
     pub arm: String,
     /// Where within the experiment; everywhere where it says nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "places")]
     pub at: Vec<Place>,
     /// From this length on there was none.
     pub from_bytes: u64,
-    /// Why.
     pub reason: String,
     /// What to do, with which the largest that was asked for is available.
     pub next: String,
@@ -532,11 +479,9 @@ pub const TIME: &str = "at_seconds";
 /// method) each word has a chart of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Chart {
-    /// Its title.
     pub title: String,
     /// The place along the axis, or [`TIME`]; bars where it is missing.
     pub x: Option<String>,
-    /// The quantity.
     pub y: String,
     /// Whether it is drawn over the first arm, as a ratio.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -547,7 +492,6 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// A quantity by place.
     pub fn by(x: &str, y: &str, title: &str) -> Chart {
         Chart {
             title: title.to_owned(),
@@ -563,7 +507,6 @@ impl Chart {
         Chart::by(TIME, y, title)
     }
 
-    /// A bar an arm.
     pub fn bars(y: &str, title: &str) -> Chart {
         Chart {
             x: None,
@@ -571,7 +514,6 @@ impl Chart {
         }
     }
 
-    /// The same over the first arm.
     #[must_use]
     pub fn over_first(self) -> Chart {
         Chart {
@@ -592,7 +534,6 @@ impl Chart {
 }
 
 impl Results {
-    /// Reads the text of a result's file.
     pub fn read(text: &str) -> Result<Results, Failure> {
         const OTHER: &str = "name a file that --output wrote: hugeleaf bench --help; two traces go to: hugeleaf trace diff";
         const DAMAGED: &str = "measure again: the file was changed or is damaged";
@@ -733,7 +674,6 @@ impl Results {
             .or_else(|| row.said())
     }
 
-    /// The row of a quantity of an arm at a place.
     pub fn row(&self, arm: &str, at: &[Place], quantity: &str) -> Option<&Row> {
         let mut rows = self.rows.iter();
         rows.find(|row| row.arm == arm && row.at == at && row.quantity.name == quantity)
@@ -757,7 +697,6 @@ impl Results {
         }
     }
 
-    /// The text of its file.
     pub fn to_json(&self) -> String {
         to_json(self)
     }

@@ -20,7 +20,6 @@ const LEFT_AFTER_LOOKING: f64 = 0.5;
 /// The fewest pairs that anything is said about.
 pub const MIN_PAIRS: usize = 8;
 
-/// When to stop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rule {
     /// The confidence of the interval that is reported, above 0 and below 1: 0.95.

@@ -5,15 +5,12 @@ use serde::{Deserialize, Serialize};
 /// How sure the intervals are.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// The middle of some samples, with an interval where there are enough of them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// The median.
     pub median: f64,
     /// Lower end of its interval; missing for fewer than six samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub low: Option<f64>,
-    /// Upper end, likewise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub high: Option<f64>,
 }

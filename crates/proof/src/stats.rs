@@ -19,7 +19,6 @@
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
-/// Which way a metric gets better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
@@ -41,17 +40,13 @@ impl Better {
     }
 }
 
-/// What an experiment says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// Large pages are better: the interval excludes no difference.
     Faster,
-    /// Large pages are worse: the interval excludes no difference.
     Slower,
     /// Whatever difference there is, it is within what counts as equal.
     Same,
-    /// The interval is too wide to say.
     #[default]
     Unclear,
 }
@@ -77,7 +72,6 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// How an interval was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
@@ -90,19 +84,16 @@ pub enum Method {
     RankSum,
 }
 
-/// What an estimate is, by the method of its interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Estimator {
     /// Of Hodges and Lehmann: the median of the means of all pairs of log ratios (of one value of
     /// each run, where none belongs to one of the other: of their differences), taken back.
     HodgesLehmann,
-    /// The ratio of the geometric means.
     GeometricMeans,
 }
 
 impl Method {
-    /// The estimate that goes with it.
     pub const fn estimator(self) -> Estimator {
         match self {
             Method::SignedRank | Method::RankSum => Estimator::HodgesLehmann,
@@ -111,16 +102,11 @@ impl Method {
     }
 }
 
-/// An interval for the logarithm of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LogInterval {
-    /// The estimate.
     pub center: f64,
-    /// The lower end.
     pub low: f64,
-    /// The upper end.
     pub high: f64,
-    /// How it was made.
     pub method: Method,
 }
 
@@ -356,15 +342,11 @@ pub fn welch_interval(base: &[f64], large: &[f64], confidence: f64) -> Option<Lo
 /// One arm over another: large over base.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
-    /// The estimate.
     pub ratio: f64,
-    /// Lower end of its interval.
     pub low: f64,
-    /// Upper end.
     pub high: f64,
     /// How sure that interval is: 0.95.
     pub confidence: f64,
-    /// How the interval was made.
     pub method: Method,
     /// What the estimate is; missing in files of before it was named.
     #[serde(default, skip_serializing_if = "Option::is_none")]

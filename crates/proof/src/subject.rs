@@ -8,11 +8,9 @@ use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, Failure};
 use serde::{Deserialize, Serialize};
 
-/// The two things that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arm {
-    /// Memory on base pages.
     Base,
     /// The same memory on large pages.
     Large,
@@ -22,7 +20,6 @@ pub enum Arm {
 pub const ARMS: [Arm; 2] = [Arm::Base, Arm::Large];
 
 impl Arm {
-    /// The name on screens and in files.
     pub const fn name(self) -> &'static str {
         match self {
             Arm::Base => "base",
@@ -30,7 +27,6 @@ impl Arm {
         }
     }
 
-    /// The other one.
     #[must_use]
     pub const fn other(self) -> Arm {
         match self {
@@ -40,12 +36,9 @@ impl Arm {
     }
 }
 
-/// What a subject says of itself before anything is changed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prepared {
-    /// How the memory to be moved is now.
     pub began: Arm,
-    /// How much memory will be moved.
     pub bytes: Bytes,
     /// Why it cannot be moved back to base pages; `None` where it can.
     pub one_way: Option<String>,
@@ -56,9 +49,7 @@ pub struct Prepared {
 /// What else moves when pages change: read at both ends of every interval.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct SideMetrics {
-    /// Resident size.
     pub resident: Option<Bytes>,
-    /// Page tables.
     pub page_tables: Option<Bytes>,
     /// CPU time in user mode so far, in seconds.
     pub user_seconds: Option<f64>,
@@ -68,22 +59,14 @@ pub struct SideMetrics {
     pub compaction_stalls: Option<u64>,
 }
 
-/// Why a subject cannot do what is asked of it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SubjectError {
-    /// Moving memory failed before it began.
     #[error("{0}")]
     Change(#[from] ChangeError),
-    /// The process cannot be looked at.
     #[error("{0}")]
     Process(#[from] ProcessError),
-    /// It ended, or became another program.
     #[error("process {pid}: it ended during the experiment")]
-    Ended {
-        /// The process.
-        pid: Pid,
-    },
-    /// Anything else.
+    Ended { pid: Pid },
     #[error("{0}")]
     Failed(#[from] Failure),
 }
@@ -106,7 +89,6 @@ impl SubjectError {
 
 /// Memory that can be moved between page sizes while somebody uses it.
 pub trait Subject {
-    /// What it is called.
     fn name(&self) -> String;
 
     /// Looks, and changes nothing.
@@ -122,7 +104,6 @@ pub trait Subject {
     /// [`SubjectError`]; [`SubjectError::Ended`] where it is gone.
     fn coverage(&mut self) -> Result<f64, SubjectError>;
 
-    /// Its memory by page size.
     fn page_sizes(&mut self) -> Result<Vec<Held>, SubjectError>;
 
     /// What its processes have resident, as of the last [`Subject::coverage`]; what they share
@@ -137,6 +118,5 @@ pub trait Subject {
         None
     }
 
-    /// What else moves. What cannot be read is `None`.
     fn side_metrics(&mut self) -> SideMetrics;
 }

@@ -50,13 +50,10 @@ impl PairLogs {
 /// One interval of an arm, for [`pair`].
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Part {
-    /// What was measured in all of it.
     pub value: f64,
     /// In its first and its second half.
     pub halves: Option<[f64; 2]>,
-    /// The edges of the bucket that holds it.
     pub bucket: Option<[f64; 2]>,
-    /// Whether the memory was moved right before it.
     pub followed_a_move: bool,
 }
 
@@ -83,10 +80,8 @@ pub fn pair(base: &Part, large: &Part) -> Option<PairLogs> {
     })
 }
 
-/// What pairs say, and what was found in looking at them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Weighed {
-    /// The interval.
     pub interval: LogInterval,
     /// The lag-1 correlation of the pairs.
     pub correlation: f64,

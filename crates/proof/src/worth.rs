@@ -7,16 +7,13 @@ use serde::Serialize;
 use crate::result::HostFingerprint;
 use crate::rows::{Results, fields};
 
-/// What an arm brought to a workload.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Worth {
-    /// The workload, with where in it.
     pub workload: String,
     /// Over the first arm, so that above 1 is better.
     pub ratio: f64,
     /// Lower end of its 95 % interval, where there were rounds enough.
     pub low: Option<f64>,
-    /// Upper end.
     pub high: Option<f64>,
 }
 

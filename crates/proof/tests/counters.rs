@@ -45,7 +45,7 @@ fn near(a: f64, b: f64, within: f64) {
     assert!((a / b - 1.0).abs() < within, "{a} and {b}");
 }
 
-fn above_and_below(counted: &mut dyn Metric) -> (f64, f64) {
+fn above_and_below(counted: &mut Metric) -> (f64, f64) {
     match counted.read().unwrap() {
         Reading::Ratio { above, below } => (above, below),
         other => panic!("{other:?}"),
@@ -67,7 +67,7 @@ fn cpi_holds_where_groups_take_turns() {
             return not_run(test, &e.to_string());
         }
     };
-    assert_eq!(cpi.unit(), "cycles/instruction (cycles / instructions)");
+    assert_eq!(cpi.unit, "cycles/instruction (cycles / instructions)");
     let before = above_and_below(&mut cpi);
     work(Duration::from_millis(500));
     let now = above_and_below(&mut cpi);
@@ -131,7 +131,7 @@ fn walks_are_counted_or_it_is_said_why_not() {
             let before = above_and_below(&mut walks);
             let memory: Vec<u8> = (0..32usize << 20).map(|n| n.to_le_bytes()[0]).collect();
             black_box(&memory);
-            assert!(above_and_below(&mut walks).0 > before.0, "{}", walks.unit());
+            assert!(above_and_below(&mut walks).0 > before.0, "{}", walks.unit);
         }
         Err(e) => {
             assert!(!e.next().is_empty());

@@ -145,8 +145,8 @@ impl Subject for Fake {
 }
 
 /// A rate that depends on the arm, with noise in the readings' order.
-struct Rate<'a> {
-    clock: &'a Kernel,
+struct Rate {
+    clock: Kernel,
     arm: Arc<Mutex<Arm>>,
     large: f64,
     noise: f64,
@@ -167,8 +167,8 @@ struct Rate<'a> {
     interrupts: Option<(usize, Arc<AtomicBool>)>,
 }
 
-impl<'a> Rate<'a> {
-    fn new(clock: &'a Kernel, subject: &Fake, large: f64, noise: f64) -> Rate<'a> {
+impl Rate {
+    fn new(clock: Kernel, subject: &Fake, large: f64, noise: f64) -> Rate {
         Rate {
             clock,
             arm: Arc::clone(&subject.arm),
@@ -189,22 +189,16 @@ impl<'a> Rate<'a> {
     }
 }
 
-impl Metric for Rate<'_> {
-    fn name(&self) -> String {
-        "rate".into()
+impl Rate {
+    fn metric(mut self) -> Metric {
+        Metric {
+            better: self.better,
+            kind: self.kind,
+            instead_of_quantile: Some("http://h/#mean(x)".into()),
+            ..Metric::counter("rate", "1/s", move || self.read())
+        }
     }
-    fn unit(&self) -> String {
-        "1/s".into()
-    }
-    fn better(&self) -> Better {
-        self.better
-    }
-    fn kind(&self) -> Kind {
-        self.kind
-    }
-    fn instead_of_quantile(&self) -> Option<String> {
-        Some("http://h/#mean(x)".into())
-    }
+
     fn read(&mut self) -> Result<Reading, MetricError> {
         self.readings += 1;
         if let Some((at, flag)) = &self.interrupts
@@ -270,16 +264,16 @@ fn experiment(
     mut subject: Fake,
     (large, noise): (f64, f64),
     settings: &Settings,
-    change: impl FnOnce(&mut Rate<'_>, &Arc<AtomicBool>),
+    change: impl FnOnce(&mut Rate, &Arc<AtomicBool>),
 ) -> Outcome {
     let clock = Kernel::behind(Arc::new(Clock::default()));
     let stop = Arc::new(AtomicBool::new(false));
-    let mut rate = Rate::new(&clock, &subject, large, noise);
+    let mut rate = Rate::new(clock.clone(), &subject, large, noise);
     change(&mut rate, &stop);
     let mut pairs_told = 0;
     let result = run(
         &mut subject,
-        &mut rate,
+        &mut rate.metric(),
         &clock,
         settings,
         &Circumstances::default(),
@@ -299,7 +293,7 @@ fn experiment(
     }
 }
 
-fn unspoilt(_: &mut Rate<'_>, _: &Arc<AtomicBool>) {}
+fn unspoilt(_: &mut Rate, _: &Arc<AtomicBool>) {}
 
 #[test]
 fn a_clear_gain_is_found_and_memory_put_back() {
@@ -607,12 +601,12 @@ fn a_panic_puts_memory_back_and_goes_on() {
         let clock = Kernel::behind(Arc::new(Clock::default()));
         let mut subject = Fake::new(Arm::Base);
         let arm = Arc::clone(&subject.arm);
-        let mut rate = Rate::new(&clock, &subject, 1.2, 0.02);
+        let mut metric = Rate::new(clock.clone(), &subject, 1.2, 0.02).metric();
         let mut events = 0;
         let run = std::panic::AssertUnwindSafe(|| {
             run(
                 &mut subject,
-                &mut rate,
+                &mut metric,
                 &clock,
                 &settings(),
                 &Circumstances::default(),
@@ -673,7 +667,7 @@ fn what_is_not_as_found_is_said() {
 }
 
 /// 1,000 observations a reading, in the buckets that the arm's own share says.
-fn observed(rate: &mut Rate<'_>, base: [f64; 4], large: [f64; 4]) {
+fn observed(rate: &mut Rate, base: [f64; 4], large: [f64; 4]) {
     rate.kind = Kind::Quantile;
     rate.better = Better::Lower;
     rate.buckets = Some((base, large));

@@ -19,7 +19,7 @@ use hugeleaf_testkit::{eventually, not_run};
 /// Nothing that a test asks a server takes longer.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-fn metric(spec: &str) -> Result<Box<dyn Metric>, MetricError> {
+fn metric(spec: &str) -> Result<Metric, MetricError> {
     spec.parse::<MetricSpec>().unwrap().open(&[])
 }
 
@@ -30,7 +30,7 @@ fn refused(spec: &str) -> MetricError {
     }
 }
 
-fn count(metric: &mut dyn Metric) -> f64 {
+fn count(metric: &mut Metric) -> f64 {
     match metric.read().unwrap() {
         Reading::Counter(n) => n,
         other => panic!("{other:?}"),
@@ -74,16 +74,16 @@ request_seconds_bucket{le="+Inf"} 0
 fn http_by_type() {
     let (url, page) = serve(PAGE);
     let mut m = metric(&format!("{url}#done_total")).unwrap();
-    assert_eq!((m.kind(), m.better()), (Kind::Counter, Better::Higher));
-    assert_eq!(count(m.as_mut()), 30.0);
+    assert_eq!((m.kind, m.better), (Kind::Counter, Better::Higher));
+    assert_eq!(count(&mut m), 30.0);
     let mut m = metric(&format!("{url}#done_total{{shard=\"b\"}}")).unwrap();
-    assert_eq!(count(m.as_mut()), 20.0);
+    assert_eq!(count(&mut m), 20.0);
     let mut m = metric(&format!("gauge:lower:{url}#wait")).unwrap();
-    assert_eq!((m.kind(), m.better()), (Kind::Gauge, Better::Lower));
+    assert_eq!((m.kind, m.better), (Kind::Gauge, Better::Lower));
     assert_eq!(m.read(), Ok(Reading::Gauge(0.25)));
     let mut m = metric(&format!("{url}#p50(request_seconds)")).unwrap();
-    assert_eq!((m.kind(), m.better()), (Kind::Quantile, Better::Lower));
-    assert_eq!(m.unit(), "s");
+    assert_eq!((m.kind, m.better), (Kind::Quantile, Better::Lower));
+    assert_eq!(m.unit, "s");
     let before = m.read().unwrap();
     *page.lock().unwrap() = PAGE
         .replace("le=\"0.2\"} 0", "le=\"0.2\"} 10")
@@ -125,7 +125,7 @@ fn commands_count() {
     let file = dir.path().join("count");
     std::fs::write(&file, "5\n").unwrap();
     let mut m = metric(&format!("cmd:cat {}", file.display())).unwrap();
-    assert_eq!(count(m.as_mut()), 5.0);
+    assert_eq!(count(&mut m), 5.0);
     std::fs::remove_file(&file).unwrap();
     let e = m.read().unwrap_err();
     assert!(matches!(e, MetricError::Unreachable { .. }), "{e}");
@@ -172,12 +172,12 @@ fn redis_without_its_own_commands() {
     let mut m = eventually(|| metric(&spec));
     let address = redis::Address::parse(&socket.display().to_string()).unwrap();
     let mut client = redis::Connection::open(&address, DEADLINE).unwrap();
-    let before = count(m.as_mut());
-    assert_eq!(count(m.as_mut()), before, "its own reading counts");
+    let before = count(&mut m);
+    assert_eq!(count(&mut m), before, "its own reading counts");
     for i in 0..500 {
         client.ask(&["SET", "key", &i.to_string()]).unwrap();
     }
-    assert_eq!(count(m.as_mut()) - before, 500.0);
+    assert_eq!(count(&mut m) - before, 500.0);
     drop(server);
     let e = m.read().unwrap_err();
     assert!(matches!(e, MetricError::Unreachable { .. }), "{e}");
@@ -191,12 +191,12 @@ fn postgres_without_its_own_transactions() {
     };
     let dsn = server.dsn();
     let mut m = eventually(|| metric(&format!("postgres:{dsn}")));
-    assert!(m.least_interval() >= Duration::from_secs(5));
-    let idle = count(m.as_mut());
+    assert!(m.least_interval >= Duration::from_secs(5));
+    let idle = count(&mut m);
     for _ in 0..3 {
         // Readings as far apart as those of an interval are.
         hugeleaf_testkit::pause(Duration::from_millis(1200));
-        assert_eq!(count(m.as_mut()), idle, "its own transactions count");
+        assert_eq!(count(&mut m), idle, "its own transactions count");
     }
     let address = postgres::Address::parse(&dsn).unwrap();
     let mut client = postgres::Connection::open(&address, DEADLINE).unwrap();
@@ -206,7 +206,7 @@ fn postgres_without_its_own_transactions() {
     // What a session did is reported at the latest when it ends.
     drop(client);
     let counted = eventually(|| {
-        let counted = count(m.as_mut()) - idle;
+        let counted = count(&mut m) - idle;
         if counted >= 200.0 {
             Ok(counted)
         } else {
@@ -238,25 +238,25 @@ fn mysql_without_its_own_statements() {
     let mut client = mysql::Connection::open(&address, DEADLINE).unwrap();
     // The session that asked in vain says goodbye in its own time, and that counts.
     eventually(|| {
-        let twice = [count(m.as_mut()), count(m.as_mut())];
+        let twice = [count(&mut m), count(&mut m)];
         hugeleaf_testkit::pause(Duration::from_millis(300));
-        match twice == [count(m.as_mut()); 2] {
+        match twice == [count(&mut m); 2] {
             true => Ok(()),
             false => Err("others are still counted"),
         }
     });
-    let (before, committed) = (count(m.as_mut()), count(commits.as_mut()));
-    let later = count(m.as_mut());
+    let (before, committed) = (count(&mut m), count(&mut commits));
+    let later = count(&mut m);
     // The other metric's two statements are another session's: they count.
     assert_eq!(later - before, 2.0, "its own statements count");
     for _ in 0..300 {
         client.ask("DO 1").unwrap();
     }
-    assert_eq!(count(m.as_mut()) - later, 300.0);
-    assert_eq!(count(commits.as_mut()), committed);
+    assert_eq!(count(&mut m) - later, 300.0);
+    assert_eq!(count(&mut commits), committed);
     client.ask("BEGIN").unwrap();
     client.ask("COMMIT").unwrap();
-    assert_eq!(count(commits.as_mut()) - committed, 1.0);
+    assert_eq!(count(&mut commits) - committed, 1.0);
     mysql_logins(&mut client, &server.socket());
     drop(server);
     let e = m.read().unwrap_err();
@@ -298,7 +298,7 @@ fn postgres_logins(folder: &Path) {
         let none = refused(&format!("postgres:{}", of(&format!("user={user}"))));
         assert!(none.to_string().contains("wants a password"), "{none}");
         let right = of(&format!(r"user={user} password='se\'cret'"));
-        count(metric(&format!("postgres:{right}")).unwrap().as_mut());
+        count(&mut metric(&format!("postgres:{right}")).unwrap());
     }
 }
 
@@ -308,7 +308,7 @@ fn mysql_logins(client: &mut mysql::Connection, socket: &Path) {
         .ask("CREATE USER me@localhost IDENTIFIED BY 'se''cret'")
         .unwrap();
     let of = |login: &str| format!("mysql://{login}@localhost?socket={}", socket.display());
-    count(metric(&of("me:se%27cret")).unwrap().as_mut());
+    count(&mut metric(&of("me:se%27cret")).unwrap());
     let e = refused(&of("me:nonsense")).to_string();
     assert!(e.contains("ERROR 1045 (28000): Access denied"), "{e}");
     assert!(!e.contains("nonsense"), "{e}");

@@ -28,7 +28,6 @@ pub struct Handle {
     pub(crate) files: Vec<MemoryFile>,
 }
 
-/// What a text says of a region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Description {
     pub(crate) ladder: Ladder,

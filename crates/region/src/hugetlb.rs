@@ -15,14 +15,12 @@ use crate::room::Room;
 pub(crate) struct Taken {
     /// What others can map; `None` of private memory, and where there were no pages.
     pub(crate) file: Option<MemoryFile>,
-    /// How many, mapped from the offset on.
     pub(crate) pages: Pages,
     pub(crate) why: Option<Why>,
 }
 
 pub(crate) struct Wanted<'a> {
     pub(crate) space: &'a Space,
-    /// Where in the space it starts.
     pub(crate) offset: u64,
     pub(crate) pages: Pages,
     pub(crate) size: PageSize,

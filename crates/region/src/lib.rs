@@ -56,7 +56,6 @@ pub use manager::{Managed, Manager, Running};
 pub use options::RegionOptions;
 pub use region::Region;
 
-/// The guide's Rust blocks are run as documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/library.md")]
 struct Guide;

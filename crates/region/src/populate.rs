@@ -33,12 +33,14 @@ pub(crate) struct Filler<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
-    /// As the kernel gives pages at a fault.
     Plain,
     /// The same, from a pool: the rest of the host's memory does not matter.
     FromPool,
     /// Each block of `huge` is asked to become one page first.
-    Collapsing { huge: PageSize, base: PageSize },
+    Collapsing {
+        huge: PageSize,
+        base: PageSize,
+    },
 }
 
 #[derive(Debug)]
@@ -109,7 +111,6 @@ impl<'a> Filler<'a> {
         outcome
     }
 
-    /// How much one call fills.
     fn step(&self, page: PageSize) -> PageSize {
         let threads = u64::try_from(self.threads).unwrap_or(u64::MAX);
         let each = UNDER_WAY.get() / threads.min(UNDER_WAY.get()).next_power_of_two();
@@ -121,7 +122,6 @@ impl<'a> Filler<'a> {
         (self.progress)(self.reported, self.total);
     }
 
-    /// On this thread.
     fn alone(&mut self, work: &Work<'_>, watch: &mut Watch) -> Result<(), Stopped> {
         while work.one()? {
             if watch.is_due() {
@@ -226,7 +226,6 @@ impl Watch {
     }
 }
 
-/// What is to be filled, and how far it is.
 struct Work<'a> {
     space: &'a Space,
     method: Method,

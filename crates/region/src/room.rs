@@ -14,13 +14,11 @@ const LEFT: Bytes = Bytes::from_mib(64);
 const LEFT_IN_CGROUP: Bytes = Bytes::from_mib(8);
 const LEFT_IN_CGROUP_ONE_IN: u64 = 256;
 
-/// What limits memory of this process.
 pub(crate) struct Room {
     pub(crate) host: Host,
 }
 
 impl Room {
-    /// Reads it.
     pub(crate) fn read() -> Result<Room, MemoryError> {
         let host = hugeleaf_host::read_memory_facts(&Root::live(), &Kernel::new())?;
         Ok(Room { host })

@@ -67,7 +67,6 @@ pub struct Inside {
     rights: Option<Rights>,
     /// Links are followed step by step even where the kernel could do it: for the test of that.
     by_steps: bool,
-    /// Links are refused instead of followed.
     no_links: bool,
 }
 

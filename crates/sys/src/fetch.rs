@@ -5,7 +5,6 @@ use hugeleaf_units::{Bytes, PageSize};
 use crate::SysError;
 use crate::advice::Advice;
 use crate::gate::Memory;
-use crate::own_memory::OwnMemory;
 
 /// See [`crate::Kernel::fetch`].
 pub(crate) fn fetch(page: PageSize, pages: u64) -> Result<(), SysError> {
@@ -14,7 +13,7 @@ pub(crate) fn fetch(page: PageSize, pages: u64) -> Result<(), SysError> {
     space.map_private(space.range())?;
     // Refused where there are no huge pages: base pages do as well.
     let _ = space.advise(space.range(), Advice::HugePage);
-    OwnMemory::of(space).map(drop)
+    space.advise(space.range(), Advice::PopulateWrite)
 }
 
 #[cfg(test)]

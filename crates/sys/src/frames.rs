@@ -3,18 +3,9 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use hugeleaf_units::{Bytes, PageSize, Range};
+use hugeleaf_units::{PageSize, Range};
 
-use crate::space::own_page_map;
 use crate::{SysError, errno_of};
-
-/// The frames of a range of this process; see [`frames_of`].
-///
-/// # Errors
-/// Those of opening and reading `/proc/self/pagemap`.
-pub fn own_frames(range: Range, base: PageSize) -> Result<Option<Vec<Option<u64>>>, SysError> {
-    frames_of(&own_page_map()?, range, base)
-}
 
 /// The frame of each base page of a range, in order of address, from an open `/proc/PID/pagemap`;
 /// `None` for a page that is not in memory. The whole is `None` where the kernel hides frames: it
@@ -49,48 +40,19 @@ pub fn frames_of(
     Ok((!hidden).then_some(frames))
 }
 
-/// How many ranges of neighbouring frames the pages are, mean over blocks of `block` bytes; a
-/// page that is not in memory ends one. Pure.
-pub fn extents_a_block(frames: &[Option<u64>], block: Bytes, base: PageSize) -> Option<f64> {
-    let pages = usize::try_from(base.pages_for(block).get()).ok()?.max(1);
-    let blocks = frames.chunks(pages);
-    let count = u32::try_from(blocks.len()).ok().filter(|n| *n > 0)?;
-    let extents = |block: &[Option<u64>]| {
-        let breaks = block
-            .windows(2)
-            .filter(|pair| !matches!(pair, [Some(a), Some(b)] if a + 1 == *b));
-        breaks.count() + 1
-    };
-    let sum: usize = blocks.map(extents).sum();
-    Some(f64::from(u32::try_from(sum).ok()?) / f64::from(count))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::space::own_page_map;
     use crate::{Kernel, Mapping, Sharing};
-
-    #[test]
-    fn extents() {
-        let base: PageSize = "4K".parse().unwrap();
-        let block = Bytes::from_kib(16);
-        let of = |frames: &[u64]| {
-            let frames: Vec<Option<u64>> = frames.iter().map(|f| Some(*f)).collect();
-            extents_a_block(&frames, block, base)
-        };
-        assert_eq!(of(&[7, 8, 9, 10]), Some(1.0));
-        assert_eq!(of(&[10, 9, 8, 7]), Some(4.0));
-        assert_eq!(of(&[1, 2, 3, 4, 9, 10, 20, 21]), Some(1.5));
-        assert_eq!(of(&[]), None);
-        let hole = [Some(1), None, Some(3), Some(4)];
-        assert_eq!(extents_a_block(&hole, block, base), Some(3.0));
-    }
+    use hugeleaf_units::Bytes;
 
     #[test]
     fn a_page_that_was_touched_has_a_frame() {
         let base = Kernel::new().base_page();
         let memory = Mapping::anonymous(Bytes(base.bytes().get() * 4), Sharing::Private).unwrap();
-        let frames = |memory: &Mapping| own_frames(memory.range(), base).unwrap();
+        let frames =
+            |memory: &Mapping| frames_of(&own_page_map().unwrap(), memory.range(), base).unwrap();
         assert_eq!(frames(&memory), None);
         memory.touch(base.bytes()).unwrap();
         match frames(&memory) {

@@ -27,7 +27,6 @@ mod kernel;
 mod lock;
 mod memory;
 mod memory_file;
-mod own_memory;
 mod pagemap;
 mod patience;
 mod populate;
@@ -41,7 +40,7 @@ mod usage;
 mod walk;
 
 pub use advice::Advice;
-pub use asked::{confine, end_confined};
+pub use asked::{Said, answer_of, confine};
 pub use barrier::Barrier;
 pub use careful::{
     Inside, Rights, copy_in_memory, is_safe_from_others, list_at_most, open_regular, read_at_most,
@@ -55,7 +54,7 @@ pub use files::{
     FileKind, FileLook, HostChange, append_to, effective_gid, look_at, probe_folder, probe_write,
     rename, write_value,
 };
-pub use frames::{extents_a_block, frames_of, own_frames};
+pub use frames::frames_of;
 pub use gate::{Answer, Gate, Memory, MemoryCall, ProcessCall};
 pub use kernel::Kernel;
 pub use lock::{HostLock, Mark, lock_host, mark};
@@ -63,12 +62,11 @@ pub use memory::{Mapping, Sharing, advise_own, name_own};
 pub use memory_file::{
     DESCRIPTORS_A_MESSAGE, MemoryFile, MemoryFileFacts, duplicate_raw, keep_on_exec,
 };
-pub use own_memory::OwnMemory;
 pub use pagemap::{LONGEST_UNSCANNED, PageMap, PageRun, PageState, ScanDetail};
 pub use patience::unless_stuck;
 pub use process::{
-    DIRECT_FLAG, NOFOLLOW_FLAG, Pid, PidFd, effective_uid, free_space, kernel_log, machine,
-    own_pid, terminal_columns, ticks_per_second,
+    DIRECT_FLAG, NOFOLLOW_FLAG, Pid, PidFd, effective_uid, kernel_log, machine, own_pid,
+    terminal_columns, ticks_per_second,
 };
 pub use space::{NodePolicy, Reserve, Space, may_lock, own_page_map};
 pub use split::SplitFile;

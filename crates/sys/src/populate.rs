@@ -23,7 +23,6 @@ use crate::{Errno, Pid, PidFd, SysError, last_errno};
 /// of pointers, mm/process_vm_access.c). What is behind them would wait for the first to be copied.
 const PAGES_A_CALL: u64 = 512;
 
-/// Where nobody can read.
 fn unreadable() -> Option<usize> {
     static PAGE: OnceLock<Option<usize>> = OnceLock::new();
     *PAGE.get_or_init(|| {

@@ -5,9 +5,7 @@
 //! length it is given. `sysconf` takes and returns integers.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::path::Path;
 
-use hugeleaf_units::Bytes;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::PidfdFlags;
 
@@ -109,16 +107,6 @@ pub fn machine() -> String {
 /// The unit of the times in `/proc/PID/stat` (sysconf(3), _SC_CLK_TCK), per second.
 pub fn ticks_per_second() -> u64 {
     rustix::param::clock_ticks_per_second()
-}
-
-/// How much an unprivileged user may still write to the file system that holds `path`.
-///
-/// # Errors
-/// Those of statvfs(3).
-pub fn free_space(path: &Path) -> Result<Bytes, SysError> {
-    let stat = rustix::fs::statvfs(path)
-        .map_err(|errno| SysError::new("statvfs", path.display().to_string(), errno))?;
-    Ok(Bytes(stat.f_bavail.saturating_mul(stat.f_frsize)))
 }
 
 /// The kernel's log as it stands in its ring buffer (syslog(2), SYSLOG_ACTION_READ_ALL). Reads

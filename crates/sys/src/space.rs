@@ -292,7 +292,7 @@ impl Space {
 
 impl Space {
     /// Whether all that was ever mapped into it is private to this process.
-    pub(crate) fn is_private(&self) -> bool {
+    pub fn is_private(&self) -> bool {
         !self.has_file.load(Ordering::Relaxed)
     }
 

@@ -335,7 +335,6 @@ pub fn check_trusted(path: &Path) -> Result<(), PathError> {
     }
 }
 
-/// What a kind of file is called.
 pub(crate) const fn name_of(kind: FileType) -> &'static str {
     match kind {
         FileType::Directory => "a folder",

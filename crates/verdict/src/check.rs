@@ -14,7 +14,6 @@ pub use file_systems::{FileSystem, file_systems};
 pub use model::{Checked, Profile, Program, Row, State};
 pub use programs::{PROGRAMS_SOURCE, programs};
 
-/// All rows, area by area.
 pub fn check(checked: &Checked<'_>) -> Vec<Row> {
     let areas = [
         ("memory", rows::memory(checked)),

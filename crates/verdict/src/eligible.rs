@@ -21,16 +21,13 @@ pub use reason::{Reason, Remedy};
 /// What a mapping holds, as far as the kernel's rules differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Private anonymous memory.
     Private,
     /// Shared memory: anonymous, memfd, SysV, or a file of a tmpfs.
     Shared,
-    /// A file. Program text, most of all.
     File,
 }
 
 impl Kind {
-    /// The kind of a mapping.
     pub fn of(segment: &Segment) -> Kind {
         let anonymous = segment.object == (0, 0, 0);
         match segment.shared {
@@ -50,9 +47,6 @@ fn is_on_tmpfs(segment: &Segment) -> bool {
 ///
 /// A file that is only read is said to be eligible where it is aligned: whether this kernel collapses
 /// it depends on how it was built, and only the call tells.
-///
-/// # Errors
-/// Why not.
 pub fn mapping(host: &Host, process: &Process, segment: &Segment) -> Result<Kind, Reason> {
     if is_on_pool(segment) {
         return Err(Reason::Hugetlb);
@@ -85,7 +79,6 @@ pub fn mapping(host: &Host, process: &Process, segment: &Segment) -> Result<Kind
     }
 }
 
-/// The size of a huge page on a host with transparent huge pages.
 pub fn huge_page(host: &Host) -> Option<PageSize> {
     host.thp.known().and(host.pmd_page.get())
 }
@@ -97,7 +90,6 @@ fn no_thp(host: &Host) -> Reason {
     }
 }
 
-/// Whether it is on the pages of a pool.
 pub fn is_on_pool(segment: &Segment) -> bool {
     segment.asked.hugetlb.is_some() || segment.flags.has("ht")
 }
@@ -118,7 +110,6 @@ fn may_fit(segment: &Segment, huge: PageSize) -> bool {
     segment.range.len() >= huge.bytes() && (fits || !segment.is_aligned_to(huge))
 }
 
-/// Whether userfaultfd watches it, in any of its modes.
 pub fn is_watched(segment: &Segment) -> bool {
     ["um", "uw", "ui"]
         .iter()
@@ -198,9 +189,6 @@ fn file(host: &Host, segment: &Segment, huge: PageSize) -> Result<(), Reason> {
 /// Whether a block of an eligible mapping may be moved: enough of it is in memory, and nobody else has
 /// it. Of shared memory `tally` is what all that map it have together. `needs` is how much must be in
 /// memory; less than all of it grows the process.
-///
-/// # Errors
-/// Why not.
 pub fn block(kind: Kind, tally: &Tally, needs: Bytes) -> Result<(), Reason> {
     if kind == Kind::Private && !tally.file.is_zero() {
         return Err(Reason::PrivateFile);

@@ -8,14 +8,10 @@
 use hugeleaf_host::{Host, Thp, ThpOrder, ThpUse};
 use hugeleaf_units::PageSize;
 
-/// The THP size that serves the ends of mappings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ends {
-    /// The size.
     pub size: PageSize,
-    /// The file of its setting.
     pub path: String,
-    /// What that file says.
     pub setting: String,
     /// What to write into it, where it is off; `None` where it is on for somebody.
     pub better: Option<&'static str>,

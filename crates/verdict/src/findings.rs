@@ -19,25 +19,18 @@ pub use rules::findings;
 hugeleaf_units::named! {
     /// How bad a finding is. The worst is the smallest, so that it sorts first.
     pub enum Severity {
-        /// Something fails, or will.
         Problem = "problem",
-        /// Something is lost or wasted.
         Warning = "warning",
-        /// Worth knowing.
         Note = "note",
     }
 }
 
-/// Something about a host that its owner should know.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Finding {
     /// Names the rule; does not change between versions.
     pub id: &'static str,
-    /// How bad it is.
     pub severity: Severity,
-    /// What was found, with the numbers: one or two sentences.
     pub text: String,
-    /// What to run about it.
     pub command: String,
 }
 

@@ -20,32 +20,23 @@ use crate::eligible::{self, Kind, Reason};
 /// What was seen of a process in short looks at which of its base pages it touches.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Seen {
-    /// How long a page was watched.
     pub time: Duration,
-    /// Base pages in memory that could be larger.
     pub resident: Bytes,
-    /// Those of them that were touched.
     pub touched: Bytes,
-    /// Memory that is on large pages already.
     pub large: Bytes,
 }
 
-/// What is known of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Watched {
-    /// The size of a base page.
     pub base_page: PageSize,
     /// Short looks, and a long one last: what it touches in a second is what it works with.
     pub looks: Vec<Seen>,
-    /// The time of all of it.
     pub time: Duration,
     /// Processor time in user mode meanwhile, of all threads.
     pub user: Duration,
     /// Processor time in the kernel.
     pub system: Duration,
-    /// Processor time of its busiest thread.
     pub busiest: Duration,
-    /// Page faults that needed no disk.
     pub faults: u64,
     /// Share of its cycles in page walks, where the processor counts them.
     pub walks: Option<f64>,
@@ -54,23 +45,18 @@ pub struct Watched {
 /// What a dependent random read costs on this host in as much memory as the process works with, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Reads {
-    /// In so much memory.
     #[serde(rename = "size_bytes")]
     pub size: Bytes,
-    /// On base pages.
     pub base_ns: f64,
-    /// On large ones.
     pub large_ns: f64,
 }
 
-/// What larger pages would bring.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Predicted {
     /// Work in the same time, over now: at least.
     pub low: f64,
     /// At most.
     pub high: f64,
-    /// By what.
     pub by: By,
     /// Translations that it missed a second, at least; where they were counted by touched pages.
     pub misses_per_second: Option<f64>,
@@ -83,57 +69,34 @@ pub struct Predicted {
     pub user_share: f64,
     /// The part of the time in which its busiest thread has a processor.
     pub busy: f64,
-    /// Page faults a second.
     pub faults_per_second: f64,
 }
 
-/// What a prediction is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum By {
-    /// The processor's own count of its cycles in page walks.
     WalkCycles,
-    /// Pages touched, and what a miss costs here.
     TouchedPages,
 }
 
-/// Why nothing is said.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Unsaid {
-    /// It does not work.
     #[error(
         "it used {percent:.0} % of a processor while it was watched, and what rests gains nothing: watch it while it works"
     )]
-    Rests {
-        /// Of one processor.
-        percent: f64,
-    },
-    /// Too little memory to matter.
+    Rests { percent: f64 },
     #[error(
         "it works with {0} on base pages that could be larger, which the TLB covers well enough: nothing to gain"
     )]
     Small(Bytes),
-    /// Different things at different times.
     #[error(
         "it touched between {low:.0} and {high:.0} pages a second from one look to the next: watch it for longer, with --for"
     )]
-    Varies {
-        /// Least.
-        low: f64,
-        /// Most.
-        high: f64,
-    },
-    /// A range that would say nothing.
+    Varies { low: f64, high: f64 },
     #[error("between ×{low:.2} and ×{high:.2}, which is no answer: hugeleaf prove measures it")]
-    Wide {
-        /// Low end.
-        low: f64,
-        /// High end.
-        high: f64,
-    },
+    Wide { low: f64, high: f64 },
 }
 
-/// What was fitted to proven gains.
 #[derive(Debug, Clone, Copy)]
 pub struct Model {
     /// A TLB of two levels holds about so many translations of base pages (1,536 in Intel's since Skylake, 2,048 and more in
@@ -150,7 +113,6 @@ pub struct Model {
     /// Processor time that a page fault takes which a larger page would spare, in seconds: a first touch of new memory took
     /// 1.45 to 1.55 µs on base pages and 0.37 to 0.39 µs for as much of a huge one (docs/internals/kernel-notes.md).
     pub fault: f64,
-    /// What noise and layout alone move a proof by.
     pub margin: f64,
     /// A look that found so large a part of all pages touched was too long to count by.
     pub full: f64,
@@ -193,9 +155,6 @@ pub fn could_be_larger(host: &Host, process: &Process) -> Vec<Range> {
 }
 
 /// Whether there is anything to predict, before it is measured what a read costs: how much it works with.
-///
-/// # Errors
-/// [`Unsaid::Rests`], [`Unsaid::Small`].
 pub fn working_set(watched: &Watched, model: &Model) -> Result<Bytes, Unsaid> {
     let used = (watched.user + watched.system).as_secs_f64() / seconds(watched);
     if used < RESTS {
@@ -215,10 +174,6 @@ fn seconds(watched: &Watched) -> f64 {
     watched.time.as_secs_f64().max(1e-6)
 }
 
-/// Predicts.
-///
-/// # Errors
-/// [`Unsaid`]: what would mislead is not said.
 pub fn predict(watched: &Watched, reads: &Reads, model: &Model) -> Result<Predicted, Unsaid> {
     let working_set = working_set(watched, model)?;
     let time = seconds(watched);
@@ -274,7 +229,6 @@ fn gain(share: f64) -> f64 {
     1.0 / (1.0 - share.clamp(0.0, 0.95))
 }
 
-/// The part of its memory that is on large pages already.
 fn of_large(watched: &Watched) -> f64 {
     let last = watched.looks.last();
     last.map_or(0.0, |look| {

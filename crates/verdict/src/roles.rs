@@ -18,14 +18,10 @@ use crate::run::Want;
 use crate::run::rung::{Judged as Rung, judge, left_in_pool, pool_short};
 use crate::why::{Account, Verdict, restart};
 
-/// One role of a process, or of several.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RoleState {
-    /// Which.
     pub role: RunRole,
-    /// What was asked for, as it was typed.
     pub asked: String,
-    /// What is resident, by page size.
     pub got: Vec<Held>,
     /// Resident on none of the pages that were asked for, and could be.
     #[serde(rename = "missing_bytes")]
@@ -39,7 +35,6 @@ pub struct RoleState {
     pub command: Option<String>,
 }
 
-/// A process judged role by role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roles {
     /// One entry a role, in the order of [`RunRole::ALL`].
@@ -151,7 +146,6 @@ fn total<'a>(state: &mut RoleState, contributions: impl Iterator<Item = &'a Cont
     }
 }
 
-/// The pages that satisfy what was asked for.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
     /// Sizes, and the kind where one was named. Larger pages are as good.
@@ -260,7 +254,6 @@ impl Case<'_> {
         state
     }
 
-    /// What to say of a role for which nothing is tried.
     fn left_alone(&self, role: RunRole) -> Option<String> {
         let asked = self.settings.of(role);
         let wanted = Wanted::of(self.host, asked);

@@ -17,5 +17,5 @@ mod tests;
 
 pub use hugeleaf_host::RunRole;
 pub use obstacle::{Obstacle, SANITIZER_OPTION, obstacle};
-pub use policy::{Numa, ParsePolicyError, Policy, Want};
+pub use policy::{Numa, Policy, Want};
 pub use settle::{Missing, Settled, settle};

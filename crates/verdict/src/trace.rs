@@ -34,7 +34,6 @@ hugeleaf_units::named! {
 }
 
 impl Effect {
-    /// What it means, in a half sentence.
     pub const fn meaning(self) -> &'static str {
         match self {
             Effect::Translation => "how much one entry of a page table or TLB maps",
@@ -44,20 +43,15 @@ impl Effect {
     }
 }
 
-/// Something that a trace shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceFinding {
     /// Names the rule; does not change between versions.
     pub id: &'static str,
-    /// How bad it is.
     pub severity: Severity,
     /// Which effects of large pages it is about; none where it is about none.
     pub effects: Vec<Effect>,
-    /// What was found, in one or two sentences.
     pub text: String,
-    /// The numbers that it follows from, one each.
     pub evidence: Vec<String>,
-    /// What to run about it.
     pub command: String,
 }
 

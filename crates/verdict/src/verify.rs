@@ -27,91 +27,67 @@ pub use rules::verify;
 
 const PLAN: &str = "hugeleaf plan --output plan.toml && hugeleaf apply plan.toml";
 
-/// What is compared.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
-    /// The host.
     pub host: &'a Host,
-    /// Services that run, or are started at boot.
     pub services: &'a [Service],
     /// What could not be looked at and why, a sentence each.
     pub unread: &'a [String],
     /// What was applied and is not undone, the newest first.
     pub applied: &'a [Applied],
-    /// What files say.
     pub settings: &'a Settings,
     /// When the host was booted, in seconds since 1970: the kernel's log counts from there.
     pub booted: Option<u64>,
     /// Lines of the kernel's log before this time, in seconds since 1970, are of the past.
     pub log_since: Option<u64>,
-    /// What the guard gave back.
     pub given: &'a [GivenBack],
 }
 
 /// Pages of a pool that the guard gave back while memory was short, and takes again: the pool is not short of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GivenBack {
-    /// The page size.
     pub page: PageSize,
     /// The node; `None` where the host counts all nodes together.
     pub node: Option<u32>,
-    /// How many.
     pub pages: Pages,
 }
 
-/// A plan that was applied.
 #[derive(Debug, Clone)]
 pub struct Applied {
     /// What `undo` knows it by.
     pub id: u32,
     /// When, in UTC.
     pub time: String,
-    /// Where the journal keeps its text.
     pub plan_copy: PathBuf,
-    /// The plan, or why its text cannot be read.
     pub plan: Result<Plan, String>,
-    /// Whether it came to its end.
     pub is_complete: bool,
-    /// What of its journal is damaged.
     pub damage: Vec<String>,
-    /// Its steps, compared with the host as it is now.
     pub places: Vec<Place>,
 }
 
 /// A step that was applied, and how its place looks now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Place {
-    /// The step's id.
     pub id: String,
-    /// What it did.
     pub what: Did,
-    /// The file, knob or mount point.
     pub path: PathBuf,
     /// What stood there before; nothing where nothing did.
     pub before: Option<String>,
     /// What it set: of files too long to be shown, nothing.
     #[serde(rename = "after")]
     pub wanted: Option<String>,
-    /// What stands there now.
     pub now: Option<String>,
-    /// Whether that is what it set.
     #[serde(rename = "state")]
     pub stands: Stands,
 }
 
-/// What a step did, as far as a judge has to distinguish them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Did {
-    /// A value in a knob.
     Knob,
-    /// A pool.
     Pool,
-    /// A file, or a block in one.
     File,
-    /// A folder.
     Folder,
-    /// A mount.
     Mount,
 }
 
@@ -128,18 +104,12 @@ impl Did {
     }
 }
 
-/// How a place looks now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stands {
-    /// As it was applied.
     AsApplied,
-    /// Somebody changed it since.
     Changed,
-    /// It is not there any more.
     Gone,
-    /// It means nothing on this host.
     NotApplicable,
-    /// It could not be read: why.
     Unread(String),
 }
 
@@ -155,7 +125,6 @@ impl Serialize for Stands {
     }
 }
 
-/// A plan in force, as answers name it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Newest {
     /// What `undo` knows it by.
@@ -164,14 +133,10 @@ pub struct Newest {
     pub time: String,
 }
 
-/// What came of it.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
-    /// One row a service that asked for pages of a pool.
     pub services: Vec<Row>,
-    /// The pools, one a size.
     pub pools: Vec<PoolRow>,
-    /// The steps of the plans in force.
     pub steps: Vec<Place>,
     /// The newest plan in force: its number and time.
     #[serde(rename = "applied")]
@@ -187,14 +152,10 @@ impl Report {
     }
 }
 
-/// What a service asked for and got.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Row {
-    /// Its name.
     pub name: String,
-    /// What it is.
     pub kind: ServiceKind,
-    /// Its unit.
     pub unit: Option<String>,
     /// Whether it is there; otherwise a plan alone speaks of it.
     #[serde(skip)]
@@ -204,14 +165,11 @@ pub struct Row {
     /// Since when it runs, in seconds since 1970.
     #[serde(serialize_with = "utc")]
     pub since: Fact<u64>,
-    /// Pages that it asked for.
     pub asked: Vec<PagesOf>,
-    /// Pages that it has, or has reserved.
     pub got: Vec<PagesOf>,
     /// How many pages it is short of, of the first size it asked for; none where it does not run.
     #[serde(rename = "short_pages")]
     pub short: Pages,
-    /// Why.
     pub reason: Option<String>,
 }
 
@@ -221,7 +179,6 @@ impl Row {
         self.asked.first().map(|pages| pages.page)
     }
 
-    /// Whether it runs.
     pub fn is_running(&self) -> bool {
         !self.pids.is_empty()
     }
@@ -241,13 +198,10 @@ fn utc<S: Serializer>(seconds: &Fact<u64>, serializer: S) -> Result<S::Ok, S::Er
     seconds.clone().map(text).serialize(serializer)
 }
 
-/// A pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PoolRow {
-    /// The page size.
     #[serde(rename = "page_bytes")]
     pub page: PageSize,
-    /// All pages.
     pub total: Pages,
     /// Pages that are in nobody's hands, reserved ones included.
     pub free: Pages,
@@ -260,7 +214,6 @@ pub struct PoolRow {
 }
 
 impl PoolRow {
-    /// Free and promised to nobody.
     pub fn available(&self) -> Pages {
         self.free - self.reserved
     }

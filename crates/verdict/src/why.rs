@@ -38,7 +38,6 @@ pub use words::{account, judge};
 pub struct Verdict {
     /// The reason that decides; its name is the `id` in JSON.
     pub id: Reason,
-    /// What the memory is for.
     pub role: Role,
     /// Name of the mapping as in `maps`; empty for plain anonymous memory.
     pub name: String,
@@ -48,7 +47,6 @@ pub struct Verdict {
     pub range: Range,
     /// Resident bytes on base pages that it speaks of.
     pub bytes: Bytes,
-    /// The reason in a sentence, with the values met.
     pub text: String,
     /// The one thing to do next. It can be pasted into a shell: where it is no command, or where
     /// nothing needs doing, it is a comment that begins with `#`.
@@ -58,7 +56,6 @@ pub struct Verdict {
     pub figures: Figures,
 }
 
-/// The numbers behind a verdict's text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Figures {
     /// Bytes of the range that are neither in memory nor in swap: what promotion would add.
@@ -67,13 +64,11 @@ pub struct Figures {
     pub swapped: Bytes,
     /// How full the emptiest large page's worth of the range is, in percent, rounded down.
     pub least_percent: u64,
-    /// Whether the command changes something for the whole host.
     pub is_host_wide: bool,
     /// The promotion of the command, without what comes before it.
     pub promote: String,
     /// Who shares the pages, of those that are shared copy-on-write.
     pub sharer: String,
-    /// What the process's cgroups leave it, where one limits memory.
     pub room: Option<Room>,
     /// THP sizes that are off on this host: how many of the bytes would fit on whole pages of each.
     pub off_sizes: Vec<OffSize>,
@@ -82,24 +77,18 @@ pub struct Figures {
 /// The memory limit that stops a process first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Room {
-    /// The cgroup's path.
     pub cgroup: String,
-    /// The file that sets the limit.
     pub file: String,
-    /// The limit.
     pub limit: Bytes,
     /// What may still be taken, all page cache of the cgroup given up.
     pub left: Bytes,
-    /// A large page.
     pub page: Bytes,
 }
 
 /// A THP size below the PMD's that is off for some memory, which it would fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OffSize {
-    /// The size.
     pub size: PageSize,
-    /// The file of its setting.
     pub knob: String,
     /// Whether it is the size that this host's processor translates as one.
     pub is_translated_as_one: bool,
@@ -110,7 +99,6 @@ pub struct OffSize {
 /// Where the resident bytes of one segment are: `resident = large + small + verdicts`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
-    /// The segment's range.
     pub range: Range,
     /// Resident bytes: by the page map where it was read, by the counters otherwise.
     pub resident: Bytes,
@@ -122,11 +110,9 @@ pub struct Account {
     pub verdicts: Vec<Verdict>,
 }
 
-/// What the judges look at.
 pub(crate) struct Case<'a> {
     pub host: &'a Host,
     pub process: &'a Process,
-    /// How the process is named in commands.
     pub target: &'a str,
     /// The size that `promote` makes, where known.
     pub pmd: Option<PageSize>,

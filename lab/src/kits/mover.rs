@@ -14,6 +14,7 @@ mod block;
 mod bystander;
 mod error;
 mod memory;
+mod own_memory;
 mod path;
 mod run;
 

@@ -63,7 +63,6 @@ fn way_out(obstacle: Option<&Obstacle>, command: &str, plan: &str) -> String {
     }
 }
 
-/// What helps where others could change what root is to write.
 fn keep_others_out(error: &PathError) -> String {
     match error {
         PathError::Others { path, uid: 0, .. } => {
@@ -77,7 +76,6 @@ fn keep_others_out(error: &PathError) -> String {
     }
 }
 
-/// What helps against an errno at a path.
 fn mend(errno: Errno, path: &str) -> String {
     let of_kernel = ["proc", "sys"]
         .iter()

@@ -19,16 +19,11 @@ use super::shortage::{node_of, shortage};
 use super::undo::{UndoOptions, undo_one};
 use super::{ChangeContext, lock};
 
-/// What is to be applied.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The steps, in order.
     pub steps: &'a [Step],
-    /// The plan's text: it is kept next to the journal.
     pub plan: &'a str,
-    /// The plan's file.
     pub plan_file: &'a str,
-    /// The program and its version.
     pub program: &'a str,
     /// Why more memory is reserved than is good for the host, where somebody insisted.
     pub forced: Option<&'a str>,
@@ -39,14 +34,10 @@ pub struct Request<'a> {
     pub in_force: Option<&'a [u32]>,
 }
 
-/// How it is applied.
 #[derive(Debug, Clone, Copy)]
 pub struct ApplyOptions {
-    /// Drop clean page caches while a pool is short.
     pub drop_caches: bool,
-    /// Take everything back when a pool stays short.
     pub all_or_nothing: bool,
-    /// The host's base page.
     pub base_page: PageSize,
 }
 
@@ -167,7 +158,6 @@ impl Listed {
 }
 
 impl StepOutcome {
-    /// A step that was looked at.
     pub fn of(looked: &Looked) -> StepOutcome {
         StepOutcome {
             before: Some(looked.before.clone()),
@@ -337,7 +327,6 @@ impl Run<'_, '_> {
         written.map_err(|e| failure(&e, true))
     }
 
-    /// What a person should know of a step that did not come out as wanted.
     fn explain(&self, looked: &Looked, made: &Made, outcome: &mut StepOutcome) {
         match (&looked.step.what, &made.after) {
             (What::Pool { size, node, pages }, Place::Pool { pages: got, .. })
@@ -400,7 +389,6 @@ fn begin(looked: &Looked, beside: Option<String>) -> Begin {
     }
 }
 
-/// Undoes what this apply has done so far: nothing short of everything was wanted.
 fn take_back(context: &mut ChangeContext<'_>, id: u32, outcome: &mut ApplyOutcome) {
     let Fact::Known(one) = super::journal::read_one(context.root, id) else {
         return;

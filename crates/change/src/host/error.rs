@@ -7,85 +7,48 @@ use hugeleaf_sys::{PathError, SysError};
 
 use super::block::Broken;
 
-/// What stands in the way of a step; found before anything is changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
-    /// A path that is not absolute, or goes up.
     #[error("{}: not a path from the root of the host", .0.display())]
     BadPath(PathBuf),
-    /// A knob or pool outside the folders where the kernel has them.
     #[error("{}: no knob: those are below /proc/sys and /sys", .0.display())]
     NoKnob(PathBuf),
-    /// A knob or pool that this host does not have.
     #[error("{}: this host has no such knob", .0.display())]
     Missing(PathBuf),
-    /// A value that the knob does not offer.
     #[error("{}: '{value}' is none of its choices: {}", path.display(), choices.join(" "))]
     NoChoice {
-        /// The knob.
         path: PathBuf,
-        /// What was to be written.
         value: String,
-        /// What it offers.
         choices: Vec<String>,
     },
-    /// A file of that name that somebody else wrote.
     #[error("{}: not written by hugeleaf (its first line does not say so)", .0.display())]
     Foreign(PathBuf),
-    /// A link, device, socket or pipe.
     #[error("{}: a link or a special file stands there", .0.display())]
     Special(PathBuf),
-    /// A folder where a file should be, or the other way round.
     #[error("{}: {found} stands there", path.display())]
-    WrongKind {
-        /// Where.
-        path: PathBuf,
-        /// What was found.
-        found: &'static str,
-    },
-    /// Another file system is mounted there, or a hugetlbfs with other options.
+    WrongKind { path: PathBuf, found: &'static str },
     #[error("{}: {found} is mounted there", path.display())]
-    OtherMount {
-        /// Where.
-        path: PathBuf,
-        /// What was found.
-        found: String,
-    },
-    /// The markers of a block are not whole.
+    OtherMount { path: PathBuf, found: String },
     #[error("{}: {broken}", path.display())]
-    Broken {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with them.
-        broken: Broken,
-    },
+    Broken { path: PathBuf, broken: Broken },
     /// The text of a file does not say that hugeleaf wrote it, so undo could not know it again.
     #[error("{}: the text does not begin with '# written by hugeleaf'", .0.display())]
     NotMarked(PathBuf),
-    /// It cannot be read or written.
     #[error("{0}")]
     Denied(SysError),
     /// Whoever else can change it, or a folder above it, would choose what root writes there.
     #[error("{0}")]
     Others(PathError),
-    /// A folder that has something in it, which a mount would hide.
     #[error("{}: it is not empty, and a mount would hide what is in it", .0.display())]
     NotEmpty(PathBuf),
     /// A mount point that leads elsewhere, or hides what the host needs.
     #[error("{}: {why}", path.display())]
-    NoMountPoint {
-        /// The path.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// Mounting takes a right that this process does not have.
+    NoMountPoint { path: PathBuf, why: String },
     #[error("{}: mounting takes CAP_SYS_ADMIN", .0.display())]
     MayNotMount(PathBuf),
 }
 
 impl Obstacle {
-    /// The call that failed, where one did.
     pub const fn denied(&self) -> Option<&SysError> {
         match self {
             Obstacle::Denied(error) => Some(error),
@@ -97,7 +60,6 @@ impl Obstacle {
 /// A precondition that is missing. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
-    /// Steps that cannot be made.
     #[error("{}", refused(.0, *.1))]
     Refused(Vec<Obstacle>, usize),
     /// Two steps of one name: the journal could not distinguish them.
@@ -105,43 +67,25 @@ pub enum HostError {
     SameId(String),
     /// Another apply or undo is at work.
     #[error("another apply or undo is at work{}", .pid.map(|p| format!(" (process {p})")).unwrap_or_default())]
-    Locked {
-        /// Whose it is, where that could be read.
-        pid: Option<u32>,
-        /// The lock.
-        path: PathBuf,
-    },
-    /// Others could change what is kept of it.
+    Locked { pid: Option<u32>, path: PathBuf },
     #[error("{0}")]
     Others(PathError),
-    /// There is no place for the journal.
     #[error("no journal can be kept: {0}")]
     State(SysError),
-    /// The journal could not be read.
     #[error("{0}")]
     Journal(ReadError),
-    /// A newer program wrote what it did.
     #[error("apply {id} was made by a newer program ({}), and this one does not know all that it did", if program.is_empty() { "unknown" } else { program })]
-    Newer {
-        /// The apply.
-        id: u32,
-        /// The program, as the journal has it.
-        program: String,
-    },
+    Newer { id: u32, program: String },
     /// Another apply came in between.
     #[error("apply {0} came in between, which the plan was not compared with")]
     Overtaken(u32),
-    /// No apply of that number.
     #[error("no apply has the number {0}")]
     NoSuch(u32),
     /// A later apply changed the same places, or rests on what was changed there.
     #[error("apply {by} came after {id} and {} {}{}", if *.rests { "rests on" } else { "changed" }, path.display(), if *.rests { " as that left it" } else { " too" })]
     BuiltUpon {
-        /// What was to be undone.
         id: u32,
-        /// The later one.
         by: u32,
-        /// A place that both changed.
         path: PathBuf,
         /// Whether the later one found it as it wanted it, and changed nothing there.
         rests: bool,

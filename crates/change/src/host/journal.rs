@@ -18,26 +18,20 @@ use super::record::{Begin, Damage, Header, Listed, Record, SCHEMA, line, parse_r
 /// Where journals are, below the root of the host.
 pub const JOURNAL: &str = "var/lib/hugeleaf/journal";
 
-/// One apply, as its journal has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
     /// What its journal begins with, but for the steps; where that is damaged, its number alone.
     pub head: Header,
     /// Whether a newer program wrote it, in a way that this one does not know.
     pub is_newer: bool,
-    /// The plan's text.
     pub plan: Fact<String>,
-    /// The steps in order.
     pub steps: Vec<AppliedStep>,
     /// Whether all steps were reached; `None` where it never came to its end (a crash).
     pub complete: Option<bool>,
-    /// Whether it was undone: what it set does not count any more.
     pub undone: bool,
-    /// What of the journal is not whole.
     pub damage: Vec<String>,
 }
 
-/// A step of an apply, as the journal has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedStep {
     /// As it was listed, but for its state, which is how it stood last.
@@ -46,7 +40,6 @@ pub struct AppliedStep {
     pub applied: State,
     /// What it began with; `None` where it was never begun.
     pub begun: Option<Begin>,
-    /// What stood there when it was made, read back.
     pub after: Option<Place>,
     /// What the value that the kernel changes along with this one became.
     pub beside: Option<String>,
@@ -233,7 +226,6 @@ impl Applied {
         }
     }
 
-    /// Whether it ended as it should, with all its steps reached.
     pub fn is_whole(&self) -> bool {
         self.complete == Some(true)
     }

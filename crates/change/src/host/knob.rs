@@ -29,7 +29,6 @@ pub fn same(a: &str, b: &str) -> bool {
 pub struct Mounted {
     pub at: String,
     pub kind: String,
-    /// Options of the mount and of the file system, joined.
     pub options: String,
 }
 

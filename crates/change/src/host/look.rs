@@ -15,14 +15,10 @@ use super::place::{self, Content, Place, below, fresh, missing_folders};
 use super::{OWNED, block, knob};
 use crate::privilege::own_capabilities;
 
-/// A step compared with the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Looked {
-    /// The step.
     pub step: Step,
-    /// What stands there.
     pub before: Place,
-    /// What would stand there.
     pub wanted: Place,
     /// `would-change`, `already` or `not-applicable`.
     pub state: State,
@@ -243,9 +239,6 @@ fn mount_places(root: &Root, path: &Path, options: &str) -> Result<(Place, Place
 
 /// Whether something may be mounted at a path: it hides nothing that the host needs, leads nowhere
 /// else, and is an empty folder or none yet.
-///
-/// # Errors
-/// Why not.
 pub fn mount_point(root: &Root, path: &Path) -> Result<(), Obstacle> {
     let no = |why: String| Obstacle::NoMountPoint {
         path: path.to_owned(),

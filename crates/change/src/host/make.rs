@@ -13,15 +13,11 @@ use super::{ChangeContext, knob, pool};
 
 #[derive(Debug, Clone, Copy)]
 pub struct Change<'a> {
-    /// The path, as the host names it.
     pub path: &'a Path,
-    /// What stands there.
     pub now: &'a Place,
-    /// What is to stand there.
     pub target: &'a Place,
     /// Whether it is a block in a file of somebody else: links are followed.
     pub is_block: bool,
-    /// Whether clean page caches may be dropped for a pool.
     pub drop_caches: bool,
 }
 
@@ -163,7 +159,6 @@ fn replace(
     sync_above(context.kernel, path)
 }
 
-/// Removes what a crash may have left of a file's new content.
 pub fn remove_drafts(context: &mut ChangeContext<'_>, path: &Path) -> Result<(), SysError> {
     let (Some(folder), Some(file)) = (path.parent(), path.file_name()) else {
         return Ok(());

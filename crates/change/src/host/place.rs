@@ -13,7 +13,6 @@ use super::knob;
 pub struct Content(pub Vec<u8>);
 
 impl Content {
-    /// As a person reads it: bytes that are no text are replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.0).into_owned()
     }
@@ -61,65 +60,45 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     whole.then(|| text.as_bytes().chunks(2).map(pair).collect::<Option<_>>())?
 }
 
-/// What stands at a place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Place {
-    /// Nothing.
     Absent,
-    /// A regular file.
     File {
-        /// What it holds.
         content: Content,
-        /// Permission bits.
         mode: u32,
-        /// Owner.
         uid: u32,
-        /// Group.
         gid: u32,
-        /// Extended attributes.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         attributes: Vec<(String, Content)>,
     },
-    /// A folder.
     Folder {
-        /// Permission bits.
         mode: u32,
-        /// Owner.
         uid: u32,
-        /// Group.
         gid: u32,
     },
     /// A link, device, socket or pipe: never touched.
     Other,
     /// A knob, with its value; of one that shows its choices the one that is chosen.
     Value {
-        /// The value without a newline.
         value: String,
     },
-    /// A pool.
     Pool {
-        /// Pages that stay in it.
         pages: u64,
         /// Pages beyond those (surplus): they go when the programs that use them let go.
         surplus: u64,
     },
-    /// A mounted hugetlbfs.
     Mount {
-        /// Options, as the kernel shows them.
         options: String,
     },
-    /// Nothing is mounted here.
     NoMount,
     /// Another file system is mounted here: never touched.
     OtherMount {
-        /// Its type.
         kind: String,
     },
 }
 
 impl Place {
-    /// A file.
     pub fn file(content: Content, look: &FileLook) -> Place {
         let attributes = look.attributes.iter();
         Place::File {
@@ -157,7 +136,6 @@ impl Place {
         Some((content, look))
     }
 
-    /// What stands there in a word or two.
     pub fn in_short(&self) -> String {
         match self {
             Place::Absent => "absent".to_owned(),
@@ -213,7 +191,6 @@ fn unreadable(path: &Path, e: &std::io::Error) -> SysError {
     SysError::new("read", path.display().to_string(), errno)
 }
 
-/// What stands at a path as a file or folder.
 pub fn read_file(path: &Path) -> Result<Place, SysError> {
     Ok(match look_at(path)? {
         None => Place::Absent,
@@ -293,7 +270,6 @@ pub fn fresh(mode: u32) -> FileLook {
     }
 }
 
-/// The folders that are missing for this one to be there, outermost first.
 pub fn missing_folders(folder: &Path) -> Vec<PathBuf> {
     let mut missing: Vec<PathBuf> = folder
         .ancestors()

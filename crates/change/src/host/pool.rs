@@ -18,9 +18,7 @@ const IN_VAIN: u32 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolResult {
-    /// Pages that stay.
     pub pages: u64,
-    /// Pages beyond, that programs still use.
     pub surplus: u64,
     pub attempts: u32,
 }

@@ -14,62 +14,39 @@ use super::place::Place;
 
 pub(super) const SCHEMA: u32 = 1;
 
-/// One record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {
     /// The first: what is about to be applied.
     Apply(Header),
-    /// A step is about to be made.
     Begin(Begin),
-    /// A step was made.
     Done {
-        /// Its id.
         step: String,
-        /// What stands there now, read back.
         after: Place,
-        /// How it stands.
         state: State,
-        /// What the value next to it became.
         #[serde(default)]
         beside: Option<String>,
     },
-    /// A step could not be made.
     Failed {
-        /// Its id.
         step: String,
-        /// Why.
         error: String,
     },
-    /// The apply is over.
     End {
-        /// When.
         time: String,
-        /// Whether all steps were reached.
         complete: bool,
     },
-    /// An undo begins.
     Undo {
-        /// When.
         time: String,
     },
-    /// A step is about to be undone.
     Undoing {
-        /// Its id.
         step: String,
     },
-    /// A step was undone, or left alone.
     Undone {
-        /// Its id.
         step: String,
-        /// How it stands.
         state: State,
     },
-    /// The undo is over.
     UndoEnd {
-        /// When.
         time: String,
-        /// Whether all was seen to.
         complete: bool,
     },
 }
@@ -86,13 +63,11 @@ pub struct Header {
     pub boot: Option<String>,
     pub program: String,
     pub plan_file: String,
-    /// Why more memory was reserved than is good for the host.
     #[serde(default)]
     pub forced: Option<String>,
     /// The apply that this one goes on with: undone together.
     #[serde(default)]
     pub continues: Option<u32>,
-    /// Names of the services that the plan is for.
     #[serde(default)]
     pub serves: Vec<String>,
     pub steps: Vec<Listed>,
@@ -101,7 +76,6 @@ pub struct Header {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
     pub id: String,
-    /// What it does, in a word.
     pub what: String,
     pub path: PathBuf,
     pub why: String,
@@ -126,25 +100,19 @@ enum NeedsInJournal {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begin {
     pub step: String,
-    /// What it does, in a word.
     pub what: String,
     pub path: PathBuf,
-    /// What stands there.
     pub before: Place,
-    /// What is to stand there.
     pub wanted: Place,
     /// Folders that are made on the way, outermost first.
     #[serde(default)]
     pub makes: Vec<PathBuf>,
-    /// The text of the block that is put in.
     #[serde(default)]
     pub block: Option<String>,
-    /// A value that the kernel changes along with this one.
     #[serde(default)]
     pub beside: Option<String>,
 }
 
-/// What of a journal is not whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     /// The last line was cut off: a crash while it was written.
@@ -165,7 +133,6 @@ pub enum Damage {
         /// Counted from 1.
         line: usize,
     },
-    /// Lines before this one are gone.
     #[error("lines are missing before line {line}")]
     Missing {
         /// Counted from 1.

@@ -4,12 +4,10 @@ use std::path::Path;
 
 use hugeleaf_sys::{Errno, SysError};
 
-use super::error::HostError;
 use super::lock::lock;
 use super::place::{Place, below, read_pool};
 use super::{ChangeContext, pool};
 
-/// What came of [`resize_pool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resized {
     /// The pages that the pool has now: fewer than were asked for where the kernel found no more.
@@ -18,33 +16,28 @@ pub enum Resized {
     ChangedSince(u64),
 }
 
-/// Why a pool could not be set.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ResizeError {
-    /// An apply or undo is at work, or there is no place for the lock.
-    #[error(transparent)]
-    Host(#[from] HostError),
-    /// The pool cannot be read or set.
-    #[error("{0}")]
-    Denied(#[from] SysError),
-}
-
 /// Sets the pool whose `nr_hugepages` this is from so many pages to so many, and reads back what came of it. No apply
 /// or undo is at work meanwhile. Pages that a program takes at that moment stay in the pool.
-///
-/// # Errors
-/// [`ResizeError`].
 pub fn resize_pool(
     context: &mut ChangeContext<'_>,
     file: &Path,
     from: u64,
     to: u64,
-) -> Result<Resized, ResizeError> {
-    let _lock = lock(context.root)?;
+) -> Result<Resized, String> {
+    let _lock = lock(context.root).map_err(|error| error.to_string())?;
+    resize(context, file, from, to).map_err(|error| error.to_string())
+}
+
+fn resize(
+    context: &mut ChangeContext<'_>,
+    file: &Path,
+    from: u64,
+    to: u64,
+) -> Result<Resized, SysError> {
     let path = below(context.root, file);
     let Some(Place::Pool { pages, surplus }) = read_pool(&path)? else {
         let shown = path.display().to_string();
-        return Err(SysError::new("read", shown, Errno::NOENT).into());
+        return Err(SysError::new("read", shown, Errno::NOENT));
     };
     if pages != from {
         return Ok(Resized::ChangedSince(pages));
@@ -101,7 +94,7 @@ mod tests {
         }
     }
 
-    fn resize(has: u64, held: u64, most: u64, from: u64, to: u64) -> (Resized, Vec<String>) {
+    fn resized(has: u64, held: u64, most: u64, from: u64, to: u64) -> (Resized, Vec<String>) {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::at(dir.path());
         let file = below(&root, Path::new(POOL));
@@ -126,20 +119,20 @@ mod tests {
     #[test]
     fn what_it_has_is_read_back() {
         assert_eq!(
-            resize(8, 0, 99, 8, 6),
+            resized(8, 0, 99, 8, 6),
             (Resized::Has(6), vec!["6".to_owned()])
         );
-        assert_eq!(resize(6, 0, 7, 6, 8).0, Resized::Has(7));
+        assert_eq!(resized(6, 0, 7, 6, 8).0, Resized::Has(7));
     }
 
     #[test]
     fn a_pool_of_another_size_is_left_alone() {
-        assert_eq!(resize(9, 0, 99, 8, 6), (Resized::ChangedSince(9), vec![]));
+        assert_eq!(resized(9, 0, 99, 8, 6), (Resized::ChangedSince(9), vec![]));
     }
 
     #[test]
     fn pages_taken_meanwhile_stay_in_the_pool() {
-        let (got, written) = resize(8, 7, 99, 8, 6);
+        let (got, written) = resized(8, 7, 99, 8, 6);
         assert_eq!(
             (got, written),
             (Resized::Has(7), vec!["6".into(), "7".into()])

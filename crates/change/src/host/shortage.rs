@@ -7,39 +7,27 @@ use hugeleaf_host::{Fact, Root};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 use serde::Serialize;
 
-/// A pool that is short, and how the memory of its node is used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Shortage {
-    /// The page size.
     #[serde(rename = "page_bytes")]
     pub size: PageSize,
-    /// The node.
     pub node: u32,
-    /// Pages asked for.
     pub wanted: Pages,
-    /// Pages got.
     pub got: Pages,
-    /// Pages that are missing.
     pub missing: Pages,
-    /// How often it was tried.
     pub attempts: u32,
-    /// All memory of the node.
     #[serde(rename = "memory_bytes")]
     pub total: Fact<Bytes>,
-    /// Free memory.
     #[serde(rename = "free_bytes")]
     pub free: Fact<Bytes>,
     /// Free memory in blocks that hold a page of this size. Absent where such a page is larger than
     /// any block that the kernel keeps free lists of.
     #[serde(rename = "free_in_blocks_bytes")]
     pub free_in_blocks: Fact<Bytes>,
-    /// Pages of files, shared memory left out: reclaimable where clean.
     #[serde(rename = "cache_bytes")]
     pub cache: Fact<Bytes>,
-    /// Memory of processes.
     #[serde(rename = "anon_bytes")]
     pub anon: Fact<Bytes>,
-    /// Shared memory and tmpfs.
     #[serde(rename = "shmem_bytes")]
     pub shmem: Fact<Bytes>,
     /// The kernel's own, that it can return (names and inodes).
@@ -48,14 +36,12 @@ pub struct Shortage {
     /// The kernel's own, that it cannot move or return: slab, stacks, page tables.
     #[serde(rename = "kernel_fixed_bytes")]
     pub kernel_fixed: Fact<Bytes>,
-    /// Locked in memory.
     #[serde(rename = "locked_bytes")]
     pub locked: Fact<Bytes>,
     /// Blocks, a huge page or so each, that unmovable pages are in (`/proc/pagetypeinfo`).
     pub unmovable_blocks: Fact<u64>,
 }
 
-/// Looks at the node of a pool that is short. `base` is the base page.
 pub fn shortage(
     root: &Root,
     (size, node): (PageSize, u32),

@@ -21,23 +21,18 @@ use super::place::{Content, Place, below};
 use super::record::{Begin, Record};
 use super::{ChangeContext, lock};
 
-/// Which applies are undone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     /// The newest that is in force, with those that it goes on with.
     Newest,
-    /// This one, with those that it goes on with.
     Id(u32),
     /// All that are in force, newest first.
     All,
 }
 
-/// How.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct UndoOptions {
-    /// Put back what somebody else has changed meanwhile, too.
     pub even_if_changed: bool,
-    /// Say what would be done, and do nothing.
     pub dry_run: bool,
 }
 
@@ -187,7 +182,6 @@ struct Run<'a, 'h, 's> {
     left: &'a mut Left,
     journaled: bool,
     all_reached: bool,
-    /// Places of steps that could not be undone.
     blocked: Vec<&'s Path>,
 }
 
@@ -253,9 +247,7 @@ fn outcome_of(step: &AppliedStep) -> StepOutcome {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Back {
-    /// Nothing: it is as before.
     Nothing,
-    /// It is made this again.
     To(Place),
     /// It is left alone, but for our block, which is taken out.
     Cut(Place),

@@ -16,16 +16,13 @@ const SANITIZER: &str = "ASAN_OPTIONS";
 /// What SQLite's cache is to be, and the library that makes it.
 #[derive(Debug, Clone)]
 pub struct SqliteCache {
-    /// Where the library is.
     pub library: PathBuf,
     /// All databases of a process together.
     pub size: Bytes,
-    /// The pages to try.
     pub ladder: Ladder,
 }
 
 impl SqliteCache {
-    /// The library reads this.
     const VARIABLE: &str = "HUGELEAF_SQLITE";
 
     fn value(&self) -> String {
@@ -35,9 +32,6 @@ impl SqliteCache {
 
 /// The variables to set for a program into which `library` is loaded; `None` where its loader is not to hear of it. With
 /// `sqlite` a second one is.
-///
-/// # Errors
-/// Where the library's path cannot be written into the variable.
 pub fn variables(
     settled: &Settled,
     library: Option<PathBuf>,

@@ -9,12 +9,9 @@ use std::path::{Path, PathBuf};
 use hugeleaf_sys::{Existing, effective_uid, is_mounted_noexec, write_whole};
 use hugeleaf_units::Failure;
 
-/// A library that is loaded into programs.
 #[derive(Debug, Clone, Copy)]
 pub struct Library {
-    /// How the names of its files begin.
     name: &'static str,
-    /// Names a file to take instead.
     variable: &'static str,
     /// The file; empty where none was built for this architecture.
     bytes: &'static [u8],
@@ -30,7 +27,6 @@ impl Library {
         }
     }
 
-    /// SQLite's page cache.
     pub const fn sqlite(bytes: &'static [u8]) -> Library {
         Library {
             name: "libhugeleaf_sqlite",
@@ -70,9 +66,6 @@ pub fn place(library: &Library) -> Result<PathBuf, Failure> {
 }
 
 /// The same without writing anything.
-///
-/// # Errors
-/// Where [`place`] would see no folder at all.
 pub fn where_it_would_be(library: &Library) -> Result<PathBuf, Failure> {
     match existing(library)? {
         Some(path) => Ok(path),

@@ -245,7 +245,6 @@ impl Tree {
     }
 }
 
-/// The ids of all processes.
 pub fn ids(root: &Root) -> BTreeSet<Pid> {
     let names = root.list("proc");
     let names = names.known().into_iter().flatten();

@@ -27,7 +27,6 @@ use super::tree::{Tree, ids};
 const FIRST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Ready to watch a program that is not started yet.
 #[derive(Debug)]
 pub struct Watcher {
     folder: TempDir,
@@ -37,7 +36,6 @@ pub struct Watcher {
     before: BTreeSet<Pid>,
 }
 
-/// Watching.
 #[derive(Debug)]
 pub struct Watch {
     thread: JoinHandle<Found>,
@@ -46,12 +44,10 @@ pub struct Watch {
     _folder: TempDir,
 }
 
-/// Messages to the watching thread.
 #[derive(Debug)]
 enum Event {
     /// A process ends, and waits until this is answered.
     Ends(Pid, UnixStream),
-    /// The program has ended.
     Over,
 }
 
@@ -80,9 +76,6 @@ fn private_folder() -> Result<TempDir, Failure> {
 
 impl Watcher {
     /// Makes what must be there before the program starts.
-    ///
-    /// # Errors
-    /// Where there is no place for the socket.
     pub fn new(root: &Root, host: Host) -> Result<Watcher, Failure> {
         let folder = private_folder()?;
         let socket = folder.path().join("socket");
@@ -96,12 +89,10 @@ impl Watcher {
         })
     }
 
-    /// Where the library says that a program ends.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Begins to watch the program, which was started with these settings.
     pub fn begin(self, pid: Pid, settings: &str) -> Watch {
         let (events, queue) = channel();
         let to_thread = events.clone();
@@ -166,10 +157,6 @@ fn watch(mut tree: Tree, events: &Receiver<Event>) -> Found {
 }
 
 impl Watch {
-    /// How long the program ran, in seconds, and what came out.
-    ///
-    /// # Errors
-    /// Where the thread that looked has failed.
     pub fn finish(self) -> Result<(f64, Found), Failure> {
         let seconds = self.started.elapsed().as_secs_f64();
         let _ = self.events.send(Event::Over);

@@ -166,7 +166,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     );
     let mut metric = spec.open(&pids)?;
     if args.dry_run {
-        return dry_run(args, &mut subject, metric.as_mut());
+        return dry_run(args, &mut subject, &mut metric);
     }
     context.stop_on_all_signals()?;
     let command: Vec<String> = std::env::args().collect();
@@ -174,7 +174,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let bar = progress::bar(progress::PAIRS, 1);
     let result = experiment(
         &mut subject,
-        metric.as_mut(),
+        &mut metric,
         &context.kernel,
         &settings(args),
         &circumstances,
@@ -217,25 +217,21 @@ fn settings(args: &Args) -> Settings {
 }
 
 /// Says what would be done. The metric is read: it would be touched first.
-fn dry_run(
-    args: &Args,
-    subject: &mut dyn Subject,
-    metric: &mut dyn Metric,
-) -> Result<Status, Failure> {
+fn dry_run(args: &Args, subject: &mut dyn Subject, metric: &mut Metric) -> Result<Status, Failure> {
     let prepared = subject.prepare().map_err(ProveError::from)?;
     metric.read()?;
     let design = match prepared.one_way.is_some() || args.before_after {
         true => "before and after",
         false => "in pairs of random order, balanced in blocks",
     };
-    let interval = args.interval.max(metric.least_interval());
+    let interval = args.interval.max(metric.least_interval);
     let would = format!(
         "would move {} of {}, now on {} pages, and measure {} ({}) {design}, {} s on each",
         prepared.bytes,
         subject.name(),
         prepared.began.name(),
-        metric.name(),
-        metric.unit(),
+        metric.name,
+        metric.unit,
         interval.as_secs_f64(),
     );
     let notes = prepared.notes.iter().map(|note| Note::new("note", note));

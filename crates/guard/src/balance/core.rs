@@ -29,7 +29,6 @@ const ROUNDS: usize = 8;
 /// So many operations are in a status.
 const SHOWN: usize = 50;
 
-/// What is seen of the host around.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Around {
     /// What is available, and what of it is to stay so; `None` where the kernel does not report it.
@@ -42,23 +41,17 @@ pub struct Around {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
     pub part: usize,
-    /// The order.
     pub id: u64,
     pub to: Bytes,
-    /// Whether memory is to come back by it.
     pub shrinks: bool,
 }
 
-/// A line for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
     /// `balance`, `balanced`, `failed`, `problem`, `resolved`.
     pub what: &'static str,
-    /// Target and component.
     pub name: String,
-    /// With the numbers.
     pub text: String,
-    /// How much it is about.
     pub bytes: Option<Bytes>,
 }
 
@@ -69,7 +62,6 @@ pub struct Done {
     pub said: Vec<Said>,
 }
 
-/// One target.
 pub struct Core {
     target: Target,
     settings: Settings,
@@ -87,12 +79,10 @@ pub struct Core {
     looks: u32,
     /// Until when what each was given is promoted, and when next.
     promote: BTreeMap<usize, (Duration, Duration)>,
-    /// What was promoted of each.
     pub promoted: BTreeMap<u32, Bytes>,
 }
 
 impl Core {
-    /// A target of servers nobody has looked at, on a host with huge pages of that size.
     pub fn new(target: Target, huge: Bytes) -> Core {
         let part = Bytes(target.target.get() / GRANULES);
         let huge = Granule::new(huge).ok();
@@ -124,12 +114,10 @@ impl Core {
         }
     }
 
-    /// Whether memory is on its way.
     pub fn is_moving(&self) -> bool {
         self.parts.iter().any(|part| part.order.is_some())
     }
 
-    /// How often it looked.
     pub const fn looks(&self) -> u32 {
         self.looks
     }
@@ -139,7 +127,6 @@ impl Core {
         self.target.target = target;
     }
 
-    /// One step: takes over reports, in the order of the components, and says what is to be done.
     pub fn step(&mut self, reports: &[Report], around: &Around, now: Duration) -> Done {
         self.looks = self.looks.saturating_add(1);
         let mut done = Done::default();
@@ -168,7 +155,6 @@ impl Core {
         done
     }
 
-    /// Takes over what came of orders.
     fn answers(&mut self, reports: &[Report], now: Duration, done: &mut Done) {
         let target = self.target.name.clone();
         for (index, report) in reports.iter().enumerate() {
@@ -268,7 +254,6 @@ impl Core {
         limited
     }
 
-    /// Limits of cgroups that all components are in.
     fn common_limits(&self) -> Vec<(String, Bytes)> {
         let Some((first, others)) = self.parts.split_first() else {
             return Vec::new();
@@ -284,7 +269,6 @@ impl Core {
             .collect()
     }
 
-    /// Asks the policy once; whether it ordered something.
     fn round(&mut self, around: &Around, now: Duration, done: &mut Done) -> bool {
         if around.paused {
             self.would.clear();
@@ -397,7 +381,6 @@ impl Core {
         self.tell_trouble(done);
     }
 
-    /// Says who is let be by the policy, or was set by hand, once each time.
     fn tell_trouble(&mut self, done: &mut Done) {
         // While an order goes on its memory may still be on its way back.
         let moves = |name: &str| {
@@ -418,7 +401,6 @@ impl Core {
         self.troubled = troubled;
     }
 
-    /// Processes whose memory is to be promoted now.
     fn promotions(&mut self, now: Duration, done: &mut Done) {
         self.promote.retain(|_, (until, _)| now < *until);
         if self.target.pages == super::rules::Pages::Base {
@@ -436,7 +418,6 @@ impl Core {
         }
     }
 
-    /// All of it, for who asks.
     pub fn status(&self, now: Duration) -> BalanceStatus {
         let mut view = view(&self.state, &self.components);
         let old = view.operations.len().saturating_sub(SHOWN);

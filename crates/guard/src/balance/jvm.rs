@@ -3,14 +3,13 @@
 //! What a larger heap saves is time of its collector's threads, which the kernel counts: so a look costs no call into
 //! the JVM. Its flags are asked for by `jcmd`, which starts a JVM of its own, and that seldom.
 
-use std::io::Read;
+use std::io::ErrorKind;
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use hugeleaf_host::Root;
 use hugeleaf_host::process::stat::parse_stat;
-use hugeleaf_sys::{Pid, confine, end_confined};
+use hugeleaf_sys::{Pid, answer_of, confine};
 use hugeleaf_units::Bytes;
 
 use super::process::named;
@@ -62,7 +61,6 @@ struct Flags {
     collector: String,
 }
 
-/// The line that `VM.flags` prints.
 fn flags_in(text: &str) -> Flags {
     let words = text.split_ascii_whitespace();
     let mut flags = Flags::default();
@@ -95,37 +93,22 @@ fn jcmd(pid: Pid, words: &[&str]) -> Result<String, Unanswered> {
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
     confine(&mut command);
-    let mut child = command.spawn().map_err(|e| {
-        Unanswered::new(format!(
-            "jcmd: {e}; install the JDK's tools, of the JVM's own version"
-        ))
-    })?;
-    let (sender, receiver) = mpsc::channel();
-    if let Some(out) = child.stdout.take() {
-        std::thread::spawn(move || {
-            let mut text = String::new();
-            let _ = out.take(LONGEST).read_to_string(&mut text);
-            let _ = sender.send(text);
-        });
-    }
-    let text = receiver.recv_timeout(PATIENCE);
-    if text.is_err() {
-        end_confined(child.id());
-        let _ = child.kill();
-    }
-    let ended = child
-        .wait()
-        .map_err(|e| Unanswered::new(format!("jcmd: {e}")))?;
     let shown = words.join(" ");
-    match text {
-        Err(_) => Err(Unanswered::late(format!(
+    let said = answer_of(&mut command, PATIENCE, LONGEST, true).map_err(|e| match e.kind() {
+        ErrorKind::TimedOut => Unanswered::late(format!(
             "no answer in {} s to jcmd {pid} {shown}",
             PATIENCE.as_secs()
+        )),
+        _ => Unanswered::new(format!(
+            "jcmd: {e}; install the JDK's tools, of the JVM's own version"
+        )),
+    })?;
+    match said.status.success() {
+        true => Ok(said.stdout),
+        false => Err(Unanswered::new(format!(
+            "it ended with {}: jcmd {pid} {shown}; run it by hand, as the JVM's user",
+            said.status
         ))),
-        Ok(_) if !ended.success() => Err(Unanswered::new(format!(
-            "it ended with {ended}: jcmd {pid} {shown}; run it by hand, as the JVM's user"
-        ))),
-        Ok(text) => Ok(text),
     }
 }
 

@@ -12,7 +12,6 @@ pub static KINDS: &[ServerKind] = &[
     postgresql::KIND,
 ];
 
-/// The kind of that name.
 pub fn kind_named(name: &str) -> Option<&'static ServerKind> {
     KINDS.iter().find(|kind| kind.names.contains(&name))
 }

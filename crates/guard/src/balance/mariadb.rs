@@ -57,7 +57,6 @@ impl MariaDb {
         Connection::open(address, PATIENCE).map_err(hidden)
     }
 
-    /// After an error it connects anew.
     fn ask(&mut self, query: &str, patience: Duration) -> Result<Rows, Unanswered> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,

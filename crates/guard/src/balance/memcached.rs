@@ -100,7 +100,6 @@ impl Stats {
     }
 }
 
-/// The class that has most pages, and the memory of all.
 fn largest_class(slabs: &Stats) -> Option<(u32, Bytes)> {
     let pages = slabs.0.iter().filter_map(|(name, value)| {
         let class = name.strip_suffix(":total_pages")?.parse::<u32>().ok()?;

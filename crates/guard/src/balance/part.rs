@@ -24,17 +24,14 @@ const FILLS_PART: u64 = 200;
 /// A whole granule must be unused for so long before it is worth nothing.
 const UNUSED: Duration = Duration::from_secs(15);
 
-/// What a server's thread says.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     pub seen: Option<(Duration, Look, Option<ProcessSeen>)>,
-    /// Why the newest one did not.
     pub trouble: Option<String>,
     /// What came of the call of an order.
     pub answer: Option<(u64, Result<(), Unanswered>)>,
 }
 
-/// A resize that was ordered.
 #[derive(Debug, Clone)]
 pub(crate) struct Ordered {
     pub id: u64,
@@ -50,7 +47,6 @@ pub(crate) struct Ordered {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Outcome {
     Wait,
-    /// It is over.
     Over(Came),
     /// Its memory did not come back: it may use it again.
     SetBack(Bytes),
@@ -62,13 +58,11 @@ pub(crate) struct Part {
     every: Duration,
     counters: Counters,
     counted: Option<(Duration, Counts)>,
-    /// The last look, and its time.
     pub seen: Option<(Duration, Look)>,
     pub process: Option<ProcessSeen>,
     /// Whether its process was found at the last look.
     located: bool,
     pub trouble: Option<String>,
-    /// What it holds at any size.
     pub overhead: Bytes,
     /// It is no more than this, as far as what is in use says.
     overhead_most: Option<Bytes>,
@@ -202,7 +196,6 @@ impl Part {
         }
     }
 
-    /// The size that it was set to when it was seen last.
     pub fn size(&self) -> Option<Bytes> {
         self.seen.as_ref().map(|(_, look)| look.size)
     }
@@ -226,22 +219,18 @@ impl Part {
         Some(size + self.granule.round_down(above))
     }
 
-    /// What it was promised and does not hold yet.
     pub fn unfilled(&self) -> Bytes {
         self.reserved() - self.resident().unwrap_or_default()
     }
 
-    /// What more may be taken below each limit of its cgroups.
     pub fn limits(&self) -> &[(String, Bytes)] {
         self.process.as_ref().map_or(&[], |process| &process.limits)
     }
 
-    /// Whether its first look is under way and in time.
     pub fn is_new(&self, now: Duration) -> bool {
         self.seen.is_none() && self.trouble.is_none() && now < SILENCE
     }
 
-    /// Why it is not resized now, in words.
     pub fn reason(&self, now: Duration) -> Option<String> {
         let Some((at, look)) = &self.seen else {
             let why = self.trouble.as_deref().unwrap_or("no answer yet");
@@ -328,7 +317,6 @@ impl Part {
         self.counters.benefit()
     }
 
-    /// What came of the order that goes on, as far as that is seen.
     pub fn outcome(&self, report: &Report, now: Duration) -> Outcome {
         let (Some(order), Some((at, look))) = (&self.order, &self.seen) else {
             return Outcome::Wait;

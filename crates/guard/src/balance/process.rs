@@ -29,7 +29,6 @@ fn candidates(root: &Root, names: &[&str]) -> Vec<Pid> {
     .collect()
 }
 
-/// Processes of these names that have that word in their command lines.
 pub(crate) fn named(root: &Root, names: &[&str], word: &str) -> Vec<Pid> {
     let mut found = candidates(root, names);
     found.retain(|pid| {

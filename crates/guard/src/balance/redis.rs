@@ -42,7 +42,6 @@ struct Redis {
 }
 
 impl Redis {
-    /// After an error it connects anew.
     fn with<T>(
         &mut self,
         run: impl FnOnce(&mut redis::Connection) -> Result<T, Unanswered>,
@@ -70,7 +69,6 @@ impl Redis {
     }
 }
 
-/// What `INFO` says, judged.
 struct Info(redis::Info);
 
 impl Info {

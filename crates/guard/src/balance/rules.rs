@@ -14,61 +14,46 @@ use super::kinds::{KINDS, kind_named};
 use super::server::ServerKind;
 use crate::limits::{checked, time};
 
-/// What may be done with a target's components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BalanceAction {
-    /// Move memory between them.
     Balance,
-    /// Say what would be moved.
     #[default]
     Watch,
 }
 
-/// What pages memory that was given is to be on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pages {
-    /// Promoted, once it is filled.
     #[default]
     Large,
-    /// Left as the kernel hands it out.
     Base,
 }
 
-/// A target: how much its components may hold together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
     /// Its name, which no other has.
     pub name: String,
-    /// How much they may hold together.
     pub target: Bytes,
-    /// What may be done.
     pub action: BalanceAction,
     /// Time between two looks; at least a second.
     pub every: Duration,
-    /// Pages of what was given.
     pub pages: Pages,
     /// The servers; at least one.
     pub components: Vec<Member>,
 }
 
-/// A server under a target.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Member {
     /// Its name, which no other of this target has.
     pub name: String,
-    /// What it is.
     pub kind: &'static ServerKind,
     /// Where it is; may hold a password.
     pub address: String,
     /// The same without.
     pub shown: String,
-    /// It is never made smaller.
     pub least: Bytes,
-    /// It is never made larger.
     pub most: Bytes,
-    /// What a miss costs more than a hit.
     pub miss: Duration,
     /// Whether a server without a limit of its own is to get one.
     pub set_limit: bool,
@@ -127,7 +112,6 @@ fn usual_every() -> Spanned<Time> {
     Spanned::new(0..0, Time(Duration::from_secs(2)))
 }
 
-/// What is wrong, and where.
 pub(crate) type Wrong = (Range<usize>, String);
 
 fn size(written: &Spanned<String>) -> Result<Bytes, Wrong> {
@@ -151,10 +135,6 @@ fn name(written: &Spanned<String>) -> Result<String, Wrong> {
 }
 
 impl WrittenTarget {
-    /// What is meant.
-    ///
-    /// # Errors
-    /// The first that is wrong, with its place.
     pub(crate) fn resolve(self, span: Range<usize>) -> Result<Target, Wrong> {
         let target = size(&self.target)?;
         let every = self.every.as_ref().0;

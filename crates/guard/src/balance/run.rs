@@ -25,30 +25,22 @@ const SOON: Duration = Duration::from_millis(500);
 /// The stop flag is looked at so often.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What targets are run with.
 #[derive(Clone, Copy)]
 pub struct Run<'a> {
-    /// Where files are read.
     pub root: &'a Root,
-    /// The system calls.
     pub kernel: &'a Kernel,
-    /// The host.
     pub host: &'a Host,
     /// Nothing is given while tasks stall for memory for this part of the time.
     pub pause_memory: Share,
-    /// Set to end it.
     pub stop: &'a AtomicBool,
     /// While it is set nothing is moved.
     pub paused: &'a AtomicBool,
-    /// Told what is to be logged.
     pub say: &'a (dyn Fn(Said) + Sync),
-    /// Where each target puts its status, by its place.
     pub shared: &'a Mutex<Vec<Option<BalanceStatus>>>,
     /// Ends when this says so, after a step: for one look.
     pub enough: &'a (dyn Fn(&Core, Duration) -> bool + Sync),
 }
 
-/// Runs all targets until they are to stop.
 pub fn run(run: Run<'_>, targets: &[Target]) {
     let mut shared = run.shared.lock().unwrap_or_else(PoisonError::into_inner);
     shared.resize(targets.len(), None);
@@ -60,7 +52,6 @@ pub fn run(run: Run<'_>, targets: &[Target]) {
     });
 }
 
-/// What the host has for others, now and then.
 struct Surroundings {
     before: Option<hugeleaf_change::pressure::Sample>,
     why: Option<String>,

@@ -13,10 +13,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// A server whose size can be looked at, and perhaps set. Every call ends within some ten seconds and reads a bounded
 /// answer; it is made from a thread of that server's own.
 pub trait Server: Send {
-    /// How it stands now.
-    ///
-    /// # Errors
-    /// It cannot be reached, or what it says makes no sense.
     fn look(&mut self) -> Result<Look, Unanswered>;
 
     /// Has it take that size. It may still be under way afterwards: `Look::busy`.
@@ -27,15 +23,11 @@ pub trait Server: Send {
 
     /// Asked again and again after it was made smaller, until its memory is back: what a server does not do by itself
     /// to return memory is done here.
-    ///
-    /// # Errors
-    /// As [`Server::resize`].
     fn give_back(&mut self) -> Result<(), Unanswered> {
         Ok(())
     }
 }
 
-/// How a server stands.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Look {
     pub size: Bytes,
@@ -43,54 +35,41 @@ pub struct Look {
     pub granule: Bytes,
     /// Below this it would fail requests, so it is not made smaller; 0 where there is no such size.
     pub floor: Bytes,
-    /// Above this it cannot be set.
     pub ceiling: Option<Bytes>,
     pub used: Option<Bytes>,
     /// Its counters since it started.
     pub counts: Option<Counts>,
     /// What it is busy with that a resize has to wait for, or be waited for.
     pub busy: Option<String>,
-    /// Why it cannot be resized.
     pub fixed: Option<String>,
     /// Its process, as it says itself; that may be a number inside a container.
     pub pid: Option<Pid>,
 }
 
-/// Counters that only rise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     pub operations: u64,
-    /// Those that found nothing.
     pub misses: u64,
 }
 
-/// What a server is opened with.
 #[derive(Debug, Clone)]
 pub struct Opening {
-    /// Where it is.
     pub address: String,
     /// Where `/proc` is read.
     pub root: Root,
-    /// Whether it is to get a limit where it has none.
     pub set_limit: bool,
 }
 
-/// A kind of server: a line in the table that help, errors and documents are made of.
 #[derive(Debug)]
 pub struct ServerKind {
     /// How it is written, the usual one first.
     pub names: &'static [&'static str],
-    /// How its address is written.
     pub address: &'static str,
-    /// An address.
     pub example: &'static str,
-    /// What is set.
     pub resizes: &'static str,
-    /// What tells what memory is worth to it.
     pub benefit: &'static str,
     /// What a miss costs more than a hit, where nobody says.
     pub miss: Duration,
-    /// What its processes are called.
     pub processes: &'static [&'static str],
     /// Whether its resident memory is its share of what several map (the JVM maps its heap more than once).
     pub is_shared: bool,
@@ -98,7 +77,6 @@ pub struct ServerKind {
     pub returns: Duration,
     /// The address without its password, or what is wrong with it.
     pub check: fn(&str) -> Result<String, String>,
-    /// A server at an address; nothing is connected yet.
     pub open: fn(&Opening) -> Box<dyn Server>,
 }
 
@@ -109,7 +87,6 @@ impl PartialEq for ServerKind {
 }
 
 impl ServerKind {
-    /// Its usual name.
     pub fn name(&self) -> &'static str {
         self.names.first().copied().unwrap_or_default()
     }

@@ -6,60 +6,40 @@ use serde::{Deserialize, Serialize};
 
 use super::rules::{BalanceAction, Pages};
 
-/// A target.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BalanceStatus {
-    /// Its name.
     pub name: String,
-    /// Whether memory is moved.
     pub action: BalanceAction,
-    /// Pages of what was given.
     pub pages: Pages,
-    /// How much all may hold together.
     pub target_bytes: Bytes,
     /// What of that is divided: less what processes hold at any size, and less where host or cgroup have less.
     pub usable_bytes: Bytes,
-    /// What they may come to hold by their sizes.
     pub held_bytes: Bytes,
-    /// What they hold.
     pub resident_bytes: Bytes,
-    /// Time between two looks.
     pub every_seconds: f64,
-    /// What is wrong, a sentence each.
     pub problems: Vec<String>,
-    /// What would be done, where it is only watched.
     pub would: Vec<String>,
-    /// The servers.
     pub components: Vec<ComponentStatus>,
     /// As Oracle's views show it; the newest operations alone.
     pub view: View,
 }
 
-/// A server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ComponentStatus {
-    /// Its name.
     pub name: String,
-    /// What it is.
     pub kind: String,
     /// Where, without a password.
     pub address: String,
-    /// Its process; missing where it was not found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// The size that it is set to; missing where it was never reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<Bytes>,
-    /// It is never made smaller.
     pub least_bytes: Bytes,
-    /// It is never made larger.
     pub most_bytes: Bytes,
-    /// What is moved at a time.
     pub granule_bytes: Bytes,
-    /// What its process holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resident_bytes: Option<Bytes>,
-    /// What of that is there at any size.
     pub overhead_bytes: Bytes,
     /// What a granule more would save; missing where it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,10 +47,7 @@ pub struct ComponentStatus {
     /// What a granule less would cost; missing where it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_seconds_per_second: Option<f64>,
-    /// What it loses altogether.
     pub pressure_seconds_per_second: f64,
-    /// What was promoted of it.
     pub promoted_bytes: Bytes,
-    /// Where it stands, in words.
     pub standing: String,
 }

@@ -18,7 +18,6 @@ use hugeleaf_units::Bytes;
 struct Slot {
     look: bool,
     resize: Option<(u64, Bytes)>,
-    /// Whether memory is to come back.
     returns: bool,
     end: bool,
     report: Report,
@@ -42,10 +41,6 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts it; `began` is when the clock of reports is 0.
-    ///
-    /// # Errors
-    /// Those of starting a thread.
     pub fn start(member: &Member, root: &Root, began: Instant) -> std::io::Result<Worker> {
         let opening = Opening {
             address: member.address.clone(),
@@ -79,13 +74,11 @@ impl Worker {
         Ok(Worker { shared })
     }
 
-    /// Has it look, unless it is at something.
     pub fn look(&self) {
         self.shared.slot().look = true;
         self.shared.called.notify_all();
     }
 
-    /// Has it resize its server, after what it is at.
     pub fn resize(&self, id: u64, to: Bytes, returns: bool) {
         let mut slot = self.shared.slot();
         slot.resize = Some((id, to));
@@ -98,7 +91,6 @@ impl Worker {
         self.shared.slot().report.clone()
     }
 
-    /// Memory is back, or nobody waits for it any more.
     pub fn returned(&self) {
         self.shared.slot().returns = false;
     }
@@ -132,7 +124,6 @@ fn next(shared: &Weak<Shared>) -> Option<Work> {
     })
 }
 
-/// A resize, where one is ordered, and a look.
 fn step(
     server: &mut dyn Server,
     shared: &Weak<Shared>,

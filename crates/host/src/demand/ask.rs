@@ -6,12 +6,14 @@
 //! can change it. So nothing of an unprivileged user ever runs as root.
 
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use hugeleaf_sys::{Said, answer_of};
 
 use super::DemandError;
 use crate::root::Root;
@@ -30,24 +32,12 @@ static TAKEN: Mutex<BTreeMap<u32, Duration>> = Mutex::new(BTreeMap::new());
 
 const MOST_BYTES: u64 = 8 << 20;
 
-#[derive(Debug)]
-pub(super) struct Answer {
-    /// Whether it ended in success.
-    pub is_good: bool,
-    /// What it wrote to stdout.
-    pub stdout: String,
-    /// What it wrote to stderr.
-    pub stderr: String,
-}
-
-impl Answer {
-    /// The first line that says something, for an error message.
-    pub fn complaint(&self) -> &str {
-        let lines = self.stderr.lines().chain(self.stdout.lines());
-        let mut said = lines.map(str::trim).filter(|line| !line.is_empty());
-        said.next()
-            .unwrap_or("it ended in failure and said nothing")
-    }
+/// The first line that says something, for an error message.
+pub(super) fn complaint(said: &Said) -> &str {
+    let lines = said.stderr.lines().chain(said.stdout.lines());
+    let mut said = lines.map(str::trim).filter(|line| !line.is_empty());
+    said.next()
+        .unwrap_or("it ended in failure and said nothing")
 }
 
 /// Runs `program` with `arguments` and gives its answer; as `account` (user and group) where that
@@ -57,7 +47,7 @@ pub(super) fn ask(
     program: &Path,
     arguments: &[String],
     account: Option<(u32, u32)>,
-) -> Result<Answer, DemandError> {
+) -> Result<Said, DemandError> {
     let shown = format!("{} {}", program.display(), arguments.join(" "));
     if !root.is_live() {
         return Err(DemandError::missing(
@@ -102,7 +92,7 @@ pub(super) fn ask(
 }
 
 /// Runs a program as another user, for as long as that user's programs may still take.
-fn run_for(uid: u32, program: &Path, command: &mut Command) -> Result<Answer, String> {
+fn run_for(uid: u32, program: &Path, command: &mut Command) -> Result<Said, String> {
     let taken = || TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
     let left = AT_MOST_OF_OTHERS.saturating_sub(taken().get(&uid).copied().unwrap_or_default());
     if left.is_zero() {
@@ -147,53 +137,11 @@ fn need_safe(program: &Path, uid: u32) -> Result<(), DemandError> {
 
 const NOT_ENDED: &str = "had not ended";
 
-/// Runs a command to its end or to the end of its time.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "between two looks at a child, within the deadline"
-)]
-fn run(command: &mut Command, at_most: Duration) -> Result<Answer, String> {
-    let mut child = command.spawn().map_err(|e| e.to_string())?;
-    let (out, err) = (collect(child.stdout.take()), collect(child.stderr.take()));
-    let end = Instant::now() + at_most;
-    let status: ExitStatus = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(2)),
-            Ok(None) => {
-                hugeleaf_sys::end_confined(child.id());
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(format!("{NOT_ENDED} after {} s", at_most.as_secs()));
-            }
-            Err(e) => return Err(e.to_string()),
-        }
-    };
-    // What it left running in its session has nothing more to say.
-    hugeleaf_sys::end_confined(child.id());
-    // A child of it may keep the pipe open: what is there by now is the answer.
-    let text = |from: mpsc::Receiver<String>| {
-        from.recv_timeout(Duration::from_secs(1))
-            .unwrap_or_default()
-    };
-    Ok(Answer {
-        is_good: status.success(),
-        stdout: text(out),
-        stderr: text(err),
+fn run(command: &mut Command, at_most: Duration) -> Result<Said, String> {
+    answer_of(command, at_most, MOST_BYTES, true).map_err(|e| match e.kind() {
+        ErrorKind::TimedOut => format!("{NOT_ENDED} after {} s", at_most.as_secs()),
+        _ => e.to_string(),
     })
-}
-
-/// Reads a pipe to its end while the child runs, which would stand still once it is full.
-fn collect(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<String> {
-    let (send, receive) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(pipe) = pipe {
-            let _ = pipe.take(MOST_BYTES).read_to_end(&mut bytes);
-        }
-        let _ = send.send(String::from_utf8_lossy(&bytes).into_owned());
-    });
-    receive
 }
 
 #[cfg(test)]
@@ -208,9 +156,9 @@ mod tests {
     fn an_answer_and_a_failure() {
         let root = Root::live();
         let echo = ask(&root, Path::new("/bin/echo"), &words("a b"), None).unwrap();
-        assert!(echo.is_good && echo.stdout == "a b\n");
+        assert!(echo.status.success() && echo.stdout == "a b\n");
         let no = ask(&root, Path::new("/bin/ls"), &words("/nowhere/at/all"), None).unwrap();
-        assert!(!no.is_good && no.complaint().contains("/nowhere/at/all"));
+        assert!(!no.status.success() && complaint(&no).contains("/nowhere/at/all"));
         let none = ask(&root, Path::new("/no/such/program"), &[], None).unwrap_err();
         assert!(none.what.starts_with("/no/such/program"), "{none:?}");
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::ask::ask;
+use super::ask::{ask, complaint};
 use super::kind::{Given, Program, SourceKind};
 use super::running::{Look, arguments_of, held_on_pool, measured_pool, or_measured};
 use super::{Demand, DemandError, Insists, Mappings, Place, Service, ServiceKind, Wish};
@@ -153,7 +153,7 @@ fn ask_sizes(
     );
     let answer = ask(look.root, program, &arguments, account)?;
     let sizes = parse_sizes(&answer.stdout);
-    if answer.is_good && sizes.flags.contains_key("MaxHeapSize") {
+    if answer.status.success() && sizes.flags.contains_key("MaxHeapSize") {
         return Ok(sizes);
     }
     Err(DemandError::missing(
@@ -161,7 +161,7 @@ fn ask_sizes(
             "{} {}: {}",
             program.display(),
             safe_flags(flags).join(" "),
-            answer.complaint()
+            complaint(&answer)
         ),
         "mend the flags that it names; JVMs before 11 do not tell: start it with \
          -XX:+UseLargePages and run this again, since a running one is measured",

@@ -47,17 +47,13 @@ pub enum Given {
 
 /// A program whose demand is known by rules of its own.
 pub(super) struct Program {
-    /// What services of it are.
     pub kind: ServiceKind,
-    /// Whether that is the name of one of its processes.
     pub is: fn(&str) -> bool,
     /// Whether a child of the same name stands for its parent: a backend, or one that saves.
     pub forks: bool,
-    /// A running one, of all processes.
     pub running: fn(&Look<'_>, &Process, &[Process]) -> Result<Service, DemandError>,
     /// One that does not run, by the program and the words of its unit's command; `None` where these
     /// do not name such a one.
     pub stopped: fn(&Look<'_>, &str, &[&str]) -> Option<Asked>,
-    /// Asks a running one that a person named for more.
     pub ask: Option<fn(&Look<'_>, &mut Service)>,
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::Bytes;
 
-use super::ask::ask;
+use super::ask::{ask, complaint};
 use super::kind::{Given, Program, SourceKind};
 use super::running::{Look, arguments_of, or_measured};
 use super::{Demand, DemandError, Insists, Mappings, Place, Service, ServiceKind, Wish, account};
@@ -149,7 +149,7 @@ fn options_of(
         format!(
             "{} --verbose --help: {}",
             program.display(),
-            answer.complaint()
+            complaint(&answer)
         ),
         "mend what it says in the option files it reads",
     ))

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::ask::ask;
+use super::ask::{ask, complaint};
 use super::kind::{Given, Program, SourceKind};
 use super::postgres_files::setting_in_files;
 use super::running::{Look, arguments_of, held_of, shared_objects};
@@ -155,7 +155,10 @@ fn answer_of_running(look: &Look<'_>, service: &Service) -> Option<String> {
     let to = format!("host='{folder}' port={port} user='{name}' dbname=postgres connect_timeout=3");
     let arguments = ["-XAtw", "-d", &to, "-c", QUERY].map(str::to_owned);
     let answer = ask(look.root, &program, &arguments, Some((user.uid, user.gid))).ok()?;
-    answer.is_good.then(|| answer.stdout.trim().to_owned())
+    answer
+        .status
+        .success()
+        .then(|| answer.stdout.trim().to_owned())
 }
 
 /// Port and folder of the socket, in the file that the postmaster leaves in its data folder: its
@@ -395,10 +398,10 @@ impl Cluster {
             setting.to_owned(),
         ];
         let answer = ask(look.root, &self.program, &arguments, Some(self.owner))?;
-        if answer.is_good {
+        if answer.status.success() {
             return Ok(answer.stdout.trim().to_owned());
         }
-        let complaint = answer.complaint();
+        let complaint = complaint(&answer);
         let next = if complaint.contains("unrecognized configuration parameter") {
             "versions before 15 do not tell: start it, and run this again: a running one is measured"
                 .to_owned()

@@ -15,13 +15,9 @@ use crate::root::{Root, Theirs};
 use crate::snapshot::living;
 use crate::system::{boot_time, unit_files};
 
-/// What every reader of services looks through.
 pub(super) struct Look<'a> {
-    /// Where the host is read.
     pub root: &'a Root,
-    /// The running kernel.
     pub kernel: &'a Kernel,
-    /// The host.
     pub host: &'a Host,
 }
 

@@ -34,10 +34,8 @@ struct Seen {
     /// Its mappings of shared objects, by object; of several of one only the first has the name. All others
     /// would be kept of all processes at once, and a program has as many as it likes.
     maps: Vec<MapLine>,
-    /// What is between those.
     private: Vec<Range>,
     pagemap: Option<File>,
-    /// In place of a page map, of a captured host.
     smaps: Vec<SmapsEntry>,
 }
 
@@ -420,7 +418,6 @@ fn private_ranges(maps: &[MapLine], pmd: PageSize) -> Vec<Range> {
     ranges
 }
 
-/// The slower way: the kernel's own sums.
 fn table_from_smaps(root: &Root, host: &Host, process: &Process) -> Fact<Vec<Held>> {
     match read_smaps(root, process) {
         Ok(entries) => Fact::Known(Sizes::of(host).table(&entries)),

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use hugeleaf_sys::frames_of;
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::fact::{Fact, ReadError};
@@ -37,7 +38,7 @@ pub fn split_by_folio(root: &Root, host: &Host, process: &mut Process) -> Result
     for segment in &mut process.segments {
         let on_base = Held::on_base(&segment.by_page_size);
         if segment.asked.hugetlb.is_none() && !on_base.is_zero() && segment.name != "[vsyscall]" {
-            let frames = frames_of(&pagemap, segment.range, host.base_page);
+            let frames = present(&pagemap, segment.range, host.base_page);
             let smaller = folios(&frames, &mut flags, host.base_page, sizes.pmd());
             let moved: Bytes = smaller.iter().map(|h| h.bytes).sum();
             let moved = moved.min(on_base);
@@ -65,43 +66,21 @@ fn open(root: &Root, relative: String) -> Result<File, ReadError> {
     file.map_err(|e| ReadError::io(root.path(&relative), &e))
 }
 
-/// The frames of the present pages of a range, with the number of each page; frame 0 where the
-/// kernel does not report it (no CAP_SYS_ADMIN).
-fn frames_of(pagemap: &File, range: Range, base: PageSize) -> Vec<(u64, u64)> {
-    const FRAME: u64 = (1 << 55) - 1;
-    const ENTRIES: usize = 64 * 1024;
-    let page = base.bytes().get();
-    let (first, last) = (range.start() / page, range.end().div_ceil(page));
-    let mut frames = Vec::new();
-    let mut buffer = vec![0u8; ENTRIES * 8];
-    let mut at = first;
-    while at < last {
-        let count = usize::try_from(last - at).unwrap_or(ENTRIES).min(ENTRIES);
-        let got = pagemap
-            .read_at(&mut buffer[..count * 8], at * 8)
-            .unwrap_or(0)
-            / 8;
-        if got == 0 {
-            break;
-        }
-        for entry in buffer[..got * 8].chunks_exact(8) {
-            let bits = u64::from_ne_bytes(entry.try_into().unwrap_or_default());
-            if bits >> 63 == 1 {
-                frames.push((at, bits & FRAME));
-            }
-            at += 1;
-        }
-    }
-    frames
+/// The frames of the present pages of a range, with the number of each page; none where the kernel does not report
+/// them (no CAP_SYS_ADMIN).
+fn present(pagemap: &File, range: Range, base: PageSize) -> Vec<(u64, u64)> {
+    let frames = frames_of(pagemap, range, base).ok().flatten();
+    let pages = (range.start() / base.bytes().get()..).zip(frames.unwrap_or_default());
+    pages
+        .filter_map(|(page, frame)| Some((page, frame?)))
+        .collect()
 }
 
-/// Flags of frames, read in blocks and kept.
 struct FrameFlags {
     file: File,
     cache: BTreeMap<u64, Vec<u64>>,
 }
 
-/// Frames in a block: not a page size.
 /// Frames whose flags are read in one go.
 const BLOCK: u64 = 8 * 1024;
 

@@ -72,7 +72,6 @@ struct Layout {
     little: bool,
 }
 
-/// One program header, as far as it is of use.
 struct Part {
     kind: u32,
     offset: u64,

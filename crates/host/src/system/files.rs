@@ -13,7 +13,6 @@ pub(super) fn line(root: &Root, path: impl AsRef<Path>) -> Fact<String> {
     root.read(path).map(|text| text.trim_end().to_owned())
 }
 
-/// A file of one number.
 pub(super) fn number(root: &Root, path: impl AsRef<Path>) -> Fact<u64> {
     root.parse(path, parse::number)
 }

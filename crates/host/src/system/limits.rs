@@ -8,7 +8,6 @@ use crate::model::Limits;
 use crate::process::stat::parse_memlock;
 use crate::root::Root;
 
-/// Reads them.
 pub fn read(root: &Root) -> Limits {
     let number = |name: &str| files::number(root, format!("proc/sys/{name}"));
     Limits {

@@ -11,7 +11,6 @@ use crate::root::Root;
 const TOTALS: &str = "sys/kernel/mm/hugepages";
 const NODES: &str = "sys/devices/system/node";
 
-/// The nodes that have memory.
 pub fn nodes(root: &Root) -> Vec<u32> {
     let named = root.parse(format!("{NODES}/has_memory"), parse_nodes);
     let nodes = match named {

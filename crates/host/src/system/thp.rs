@@ -10,7 +10,6 @@ use crate::root::Root;
 
 const FOLDER: &str = "sys/kernel/mm/transparent_hugepage";
 
-/// The size of a PMD-mapped huge page.
 pub fn pmd_page(root: &Root) -> Fact<PageSize> {
     root.parse(format!("{FOLDER}/hpage_pmd_size"), |text| {
         let bytes = Bytes(parse::number(text)?);

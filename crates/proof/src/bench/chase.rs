@@ -19,7 +19,6 @@ use super::measuring::Measuring;
 use super::{BenchError, BenchEvent, Machine, Shortage};
 use crate::rows::{ArmAbout, Chart, Layout, Place, Quantity, Results, Sample};
 
-/// What it is made for.
 pub const READ: &str = "dependent read";
 
 /// Hops between two looks at the clock: many enough that the look does not count, few enough that a
@@ -30,22 +29,17 @@ const SHORTEST: Duration = Duration::from_millis(1);
 /// Reading without a clock before a sample takes at most so many times the sample.
 const WARM_AT_MOST: u32 = 2;
 
-/// What is measured.
 #[derive(Debug, Clone)]
 pub struct ChaseSettings {
     /// The arms; base pages first, where they are among them.
     pub arms: Vec<PageArm>,
-    /// The working sets.
     pub sizes: Vec<Bytes>,
     /// How long to measure in all, without taking memory and warming it.
     pub time: Duration,
-    /// Samples a point.
     pub rounds: usize,
-    /// What orders are drawn from.
     pub seed: u64,
     /// The most ordinary memory to hold at a time.
     pub most: Bytes,
-    /// Length of a cache line.
     pub line: Bytes,
 }
 
@@ -114,16 +108,13 @@ fn place(size: Bytes) -> Vec<Place> {
     vec![Place::number("working_set_bytes", size.get())]
 }
 
-/// One arm at one working set, as far as it has come.
 struct Open {
     arm: PageArm,
-    /// Its memory, where it is kept from round to round.
     walk: Option<Walk>,
     before: Option<Seen>,
     after: Option<Seen>,
 }
 
-/// All arms at one working set.
 fn working_set(
     run: &mut Measuring<'_>,
     settings: &ChaseSettings,
@@ -252,7 +243,6 @@ fn measure_one(
     run.results.add(&arm, &at, reads, Sample::of(round, hops));
 }
 
-/// Says of a point which pages it was on.
 fn close(results: &mut Results, size: Bytes, one: Open, together: bool) {
     let (arm, at) = (one.arm.to_string(), place(size));
     let mut rows = results.rows.iter_mut();
@@ -273,11 +263,9 @@ fn close(results: &mut Results, size: Bytes, one: Open, together: bool) {
     }
 }
 
-/// What was seen.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Seen {
     pages: Vec<Held>,
-    /// Why it is not as it should be.
     note: Option<String>,
 }
 
@@ -318,7 +306,6 @@ fn judge(pages: Vec<Held>, arm: PageArm, length: Bytes, memory: &ChaseMemory) ->
     }
 }
 
-/// How long a sample is.
 fn sample_time(settings: &ChaseSettings) -> Duration {
     let samples = settings.sizes.len() * settings.arms.len() * settings.rounds;
     let samples = u32::try_from(samples.max(1)).unwrap_or(u32::MAX);

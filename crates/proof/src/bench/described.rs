@@ -18,22 +18,14 @@ pub use hugeleaf_workload::described::Described;
 pub use arm::{LabArm, LabPages, merged};
 pub use measure::measure;
 
-/// What is asked for.
 pub struct LabSettings<'a> {
-    /// The workload.
     pub described: &'a Described,
     /// Its text, by which a result that is to be gone on with is known.
     pub text: &'a str,
-    /// The arms; others are compared with the first.
     pub arms: Vec<LabArm>,
-    /// Runs of each arm at each place.
     pub rounds: usize,
-    /// Of the orders.
     pub seed: u64,
-    /// Where its folder is made.
     pub below: PathBuf,
-    /// A result that was interrupted, to be gone on with.
     pub resume: Option<Results>,
-    /// Called with what there is after each round.
     pub keep: &'a dyn Fn(&Results),
 }

@@ -18,9 +18,6 @@ pub fn astray(held: &[Held], arm: PageArm, all: Bytes) -> Option<String> {
 
 /// Returns the memory of a range of this process by page size. Transparent huge pages below the full size are reported by
 /// the flags of page frames, to root.
-///
-/// # Errors
-/// The reason why it cannot be determined.
 pub fn held_by_folio(range: Range, machine: &Machine<'_>) -> Result<Vec<Held>, String> {
     let (root, host, kernel) = (machine.root, machine.host, Kernel::new());
     let mut process = read_process(root, &kernel, host, own_pid(), Looking::Segments)

@@ -13,15 +13,10 @@ use super::{BenchError, BenchEvent, Machine, Shortage, is_unavailable};
 use crate::rows::{self, ArmAbout, Place, Quantity, Results, Row, Unavailable};
 use crate::spread::CONFIDENCE;
 
-/// A benchmark under way.
 pub struct Measuring<'a> {
-    /// Where it runs.
     pub machine: &'a Machine<'a>,
-    /// What orders are drawn from.
     pub random: Rng,
-    /// What was measured so far.
     pub results: Results,
-    /// Told what is happening.
     pub progress: &'a mut dyn FnMut(BenchEvent),
     began: Instant,
     /// Each arm at each place, in the order in which they are to be shown.
@@ -31,7 +26,6 @@ pub struct Measuring<'a> {
 }
 
 impl<'a> Measuring<'a> {
-    /// It begins; orders are drawn from `seed`, `settings` are those of this workload.
     pub fn new(
         name: &str,
         (seed, settings): (u64, Json),
@@ -68,12 +62,10 @@ impl<'a> Measuring<'a> {
         }
     }
 
-    /// Since it began.
     pub fn seconds(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// Ends what is under way where that was asked for.
     pub fn go_on(&self) -> Result<(), BenchError> {
         match self.machine.stop.load(Ordering::Relaxed) {
             true => Err(BenchError::Stopped),
@@ -81,19 +73,16 @@ impl<'a> Measuring<'a> {
         }
     }
 
-    /// Memory is being taken for something.
     pub fn taking(&mut self, what: impl ToString) {
         (self.progress)(BenchEvent::Taking(what.to_string()));
     }
 
-    /// A sample comes next.
     pub fn step(&mut self, what: String) {
         let (done, of) = (self.done, self.of);
         (self.progress)(BenchEvent::At { done, of, what });
         self.done += 1;
     }
 
-    /// So many samples will not be taken.
     pub fn skip(&mut self, samples: usize) {
         self.done += samples as u64;
     }
@@ -117,7 +106,6 @@ impl<'a> Measuring<'a> {
         Ok(())
     }
 
-    /// Keeps what was counted once.
     pub fn count(&mut self, arm: &str, at: &[Place], quantity: Quantity, value: f64) {
         let quantity = quantity.counted();
         self.results.add(arm, at, quantity, value.into());
@@ -162,7 +150,6 @@ impl<'a> Measuring<'a> {
         }
     }
 
-    /// What a virtual machine makes of the figures.
     pub fn on_a_virtual_machine(&mut self, caveat: &str) {
         if self.machine.circumstances.host.is_virtual == Some(true) {
             let caveats = &mut self.results.caveats;
@@ -227,7 +214,6 @@ impl<'a> Measuring<'a> {
 }
 
 impl ArmAbout {
-    /// Pages of one size and kind.
     pub fn of(arm: PageArm) -> ArmAbout {
         ArmAbout {
             name: arm.to_string(),

@@ -23,9 +23,6 @@ pub fn under_run(program: &Path, flags: &[&str]) -> Vec<OsString> {
 
 /// Why the pool has too little for `needs`, of which a server of this name and user is to be on pages
 /// of `arm`; `None` where it has enough, or where they are not of a pool.
-///
-/// # Errors
-/// [`BenchError`] where the host cannot be read.
 pub fn lacks_pool(
     (name, user): (&str, &str),
     needs: Bytes,

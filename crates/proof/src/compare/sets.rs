@@ -7,42 +7,29 @@ use super::{CompareError, Compared, ComparedRow, Side, files};
 use crate::rows::{Kind, Place, Results, places};
 use crate::stats::{Effect, Verdict};
 
-/// Two sets compared.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparedSets {
-    /// What both have, workload by workload.
     pub rows: Vec<SetRow>,
     /// What only one of them has, or what cannot be compared, in a sentence each.
     pub left_out: Vec<String>,
-    /// What counted as equal.
     pub equal: f64,
 }
 
-/// A workload on an arm at a place.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SetRow {
-    /// The workload.
     pub workload: String,
-    /// The arm.
     pub arm: Option<String>,
-    /// The quantity.
     pub what: String,
-    /// Its unit.
     pub unit: String,
-    /// Its median in A.
     pub a: Option<f64>,
-    /// And in B.
     pub b: Option<f64>,
-    /// Where.
     #[serde(serialize_with = "at")]
     pub at: Vec<Place>,
     /// How much better B is, in percent: of a time, how much shorter. Missing where that is not known.
     pub better_percent: Option<f64>,
     /// The ends of its 95 % interval.
     pub low_percent: Option<f64>,
-    /// Upper end.
     pub high_percent: Option<f64>,
-    /// What that says.
     pub verdict: Option<Verdict>,
 }
 
@@ -50,10 +37,8 @@ fn at<S: Serializer>(at: &[Place], to: S) -> Result<S::Ok, S::Error> {
     places::serialize(at, to)
 }
 
-/// Which quantities are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Which {
-    /// What each workload is measured for.
     #[default]
     Main,
     /// What was counted beside it: page faults, page tables, memory, the part on large pages. It holds where the clock does
@@ -182,22 +167,15 @@ fn slower<'a>(rows: impl Iterator<Item = &'a SetRow>, part: f64) -> Vec<String> 
 /// Many sets, each held against the first.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct History {
-    /// Their names, the oldest first.
     pub sets: Vec<String>,
-    /// Workload by workload.
     pub rows: Vec<HistoryRow>,
-    /// What counted as equal.
     pub equal: f64,
 }
 
-/// A workload on an arm at a place, set by set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HistoryRow {
-    /// The workload.
     pub workload: String,
-    /// The arm.
     pub arm: Option<String>,
-    /// Where.
     #[serde(serialize_with = "at")]
     pub at: Vec<Place>,
     /// Against the first set, for each of the others in their order; missing where that set has no such result.

@@ -1,12 +1,12 @@
 //! A metric that a command prints.
 
-use std::io::Read;
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::process::Stdio;
 
-use super::reading::{Kind, MetricError, Opened, PATIENCE, Reading};
+use hugeleaf_sys::answer_of;
+
+use super::reading::{Kind, Metric, MetricError, PATIENCE, Reading};
 use super::shown::redact;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
@@ -26,13 +26,13 @@ pub(super) const KIND: MetricKind = MetricKind {
 
 fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     let (command, gauge) = (typed.rest.to_owned(), typed.gauge);
-    let open = move |_: &_| Ok(Box::new(open(&command, gauge)) as _);
+    let open = move |_: &_| Ok(open(&command, gauge));
     Ok(MetricSpec::new(redact(typed.text), open))
 }
 
 /// `cmd:COMMAND`: what `sh -c COMMAND` prints last, run anew for every reading; a rising counter unless
 /// `gauge` says otherwise.
-fn open(command: &str, gauge: Option<Better>) -> Opened {
+fn open(command: &str, gauge: Option<Better>) -> Metric {
     let name = format!("cmd:{}", redact(command));
     let (command, shown) = (command.to_owned(), name.clone());
     let read = move || {
@@ -51,10 +51,10 @@ fn open(command: &str, gauge: Option<Better>) -> Opened {
             None => Reading::Counter(value),
         })
     };
-    let counter = Opened::counter(name, "1/s", read);
+    let counter = Metric::counter(name, "1/s", read);
     match gauge {
         None => counter,
-        Some(better) => Opened {
+        Some(better) => Metric {
             unit: "value".to_owned(),
             better,
             kind: Kind::Gauge,
@@ -63,62 +63,28 @@ fn open(command: &str, gauge: Option<Better>) -> Opened {
     }
 }
 
-/// What a command prints, or why there is none.
 fn output(command: &str) -> Result<String, String> {
-    let mut child = std::process::Command::new("sh")
+    let mut shell = std::process::Command::new("sh");
+    shell
         .args(["-c", command])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         // Its own group, so that Ctrl-C at the terminal ends the experiment, not the reading,
         // and so that a command that hangs can be ended with all it started.
-        .process_group(0)
-        .spawn()
-        .map_err(|e| format!("sh: {e}"))?;
-    let (out, err) = (child.stdout.take(), child.stderr.take());
-    let out = out.map(read_apart);
-    let err = err.map(read_apart);
-    let text = out.and_then(|o| o.recv_timeout(PATIENCE).ok());
-    let Some(text) = text else {
-        end(&mut child);
-        return Err(format!("no answer in {} s", PATIENCE.as_secs()));
-    };
-    let status = child.wait().map_err(|e| e.to_string())?;
-    if status.success() {
-        return Ok(text);
+        .process_group(0);
+    let said = answer_of(&mut shell, PATIENCE, MOST_OUTPUT, false).map_err(|e| match e.kind() {
+        ErrorKind::TimedOut => format!("no answer in {} s", PATIENCE.as_secs()),
+        _ => format!("sh: {e}"),
+    })?;
+    if said.status.success() {
+        return Ok(said.stdout);
     }
-    let said = err
-        .and_then(|e| e.recv_timeout(Duration::from_secs(1)).ok())
-        .and_then(|t| t.lines().last().map(|l| format!(": {l}")))
-        .unwrap_or_default();
-    Err(format!("{status}{said}"))
+    let last = said.stderr.lines().last();
+    let last = last.map(|line| format!(": {line}")).unwrap_or_default();
+    Err(format!("{}{last}", said.status))
 }
 
-/// Reads a pipe in a thread of its own: both pipes must be drained at once.
-fn read_apart(pipe: impl Read + Send + 'static) -> mpsc::Receiver<String> {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = pipe.take(MOST_OUTPUT).read_to_end(&mut bytes);
-        let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
-    });
-    receiver
-}
-
-/// Ends a child and all of its process group.
-fn end(child: &mut Child) {
-    let pid = i32::try_from(child.id()).ok();
-    if let Some(group) = pid.and_then(rustix::process::Pid::from_raw) {
-        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-    }
-    let _ = child.kill();
-    let _ = child.wait();
-}
-
-/// The number that stands last in what a command printed.
-///
-/// # Errors
-/// What it printed instead.
 pub fn last_number(text: &str) -> Result<f64, String> {
     let word = text
         .split_whitespace()
@@ -132,7 +98,6 @@ pub fn last_number(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metric::Metric;
     use proptest::prelude::*;
 
     #[test]
@@ -164,7 +129,7 @@ mod tests {
         assert_eq!(m.read(), Ok(Reading::Counter(41.0)));
         let mut m = open("echo 2.5", Some(Better::Lower));
         assert_eq!(m.read(), Ok(Reading::Gauge(2.5)));
-        assert_eq!(m.better(), Better::Lower);
+        assert_eq!(m.better, Better::Lower);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use hugeleaf_ask::http::{Address, page};
 
 use super::prometheus::{self, Selected, Selector};
-use super::reading::{Kind, MetricError, Opened, PATIENCE, Reading};
+use super::reading::{Kind, Metric, MetricError, PATIENCE, Reading};
 use super::shown::without;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
@@ -41,7 +41,7 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     let (url, gauge) = (format!("http://{address}"), typed.gauge);
     let selector: Selector = selector.parse().map_err(|e| typed.malformed(e))?;
     let shown = format!("{}{}#{selector}", typed.gauge_prefix(), shown(&url));
-    let open = move |_: &_| Ok(Box::new(connect(&url, &selector, gauge)?) as _);
+    let open = move |_: &_| connect(&url, &selector, gauge);
     Ok(MetricSpec::new(shown, open))
 }
 
@@ -59,7 +59,7 @@ fn shown(url: &str) -> String {
 }
 
 /// `http://…#metric`. Reads the page once to learn what the metric is.
-fn connect(url: &str, selector: &Selector, gauge: Option<Better>) -> Result<Opened, MetricError> {
+fn connect(url: &str, selector: &Selector, gauge: Option<Better>) -> Result<Metric, MetricError> {
     let page = Page {
         url: url.to_owned(),
         selector: selector.clone(),
@@ -102,15 +102,14 @@ fn connect(url: &str, selector: &Selector, gauge: Option<Better>) -> Result<Open
         ..selector.clone()
     };
     let mean = (kind == Kind::Quantile).then(|| format!("{}#{mean}", shown(url)));
-    Ok(Opened {
+    Ok(Metric {
         better: gauge.unwrap_or(better),
         kind,
         instead_of_quantile: mean,
-        ..Opened::counter(name, unit, move || page.read())
+        ..Metric::counter(name, unit, move || page.read())
     })
 }
 
-/// A page, and what is picked from it.
 struct Page {
     url: String,
     selector: Selector,

@@ -149,7 +149,6 @@ pub fn shown_command(words: &[String]) -> Vec<String> {
     words.iter().map(&mut shown_word).collect()
 }
 
-/// Whether a flag takes an address as metrics do.
 fn is_address(flag: &str) -> bool {
     matches!(flag, "--metric" | "--database")
 }

@@ -7,7 +7,7 @@
 
 use hugeleaf_ask::mysql::{Address, Connection, PORT};
 
-use super::reading::{MetricError, Opened, PATIENCE, Reading};
+use super::reading::{Metric, MetricError, PATIENCE, Reading};
 use super::shown::{host_name, without};
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 
@@ -34,7 +34,7 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     }
     let address = Address::parse(dsn);
     let shown = with_variables(shown(&address), &variables);
-    let open = move |_: &_| Ok(Box::new(connect(&address, &variables)?) as _);
+    let open = move |_: &_| connect(&address, &variables);
     Ok(MetricSpec::new(shown, open))
 }
 
@@ -76,7 +76,7 @@ fn shown(address: &Result<Address, String>) -> String {
 }
 
 /// `mysql:DSN[#VARIABLE+…]`: status variables of the server less those of its own session.
-fn connect(address: &Result<Address, String>, variables: &[String]) -> Result<Opened, MetricError> {
+fn connect(address: &Result<Address, String>, variables: &[String]) -> Result<Metric, MetricError> {
     let shown = shown(address);
     let fail = |reason: &str| unreachable(&shown, reason);
     let address = address.as_ref().map_err(|why| fail(why))?;
@@ -95,7 +95,7 @@ fn connect(address: &Result<Address, String>, variables: &[String]) -> Result<Op
         let own = sum(&mut connection, &shown, "SESSION", &variables)?;
         Ok(Reading::Counter(all - own))
     };
-    Ok(Opened::counter(name, unit, read))
+    Ok(Metric::counter(name, unit, read))
 }
 
 /// The sum of the variables of one scope, `GLOBAL` or `SESSION`.

@@ -10,7 +10,7 @@ use hugeleaf_perf::{
 };
 use hugeleaf_sys::{Errno, Kernel, Pid, SysError};
 
-use super::reading::{Kind, Metric, MetricError, Opened, Reading};
+use super::reading::{Kind, Metric, MetricError, Reading};
 use super::servers::{SERVERS, names};
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
@@ -27,7 +27,7 @@ const CPI: MetricKind = MetricKind {
     can_be_gauge: false,
     parse: |typed| match typed.rest {
         "" => {
-            let open = |pids: &[Pid]| Ok(Box::new(cpi(pids)?) as _);
+            let open = |pids: &[Pid]| cpi(pids);
             Ok(MetricSpec::new(typed.text.to_owned(), open))
         }
         _ => Err(typed.malformed("cpi takes nothing behind it")),
@@ -54,11 +54,10 @@ fn parse_walk_cycles(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
             typed.malformed("a raw event is r and hexadecimal digits, as perf writes it: r1008")
         })?),
     };
-    let open = move |pids: &[Pid]| Ok(Box::new(walk_cycles(pids, event)?) as _);
+    let open = move |pids: &[Pid]| walk_cycles(pids, event);
     Ok(MetricSpec::new(typed.text.to_owned(), open))
 }
 
-/// What a group of all threads of some processes counted so far.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Totals {
     /// In the order of the events; scaled up to all of the time in which the threads ran.
@@ -82,9 +81,6 @@ struct Threads {
 
 impl Threads {
     /// Starts to count; `name` is what asks for it, in errors.
-    ///
-    /// # Errors
-    /// [`MetricError::NoCounter`].
     fn open(
         name: &'static str,
         pids: &[Pid],
@@ -238,9 +234,6 @@ fn processor() -> Processor {
 
 /// The first of some ways to count that this machine knows and that counts anything. Many processors and
 /// hypervisors open any raw event and leave it at 0 for ever.
-///
-/// # Errors
-/// [`MetricError::NoCounter`] with what was said of each.
 fn first_that_counts(
     name: &'static str,
     ways: &[Vec<ProcessorEvent>],
@@ -273,10 +266,7 @@ fn first_that_counts(
 }
 
 /// `cpi`: cycles per instruction.
-///
-/// # Errors
-/// [`MetricError::NoCounter`].
-pub fn cpi(pids: &[Pid]) -> Result<impl Metric + use<>, MetricError> {
+pub fn cpi(pids: &[Pid]) -> Result<Metric, MetricError> {
     of_events(
         "cpi",
         pids,
@@ -289,10 +279,7 @@ pub fn cpi(pids: &[Pid]) -> Result<impl Metric + use<>, MetricError> {
 /// `walk-cycles`: the share of cycles in which the processor walks page tables, by `event`, or by those
 /// known for this processor. One that counts walks and not their cycles (AMD's Zen) gives walks in a
 /// thousand instructions instead; the unit says which, and by which events.
-///
-/// # Errors
-/// [`MetricError::NoCounter`].
-pub fn walk_cycles(pids: &[Pid], event: Option<u64>) -> Result<impl Metric + use<>, MetricError> {
+pub fn walk_cycles(pids: &[Pid], event: Option<u64>) -> Result<Metric, MetricError> {
     const NAME: &str = "walk-cycles";
     const SHARE: (f64, &str) = (1.0, "share of cycles");
     const WALKS: (f64, &str) = (
@@ -324,7 +311,7 @@ fn of_events(
     above: &[ProcessorEvent],
     below: ProcessorEvent,
     (times, unit): (f64, &str),
-) -> Result<Opened, MetricError> {
+) -> Result<Metric, MetricError> {
     let kinds: Vec<CounterKind> = above.iter().chain([&below]).map(|e| e.kind).collect();
     let names: Vec<&str> = above.iter().map(|e| e.name).collect();
     let unit = format!("{unit} ({} / {})", names.join(" + "), below.name);
@@ -338,7 +325,7 @@ fn over_last(
     kinds: &[CounterKind],
     times: f64,
     unit: &str,
-) -> Result<Opened, MetricError> {
+) -> Result<Metric, MetricError> {
     let mut threads = Threads::open(name, pids, kinds)?;
     let read = move || {
         let totals = threads.totals()?;
@@ -348,10 +335,10 @@ fn over_last(
             below: *below,
         })
     };
-    Ok(Opened {
+    Ok(Metric {
         better: Better::Lower,
         kind: Kind::Ratio,
-        ..Opened::counter(name.to_owned(), unit, read)
+        ..Metric::counter(name.to_owned(), unit, read)
     })
 }
 
@@ -367,9 +354,7 @@ pub struct Translations {
 /// See [`Translations::totals`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct TranslationTotals {
-    /// Cycles so far.
     pub cycles: f64,
-    /// Instructions so far.
     pub instructions: f64,
     /// Misses of the TLB so far; `None` where the host does not count them.
     pub misses: Option<f64>,
@@ -379,9 +364,6 @@ pub struct TranslationTotals {
 
 impl Translations {
     /// Starts to count. A host that counts cycles and no misses is counted for its cycles.
-    ///
-    /// # Errors
-    /// [`MetricError::NoCounter`] where cycles or instructions are not counted.
     pub fn open(pids: &[Pid]) -> Result<Translations, MetricError> {
         const NAME: &str = "translation";
         let processor = processor();
@@ -401,10 +383,6 @@ impl Translations {
         })
     }
 
-    /// What was counted so far.
-    ///
-    /// # Errors
-    /// Those of `Threads::totals`.
     pub fn totals(&mut self) -> Result<TranslationTotals, MetricError> {
         let totals = self.threads.totals()?;
         let value = |at: usize| totals.values.get(at).copied();

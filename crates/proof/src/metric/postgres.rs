@@ -5,7 +5,7 @@ use std::time::Duration;
 use hugeleaf_ask::Unanswered;
 use hugeleaf_ask::postgres::{Address, Connection, Host, PORT};
 
-use super::reading::{MetricError, Opened, PATIENCE, Reading};
+use super::reading::{Metric, MetricError, PATIENCE, Reading};
 use super::shown::{host_name, without};
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 
@@ -22,7 +22,7 @@ pub(super) const KIND: MetricKind = MetricKind {
 fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     let address = Address::parse(&typed.address()).ok();
     let shown = shown(address.as_ref());
-    let open = move |_: &_| Ok(Box::new(connect(address.as_ref())?) as _);
+    let open = move |_: &_| connect(address.as_ref());
     Ok(MetricSpec::new(shown, open))
 }
 
@@ -77,7 +77,7 @@ const HAS_FORCE: &str = "SELECT count(*) FROM pg_proc WHERE proname = 'pg_stat_f
 const LATE: f64 = 8.0;
 
 /// `postgres:DSN`: commits and rollbacks of the database that the DSN names, without its own.
-fn connect(address: Option<&Address>) -> Result<Opened, MetricError> {
+fn connect(address: Option<&Address>) -> Result<Metric, MetricError> {
     let name = shown(address);
     let address = address.ok_or_else(|| {
         let next = "put values with blanks into quotes: password='a b'; in an address write them \
@@ -116,11 +116,11 @@ fn connect(address: Option<&Address>) -> Result<Opened, MetricError> {
     };
     // The first reading settles what connecting cost; only differences are used.
     read()?;
-    Ok(Opened {
+    Ok(Metric {
         // A busy backend reports at most once a second.
         least_interval: Duration::from_secs(5),
         lag: Duration::from_secs(1),
-        ..Opened::counter(name, "transactions/s", read)
+        ..Metric::counter(name, "transactions/s", read)
     })
 }
 

@@ -6,14 +6,11 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// One line with a value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     /// The name, suffix included.
     pub name: String,
-    /// Labels in their order.
     pub labels: Vec<(String, String)>,
-    /// The value.
     pub value: f64,
 }
 
@@ -22,29 +19,19 @@ pub struct Sample {
 pub enum Type {
     /// Rises only.
     Counter,
-    /// Goes up and down.
     Gauge,
-    /// Counts by size.
     Histogram,
-    /// Quantiles made by the server.
     Summary,
-    /// Not said.
     Untyped,
 }
 
-/// A page of metrics.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Exposition {
     /// Types by family.
     pub types: BTreeMap<String, Type>,
-    /// All samples.
     pub samples: Vec<Sample>,
 }
 
-/// Reads a page.
-///
-/// # Errors
-/// The first line that is not of the format, in words.
 pub fn parse(text: &str) -> Result<Exposition, String> {
     let mut page = Exposition::default();
     for (number, line) in text.lines().enumerate() {
@@ -154,9 +141,7 @@ pub struct Selector {
     pub quantile: Option<f64>,
     /// Whether the mean is asked for: the rise of `name_sum` over that of `name_count`.
     pub mean: bool,
-    /// The name.
     pub name: String,
-    /// Labels that must be so.
     pub labels: Vec<(String, String)>,
 }
 
@@ -225,12 +210,9 @@ impl std::fmt::Display for Selector {
     }
 }
 
-/// What a page says of what was selected.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Selected {
-    /// A counter; several series are summed.
     Counter(f64),
-    /// A gauge.
     Gauge(f64),
     /// A histogram's cumulative counts by upper bound; several series are summed.
     Buckets(Vec<(f64, f64)>),
@@ -244,9 +226,6 @@ pub enum Selected {
 }
 
 /// Picks from a page. `as_gauge` says that what the page does not type is a gauge.
-///
-/// # Errors
-/// Why the page does not have it, in words.
 pub fn select(page: &Exposition, selector: &Selector, as_gauge: bool) -> Result<Selected, String> {
     let name = &selector.name;
     let of = |suffix: &str| -> Vec<&Sample> {

@@ -8,7 +8,6 @@ use crate::stats::Better;
 /// A server that takes longer to answer is not waited for.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How readings become a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A count that only rises: the sample is its rise per second.
@@ -21,12 +20,9 @@ pub enum Kind {
     Ratio,
 }
 
-/// What a metric says at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reading {
-    /// A count so far.
     Counter(f64),
-    /// A value now.
     Gauge(f64),
     /// Counts so far, by upper bound, each including those below; the last bound is infinite.
     Buckets {
@@ -37,7 +33,6 @@ pub enum Reading {
     },
     /// Two counts so far, of which `above / below` is asked for.
     Ratio {
-        /// What is counted.
         above: f64,
         /// Per what.
         below: f64,
@@ -45,56 +40,32 @@ pub enum Reading {
 }
 
 /// A number that can be read again and again.
-pub trait Metric: Send {
-    /// Its name on screens, without passwords.
-    fn name(&self) -> String;
-    /// Its unit, as in `transactions/s`.
-    fn unit(&self) -> String;
-    /// Which way it gets better.
-    fn better(&self) -> Better;
-    /// How its readings become a sample.
-    fn kind(&self) -> Kind;
+pub struct Metric {
+    /// Without passwords.
+    pub name: String,
+    /// As in `transactions/s`.
+    pub unit: String,
+    pub better: Better,
+    pub kind: Kind,
     /// The shortest interval over which it is meaningful.
-    fn least_interval(&self) -> Duration {
-        Duration::ZERO
-    }
+    pub least_interval: Duration,
     /// How long what happened may take to show in it: discarded after every change.
-    fn lag(&self) -> Duration {
-        Duration::ZERO
-    }
+    pub lag: Duration,
     /// Of a quantile read from buckets: the metric that says more, the mean of the same
     /// observations, as `--metric` takes it.
-    fn instead_of_quantile(&self) -> Option<String> {
-        None
-    }
-    /// Reads it.
-    ///
-    /// # Errors
-    /// See [`MetricError`].
-    fn read(&mut self) -> Result<Reading, MetricError>;
+    pub instead_of_quantile: Option<String>,
+    pub read: Box<dyn FnMut() -> Result<Reading, MetricError> + Send>,
 }
 
-/// A metric of which all but its readings is known once it is open.
-pub(super) struct Opened {
-    pub(super) name: String,
-    pub(super) unit: String,
-    pub(super) better: Better,
-    pub(super) kind: Kind,
-    pub(super) least_interval: Duration,
-    pub(super) lag: Duration,
-    pub(super) instead_of_quantile: Option<String>,
-    pub(super) read: Box<dyn FnMut() -> Result<Reading, MetricError> + Send>,
-}
-
-impl Opened {
-    /// A count of which more is better.
-    pub(super) fn counter(
-        name: String,
+impl Metric {
+    /// One of which more is better.
+    pub fn counter(
+        name: impl Into<String>,
         unit: &str,
         read: impl FnMut() -> Result<Reading, MetricError> + Send + 'static,
-    ) -> Opened {
-        Opened {
-            name,
+    ) -> Metric {
+        Metric {
+            name: name.into(),
             unit: unit.to_owned(),
             better: Better::Higher,
             kind: Kind::Counter,
@@ -104,92 +75,36 @@ impl Opened {
             read: Box::new(read),
         }
     }
-}
 
-impl Metric for Opened {
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-    fn unit(&self) -> String {
-        self.unit.clone()
-    }
-    fn better(&self) -> Better {
-        self.better
-    }
-    fn kind(&self) -> Kind {
-        self.kind
-    }
-    fn least_interval(&self) -> Duration {
-        self.least_interval
-    }
-    fn lag(&self) -> Duration {
-        self.lag
-    }
-    fn instead_of_quantile(&self) -> Option<String> {
-        self.instead_of_quantile.clone()
-    }
-    fn read(&mut self) -> Result<Reading, MetricError> {
+    pub fn read(&mut self) -> Result<Reading, MetricError> {
         (self.read)()
     }
 }
 
-/// Why a metric gives no sample.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum MetricError {
-    /// Nobody answers, or refuses.
     #[error("{metric}: cannot be read: {reason}")]
     Unreachable {
-        /// Its name.
         metric: String,
-        /// What was answered.
         reason: String,
-        /// What to do.
         next: String,
     },
-    /// What was answered is not what the metric should be.
     #[error("{metric}: {what}")]
     Garbage {
-        /// Its name.
         metric: String,
-        /// What was wrong with which text.
         what: String,
-        /// What to do.
         next: String,
     },
-    /// A counter that must only rise fell.
     #[error("{metric}: fell from {from} to {to}")]
-    Fell {
-        /// Its name.
-        metric: String,
-        /// Before.
-        from: f64,
-        /// After.
-        to: f64,
-    },
-    /// Nothing was counted in an interval.
+    Fell { metric: String, from: f64, to: f64 },
     #[error("{metric}: stood still for {seconds:.1} s")]
-    StoodStill {
-        /// Its name.
-        metric: String,
-        /// How long.
-        seconds: f64,
-    },
-    /// A value of which no ratio can be made.
+    StoodStill { metric: String, seconds: f64 },
     #[error("{metric}: is {value}; a ratio needs values above 0")]
-    NotPositive {
-        /// Its name.
-        metric: String,
-        /// The value.
-        value: f64,
-    },
-    /// This machine or this user has no such hardware counter.
+    NotPositive { metric: String, value: f64 },
     #[error("{metric}: no such hardware counter here: {reason}")]
     NoCounter {
-        /// Its name.
         metric: String,
-        /// The kernel's answer.
         reason: String,
-        /// What to do.
         next: String,
     },
 }
@@ -219,7 +134,6 @@ impl MetricError {
         }
     }
 
-    /// What to do about it.
     pub fn next(&self) -> String {
         match self {
             MetricError::Unreachable { next, .. }
@@ -242,7 +156,6 @@ impl MetricError {
     }
 }
 
-/// What two readings make.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// The sample; above 0.
@@ -253,9 +166,6 @@ pub struct Measured {
 }
 
 /// The sample that two readings make, `elapsed` apart: [`measured`]'s value.
-///
-/// # Errors
-/// Those of [`measured`].
 pub fn between(
     name: &str,
     before: &Reading,

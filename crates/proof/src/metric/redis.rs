@@ -3,7 +3,7 @@
 use hugeleaf_ask::Place;
 use hugeleaf_ask::redis::{Address, Connection};
 
-use super::reading::{MetricError, Opened, PATIENCE, Reading};
+use super::reading::{Metric, MetricError, PATIENCE, Reading};
 use super::shown::without;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 
@@ -20,7 +20,7 @@ pub(super) const KIND: MetricKind = MetricKind {
 fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     let address = Address::parse(&typed.address());
     let shown = shown(&address);
-    let open = move |_: &_| Ok(Box::new(connect(&address)?) as _);
+    let open = move |_: &_| connect(&address);
     Ok(MetricSpec::new(shown, open))
 }
 
@@ -44,7 +44,7 @@ fn shown(address: &Result<Address, String>) -> String {
 }
 
 /// `redis:ADDRESS`: commands processed, without its own.
-fn connect(address: &Result<Address, String>) -> Result<Opened, MetricError> {
+fn connect(address: &Result<Address, String>) -> Result<Metric, MetricError> {
     let name = shown(address);
     let fail = |reason: &str| unreachable(&name, reason);
     let address = address.as_ref().map_err(|why| fail(why))?;
@@ -67,7 +67,7 @@ fn connect(address: &Result<Address, String>) -> Result<Opened, MetricError> {
             Ok(Reading::Counter(value))
         }
     };
-    Ok(Opened::counter(name, "commands/s", read))
+    Ok(Metric::counter(name, "commands/s", read))
 }
 
 fn unreachable(name: &str, reason: &str) -> MetricError {

@@ -11,7 +11,6 @@ pub(super) static SERVERS: &[MetricKind] = &[
     super::http::KIND,
 ];
 
-/// Names of kinds, as they are typed.
 pub(super) fn names<'a>(kinds: impl IntoIterator<Item = &'a MetricKind>) -> Vec<String> {
     kinds.into_iter().map(MetricKind::name).collect()
 }

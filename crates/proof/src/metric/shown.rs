@@ -104,7 +104,6 @@ fn assigned(text: &str, name: &str) -> String {
     out + rest
 }
 
-/// Hides the word behind a flag.
 fn flagged(text: &str, flag: &str) -> String {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(flag) {

@@ -17,9 +17,7 @@ pub struct MetricKind {
     pub form: &'static str,
     /// What it measures, in Markdown without a full stop.
     pub help: &'static str,
-    /// One that parses.
     pub example: &'static str,
-    /// Whether something has to follow behind a colon.
     pub needs_address: bool,
     /// Whether `gauge:lower:` and `gauge:higher:` may stand before it.
     pub can_be_gauge: bool,
@@ -34,9 +32,8 @@ impl MetricKind {
 }
 
 /// Connects; given are the processes of the target, for hardware counters.
-type Open = Box<dyn Fn(&[Pid]) -> Result<Box<dyn Metric>, MetricError> + Send + Sync>;
+type Open = Box<dyn Fn(&[Pid]) -> Result<Metric, MetricError> + Send + Sync>;
 
-/// A metric as it was asked for.
 pub struct MetricSpec {
     shown: String,
     open: Open,
@@ -45,7 +42,7 @@ pub struct MetricSpec {
 impl MetricSpec {
     pub(super) fn new(
         shown: String,
-        open: impl Fn(&[Pid]) -> Result<Box<dyn Metric>, MetricError> + Send + Sync + 'static,
+        open: impl Fn(&[Pid]) -> Result<Metric, MetricError> + Send + Sync + 'static,
     ) -> MetricSpec {
         let open = Box::new(open);
         MetricSpec { shown, open }
@@ -57,11 +54,7 @@ impl MetricSpec {
     }
 
     /// Connects. `pids` are the processes of the target, for hardware counters.
-    ///
-    /// # Errors
-    /// [`MetricError::Unreachable`], [`MetricError::NoCounter`], and [`MetricError::Garbage`] where
-    /// what is there is no such metric.
-    pub fn open(&self, pids: &[Pid]) -> Result<Box<dyn Metric>, MetricError> {
+    pub fn open(&self, pids: &[Pid]) -> Result<Metric, MetricError> {
         (self.open)(pids)
     }
 }
@@ -72,11 +65,8 @@ impl fmt::Debug for MetricSpec {
     }
 }
 
-/// What was typed, taken apart.
 pub(super) struct Typed<'a> {
-    /// All of it.
     pub text: &'a str,
-    /// What stands before the colon.
     pub name: &'a str,
     /// What stands behind it; empty where there is none.
     pub rest: &'a str,

@@ -116,7 +116,6 @@ pub(crate) struct Backing {
     stores: Vec<Store>,
     store_of: Vec<usize>,
     local: Vec<AtomicU64>,
-    /// Held while mappings change.
     changing: Mutex<()>,
     kept_from_children: bool,
     /// The size that can be collapsed to and seen in the page map.

@@ -9,13 +9,9 @@ pub(crate) const STEPS: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Nobody's, and it has no memory.
     Free,
-    /// Its owner is getting memory for it.
     Taking,
-    /// A component's.
     Held,
-    /// Its owner is giving its memory back.
     Returning,
     /// Nobody's, but giving its memory back has failed: that is tried again before it is used.
     Unclean,
@@ -62,7 +58,6 @@ pub(crate) struct Entry {
     pub(crate) step: u8,
     /// Whose it is; of no meaning where it is nobody's.
     pub(crate) component: u8,
-    /// The process that took it; the same.
     pub(crate) owner: u16,
     pub(crate) reason: Reason,
     /// How often it was taken: tells an old name of it from the one that holds.

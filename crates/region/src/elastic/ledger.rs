@@ -33,7 +33,6 @@ const VERSION: u64 = 1;
 pub(crate) const MOST_GRANULES: u64 = 1 << 24;
 pub(crate) const NAME: usize = 47;
 
-/// Where things stand, in words from the table's start.
 mod at {
     use super::super::entry::{COMPONENTS, PROCESSES, STEPS};
 
@@ -113,7 +112,6 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// A new table.
     pub(crate) fn create(
         memory: &Memory,
         shape: Shape,

@@ -23,7 +23,6 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// This process.
     pub(crate) fn own() -> Result<Identity, ElasticError> {
         let pid = own_pid();
         read(pid).ok_or_else(|| {

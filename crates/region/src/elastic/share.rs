@@ -18,7 +18,6 @@ use crate::steps::Steps;
 /// Changes whenever the text, or the meaning of the table, does.
 const VERSION: u32 = 1;
 
-/// What a text says of an elastic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Description {
     ladder: Ladder,

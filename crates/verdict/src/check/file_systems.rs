@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::model::Checked;
 
-/// What all file systems of a kind can do.
 struct Kind {
     name: &'static str,
     /// Whether it can be made larger, or smaller, while it is mounted.
@@ -49,26 +48,19 @@ const KINDS: &[Kind] = &[
 /// Kinds that list blocks by extents and have no flag that says so.
 const ALWAYS_EXTENTS: &[&str] = &["xfs", "btrfs"];
 
-/// A file system and what it can do; `None` where nobody says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FileSystem {
-    /// Where it is mounted.
     pub at: String,
-    /// Its type.
     pub kind: String,
-    /// What it said; absent on a captured host.
     pub can: Fact<Abilities>,
     /// Whether files are listed by extents: also where it has nothing else and does not say so.
     pub extents: Option<bool>,
-    /// Whether its page cache is in large folios with this kernel.
     pub large_folios: Option<bool>,
     /// What it can be made while it is mounted: `larger`, `both` (larger and smaller), `no`.
     pub resize: Option<&'static str>,
-    /// Whether its journal may be on another device.
     pub journal_elsewhere: Option<bool>,
 }
 
-/// All of them, as they are mounted.
 pub fn file_systems(checked: &Checked<'_>) -> Vec<FileSystem> {
     let kernel = checked.host.kernel.known().and_then(|text| version(text));
     let one = |mount: &DiskMount| {

@@ -4,17 +4,13 @@ use hugeleaf_host::system::features::Features;
 use hugeleaf_host::{Fact, Host};
 use serde::Deserialize;
 
-/// A program and what it wants.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
-    /// As the kernel names its processes.
     pub name: String,
-    /// As people call it.
     pub title: String,
     /// Settings of transparent huge pages that it is content with, the best first.
     pub thp: Vec<String>,
-    /// Where its makers say so.
     pub source: String,
     /// `vm.overcommit_memory`.
     pub overcommit_memory: Option<u64>,
@@ -30,57 +26,41 @@ pub struct Program {
 }
 
 hugeleaf_units::named! {
-    /// What a host is for.
     pub enum Profile {
-        /// Short transactions on a database.
         Oltp = "oltp",
-        /// Long queries over much data.
         Warehouse = "warehouse",
-        /// Moving data in large blocks.
         Backup = "backup",
-        /// Java virtual machines.
         Jvm = "jvm",
-        /// Caches in memory.
         Cache = "cache",
-        /// Search among vectors.
         Vector = "vector",
     }
 }
 
 hugeleaf_units::named! {
-    /// How a feature is.
     pub enum State {
         /// Set to what hurts, or against what a program here wants.
         Change = "change",
-        /// Worth a look.
         Look = "look",
-        /// As it should be.
         Good = "good",
         /// Nothing to set: this kernel or this machine has no such thing.
         Absent = "absent",
-        /// It could not be read.
         Unknown = "unknown",
     }
 }
 
-/// A feature.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Row {
     /// Names the row; does not change between versions.
     pub id: &'static str,
     /// What it belongs to: `memory`, `disks`, `network`, `processors`, `limits`, `programs`.
     pub area: &'static str,
-    /// What it is, in a few words.
     pub what: String,
     /// Its value here; nothing where there is none.
     pub value: Option<String>,
-    /// How it is.
     pub state: State,
     /// What it should be, and why, in a sentence; nothing where it is so.
     pub why: Option<String>,
-    /// What changes it.
     pub command: Option<String>,
-    /// What that risks.
     pub risk: Option<&'static str>,
     /// The arm of a workload whose gain is what it is worth: `thp:2M`, `hugetlb:2M`.
     pub arm: Option<String>,
@@ -123,12 +103,10 @@ impl Row {
         self
     }
 
-    /// Worth a look, and why.
     pub(super) fn look(self, why: impl Into<String>) -> Row {
         self.should(State::Look, why)
     }
 
-    /// To be changed, and why.
     pub(super) fn change(self, why: impl Into<String>) -> Row {
         self.should(State::Change, why)
     }
@@ -144,16 +122,11 @@ impl Row {
     }
 }
 
-/// What is judged.
 #[derive(Debug, Clone, Copy)]
 pub struct Checked<'a> {
-    /// The host.
     pub host: &'a Host,
-    /// What it has switched on.
     pub features: &'a Features,
-    /// What it is for, where that was said.
     pub profile: Option<Profile>,
-    /// Programs that run there, of those that want something of a host.
     pub running: &'a [Program],
 }
 

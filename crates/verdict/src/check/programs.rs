@@ -4,10 +4,8 @@ use serde::Deserialize;
 
 use super::model::{Checked, Program, Row};
 
-/// The data file.
 pub const PROGRAMS_SOURCE: &str = include_str!("../../data/programs.toml");
 
-/// All that are known.
 pub fn programs() -> Vec<Program> {
     #[derive(Deserialize)]
     struct File {
@@ -46,7 +44,6 @@ fn thp(checked: &Checked<'_>, program: &Program) -> Option<Row> {
     ))
 }
 
-/// Two that no single setting is good for.
 fn conflicts(running: &[Program]) -> Vec<Row> {
     let mut all = Vec::new();
     for (at, one) in running.iter().enumerate() {

@@ -177,7 +177,6 @@ fn swappiness(checked: &Checked<'_>) -> Row {
     })
 }
 
-/// How much may wait to be written: a part of memory, or bytes.
 fn dirty(checked: &Checked<'_>) -> Row {
     let row = Row::new("dirty", "written data that waits in memory");
     let bytes = number(checked, "vm.dirty_background_bytes").filter(|bytes| *bytes > 0);

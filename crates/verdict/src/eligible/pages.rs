@@ -8,17 +8,12 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 pub struct Tally {
     /// In memory, the zero page left out: that one costs nothing until it is filled up.
     pub present: Bytes,
-    /// The zero page, mapped by base pages.
     pub zero: Bytes,
-    /// In swap.
     pub swapped: Bytes,
-    /// On huge pages.
     pub huge: Bytes,
-    /// Mapped by nobody else.
     pub exclusive: Bytes,
     /// Of that, what is on base pages.
     pub own_base: Bytes,
-    /// Pages of a file or of shared memory.
     pub file: Bytes,
 }
 
@@ -59,12 +54,10 @@ impl Tally {
         }
     }
 
-    /// In memory on base pages.
     pub fn on_base(&self) -> Bytes {
         self.present - self.huge
     }
 
-    /// Whether nothing of it is in memory or in swap.
     pub fn is_empty(&self) -> bool {
         (self.present + self.swapped).is_zero()
     }
@@ -96,24 +89,17 @@ pub fn is_resident(state: PageState) -> bool {
 /// A block of a mapping, or what is before its first or after its last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
-    /// Where.
     pub range: Range,
     /// Whether it is a whole block: as long as a huge page, and aligned to it.
     pub whole: bool,
-    /// What its pages are.
     pub tally: Tally,
 }
 
-/// The part of a run of pages that is in one slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// The slot.
     pub slot: Range,
-    /// Whether that is a whole block.
     pub whole: bool,
-    /// The part.
     pub range: Range,
-    /// What its pages are.
     pub state: PageState,
 }
 
@@ -139,7 +125,6 @@ pub fn parts(range: Range, size: PageSize, runs: &[PageRun]) -> impl Iterator<It
     runs.iter().flat_map(of_run)
 }
 
-/// The slot that holds an address of the range.
 fn slot_at(range: Range, inner: Option<Range>, size: PageSize, at: u64) -> (Range, bool) {
     let Some(inner) = inner else {
         return (range, false);

@@ -4,7 +4,6 @@
 use serde::Serialize;
 
 hugeleaf_units::named! {
-    /// What can be done about a reason.
     pub enum Remedy {
         /// `hugeleaf promote` takes it as it is.
         Promote = "promote",
@@ -26,17 +25,14 @@ macro_rules! reasons {
         }
 
         impl Reason {
-            /// Every one of them.
             pub const ALL: &'static [Reason] = &[$(Reason::$name),*];
 
-            /// Its id on screens and in JSON.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Reason::$name => $id,)*
                 }
             }
 
-            /// What can be done about it.
             pub const fn remedy(self) -> Remedy {
                 match self {
                     $(Reason::$name => Remedy::$remedy,)*

@@ -65,7 +65,6 @@ fn file(cgroup: &Cgroup, limit: &HugetlbLimit, v1: &str, v2: &str) -> String {
     shell_word(&cgroup.file(limit.size, name))
 }
 
-/// A cgroup that ran into its limit.
 pub fn limit_hit(host: &Host) -> Option<Finding> {
     let hit: Vec<_> = limits(host)
         .filter(|(_, l)| l.hits.get().is_some_and(|n| n > 0))

@@ -145,7 +145,6 @@ pub fn khugepaged(host: &Host) -> Option<Finding> {
     ))
 }
 
-/// A group may use hugetlb pages, and there are none.
 pub fn shm_group(host: &Host) -> Option<Finding> {
     let group = host
         .limits
@@ -169,7 +168,6 @@ pub fn shm_group(host: &Host) -> Option<Finding> {
     ))
 }
 
-/// Boot parameters for what this kernel or this machine does not have.
 pub fn boot(host: &Host) -> Option<Finding> {
     let boot = host.limits.boot.text().unwrap_or_default();
     let is_dead = |word: &&str| {
@@ -209,7 +207,6 @@ pub fn boot(host: &Host) -> Option<Finding> {
     ))
 }
 
-/// hugetlb settings in /etc on a kernel without hugetlb.
 pub fn sysctl(host: &Host) -> Option<Finding> {
     let mut settings = host.limits.sysctl.entries().iter();
     let s = settings

@@ -48,14 +48,10 @@ pub fn page_tables(host: &Host) -> Option<Finding> {
     ))
 }
 
-/// All processes of one name.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Holder {
-    /// The name.
     pub name: String,
-    /// How many processes.
     pub processes: usize,
-    /// Their page tables.
     #[serde(rename = "page_tables_bytes")]
     pub page_tables: Bytes,
     /// The most hugetlb memory that one of them maps: what they share would count for each.
@@ -116,7 +112,6 @@ pub fn shmem_on_base(host: &Host) -> Option<Finding> {
     ))
 }
 
-/// Much private memory on base pages.
 pub fn private_on_base(host: &Host) -> Option<Finding> {
     let (pmd, anon) = (host.pmd_page.get()?, host.memory.anon.get()?);
     let huge = host.memory.anon_huge.get()?;
@@ -133,7 +128,6 @@ pub fn private_on_base(host: &Host) -> Option<Finding> {
     ))
 }
 
-/// Free memory in blocks too small for a large page.
 pub fn fragmented(host: &Host) -> Option<Finding> {
     let (pmd, free) = (host.pmd_page.get()?, host.memory.free.get()?);
     let whole = host.buddy.known()?.free_for(pmd, host.base_page);

@@ -10,7 +10,6 @@ use super::{Finding, Severity};
 /// An idle part of memory from which on it is a waste worth a warning.
 const MUCH_IDLE: f64 = 0.02;
 
-/// Pages in a pool that nobody holds and nobody has reserved.
 pub fn idle(host: &Host, pool: &Pool) -> Option<Finding> {
     // A number that could not be read is not 0: pages of which nobody knows whether they are reserved are
     // not called idle.
@@ -86,7 +85,6 @@ pub fn uneven(host: &Host, pool: &Pool) -> Option<Finding> {
     })
 }
 
-/// A pool with fewer pages than the kernel's command line or /etc asks for.
 pub fn short(host: &Host, pool: &Pool) -> Option<Finding> {
     let (asked, by) = asked(host).remove(&pool.size)?;
     pool.total.get()?;
@@ -147,7 +145,6 @@ pub(crate) fn boot_pools(boot: &str, default: Option<PageSize>) -> Vec<(PageSize
     pools
 }
 
-/// What the kernel's log says of huge pages that were unavailable.
 pub fn kernel_log(host: &Host) -> Option<Finding> {
     let count = match host.kernel_log.entries().len() {
         0 => return None,

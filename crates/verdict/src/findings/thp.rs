@@ -25,7 +25,6 @@ pub fn off(host: &Host) -> Option<Finding> {
     ))
 }
 
-/// A kernel with neither THP nor hugetlb.
 pub fn none(host: &Host) -> Option<Finding> {
     (host.thp.is_absent() && host.pools.is_empty()).then(|| {
         Finding::note(

@@ -50,14 +50,10 @@ const SYSCTL_LINE: &str = "[ \t]*(vm[./](nr_hugepages|hugetlb_shm_group)|kernel[
 /// A line of the boot loader's drop-in: a shell reads it. Pages are a number, or one a node.
 const ARGUMENT_LINE: &str = r#"GRUB_CMDLINE_LINUX="\$GRUB_CMDLINE_LINUX hugepagesz=[0-9]+[KMG] hugepages=[0-9]+(:[0-9]+)?(,[0-9]+(:[0-9]+)?)*""#;
 
-/// What a setting takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Takes {
-    /// One of these words.
     Words(&'static [&'static str]),
-    /// A number.
     Number,
-    /// A number, or no limit.
     Limit,
 }
 

@@ -8,7 +8,6 @@ use super::model::{ForDemand, ForPool, PagesOf, Plan};
 /// A larger page may waste one part in so many of what is on it: 2 %.
 const WASTE: u64 = 50;
 
-/// Which sizes a program takes for one mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Takes {
     /// This one, whatever it wastes: its configuration says so, or it knows no other.
@@ -89,7 +88,6 @@ pub(super) fn pages_of_all(mappings: &[Mappings], takes: &Takes) -> Vec<PagesOf>
     sum_pages(each)
 }
 
-/// What the mappings of a demand come to in bytes.
 pub fn bytes_of(mappings: &[Mappings]) -> Bytes {
     mappings.iter().map(|p| p.bytes * p.count).sum()
 }
@@ -175,7 +173,6 @@ pub fn pool(plan: &Plan, pool: &ForPool) -> Vec<String> {
     }
 }
 
-/// Where the memory of the host goes.
 pub fn base(plan: &Plan) -> Vec<String> {
     let used = plan.base.used - plan.base.moves;
     let left = match plan.left() {

@@ -11,12 +11,9 @@ use super::room;
 use super::room::Margin;
 use crate::list;
 
-/// The running host, as far as a plan is compared with it.
 #[derive(Debug, Clone, Copy)]
 pub struct Now<'a> {
-    /// The host.
     pub host: &'a Host,
-    /// Who it is.
     pub identity: &'a Identity,
     /// What was applied and is not undone, the newest first.
     pub in_force: &'a [InForce],

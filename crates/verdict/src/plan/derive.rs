@@ -107,7 +107,6 @@ fn setting(id: impl Into<String>, path: &Path, value: &str, why: &str) -> Step {
     Step::new(id, what, path, why, format!("cat {}", path.display()))
 }
 
-/// The file that sets a pool.
 pub fn pool_path(pool: &ForPool) -> PathBuf {
     pool_file(pool.page, pool.node, "nr_hugepages").into()
 }
@@ -176,7 +175,6 @@ fn as_one_number(plan: &Plan, size: PageSize) -> Option<Pages> {
     (whole && even && nodes > 0).then_some(Pages(total))
 }
 
-/// Whether the kernel's command line fills the pools of this size.
 fn at_boot(plan: &Plan, size: PageSize) -> bool {
     let boot = plan.boot.as_ref();
     boot.is_some_and(|boot| boot.grub_drop_in && boot.pages.contains(&size))
@@ -256,7 +254,6 @@ fn limits(plan: &Plan) -> Option<Step> {
     Some(file("limits", LIMITS, &body, why, &verify).needing(Needs::Login))
 }
 
-/// Options of a mount as mount(8) has them.
 fn options(mount: &Mount) -> String {
     let mut options = format!("pagesize={}", mount.page);
     if let Some(uid) = mount.uid {
@@ -272,7 +269,6 @@ fn options(mount: &Mount) -> String {
     options
 }
 
-/// What a path is called in an id.
 fn path_name(path: &Path) -> String {
     path.to_string_lossy().trim_matches('/').replace('/', "-")
 }

@@ -10,20 +10,15 @@ use super::arithmetic::{all_pages_text, sum_pages};
 use super::model::*;
 use super::room::Margin;
 
-/// What a plan is made from, in addition to the services.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
-    /// The host.
     pub host: &'a Host,
-    /// Who it is.
     pub identity: &'a Identity,
     /// Whether the boot loader reads drop-ins in /etc/default/grub.d.
     pub grub_drop_ins: bool,
     /// What hugeleaf's own drop-in there holds; empty where there is none.
     pub grub_text: &'a str,
-    /// Whether something reads tmpfiles.d at boot.
     pub tmpfiles: bool,
-    /// This program, as units are to start it.
     pub program: &'a Path,
     /// The time, as in `2026-11-21T17:20:00Z`.
     pub made: Option<&'a str>,
@@ -33,7 +28,6 @@ pub struct Facts<'a> {
     pub found: &'a [Service],
 }
 
-/// What the person wants of it.
 #[derive(Debug, Clone, Default)]
 pub struct Wishes {
     /// What stays free for base pages; by default the larger of 10 % of memory and 1 GB.
@@ -41,9 +35,7 @@ pub struct Wishes {
     /// The sizes to choose from, in this order; by default what the programs will ask for. Empty:
     /// nothing is to be reserved.
     pub sizes: Option<Vec<PageSize>>,
-    /// Why the margin may be overstepped.
     pub force: Option<String>,
-    /// Mounts of hugetlbfs.
     pub mounts: Vec<Mount>,
     /// Flags of `hugeleaf run` for units that are to be started through it.
     pub run: Option<String>,
@@ -88,7 +80,6 @@ pub(super) fn lacks(service: &ForService) -> Option<String> {
     (!missing.is_empty()).then(|| all_pages_text(&missing))
 }
 
-/// An apply that is in force.
 #[derive(Debug, Clone)]
 pub struct InForce {
     /// What `undo` knows it by.

@@ -11,14 +11,12 @@ use super::model::Plan;
 use super::read::check;
 use super::sense::{Nonsense, sense};
 
-/// Why a text is no plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanError {
     /// Where, counted from 1; 0 where it is not known.
     pub line: usize,
     /// The character in the line, counted from 1; 0 where it is not known.
     pub column: usize,
-    /// What is wrong and what was expected.
     pub what: String,
 }
 
@@ -33,10 +31,6 @@ impl fmt::Display for PlanError {
 
 impl std::error::Error for PlanError {}
 
-/// Reads a plan.
-///
-/// # Errors
-/// [`PlanError`] with the place in the text.
 pub fn parse(text: &str) -> Result<Plan, PlanError> {
     let read = |e: toml::de::Error| at(text, e.span(), one_line(e.message()));
     let table = DeTable::parse(text).map_err(read)?;

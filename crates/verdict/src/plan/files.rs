@@ -25,7 +25,6 @@ pub(super) const UNIT_FILE: &str = "60-hugeleaf.conf";
 
 pub(super) const FSTAB: &str = "/etc/fstab";
 
-/// Whether hugeleaf writes this file, and nobody else.
 pub(super) fn is_ours(path: &Path) -> bool {
     let of_unit = || {
         let rest = path.strip_prefix(UNITS).ok()?.to_str()?;

@@ -89,7 +89,6 @@ fn shmem(host: &Host, services: &[ForService]) -> Option<Knob> {
     })
 }
 
-/// Services with private memory.
 fn on_thp(services: &[ForService]) -> Vec<&ForService> {
     let wants = |service: &&ForService| service.demands.iter().any(|d| d.from == Place::Thp);
     services.iter().filter(wants).collect()

@@ -17,14 +17,12 @@ pub(super) fn by_node(host: &Host, size: PageSize) -> Vec<&Pool> {
     }
 }
 
-/// What the pool of one size holds on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NodeNow {
     /// The node; none on a host that counts its pools for all nodes together.
     pub node: Option<u32>,
     /// Pages that stay in it: surplus pages go when they are freed.
     pub lasting: u64,
-    /// Pages in use.
     pub used: u64,
 }
 
@@ -38,10 +36,8 @@ impl NodeNow {
     }
 }
 
-/// Who wants pages of one size, and where.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Wants {
-    /// Pages that may be on any node.
     pub free: u64,
     /// Pages of services that may take memory from one node only, by node.
     pub bound: BTreeMap<u32, u64>,
@@ -51,9 +47,7 @@ pub(super) struct Wants {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OnNode {
-    /// Pages that the pool is to have.
     pub pages: u64,
-    /// Those of them that nobody wants.
     pub idle: u64,
 }
 
@@ -111,17 +105,12 @@ pub(super) fn place(nodes: &[NodeNow], wants: &Wants, may_shrink: bool) -> Vec<O
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     pub size: PageSize,
-    /// Pages that somebody else holds.
     pub others: u64,
-    /// Pages that plans in force promise to others.
     pub promised: u64,
-    /// Names of the services that take from them.
     pub whom: Vec<String>,
-    /// All who want some, those others included.
     pub wants: Wants,
     /// Pages that files which are not ours ask for at boot.
     pub configured: u64,
-    /// Whether idle pages may go.
     pub may_shrink: bool,
 }
 

@@ -16,9 +16,6 @@ use super::{knobs, notes, rights, ways};
 use crate::{clean, free_name, list};
 
 /// Makes a plan for these services; the first are served first.
-///
-/// # Errors
-/// [`Failure`] where the host does not report what a plan rests on, or lacks a size that was named.
 pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<Plan, Failure> {
     let host = facts.host;
     let had = sizes(host);
@@ -67,7 +64,6 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
     Ok(plan)
 }
 
-/// The pools that services of the plan take from, node by node.
 fn pools(host: &Host, ledger: &Ledger, plan: &Plan) -> Vec<ForPool> {
     let mut found = Vec::new();
     for (size, book) in ledger
@@ -175,7 +171,6 @@ fn named<'s>(services: &'s [Service], others: &[&str]) -> Vec<(String, &'s Servi
     found
 }
 
-/// A plan for the host, with nothing in it yet.
 pub(super) fn bare(facts: &Facts<'_>, memory: Bytes, used: Bytes, margin: Bytes) -> Plan {
     let known = |fact: &Fact<String>| fact.text().map(clean);
     let host = ForHost {
@@ -215,7 +210,6 @@ pub(super) fn bare(facts: &Facts<'_>, memory: Bytes, used: Bytes, margin: Bytes)
     }
 }
 
-/// What is in pools of sizes that nothing was planned for.
 fn other_pools(ledger: &Ledger) -> Bytes {
     let others = ledger.sizes.iter().filter(|(_, book)| book.planned == 0);
     others
@@ -245,7 +239,6 @@ fn configured(facts: &Facts<'_>) -> BTreeMap<PageSize, u64> {
     found
 }
 
-/// Which size a service will take for what.
 pub(super) struct Chooser {
     /// All sizes that can be reserved, largest first.
     had: Vec<PageSize>,

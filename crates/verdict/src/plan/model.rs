@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::read;
 
-/// What a host should come to, for whom, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
@@ -25,31 +24,22 @@ pub struct Plan {
     /// What the person should know or do; no step follows from these.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// The host that it is for.
     pub host: ForHost,
-    /// What stays for base pages.
     pub base: BasePages,
-    /// Who the pages are for.
     #[serde(default, rename = "service")]
     pub services: Vec<ForService>,
-    /// Pools of reserved pages.
     #[serde(default, rename = "pool")]
     pub pools: Vec<ForPool>,
-    /// Settings of the kernel below /proc/sys and /sys.
     #[serde(default, rename = "knob")]
     pub knobs: Vec<Knob>,
     /// memlock limits of users (limits.conf(5)).
     #[serde(default, rename = "limit")]
     pub limits: Vec<Limit>,
-    /// The group that may use SysV segments on reserved pages.
     pub group: Option<Group>,
-    /// Mounts of hugetlbfs.
     #[serde(default, rename = "mount")]
     pub mounts: Vec<Mount>,
-    /// Settings of single systemd services.
     #[serde(default, rename = "unit")]
     pub units: Vec<Unit>,
-    /// Pages that are reserved on the kernel's command line.
     pub boot: Option<Boot>,
     /// What plans that were in force when this one was made promise to services which are not in it.
     #[serde(default, rename = "promise")]
@@ -59,35 +49,26 @@ pub struct Plan {
     pub kept: Vec<Kept>,
 }
 
-/// What distinguishes the host, and what the arithmetic rests on.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForHost {
-    /// Its name.
     pub name: Option<String>,
     /// A hash of its machine id; where it has none the other fields have to distinguish it.
     pub id: Option<String>,
-    /// Release of the kernel.
     pub kernel: Option<String>,
-    /// Architecture.
     pub arch: Option<String>,
-    /// All memory.
     #[serde(rename = "memory_bytes")]
     pub memory: Bytes,
-    /// The smallest page.
     #[serde(deserialize_with = "read::size", skip_serializing)]
     pub base_page: PageSize,
     /// What a program gets that asks for a reserved page without naming a size.
     #[serde(default, deserialize_with = "read::some_size", skip_serializing)]
     pub default_page: Option<PageSize>,
-    /// The sizes that can be reserved.
     #[serde(deserialize_with = "read::sizes", skip_serializing)]
     pub pages: Vec<PageSize>,
-    /// Nodes with memory.
     pub nodes: Vec<u32>,
 }
 
-/// Memory that is not for reserved pages.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct BasePages {
@@ -98,52 +79,38 @@ pub struct BasePages {
     /// The part of it that moves to the pools when the services restart.
     #[serde(rename = "moves_bytes")]
     pub moves: Bytes,
-    /// What is in pools of sizes that the plan leaves alone.
     #[serde(rename = "other_pools_bytes", default)]
     pub other_pools: Bytes,
-    /// What has to stay free beyond that.
     #[serde(rename = "margin_bytes")]
     pub margin: Bytes,
 }
 
-/// A service and what it gets.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForService {
-    /// Its name, unique in a plan.
     pub name: String,
-    /// What it is.
     pub kind: ServiceKind,
-    /// Its systemd unit.
     pub unit: Option<String>,
-    /// Whom it runs as.
     pub user: Option<String>,
-    /// The file or folder that configures it.
     pub configured_by: Option<PathBuf>,
-    /// The one node that it may take memory from.
     #[serde(skip_serializing)]
     pub node: Option<u32>,
-    /// Whether it ran when the plan was made.
     #[serde(default, skip_serializing)]
     pub runs: bool,
-    /// Whether it has to be restarted before it uses what is planned for it.
     #[serde(default)]
     pub restart: bool,
     /// What a person does so that it uses them, a line each.
     #[serde(default)]
     pub ways: Vec<String>,
-    /// What it wants.
     #[serde(default, rename = "demand", skip_serializing)]
     pub demands: Vec<ForDemand>,
 }
 
 impl ForService {
-    /// The pages that are planned for it.
     pub fn pages(&self) -> impl Iterator<Item = PagesOf> {
         self.demands.iter().flat_map(|d| &d.pages).copied()
     }
 
-    /// Those of one size.
     pub fn pages_of(&self, size: PageSize) -> Pages {
         let of_size = self.pages().filter(|p| p.page == size);
         of_size.map(|p| p.pages).sum()
@@ -155,20 +122,15 @@ impl ForService {
     }
 }
 
-/// A demand and the pages that are planned for it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForDemand {
-    /// What it is in the service's own words.
     pub what: String,
-    /// Where the figure is from.
     pub source: String,
-    /// Where its memory comes from.
     pub from: Place,
     /// The mappings, each of which is rounded up to whole pages by itself.
     #[serde(rename = "pieces")]
     pub mappings: Vec<Mappings>,
-    /// The pages that are planned for it.
     #[serde(default, rename(serialize = "got"))]
     pub pages: Vec<PagesOf>,
     /// The pages that could not be planned for it, because base pages need the memory.
@@ -176,36 +138,29 @@ pub struct ForDemand {
     pub missing: Vec<PagesOf>,
 }
 
-/// So many pages of a size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PagesOf {
-    /// The size.
     #[serde(deserialize_with = "read::size")]
     pub page: PageSize,
-    /// How many.
     pub pages: Pages,
 }
 
 impl PagesOf {
-    /// So many pages of that size.
     pub const fn new(page: PageSize, pages: Pages) -> PagesOf {
         PagesOf { page, pages }
     }
 
-    /// So many times as many.
     #[must_use]
     pub fn times(self, count: u64) -> PagesOf {
         PagesOf::new(self.page, self.pages * count)
     }
 
-    /// What they come to.
     pub fn bytes(self) -> Bytes {
         self.pages.of(self.page)
     }
 }
 
-/// As answers have it, with what follows from it.
 impl Serialize for PagesOf {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("PagesOf", 4)?;
@@ -217,23 +172,17 @@ impl Serialize for PagesOf {
     }
 }
 
-/// The pool of one size on one node.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForPool {
-    /// The page size.
     #[serde(deserialize_with = "read::size", rename(serialize = "page_bytes"))]
     pub page: PageSize,
     /// The node; missing on a host that counts its pools for all nodes together only.
     pub node: Option<u32>,
-    /// Pages in it when the plan was made.
     pub was: Option<Pages>,
-    /// Pages it should have.
     pub pages: Pages,
-    /// The services that they are for.
     #[serde(rename = "for", default)]
     pub services: Vec<String>,
-    /// Pages of these that somebody else holds or has reserved.
     #[serde(default)]
     pub others: Pages,
     /// Pages of these that plans in force promise to services which are not in this plan.
@@ -250,7 +199,6 @@ pub struct ForPool {
 }
 
 impl ForPool {
-    /// The pages that it has again after a boot.
     pub fn lasting(&self) -> Pages {
         self.pages - self.idle
     }
@@ -265,43 +213,32 @@ pub struct Promise {
     pub apply: u32,
     /// The service; missing where the plan of that apply cannot be read.
     pub name: Option<String>,
-    /// The pages.
     #[serde(default)]
     pub pages: Vec<PagesOf>,
 }
 
-/// A setting of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Knob {
     /// Its file, below /proc/sys or /sys.
     pub path: PathBuf,
-    /// What it was when the plan was made.
     pub was: Option<String>,
-    /// What it should be.
     pub now: String,
-    /// What it brings.
     pub why: String,
-    /// What it risks, in one sentence.
     pub risk: String,
     /// Services that notice it only after a restart.
     #[serde(default, skip_serializing)]
     pub restart: Vec<String>,
 }
 
-/// How much memory a user may lock.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limit {
-    /// The user.
     pub user: String,
-    /// The limit when the plan was made.
     #[serde(rename = "was_bytes")]
     pub was: Option<Bytes>,
-    /// The limit that is needed.
     #[serde(rename = "memlock_bytes")]
     pub memlock: Bytes,
-    /// What for.
     pub why: String,
 }
 
@@ -309,26 +246,18 @@ pub struct Limit {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
-    /// The group's number.
     pub gid: u32,
-    /// What it was.
     pub was: Option<u32>,
-    /// What for.
     pub why: String,
 }
 
-/// A mount of hugetlbfs.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mount {
-    /// Where.
     pub path: PathBuf,
-    /// The size of its pages.
     #[serde(deserialize_with = "read::size")]
     pub page: PageSize,
-    /// Its owner.
     pub uid: Option<u32>,
-    /// Its group.
     pub gid: Option<u32>,
     /// Its permissions, as in `0770`.
     #[serde(deserialize_with = "read::mode")]
@@ -338,7 +267,6 @@ pub struct Mount {
     pub size: Option<Bytes>,
 }
 
-/// Settings of one systemd service, in a drop-in of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Unit {
@@ -350,9 +278,7 @@ pub struct Unit {
     /// Variables that it gets, as in `NAME=value`.
     #[serde(default)]
     pub environment: Vec<String>,
-    /// What it starts in place of the unit's own command.
     pub exec_start: Option<String>,
-    /// What for.
     pub why: String,
 }
 
@@ -372,14 +298,11 @@ pub struct Boot {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {
-    /// The file.
     pub path: PathBuf,
-    /// The lines.
     pub lines: Vec<String>,
 }
 
 impl Plan {
-    /// The pools of one size.
     pub fn of_size(&self, size: PageSize) -> impl Iterator<Item = &ForPool> {
         self.pools.iter().filter(move |pool| pool.page == size)
     }
@@ -399,7 +322,6 @@ impl Plan {
         Some(Bytes(left))
     }
 
-    /// The pages that could not be planned, of all services.
     pub fn missing(&self) -> impl Iterator<Item = (&ForService, PagesOf)> {
         self.services.iter().flat_map(|service| {
             let missing = service.demands.iter().flat_map(|d| &d.missing);

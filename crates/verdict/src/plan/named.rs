@@ -2,7 +2,6 @@
 
 use regex::Regex;
 
-/// Whether a text is all of a pattern.
 pub(super) fn is(text: &str, pattern: &str) -> bool {
     Regex::new(&format!("^(?:{pattern})$")).is_ok_and(|whole| whole.is_match(text))
 }

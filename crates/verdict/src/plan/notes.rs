@@ -88,7 +88,6 @@ fn stop_first(plan: &Plan, host: &Host, ledger: &Ledger) -> Option<String> {
     ))
 }
 
-/// What earlier plans promise to services that are not in this one.
 fn promised(plan: &Plan) -> impl Iterator<Item = String> {
     plan.promises.iter().map(|promise| {
         let apply = promise.apply;
@@ -183,7 +182,6 @@ pub(super) fn contradicted(plan: &Plan, host: &Host) -> Vec<String> {
         .collect()
 }
 
-/// A size in the service's configuration that this kernel does not have.
 fn lacks_size(plan: &Plan, asked: &Service, planned: &ForService) -> Option<String> {
     let wanted = asked.demands.iter().filter_map(|d| d.page);
     let size = wanted.into_iter().find(|s| !plan.host.pages.contains(s))?;
@@ -195,7 +193,6 @@ fn lacks_size(plan: &Plan, asked: &Service, planned: &ForService) -> Option<Stri
     })
 }
 
-/// A size in the service's configuration that wastes more than a little.
 fn wasteful(plan: &Plan, asked: &Service, planned: &ForService) -> Option<String> {
     let default = plan.host.default_page?;
     let found = asked.demands.iter().find_map(|d| {
@@ -261,7 +258,6 @@ fn not_started(
     }
 }
 
-/// Files that nobody reads at boot.
 fn not_lasting(plan: &Plan, facts: &Facts<'_>) -> Option<String> {
     let written = super::steps(plan);
     let tmpfiles = written.iter().find(|step| step.id == "tmpfiles")?;

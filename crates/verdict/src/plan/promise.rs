@@ -14,12 +14,9 @@ use super::model::{ForService, PagesOf, Plan, Promise};
 use super::room::Ledger;
 use crate::clean;
 
-/// A service that a plan in force has pages for.
 #[derive(Debug, Clone)]
 pub struct Promised<'a> {
-    /// The apply.
     pub apply: u32,
-    /// The service as that plan has it.
     pub service: &'a ForService,
     /// Sizes whose pool a later plan made smaller, to what was in use: of these a running service
     /// needs what it has.
@@ -111,7 +108,6 @@ pub const fn can_be_found(kind: ServiceKind) -> bool {
     )
 }
 
-/// The pages of the pools that a plan has for a service.
 pub fn pages_of(planned: &ForService) -> Vec<PagesOf> {
     let from_pool = planned.demands.iter().filter(|d| d.from == Place::Pool);
     sum_pages(from_pool.flat_map(|demand| &demand.pages).copied())
@@ -137,7 +133,6 @@ impl Standing<'_> {
         }
     }
 
-    /// Whether it runs, as far as that can be determined.
     pub fn may_run(&self) -> bool {
         match self.found {
             Some(service) => service.is_running(),
@@ -151,7 +146,6 @@ impl Standing<'_> {
     }
 }
 
-/// The plans that are in force and can be read, by their applies.
 fn readable(in_force: &[InForce]) -> impl Iterator<Item = (u32, &Plan)> {
     let plans = in_force.iter();
     plans.filter_map(|one| Some((one.id, one.plan.as_ref().ok()?)))

@@ -21,7 +21,6 @@ fn makes_segments(service: &Service) -> bool {
     }
 }
 
-/// What a user may do about SysV segments on reserved pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Has {
     all: bool,
@@ -42,7 +41,6 @@ fn has(user: &User, host: &Host, needed: Bytes) -> Has {
     }
 }
 
-/// Adds what the service's user lacks to the plan.
 pub(super) fn rights(plan: &mut Plan, host: &Host, service: &Service, index: usize) {
     let planned = &plan.services[index];
     let needed: Bytes = planned.pages().map(PagesOf::bytes).sum();

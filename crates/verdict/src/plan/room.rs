@@ -10,12 +10,10 @@ use hugeleaf_units::{Bytes, Failure, PageSize, Pages};
 use super::layout::{NodeNow, OnNode, Wants, place};
 use super::model::PagesOf;
 
-/// What stays free for base pages beyond what they use.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Margin {
     /// A part of all memory, in per cent.
     Percent(f64),
-    /// So much.
     Bytes(Bytes),
 }
 
@@ -24,7 +22,6 @@ const PART: f64 = 10.0;
 const LEAST: Bytes = Bytes::from_mib(1024);
 
 impl Margin {
-    /// In bytes, on a host with so much memory.
     #[allow(clippy::cast_possible_truncation)]
     pub fn of(self, total: Bytes) -> Bytes {
         match self {
@@ -33,7 +30,6 @@ impl Margin {
         }
     }
 
-    /// What is left free where nobody said how much.
     pub fn usual(total: Bytes) -> Bytes {
         Margin::Percent(PART).of(total).max(LEAST)
     }
@@ -82,14 +78,11 @@ impl fmt::Display for Margin {
     }
 }
 
-/// The pool of one size over all nodes, as it is now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct PoolNow {
-    /// Pages in it.
     pub total: u64,
     /// Those of them that stay: pages beyond (surplus) go when their user lets go.
     pub lasting: u64,
-    /// Pages that somebody holds or has reserved.
     pub taken: u64,
 }
 
@@ -129,9 +122,6 @@ pub(super) fn pools_now(host: &Host) -> Result<BTreeMap<PageSize, PoolNow>, Fail
 /// Memory outside the pools that is in use: neither available nor in a pool. Page cache that could
 /// be given up counts as available, as the kernel estimates it; what a working set needs of it the
 /// margin has to cover.
-///
-/// # Errors
-/// Where the host does not say how much memory it has or what is available.
 pub(super) fn used(host: &Host) -> Result<(Bytes, Bytes), Failure> {
     let known = |name: &str, fact: &Fact<Bytes>| {
         let why = || {
@@ -151,28 +141,21 @@ pub(super) fn used(host: &Host) -> Result<(Bytes, Bytes), Failure> {
     Ok((total, total - available - in_pools))
 }
 
-/// What is known and planned of pages of one size.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Book {
     pub now: PoolNow,
-    /// The same, node by node.
     pub nodes: Vec<NodeNow>,
-    /// Pages that somebody else holds.
     pub others: u64,
-    /// Pages that plans in force promise to services which are not in this plan.
     pub promised: u64,
     /// Pages that files which are not ours ask for at boot.
     pub configured: u64,
     pub planned: u64,
     /// Those of the planned and the promised ones that are bound to a node, by node.
     pub bound: BTreeMap<u32, u64>,
-    /// What services that are bound to a node hold now.
     pub held: BTreeMap<u32, u64>,
 }
 
 impl Book {
-    /// Who wants pages: those that are planned, those of others, and those of services that earlier
-    /// plans promise some.
     pub fn wants(&self) -> Wants {
         let all = [self.others, self.promised, self.planned];
         let all = all.into_iter().fold(0, u64::saturating_add);
@@ -192,7 +175,6 @@ impl Book {
         place(&self.nodes, &self.wants(), false)
     }
 
-    /// Those of them that nobody wants.
     pub fn idle(&self) -> u64 {
         self.placed().iter().map(|on| on.idle).sum()
     }
@@ -208,20 +190,17 @@ impl Book {
         }
     }
 
-    /// Notes that so many of the wanted pages must be on this node.
     pub fn bind(&mut self, node: u32, pages: u64) {
         let bound = self.bound.entry(node).or_default();
         *bound = bound.saturating_add(pages);
     }
 }
 
-/// What has been planned so far, and whether more fits.
 #[derive(Debug, Clone)]
 pub(super) struct Ledger {
     pub total: Bytes,
     pub used: Bytes,
     pub margin: Bytes,
-    /// Base pages that the planned services give up.
     pub moves: Bytes,
     pub sizes: BTreeMap<PageSize, Book>,
     /// Whether the margin may be overstepped, down to [`Margin::even_forced`].
@@ -248,7 +227,6 @@ impl Ledger {
         is_room || self.grows_by().is_zero()
     }
 
-    /// How much more the pools would hold than now.
     pub fn grows_by(&self) -> Bytes {
         let sizes = self.sizes.iter();
         let now = sizes.map(|(size, book)| Pages(book.now.total).of(*size));

@@ -182,7 +182,6 @@ fn knobs(plan: &Plan, found: &mut Found) {
     }
 }
 
-/// Lines that no plan puts into the file that it would keep them in.
 fn kept(plan: &Plan, found: &mut Found) {
     for (i, kept) in plan.kept.iter().enumerate() {
         for (j, line) in kept.lines.iter().enumerate() {

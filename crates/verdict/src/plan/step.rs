@@ -5,20 +5,15 @@ use std::path::PathBuf;
 use hugeleaf_units::{PageSize, Pages};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-/// One change of one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// Short and unique within a plan, as in `pool-2M-node0`: what messages and JSON call it.
     pub id: String,
-    /// What is done.
     pub what: What,
     /// The file, knob or mount point that it is done to: absolute, below the root of the host.
     pub path: PathBuf,
-    /// Why, for a person.
     pub why: String,
-    /// The command that shows that it is so.
     pub verify: String,
-    /// What has to happen before it has its whole effect.
     pub needs: Needs,
 }
 
@@ -46,7 +41,6 @@ impl Step {
     }
 }
 
-/// What a step does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// Writes a value into a file of /proc/sys or /sys.
@@ -55,35 +49,24 @@ pub enum What {
         /// `always [madvise] never`, the one that is chosen.
         value: String,
     },
-    /// Sets the number of pages in a pool, with retries.
     Pool {
-        /// Of pages of this size,
         size: PageSize,
         /// on this node; the path is the node's own `nr_hugepages`,
         node: u32,
-        /// this many.
         pages: Pages,
     },
-    /// Writes a whole file that belongs to hugeleaf.
     File {
-        /// What it holds.
         text: String,
-        /// Its permissions.
         mode: u32,
     },
     /// Puts a block between markers into a file that belongs to somebody else.
     Block {
-        /// What stands between the markers.
         text: String,
     },
-    /// Makes a folder.
     Folder {
-        /// Its permissions,
         mode: u32,
-        /// its owner and group.
         owner: Option<(u32, u32)>,
     },
-    /// Mounts a hugetlbfs at the path.
     Mount {
         /// Options as mount(8) has them, as in `pagesize=2M,uid=26,mode=0770`.
         options: String,
@@ -91,7 +74,6 @@ pub enum What {
 }
 
 impl What {
-    /// What is done, in a word: what JSON and journals call it.
     pub const fn name(&self) -> &'static str {
         match self {
             What::Knob { .. } => "knob",
@@ -107,16 +89,13 @@ impl What {
 /// What has to happen before a step has its whole effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Needs {
-    /// Nothing.
     Nothing,
-    /// These services have to be restarted, by unit or name.
     Restart(Vec<String>),
     /// The host has to be rebooted; the command that the person runs before.
     Reboot {
         /// As in `update-grub`.
         first: String,
     },
-    /// The user has to log in anew.
     Login,
 }
 

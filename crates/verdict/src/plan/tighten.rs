@@ -22,9 +22,6 @@ use super::room::{Margin, PoolNow, pools_now, used};
 pub struct Sample(BTreeMap<PageSize, u64>);
 
 /// What is in use or promised of each pool of a host.
-///
-/// # Errors
-/// Where a count could not be read.
 pub fn sample(host: &Host) -> Result<Sample, Failure> {
     let now = pools_now(host)?;
     let taken = now.into_iter().map(|(size, now)| (size, now.taken));
@@ -76,7 +73,6 @@ pub fn tighten(
     Ok(plan)
 }
 
-/// Whether there is something to make smaller, and whether it is known whose it is.
 fn possible(facts: &Facts<'_>, now: &BTreeMap<PageSize, PoolNow>) -> Result<(), Failure> {
     if now.values().all(|pool| pool.total == 0) {
         return Err(Failure::new(

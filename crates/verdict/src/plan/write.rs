@@ -276,7 +276,6 @@ fn unit(out: &mut Out, unit: &Unit) {
     out.text("why", &unit.why);
 }
 
-/// The steps that follow from the values above, as comments.
 fn follows(out: &mut Out, plan: &Plan, read: &dyn Fn(&Path) -> Option<String>) {
     out.line("");
     out.comment("What follows from the values above, in this order:");

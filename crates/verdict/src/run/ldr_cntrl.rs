@@ -11,7 +11,6 @@ use super::Want;
 use super::rung::thp_use;
 use crate::list;
 
-/// The keys that name a size, and the role that each is for.
 const SIZES: [(&str, RunRole); 4] = [
     ("DATAPSIZE", RunRole::Data),
     ("TEXTPSIZE", RunRole::Text),
@@ -24,16 +23,12 @@ const AIX_SIZES: [&str; 4] = ["4K", "64K", "16M", "16G"];
 /// What LARGE_PAGE_DATA calls a large page.
 const AIX_LARGE: &str = "16M";
 
-/// One item in the words of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapped {
     /// The key, as in `DATAPSIZE`.
     pub key: &'static str,
-    /// The value as it was written.
     pub value: String,
-    /// What it is for.
     pub role: RunRole,
-    /// What that is here.
     pub here: Want,
 }
 

@@ -6,12 +6,9 @@ use hugeleaf_host::{Elf, Format, Privilege, Program};
 /// do not look.
 pub const SANITIZER_OPTION: &str = "verify_asan_link_order=0";
 
-/// What stands in the way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
-    /// In words, with the file.
     pub because: String,
-    /// Whether its memory can be moved once it runs.
     pub can_promote: bool,
     /// Whether naming the library to its loader does no harm: then it is named all the same, for
     /// the programs that this one starts.

@@ -5,15 +5,13 @@ use std::str::FromStr;
 
 use hugeleaf_host::RunRole;
 use hugeleaf_host::system::parse_nodes;
-use hugeleaf_units::{Bytes, Ladder, ParseError};
+use hugeleaf_units::{Bytes, Ladder};
 
-/// What is asked for one role.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Want {
     /// The largest that this host can give.
     #[default]
     Auto,
-    /// To be left alone.
     Base,
     /// These sizes, in this order.
     Ladder(Ladder),
@@ -37,33 +35,32 @@ impl fmt::Display for Want {
 }
 
 impl FromStr for Want {
-    type Err = ParsePolicyError;
+    type Err = String;
 
     /// Reads `auto`, `base` or a ladder.
-    fn from_str(text: &str) -> Result<Want, ParsePolicyError> {
+    fn from_str(text: &str) -> Result<Want, String> {
         match text {
             "auto" => Ok(Want::Auto),
             "base" => Ok(Want::Base),
-            _ => Ok(Want::Ladder(text.parse()?)),
+            _ => match text.parse() {
+                Ok(ladder) => Ok(Want::Ladder(ladder)),
+                Err(error) => Err(format!("{error}, or auto, or base")),
+            },
         }
     }
 }
 
-/// Where memory is to come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Numa {
     /// From these nodes only.
     Bind(Vec<u32>),
     /// From this node first.
     Prefer(u32),
-    /// From these nodes in turn.
     Interleave(Vec<u32>),
-    /// From the node of the processor that touches it.
     Local,
 }
 
 impl Numa {
-    /// The nodes that it names.
     pub fn nodes(&self) -> &[u32] {
         match self {
             Numa::Bind(nodes) | Numa::Interleave(nodes) => nodes,
@@ -87,14 +84,14 @@ impl fmt::Display for Numa {
 }
 
 impl FromStr for Numa {
-    type Err = ParsePolicyError;
+    type Err = String;
 
     /// Reads `bind=0,1`, `prefer=0`, `interleave=0-3` or `local`.
-    fn from_str(text: &str) -> Result<Numa, ParsePolicyError> {
+    fn from_str(text: &str) -> Result<Numa, String> {
         let error = || {
-            ParsePolicyError(format!(
+            format!(
                 "'{text}' is not a NUMA policy; write bind=0,1, prefer=0, interleave=0-3 or local"
-            ))
+            )
         };
         if text == "local" {
             return Ok(Numa::Local);
@@ -111,39 +108,17 @@ impl FromStr for Numa {
     }
 }
 
-/// Why a text is not what a flag takes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ParsePolicyError(String);
-
-impl fmt::Display for ParsePolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ParsePolicyError {}
-
-impl From<ParseError> for ParsePolicyError {
-    fn from(error: ParseError) -> ParsePolicyError {
-        ParsePolicyError(format!("{error}, or auto, or base"))
-    }
-}
-
-/// What a person asked for a program.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
     /// What is asked for each role, in the order of [`RunRole::ALL`].
     pub wants: [Want; 4],
-    /// So much of data is taken at the start.
     pub reserve: Option<Bytes>,
-    /// Where memory comes from.
     pub numa: Option<Numa>,
     /// Base names of the executables that it is for; empty for all.
     pub only: Vec<String>,
 }
 
 impl Policy {
-    /// What is asked for a role.
     pub const fn want(&self, role: RunRole) -> &Want {
         &self.wants[role as usize]
     }

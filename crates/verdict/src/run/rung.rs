@@ -7,7 +7,6 @@ use crate::eligible::huge_page as pmd;
 use crate::findings::shell_word;
 use crate::list;
 
-/// What a rung comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Judged {
     /// The library tries these, in this order.
@@ -16,11 +15,9 @@ pub enum Judged {
     ByItself,
     /// Base pages: whatever follows in the ladder is never reached.
     Base,
-    /// Not had.
     Not(Failure),
 }
 
-/// Judges a rung for a role.
 pub fn judge(host: &Host, role: RunRole, rung: Rung) -> Judged {
     let size = rung.size;
     if size == host.base_page && rung.kind != Some(PageKind::Hugetlb) {
@@ -61,7 +58,6 @@ fn is_of_thp(host: &Host, role: RunRole, size: PageSize) -> bool {
     own || Some(size) == pmd(host)
 }
 
-/// Which settings speak of a role.
 pub const fn thp_use(role: RunRole) -> ThpUse {
     match role {
         RunRole::Shm => ThpUse::Shared,
@@ -69,13 +65,11 @@ pub const fn thp_use(role: RunRole) -> ThpUse {
     }
 }
 
-/// The setting that decides on private memory of full THPs.
 pub fn private_setting(host: &Host) -> Option<&str> {
     pmd(host)?;
     host.thp_setting(ThpUse::Private).1
 }
 
-/// The setting that decides on shared memory of full THPs.
 pub fn shared_setting(host: &Host) -> Option<&str> {
     // The knob for all sizes can forbid (or force) what that of a size allows.
     let top = host.thp.known()?.shmem_enabled.text();
@@ -85,7 +79,6 @@ pub fn shared_setting(host: &Host) -> Option<&str> {
     }
 }
 
-/// A full THP for a role.
 pub fn full_thp(host: &Host, role: RunRole) -> Result<RunWay, Failure> {
     if pmd(host).is_none() {
         return Err(Failure::new(

@@ -17,24 +17,19 @@ const AUTO_AFTER: u64 = 16;
 /// The library keeps so many pool sizes a role; no kernel has more than it has levels of tables.
 const MOST_POOLS: usize = 4;
 
-/// What a policy comes to on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
-    /// What the library is given.
     pub settings: RunSettings,
     /// What was asked for by name and is known to be unavailable.
     pub missing: Vec<Missing>,
 }
 
-/// Something that was asked for and is unavailable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Missing {
     /// What, as it was typed: `--shm 1G`.
     pub asked: String,
-    /// Why.
     #[serde(rename = "reason")]
     pub because: String,
-    /// What would change that.
     pub command: String,
 }
 
@@ -201,7 +196,6 @@ fn cannot_be_sure(size: PageSize) -> Failure {
     )
 }
 
-/// From which size on a role is looked at.
 fn after(host: &Host, want: &Want, rungs: &RunAsked, role: RunRole) -> Option<Bytes> {
     let smallest = rungs.ways.iter().map(|way| match way {
         RunWay::Thp => pmd(host),

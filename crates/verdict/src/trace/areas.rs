@@ -12,7 +12,6 @@ hugeleaf_units::named! {
         Segments = "segments of I/O requests",
         /// Page faults, zeroing of new pages among them: one entry at a time.
         Fault = "page faults",
-        /// Making and taking apart page tables at fork and exit.
         PageTables = "making and freeing page tables",
         /// Moving pages together so that larger ones are available.
         Compaction = "compaction",
@@ -172,7 +171,6 @@ const AREAS: &[(Area, &[&str])] = &[
     ),
 ];
 
-/// The area of one function of the kernel.
 pub fn area_of(function: &str) -> Option<Area> {
     let fits = |names: &[&str]| names.iter().any(|name| function.starts_with(name));
     AREAS

@@ -106,7 +106,6 @@ fn units(seen: &Seen<'_>) -> Option<String> {
     ))
 }
 
-/// The lock that is waited for longest, where it is about an area.
 fn top_lock(seen: &Seen<'_>, area: Area) -> Option<String> {
     let table = locks::table(seen.trace);
     let row = table
@@ -124,7 +123,6 @@ fn top_lock(seen: &Seen<'_>, area: Area) -> Option<String> {
     ))
 }
 
-/// What most of the waiting for a lock was about.
 pub(super) fn lock_area(seen: &Seen<'_>, lock: &Lock) -> Option<Area> {
     let caller = lock
         .by_caller

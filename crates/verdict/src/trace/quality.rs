@@ -29,7 +29,6 @@ fn lost_part(source: &Source) -> Option<f64> {
     share(source.lost, source.events.saturating_add(source.lost)).filter(|part| *part > 0.0)
 }
 
-/// Events were lost.
 pub fn lost(seen: &Seen<'_>) -> Option<TraceFinding> {
     let sources = seen.trace.sources.iter();
     let lost: Vec<(&Source, f64)> = sources.filter_map(|s| Some((s, lost_part(s)?))).collect();

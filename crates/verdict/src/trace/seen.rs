@@ -14,31 +14,24 @@ use super::areas::{Area, area_of, area_of_stack, is_release};
 use super::{float, percent};
 use crate::findings::shell_word;
 
-/// A trace and sums of it.
 #[derive(Debug, Clone)]
 pub struct Seen<'a> {
-    /// The trace.
     pub trace: &'a Trace,
     /// CPU time of the target; of the host where there is none. `None` where it is not known.
     pub cpu: Option<CpuTime>,
-    /// Samples of the target.
     pub samples: u64,
     /// Of those, in the kernel.
     pub in_kernel: u64,
     /// Of those, in functions that switch interrupts on again, by name.
     pub releases: BTreeMap<&'a str, u64>,
-    /// The target's samples by what the kernel did.
     pub areas: BTreeMap<Area, u64>,
-    /// Samples of everybody.
     pub host_samples: u64,
-    /// Everybody's samples by what the kernel did.
     pub host_areas: BTreeMap<Area, u64>,
     /// The target's memory by page size, or the host's; `None` where it is not known.
     pub held: Option<Vec<Held>>,
 }
 
 impl<'a> Seen<'a> {
-    /// Sums it up.
     pub fn of(trace: &'a Trace) -> Seen<'a> {
         let whose = match trace.target {
             Some(_) => Whose::Target,
@@ -112,17 +105,14 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// The part of the target's memory that is on large pages.
     pub fn coverage(&self) -> Option<f64> {
         coverage(self.held.as_ref()?)
     }
 
-    /// The target's memory.
     pub fn memory(&self) -> Option<Bytes> {
         self.held.as_ref().map(|held| Bytes(total(held)))
     }
 
-    /// The part of it on base pages.
     pub fn on_base(&self) -> Option<Bytes> {
         let base = self.held.as_ref()?.iter().filter(|h| h.kind == "base");
         Some(Bytes(base.map(|h| h.bytes).sum()))
@@ -144,12 +134,10 @@ impl<'a> Seen<'a> {
         )
     }
 
-    /// A counter of the processors.
     pub fn cpu_counter(&self, name: &str) -> Option<u64> {
         self.trace.counters.iter().find(|c| c.name == name)?.value
     }
 
-    /// What is known of the cost of walks, in words.
     pub fn walks_in_words(&self) -> String {
         let walks = self
             .cpu_counter("page_walks_data")
@@ -173,7 +161,6 @@ impl<'a> Seen<'a> {
         Some(named.map(|c| c.total).sum())
     }
 
-    /// How the target is called in a sentence.
     pub fn who(&self) -> String {
         target_name(self.trace).unwrap_or("this host".to_owned())
     }

@@ -131,7 +131,6 @@ fn lost_idle_only(facts: &Facts<'_>, place: &Place) -> bool {
     (pool.lasting().get()..=pool.pages.get()).contains(&now)
 }
 
-/// The value of a setting of sysctl.d in the kernel.
 fn in_force(facts: &Facts<'_>, key: &str) -> Option<u64> {
     let limits = &facts.host.limits;
     let default = facts.host.memory.default_hugetlb_page.get();
@@ -271,7 +270,6 @@ fn plan_copy(applied: &Applied) -> String {
     shell_word(&applied.plan_copy.display().to_string())
 }
 
-/// The number that a text begins with.
 fn number(text: &Option<String>) -> Option<u64> {
     let digits = text.as_ref()?.chars().take_while(char::is_ascii_digit);
     digits.collect::<String>().parse().ok()

@@ -23,7 +23,6 @@ pub fn slack(total: Pages) -> Pages {
 pub(super) struct Looked<'a> {
     pub row: Row,
     pub service: Option<&'a Service>,
-    /// Whether a plan in force has it.
     pub is_planned: bool,
 }
 
@@ -172,7 +171,6 @@ fn asked_by_itself(facts: &Facts<'_>, service: &Service) -> Vec<PagesOf> {
     all
 }
 
-/// Pages of a size that are free and promised to nobody.
 fn available(facts: &Facts<'_>, page: PageSize) -> Pages {
     facts.host.pool(page).map_or(Pages(0), Pool::available)
 }

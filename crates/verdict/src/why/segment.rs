@@ -12,9 +12,7 @@ use super::{Case, Reason, Remedy, Room, hugetlb, setting};
 pub struct Finding {
     pub reason: Reason,
     pub range: Range,
-    /// Resident on base pages.
     pub bytes: Bytes,
-    /// Neither in memory nor in swap: what promotion would add.
     pub missing: Bytes,
     pub swapped: Bytes,
     /// How full the emptiest large page's worth is, in percent.
@@ -30,21 +28,17 @@ pub struct Found {
     pub findings: Vec<Finding>,
 }
 
-/// What holds for a segment as a whole.
 enum Whole {
     /// It is on the pool, or holds nothing.
     Done,
     /// It holds no large page of any size.
     Small,
-    /// One reason for all of it.
     Stopped(Reason),
-    /// No large page fits; a smaller THP size may.
     ShortOfPmd,
     /// It depends on the pages; this is what decides where they are all there.
     ByPages(Reason),
 }
 
-/// Judges one segment.
 pub fn examine(case: &Case<'_>, segment: &Segment) -> Found {
     let large: Bytes = segment
         .by_page_size
@@ -77,7 +71,6 @@ fn percent(part: Bytes, whole: Bytes) -> u64 {
 }
 
 impl Found {
-    /// One verdict for all that is on base pages.
     fn put_rest(&mut self, segment: &Segment, reason: Reason) {
         let bytes = self.resident - self.large - self.small;
         if bytes.is_zero() {
@@ -271,7 +264,6 @@ fn by_pages(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut Fou
     found.deduct(unseen);
 }
 
-/// Neither in memory nor in swap.
 fn missing(slot: &Slot) -> Bytes {
     slot.range.len() - slot.tally.present - slot.tally.swapped
 }
@@ -296,7 +288,6 @@ pub fn is_registered(case: &Case<'_>, range: Range) -> bool {
     buffers.any(|buffer| buffer.intersect(range).is_some())
 }
 
-/// The buffers that rings of the process hold.
 fn registered<'a>(case: &Case<'a>) -> &'a [Range] {
     case.process.registered.known().map_or(&[], Vec::as_slice)
 }

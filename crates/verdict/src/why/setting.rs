@@ -64,7 +64,6 @@ struct Fitting<'a> {
     is_translated_as_one: bool,
 }
 
-/// Which settings speak of a segment.
 fn thp_use(segment: &Segment) -> ThpUse {
     match Kind::of(segment) {
         Kind::Shared => ThpUse::Shared,

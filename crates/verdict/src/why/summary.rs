@@ -11,17 +11,11 @@ use super::{Account, Figures, OffSize, Reason, Remedy, Verdict};
 /// Verdicts of one id that one command answers, of one process or several.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Line {
-    /// The reason.
     pub id: Reason,
-    /// Bytes it holds back.
     pub bytes: Bytes,
-    /// How many ranges.
     pub ranges: usize,
-    /// The reason, which holds for all of them.
     pub text: String,
-    /// What to do about all of them.
     pub command: String,
-    /// What the command would add to resident memory.
     #[serde(rename = "adds_bytes", skip_serializing_if = "is_nothing")]
     pub adds: Bytes,
     /// Of a command that changes something for the whole host: how many of the bytes it could move
@@ -39,9 +33,7 @@ fn is_nothing(bytes: &Bytes) -> bool {
 pub struct Summary {
     /// Resident, hugetlb pages included; memory that the processes share counts once.
     pub resident: Bytes,
-    /// On large pages.
     pub large: Bytes,
-    /// Too small for any large page.
     pub small: Bytes,
     /// In swap, which is not resident.
     pub swapped: Bytes,
@@ -50,7 +42,6 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Bytes for which this is the way.
     pub fn by_remedy(&self, way: Remedy) -> Bytes {
         let lines = self.lines.iter().filter(|l| l.id.remedy() == way);
         lines.map(|l| l.bytes).sum()

@@ -224,7 +224,6 @@ impl Words<'_> {
         error.map_or_else(|| "it is missing".to_owned(), ToString::to_string)
     }
 
-    /// When khugepaged would have been everywhere once.
     fn khugepaged(&self) -> String {
         let host = self.case.host;
         let Some(k) = host.thp.known().map(|t| &t.khugepaged) else {

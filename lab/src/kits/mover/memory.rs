@@ -6,12 +6,13 @@ use std::str::FromStr;
 use hugeleaf::{MemoryError, Region, RegionOptions};
 use hugeleaf_host::{Held, Host};
 use hugeleaf_sys::{
-    Advice, Errno, Kernel, Memory, OwnMemory, PageState, ScanDetail, Space, SysError,
-    extents_a_block, own_frames, own_page_map,
+    Advice, Errno, Kernel, Memory, PageState, ScanDetail, Space, SysError, frames_of, own_page_map,
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use hugeleaf_workload::chase::{AskedPages, PageArm, is_on, small_mappings};
+
+use super::own_memory::{OwnMemory, extents_a_block};
 
 /// The physical layout of a data space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -168,7 +169,7 @@ impl IoMemory {
     pub fn look(&self, block: Bytes) -> Result<IoSeen, MemoryError> {
         let range = self.range();
         let first = Range::new(range.start(), range.start() + self.length.get()).unwrap_or(range);
-        let frames = own_frames(first, self.base)?;
+        let frames = frames_of(&own_page_map()?, first, self.base)?;
         Ok(IoSeen {
             held: match self.untold {
                 true => None,

@@ -283,5 +283,6 @@ pub trait Store: Sync {
 
 /// What is free on the disk of a folder; `None` where that cannot be determined.
 pub fn free_bytes(folder: &Path) -> Option<Bytes> {
-    hugeleaf_sys::free_space(folder).ok()
+    let stat = rustix::fs::statvfs(folder).ok()?;
+    Some(Bytes(stat.f_bavail.saturating_mul(stat.f_frsize)))
 }

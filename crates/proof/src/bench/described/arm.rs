@@ -10,27 +10,21 @@ use hugeleaf_workload::{AskedPages, PageArm};
 
 use crate::bench::{Machine, under_run};
 
-/// What is compared with the others.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LabArm {
-    /// Its name.
     pub name: String,
     /// Its pages; those that the program gets by itself where nothing is said.
     pub pages: Option<LabPages>,
-    /// Variables of the workload that it sets anew.
     pub set: Vec<(String, String)>,
-    /// Variables of the environment.
     pub environment: Vec<(String, String)>,
 }
 
-/// The pages of an arm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LabPages {
     /// Of a size and kind, by `hugeleaf run`; base pages by switching transparent ones off.
     Asked(AskedPages),
     /// What `hugeleaf run` gives without being told more.
     Run,
-    /// Started as it is, and promoted when it is filled.
     Promoted,
 }
 
@@ -50,7 +44,6 @@ impl FromStr for LabPages {
 }
 
 impl LabPages {
-    /// Its name on this host.
     pub fn label(self, host: &Host) -> String {
         match self {
             LabPages::Asked(asked) => PageArm::of(asked, host).to_string(),
@@ -80,13 +73,11 @@ impl LabPages {
         }
     }
 
-    /// Whether transparent huge pages are to be off for it.
     pub(super) fn is_base(self, host: &Host) -> bool {
         self.asked(host)
             .is_some_and(|arm| arm.kind == PageKind::Base)
     }
 
-    /// What stands before the command.
     pub(super) fn start_with(self, machine: &Machine<'_>) -> Vec<OsString> {
         match (self, self.asked(machine.host)) {
             (LabPages::Run, _) => under_run(machine.program, &[]),

@@ -20,7 +20,6 @@ const FAILURES: usize = 2;
 const ENOUGH: f64 = 0.5;
 const HARDLY: f64 = 0.1;
 
-/// Has it all run.
 pub fn measure(
     settings: &LabSettings<'_>,
     machine: &Machine<'_>,
@@ -85,7 +84,6 @@ fn check(settings: &LabSettings<'_>, machine: &Machine<'_>) -> Result<(), BenchE
     }
 }
 
-/// Refuses a result of which every run has failed.
 fn check_samples(results: &Results) -> Result<(), BenchError> {
     let has_any = results.rows.iter().any(|row| !row.samples.is_empty());
     let reason = results
@@ -104,7 +102,6 @@ fn check_samples(results: &Results) -> Result<(), BenchError> {
     }
 }
 
-/// What was asked for, as a result keeps it.
 fn said(settings: &LabSettings<'_>) -> serde_json::Value {
     let arms: BTreeMap<&str, _> = (settings.arms.iter())
         .map(|arm| {
@@ -193,7 +190,6 @@ fn quantity(measure: &Measure) -> Quantity {
     }
 }
 
-/// Takes what an earlier run has measured.
 fn take_up(
     results: &mut Results,
     before: &Results,
@@ -307,7 +303,6 @@ fn common(arms: &[LabArm]) -> LabArm {
     }
 }
 
-/// What there is so far, as a result that can be gone on with.
 fn keep(settings: &LabSettings<'_>, results: &Results) {
     let mut results = results.clone();
     "interrupted".clone_into(&mut results.experiment.ending);
@@ -337,7 +332,6 @@ fn reject(run: &mut Measuring<'_>, turn: &Turn<'_>, at: &[Place], error: &BenchE
     }));
 }
 
-/// Adds a turn's figures.
 fn add(results: &mut Results, turn: &Turn<'_>, at: &[Place], taken: Taken) {
     let (arm, described) = (turn.arm, turn.settings.described);
     let mut put = |quantity: Quantity, value: f64| {

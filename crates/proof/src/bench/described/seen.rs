@@ -22,14 +22,12 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Looks, where it is time.
     pub(super) fn look(&mut self, root: &Root, host: &Host, pid: u32) {
         if self.at.is_none_or(|at| at.elapsed() >= EVERY) {
             self.look_now(root, host, pid);
         }
     }
 
-    /// Looks.
     pub(super) fn look_now(&mut self, root: &Root, host: &Host, pid: u32) {
         let kernel = Kernel::new();
         let pids = find_targets(root, &Target::Tree(Pid(pid))).unwrap_or_default();

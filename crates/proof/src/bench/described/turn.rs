@@ -18,18 +18,15 @@ use crate::bench::{BenchError, Machine, Shortage, lacks_pool, promote};
 /// A combination of what varies.
 pub(super) type Point = Vec<(String, String)>;
 
-/// One turn of an arm at a place.
 pub(super) struct Turn<'a> {
     pub(super) settings: &'a LabSettings<'a>,
     pub(super) machine: &'a Machine<'a>,
     pub(super) stage: &'a Stage<'a>,
     pub(super) arm: &'a LabArm,
     pub(super) round: usize,
-    /// Of its commands.
     pub(super) variables: Vec<(String, String)>,
 }
 
-/// The variables of the commands of an arm at a place.
 pub(super) fn variables(
     settings: &LabSettings<'_>,
     machine: &Machine<'_>,
@@ -61,7 +58,6 @@ pub(super) fn variables(
     all.into_iter().collect()
 }
 
-/// What a turn came to.
 pub(super) struct Taken {
     pub(super) figures: Vec<Figure>,
     pub(super) counted: BTreeMap<String, f64>,
@@ -70,10 +66,6 @@ pub(super) struct Taken {
 }
 
 impl Turn<'_> {
-    /// Takes it.
-    ///
-    /// # Errors
-    /// [`BenchError::Lacking`] where the host lacks the pages of the arm; else why this is no sample.
     pub(super) fn take(&self) -> Result<Taken, BenchError> {
         self.fits()?;
         let described = self.settings.described;
@@ -110,7 +102,6 @@ impl Turn<'_> {
         })
     }
 
-    /// Whether what is started is to be on base pages.
     fn is_base(&self) -> bool {
         let pages = self.arm.pages;
         pages.is_some_and(|pages| pages.is_base(self.machine.host))
@@ -122,7 +113,6 @@ impl Turn<'_> {
         started.map_err(|e| failed(self.settings.described, "server", e))
     }
 
-    /// Runs a command, where there is one.
     fn run(
         &self,
         what: &'static str,
@@ -262,7 +252,6 @@ impl Drop for ThpOff {
     }
 }
 
-/// An error of a command as one of this benchmark.
 pub(super) fn failed(described: &Described, what: &str, error: StageError) -> BenchError {
     let name = &described.name;
     match error {
@@ -279,7 +268,6 @@ pub(super) fn failed(described: &Described, what: &str, error: StageError) -> Be
     }
 }
 
-/// What a command's error says of it.
 fn words(what: &str, error: &StageError) -> String {
     match what {
         "check" => format!("its result is wrong: {error}"),

@@ -6,13 +6,8 @@
 //! the same memory: it is private, or of a file that nobody else was given. The one slice of it
 //! borrows it mutably, and nothing that takes pages away is offered.
 
+use hugeleaf_sys::{Advice, Errno, Memory, Reserve, Space, SysError, advise_own};
 use hugeleaf_units::{Bytes, PageSize, Range};
-
-use crate::advice::Advice;
-use crate::gate::Memory;
-use crate::memory::advise_own;
-use crate::space::{Reserve, Space};
-use crate::{Errno, SysError};
 
 /// Memory of this process alone, filled in; freed when dropped.
 #[derive(Debug)]
@@ -79,10 +74,26 @@ impl OwnMemory {
     }
 }
 
+/// How many ranges of neighbouring frames the pages are, mean over blocks of `block` bytes; a
+/// page that is not in memory ends one. Pure.
+pub fn extents_a_block(frames: &[Option<u64>], block: Bytes, base: PageSize) -> Option<f64> {
+    let pages = usize::try_from(base.pages_for(block).get()).ok()?.max(1);
+    let blocks = frames.chunks(pages);
+    let count = u32::try_from(blocks.len()).ok().filter(|n| *n > 0)?;
+    let extents = |block: &[Option<u64>]| {
+        let breaks = block
+            .windows(2)
+            .filter(|pair| !matches!(pair, [Some(a), Some(b)] if a + 1 == *b));
+        breaks.count() + 1
+    };
+    let sum: usize = blocks.map(extents).sum();
+    Some(f64::from(u32::try_from(sum).ok()?) / f64::from(count))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Kernel;
+    use hugeleaf_sys::Kernel;
 
     fn space(pages: u64) -> Space {
         let base = Kernel::new().base_page();
@@ -117,5 +128,21 @@ mod tests {
         let all = shared.range();
         shared.map_file(all, &file, 0, Reserve::None).unwrap();
         assert_eq!(OwnMemory::of(shared).unwrap_err().errno, Errno::INVAL);
+    }
+
+    #[test]
+    fn extents() {
+        let base: PageSize = "4K".parse().unwrap();
+        let block = Bytes::from_kib(16);
+        let of = |frames: &[u64]| {
+            let frames: Vec<Option<u64>> = frames.iter().map(|f| Some(*f)).collect();
+            extents_a_block(&frames, block, base)
+        };
+        assert_eq!(of(&[7, 8, 9, 10]), Some(1.0));
+        assert_eq!(of(&[10, 9, 8, 7]), Some(4.0));
+        assert_eq!(of(&[1, 2, 3, 4, 9, 10, 20, 21]), Some(1.5));
+        assert_eq!(of(&[]), None);
+        let hole = [Some(1), None, Some(3), Some(4)];
+        assert_eq!(extents_a_block(&hole, block, base), Some(3.0));
     }
 }
