@@ -83,7 +83,9 @@ fn a_program_that_misses_all_the_time_gets_a_range() {
     assert!(0.9 < low && low <= high && high < 3.0, "{answer:#}");
     let set = predicted["working_set_bytes"].as_u64().unwrap();
     assert!(set >= 60 << 20, "{answer:#}");
-    if predicted["by"] == "touched-pages" {
+    // With less of a processor too few pages are touched between two looks.
+    let has_a_processor = predicted["busy"].as_f64().unwrap() > 0.8;
+    if predicted["by"] == "touched-pages" && has_a_processor {
         assert!(
             predicted["misses_per_second"].as_f64().unwrap() > 1e5,
             "{answer:#}"
