@@ -162,7 +162,7 @@ impl Command {
     }
 }
 
-/// What clap says of wrong usage, in the two lines that every failure has.
+/// A usage error of clap in the two lines that every failure has.
 fn wrong_usage(error: &clap::Error) -> Failure {
     let typed = std::env::args().nth(1);
     let typed = typed.filter(|word| {

@@ -429,7 +429,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is accepted can be played on; nothing panics.
+        /// Accepted bytes can be played on; nothing panics.
         #[test]
         fn recordings_of_any_text(text in ".{0,200}", samples in prop::collection::vec(any::<f64>(), 0..40), length: f64) {
             let whole = serde_json::json!({

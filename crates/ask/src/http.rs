@@ -18,7 +18,7 @@ pub struct Address {
     pub authority: String,
     /// The path, beginning with a slash.
     pub path: String,
-    /// What stands behind the question mark; it may hold a key.
+    /// The part after the question mark; it may hold a key.
     pub query: Option<String>,
     place: Place,
     /// `user:password`.
@@ -29,7 +29,7 @@ impl Address {
     /// Reads `http://USER:PASSWORD@host:port/path?query`.
     ///
     /// # Errors
-    /// What is wrong with the text, without a part of it.
+    /// The problem with the text, without quoting it.
     pub fn parse(text: &str) -> Result<Address, String> {
         let wrong = || Err("this is no address".to_owned());
         let Some(rest) = text.strip_prefix("http://") else {

@@ -37,7 +37,7 @@ impl Address {
     /// in a bare path.
     ///
     /// # Errors
-    /// What is wrong with the text, without a part of it.
+    /// The problem with the text, without quoting it.
     pub fn parse(text: &str) -> Result<Address, String> {
         if text.starts_with('/') && !text.starts_with("//") {
             return Ok(Address {
@@ -140,7 +140,7 @@ const SALT: usize = 20;
 /// More columns than this have none of the queries.
 const MOST_COLUMNS: u64 = 64;
 
-/// What a packet begins with.
+/// The header of a packet.
 const OK: u8 = 0;
 const MORE: u8 = 1;
 const NULL: u8 = 0xfb;
@@ -274,7 +274,7 @@ fn refused(body: &[u8]) -> Unanswered {
     Unanswered::new(format!("ERROR {code}{state}: {text}"))
 }
 
-/// What a server says first: its challenge, and the plugin that it means.
+/// The server's greeting: its challenge and its authentication plugin.
 fn greeting(body: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Unanswered> {
     let mut rest = Take(body);
     match rest.byte()? {
@@ -342,7 +342,7 @@ fn log_in(wire: &mut Wire, address: &Address) -> Result<(), Unanswered> {
     }
 }
 
-/// What proves a password to a plugin.
+/// The proof of a password for a plugin.
 fn proof(plugin: &[u8], password: &str, salt: &[u8]) -> Result<Vec<u8>, Unanswered> {
     let salt = salt.get(..SALT).unwrap_or(salt);
     match plugin {
@@ -379,7 +379,7 @@ fn rows(wire: &mut Wire, statement: &str) -> Result<Result<Rows, Unanswered>, Un
     let columns = match body.split_first() {
         Some((&OK, _)) => return Ok(Ok(Vec::new())),
         Some((&ERROR, text)) => return Ok(Err(refused(text))),
-        // That it asks for a file (`LOAD DATA LOCAL`) is no number either.
+        // A request for a file (`LOAD DATA LOCAL`) is no number either.
         _ => Take(&body).number()?,
     };
     if columns > MOST_COLUMNS {

@@ -20,7 +20,7 @@ impl Place {
     /// Reads `/path/to.sock`, `host`, `host:port` or `[address]:port`; `port` is the one where none is written.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// The problem with the text.
     pub fn parse(text: &str, port: u16) -> Result<Place, String> {
         if text.starts_with('/') {
             return Ok(Place::Unix(text.to_owned()));

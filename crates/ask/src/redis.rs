@@ -29,7 +29,7 @@ impl Address {
     /// `unix:///path?user=…&pass=…&db=…`. `%XX` stands for a byte.
     ///
     /// # Errors
-    /// What is wrong with the text, without a part of it.
+    /// The problem with the text, without quoting it.
     pub fn parse(text: &str) -> Result<Address, String> {
         let (scheme, rest) = match text.split_once("://") {
             Some((scheme, rest)) => (scheme, rest),
@@ -169,7 +169,7 @@ impl Connection {
         Ok(Some(String::from_utf8_lossy(&bytes[..length]).into_owned()))
     }
 
-    /// What `INFO` says, of all sections or of one.
+    /// The text of `INFO`, of all sections or of one.
     ///
     /// # Errors
     /// As [`Connection::ask`].
@@ -200,7 +200,7 @@ impl Info {
     /// A field that is a whole number.
     ///
     /// # Errors
-    /// What `INFO` has instead.
+    /// The fields of `INFO` instead.
     pub fn number(&self, name: &str) -> Result<u64, String> {
         let value = self.get(name);
         let value = value.ok_or_else(|| format!("INFO has no line {name}"))?;
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(error("a:b", "a"), "a is \"b\", not a number");
     }
 
-    /// What a connection makes of a server that answers with these bytes and hangs up.
+    /// The result of a connection to a server that answers with these bytes and hangs up.
     fn answered(bytes: Vec<u8>) -> Result<Vec<String>, Unanswered> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let server = std::thread::spawn(move || {

@@ -41,7 +41,7 @@ fn connect(place: &Place, until: Instant) -> std::io::Result<OwnedFd> {
     }
 }
 
-/// What is left of a deadline; 0 would be no limit at all.
+/// The time left until a deadline; never 0, which would be no limit at all.
 fn some(left: Duration) -> std::io::Result<Duration> {
     match left.is_zero() {
         true => Err(ErrorKind::TimedOut.into()),
@@ -53,7 +53,7 @@ fn some(left: Duration) -> std::io::Result<Duration> {
 pub struct Wire {
     shown: String,
     socket: OwnedFd,
-    /// What was read and not taken yet.
+    /// Bytes that were read and not consumed yet.
     buffer: Vec<u8>,
     /// How much of the present answer was taken.
     taken: usize,

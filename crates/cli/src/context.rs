@@ -324,7 +324,7 @@ impl Failure {
     }
 }
 
-/// What clap says of wrong usage, in the two lines that every failure has; `help` is the command that shows the help.
+/// A usage error of clap in the two lines that every failure has; `help` is the command that shows the help.
 pub fn wrong_usage(error: &clap::Error, help: &str) -> Failure {
     let text = error.to_string();
     let (what, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
@@ -336,7 +336,7 @@ pub fn wrong_usage(error: &clap::Error, help: &str) -> Failure {
     let tip = rest
         .lines()
         .find_map(|line| line.trim().strip_prefix("tip: "));
-    // What was typed is repeated, and may be an address with a password.
+    // The message repeats what was typed, which may be an address with a password.
     Failure::usage(
         hugeleaf_proof::metric::redact(&what),
         tip.map_or(help.to_owned(), |tip| format!("{tip}; {help}")),

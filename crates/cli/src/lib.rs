@@ -83,7 +83,7 @@ enum Command {
     Workload(cmd::workload::Args),
 }
 
-/// What clap says of wrong usage, in the two lines that every failure has.
+/// A usage error of clap in the two lines that every failure has.
 fn wrong_usage(error: &clap::Error) -> Failure {
     // Help of the command that was typed, where one was.
     let typed = std::env::args_os()

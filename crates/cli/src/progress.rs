@@ -32,7 +32,7 @@ pub fn bar(template: &str, length: u64) -> ProgressBar {
     bar
 }
 
-/// What a person must know: above the bar, or told where none is drawn.
+/// A line for a person: above the bar, or by itself where no bar is drawn.
 pub fn note(bar: &ProgressBar, note: &str) {
     let line = format!("note: {note}");
     match bar.is_hidden() {

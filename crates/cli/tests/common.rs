@@ -136,7 +136,7 @@ pub fn samples(row: &serde_json::Value) -> Vec<f64> {
         .collect()
 }
 
-/// What a result says of an arm in one of its lists: `layouts`, `unavailable`.
+/// The entries for an arm in one of a result's lists: `layouts`, `unavailable`.
 pub fn of_arm<'a>(
     result: &'a serde_json::Value,
     list: &str,

@@ -1,6 +1,6 @@
 //! The real binary: one test program, one module a command or a promise.
 //!
-//! What changes the host, or needs it as it is, holds it: `hugeleaf_testkit::host`.
+//! A test that changes the host, or needs it as it is, holds it: `hugeleaf_testkit::host`.
 
 // A panic is how a test fails, in its helpers too.
 #![allow(clippy::unwrap_used)]

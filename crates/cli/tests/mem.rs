@@ -1,4 +1,4 @@
-//! What `mem` shows of captured hosts, to the letter. `TRYCMD=overwrite cargo test -p hugeleaf-cli --test cli mem::`
+//! The output of `mem` for captured hosts, to the letter. `TRYCMD=overwrite cargo test -p hugeleaf-cli --test cli mem::`
 //! writes the files anew; read the difference before committing it.
 
 use std::io::{BufRead, BufReader};

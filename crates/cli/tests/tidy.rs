@@ -390,7 +390,7 @@ fn the_lints_of_a_crate_include_those_of_all() {
     check("repeat the line", &findings);
 }
 
-/// What could not run is counted by the beginning of its line, so that line has one form.
+/// Scripts count tests that could not run by the start of their line, so the line has one form.
 #[test]
 fn tests_that_cannot_run_say_so_in_one_form() {
     let mut findings = Vec::new();
@@ -541,7 +541,7 @@ fn circles(files: &BTreeMap<Place, &str>) -> BTreeMap<String, Vec<String>> {
         .collect()
 }
 
-/// What a file imports from its own crate, by `use` and by paths in its code.
+/// The modules that a file imports from its own crate, by `use` and by paths in its code.
 fn imports_of(module: &Place, code: &str, files: &BTreeMap<Place, &str>) -> Vec<Import> {
     let mut imports = Vec::new();
     let mut rest = String::new();

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 pub struct ReadError {
     /// The file.
     pub path: PathBuf,
-    /// What the system said, or the line and item that are not what they should be.
+    /// The system's error, or the line and item that are not as they should be.
     pub reason: String,
     /// Whether the reason was missing permission: then root, or a capability, would read it.
     pub denied: bool,
@@ -26,7 +26,7 @@ impl ReadError {
         }
     }
 
-    /// What the system said of a file.
+    /// The system's error for a file.
     pub fn io(path: PathBuf, error: &std::io::Error) -> ReadError {
         ReadError {
             denied: error.kind() == std::io::ErrorKind::PermissionDenied,

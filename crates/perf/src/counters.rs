@@ -65,7 +65,7 @@ pub enum CountedWork {
 pub struct CounterError {
     /// Its place among those asked for.
     pub at: usize,
-    /// What the kernel said.
+    /// The kernel's answer.
     pub error: SysError,
 }
 

@@ -166,7 +166,7 @@ const DURATIONS: [&str; 3] = [
     "DTLB_STORE_MISSES.WALK_DURATION",
     "ITLB_MISSES.WALK_DURATION",
 ];
-/// Of later ones: cycles with at least one walk, which without the counter mask would be walks times cycles.
+/// On later ones: cycles with at least one walk, which without the counter mask would be walks times cycles.
 const ACTIVE: [&str; 3] = [
     "DTLB_LOAD_MISSES.WALK_ACTIVE",
     "DTLB_STORE_MISSES.WALK_ACTIVE",

@@ -9,7 +9,7 @@
 //! the moment of stopping alone was tried too and does not help. With a number of pairs fixed
 //! beforehand nothing is looked at and nothing is set aside.
 //!
-//! What this reaches is measured by the lab's simulator, not argued.
+//! The lab's simulator measures how well this works.
 
 use crate::orders::BLOCK;
 use crate::stats::{self, LogInterval};

@@ -25,7 +25,7 @@ pub struct Shown<'a> {
     pub b: Option<(&'a Results, &'a str)>,
 }
 
-/// What was measured, its file, and its arm where arms are compared.
+/// The quantity, its file, and its arm where arms are compared.
 type OneSide<'a> = (&'a Results, &'a str, Option<&'a str>);
 
 impl Shown<'_> {

@@ -40,14 +40,14 @@ fn end_confined(leader: u32) {
     }
 }
 
-/// What a program printed that was run for its answer, and how it ended.
+/// The output and the exit status of a program that was run for its answer.
 #[derive(Debug)]
 pub struct Said {
     /// How it ended.
     pub status: ExitStatus,
-    /// What it printed.
+    /// Its output.
     pub stdout: String,
-    /// What it complained of.
+    /// Its complaints.
     pub stderr: String,
 }
 
@@ -85,7 +85,7 @@ pub fn answer_of(
         }
     };
     if ends_all {
-        // What it left running in its session has nothing more to say.
+        // Processes that it left running in its session have nothing more to say.
         end_confined(child.id());
     }
     // A child of it may keep the pipe open: what is there by now is the answer.

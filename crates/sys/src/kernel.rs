@@ -318,7 +318,7 @@ impl Kernel {
         self.gate.as_ref().map_or(time, |gate| gate.now(time))
     }
 
-    /// What this thread has had of a processor's time so far.
+    /// The processor time that this thread has used so far.
     pub fn cpu_time(&self) -> Duration {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         // A clock of the kernel is never negative.

@@ -58,7 +58,7 @@ impl Memory {
             let start = mmap(0, Bytes(room), NO_ACCESS, NOTHING, -1, 0)?;
             let aligned = align.round_up(start).ok_or(Errno::NOMEM)?;
             let range = Range::new(aligned, aligned + length.get()).map_err(|_| Errno::INVAL)?;
-            // What was taken too much is unmapped at once.
+            // The surplus is unmapped at once.
             for (from, to) in [(start, range.start()), (range.end(), start + room)] {
                 if let Ok(slack) = Range::new(from, to) {
                     munmap(slack);

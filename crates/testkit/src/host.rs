@@ -382,7 +382,7 @@ struct TurnState {
     /// Whether a thread holds the lock or waits for the file's.
     is_taken: bool,
     waiting: u32,
-    /// What the last one leaves to one that waits.
+    /// The lock that the last holder leaves to a thread that waits.
     left: Option<Option<File>>,
 }
 

@@ -111,7 +111,7 @@ impl MariadbServer {
             format!("innodb-buffer-pool-size={}", settings.cache.get()),
             format!("innodb-flush-log-at-trx-commit={at_commit}"),
             format!("max-connections={}", settings.connections + 10),
-            // What was cached before does not come back by itself: each arm is warmed alike.
+            // The cache does not come back by itself: each arm is warmed alike.
             "innodb-buffer-pool-dump-at-shutdown=OFF".to_owned(),
             "innodb-buffer-pool-load-at-startup=OFF".to_owned(),
         ];

@@ -15,9 +15,9 @@ pub struct Answer {
     pub command: String,
     /// Its exit status; -1 where a signal ended it.
     pub status: i32,
-    /// What it wrote to stdout.
+    /// Its standard output.
     pub stdout: String,
-    /// What it wrote to stderr.
+    /// Its standard error.
     pub stderr: String,
 }
 

@@ -45,7 +45,7 @@ pub enum ServerError {
     File {
         /// The file.
         path: String,
-        /// What the kernel said.
+        /// The kernel's answer.
         source: std::io::Error,
     },
 }
@@ -113,7 +113,7 @@ impl Default for ServerSettings {
 pub struct Ending {
     /// The signal that it gets when the thread that started it dies, as setpriv(1) names it.
     pub with_us: &'static str,
-    /// What is sent, one after the other, and how long it may take to end after each.
+    /// The signals, in order, and how long it may take to end after each.
     pub signals: &'static [(Signal, Duration)],
 }
 

@@ -131,7 +131,7 @@ pub struct App {
     tickets: u64,
     /// Whether quitting was asked for while a move goes on.
     leaving: bool,
-    /// Of the event at hand.
+    /// The current event.
     effects: Vec<Effect>,
 }
 

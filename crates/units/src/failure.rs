@@ -14,9 +14,9 @@ use std::fmt;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What failed, with the object and the value.
+    /// The failure, with the object and the value.
     pub what: String,
-    /// What to do next: a command where there is one.
+    /// The next step: a command where there is one.
     pub next: String,
 }
 

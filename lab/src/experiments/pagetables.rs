@@ -41,7 +41,7 @@ pub struct PageTablesSettings {
     pub seed: u64,
     /// The most ordinary memory to hold at a time.
     pub most: Bytes,
-    /// What runs [`crate::kits::pagetables::serve_attacher`].
+    /// The program that runs [`crate::kits::pagetables::serve_attacher`].
     pub program: Program,
 }
 
@@ -224,7 +224,7 @@ fn ended(pid: Pid, machine: &Machine<'_>) -> BenchError {
     failed(&ChildError::Ended { pid, reason: None }, machine)
 }
 
-/// What went wrong with a process. A Ctrl-C on a terminal goes to all processes at once.
+/// The failure of a process. A Ctrl-C on a terminal goes to all processes at once.
 fn failed(error: &ChildError, machine: &Machine<'_>) -> BenchError {
     if matches!(error, ChildError::Stopped) || machine.stop.load(Ordering::Relaxed) {
         return BenchError::Stopped;

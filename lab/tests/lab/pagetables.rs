@@ -307,7 +307,7 @@ fn bad_input_is_refused_in_two_lines() {
     }
 }
 
-/// What the processes are started with is nothing for a person to type, and says so.
+/// The arguments that the processes are started with are not for a person to type; help says so.
 #[test]
 fn the_processes_of_pagetables_cannot_be_started_by_hand() {
     refused(

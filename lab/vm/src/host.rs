@@ -18,7 +18,7 @@ pub struct HostFile {
     pub description: Description,
 }
 
-/// What a file in `lab/vm/hosts` says.
+/// The contents of a file in `lab/vm/hosts`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Description {

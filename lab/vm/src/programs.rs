@@ -100,7 +100,7 @@ pub fn build(
     })
 }
 
-/// What tests of this package are called.
+/// The prefix of this package's tests.
 const OWN: &str = "vm";
 
 /// The name of a crate's package, by its folder.

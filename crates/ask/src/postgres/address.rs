@@ -42,7 +42,7 @@ impl Address {
     /// Reads a connection string.
     ///
     /// # Errors
-    /// What is wrong with the text, without a part of it.
+    /// The problem with the text, without quoting it.
     pub fn parse(text: &str) -> Result<Address, &'static str> {
         let mut address = Address::default();
         let url = text
@@ -233,7 +233,7 @@ impl Address {
         Ok((0..count).map(place).collect())
     }
 
-    /// Who logs in: the user of this process where none is written.
+    /// The user who logs in; by default the user of this process.
     pub(super) fn user(&self) -> Result<String, Unanswered> {
         let variable = |name: &str| std::env::var(name).ok().filter(|name| !name.is_empty());
         match &self.user {

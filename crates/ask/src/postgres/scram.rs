@@ -20,7 +20,7 @@ type Hash = [u8; 32];
 pub(super) struct Scram {
     password: Vec<u8>,
     nonce: String,
-    /// What the server has to prove; known once its challenge came.
+    /// The server's proof to expect; known once its challenge came.
     expected: Option<Hash>,
     is_done: bool,
 }

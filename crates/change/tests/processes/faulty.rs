@@ -39,7 +39,7 @@ impl Call {
     }
 }
 
-/// Which call fails, and how.
+/// The call that fails, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct Fault {
     pub call: Call,

@@ -46,7 +46,7 @@ impl MariaDb {
     fn connect(&self) -> Result<Connection, Unanswered> {
         let address = self.address.as_ref();
         let address = address.map_err(|why| Unanswered::new(why.clone()))?;
-        // What the server says may repeat the password.
+        // The server's message may repeat the password.
         let hidden = |e: Unanswered| match address.password.as_deref() {
             Some(secret) if !secret.is_empty() => Unanswered {
                 what: e.what.replace(secret, "***"),

@@ -10,7 +10,7 @@ hugeleaf_units::named! {
         /// With who made them.
         FaultSamples = "page faults",
         Locks = "lock contention",
-        /// What the memory management did.
+        /// The event of the memory management.
         MemoryEvents = "memory events",
         DirectIo = "direct i/o",
         Registrations = "io_uring registration",
@@ -20,7 +20,7 @@ hugeleaf_units::named! {
         CpuTime = "cpu time",
         /// `/proc/vmstat`: the memory management's counters, too.
         Vmstat = "faults and paging",
-        /// Of the target's threads.
+        /// The target's threads.
         Io = "i/o of threads",
         /// Before and after.
         Memory = "memory by page size",

@@ -50,7 +50,7 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-/// What is written as a text.
+/// A text value.
 pub(super) fn parsed<'de, T, D>(from: D) -> Result<T, D::Error>
 where
     T: FromStr<Err: fmt::Display>,

@@ -1,4 +1,4 @@
-//! What `hugeleaf-lab oltp` is asked for, and what a database has to offer to be measured on pages of several sizes.
+//! The options of `hugeleaf-lab oltp`, and what a database has to offer to be measured on pages of several sizes.
 
 use std::fmt;
 use std::path::PathBuf;

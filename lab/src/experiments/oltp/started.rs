@@ -27,7 +27,7 @@ pub(super) struct Driven<'a> {
     pub store: &'a dyn Store,
     /// Where its files are.
     pub folder: &'a Path,
-    /// What is looked at meanwhile.
+    /// The state read meanwhile.
     pub processes: Processes<'a>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn promote_mariadb(program: &Path, pid: u32) -> Result<f64, BenchErro
     promote(program, &["--switch-thp-on", &pid.to_string()], NOT_WHOLE)
 }
 
-/// Of a server whose cache is private memory: small parts of it are left as they are.
+/// For a server whose cache is private memory: small parts of it are left as they are.
 const NOT_WHOLE: MovedNone<'static> = (
     "no block of its cache is wholly in memory, or the kernel does not collapse it",
     "ask for more data, which fills its cache; hugeleaf why mariadbd, while it runs, says the rest",
