@@ -13,7 +13,7 @@ use hugeleaf_host::{
     read_process,
 };
 use hugeleaf_report::page::{Page, View};
-use hugeleaf_report::screen::screen;
+use hugeleaf_report::screen::{clean, screen};
 use hugeleaf_sys::{Kernel, Pid, setcap_advice};
 use indicatif::ProgressBar;
 
@@ -234,6 +234,15 @@ impl Context {
 /// Whether what is told is read on a terminal.
 pub fn is_told_to_a_terminal() -> bool {
     std::io::stderr().is_terminal()
+}
+
+/// A line for a person: above the bar, or by itself where no bar is drawn.
+pub fn note(bar: &ProgressBar, note: &str) {
+    let line = format!("note: {note}");
+    match bar.is_hidden() {
+        true => tell(&line),
+        false => bar.println(clean(&line)),
+    }
 }
 
 /// Lines on stderr; what a terminal would act on is written out. Where nobody reads them any more, that

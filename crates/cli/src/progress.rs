@@ -6,10 +6,7 @@
 use std::ffi::OsStr;
 use std::io::IsTerminal;
 
-use hugeleaf_report::screen::clean;
 use indicatif::{ProgressBar, ProgressStyle};
-
-use crate::context::tell;
 
 /// What stands in the line.
 pub const PERCENT: &str = "{wide_bar} {percent:>3} %  {msg}";
@@ -30,15 +27,6 @@ pub fn bar(template: &str, length: u64) -> ProgressBar {
         bar.set_style(style);
     }
     bar
-}
-
-/// A line for a person: above the bar, or by itself where no bar is drawn.
-pub fn note(bar: &ProgressBar, note: &str) {
-    let line = format!("note: {note}");
-    match bar.is_hidden() {
-        true => tell(&line),
-        false => bar.println(clean(&line)),
-    }
 }
 
 /// Whether stderr is a terminal on which a bar can be drawn.

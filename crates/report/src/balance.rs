@@ -33,7 +33,7 @@ fn lead(all: &[BalanceStatus]) -> String {
 pub fn sections(page: &mut Page, all: &[BalanceStatus]) {
     for status in all {
         let title = format!("MEMORY TARGET {}", status.name);
-        let mut notes = crate::guard::problems(&status.problems);
+        let mut notes = problems(&status.problems);
         notes.extend(Note::each("would", &status.would));
         let said = status.components.iter().filter(|c| !c.standing.is_empty());
         notes.extend(said.map(|c| Note::new(&c.name, &c.standing)));
@@ -45,6 +45,11 @@ pub fn sections(page: &mut Page, all: &[BalanceStatus]) {
         ];
         page.section(title, blocks);
     }
+}
+
+pub(crate) fn problems(all: &[String]) -> Vec<Note> {
+    let note = |problem| Note::marked("problem", Mark::Warn, problem);
+    all.iter().map(note).collect()
 }
 
 fn facts(status: &BalanceStatus) -> Vec<(String, Cell)> {

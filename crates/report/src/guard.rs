@@ -27,13 +27,8 @@ pub fn status(status: &Status) -> Page {
     crate::balance::sections(&mut page, &status.balance);
     page.section("SO FAR", vec![counts(status).into()])
         .section("THE GUARD ITSELF", vec![itself(status).into()]);
-    page.add(problems(&status.problems));
+    page.add(crate::balance::problems(&status.problems));
     page
-}
-
-pub(crate) fn problems(all: &[String]) -> Vec<Note> {
-    let note = |problem| Note::marked("problem", Mark::Warn, problem);
-    all.iter().map(note).collect()
 }
 
 fn lead(status: &Status) -> String {

@@ -16,7 +16,7 @@ use hugeleaf_report::bench as view;
 use hugeleaf_report::screen::clean;
 use indicatif::ProgressBar;
 
-use crate::context::{Context, Failure, Status, tell};
+use crate::context::{Context, Failure, Status, note, tell};
 use crate::progress;
 
 pub use failure::failure;
@@ -186,7 +186,7 @@ pub(crate) fn with_file(
 
 fn show(bar: &ProgressBar, event: &BenchEvent) {
     match event {
-        BenchEvent::Note(note) => progress::note(bar, note),
+        BenchEvent::Note(text) => note(bar, text),
         BenchEvent::Taking(what) => bar.set_message(clean(&format!("{what}: taking memory"))),
         BenchEvent::At { done, of, what } => {
             bar.set_length(*of);

@@ -18,7 +18,7 @@ use hugeleaf_report::screen::clean;
 use indicatif::ProgressBar;
 
 use super::bench::save;
-use crate::context::{Context, Failure, Status};
+use crate::context::{Context, Failure, Status, note};
 use crate::progress;
 use hugeleaf_units::parse_time;
 
@@ -261,7 +261,7 @@ impl From<ProveError> for Failure {
 
 fn show(bar: &ProgressBar, event: &Event<'_>) {
     match event {
-        Event::Note(note) => progress::note(bar, note),
+        Event::Note(text) => note(bar, text),
         Event::Moving(arm) => bar.set_message(format!("moving to {} pages", arm.name())),
         Event::Measuring {
             arm,
