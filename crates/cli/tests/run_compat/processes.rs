@@ -7,7 +7,7 @@ use std::process::Command;
 use super::numbers::{no_more, number};
 use super::under::{Line, Mode, UNDER, can_run, clean, compare, program, program_with, same};
 use crate::common::{NOBODY, is_root, not_run, public_copy, stderr, stdout};
-use hugeleaf_testkit::find_program;
+use hugeleaf_testkit::{find_program, size};
 
 #[test]
 fn children_forked_while_threads_allocate() {
@@ -19,8 +19,14 @@ fn children_forked_while_threads_allocate() {
     let run = |way: Mode, children: &str| way.command(&forks).arg(children).output().unwrap();
     let bare = run(Mode::Bare, "30");
     assert!(bare.status.success(), "{}", stderr(&bare));
-    same(&bare, &run(Mode::All, "200"), Line::None, "every role");
-    same(&bare, &run(Mode::Defaults, "200"), Line::None, "defaults");
+    let children = size("50", "200");
+    same(&bare, &run(Mode::All, children), Line::None, "every role");
+    same(
+        &bare,
+        &run(Mode::Defaults, children),
+        Line::None,
+        "defaults",
+    );
 }
 
 #[test]
@@ -65,7 +71,7 @@ fn ten_thousand_threads() {
     let run = |way: Mode, stack: &str| {
         let output = way
             .command(&threads)
-            .args(["10000", stack])
+            .args([size("3000", "10000"), stack])
             .output()
             .unwrap();
         assert!(
