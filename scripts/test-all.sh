@@ -29,7 +29,6 @@ lab_lints() {
 program_alone() {
     cargo build --package hugeleaf-cli --locked --quiet
     "$target/debug/hugeleaf" bench --list --json
-    "$target/debug/hugeleaf" status --json
 }
 lab_tests() { tests scripts/lab.sh test --workspace --no-fail-fast "${runner[@]}"; }
 lab_smoke() { scripts/bench.sh --smoke; }

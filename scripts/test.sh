@@ -26,17 +26,15 @@ cargo test --workspace --locked --no-run --no-fail-fast --quiet
 scripts/lab.sh build --package hugeleaf-vm --quiet
 
 # The guest's kernel and disk are fetched and made while tests wait.
-fetched=$(mktemp)
-trap 'rm -f "$fetched"' EXIT
+fetched=$(mktemp) printed=$(mktemp)
+trap 'rm -f "$fetched" "$printed"' EXIT
 nice -n 19 "$vm" fetch "$guest" </dev/null >"$fetched" 2>&1 &
 fetching=$!
 
 # The tests of the command line mostly wait, for servers, for intervals and for each other: more of them than
-# processors run at a time, beside the tests of the crates. What they print comes after what the crates printed.
+# processors run at a time, beside the tests of the crates. Their output follows that of the crates.
 step "tests"
 tests() { cargo test --workspace --locked --no-fail-fast "${runner[@]}" "$@" -- --show-output </dev/null 2>&1; }
-printed=$(mktemp)
-trap 'rm -f "$fetched" "$printed"' EXIT
 {
     status=0
     RUST_TEST_THREADS=$((2 * $(nproc))) tests --test cli >"$printed" &

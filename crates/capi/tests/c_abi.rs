@@ -210,8 +210,8 @@ fn both(test: &str, name: &str, to: &Path) -> Option<[PathBuf; 2]> {
     let rust = built()
         .with_file_name("examples")
         .join(format!("rust-{name}"));
-    let built = "cargo test -p hugeleaf-capi builds it: without --test";
-    assert!(rust.is_file(), "{}: {built}", rust.display());
+    let next = "cargo test -p hugeleaf-capi builds it, without --test";
+    assert!(rust.is_file(), "{}: {next}", rust.display());
     let source = here().join("examples").join(format!("{name}.c"));
     has(test, "cc").then(|| [compiled(&source, to), rust])
 }

@@ -101,7 +101,7 @@ fn one_screen_and_one_page() {
     assert!(!steps.contains('\x1b'), "{steps}");
 }
 
-/// Where this is root, as another user: it needs no privilege.
+/// Runs as another user if this is root: no privilege is needed.
 #[test]
 fn json_holds_the_answers_of_all_four() {
     let _host = hugeleaf_testkit::host::shared();

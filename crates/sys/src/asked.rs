@@ -43,7 +43,7 @@ fn end_confined(leader: u32) {
 /// The output and the exit status of a program that was run for its answer.
 #[derive(Debug)]
 pub struct Said {
-    /// How it ended.
+    /// The exit status.
     pub status: ExitStatus,
     /// Its output.
     pub stdout: String,
@@ -55,7 +55,7 @@ pub struct Said {
 /// output that is piped. With `ends_all` what it left running in its group is ended with it.
 ///
 /// # Errors
-/// Those of starting it; [`ErrorKind::TimedOut`] where it had not ended after `at_most`: then all of its group is ended.
+/// Errors of starting it; [`ErrorKind::TimedOut`] if it did not end within `at_most`, after which its whole group is ended.
 #[expect(
     clippy::disallowed_methods,
     reason = "between two looks at a child, within the deadline"

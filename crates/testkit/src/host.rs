@@ -379,10 +379,10 @@ struct Turn {
 }
 
 struct TurnState {
-    /// Whether a thread holds the lock or waits for the file's.
+    /// A thread holds the lock, or waits for that of the file.
     is_taken: bool,
     waiting: u32,
-    /// The lock that the last holder leaves to a thread that waits.
+    /// The lock that the last holder leaves to a waiting thread.
     left: Option<Option<File>>,
 }
 

@@ -62,7 +62,7 @@ impl Answer {
 /// process, whose caller goes on with the test; false in the other one, once it has passed.
 ///
 /// # Panics
-/// Where it fails there, with what it said.
+/// If the test fails there, with its output.
 #[track_caller]
 pub fn apart(test: &str) -> bool {
     again(test, &[])
@@ -73,7 +73,7 @@ pub fn apart(test: &str) -> bool {
 /// which is said.
 ///
 /// # Panics
-/// Where it fails there, with what it said.
+/// If the test fails there, with its output.
 #[track_caller]
 pub fn apart_from_processes(test: &str) -> bool {
     // The first process of the namespace is a shell: others do not reap what is left to them.

@@ -749,7 +749,7 @@ impl App {
     }
 }
 
-/// Where a key leads from `at`, where so many rows are in sight; no end is looked for.
+/// The row that a key leads to from `at` with `page` rows in sight, not limited to the rows there are.
 fn goes_to(code: KeyCode, at: usize, rows: usize) -> Option<usize> {
     let page = rows.saturating_sub(1).max(1);
     Some(match code {

@@ -31,7 +31,7 @@ hugeleaf_units::named! {
 }
 
 impl Column {
-    /// What it has, for the help.
+    /// Its features, for the help.
     pub const fn says(self) -> &'static str {
         match self {
             Column::Pid => "the first process of the program",

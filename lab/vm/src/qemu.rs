@@ -49,7 +49,7 @@ pub enum How {
 /// What a run came to.
 #[derive(Debug)]
 pub struct Ended {
-    /// How it ended.
+    /// The exit status.
     pub how: How,
     /// What the phases printed.
     pub output: String,

@@ -21,7 +21,7 @@ const KEYS: std::ops::Range<u64> = 0..40_000;
 /// Keys that are written during a save.
 const NEW_KEYS: u64 = 5_000;
 
-/// How many saves there are.
+/// The number of saves.
 fn saves() -> u64 {
     hugeleaf_testkit::size(1, 2)
 }

@@ -25,7 +25,7 @@ const ERRNOS: [Errno; 8] = [
     Errno::PERM,
     Errno::MFILE,
 ];
-/// How many of them, at the start, code tries again after or does without.
+/// The number of errors, from the start, that the code retries or works around.
 const RETRIED: usize = 3;
 
 /// Refuses the call of a number, or all from it on; none while it is open.

@@ -130,7 +130,7 @@ fn parse_sample<'a>(
 ) -> Option<Record<'a>> {
     const CPU_MODES: u16 = 7;
     let id = front.u64()?;
-    // Where the CPU was: the stack says it too.
+    // The location of the CPU; the stack has it too.
     front.u64()?;
     let (pid, tid, nanos, cpu) = (front.u32()?, front.u32()?, front.u64()?, front.u32()?);
     front.u32()?;

@@ -74,8 +74,8 @@ impl OwnMemory {
     }
 }
 
-/// How many ranges of neighbouring frames the pages are, mean over blocks of `block` bytes; a
-/// page that is not in memory ends one. Pure.
+/// The mean number of ranges of neighbouring frames per block of `block` bytes. A page that is
+/// not in memory ends a range. Pure.
 pub fn extents_a_block(frames: &[Option<u64>], block: Bytes, base: PageSize) -> Option<f64> {
     let pages = usize::try_from(base.pages_for(block).get()).ok()?.max(1);
     let blocks = frames.chunks(pages);
