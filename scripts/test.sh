@@ -25,16 +25,17 @@ lint_while_compiling
 cargo test --workspace --locked --no-run --no-fail-fast --quiet
 scripts/lab.sh build --package hugeleaf-vm --quiet
 
-# The guest's kernel and disk are fetched and made while tests wait.
-fetched=$(mktemp) printed=$(mktemp)
-trap 'rm -f "$fetched" "$printed"' EXIT
-nice -n 19 "$vm" fetch "$guest" </dev/null >"$fetched" 2>&1 &
-fetching=$!
+# The guest has one emulated processor: it runs beside the tests. Its output follows theirs.
+printed=$(mktemp) guest_printed=$(mktemp)
+"$vm" test --quick "$guest" </dev/null >"$guest_printed" 2>&1 &
+in_guest=$!
+trap 'kill "$in_guest" 2>/dev/null || true; rm -f "$printed" "$guest_printed"' EXIT
 
 # The tests of the command line mostly wait, for servers, for intervals and for each other: more of them than
 # processors run at a time, beside the tests of the crates. Their output follows that of the crates.
-step "tests"
+step "tests, and a real kernel in a virtual machine"
 tests() { cargo test --workspace --locked --no-fail-fast "${runner[@]}" "$@" -- --show-output </dev/null 2>&1; }
+failed=0
 {
     status=0
     RUST_TEST_THREADS=$((2 * $(nproc))) tests --test cli >"$printed" &
@@ -44,9 +45,10 @@ tests() { cargo test --workspace --locked --no-fail-fast "${runner[@]}" "$@" -- 
     wait "$!" || status=$?
     cat "$printed"
     exit "$status"
-} | "$vm" count
+} | "$vm" count || failed=$?
 
-step "a real kernel in a virtual machine"
-wait "$fetching" || cat "$fetched"
-"$vm" test --quick "$guest" </dev/null
+step "the virtual machine's output"
+wait "$in_guest" || failed=$?
+cat "$guest_printed"
 step "done"
+exit "$failed"
