@@ -21,13 +21,9 @@ use hugeleaf_proof::weigh::{self, PairLogs, Part};
 /// A recording of a load that nothing was done to. The file format of `record_noise`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
-    /// What machine, in words.
     pub host: String,
-    /// Its kernel.
     pub kernel: String,
-    /// What was running and how it was read.
     pub command: String,
-    /// Length of one sample.
     pub interval_seconds: f64,
     /// The rates, in the order they were taken; all above 0.
     pub samples: Vec<f64>,
@@ -57,7 +53,6 @@ impl Noise {
     }
 }
 
-/// How experiments are played.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Play {
     /// Length of one interval of an arm; whole samples of the recording.
@@ -65,17 +60,13 @@ pub struct Play {
     /// Time lost at each change of page size: moving and settling. Half an interval more is
     /// discarded after it, as the engine does.
     pub transition_seconds: f64,
-    /// When time is over.
     pub for_seconds: f64,
-    /// When enough was seen.
     pub rule: Rule,
-    /// What counts as equal, a log ratio.
     pub equal: f64,
     /// What else happens.
     pub scenario: Scenario,
 }
 
-/// What happens to the recorded noise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scenario {
@@ -98,7 +89,6 @@ pub enum Scenario {
 }
 
 impl Scenario {
-    /// All of them.
     pub const ALL: [Scenario; 7] = [
         Scenario::Recorded,
         Scenario::Ar1,
@@ -132,14 +122,10 @@ impl Default for Play {
     }
 }
 
-/// What one experiment said.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Played {
-    /// Its verdict.
     pub verdict: Verdict,
-    /// Its interval.
     pub interval: Option<LogInterval>,
-    /// Its pairs.
     pub pairs: usize,
 }
 
@@ -158,7 +144,6 @@ impl Tape<'_> {
         self.noise.samples[self.at - 1]
     }
 
-    /// How many samples a time is.
     #[allow(clippy::cast_possible_truncation)]
     fn samples(&self, seconds: f64) -> usize {
         (seconds / self.noise.interval_seconds).round().max(0.0) as usize
@@ -179,7 +164,6 @@ struct Server<'a> {
     /// Correlation of one sample with the next, and where the scenario's own noise is.
     next_like_last: f64,
     wander: f64,
-    /// What is left of a burst.
     burst: usize,
     rises: bool,
     /// On which pages, and how many samples ago that settled.
@@ -210,7 +194,6 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// The rate of the next sample.
     fn next(&mut self, rng: &mut Rng) -> f64 {
         let goes_as = match self.since < self.carried {
             true => self.arm.other(),
@@ -225,7 +208,6 @@ impl<'a> Server<'a> {
         self.tape.next(rng) * effect * self.disturbance(rng)
     }
 
-    /// What the scenario multiplies this sample by.
     fn disturbance(&mut self, rng: &mut Rng) -> f64 {
         match self.scenario {
             Scenario::Recorded | Scenario::CarryOver | Scenario::LongCarryOver => 1.0,
@@ -315,12 +297,9 @@ pub fn play(noise: &Noise, effect: f64, play: &Play, rng: &mut Rng) -> Played {
     }
 }
 
-/// What many experiments said, as shares of them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Summary {
-    /// The injected effect as a ratio.
     pub effect: f64,
-    /// How many experiments.
     pub experiments: usize,
     /// Said `faster`.
     pub faster: f64,
@@ -328,9 +307,7 @@ pub struct Summary {
     pub slower: f64,
     /// Said `same`.
     pub same: f64,
-    /// Intervals that hold the injected effect.
     pub covered: f64,
-    /// Pairs, on average.
     pub pairs: f64,
     /// Half width of the interval, on average, as a log ratio.
     pub half_width: f64,

@@ -16,7 +16,6 @@ const MOST_REDIRECTS: usize = 10;
 pub struct Address {
     /// Host and port, as they are written.
     pub authority: String,
-    /// The path, beginning with a slash.
     pub path: String,
     /// The part after the question mark; it may hold a key.
     pub query: Option<String>,

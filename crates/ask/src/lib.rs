@@ -22,7 +22,6 @@ pub use wire::{LONGEST, Wire};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Unanswered {
-    /// The failure, without a password.
     pub what: String,
     /// Whether there was no answer in time. The server may still do what it was asked.
     pub is_late: bool,

@@ -20,7 +20,6 @@ pub const PORT: u16 = 3306;
 pub struct Address {
     /// The host that is written, also where a socket is used.
     pub host: String,
-    /// The port.
     pub port: u16,
     /// The path of a Unix socket, which is used instead of host and port.
     pub socket: Option<String>,
@@ -28,7 +27,6 @@ pub struct Address {
     pub user: String,
     /// Never shown.
     pub password: Option<String>,
-    /// The database.
     pub database: Option<String>,
 }
 
@@ -117,7 +115,6 @@ impl Address {
         Ok(())
     }
 
-    /// Where it listens.
     pub fn place(&self) -> Place {
         match &self.socket {
             Some(path) => Place::Unix(path.clone()),
@@ -140,14 +137,12 @@ const SALT: usize = 20;
 /// More columns than this have none of the queries.
 const MOST_COLUMNS: u64 = 64;
 
-/// The header of a packet.
 const OK: u8 = 0;
 const MORE: u8 = 1;
 const NULL: u8 = 0xfb;
 const END: u8 = 0xfe;
 const ERROR: u8 = 0xff;
 
-/// A connection that is logged in.
 pub struct Connection {
     /// Gone once an answer broke off: what the server says next would belong to the question before.
     wire: Option<Wire>,
@@ -245,7 +240,6 @@ impl<'a> Take<'a> {
         Ok(u64::from_le_bytes(number))
     }
 
-    /// A text behind its length.
     fn counted(&mut self) -> Result<String, Unanswered> {
         if self.0.first() == Some(&NULL) {
             self.byte()?;

@@ -9,10 +9,8 @@ pub enum Place {
     Tcp {
         /// Name, IPv4 or IPv6 address.
         host: String,
-        /// Port.
         port: u16,
     },
-    /// The path of a socket.
     Unix(String),
 }
 

@@ -20,7 +20,6 @@ pub const PORT: u16 = 5432;
 /// The version of the protocol, 3.0.
 const VERSION: u32 = 3 << 16;
 
-/// A connection that is logged in.
 pub struct Connection {
     /// Gone once an answer broke off: what the server says next would belong to the question before.
     wire: Option<Wire>,

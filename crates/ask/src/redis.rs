@@ -14,7 +14,6 @@ const MOST_PARTS: usize = 64;
 /// Where a server is, and as whom to log in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// Where it listens.
     pub place: Place,
     /// Empty for the default user.
     pub user: String,
@@ -96,7 +95,6 @@ fn database(text: &str) -> Result<u32, String> {
     }
 }
 
-/// A connection that is logged in.
 pub struct Connection {
     wire: Wire,
 }
@@ -192,7 +190,6 @@ impl Info {
         Info(lines.map(owned).collect())
     }
 
-    /// The value of a field.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }

@@ -49,13 +49,11 @@ fn some(left: Duration) -> std::io::Result<Duration> {
     }
 }
 
-/// A connection to a server.
 pub struct Wire {
     shown: String,
     socket: OwnedFd,
     /// Bytes that were read and not consumed yet.
     buffer: Vec<u8>,
-    /// How much of the present answer was taken.
     taken: usize,
     /// How long the answer to a request may take.
     pub patience: Duration,

@@ -15,6 +15,7 @@
 //!
 //! Main types: [`Component`], [`Benefit`], [`Settings`], [`State`], [`Move`], [`Came`], [`Standing`], [`View`].
 
+#![warn(missing_docs)] // people program against it
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 

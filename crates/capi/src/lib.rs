@@ -11,6 +11,7 @@
 //! No panic goes through it.
 //!
 //! Main types: [`hl_region`], [`hl_elastic`], [`hl_status`], [`hl_error`].
+#![warn(missing_docs)] // people program against it
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![allow(unsafe_code)]
 // Names are those of the header.

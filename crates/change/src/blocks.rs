@@ -78,11 +78,8 @@ impl Block {
 pub struct Plan {
     /// In order of address.
     pub blocks: Vec<Block>,
-    /// Where it should be already.
     pub already: Bytes,
-    /// Of that, private memory by its proportional share.
     pub already_own: Bytes,
-    /// Of that, blocks of shared memory and files.
     pub already_shared: Vec<(BlockKey, Bytes)>,
     pub left_out: Vec<Part>,
     /// The same by its proportional share: over all processes that map it, each page once.

@@ -15,7 +15,6 @@
 //! Main types: [`promote`], [`demote`], [`PromoteOptions`], [`DemoteOptions`], [`Outcome`],
 //! [`ChangeError`].
 
-#![allow(missing_docs)] // not published
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 pub mod blocks;

@@ -11,7 +11,6 @@ use hugeleaf_units::{Bytes, Range};
 pub struct Percent(u8);
 
 impl Percent {
-    /// All of it.
     pub const ALL: Percent = Percent(100);
 
     pub fn new(percent: u8) -> Result<Percent, String> {

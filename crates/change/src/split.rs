@@ -24,7 +24,6 @@ use crate::{pacer, readback, zeros};
 const PASSES: u32 = 8;
 /// How long to wait before a further pass; doubled each time.
 const BACK_OFF: Duration = Duration::from_millis(2);
-/// Below the root of the host.
 const PATH: &str = "sys/kernel/debug/split_huge_pages";
 
 /// Whether huge pages of these processes that others map too can be split on this host: opens the

@@ -30,7 +30,6 @@ pub struct Touched {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Look {
     pub seen: Touches,
-    /// Time in the two walks.
     pub cost: Duration,
 }
 

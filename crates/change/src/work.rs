@@ -173,7 +173,6 @@ pub(crate) struct Context<'a> {
 const PRESSURE_EVERY: Duration = Duration::from_millis(100);
 /// How long to wait for pressure to end before giving up.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long to hold back at a time.
 const HOLD_BACK: Duration = Duration::from_millis(200);
 
 pub(crate) struct Job<'a> {

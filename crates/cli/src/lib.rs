@@ -3,7 +3,6 @@
 //! The program is [`run`]. The lab makes its own commands of [`context`] and [`mod@bench`].
 
 // Not published: a name that says it all needs no comment.
-#![allow(missing_docs)]
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod cmd;

@@ -8,7 +8,6 @@ use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// What stands in the line.
 pub const PERCENT: &str = "{wide_bar} {percent:>3} %  {msg}";
 pub const SECONDS: &str = "{msg} {bar:30} {pos}/{len} s; Ctrl-C ends it early";
 pub const BYTES: &str = "{prefix:14} {wide_bar} {binary_bytes:>11} / {binary_total_bytes} {eta:>4}";

@@ -9,7 +9,6 @@ use hugeleaf_units::Failure;
 
 use crate::status::Status;
 
-/// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// No answer is longer.
 const LONGEST: u64 = 64 << 20;

@@ -9,7 +9,6 @@
 //!
 //! Main types: [`Config`], [`State`], [`Guard`], [`Status`].
 
-#![allow(missing_docs)] // not published
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod alone;

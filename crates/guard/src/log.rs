@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 const KEPT: usize = 200;
 /// The owner, and who he lets into its folder.
 const MODE: u32 = 0o640;
-/// Where syslogd or journald listens.
 const SYSLOG: &str = "/dev/log";
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -24,7 +23,6 @@ pub struct Entry {
     /// `reloaded`, `paused`, `resumed`, `problem`, `resolved`; of pools `give`, `gave`, `take`, `took`; of servers
     /// under one target `balance`, `balanced`.
     pub what: String,
-    /// The program's first process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -160,7 +158,6 @@ impl Log {
         Ok(())
     }
 
-    /// The newest entries, oldest first.
     pub fn newest(&self) -> Vec<Entry> {
         self.entries.iter().cloned().collect()
     }

@@ -72,7 +72,6 @@ impl Shares {
 /// Less time than this between two readings says nothing.
 const LEAST_SPAN: Duration = Duration::from_millis(500);
 
-/// So many users are remembered by name.
 const USERS: usize = 4000;
 
 impl<'a> Observer<'a> {

@@ -37,7 +37,6 @@ pub struct Pass {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Done {
-    /// The program's first process.
     pub pid: u32,
     pub name: String,
     pub text: String,

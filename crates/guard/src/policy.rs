@@ -40,13 +40,11 @@ const SHORT: Duration = Duration::from_secs(30);
 const ROOM_PAGES: u64 = 16;
 /// Direct reclaim of so many pages between two looks is pressure, where the kernel has no PSI.
 const RECLAIMED: u64 = 1000;
-/// What counts as equal, a ratio.
 const EQUAL: f64 = 1.02;
 /// After a test that was given up, the next one waits this long, doubled each time.
 const TEST_AGAIN: Duration = Duration::from_secs(3600);
 /// What a program touches is sampled again after this long.
 const SAMPLE_AGAIN: Duration = Duration::from_secs(1800);
-/// How long its accesses are watched.
 const SAMPLE: Duration = Duration::from_secs(1);
 /// Verdicts of so many programs are remembered.
 const REMEMBERED: usize = 1000;
@@ -115,7 +113,6 @@ pub struct Promoted {
     pub asked: Bytes,
     pub done: Bytes,
     pub grown: Bytes,
-    /// Time in calls that move memory.
     pub stalled: Duration,
     /// Which memory is on huge pages now that was not.
     pub ranges: Vec<(Pid, Vec<Range>)>,
@@ -130,16 +127,13 @@ pub enum Came {
         done: Bytes,
     },
     Tested {
-        /// Log ratios, large over base.
         logs: Vec<f64>,
         better: Better,
-        /// The metric's name, without passwords.
         metric: String,
     },
     Sampled {
         /// Bytes that it touches a second.
         touched: f64,
-        /// Time in the walks that took.
         cost: Duration,
     },
     Failed {

@@ -15,7 +15,6 @@ const HOUR: Duration = Duration::from_secs(3600);
 const DAY: u64 = 24;
 /// At most this part of the unused pages is given back at a time.
 const PART: u64 = 4;
-/// How long between two of these.
 const GIVE_EVERY: Duration = Duration::from_secs(30);
 /// How long memory has not been short when pages are taken again.
 const CALM: Duration = Duration::from_secs(600);

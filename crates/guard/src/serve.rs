@@ -20,15 +20,12 @@ use rustix::net::{SendFlags, Shutdown, SocketFlags, send, shutdown};
 
 /// So many connections of a listener at once; one more ends the oldest.
 const CONNECTIONS: usize = 32;
-/// So long a request may be.
 const REQUEST: usize = 8 << 10;
-/// So many header fields it may have.
 const FIELDS: usize = 64;
 /// By when a connection has to be done.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a reader has to go once it has its answer.
 const DRAINS: Duration = Duration::from_secs(1);
-/// How often the stop flag is looked at.
 const TICK: Duration = Duration::from_millis(500);
 /// So many connections are taken in a row before others are served.
 const ACCEPTED: usize = 64;

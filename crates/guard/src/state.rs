@@ -46,7 +46,6 @@ pub struct Track {
     /// Since when it waits for other tasks to need the processors less.
     pub waits_since: Option<Duration>,
     pub proof: Proof,
-    /// Where it stands, as of the last look.
     #[serde(skip)]
     pub standing: Option<Standing>,
     /// When what it touches was sampled last, since boot.
@@ -58,7 +57,6 @@ pub struct Track {
 }
 
 impl Track {
-    /// So many readings of coverage are kept.
     pub const HISTORY: usize = 120;
 }
 
@@ -212,7 +210,6 @@ pub struct Counts {
     pub stalled: Duration,
     pub short: u64,
     pub samples: u64,
-    /// Time in the walks that took.
     #[serde(rename = "sampling_seconds", with = "seconds")]
     pub sampling: Duration,
     pub faster: u64,

@@ -16,7 +16,6 @@ use crate::seen::Observation;
 use crate::state::{Counts, Proof, Remembered, State, Track};
 use crate::why::{Stand, Standing};
 
-/// The schema of what is said.
 pub const SCHEMA: u64 = 1;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -140,7 +139,6 @@ pub fn pools(state: &PoolsState, checked: Option<String>) -> PoolsStatus {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProgramStatus {
-    /// Its first process.
     pub pid: u32,
     pub processes: usize,
     pub name: String,
@@ -173,7 +171,6 @@ pub struct ProgramStatus {
     /// Bytes on small pages that it touches a second, where that was sampled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub touched_bytes_per_second: Option<f64>,
-    /// Coverage over time, oldest first.
     pub history: Vec<f64>,
     /// How far the move is that goes on; missing where none does, and of a test, which moves there and back.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -44,7 +44,6 @@ pub struct Service {
     pub kind: ServiceKind,
     /// Its systemd unit, as in `postgresql@15-main.service`.
     pub unit: Option<String>,
-    /// Whom it runs as.
     pub user: Option<User>,
     /// Its processes; empty when it does not run.
     pub pids: Vec<Pid>,
@@ -78,7 +77,6 @@ impl Service {
         }
     }
 
-    /// Whether it runs.
     pub fn is_running(&self) -> bool {
         !self.pids.is_empty()
     }
@@ -87,7 +85,6 @@ impl Service {
 /// What a service's own configuration says about large pages from the pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wish {
-    /// How much it insists.
     pub how: Insists,
     /// The setting in its own words, as in `huge_pages = try`; empty where there is none.
     pub said: String,
@@ -124,14 +121,10 @@ impl Insists {
 }
 
 hugeleaf_units::named! {
-    /// What a service is.
     #[derive(Default, Deserialize)]
     pub enum ServiceKind {
-        /// A PostgreSQL cluster.
         PostgreSql = "postgresql",
-        /// MariaDB or MySQL.
         MariaDb = "mariadb",
-        /// A Java virtual machine.
         Jvm = "jvm",
         /// Redis, Valkey and their kin: private memory and forked saves.
         Redis = "redis",
@@ -152,9 +145,7 @@ hugeleaf_units::named! {
 pub struct User {
     /// Name, where `/etc/passwd` has one.
     pub name: Option<String>,
-    /// Numeric id.
     pub uid: u32,
-    /// Primary group.
     pub gid: u32,
     /// All groups, the primary one included.
     pub groups: Vec<u32>,
@@ -205,7 +196,6 @@ impl Demand {
         }
     }
 
-    /// All of it, unrounded.
     pub fn bytes(&self) -> Bytes {
         self.mappings.iter().map(|p| p.bytes * p.count).sum()
     }
@@ -215,7 +205,6 @@ impl Demand {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mappings {
-    /// How many.
     pub count: u64,
     /// Bytes of each.
     #[serde(rename(serialize = "each_bytes"))]
@@ -223,7 +212,6 @@ pub struct Mappings {
 }
 
 impl Mappings {
-    /// One mapping.
     pub const fn one(bytes: Bytes) -> Mappings {
         Mappings { bytes, count: 1 }
     }
@@ -244,7 +232,6 @@ hugeleaf_units::named! {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct DemandError {
-    /// What failed, with path or program and value.
     pub what: String,
     /// What to do next, as a command where there is one.
     pub next: String,

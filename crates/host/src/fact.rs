@@ -8,7 +8,6 @@ use serde::{Serialize, Serializer};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub struct ReadError {
-    /// The file.
     pub path: PathBuf,
     /// The system's error, or the line and item that are not as they should be.
     pub reason: String,
@@ -26,7 +25,6 @@ impl ReadError {
         }
     }
 
-    /// The system's error for a file.
     pub fn io(path: PathBuf, error: &std::io::Error) -> ReadError {
         ReadError {
             denied: error.kind() == std::io::ErrorKind::PermissionDenied,
@@ -55,7 +53,6 @@ impl<T> Default for Fact<T> {
 }
 
 impl<T> Fact<T> {
-    /// The value, where known.
     pub const fn known(&self) -> Option<&T> {
         match self {
             Fact::Known(value) => Some(value),
@@ -112,14 +109,12 @@ impl<T> Fact<Vec<T>> {
 }
 
 impl Fact<String> {
-    /// The text, where known.
     pub fn text(&self) -> Option<&str> {
         self.known().map(String::as_str)
     }
 }
 
 impl<T: Copy> Fact<T> {
-    /// The value, where known.
     pub fn get(&self) -> Option<T> {
         self.known().copied()
     }

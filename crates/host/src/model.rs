@@ -18,7 +18,6 @@ pub struct Host {
     pub kernel: Fact<String>,
     /// Architecture as uname(2) names it (`/proc/sys/kernel/arch`).
     pub arch: Fact<String>,
-    /// The smallest page.
     #[serde(rename = "base_page_bytes")]
     pub base_page: PageSize,
     /// The size that one entry of a page middle directory maps: the size of a full THP and what
@@ -149,7 +148,6 @@ pub struct Memory {
 /// A page size that this kernel has, and how it is enabled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PageSizeInfo {
-    /// The size.
     #[serde(rename = "page_bytes")]
     pub size: PageSize,
     /// Where its pages come from.
@@ -196,7 +194,6 @@ fn available<S: Serializer>(fact: &Fact<Available>, out: S) -> Result<S::Ok, S::
 /// hugetlb pages of one size, on one node or on all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Pool {
-    /// The page size.
     #[serde(rename = "page_bytes")]
     pub size: PageSize,
     /// The node; `None` for the sum over all (`/sys/kernel/mm/hugepages`).
@@ -273,7 +270,6 @@ pub struct Thp {
     pub use_zero_page: Fact<bool>,
     /// `shrink_underused`.
     pub shrink_underused: Fact<bool>,
-    /// khugepaged.
     pub khugepaged: Khugepaged,
     /// The sizes, smallest first (`hugepages-*kB`).
     pub orders: Vec<ThpOrder>,
@@ -387,7 +383,6 @@ impl Thp {
         }
     }
 
-    /// The settings of one size.
     pub fn order(&self, size: PageSize) -> Option<&ThpOrder> {
         self.orders.iter().find(|order| order.size == size)
     }
@@ -404,10 +399,8 @@ impl Thp {
     }
 }
 
-/// One THP size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThpOrder {
-    /// The size.
     pub size: PageSize,
     /// `hugepages-*kB/enabled` for anonymous memory: `always`, `madvise`, `never` or `inherit`.
     /// Absent where this size does not exist for anonymous memory.
@@ -417,7 +410,6 @@ pub struct ThpOrder {
 }
 
 impl ThpOrder {
-    /// The size's own setting.
     pub const fn own(&self, of: ThpUse) -> &Fact<String> {
         match of {
             ThpUse::Private => &self.anon,
@@ -452,18 +444,15 @@ impl ThpOrder {
     }
 }
 
-/// Free memory by size of block.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(transparent)]
 pub struct Buddy {
-    /// One entry a node and zone.
     pub zones: Vec<FreeBlocks>,
 }
 
 /// The free blocks of one zone (`/proc/buddyinfo`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FreeBlocks {
-    /// The node.
     pub node: u32,
     /// The zone, as in `Normal`.
     pub zone: String,
@@ -487,7 +476,6 @@ impl Buddy {
     }
 }
 
-/// Limits outside the pools and THP.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Limits {
     /// `/proc/sys/vm/hugetlb_shm_group`: the group that may use `SHM_HUGETLB` without
@@ -525,11 +513,9 @@ fn limit<S: Serializer>(limit: &Fact<Bytes>, out: S) -> Result<S::Ok, S::Error> 
 /// One setting as a file below `/etc` has it; what is in force may differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Sysctl {
-    /// The file.
     pub path: String,
     /// The key with dots, as in `vm.nr_hugepages`.
     pub key: String,
-    /// The value as it stands there.
     pub value: String,
 }
 
@@ -551,19 +537,16 @@ pub struct Cgroup {
 /// with SIGBUS later; one on reservations makes mmap fail.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HugetlbLimit {
-    /// The page size.
     #[serde(rename = "page_bytes")]
     pub size: PageSize,
     /// Limit on faults (`hugetlb.2MB.max`, v1 `limit_in_bytes`); `None` is unlimited.
     #[serde(rename = "fault_limit_bytes")]
     pub fault_limit: Fact<Option<Bytes>>,
-    /// In use, charged at fault.
     #[serde(rename = "fault_usage_bytes")]
     pub fault_usage: Fact<Bytes>,
     /// Limit on reservations (`hugetlb.2MB.rsvd.max`); `None` is unlimited.
     #[serde(rename = "reservation_limit_bytes")]
     pub reservation_limit: Fact<Option<Bytes>>,
-    /// Reserved.
     #[serde(rename = "reservation_usage_bytes")]
     pub reservation_usage: Fact<Bytes>,
     /// How often a limit was hit (`events`, v1 `failcnt`).
@@ -600,7 +583,6 @@ impl HugetlbLimit {
         }
     }
 
-    /// What counts against it.
     pub fn usage(&self, of: Limited) -> Bytes {
         let usage = match of {
             Limited::Faults => self.fault_usage.get(),
@@ -646,7 +628,6 @@ impl Cgroup {
 pub struct MemoryLimit {
     /// Version of the hierarchy, 1 or 2.
     pub version: u8,
-    /// Path below the hierarchy's mount.
     pub path: String,
     /// The file that sets it, as in `/sys/fs/cgroup/db.slice/memory.max`.
     #[serde(skip)]
@@ -680,9 +661,7 @@ impl MemoryLimit {
 /// A process as far as a host-wide screen speaks of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
-    /// Its id.
     pub pid: Pid,
-    /// Its name.
     pub name: String,
     /// Its page tables (`VmPTE`).
     pub page_tables: Bytes,
@@ -695,12 +674,9 @@ pub struct Owner {
 /// How much of something is on pages of one size and kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
-    /// The size of page.
     #[serde(rename = "page_bytes")]
     pub size: PageSize,
-    /// Where they come from.
     pub kind: PageKind,
-    /// How much.
     pub bytes: Bytes,
 }
 
@@ -726,7 +702,6 @@ impl Held {
         large.share_of(Held::total(table))
     }
 
-    /// All of a table.
     pub fn total(table: &[Held]) -> Bytes {
         table.iter().map(|h| h.bytes).sum()
     }
@@ -741,32 +716,25 @@ impl Held {
     }
 }
 
-/// What kind of process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ProcessKind {
-    /// One with memory of its own.
     #[default]
     User,
     /// A thread of the kernel: it has no memory of its own.
     Kernel,
-    /// Dead, waiting for its parent.
     Zombie,
 }
 
-/// A process.
 #[derive(Debug, Clone, Default)]
 pub struct Process {
     /// Its id in the reader's PID namespace.
     pub pid: Pid,
-    /// Its parent.
     pub parent: Pid,
     /// Name of the command (`comm`).
     pub name: String,
     /// Its arguments (`cmdline`), joined by spaces; empty for a kernel thread.
     pub command_line: String,
-    /// What sort.
     pub kind: ProcessKind,
-    /// Effective user id.
     pub uid: u32,
     /// When it started, in clock ticks since boot (`stat`, field 22). With `pid` it names one
     /// process for good.
@@ -779,7 +747,6 @@ pub struct Process {
     pub cgroup: Option<String>,
     /// Its systemd unit, derived from the cgroup.
     pub unit: Option<String>,
-    /// Number of threads.
     pub threads: u64,
     /// `THP_enabled: 0`: it switched THP off for itself with prctl(PR_SET_THP_DISABLE).
     pub thp_disabled: Fact<bool>,
@@ -815,7 +782,6 @@ pub struct Process {
     pub by_page_size: Fact<Vec<Held>>,
     /// Its mappings; empty unless looked at alone.
     pub segments: Vec<Segment>,
-    /// PIDs of its live children.
     pub children: Vec<Pid>,
     /// What `hugeleaf run` started it with (`environ`, `HUGELEAF_RUN`); read where segments are.
     pub run: Fact<RunSettings>,
@@ -856,7 +822,6 @@ hugeleaf_units::named! {
         Shm = "shm",
         /// The initial stack and those of threads.
         Stack = "stack",
-        /// The program's code.
         Text = "text",
     }
 }
@@ -911,19 +876,16 @@ pub struct RunSettings {
     pub reserve: Option<Bytes>,
     /// Base names of the executables that it is for; empty for all.
     pub only: Vec<String>,
-    /// Where the launcher listens for the program's end.
     pub report: Option<String>,
 }
 
 impl RunSettings {
-    /// What to do for a role.
     pub const fn of(&self, role: RunRole) -> &RunAsked {
         &self.roles[role as usize]
     }
 }
 
 hugeleaf_units::named! {
-    /// What a segment is for.
     pub enum Role {
         /// Code: file mappings that can be executed.
         Text = "text",
@@ -931,17 +893,12 @@ hugeleaf_units::named! {
         Data = "data",
         /// `[heap]`.
         Heap = "heap",
-        /// Other private anonymous memory.
         Anon = "anon",
-        /// The main thread's stack.
         Stack = "stack",
-        /// A further thread's stack.
         ThreadStack = "thread stack",
         /// Shared memory: SysV, POSIX, memfd, shared anonymous.
         Shm = "shm",
-        /// Other file mappings.
         File = "file",
-        /// What the kernel maps in by itself.
         Vdso = "vdso",
     }
 }
@@ -959,12 +916,9 @@ pub enum Advised {
     NoHuge,
 }
 
-/// What was asked for a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Asked {
-    /// By madvise.
     pub advised: Advised,
-    /// A hugetlb page size.
     #[serde(rename = "hugetlb_page_bytes")]
     pub hugetlb: Option<PageSize>,
     /// NUMA policy where it is not the default one (`numa_maps`), as in `interleave:0-1`.
@@ -982,12 +936,9 @@ impl VmFlags {
     }
 }
 
-/// One mapping of a process.
 #[derive(Debug, Clone)]
 pub struct Segment {
-    /// Where.
     pub range: Range,
-    /// What for.
     pub role: Role,
     /// Path or name as `maps` has it, `[heap]` and the like included; empty for plain anonymous.
     pub name: String,
@@ -999,7 +950,6 @@ pub struct Segment {
     pub offset: u64,
     /// Device and inode; (0, 0, 0) of private anonymous memory.
     pub object: (u32, u32, u64),
-    /// What the program asked for.
     pub asked: Asked,
     /// Flags; empty where only `maps` was read.
     pub flags: VmFlags,
@@ -1007,7 +957,6 @@ pub struct Segment {
     pub thp_eligible: Fact<bool>,
     /// Resident, hugetlb pages included.
     pub resident: Bytes,
-    /// Proportional share.
     pub pss: Bytes,
     /// Private anonymous pages in it.
     pub anonymous: Bytes,
@@ -1021,7 +970,6 @@ pub struct Segment {
     pub swapped_pss: Bytes,
     /// `KSM`: merged with equal pages.
     pub merged: Bytes,
-    /// Resident memory by page size.
     pub by_page_size: Vec<Held>,
     /// Page by page, where that was asked for.
     pub pages: Fact<PageMap>,
@@ -1044,13 +992,11 @@ impl Segment {
 /// An object of shared memory and who attaches it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedObject {
-    /// Device and inode.
     pub object: (u32, u32, u64),
     /// Name as `maps` has it.
     pub name: String,
     /// Resident, each page once, by page size as the best-attached process has it.
     pub by_page_size: Vec<Held>,
-    /// Processes that attach it.
     pub attached: Vec<Pid>,
     /// Those of them whose address does not fit its offset: they can never map it on large pages.
     pub misaligned: Vec<Pid>,

@@ -8,7 +8,6 @@ use hugeleaf_units::Bytes;
 pub struct ParseError {
     /// Counted from 1.
     pub line: usize,
-    /// What was expected there.
     pub what: &'static str,
     /// What stood there, cut to 80 characters.
     pub got: String,

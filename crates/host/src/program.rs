@@ -22,23 +22,19 @@ const SCRIPT_LINE: usize = 256;
 /// What execvp(3) runs a file with that the kernel knows no format for.
 const SHELL: &str = "/bin/sh";
 
-/// A program as it will run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     /// The file whose code runs: the program itself, or the interpreter of a script.
     pub path: PathBuf,
     /// The scripts on the way to it, the one that was typed first.
     pub scripts: Vec<PathBuf>,
-    /// What the file is.
     pub format: Format,
     /// Rights that it runs with and that whoever starts it does not have.
     pub privilege: Option<Privilege>,
 }
 
-/// What a program's file is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
-    /// An ELF file.
     Elf(Elf),
     /// Something else; the kernel may know an interpreter for it (binfmt_misc).
     Other,
@@ -50,15 +46,11 @@ pub enum Format {
 /// environment (ld.so(8), secure-execution mode).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Privilege {
-    /// setuid to another user.
     User(u32),
-    /// setgid to another group.
     Group(u32),
-    /// Capabilities of the file.
     Capabilities,
 }
 
-/// Why a program cannot be started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramError {
     /// There is no such file.
@@ -66,17 +58,11 @@ pub enum ProgramError {
     NotFound {
         /// As typed, or the interpreter that a script names.
         name: PathBuf,
-        /// Whether PATH was searched for it.
         on_path: bool,
     },
     /// There is one, and it cannot be run.
     #[error("{}: {reason}", path.display())]
-    NotRunnable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
+    NotRunnable { path: PathBuf, reason: String },
 }
 
 /// Finds what would run if `name` were started: a path, or a name that `search` (a value of PATH)

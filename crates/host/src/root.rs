@@ -40,7 +40,6 @@ pub struct Root {
 }
 
 impl Root {
-    /// This host.
     pub fn live() -> Root {
         Root::at("/")
     }
@@ -203,7 +202,6 @@ impl Root {
         })
     }
 
-    /// A file read and parsed.
     pub fn parse<T>(
         &self,
         relative: impl AsRef<Path>,

@@ -7,10 +7,8 @@ use crate::process::stat::unit_of;
 use crate::process::{self, ProcessError};
 use crate::root::Root;
 
-/// What a person points a command at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// One process.
     Pid(Pid),
     /// A process and all its descendants: `tree:PID`.
     Tree(Pid),
@@ -22,24 +20,17 @@ pub enum Target {
     Cgroup(String),
 }
 
-/// Why a target names nobody.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// Not a target at all.
     #[error("'{text}' is not a PID, a name, a unit, a cgroup or tree:PID")]
-    Malformed {
-        /// What was given.
-        text: String,
-    },
-    /// Nobody answers to it.
+    Malformed { text: String },
     #[error("no process matches '{text}'")]
     Nobody {
-        /// What was given.
         text: String,
         /// Whether `/proc` hides the processes of other users.
         hidden_possible: bool,
     },
-    /// The process cannot be looked at.
     #[error("{0}")]
     Process(#[from] ProcessError),
 }

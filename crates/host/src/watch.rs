@@ -46,24 +46,20 @@ struct Known {
     about: Option<Arc<About>>,
 }
 
-/// A program that runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {
     /// Its first process: one whose parent runs another program.
     pub leader: Pid,
     /// When that one started, in clock ticks since boot.
     pub start_ticks: u64,
-    /// All of its processes, ids ascending.
     pub pids: Vec<Pid>,
     /// Name of the command (`comm`) of the first one.
     pub name: String,
-    /// How long it runs.
     pub age: Duration,
     /// How much of one processor it used since the look before; `None` at its first look.
     pub cpu: Option<f64>,
     /// What its processes have resident, added up: what they share counts in each.
     pub resident: Bytes,
-    /// Threads of all its processes.
     pub threads: u64,
     /// Whose it is; `None` of programs smaller than the look asked for.
     pub about: Option<Arc<About>>,
@@ -74,11 +70,8 @@ pub struct Program {
 pub struct About {
     /// The last part of the first argument, where that is not the name of the command.
     pub program_name: Option<String>,
-    /// Its cgroup's path.
     pub cgroup: Option<String>,
-    /// Its systemd unit.
     pub unit: Option<String>,
-    /// Effective user id.
     pub uid: u32,
 }
 

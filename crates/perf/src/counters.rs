@@ -21,12 +21,9 @@ use hugeleaf_sys::{Advice, Errno, Mapping, Pid, Sharing, SysError, errno_of};
 
 use crate::event::{checked, open_event};
 
-/// What to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CounterKind {
-    /// Cycles of the CPU.
     Cycles,
-    /// Instructions.
     Instructions,
     /// A generic event of caches and TLBs, as the kernel maps it on this CPU: what, `| operation << 8`,
     /// `| result << 16`.
@@ -50,7 +47,6 @@ impl CounterKind {
     }
 }
 
-/// Whom a group counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CountedWork {
     /// A thread, on whichever CPU, in user mode.
@@ -63,13 +59,10 @@ pub enum CountedWork {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{error}")]
 pub struct CounterError {
-    /// Its place among those asked for.
     pub at: usize,
-    /// The kernel's answer.
     pub error: SysError,
 }
 
-/// Events that are counted together.
 #[derive(Debug)]
 pub struct CounterGroup {
     leader: File,
@@ -77,18 +70,15 @@ pub struct CounterGroup {
     work: CountedWork,
 }
 
-/// What a group has counted so far.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GroupCount {
     /// As counted, in the order in which the events were asked for.
     pub values: Vec<u64>,
     /// Nanoseconds for which they were wanted: of a thread those in which it ran.
     pub enabled_nanos: u64,
-    /// Nanoseconds for which they had registers.
     pub running_nanos: u64,
 }
 
-/// What a group counted between two readings.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CountedSince {
     /// Scaled up to all of the time for which it was wanted; zeros that say nothing where
@@ -240,7 +230,6 @@ pub fn counts_misses(kind: CounterKind, base: PageSize) -> Result<bool, SysError
     }
 }
 
-/// The thread that asks.
 pub fn own_thread() -> Pid {
     Pid(rustix::thread::gettid().as_raw_pid().unsigned_abs())
 }

@@ -14,14 +14,12 @@ use perf_event_open_sys::bindings as abi;
 
 use hugeleaf_sys::{Errno, SysError, last_errno};
 
-/// What happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PerfKind {
     /// A timer of the CPU's clock: every host has it, and it cannot fire while interrupts are off.
     CpuClock,
     /// Cycles of the CPU: samples land where interrupts are off too.
     Cycles,
-    /// Page faults.
     PageFaults,
     /// Nothing: it carries records of processes.
     Records,
@@ -29,7 +27,6 @@ pub enum PerfKind {
     Tracepoint(u64),
 }
 
-/// How often it is written down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PerfRate {
     /// So many times a second.
@@ -39,7 +36,6 @@ pub enum PerfRate {
     Each,
 }
 
-/// Which frames a sample carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PerfStack {
     /// None.
@@ -50,16 +46,11 @@ pub enum PerfStack {
     Both(u16),
 }
 
-/// An event to open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PerfSetup {
-    /// What happens.
     pub kind: PerfKind,
-    /// How often it is written down.
     pub rate: PerfRate,
-    /// Which frames come along.
     pub stack: PerfStack,
-    /// Whether the tracepoint's own fields come along.
     pub raw: bool,
 }
 
@@ -73,7 +64,6 @@ pub const SAMPLE_TYPE: u64 = abi::PERF_SAMPLE_IDENTIFIER as u64
     | abi::PERF_SAMPLE_CPU as u64
     | abi::PERF_SAMPLE_PERIOD as u64;
 
-/// An open event.
 #[derive(Debug)]
 pub struct PerfEvent {
     file: File,
@@ -113,12 +103,10 @@ impl PerfEvent {
         })
     }
 
-    /// How often it is written down.
     pub const fn rate(&self) -> PerfRate {
         self.rate
     }
 
-    /// The CPU that it is on.
     pub const fn cpu(&self) -> u32 {
         self.cpu
     }

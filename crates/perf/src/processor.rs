@@ -42,30 +42,20 @@ impl Processor {
     }
 }
 
-/// What an event counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Counts {
-    /// Cycles.
     Cycles,
-    /// Instructions.
     Instructions,
     /// Misses of the TLB for data; which level of it, and whether stores are among them, differs.
     DataMisses,
-    /// Misses of all levels of it.
     DataLastMisses,
-    /// Misses of the TLB for instructions.
     CodeMisses,
-    /// Walks of page tables for data.
     DataWalks,
-    /// Walks of page tables for instructions.
     CodeWalks,
-    /// Cycles of walks for loads.
     LoadWalkCycles,
-    /// Cycles of walks for stores.
     StoreWalkCycles,
     /// Cycles of walks for data, loads and stores together.
     DataWalkCycles,
-    /// Cycles of walks for instructions.
     CodeWalkCycles,
 }
 
@@ -98,7 +88,6 @@ impl Counts {
         )
     }
 
-    /// Whether it is a number of walks.
     pub const fn is_walks(self) -> bool {
         matches!(self, Counts::DataWalks | Counts::CodeWalks)
     }
@@ -112,14 +101,11 @@ impl Counts {
     }
 }
 
-/// An event of a processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessorEvent {
-    /// What it counts.
     pub counts: Counts,
     /// What the maker calls it, or the kernel where it is a generic one.
     pub name: &'static str,
-    /// How the kernel is asked for it.
     pub kind: CounterKind,
 }
 

@@ -16,11 +16,9 @@ use perf_event_open_sys::bindings as abi;
 use crate::event::PerfEvent;
 use hugeleaf_sys::{Errno, SysError, last_errno};
 
-/// The ring of an event.
 #[derive(Debug)]
 pub struct PerfRing {
     start: NonNull<u8>,
-    /// Length of the mapping.
     mapped: usize,
     /// Where the records begin, and how much room they have (a power of two).
     data: usize,

@@ -69,11 +69,7 @@ mod number {
 }
 
 /// Constants of `mman.h`, `fcntl.h` and others: the same on all architectures of 64 bits that
-/// use the generic headers, and on x86-64.
-#[allow(
-    missing_docs,
-    reason = "named as in the headers, without the beginning"
-)]
+/// use the generic headers, and on x86-64. Named as in the headers, without the prefix.
 pub mod flag {
     // `PROT_…`
     pub const READ: usize = 1;

@@ -32,14 +32,12 @@ use crate::state::{Lock, RESIDENT, down, growing, settings, stood_aside, up};
 
 /// The heap that grows by `brk`.
 pub const HEAP: usize = SIZES;
-/// Heaps of malloc's threads.
 pub const ARENA: usize = SIZES + 1;
 /// Memory that was reserved and is made usable in parts.
 pub const COMMIT: usize = SIZES + 2;
 pub const KINDS: usize = SIZES + 3;
 const SIZES: usize = 8;
 
-/// Samples of one kind.
 const SAMPLES: usize = 32;
 /// Mappings that are large by themselves, taken as used before the first of them is looked at.
 const FIRST: usize = 4;

@@ -17,7 +17,6 @@
 //! Main types: `Settings` (what was decided), `Rungs`, `Mapping`, `Replacement`.
 //!
 //! `loaded.rs` is the root of the library itself: these modules and the entry points.
-#![allow(missing_docs)] // not published
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![no_std]
 #![allow(

@@ -6,7 +6,7 @@
 //! Entry points are called by the dynamic loader and by the program, under their manuals' terms.
 #![no_std]
 #![allow(unsafe_code)]
-#![allow(dead_code, missing_docs)]
+#![allow(dead_code)]
 
 mod arena;
 mod atomic;

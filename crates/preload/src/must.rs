@@ -29,7 +29,6 @@ pub enum Kind {
     /// A segment of System V at an address that huge pages do not fit.
     Misaligned = 4,
     Filtered = 5,
-    /// The first thread's stack.
     FirstStack = 6,
 }
 

@@ -65,7 +65,6 @@ pub struct Settings {
     /// No pair is begun after this, once there are [`MIN_PAIRS`].
     pub limit: Duration,
     pub rule: Rule,
-    /// What counts as equal, a log ratio.
     pub equal: f64,
     pub keep: Keep,
     pub seed: u64,
@@ -329,7 +328,6 @@ struct Engine<'a> {
     expected: [f64; 2],
     /// By how much the arms differed at first.
     full: f64,
-    /// Base first.
     taken: [Vec<Sample>; 2],
     made: Vec<Made>,
     rejected: Vec<Rejected>,

@@ -12,7 +12,6 @@
 //!
 //! Main types: [`run`], [`Settings`], [`Subject`], [`Metric`], [`ResultFile`], [`stats`].
 
-#![allow(missing_docs)] // not published
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 pub mod bench;

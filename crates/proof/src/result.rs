@@ -239,7 +239,6 @@ pub struct HostFingerprint {
     pub arch: Option<String>,
     pub processor: Option<String>,
     pub cpus: usize,
-    /// NUMA nodes that have memory.
     pub nodes: usize,
     pub memory_bytes: Option<u64>,
     pub base_page_bytes: u64,

@@ -16,7 +16,6 @@ use serde_json::{Map, Value as Json};
 use crate::spread::{CONFIDENCE, Spread};
 use crate::stats::{Better, Effect, LogInterval, log_ratio, signed_rank_interval};
 
-/// The schema of a result.
 pub const SCHEMA: u64 = 2;
 /// The schema before, of which each experiment had a format of its own.
 const OLD_SCHEMA: u64 = 1;
@@ -39,7 +38,6 @@ pub struct Results {
     pub rejected: Vec<Json>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub charts: Vec<Chart>,
-    /// What the rows say together, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
     /// What a reader must know before believing it, a sentence each.
@@ -115,7 +113,6 @@ pub struct Row {
 }
 
 impl Row {
-    /// One without a note.
     pub fn new(arm: &str, at: Vec<Place>, quantity: Quantity, samples: Vec<Sample>) -> Row {
         Row {
             arm: arm.to_owned(),
@@ -412,7 +409,6 @@ impl Sample {
         }
     }
 
-    /// Values without rounds.
     pub fn alone(values: impl IntoIterator<Item = f64>) -> Vec<Sample> {
         values.into_iter().map(Sample::from).collect()
     }

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How sure the intervals are.
 pub const CONFIDENCE: f64 = 0.95;
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

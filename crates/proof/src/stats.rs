@@ -354,7 +354,6 @@ pub struct Effect {
 }
 
 impl Effect {
-    /// Of an interval of log ratios.
     pub fn of(interval: &LogInterval, confidence: f64) -> Effect {
         Effect {
             ratio: interval.center.exp(),

@@ -26,7 +26,6 @@ const CARRIED: f64 = 0.95;
 /// A pair as it is judged. All are logarithms of ratios, large over base.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PairLogs {
-    /// Of the whole intervals.
     pub whole: f64,
     /// Of their second halves; `None` where the metric gives none.
     pub late: Option<f64>,
@@ -38,7 +37,6 @@ pub struct PairLogs {
 }
 
 impl PairLogs {
-    /// Of a pair without halves and buckets.
     pub fn of(whole: f64) -> PairLogs {
         PairLogs {
             whole,

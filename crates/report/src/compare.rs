@@ -14,7 +14,6 @@ use crate::page::{
     number,
 };
 
-/// So many rows are read on a screen.
 const FEW: usize = 24;
 
 #[derive(Debug, Clone, Copy)]

@@ -9,7 +9,6 @@
 //! Main types: [`page::Page`], [`page::View`]; one module a command.
 
 // Not published: a name that says it all needs no comment.
-#![allow(missing_docs)]
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 

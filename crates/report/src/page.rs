@@ -50,7 +50,6 @@ pub enum Block {
     Table(Table),
     /// Parts of one whole, each with what it means.
     Bars(Vec<Bar>),
-    /// Curves, dots or bars over axes.
     Chart(Chart),
     /// Who called whom; a terminal does not draw it.
     Flames(Flames),

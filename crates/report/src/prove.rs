@@ -209,7 +209,6 @@ pub fn median(row: &Row) -> Option<f64> {
     Some(row.spread()?.median)
 }
 
-/// What a row says that was counted once.
 pub(crate) fn counted(row: &Row) -> Option<f64> {
     Some(row.samples.first()?.value)
 }

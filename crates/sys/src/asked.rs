@@ -43,11 +43,8 @@ fn end_confined(leader: u32) {
 /// The output and the exit status of a program that was run for its answer.
 #[derive(Debug)]
 pub struct Said {
-    /// The exit status.
     pub status: ExitStatus,
-    /// Its output.
     pub stdout: String,
-    /// Its complaints.
     pub stderr: String,
 }
 

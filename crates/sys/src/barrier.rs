@@ -33,7 +33,6 @@ impl Barrier {
         Barrier { by_kernel: false }
     }
 
-    /// The side that runs often.
     #[inline]
     pub fn light(self) {
         match self.by_kernel {

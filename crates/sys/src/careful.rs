@@ -36,11 +36,8 @@ const MOSTLY_ENOUGH: usize = 4 << 10;
 /// Whose files are opened: a file that this user could not open is not opened for them either.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
-    /// User.
     pub uid: u32,
-    /// Primary group.
     pub gid: u32,
-    /// All groups.
     pub groups: Vec<u32>,
 }
 

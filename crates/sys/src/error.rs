@@ -9,7 +9,6 @@ pub struct SysError {
     pub call: &'static str,
     /// What it was called on: a PID, a range, a path. Empty where the call says it all.
     pub subject: String,
-    /// The kernel's answer.
     pub errno: Errno,
 }
 

@@ -8,7 +8,6 @@ use crate::{Errno, SysError};
 /// What a program file has; bits by the numbers of linux/capability.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileCapabilities {
-    /// Given to whoever runs it.
     pub permitted: u64,
     /// Given to whoever runs it and holds them as inheritable.
     pub inheritable: u64,

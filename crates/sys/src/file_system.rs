@@ -26,9 +26,7 @@ pub struct FileSystem {
     pub largest_file_bytes: Option<u64>,
     /// Whether the file that was looked at is listed by extents; a file system that has nothing else may not say so.
     pub extents: Option<bool>,
-    /// Extended attributes of users.
     pub attributes: Option<bool>,
-    /// Access control lists.
     pub acls: Option<bool>,
 }
 

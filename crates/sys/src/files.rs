@@ -14,16 +14,11 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::{Errno, SysError, errno_of};
 
-/// What stands at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
-    /// A regular file.
     File,
-    /// A folder.
     Folder,
-    /// A symbolic link, itself.
     Link,
-    /// A device, socket or pipe.
     Other,
 }
 
@@ -32,9 +27,7 @@ pub enum FileKind {
 pub struct FileLook {
     /// Permission bits, as in `0o644`.
     pub mode: u32,
-    /// Owner.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
     /// Extended attributes: access lists, labels of SELinux.
     pub attributes: Vec<(String, Vec<u8>)>,
@@ -296,7 +289,6 @@ fn unmount(path: &Path) -> Result<(), SysError> {
     rustix::mount::unmount(path, UnmountFlags::NOFOLLOW).map_err(|e| fail("umount", path, e))
 }
 
-/// The group this process acts as.
 pub fn effective_gid() -> u32 {
     rustix::process::getegid().as_raw()
 }

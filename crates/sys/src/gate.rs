@@ -49,7 +49,6 @@ pub enum MemoryCall {
     Seal,
     /// fstat(2), fstatfs(2) and fcntl(2) with F_GET_SEALS.
     Look,
-    /// Duplicating a descriptor.
     Duplicate,
     /// sendmsg(2).
     Send,
@@ -72,7 +71,6 @@ pub enum ProcessCall<'a> {
     SwitchThpOn(&'a PidFd),
     /// Opening the file that splits huge pages.
     OpenSplit(Option<&'a Path>),
-    /// Writing to that file.
     Split(&'a PidFd, Range),
     /// process_vm_readv(2).
     MapIn(&'a PidFd, Range),
@@ -84,7 +82,6 @@ pub enum ProcessCall<'a> {
     KnowsCollapse,
     /// Probing for process_madvise(2); an error means that the kernel does not have it.
     KnowsProcessMadvise,
-    /// Waiting.
     Sleep(Duration),
 }
 
@@ -138,12 +135,10 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// The calls as they are.
     pub fn new() -> Memory {
         Memory::default()
     }
 
-    /// The calls behind a gate.
     pub fn behind(gate: Arc<dyn Gate>) -> Memory {
         Memory { gate: Some(gate) }
     }

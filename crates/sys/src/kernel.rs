@@ -36,7 +36,6 @@ impl Default for Kernel {
 }
 
 impl Kernel {
-    /// The kernel this program runs on.
     pub fn new() -> Kernel {
         Kernel {
             start: Instant::now(),

@@ -129,7 +129,6 @@ pub struct Mark {
     _file: File,
     /// Device of the file: major and minor number.
     pub device: (u32, u32),
-    /// Its inode.
     pub inode: u64,
     /// Whether it is marked; `false` where somebody holds it for himself alone.
     pub is_set: bool,

@@ -41,7 +41,6 @@ impl Mapping {
         Ok(Mapping { range })
     }
 
-    /// Where it is.
     pub const fn range(&self) -> Range {
         self.range
     }

@@ -29,9 +29,7 @@ pub struct MemoryFile(File);
 pub struct MemoryFileFacts {
     /// The page size of the hugetlb pool it is from; `None` for ordinary shared memory.
     pub hugetlb: Option<PageSize>,
-    /// Its length.
     pub length: Bytes,
-    /// How much memory it holds.
     pub held: Bytes,
     /// Whether nobody can make it shorter: only then is mapping it safe from SIGBUS.
     pub keeps_length: bool,
@@ -41,7 +39,6 @@ pub struct MemoryFileFacts {
 pub const DESCRIPTORS_A_MESSAGE: usize = 253;
 
 impl MemoryFile {
-    /// The file behind it.
     pub const fn file(&self) -> &File {
         &self.0
     }

@@ -17,9 +17,7 @@ use crate::{Errno, SysError, errno_of, last_errno};
 pub struct PageState(u8);
 
 impl PageState {
-    /// In memory and mapped.
     pub const PRESENT: PageState = PageState(1);
-    /// In swap.
     pub const SWAPPED: PageState = PageState(2);
     /// Of a file, or of shared memory; not private anonymous memory.
     pub const FILE: PageState = PageState(4);
@@ -51,9 +49,7 @@ impl PageState {
 /// A range of pages that are alike; not populated ones are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageRun {
-    /// Where.
     pub range: Range,
-    /// What.
     pub state: PageState,
 }
 
@@ -68,7 +64,6 @@ pub struct PageMap {
     pub exclusive_known: bool,
 }
 
-/// How closely to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanDetail {
     /// Present, swapped and huge: what a page-size table needs. Nothing is reported where the kernel
@@ -302,7 +297,6 @@ const PAGE_IS_SWAPPED: u64 = 1 << 4;
 const PAGE_IS_PFNZERO: u64 = 1 << 5;
 const PAGE_IS_HUGE: u64 = 1 << 6;
 
-/// Regions asked for in one ioctl.
 const REGIONS_A_SCAN: usize = 1024;
 
 fn scan(fd: RawFd, range: Range) -> Result<Vec<PageRun>, SysError> {

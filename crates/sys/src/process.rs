@@ -86,7 +86,6 @@ impl PidFd {
     }
 }
 
-/// This process's own id.
 pub fn own_pid() -> Pid {
     Pid(std::process::id())
 }

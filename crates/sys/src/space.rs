@@ -22,14 +22,12 @@ use crate::{Errno, SysError, last_errno};
 /// Where pages are taken from (mbind(2)).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum NodePolicy {
-    /// As the thread's own policy says.
     #[default]
     Inherit,
     /// From the node of the processor that populates.
     Local,
     /// From these nodes only.
     Bind(Vec<u32>),
-    /// From these nodes in turn.
     Interleave(Vec<u32>),
 }
 
@@ -113,7 +111,6 @@ pub(crate) const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 pub(crate) const NOTHING: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
 impl Space {
-    /// Where it is.
     pub const fn range(&self) -> Range {
         self.range
     }
@@ -123,7 +120,6 @@ impl Space {
         self.range.start() as *mut u8
     }
 
-    /// The calls it is made with.
     pub const fn memory(&self) -> &Memory {
         &self.memory
     }

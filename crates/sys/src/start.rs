@@ -68,9 +68,7 @@ fn give_back(command: &mut Command, mask: Option<libc::sigset_t>) {
 pub enum TaskPolicy {
     /// From these nodes only.
     Bind(Vec<u32>),
-    /// From this node first.
     Prefer(u32),
-    /// From these nodes in turn.
     Interleave(Vec<u32>),
     /// From the node of the processor that touches it.
     Local,
@@ -139,12 +137,9 @@ pub fn peer_pid(socket: &std::os::unix::net::UnixStream) -> Option<Pid> {
     u32::try_from(peer.pid.as_raw_nonzero().get()).ok().map(Pid)
 }
 
-/// How a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// With an exit status.
     Status(u8),
-    /// By a signal.
     Signal(i32),
 }
 
@@ -230,7 +225,6 @@ impl Started {
         Ok(())
     }
 
-    /// Its id.
     pub const fn pid(&self) -> Pid {
         self.pid
     }

@@ -8,13 +8,11 @@ use std::time::Duration;
 /// Processor time and what came with it, since the start (getrusage(2)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Time in user mode.
     pub user: Duration,
     /// Time in the kernel on its behalf; that of the kernel's own threads is not in it.
     pub system: Duration,
     /// How often it gave up the processor to wait.
     pub waits: u64,
-    /// How often the processor was taken from it.
     pub preemptions: u64,
     /// Page faults that needed no reading.
     pub minor_faults: u64,
@@ -45,7 +43,6 @@ impl Usage {
         }
     }
 
-    /// Time on processors, of either kind.
     pub fn processor(self) -> Duration {
         self.user + self.system
     }
@@ -61,7 +58,6 @@ pub fn children_usage() -> Usage {
     usage(libc::RUSAGE_CHILDREN)
 }
 
-/// Of the calling thread alone.
 pub fn thread_usage() -> Usage {
     usage(libc::RUSAGE_THREAD)
 }

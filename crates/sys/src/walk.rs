@@ -34,35 +34,17 @@ const STICKY: u32 = 0o1000;
 /// Why a path is not used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    /// A call failed.
     #[error("{0}")]
     Call(#[from] SysError),
     /// A link that neither root nor the caller has made.
     #[error("{} is a link that user {uid} made: it is not followed", path.display())]
-    Link {
-        /// The link.
-        path: PathBuf,
-        /// Whose it is.
-        uid: u32,
-    },
+    Link { path: PathBuf, uid: u32 },
     /// Others than root and the caller could change it.
     #[error("{} could be changed by others (owner {uid}, mode {mode:04o})", path.display())]
-    Others {
-        /// The file or folder.
-        path: PathBuf,
-        /// Its owner.
-        uid: u32,
-        /// Its permission bits.
-        mode: u32,
-    },
+    Others { path: PathBuf, uid: u32, mode: u32 },
     /// A pipe, socket or device where there should be a file.
     #[error("{} is {what}", path.display())]
-    Special {
-        /// Where.
-        path: PathBuf,
-        /// What it is.
-        what: &'static str,
-    },
+    Special { path: PathBuf, what: &'static str },
 }
 
 impl PathError {
@@ -140,7 +122,6 @@ struct Walk {
     shown: PathBuf,
     rest: VecDeque<OsString>,
     links: u32,
-    /// Whether folders that others can change are errors.
     is_strict: bool,
 }
 

@@ -27,7 +27,6 @@ impl MemoryCgroup {
         Some(cgroup)
     }
 
-    /// Puts a process into it.
     pub fn add(&self, pid: u32) {
         std::fs::write(self.folder.join("cgroup.procs"), pid.to_string()).unwrap();
     }

@@ -15,7 +15,6 @@ pub fn has_pool() -> bool {
 /// A mapping as `/proc/PID/smaps` shows it; sizes in kB as the kernel prints them.
 #[derive(Debug, Default, Clone)]
 pub struct Mapping {
-    /// Its first byte.
     pub start: u64,
     /// The byte after its last.
     pub end: u64,
@@ -32,7 +31,6 @@ impl Mapping {
     }
 }
 
-/// All mappings of a process.
 pub fn mappings(pid: u32) -> Vec<Mapping> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
     let mut all: Vec<Mapping> = Vec::new();
@@ -58,7 +56,6 @@ pub fn mappings(pid: u32) -> Vec<Mapping> {
 /// The large private mappings together: where a server keeps its data. kB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PrivateMemory {
-    /// Resident, in kB.
     pub resident_kb: u64,
     /// On huge pages, in kB.
     pub huge_kb: u64,
@@ -136,7 +133,6 @@ fn number(path: &str, field: &str) -> u64 {
         .unwrap_or_else(|| panic!("{path}: no {field}"))
 }
 
-/// The children of a process.
 pub fn children(pid: u32) -> Vec<u32> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let text = text.unwrap_or_default();
@@ -145,7 +141,6 @@ pub fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// A process and all its descendants.
 pub fn tree(pid: u32) -> Vec<u32> {
     let mut all = vec![pid];
     let mut at = 0;

@@ -14,9 +14,7 @@ use crate::Answer;
 pub struct Block {
     /// `PAGE:STEP`.
     pub label: String,
-    /// The exit statuses that are promised.
     pub statuses: Vec<i32>,
-    /// The commands.
     pub commands: String,
 }
 
@@ -38,7 +36,6 @@ pub fn blocks() -> Vec<Block> {
         .collect()
 }
 
-/// The blocks of one page's text.
 pub fn blocks_of(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut lines = text.lines();

@@ -92,13 +92,10 @@ pub fn alone_as_root(test: &str) -> Option<Alone> {
     Some(alone())
 }
 
-/// The host held shared or alone.
 #[derive(Debug)]
 #[must_use]
 pub enum Host {
-    /// The knobs were as asked for.
     Shared(Shared),
-    /// A knob had to be changed.
     Alone(Alone),
 }
 

@@ -53,12 +53,10 @@ pub fn not_run(test: &str, why: &str) {
     println!("not run: {test}: {why}");
 }
 
-/// Whether this test runs as root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The root of the repository.
 pub fn repository() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     own.ancestors().nth(2).unwrap().to_owned()

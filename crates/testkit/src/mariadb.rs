@@ -25,7 +25,6 @@ pub const COMPLAINTS: [&str; 4] = ["[ERROR]", "got signal", "Assertion", "corrup
 pub struct MariadbServer {
     program: PathBuf,
     account: Account,
-    /// The process and its folder.
     pub server: Server,
 }
 
@@ -67,17 +66,14 @@ impl MariadbServer {
         self.folder().join("mariadb.sock")
     }
 
-    /// How its superuser reaches it, as an address.
     pub fn address(&self) -> String {
         format!("mysql://root@localhost/?socket={}", self.socket().display())
     }
 
-    /// Its folder.
     pub fn folder(&self) -> &Path {
         self.server.folder()
     }
 
-    /// Its process id.
     pub fn pid(&self) -> Option<u32> {
         self.server.running()
     }
@@ -129,7 +125,6 @@ impl MariadbServer {
     }
 }
 
-/// The account that it runs as.
 pub fn account() -> Account {
     Account::first_of(&["mysql", "nobody"])
 }

@@ -25,7 +25,6 @@ pub const COMPLAINTS: [&str; 4] = ["ERROR:", "FATAL:", "PANIC:", "terminated by 
 pub struct PostgresServer {
     programs: PathBuf,
     account: Account,
-    /// The process and its folder.
     pub server: Server,
 }
 
@@ -162,7 +161,6 @@ impl PostgresServer {
     }
 }
 
-/// The account that it runs as.
 pub fn account() -> Account {
     Account::first_of(&["postgres", "nobody"])
 }

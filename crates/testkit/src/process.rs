@@ -8,21 +8,16 @@ use std::process::{Child, Command, Stdio};
 /// The user that owns nothing ("nobody").
 pub const NOBODY: u32 = 65534;
 
-/// The answer of a command.
 #[derive(Debug)]
 pub struct Answer {
-    /// The command line.
     pub command: String,
     /// Its exit status; -1 where a signal ended it.
     pub status: i32,
-    /// Its standard output.
     pub stdout: String,
-    /// Its standard error.
     pub stderr: String,
 }
 
 impl Answer {
-    /// Runs a command to its end.
     pub fn of(command: &mut Command) -> Answer {
         let shown = format!("{command:?}");
         let out = command
@@ -50,7 +45,6 @@ impl Answer {
         self
     }
 
-    /// Its stdout as JSON.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.stdout)
@@ -130,7 +124,6 @@ fn again(test: &str, by: &[&str]) -> bool {
 pub struct Running(pub Child);
 
 impl Running {
-    /// Its process id as an argument.
     pub fn pid(&self) -> String {
         self.0.id().to_string()
     }

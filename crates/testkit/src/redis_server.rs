@@ -20,7 +20,6 @@ pub const COMPLAINTS: [&str; 5] = ["rror", "BUG REPORT", "OOM", "Can't", "Failed
 /// A Redis server without persistence. It is stopped, and its folder removed, when this is dropped.
 #[derive(Debug)]
 pub struct RedisServer {
-    /// The process and its folder.
     pub server: Server,
 }
 
@@ -49,23 +48,19 @@ impl RedisServer {
         Ok(server)
     }
 
-    /// Its socket, which everybody may use.
     pub fn socket(&self) -> PathBuf {
         self.server.folder().join("redis.sock")
     }
 
-    /// Its process id.
     pub fn pid(&self) -> Option<u32> {
         self.server.running()
     }
 }
 
-/// The account that it runs as.
 pub fn account() -> Account {
     Account::first_of(&["redis", "nobody"])
 }
 
-/// The program, where it is installed.
 pub fn program() -> Option<PathBuf> {
     find_program(&["redis-server"])
 }

@@ -23,17 +23,13 @@ pub enum ServerError {
     /// Its programs are not installed.
     #[error("{server} is not installed: neither {looked}")]
     NotInstalled {
-        /// Its name.
         server: &'static str,
-        /// Debian's package of it.
         package: &'static str,
-        /// Where it was looked for.
         looked: &'static str,
     },
     /// It, or the program that prepares its data, ended or did not answer.
     #[error("{what} did not start: {reason}")]
     Start {
-        /// The program.
         what: String,
         /// The first error of its log, or the last line.
         reason: String,
@@ -43,9 +39,7 @@ pub enum ServerError {
     /// A file of it could not be made, or a program not be started.
     #[error("{path}: {source}")]
     File {
-        /// The file.
         path: String,
-        /// The kernel's answer.
         source: std::io::Error,
     },
 }
@@ -60,10 +54,8 @@ impl fmt::Debug for ServerError {
     }
 }
 
-/// When commits reach the disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// At once.
     Commit,
     /// Soon after.
     Soon,
@@ -72,7 +64,6 @@ pub enum Durability {
     Never,
 }
 
-/// Settings of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerSettings {
     /// The folder below which its own is made. Measurements want one on a disk.
@@ -82,9 +73,7 @@ pub struct ServerSettings {
     /// Whether the cache is to be on huge pages of the pool. PostgreSQL does not start where it
     /// cannot have them (`huge_pages=on`); MariaDB then takes base pages (`large_pages`).
     pub huge_pages: bool,
-    /// When commits reach the disk.
     pub durability: Durability,
-    /// Connections that it has to take.
     pub connections: usize,
     /// More settings: `name=value`, as PostgreSQL takes them behind `-c` and MariaDB behind `--`;
     /// words of the command line of Redis.
@@ -108,7 +97,6 @@ impl Default for ServerSettings {
     }
 }
 
-/// How a server is ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Ending {
     /// The signal that it gets when the thread that started it dies, as setpriv(1) names it.
@@ -139,9 +127,7 @@ impl Ending {
 /// The user that a server runs as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Account {
-    /// User.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
 }
 
@@ -335,7 +321,6 @@ impl Server {
         Ok(())
     }
 
-    /// How it ended, where it did.
     fn ended(&mut self) -> Option<ExitStatus> {
         self.child.as_mut()?.try_wait().unwrap()
     }
@@ -349,17 +334,14 @@ impl Server {
         self.running().expect("the server runs")
     }
 
-    /// Its process id while it runs.
     pub fn running(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Its folder.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// All that it wrote.
     pub fn log_text(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }

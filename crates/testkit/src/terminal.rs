@@ -20,7 +20,6 @@ pub struct Terminal {
     /// The program; its id is that of the session's first process.
     pub child: Child,
     screen: vt100::Parser,
-    /// All that the program has written.
     pub written: Vec<u8>,
 }
 
@@ -55,7 +54,6 @@ impl Terminal {
         }
     }
 
-    /// Types.
     pub fn types(&mut self, keys: &str) {
         self.end
             .as_mut()
@@ -116,7 +114,6 @@ impl Terminal {
         self.wait_for(text, |shown| shown.contains(text))
     }
 
-    /// Another size.
     pub fn resize(&mut self, columns: u16, rows: u16) {
         resize(self.end.as_ref().unwrap(), columns, rows);
         self.screen
@@ -124,7 +121,6 @@ impl Terminal {
             .set_size(cells(rows), cells(columns));
     }
 
-    /// Hangs up.
     pub fn close(&mut self) {
         self.end = None;
     }

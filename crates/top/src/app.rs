@@ -21,11 +21,9 @@ use crate::turn::Wanted;
 
 /// A screen smaller than this shows nothing but that.
 pub const LEAST: (u16, u16) = (52, 12);
-/// Lines of a wheel's step.
 const WHEEL: usize = 3;
 /// Looks a second of what is played again.
 const SPEEDS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
-/// The longest text to filter by.
 const LONGEST_FILTER: usize = 100;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,7 +83,6 @@ pub struct Playing {
     pub at: usize,
     pub looks: usize,
     pub paused: bool,
-    /// Index of its speed.
     speed: usize,
 }
 
@@ -111,7 +108,6 @@ impl Playing {
 #[derive(Debug, Clone, PartialEq)]
 pub struct App {
     pub config: Config,
-    /// Columns and rows of the terminal.
     pub size: (u16, u16),
     /// What is shown; `None` before the first look.
     pub sample: Option<Sample>,
@@ -131,7 +127,6 @@ pub struct App {
     tickets: u64,
     /// Whether quitting was asked for while a move goes on.
     leaving: bool,
-    /// The current event.
     effects: Vec<Effect>,
 }
 
@@ -767,7 +762,6 @@ fn goes_to(code: KeyCode, at: usize, rows: usize) -> Option<usize> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     pub host: usize,
-    /// Rows of the table.
     pub list: usize,
     pub moves: usize,
 }

@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::model::{Id, Sample};
 
-/// So many points are kept of each.
 const POINTS: usize = 240;
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -31,12 +30,10 @@ impl History {
         }
     }
 
-    /// Of the host, oldest first.
     pub fn host(&self) -> Vec<f64> {
         self.host.iter().copied().collect()
     }
 
-    /// Of a program, oldest first.
     pub fn of(&self, id: Id) -> Vec<f64> {
         let points = self.programs.get(&id).into_iter().flatten();
         points.map(|coverage| f64::from(*coverage)).collect()

@@ -10,7 +10,6 @@
 //! Main types: [`Settings`], [`run`].
 
 // Not published: a name that says it all needs no comment.
-#![allow(missing_docs)]
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod act;

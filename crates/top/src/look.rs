@@ -22,7 +22,6 @@ use crate::turn::{Allowance, Waiting, Wanted, order};
 const SETTINGS_EVERY: Duration = Duration::from_secs(10);
 /// The guard is asked after so long.
 const GUARD_EVERY: Duration = Duration::from_secs(3);
-/// So many users are remembered by name.
 const USERS: usize = 4000;
 /// So much of a processor looking may take; where a look takes longer, the next one comes later.
 const SHARE: f64 = 0.025;

@@ -116,7 +116,6 @@ pub struct Program {
     pub unit: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// What its processes have resident, added up.
     pub resident_bytes: Bytes,
     pub threads: u64,
     /// How much of one processor it used since the look before.

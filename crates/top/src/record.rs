@@ -32,7 +32,6 @@ struct Line<S> {
     /// Whether all programs are in it; else those that changed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     whole: bool,
-    /// First processes of programs that ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     gone: Vec<u32>,
     sample: S,

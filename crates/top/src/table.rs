@@ -19,7 +19,6 @@ hugeleaf_units::named! {
         Small = "SMALL",
         Large = "LARGE",
         Coverage = "COVERAGE",
-        /// The coverage over time.
         History = "HISTORY",
         Tables = "TABLES",
         Cpu = "CPU",
@@ -31,7 +30,6 @@ hugeleaf_units::named! {
 }
 
 impl Column {
-    /// Its features, for the help.
     pub const fn says(self) -> &'static str {
         match self {
             Column::Pid => "the first process of the program",
@@ -75,7 +73,6 @@ impl Column {
         )
     }
 
-    /// Whether the largest is what one looks for.
     pub const fn is_descending(self) -> bool {
         !matches!(
             self,
@@ -244,7 +241,6 @@ fn is_in(program: &Program, filter: &str) -> bool {
         || program.pid.to_string().starts_with(filter)
 }
 
-/// Between two columns.
 pub const GAP: usize = 2;
 /// For the sign at the marked row.
 pub const SIGN: usize = 2;

@@ -42,7 +42,6 @@ use tracepoint::Tracefs;
 use window::Windows;
 use work::Work;
 
-/// How often rings are emptied.
 const PAUSE: Duration = Duration::from_millis(50);
 
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -107,7 +107,6 @@ pub struct TracedTarget {
 pub enum Ending {
     #[default]
     Done,
-    /// Ctrl-C.
     Interrupted,
     TargetEnded,
 }
@@ -226,7 +225,6 @@ pub struct ThreadIo {
     pub device_write_bytes: u64,
 }
 
-/// What the host did in an interval.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Interval {
@@ -237,9 +235,7 @@ pub struct Interval {
     /// In the kernel, interrupts included.
     pub system_seconds: f64,
     pub idle_seconds: f64,
-    /// Idle while I/O was outstanding.
     pub wait_seconds: f64,
-    /// Taken by the hypervisor.
     pub steal_seconds: f64,
     /// Threads that ran or could run, at the end (`procs_running`).
     pub runnable: u64,
@@ -527,7 +523,6 @@ pub struct MemoryCounter {
     pub name: String,
     /// The page size that it speaks of, where it is of one.
     pub page_bytes: Option<u64>,
-    /// How much it grew in each interval.
     pub by_interval: Vec<u64>,
     pub total: u64,
 }

@@ -7,7 +7,6 @@
 //!
 //! Main types: [`why::Verdict`], [`why::Account`], [`why::Summary`], [`findings::Finding`].
 
-#![allow(missing_docs)] // not published
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 

@@ -34,7 +34,6 @@ pub struct Watched {
     pub time: Duration,
     /// Processor time in user mode meanwhile, of all threads.
     pub user: Duration,
-    /// Processor time in the kernel.
     pub system: Duration,
     pub busiest: Duration,
     pub faults: u64,
@@ -120,7 +119,6 @@ pub struct Model {
     pub widest: f64,
 }
 
-/// The model as it is used.
 pub const MODEL: Model = Model {
     reach: 1536.0,
     felt_least: 0.3,

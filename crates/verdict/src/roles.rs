@@ -194,7 +194,6 @@ struct Case<'a> {
     accounts: &'a [Account],
 }
 
-/// Why, and what to do.
 type Reason = (String, Option<String>);
 
 impl Case<'_> {

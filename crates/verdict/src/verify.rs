@@ -56,7 +56,6 @@ pub struct GivenBack {
 pub struct Applied {
     /// What `undo` knows it by.
     pub id: u32,
-    /// When, in UTC.
     pub time: String,
     pub plan_copy: PathBuf,
     pub plan: Result<Plan, String>,
@@ -129,7 +128,6 @@ impl Serialize for Stands {
 pub struct Newest {
     /// What `undo` knows it by.
     pub id: u32,
-    /// When it was applied, in UTC.
     pub time: String,
 }
 
@@ -141,7 +139,6 @@ pub struct Report {
     /// The newest plan in force: its number and time.
     #[serde(rename = "applied")]
     pub plan: Option<Newest>,
-    /// What is wrong, the worst first.
     pub findings: Vec<Finding>,
 }
 
@@ -174,7 +171,6 @@ pub struct Row {
 }
 
 impl Row {
-    /// The size it asked for first.
     pub fn page(&self) -> Option<PageSize> {
         self.asked.first().map(|pages| pages.page)
     }

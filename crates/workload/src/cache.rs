@@ -43,7 +43,6 @@ pub enum CacheError {
 pub struct SqliteCache {
     memory: Arc<ChaseMemory>,
     installed: Installed,
-    /// What a page takes.
     slot: Bytes,
 }
 

@@ -22,7 +22,6 @@
 //! [`Walk`], [`ChaseMemory`], [`PageArm`].
 
 // Not published: a name that says it all needs no comment.
-#![allow(missing_docs)]
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod cache;

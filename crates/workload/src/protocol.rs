@@ -35,7 +35,6 @@ pub struct Settings {
     /// Where the page cache has to start and end: the size that it can be promoted to. The host's
     /// PMD-sized page, or its base page where it has none.
     pub align: PageSize,
-    /// What rows hold and which keys are drawn.
     pub seed: u64,
 }
 

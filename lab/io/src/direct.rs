@@ -14,7 +14,6 @@ use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
 
 use hugeleaf_sys::{Errno, SysError, errno_of, last_errno};
 
-/// How a file is opened for direct I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
     /// One that is there, for reading alone.
@@ -31,12 +30,7 @@ pub enum Opening {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectRules {
     /// Addresses and offsets in the file are multiples of these.
-    Aligned {
-        /// Of addresses.
-        memory: u32,
-        /// Of offsets and lengths.
-        offset: u32,
-    },
+    Aligned { memory: u32, offset: u32 },
     /// The file system has none, whatever open(2) says: it copies.
     None,
     /// The kernel does not report it.

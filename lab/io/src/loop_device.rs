@@ -102,12 +102,10 @@ impl MemoryDevice {
         Err(SysError::new("ioctl(LOOP_CONFIGURE)", CONTROL, Errno::BUSY))
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// It, open for direct I/O.
     pub const fn file(&self) -> &File {
         &self.file
     }

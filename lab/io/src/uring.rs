@@ -19,18 +19,13 @@ use hugeleaf_sys::{Errno, SysError, errno_of};
 /// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// From the file into memory.
     Read,
-    /// From memory into the file.
     Write,
 }
 
-/// An operation that has ended.
 #[derive(Debug)]
 pub struct Ended<'b> {
-    /// What it was started as.
     pub tag: u64,
-    /// Its buffer, back.
     pub buffer: &'b mut [u8],
     /// How many bytes were moved.
     pub result: Result<usize, Errno>,
@@ -114,7 +109,6 @@ impl<'b> Ring<'b> {
             .map_err(|e| fail("io_uring_register(UNREGISTER_BUFFERS)", &e))
     }
 
-    /// How many operations are under way.
     pub fn flying(&self) -> usize {
         self.flying.len()
     }

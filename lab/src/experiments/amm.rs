@@ -22,7 +22,6 @@ pub use arm::{AmmArm, AmmPages};
 pub use load::AmmLoad;
 pub use measure::measure;
 
-/// What is asked for.
 #[derive(Debug, Clone)]
 pub struct AmmSettings {
     /// The arms; the first is what the others are compared with.
@@ -33,13 +32,11 @@ pub struct AmmSettings {
     pub target: Bytes,
     /// What each of them keeps at least.
     pub least: Bytes,
-    /// How long a phase of a load takes.
     pub phase: Duration,
     /// After so long in a phase memory has had time to move.
     pub settle: Duration,
     /// How often `hugeleaf balance` looks.
     pub every: Duration,
-    /// Connections of a busy server.
     pub connections: usize,
     /// Warehouses of each server; `None` for as many as a busy one's part of the target holds.
     pub warehouses: Option<i32>,
@@ -47,7 +44,6 @@ pub struct AmmSettings {
     pub shrink: i32,
     /// When commits have to be on the disk.
     pub durability: Durability,
-    /// Runs of each arm and load.
     pub rounds: usize,
     /// Below which folder those of the servers are made.
     pub below: PathBuf,

@@ -32,40 +32,28 @@ mod streams;
 use rows::{main, of_run, rate};
 use streams::{ENOUGH, Search, worst};
 
-/// What is measured.
 #[derive(Debug, Clone)]
 pub struct MoverSettings {
-    /// How buffers are handed to devices.
     pub modes: Vec<Mode>,
     /// The layout of data spaces; the first is what the others are compared with.
     pub pages: Vec<IoPages>,
     /// Where the devices are, and how many of them.
     pub places: Vec<DevicePlace>,
-    /// How many devices to read from.
     pub readers: usize,
-    /// How many to write to.
     pub writers: usize,
-    /// How long each device is.
     pub each: Bytes,
-    /// Length of a block.
     pub block: Bytes,
-    /// Length of a data space.
     pub space: Bytes,
     /// Transfers under way a thread, in modes that go through a ring.
     pub depth: usize,
-    /// Samples an arm.
     pub rounds: usize,
-    /// How long a sample is.
     pub sample: Duration,
     /// How many writers at this many bytes a second is available, where asked.
     pub rate: Option<Bytes>,
-    /// The most of them to try.
     pub most_streams: usize,
     /// Whether devices that are there may be written over.
     pub overwrite: bool,
-    /// What orders and contents are drawn from.
     pub seed: u64,
-    /// The most ordinary memory to take.
     pub most: Bytes,
 }
 

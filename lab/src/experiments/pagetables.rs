@@ -28,16 +28,12 @@ const KERNEL_A_PROCESS: Bytes = Bytes::from_kib(128);
 /// Bytes of an entry of a page table, on every architecture with 64-bit addresses.
 const ENTRY: u64 = 8;
 
-/// What is measured.
 #[derive(Debug, Clone)]
 pub struct PageTablesSettings {
     /// The arms; base pages first, where they are among them.
     pub arms: Vec<PageArm>,
-    /// How many processes.
     pub processes: Vec<usize>,
-    /// How long the region is.
     pub region: Bytes,
-    /// What orders are drawn from.
     pub seed: u64,
     /// The most ordinary memory to hold at a time.
     pub most: Bytes,
@@ -45,7 +41,6 @@ pub struct PageTablesSettings {
     pub program: Program,
 }
 
-/// What it is made for.
 const GROWTH: &str = "page tables";
 
 fn growth_of_all() -> Quantity {

@@ -20,33 +20,22 @@ use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
 use hugeleaf_proof::rows::{ArmAbout, Chart, Place, Quantity, Results, Row, Sample};
 
-/// What it is made for.
 const PIN: &str = "pin and let go";
 
-/// What is measured.
 #[derive(Debug, Clone)]
 pub struct PinSettings {
-    /// Ways of pinning.
     pub methods: Vec<Method>,
     /// The layout of memory; the first is what the others are compared with.
     pub pages: Vec<IoPages>,
-    /// Threads at a time, each.
     pub threads: Vec<usize>,
-    /// Length of what is pinned.
     pub block: Bytes,
     /// Length of the memory that all threads pin parts of.
     pub space: Bytes,
-    /// Samples a point.
     pub rounds: usize,
-    /// How long a sample is.
     pub sample: Duration,
-    /// Where the file for direct reads is made.
     pub place: DevicePlace,
-    /// Its length.
     pub each: Bytes,
-    /// What orders are drawn from.
     pub seed: u64,
-    /// The most ordinary memory to take.
     pub most: Bytes,
 }
 
@@ -167,7 +156,6 @@ fn check(settings: &PinSettings, asked: Bytes) -> Result<(), BenchError> {
     }
 }
 
-/// What direct reads read.
 fn devices(s: &PinSettings, run: &mut Measuring<'_>) -> Result<Option<Devices>, BenchError> {
     if !s.methods.contains(&Method::Direct) {
         return Ok(None);
@@ -188,7 +176,6 @@ fn devices(s: &PinSettings, run: &mut Measuring<'_>) -> Result<Option<Devices>, 
     Ok(Some(devices))
 }
 
-/// What was seen in a sample.
 fn quantities(pinned: &Pinned) -> [(Quantity, f64); 4] {
     let count = pinned.count.max(1) as f64;
     let processor = pinned.usage.processor().as_secs_f64();

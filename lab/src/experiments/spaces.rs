@@ -18,15 +18,11 @@ pub(super) struct Take<'a, M> {
     pub(super) ways: &'a [M],
     pub(super) pages: &'a [IoPages],
     pub(super) locks: fn(M) -> bool,
-    /// What a result calls a way.
     pub(super) place: &'a str,
-    /// Length of a space,
     pub(super) space: Bytes,
-    /// and of a block in it.
     pub(super) block: Bytes,
     /// What scattered pages are drawn from.
     pub(super) seed: u64,
-    /// What progress calls a space.
     pub(super) called: &'a str,
 }
 
@@ -34,18 +30,15 @@ pub(super) struct Take<'a, M> {
 pub(super) struct Arm<M> {
     pub(super) way: M,
     pub(super) pages: IoPages,
-    /// As a flag names them.
     pub(super) label: String,
     pub(super) at: Vec<Place>,
     /// Its data space; `None` where it is unavailable.
     space: Option<usize>,
 }
 
-/// A data space that is available.
 struct Space {
     kind: Kind,
     memory: IoMemory,
-    /// Its layout when it was taken.
     before: Layout,
 }
 

@@ -15,7 +15,6 @@ use hugeleaf_units::Bytes;
 
 use crate::kits::tpcc::{TpccError, explain_mariadb, mariadb_options};
 
-/// The table of a server.
 #[derive(Debug)]
 pub struct KeyedTable {
     socket: PathBuf,
@@ -23,7 +22,6 @@ pub struct KeyedTable {
     rows: u64,
 }
 
-/// What connections do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// Reads as fast as they can: nineteen of twenty go to so many bytes of the table, all of which
@@ -38,7 +36,6 @@ pub enum Work {
     Flood,
 }
 
-/// What was done, by all connections together.
 #[derive(Debug, Default)]
 pub struct Done {
     reads: AtomicU64,
@@ -46,7 +43,6 @@ pub struct Done {
 }
 
 impl Done {
-    /// Reads by key.
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }
@@ -63,7 +59,6 @@ const DATABASE: &str = "hugeleaf_keyed";
 const FILL: u64 = 50_000;
 const SCAN: u64 = 2_000;
 
-/// Of so many reads one goes anywhere.
 const ANYWHERE: u64 = 20;
 
 /// Between two reads of a light load.
@@ -194,13 +189,11 @@ impl KeyedTable {
     }
 }
 
-/// One connection at work.
 struct Desk<'t> {
     table: &'t KeyedTable,
     connection: Conn,
     select: Statement,
     random: Rng,
-    /// How far a report or a flood is.
     turn: u64,
 }
 

@@ -38,7 +38,6 @@ pub struct Attachers {
     waiting: PipeReader,
     turns: PipeWriter,
     answers: PipeReader,
-    /// What children answer to.
     answering: PipeWriter,
     unread: Vec<u8>,
 }
@@ -101,7 +100,6 @@ impl Attachers {
         Ok(())
     }
 
-    /// The processes.
     pub fn pids(&self) -> Vec<Pid> {
         self.children.iter().map(|child| Pid(child.id())).collect()
     }
@@ -118,7 +116,6 @@ impl Attachers {
         }
     }
 
-    /// What any of them says next.
     fn answer(&mut self, stop: &AtomicBool) -> Result<Answer, ChildError> {
         let began = Instant::now();
         loop {

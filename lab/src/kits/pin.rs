@@ -32,10 +32,8 @@ pub enum Method {
 }
 
 impl Method {
-    /// All of them.
     pub const ALL: [Method; 3] = [Method::Mlock, Method::Uring, Method::Direct];
 
-    /// As a flag names it.
     pub const fn name(self) -> &'static str {
         match self {
             Method::Mlock => "mlock",
@@ -60,33 +58,24 @@ impl FromStr for Method {
     }
 }
 
-/// What is to be done.
 #[derive(Debug, Clone, Copy)]
 pub struct PinLoad<'a> {
-    /// How.
     pub method: Method,
-    /// Threads at a time.
     pub threads: usize,
-    /// Length of what is pinned.
     pub block: Bytes,
-    /// How long to measure.
     pub time: Duration,
     /// What [`Method::Direct`] reads.
     pub source: Option<&'a Area>,
 }
 
-/// What it cost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pinned {
     /// How often a block was pinned and let go, by all threads.
     pub count: u64,
-    /// How long each took.
     pub each: Latency,
-    /// What all threads used of the processors.
     pub usage: Usage,
 }
 
-/// What a thread saw.
 struct Seen {
     times: Histogram<u64>,
     usage: Usage,

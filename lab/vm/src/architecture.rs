@@ -2,7 +2,6 @@
 
 use serde::Deserialize;
 
-/// An architecture of guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 pub enum Architecture {
     /// 64-bit x86.
@@ -30,7 +29,6 @@ impl Architecture {
         }
     }
 
-    /// Debian's name.
     pub fn debian(self) -> &'static str {
         self.either("amd64", "arm64")
     }
@@ -50,12 +48,10 @@ impl Architecture {
         self.either("x86_64-linux-gnu-", "aarch64-linux-gnu-")
     }
 
-    /// QEMU's program.
     pub fn emulator(self) -> &'static str {
         self.either("qemu-system-x86_64", "qemu-system-aarch64")
     }
 
-    /// The Debian package with QEMU's program.
     pub fn emulator_package(self) -> &'static str {
         self.either("qemu-system-x86", "qemu-system-arm")
     }

@@ -17,12 +17,9 @@ const LISTS_LAST: Duration = Duration::from_secs(24 * 60 * 60);
 
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Where packages come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mirror {
-    /// The address of the archive.
     pub archive: String,
-    /// That of security updates, where there is one.
     pub security: Option<String>,
 }
 
@@ -214,12 +211,9 @@ impl Suite {
     }
 }
 
-/// A package as apt lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Its name.
     pub name: String,
-    /// Its version.
     pub version: String,
     /// The size of its file in bytes.
     pub size: u64,

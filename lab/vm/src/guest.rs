@@ -14,7 +14,6 @@ use crate::kernel::set_executable;
 const START: &str = include_str!("../guest/start");
 const UNIT: &str = include_str!("../guest/hugeleaf-vm.service");
 
-/// The files of one run.
 #[derive(Debug)]
 pub struct Guest {
     folder: tempfile::TempDir,

@@ -8,15 +8,12 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, Write};
 
-/// What became of one test.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "outcome", content = "why")]
 pub enum Outcome {
-    /// It held.
     Held,
     /// It could not be run, and why.
     NotRun(String),
-    /// It failed.
     Failed,
 }
 
@@ -111,7 +108,6 @@ impl Recount {
             .unwrap_or_else(|| line.to_owned())
     }
 
-    /// All of a text.
     pub fn text(text: &str) -> String {
         let mut recount = Recount::default();
         text.lines()

@@ -14,7 +14,6 @@ use crate::architecture::Architecture;
 pub struct HostFile {
     /// The name of the file, without its ending.
     pub name: String,
-    /// What it says.
     pub description: Description,
 }
 
@@ -22,32 +21,24 @@ pub struct HostFile {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Description {
-    /// What is special about it, in a line.
     pub title: String,
-    /// The architecture.
     pub architecture: Architecture,
-    /// The kernel's package.
     pub kernel: Kernel,
     /// The userland, by its name in `lab/vm/userlands.toml`.
     pub userland: String,
-    /// All its memory.
     pub memory: Size,
-    /// How many processors.
     #[serde(default = "two")]
     pub processors: u32,
     /// The memory of each node, where there is more than one.
     #[serde(default)]
     pub nodes: Vec<Size>,
-    /// Words for the kernel's command line.
     #[serde(default)]
     pub command_line: Vec<String>,
-    /// Where it swaps to.
     #[serde(default)]
     pub swap: Option<Swap>,
     /// The version of control groups: 1 or 2.
     #[serde(default = "two")]
     pub cgroup: u32,
-    /// Whether debugfs is there.
     #[serde(default = "yes")]
     pub debugfs: bool,
     /// Further kernel modules that are loaded at boot.
@@ -96,13 +87,10 @@ pub struct Kernel {
     pub package: String,
 }
 
-/// Where a guest swaps to.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Swap {
-    /// A disk of that size.
     Disk(Size),
-    /// Compressed memory of that size.
     Zram(Size),
 }
 

@@ -22,11 +22,9 @@ use crate::process::{need, output, program};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Userland {
-    /// The suite of its packages.
     pub suite: String,
     /// Its packages; what they depend on comes with them.
     pub packages: Vec<String>,
-    /// Whether the scripts of packages are run.
     #[serde(default)]
     pub installed: bool,
     /// Room on its disk in addition to what is installed.

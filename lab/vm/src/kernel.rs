@@ -34,14 +34,11 @@ const MODULES: [&str; 12] = [
 /// The first program of the initial RAM disk.
 const INIT: &str = include_str!("../guest/init");
 
-/// A kernel that can be booted.
 #[derive(Debug, Clone)]
 pub struct Bootable {
     /// What it calls itself, as `7.3.4+deb13-cloud-amd64`.
     pub release: String,
-    /// The image.
     pub image: PathBuf,
-    /// The initial RAM disk.
     pub ram_disk: PathBuf,
 }
 

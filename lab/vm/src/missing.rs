@@ -6,9 +6,7 @@ use std::fmt;
 /// Something that is not on this machine, and how to get it.
 #[derive(Debug)]
 pub struct Missing {
-    /// What.
     pub what: String,
-    /// How to get it.
     pub remedy: String,
 }
 
@@ -20,7 +18,6 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// The error that says so.
 pub fn missing(what: impl Into<String>, remedy: impl Into<String>) -> anyhow::Error {
     anyhow::Error::new(Missing {
         what: what.into(),

@@ -30,7 +30,6 @@ pub fn need(name: &str, package: &str) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// A program to run, without input.
 pub fn program<S: AsRef<OsStr>>(name: impl AsRef<OsStr>, arguments: &[S]) -> Command {
     let mut command = Command::new(name);
     command.args(arguments).stdin(Stdio::null());

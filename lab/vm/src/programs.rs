@@ -37,7 +37,6 @@ impl TestProgram {
     }
 }
 
-/// What was compiled.
 #[derive(Debug)]
 pub struct Programs {
     architecture: Architecture,
@@ -100,7 +99,6 @@ pub fn build(
     })
 }
 
-/// The prefix of this package's tests.
 const OWN: &str = "vm";
 
 /// The name of a crate's package, by its folder.
@@ -111,7 +109,6 @@ fn package_of(krate: &str) -> String {
     }
 }
 
-/// cargo, for one architecture.
 struct Cargo<'a> {
     repository: &'a Path,
     architecture: Architecture,
@@ -187,7 +184,6 @@ fn add_target(target: &str) -> anyhow::Result<()> {
         .map_err(|e| missing(format!("Rust's libraries for {target}: {e:#}"), remedy))
 }
 
-/// What cargo says that it made.
 #[derive(Default)]
 struct Found {
     hugeleaf: Option<PathBuf>,

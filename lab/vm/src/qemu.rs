@@ -26,34 +26,24 @@ const EMULATED: &str = "tcg,thread=single";
 /// What a guest may print, on its console or otherwise, before it is ended.
 const PRINTED: u64 = 64 << 20;
 
-/// What a kernel says at its end.
 const PANIC: &str = "Kernel panic - not syncing";
 
-/// How a guest ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum How {
     /// All phases ran to their end, with these exit statuses.
     Done(Vec<i32>),
-    /// The limit was reached.
     TimedOut,
-    /// The kernel panicked.
     Panicked,
-    /// It printed more than is kept.
     TooMuch,
     /// It went down before the end.
     WentDown,
-    /// This program was asked to end.
     Interrupted,
 }
 
-/// What a run came to.
 #[derive(Debug)]
 pub struct Ended {
-    /// The exit status.
     pub how: How,
-    /// What the phases printed.
     pub output: String,
-    /// The last lines of the console.
     pub console: String,
     /// The kernel's own name of its release.
     pub release: Option<String>,
@@ -81,12 +71,9 @@ impl Ended {
     }
 }
 
-/// What a guest is started from.
 #[derive(Debug)]
 pub struct Machine<'a> {
-    /// The host.
     pub host: &'a Description,
-    /// Its kernel.
     pub kernel: &'a Bootable,
     /// The disk of its userland. It is not written to.
     pub root: &'a Path,
@@ -240,7 +227,6 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// A copy of the userland's disk.
     fn own_root(&self) -> anyhow::Result<PathBuf> {
         let path = self.folder.join("root.disk");
         if !path.exists() {
@@ -421,14 +407,11 @@ impl Drop for Running {
     }
 }
 
-/// What was seen of a guest so far.
 struct Watch {
     start: Instant,
-    /// When its first program ran.
     booted: Option<Duration>,
     output: Tail,
     console: Tail,
-    /// The last line of the console.
     recent: String,
     panicked: bool,
 }

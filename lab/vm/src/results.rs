@@ -11,24 +11,18 @@ use serde::{Deserialize, Serialize};
 use crate::harness::Harness;
 pub use crate::harness::Outcome;
 
-/// A test of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Test {
     /// The program, as `vm/every_host`.
     pub program: String,
-    /// The test's name.
     pub name: String,
-    /// What became of it.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// A run of a host's tests.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HostResult {
-    /// The host's name.
     pub host: String,
-    /// What is special about it.
     pub title: String,
     /// The kernel's release, and its version as Debian counts.
     pub kernel: String,
@@ -38,7 +32,6 @@ pub struct HostResult {
     pub seconds_to_boot: f64,
     /// Seconds in all, the making of disks left out.
     pub seconds: f64,
-    /// The tests.
     pub tests: Vec<Test>,
 }
 

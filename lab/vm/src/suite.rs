@@ -20,9 +20,7 @@ use crate::results::{ANNOUNCED, HostResult, parse};
 /// The repository, the cache, and the flag that ends a run early.
 #[derive(Debug)]
 pub struct Workshop {
-    /// The root of the repository.
     pub repository: PathBuf,
-    /// Where kernels and userlands are kept.
     pub cache: Cache,
     /// Set where this program was asked to end.
     pub stop: Arc<AtomicBool>,
@@ -41,12 +39,9 @@ pub struct Errand {
     pub files: Option<PathBuf>,
 }
 
-/// What a guest of a host starts from.
 #[derive(Debug)]
 pub struct Prepared {
-    /// Its kernel.
     pub kernel: Bootable,
-    /// The disk of its userland.
     pub root: PathBuf,
     /// A program of 32 bits, where one could be fetched.
     pub busybox_32: Option<PathBuf>,
@@ -98,7 +93,6 @@ impl Workshop {
         })
     }
 
-    /// What goes into every guest of a host.
     fn guest(
         &self,
         host: &HostFile,

@@ -60,7 +60,6 @@ fn proofs_are_what_a_server_expects() {
     assert!(refused.what.contains("mysql_clear_password"));
 }
 
-/// A packet as it is sent.
 fn packed(number: u8, body: &[u8]) -> Vec<u8> {
     let [a, b, c, _] = u32::try_from(body.len()).unwrap().to_le_bytes();
     [&[a, b, c, number], body].concat()

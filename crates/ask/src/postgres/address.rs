@@ -9,9 +9,7 @@ use crate::{Place, Unanswered};
 /// A host's name or address, or the folder of its Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Host {
-    /// A name or an address.
     Tcp(String),
-    /// A folder.
     Unix(String),
 }
 
@@ -24,7 +22,6 @@ pub struct Address {
     pub addresses: Vec<IpAddr>,
     /// One for all hosts, or one a host.
     pub ports: Vec<u16>,
-    /// The user.
     pub user: Option<String>,
     /// Never shown.
     pub password: Option<Vec<u8>>,
@@ -32,7 +29,6 @@ pub struct Address {
     pub database: Option<String>,
     pub(super) options: Option<String>,
     pub(super) application: Option<String>,
-    /// Whether TLS is demanded.
     pub(super) needs_tls: bool,
     /// Whether only a session that can write will do, or one that cannot.
     pub(super) writes: Option<bool>,

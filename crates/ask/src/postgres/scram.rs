@@ -5,7 +5,6 @@ use sha2::{Digest, Sha256};
 use crate::Unanswered;
 use crate::base64::{decoded, encoded};
 
-/// The mechanism's name.
 pub(super) const NAME: &str = "SCRAM-SHA-256";
 /// The header of a client that knows no channel binding, and the same in base64.
 const HEADER: &str = "n,,";
@@ -16,7 +15,6 @@ const BLOCK: usize = 64;
 
 type Hash = [u8; 32];
 
-/// A login.
 pub(super) struct Scram {
     password: Vec<u8>,
     nonce: String,

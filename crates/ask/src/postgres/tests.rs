@@ -6,7 +6,6 @@ use std::os::unix::net::UnixStream;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A message as it is sent.
 fn packed(kind: u8, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len() + 4).unwrap().to_be_bytes();
     [&[kind], &length[..], body].concat()

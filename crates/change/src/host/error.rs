@@ -76,7 +76,6 @@ pub enum HostError {
     Journal(ReadError),
     #[error("apply {id} was made by a newer program ({}), and this one does not know all that it did", if program.is_empty() { "unknown" } else { program })]
     Newer { id: u32, program: String },
-    /// Another apply came in between.
     #[error("apply {0} came in between, which the plan was not compared with")]
     Overtaken(u32),
     #[error("no apply has the number {0}")]

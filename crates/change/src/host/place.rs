@@ -240,7 +240,6 @@ pub fn read_pool(path: &Path) -> Result<Option<Place>, SysError> {
     }))
 }
 
-/// What is mounted at a path, topmost.
 pub fn read_mount(root: &Root, path: &Path) -> Place {
     // As all places here: by its path, for links below a root are its owner's.
     let table = read_knob(&root.path("proc/self/mountinfo"));

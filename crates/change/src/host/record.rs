@@ -56,7 +56,6 @@ pub struct Header {
     pub schema: u32,
     /// The number that `undo` knows it by; counts up.
     pub id: u32,
-    /// When, in UTC.
     pub time: String,
     /// The boot that it was applied in (`/proc/sys/kernel/random/boot_id`).
     #[serde(default)]

@@ -256,7 +256,6 @@ enum Back {
 
 #[derive(Debug, Clone, Copy)]
 struct Rules {
-    /// The person insists.
     even: bool,
     /// Another boot than the one it was applied in: what is in force now came from the files.
     rebooted: bool,

@@ -17,7 +17,6 @@ const SANITIZER: &str = "ASAN_OPTIONS";
 #[derive(Debug, Clone)]
 pub struct SqliteCache {
     pub library: PathBuf,
-    /// All databases of a process together.
     pub size: Bytes,
     pub ladder: Ladder,
 }

@@ -18,7 +18,6 @@ use hugeleaf_verdict::why::account;
 
 use super::{Found, Seen};
 
-/// How many processes a report lists.
 const LISTED: usize = 200;
 
 struct Member {

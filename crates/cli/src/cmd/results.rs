@@ -37,7 +37,6 @@ pub(super) fn read(path: &Path) -> Result<Results, Failure> {
 
 /// All results in a folder, by name; other files are passed over.
 pub(super) fn all_in(folder: &Path) -> Result<Vec<Results>, Failure> {
-    /// A lab of years has fewer.
     const MOST: usize = 1000;
     let entries = std::fs::read_dir(folder).map_err(|e| {
         Failure::missing(

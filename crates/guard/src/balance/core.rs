@@ -26,7 +26,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const PROMOTED: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(10));
 /// Rounds in one step: what was freed is given in the next round.
 const ROUNDS: usize = 8;
-/// So many operations are in a status.
 const SHOWN: usize = 50;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -67,7 +66,6 @@ pub struct Core {
     settings: Settings,
     state: State,
     parts: Vec<Part>,
-    /// What the policy divided last, and among whom.
     usable: Bytes,
     components: Vec<Component>,
     would: Vec<String>,

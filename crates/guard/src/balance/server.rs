@@ -62,7 +62,6 @@ pub struct Opening {
 
 #[derive(Debug)]
 pub struct ServerKind {
-    /// How it is written, the usual one first.
     pub names: &'static [&'static str],
     pub address: &'static str,
     pub example: &'static str,

@@ -28,7 +28,6 @@ pub struct BalanceStatus {
 pub struct ComponentStatus {
     pub name: String,
     pub kind: String,
-    /// Where, without a password.
     pub address: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,

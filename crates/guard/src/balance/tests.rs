@@ -43,7 +43,6 @@ struct Sim {
     process: ProgramId,
     floor: Bytes,
     limits: Vec<(String, Bytes)>,
-    /// Done at that time.
     late: Option<(u64, Bytes)>,
     report: Report,
 }

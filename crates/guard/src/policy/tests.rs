@@ -9,7 +9,6 @@ const HUGE: Bytes = Bytes::from_mib(2);
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
 
-/// A program of the simulated host.
 #[derive(Clone)]
 struct Program {
     seen: Seen,

@@ -83,11 +83,8 @@ fn account(root: &Root, entry: &Entry) -> User {
 /// A line of `/etc/passwd` (passwd(5)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Name.
     pub name: String,
-    /// Its number.
     pub uid: u32,
-    /// Its primary group.
     pub gid: u32,
 }
 

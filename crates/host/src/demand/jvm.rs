@@ -168,7 +168,6 @@ fn ask_sizes(
     ))
 }
 
-/// What a JVM printed about its sizes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sizes {
     /// `-XX:+PrintFlagsFinal`.

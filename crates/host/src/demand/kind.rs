@@ -10,13 +10,9 @@ use crate::model::Process;
 /// A kind of source that has a flag of its own.
 #[derive(Debug)]
 pub struct SourceKind {
-    /// The flag, without dashes.
     pub flag: &'static str,
-    /// What its value is called in help.
     pub value: &'static str,
-    /// What it does, in a sentence.
     pub help: &'static str,
-    /// How it may be given.
     pub given: Given,
     /// Whether a text can be its value; `None` where any can, as a path.
     pub check: Option<Check>,
@@ -32,14 +28,10 @@ type Check = fn(&str) -> Result<(), String>;
 /// A service, or why it could not be asked.
 pub(super) type Asked = Result<Service, DemandError>;
 
-/// How a flag may be given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Given {
-    /// Once.
     Once,
-    /// Once, with a value or without.
     OnceOrBare,
-    /// Again and again.
     Often,
     /// The same, with values that may begin with a dash.
     OftenWithDash,

@@ -17,7 +17,6 @@ use super::{Demand, DemandError, Insists, Mappings, Place, Service, ServiceKind,
 use crate::model::{Process, Segment};
 use crate::root::Theirs;
 
-/// Where a postmaster says that it runs.
 const PID_FILE: &str = "postmaster.pid";
 
 const WHAT: &str = "shared_buffers and what goes with it";
@@ -466,7 +465,6 @@ fn debian_clusters(look: &Look<'_>) -> Vec<(PathBuf, PathBuf)> {
     found
 }
 
-/// Where distributions put the program of a version.
 fn program_of(look: &Look<'_>, version: &str) -> Option<PathBuf> {
     let major = version.split('.').next().unwrap_or(version);
     let candidates = [

@@ -22,7 +22,6 @@ pub(super) struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// Where an absolute path of the host is.
     pub fn path(&self, path: &Path) -> PathBuf {
         self.root.path(path.strip_prefix("/").unwrap_or(path))
     }

@@ -39,7 +39,6 @@ pub static SOURCES: &[SourceKind] = &[
 /// What a person names as the source of a demand.
 #[derive(Debug, Clone)]
 pub enum Source {
-    /// Running processes.
     Pids(Vec<Pid>),
     /// A systemd unit, running or not.
     Unit(String),
@@ -79,7 +78,6 @@ pub(super) const CONTAINER: SourceKind = SourceKind {
 /// Services, and why others could not be asked.
 #[derive(Debug, Clone, Default)]
 pub struct Services {
-    /// Those that could be determined.
     pub services: Vec<Service>,
     /// Why others could not.
     pub unread: Vec<DemandError>,

@@ -9,20 +9,14 @@ use crate::fact::Fact;
 use crate::parse::ParseError;
 use crate::root::Root;
 
-/// One segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
     /// Its id, which is its inode in `/proc/PID/maps`.
     pub id: u64,
-    /// Its length.
     pub bytes: Bytes,
-    /// Who made it.
     pub creator: Pid,
-    /// How often it is attached.
     pub attached: u64,
-    /// Its owner.
     pub uid: u32,
-    /// Its group.
     pub gid: u32,
 }
 

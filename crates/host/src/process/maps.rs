@@ -15,7 +15,6 @@ use crate::{Fact, Root, process::file_of};
 /// One line of `/proc/PID/maps`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapLine {
-    /// Where.
     pub range: Range,
     /// `r`, `w`, `x`.
     pub permissions: [bool; 3],
@@ -171,9 +170,7 @@ pub fn read_maps(reader: &mut dyn BufRead) -> std::io::Result<Result<Vec<MapLine
 /// One mapping of `/proc/PID/smaps`, or the sum of them in `smaps_rollup`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SmapsEntry {
-    /// The line that heads it.
     pub map: MapLine,
-    /// Its counters.
     pub counts: SmapsCounts,
     /// `VmFlags`.
     pub flags: VmFlags,

@@ -40,7 +40,6 @@ pub(crate) fn file_of(pid: Pid, name: &str) -> String {
     format!("proc/{pid}/{name}")
 }
 
-/// How closely to look at a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Looking {
     /// Totals and sizes; no segments.
@@ -57,7 +56,6 @@ pub enum ProcessError {
     /// It is not there (or hidden by hidepid: then nobody can distinguish the two).
     #[error("no process {pid}")]
     Gone {
-        /// The id.
         pid: Pid,
         /// Whether `/proc` hides the processes of other users (mount option hidepid).
         hidden_possible: bool,
@@ -65,31 +63,17 @@ pub enum ProcessError {
     /// It is there, but its memory may not be read.
     #[error("process {pid} ({name}) of uid {uid}: {error}")]
     Denied {
-        /// The id.
         pid: Pid,
-        /// Its name.
         name: String,
-        /// Whose it is.
         uid: u32,
-        /// What the system said.
         error: ReadError,
     },
     /// A thread of the kernel: it has no memory of its own.
     #[error("process {pid} ({name}) is a kernel thread: it has no memory of its own")]
-    KernelThread {
-        /// The id.
-        pid: Pid,
-        /// Its name.
-        name: String,
-    },
+    KernelThread { pid: Pid, name: String },
     /// It is dead and waits for its parent.
     #[error("process {pid} ({name}) is a zombie: it has no memory any more")]
-    Zombie {
-        /// The id.
-        pid: Pid,
-        /// Its name.
-        name: String,
-    },
+    Zombie { pid: Pid, name: String },
     /// A file of it is not what it should be.
     #[error("{0}")]
     Read(#[from] ReadError),

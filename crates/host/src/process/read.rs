@@ -304,10 +304,8 @@ fn segment(
     }
 }
 
-/// What is mounted of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// The type of its file system.
     pub file_system: String,
     /// The file system's option `huge=`, which tmpfs shows unless it is `never`.
     pub huge: Option<String>,

@@ -23,10 +23,8 @@ use crate::root::Root;
 const VERSION: &str = "1";
 
 impl RunSettings {
-    /// The variable that holds them.
     pub const VARIABLE: &'static str = "HUGELEAF_RUN";
 
-    /// How the name of the library's file begins.
     pub const LIBRARY: &'static str = "libhugeleaf_run";
 }
 

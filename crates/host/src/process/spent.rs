@@ -15,7 +15,6 @@ use crate::root::Root;
 pub struct Spent {
     /// Processor time in user mode, of all threads, those that have ended included.
     pub user: Duration,
-    /// Processor time in the kernel.
     pub system: Duration,
     /// Page faults that needed no disk.
     pub minor_faults: u64,
@@ -39,7 +38,6 @@ impl Spent {
         }
     }
 
-    /// Of the thread that used most.
     pub fn busiest(&self) -> Duration {
         self.threads.values().max().copied().unwrap_or_default()
     }

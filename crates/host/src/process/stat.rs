@@ -12,17 +12,13 @@ pub struct Stat {
     pub name: String,
     /// State, as in `R`, `S`, `Z`.
     pub state: char,
-    /// Parent.
     pub parent: u32,
     /// Bit mask of the kernel's `PF_` flags.
     pub flags: u64,
     /// Page faults that needed no disk (minflt).
     pub minor_faults: u64,
-    /// User time, in clock ticks.
     pub user_ticks: u64,
-    /// System time, in clock ticks.
     pub system_ticks: u64,
-    /// Threads.
     pub threads: u64,
     /// Start time, in clock ticks since boot.
     pub start_ticks: u64,
@@ -37,7 +33,6 @@ pub struct Stat {
 const PF_KTHREAD: u64 = 0x0020_0000;
 
 impl Stat {
-    /// Whether it is a thread of the kernel.
     pub const fn is_kernel_thread(&self) -> bool {
         self.flags & PF_KTHREAD != 0
     }
@@ -90,7 +85,6 @@ pub fn parse_stat(text: &str) -> Result<Stat, ParseError> {
 /// thread has none of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Status {
-    /// Effective user id.
     pub uid: u32,
     /// Effective group id and the supplementary groups.
     pub groups: Vec<u64>,

@@ -11,7 +11,6 @@ const MOST_DYNAMIC: usize = 64 * 1024; // not a page size: bytes of one section
 const MOST_NAME: usize = 1024;
 const MOST_NEEDED: usize = 512;
 
-/// How an ELF file begins.
 pub(super) const MAGIC: &[u8] = b"\x7fELF";
 
 const PT_LOAD: u32 = 1;
@@ -21,7 +20,6 @@ const DT_NULL: u64 = 0;
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
 
-/// What is known of an ELF file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Elf {
     /// 32 or 64.

@@ -10,11 +10,8 @@ use crate::root::Root;
 /// What tasks stall for (Documentation/accounting/psi.rst).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
-    /// Memory.
     Memory,
-    /// Processors.
     Processors,
-    /// Reading and writing.
     Io,
 }
 

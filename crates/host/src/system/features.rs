@@ -39,10 +39,8 @@ const SETTINGS: &[&str] = &[
 
 const WEAKNESSES: &str = "sys/devices/system/cpu/vulnerabilities";
 
-/// What a host has.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Features {
-    /// Settings, by their file.
     pub settings: BTreeMap<String, Fact<String>>,
     /// What the kernel does about weaknesses of this processor, by their name.
     pub weaknesses: Fact<BTreeMap<String, String>>,
@@ -50,15 +48,12 @@ pub struct Features {
     pub governors: BTreeMap<String, usize>,
     /// Disks, without those that are parts of others.
     pub disks: Vec<Disk>,
-    /// File systems on disks.
     pub mounts: Vec<DiskMount>,
-    /// Network devices, without the loopback.
     pub network: Vec<Network>,
     /// Limits of this process, which its children have: name, soft, hard (`/proc/self/limits`).
     pub limits: Fact<Vec<(String, String, String)>>,
 }
 
-/// A disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Disk {
     /// As in `/sys/block`.
@@ -67,18 +62,13 @@ pub struct Disk {
     pub scheduler: Fact<String>,
     /// Requests that wait at most.
     pub requests: Fact<u64>,
-    /// What is read ahead.
     pub read_ahead_kib: Fact<u64>,
-    /// Whether it turns.
     pub rotates: Fact<bool>,
 }
 
-/// A file system on a disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DiskMount {
-    /// Where.
     pub at: String,
-    /// Its type.
     pub kind: String,
     /// Its options, of the mount and of the file system.
     pub options: String,
@@ -86,15 +76,11 @@ pub struct DiskMount {
     pub can: Fact<Abilities>,
 }
 
-/// A network device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Network {
-    /// Its name.
     pub name: String,
-    /// Longest packet.
     #[serde(rename = "mtu_bytes")]
     pub mtu: Fact<u64>,
-    /// Queues on which packets arrive.
     pub queues: Fact<usize>,
     /// Whether several packets are given up as one for so many nanoseconds (`gro_flush_timeout`).
     pub gro_flush_timeout: Fact<u64>,
@@ -104,13 +90,11 @@ pub struct Network {
 }
 
 impl Features {
-    /// A setting.
     pub fn setting(&self, file: &str) -> &Fact<String> {
         const ABSENT: &Fact<String> = &Fact::Absent;
         self.settings.get(file).unwrap_or(ABSENT)
     }
 
-    /// A setting that is a number.
     pub fn number(&self, file: &str) -> Option<u64> {
         self.setting(file)
             .known()?
@@ -121,7 +105,6 @@ impl Features {
     }
 }
 
-/// Reads them.
 pub fn read_features(root: &Root) -> Features {
     let one = |file: &&str| ((*file).to_owned(), files::line(root, file));
     Features {

@@ -16,7 +16,6 @@ pub struct Identity {
     pub id: Fact<String>,
 }
 
-/// Reads them.
 pub fn identity(root: &Root) -> Identity {
     let id = root.read("etc/machine-id").and_then(|text| {
         let id = text.trim();

@@ -6,16 +6,12 @@ use super::files;
 use crate::fact::Fact;
 use crate::root::Root;
 
-/// One line that speaks of memlock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemlockLine {
-    /// The file.
     pub path: String,
     /// Whom it is for: a user, `@group`, `*`, or a range of ids.
     pub domain: String,
-    /// Whether it sets the soft limit.
     pub soft: bool,
-    /// Whether it sets the hard limit.
     pub hard: bool,
     /// How much; `u64::MAX` is unlimited.
     pub limit: Bytes,

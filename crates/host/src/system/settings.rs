@@ -16,7 +16,6 @@ pub struct Settings {
     pub tmpfiles: Fact<Vec<KnobLine>>,
     /// Lines of limits.conf and limits.d that speak of memlock.
     pub memlock: Fact<Vec<MemlockLine>>,
-    /// The units that were asked for.
     pub units: Vec<UnitFile>,
     /// What the boot loader's files add to the kernel's command line.
     pub boot: Fact<Vec<BootLine>>,
@@ -27,11 +26,9 @@ pub struct Settings {
 /// A line of tmpfiles.d that writes a value into a knob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnobLine {
-    /// The file.
     pub path: String,
     /// The knob, below /proc or /sys.
     pub knob: String,
-    /// What is written.
     pub value: String,
     /// What the knob says now; of one that shows its choices the one that is chosen.
     pub now: Fact<String>,
@@ -40,9 +37,7 @@ pub struct KnobLine {
 /// A line of the boot loader's that adds to the kernel's command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootLine {
-    /// The file.
     pub path: String,
-    /// What it adds.
     pub arguments: String,
 }
 

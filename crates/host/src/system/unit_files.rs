@@ -17,7 +17,6 @@ const FOLDERS: [&str; 5] = [
 /// What hugeleaf uses of a service's unit file and its drop-ins.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UnitFile {
-    /// The unit.
     pub unit: String,
     /// The files that were read, in that order.
     pub files: Vec<String>,
@@ -73,7 +72,6 @@ pub fn read(root: &Root, unit: &str) -> Option<UnitFile> {
     Some(file)
 }
 
-/// One file of a unit alone.
 pub fn parse(unit: &str, text: &str, path: &str) -> UnitFile {
     let instance = unit.split_once('@').map_or("", |(_, rest)| rest);
     let instance = instance.rsplit_once('.').map_or(instance, |(name, _)| name);

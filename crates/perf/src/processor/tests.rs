@@ -11,7 +11,6 @@ fn x86(vendor: &str, family: u32, model: u32, name: &str) -> Processor {
     ))
 }
 
-/// Captured on machines of these names.
 fn known() -> Vec<(&'static str, Processor)> {
     let amd = "AuthenticAMD";
     let intel = "GenuineIntel";

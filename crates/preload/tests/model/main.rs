@@ -10,7 +10,7 @@
 
 #![allow(clippy::unwrap_used)]
 #![allow(unsafe_code)] // forks, and memory as mmap hands it out
-#![allow(dead_code, missing_docs, unreachable_pub)] // the library's modules, of which parts are used
+#![allow(dead_code, unreachable_pub)] // the library's modules, of which parts are used
 #![allow(clippy::cast_possible_truncation)] // as in the library
 
 mod atomic;

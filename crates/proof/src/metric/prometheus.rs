@@ -27,7 +27,6 @@ pub enum Type {
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Exposition {
-    /// Types by family.
     pub types: BTreeMap<String, Type>,
     pub samples: Vec<Sample>,
 }

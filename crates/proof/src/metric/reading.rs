@@ -34,14 +34,12 @@ pub enum Reading {
     /// Two counts so far, of which `above / below` is asked for.
     Ratio {
         above: f64,
-        /// Per what.
         below: f64,
     },
 }
 
 /// A number that can be read again and again.
 pub struct Metric {
-    /// Without passwords.
     pub name: String,
     /// As in `transactions/s`.
     pub unit: String,
@@ -58,7 +56,6 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// One of which more is better.
     pub fn counter(
         name: impl Into<String>,
         unit: &str,

@@ -2,7 +2,6 @@
 //! that gets it, and puts it together again from the parts that are no secret; of one that cannot be read
 //! only its kind is shown. Of commands the usual places of passwords are left out.
 
-/// In place of a secret.
 const HIDDEN: &str = "***";
 
 /// What is shown of a text that is none of the addresses, or a broken one: all of it where it has no place

@@ -224,7 +224,6 @@ to do  systemctl daemon-reload
     assert_eq!(value["steps"][0]["state"], "would-change");
 }
 
-/// A captured host of two files.
 fn tempfile_root() -> (tempfile::TempDir, Root) {
     let dir = tempfile::tempdir().unwrap();
     for (path, text) in [

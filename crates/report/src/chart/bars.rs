@@ -9,7 +9,6 @@ use crate::screen::cut;
 const BAR: f64 = 15.0;
 /// Between two bars of a step, and around a step.
 const GAP: f64 = 3.0;
-/// Where samples stand below their bar.
 const SAMPLES: f64 = 10.0;
 const LABEL_CHARACTERS: usize = 40;
 const NOTE_CHARACTERS: usize = 34;

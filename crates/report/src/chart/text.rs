@@ -8,7 +8,6 @@ use crate::screen::cut;
 const ROWS: usize = 14;
 /// Columns that a point takes at least: its label.
 const LABEL: usize = 5;
-/// Room for marks at the left.
 const AXIS: usize = 7;
 
 /// A letter for each series: the first of its name that no other has.

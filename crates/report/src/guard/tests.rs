@@ -74,7 +74,6 @@ pub fn program(pid: u32, name: &str, state: Stand) -> ProgramStatus {
     }
 }
 
-/// A status with one of everything.
 #[expect(clippy::too_many_lines, reason = "one value")]
 pub fn status() -> Status {
     Status {

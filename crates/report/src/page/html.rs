@@ -264,7 +264,6 @@ mod tests {
     use super::*;
     use hugeleaf_units::Bytes;
 
-    /// What is between the header and the end.
     fn body(block: impl Into<Block>) -> String {
         let mut page = Page::new("t", "l");
         page.add(block);

@@ -16,7 +16,6 @@ pub struct View {
     pub all: bool,
 }
 
-/// Moves what stands below a heading.
 const INDENT: usize = 2;
 const GAP: &str = "  ";
 /// A sentence in fewer columns is hard to read: it then goes below its row.
@@ -27,7 +26,6 @@ const BAR: usize = 10;
 const BELOW_BARS: usize = 8;
 
 impl View {
-    /// Without colour, long tables cut.
     pub const fn plain(width: usize) -> View {
         View {
             width,

@@ -14,7 +14,6 @@ pub(super) fn part(share: Option<f64>) -> Cell {
     share.map(Value::Share).into()
 }
 
-/// So many of all.
 pub(super) fn part_of(n: u64, all: u64) -> Cell {
     part(share(n, all))
 }

@@ -18,15 +18,12 @@ pub const BUFFER_POOL_KB: u64 = 256 * 1024;
 /// No statement takes longer.
 const DEADLINE: Duration = Duration::from_secs(600);
 
-/// MariaDB with a table.
 pub struct MariaDb {
-    /// The process and its folder.
     pub server: Server,
     socket: PathBuf,
 }
 
 impl MariaDb {
-    /// Starts it and fills the table.
     #[track_caller]
     pub fn start() -> MariaDb {
         let settings = ServerSettings {

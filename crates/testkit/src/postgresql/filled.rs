@@ -16,14 +16,11 @@ use crate::server::{Server, ServerSettings};
 const ROWS: i32 = 600_000;
 /// The shared buffers in kB, as the kernel counts.
 pub const SHARED_BUFFERS_KB: u64 = 256 * 1024;
-/// Backends that the load keeps busy.
 const CLIENTS: usize = 3;
 /// No statement takes longer.
 const DEADLINE: Duration = Duration::from_secs(600);
 
-/// PostgreSQL with a table.
 pub struct PostgreSql {
-    /// The process and its folder.
     pub server: Server,
     /// The client that filled the table. Its backend has touched all buffers, as backends that
     /// live long come to do.

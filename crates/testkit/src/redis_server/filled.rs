@@ -16,15 +16,12 @@ const VALUE_BYTES: usize = 400;
 /// Nothing that is asked takes longer.
 const DEADLINE: Duration = Duration::from_secs(300);
 
-/// Redis with a data set.
 pub struct Redis {
-    /// The process and its folder.
     pub server: Server,
     socket: PathBuf,
 }
 
 impl Redis {
-    /// Starts it and fills it.
     #[track_caller]
     pub fn start() -> Redis {
         let redis = Redis::start_empty();
@@ -48,7 +45,6 @@ impl Redis {
         self.socket.display().to_string()
     }
 
-    /// Writes the data set.
     pub fn fill(&self) {
         let mut connection = connect(&self.socket).unwrap();
         for first in (0..KEYS).step_by(1000) {

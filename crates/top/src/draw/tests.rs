@@ -16,7 +16,6 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Color, Modifier};
 
-/// The screen as it is drawn.
 pub(crate) fn drawn(app: &App) -> Buffer {
     let (columns, rows) = app.size;
     let mut terminal = Terminal::new(TestBackend::new(columns.max(1), rows.max(1))).unwrap();

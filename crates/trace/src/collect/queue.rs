@@ -10,7 +10,6 @@ use super::record::{ProcessRecord, Record, SampleHead, parse};
 use super::stacks::Stacks;
 use crate::model::{Mode, Source};
 
-/// Process, thread and CPU.
 type Ids = (u32, u32, u32);
 
 #[derive(Debug)]
@@ -52,7 +51,6 @@ pub struct Calls {
     pub calls: u64,
     /// Of how many bytes, where it was reported.
     pub bytes: Option<u64>,
-    /// How many failed, where it was reported.
     pub failed: Option<u64>,
 }
 
@@ -78,7 +76,6 @@ pub struct Queue {
     pub pins: HashMap<(u32, u32, &'static str), Calls>,
     /// Where numbers come from: counts and losses are kept up here.
     pub sources: Vec<Source>,
-    /// The newest that was handed on.
     until: u64,
 }
 

@@ -13,10 +13,8 @@ pub struct SampleHead {
     /// Process and thread; both `u32::MAX` for one that is ending.
     pub pid: u32,
     pub tid: u32,
-    /// CLOCK_MONOTONIC.
     pub nanos: u64,
     pub cpu: u32,
-    /// How many events it stands for.
     pub period: u64,
     /// `PERF_RECORD_MISC_CPUMODE_MASK` of the header.
     pub mode: u16,

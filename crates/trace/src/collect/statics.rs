@@ -5,7 +5,6 @@
 #[derive(Debug, Default)]
 pub struct Statics {
     symbols: Vec<(u64, String)>,
-    /// Where static data is, modules left out.
     start: u64,
     end: u64,
 }

@@ -48,7 +48,6 @@ const ROOM: Bytes = Bytes::from_kib(512);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// A call begins, by its place.
     Enter(usize),
     Failed(usize),
     Flush,

@@ -26,7 +26,6 @@ fn parse_done(text: &str) -> Option<Done> {
     Some([number(10)?, number(12)?, number(14)?, number(15)?])
 }
 
-/// User and system time.
 fn seconds([_, _, user, system]: Done) -> [f64; 2] {
     [user, system].map(|ticks| ticks as f64 / ticks_per_second().max(1) as f64)
 }

@@ -7,10 +7,8 @@ hugeleaf_units::named! {
     /// [`Source`](crate::model::Source).
     pub enum Collection {
         CpuSamples = "cpu samples",
-        /// With who made them.
         FaultSamples = "page faults",
         Locks = "lock contention",
-        /// The event of the memory management.
         MemoryEvents = "memory events",
         DirectIo = "direct i/o",
         Registrations = "io_uring registration",
@@ -20,7 +18,6 @@ hugeleaf_units::named! {
         CpuTime = "cpu time",
         /// `/proc/vmstat`: the memory management's counters, too.
         Vmstat = "faults and paging",
-        /// The target's threads.
         Io = "i/o of threads",
         /// Before and after.
         Memory = "memory by page size",

@@ -49,12 +49,10 @@ pub struct Counted {
     pub idle: u64,
 }
 
-/// All processes of one name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ProcessRow {
     pub name: String,
     pub processes: usize,
-    /// Whether one of them belongs to the target.
     pub in_target: bool,
     #[serde(flatten)]
     pub modes: Modes,
@@ -95,7 +93,6 @@ pub struct Callers {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Path {
-    /// Names, from the function outward.
     #[serde(rename = "path")]
     pub names: Vec<String>,
     pub samples: u64,

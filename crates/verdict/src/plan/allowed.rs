@@ -44,7 +44,6 @@ const SETTINGS: [(&str, Takes); 7] = [
 const POOL: &str =
     "/sys/(kernel/mm|devices/system/node/node[0-9]+)/hugepages/hugepages-[0-9]+kB/nr_hugepages";
 
-/// A line of sysctl.d.
 const SYSCTL_LINE: &str = "[ \t]*(vm[./](nr_hugepages|hugetlb_shm_group)|kernel[./]shm(max|all))[ \t]*=[ \t]*[0-9]+[ \t]*";
 
 /// A line of the boot loader's drop-in: a shell reads it. Pages are a number, or one a node.

@@ -14,7 +14,6 @@ use super::room::Margin;
 pub struct Facts<'a> {
     pub host: &'a Host,
     pub identity: &'a Identity,
-    /// Whether the boot loader reads drop-ins in /etc/default/grub.d.
     pub grub_drop_ins: bool,
     /// What hugeleaf's own drop-in there holds; empty where there is none.
     pub grub_text: &'a str,

@@ -176,7 +176,6 @@ fn compare(got: &str, name: &str) {
     assert!(got == expected, "{name} differs; it is now:\n{got}");
 }
 
-/// A plan that has every table.
 fn full() -> Plan {
     let mut host = host();
     thp(&mut host).shmem_enabled = word("never");

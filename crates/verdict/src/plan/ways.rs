@@ -9,7 +9,6 @@ use super::facts::Facts;
 use super::model::{ForService, Plan};
 use crate::clean;
 
-/// The lines, the most important first.
 pub(super) fn ways(
     plan: &Plan,
     facts: &Facts<'_>,

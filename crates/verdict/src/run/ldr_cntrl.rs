@@ -20,7 +20,6 @@ const SIZES: [(&str, RunRole); 4] = [
 const LARGE_PAGE_DATA: &str = "LARGE_PAGE_DATA";
 /// The page sizes of AIX on POWER.
 const AIX_SIZES: [&str; 4] = ["4K", "64K", "16M", "16G"];
-/// What LARGE_PAGE_DATA calls a large page.
 const AIX_LARGE: &str = "16M";
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -54,7 +54,6 @@ impl FromStr for Want {
 pub enum Numa {
     /// From these nodes only.
     Bind(Vec<u32>),
-    /// From this node first.
     Prefer(u32),
     Interleave(Vec<u32>),
     Local,

@@ -27,7 +27,6 @@ const ABOUT: &[fn(&Seen<'_>) -> Option<TraceFinding>] = &[
     quality::skew,
 ];
 
-/// All findings, the worst first.
 pub fn findings(trace: &Trace) -> Vec<TraceFinding> {
     let seen = Seen::of(trace);
     let mut all: Vec<TraceFinding> = FOR.iter().filter_map(|rule| rule(&seen)).collect();

@@ -20,7 +20,6 @@ pub struct Seen<'a> {
     /// CPU time of the target; of the host where there is none. `None` where it is not known.
     pub cpu: Option<CpuTime>,
     pub samples: u64,
-    /// Of those, in the kernel.
     pub in_kernel: u64,
     /// Of those, in functions that switch interrupts on again, by name.
     pub releases: BTreeMap<&'a str, u64>,

@@ -9,7 +9,6 @@ use super::file::{Measure, Source};
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ran {
-    /// What it printed, standard output and standard error.
     pub printed: String,
     pub seconds: f64,
     pub counted: BTreeMap<String, f64>,
@@ -18,7 +17,6 @@ pub struct Ran {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
     pub name: String,
-    /// Its value, in the measure's unit.
     pub value: f64,
 }
 

@@ -13,7 +13,6 @@ use toml::Spanned;
 use super::needs::Needs;
 use super::size::{Size, Wrong, wrong};
 
-/// The schema that this version reads.
 pub const SCHEMA: u64 = 1;
 
 /// How long a command may take that says nothing of it.
@@ -32,7 +31,6 @@ pub(super) const TAKEN: [&str; 4] = ["work", "files", "pages", "round"];
 pub struct Described {
     /// What it is called: the file's name without `.toml`.
     pub name: String,
-    /// What is measured, in a sentence.
     pub title: String,
     /// Which effect of page sizes it shows, in a sentence.
     pub effect: String,
@@ -45,7 +43,6 @@ pub struct Described {
     pub sizes: BTreeMap<String, Size>,
     /// Small files that are written next to the commands, by name.
     pub files: BTreeMap<String, String>,
-    /// What makes the data, once.
     pub prepare: Option<Script>,
     /// What is started on the pages of an arm; without one the load itself is.
     pub server: Option<Server>,
@@ -83,7 +80,6 @@ pub struct Server {
     /// What becomes the server: it ends with `exec PROGRAM`.
     #[serde(deserialize_with = "command")]
     pub run: String,
-    /// What succeeds as soon as it answers.
     #[serde(deserialize_with = "command")]
     pub ready: String,
     /// What fills it, after each start; may be nothing.
@@ -118,7 +114,6 @@ pub struct Measure {
     /// Which way is better; nothing of what is no good or bad.
     pub better: Option<Better>,
     pub source: Source,
-    /// What it is multiplied by.
     pub factor: f64,
     /// The measure that it is divided by: processor time a request.
     pub per: Option<String>,
@@ -131,7 +126,6 @@ pub enum Better {
     Lower,
 }
 
-/// Where a figure comes from.
 #[derive(Debug, Clone)]
 pub enum Source {
     /// The last match of an expression in what the load prints: its first group, commas left out.

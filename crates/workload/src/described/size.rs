@@ -50,7 +50,6 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-/// A text value.
 pub(super) fn parsed<'de, T, D>(from: D) -> Result<T, D::Error>
 where
     T: FromStr<Err: fmt::Display>,
@@ -77,7 +76,6 @@ impl fmt::Display for Size {
     }
 }
 
-/// What is wrong, and where.
 pub(super) type Wrong = (Range<usize>, String);
 
 pub(super) fn wrong<T>(span: Range<usize>, what: impl Into<String>) -> Result<T, Wrong> {

@@ -55,7 +55,6 @@ fn is_kept(name: &OsStr) -> bool {
     BEGINS.iter().any(|begin| name.starts_with(begin)) || ENDS.iter().any(|end| name.ends_with(end))
 }
 
-/// How the name of a stage's folder begins.
 const FOLDER: &str = "hugeleaf-lab-";
 
 /// The variable that marks all that a stage has started.
@@ -92,7 +91,6 @@ pub struct Stage<'a> {
     described: &'a Described,
     folder: PathBuf,
     account: Option<Account>,
-    /// Whether commands have namespaces of their own.
     is_isolated: bool,
     mark: String,
     stop: &'a AtomicBool,
@@ -113,7 +111,6 @@ struct Started {
     is_isolated: bool,
 }
 
-/// The end of what was printed.
 #[derive(Debug, Default)]
 struct Tail {
     bytes: Vec<u8>,
@@ -153,7 +150,6 @@ impl<'a> Stage<'a> {
         Ok(stage)
     }
 
-    /// Where its commands may write.
     pub fn work(&self) -> PathBuf {
         self.folder.join("work")
     }

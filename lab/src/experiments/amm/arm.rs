@@ -27,7 +27,6 @@ pub enum AmmPages {
     Hugetlb,
 }
 
-/// An equal split.
 const HALF: u8 = 50;
 
 impl AmmArm {

@@ -22,10 +22,8 @@ pub(super) struct Balancer {
     log: PathBuf,
 }
 
-/// What to do where it cannot write.
 const BELOW: &str = "name a folder where there is room and you may write: --below DIR";
 
-/// How long it may take to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Balancer {
@@ -91,7 +89,6 @@ impl Drop for Balancer {
     }
 }
 
-/// Its file.
 fn text(
     settings: &AmmSettings,
     (pages, programs): (AmmPages, Bytes),

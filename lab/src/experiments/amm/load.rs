@@ -2,10 +2,8 @@
 
 use std::str::FromStr;
 
-/// What the two servers are called.
 pub(super) const NAMES: [&str; 2] = ["a", "b"];
 
-/// A load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AmmLoad {
     /// Both read alike, and an equal split holds what they read.
@@ -24,7 +22,6 @@ pub enum AmmLoad {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Phase {
     pub(super) name: &'static str,
-    /// What each of the two does.
     pub(super) does: [Does; 2],
 }
 
@@ -37,7 +34,6 @@ pub(super) enum Does {
     Flood,
 }
 
-/// What a light load reads often.
 pub(super) const LIGHT: f64 = 0.05;
 
 /// What a busy server reads often where the other is not busy: more than half of the target.
@@ -56,7 +52,6 @@ impl AmmLoad {
         AmmLoad::Tpcc,
     ];
 
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             AmmLoad::Steady => "steady",

@@ -88,7 +88,6 @@ fn take_turns(
     })
 }
 
-/// Refuses what cannot be.
 fn check(settings: &AmmSettings, machine: &Machine<'_>) -> Result<(), BenchError> {
     if settings.target > machine.most {
         return Err(BenchError::TooLarge {

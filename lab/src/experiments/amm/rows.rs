@@ -22,7 +22,6 @@ pub(super) struct Look {
     /// Statements of a report or a flood.
     pub(super) others: u64,
     pub(super) counters: Counters,
-    /// Transactions that the servers have committed.
     pub(super) commits: u64,
     pub(super) pools: [Bytes; 2],
     /// Of both processes together.
@@ -46,7 +45,6 @@ pub(super) struct RunSeen {
 
 const UNIT: &str = "operations/s";
 
-/// What it is made for.
 pub(super) fn main() -> Quantity {
     Quantity::rate("throughput", UNIT).main()
 }
@@ -59,7 +57,6 @@ const PUBLISHED: &str = "published for Oracle 11g, a second, automatic on base p
      and 872, logical reads 36,742 and 36,411, block changes 10,195 and 10,101, physical reads 4287 and 4864, physical \
      writes 2817 and 2928";
 
-/// What is drawn.
 pub(super) fn charts() -> Vec<Chart> {
     let memory = |name: &str| {
         let y = memory_of(name);
@@ -78,7 +75,6 @@ pub(super) fn charts() -> Vec<Chart> {
     ]
 }
 
-/// What others have published.
 pub(super) fn remarks() -> Vec<String> {
     vec![PUBLISHED.to_owned()]
 }
@@ -120,7 +116,6 @@ pub(super) fn add(
     }
 }
 
-/// Of all phases together.
 fn of_whole(run: &RunSeen) -> Vec<(Quantity, f64)> {
     let looks = || run.phases.iter().map(|phase| phase.looks.as_slice());
     let seconds: f64 = looks().filter_map(seconds).sum();
@@ -141,7 +136,6 @@ fn seconds(looks: &[Look]) -> Option<f64> {
     Some(last.at - first.at).filter(|seconds| *seconds > 0.0)
 }
 
-/// How much a count grew.
 fn grown(looks: &[Look], of: impl Fn(&Look) -> u64) -> f64 {
     match (looks.first(), looks.last()) {
         (Some(first), Some(last)) => of(last).saturating_sub(of(first)) as f64,
@@ -149,7 +143,6 @@ fn grown(looks: &[Look], of: impl Fn(&Look) -> u64) -> f64 {
     }
 }
 
-/// Of a phase.
 fn of_phase(looks: &[Look], settle: Duration) -> Vec<(Quantity, f64)> {
     let Some(length) = seconds(looks) else {
         return Vec::new();

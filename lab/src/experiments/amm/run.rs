@@ -19,7 +19,6 @@ use super::rows::{Look, PhaseSeen, RunSeen};
 use super::tenant::{Tenant, Tenants, look, ours};
 use hugeleaf_proof::bench::{BenchError, Machine};
 
-/// What a run is of.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Run<'a> {
     pub(super) settings: &'a AmmSettings,
@@ -30,13 +29,10 @@ pub(super) struct Run<'a> {
     pub(super) seed: u64,
 }
 
-/// What threads of a phase share.
 #[derive(Default)]
 struct Shared {
     done: [Done; 2],
-    /// Connections end what they do.
     stop: AtomicBool,
-    /// One has met an error.
     failed: AtomicBool,
 }
 

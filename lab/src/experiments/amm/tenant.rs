@@ -258,7 +258,6 @@ impl Tenant {
         Some(status.resident? + status.hugetlb.unwrap_or(Bytes::ZERO))
     }
 
-    /// What its buffer pool is on.
     pub(super) fn pages(&self, machine: &Machine<'_>) -> Option<Vec<Held>> {
         let pids = [self.server.pid()?];
         cache_pages(machine.root, &Kernel::new(), machine.host, &pids, false)

@@ -14,12 +14,10 @@ const CPU: &str = "CPU of the process a GiB";
 /// with 2 readers and 5 writers, on 16M pages with 2 and 7, and one over the other.
 const PUBLISHED: [f64; 3] = [139.0, 378.0, 2.72];
 
-/// What it is made for.
 pub(super) fn main() -> Quantity {
     Quantity::rate(MOVED, "MiB/s").main()
 }
 
-/// What is drawn.
 pub(super) fn charts() -> Vec<Chart> {
     vec![
         Chart::bars(MOVED, "Moved, MiB a second"),
@@ -27,7 +25,6 @@ pub(super) fn charts() -> Vec<Chart> {
     ]
 }
 
-/// What the rows say together.
 pub(super) fn remarks(modes: &[Mode], results: &Results) -> Vec<String> {
     let [small, large, ratio] = PUBLISHED;
     let published = format!(

@@ -15,7 +15,6 @@ use hugeleaf_proof::bench::BenchError;
 /// What it is started with; nothing for a person to type.
 pub const COPIER: &str = "bench-copier";
 
-/// Read and written at once.
 const CHUNK: usize = 256 * 1024;
 
 /// A copier that runs; ended when dropped.
@@ -104,7 +103,6 @@ pub fn copy_until_ended(folder: &Path, length: u64) -> std::io::Result<std::conv
     copy(folder, length)
 }
 
-/// Copies until it is ended.
 fn copy(folder: &Path, length: u64) -> std::io::Result<std::convert::Infallible> {
     let mut buffer = vec![7; CHUNK];
     let mut from = nameless(folder)?;

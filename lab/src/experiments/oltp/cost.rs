@@ -16,7 +16,6 @@ use hugeleaf_proof::rows::{Quantity, Results, Sample};
 
 /// Rounds of `bench chase`: enough for an interval.
 const ROUNDS: u32 = 6;
-/// How long a sample of it is.
 const SAMPLE: Duration = Duration::from_secs(1);
 
 /// Says how the processor counted, or where it has no counters measures by `bench chase` over memory

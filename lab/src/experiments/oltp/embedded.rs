@@ -67,7 +67,6 @@ fn read_back(run: &mut Results, arm: Pages, cache: &SqliteCache, machine: &Machi
     }
 }
 
-/// The database in a folder.
 pub(super) struct Embedded<'a> {
     folder: &'a Path,
     order: &'a Order,
@@ -100,7 +99,6 @@ impl<'a> Embedded<'a> {
         }
     }
 
-    /// One run, in this process.
     fn here(&self, setup: Setup, progress: Progress<'_>) -> Result<Results, BenchError> {
         let (order, machine) = (self.order, self.machine);
         let cache = match order.arm {

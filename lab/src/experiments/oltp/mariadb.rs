@@ -23,7 +23,6 @@ pub(super) const KIND: ServerKind = ServerKind {
 /// The log of changes is large enough that no checkpoint begins in the middle of a short interval.
 const LOG: Bytes = Bytes::from_mib(512);
 
-/// It, once it has been started.
 struct Mariadb<'a> {
     order: &'a Order,
     machine: &'a Machine<'a>,

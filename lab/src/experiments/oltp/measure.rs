@@ -50,7 +50,6 @@ pub fn measure(
     }
 }
 
-/// One run.
 fn as_it_is(
     mut server: Box<dyn Server + '_>,
     setup: Setup,

@@ -13,24 +13,18 @@ use super::pages::Pages;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
 use hugeleaf_proof::rows::Results;
 
-/// What is asked for.
 #[derive(Debug, Clone)]
 pub struct Order {
-    /// Which database.
     pub database: Database,
-    /// Warehouses.
     pub warehouses: i32,
     /// Connections; `None` is one a processor.
     pub connections: Option<usize>,
-    /// Steps by connections.
     pub by_connections: Vec<usize>,
     /// Touch the first so many warehouses only.
     pub touch: Option<i32>,
-    /// How long to measure.
     pub time: Duration,
     /// How long to run before.
     pub ramp_up: Duration,
-    /// The database's own cache.
     pub cache: Option<Bytes>,
     /// Steps by the size of the cache.
     pub by_cache: Vec<Bytes>,
@@ -44,7 +38,6 @@ pub struct Order {
     pub think: f64,
     /// Rows of a warehouse are divided by this.
     pub shrink: i32,
-    /// Whether the database may be filled.
     pub may_fill: bool,
     /// Whether what an earlier run filled in is removed first.
     pub refill: bool,
@@ -52,11 +45,9 @@ pub struct Order {
     pub pages: Vec<Pages>,
     /// Whether to ask what it costs on these pages to translate an address.
     pub translation: bool,
-    /// Runs of each arm.
     pub rounds: usize,
     /// The pages of the cache of this very process, which is one run of an arm.
     pub arm: Option<Pages>,
-    /// Whether the processor counts in such a run.
     pub count: bool,
     /// Seed of the rows and of what is asked for.
     pub seed: u64,
@@ -70,14 +61,11 @@ pub enum Io {
     Cached,
     /// Through the page cache of the host.
     Buffered,
-    /// Past it.
     Direct,
 }
 
-/// Where the data are.
 #[derive(Debug, Clone)]
 pub enum Database {
-    /// SQLite's files in a folder.
     Sqlite(PathBuf),
     /// A PostgreSQL server that runs, by its connection string.
     Elsewhere(String),
@@ -101,11 +89,9 @@ impl FromStr for Database {
     }
 }
 
-/// A kind of server.
 pub struct ServerKind {
     /// As `--start` names it.
     pub name: &'static str,
-    /// What a warehouse takes in it.
     pub(super) warehouse: Bytes,
     pub(super) make: for<'a> fn(&'a Order, &'a Machine<'a>) -> Box<dyn Server + 'a>,
 }
@@ -116,10 +102,8 @@ impl fmt::Debug for ServerKind {
     }
 }
 
-/// Hears how far it is.
 pub(super) type Progress<'a> = &'a mut dyn FnMut(BenchEvent);
 
-/// What a run is set to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Setup {
     pub(super) cache: Bytes,

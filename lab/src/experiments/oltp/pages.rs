@@ -36,7 +36,6 @@ impl FromStr for Pages {
 }
 
 impl Pages {
-    /// Its name on this host.
     pub fn label(self, host: &Host) -> String {
         match self {
             Pages::Asked(asked) => PageArm::of(asked, host).to_string(),

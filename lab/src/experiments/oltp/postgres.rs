@@ -85,7 +85,6 @@ fn processes<'h>(server: &PostgresServer, host: &'h Host) -> Processes<'h> {
     }
 }
 
-/// It, once it has been started.
 struct Postgres<'a> {
     order: &'a Order,
     machine: &'a Machine<'a>,

@@ -30,7 +30,6 @@ const PUBLISHED_COUNTS: &str = "published for Oracle 11g, a second, on base page
 const CYCLES: &str = "cycles an instruction";
 const MISSES: &str = "TLB misses in 1000 instructions";
 
-/// What it is made for.
 pub(super) fn main() -> Quantity {
     Quantity::rate("NOTPM", "NOTPM").main()
 }
@@ -64,7 +63,6 @@ pub(super) fn charts(steps: Option<&str>) -> Vec<Chart> {
     ]
 }
 
-/// What others have published.
 pub(super) fn remarks(steps: Option<&str>) -> Vec<String> {
     let gain = steps
         .filter(|place| *place == "cache_bytes")
@@ -73,7 +71,6 @@ pub(super) fn remarks(steps: Option<&str>) -> Vec<String> {
     all.map(str::to_owned).collect()
 }
 
-/// What is known of a run.
 pub(super) fn of_run(outcome: &Outcome, seen: &Seen) -> Vec<(Quantity, f64)> {
     let all = outcome.transactions() as f64;
     let (transactions, seconds) = (outcome.counted.max(1) as f64, outcome.seconds);

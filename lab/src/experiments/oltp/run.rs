@@ -14,7 +14,6 @@ use hugeleaf_proof::rows::{Layout, Results, Sample, fields};
 /// How the note begins that says why the processor did not count.
 pub(super) const NOT_COUNTED: &str = "the processor's counters were not counted here: ";
 
-/// Fills a database.
 pub(super) fn fill(
     store: &dyn Store,
     order: &Order,
@@ -126,7 +125,6 @@ fn about(
     }));
 }
 
-/// What the database is to hold.
 fn origin(store: &dyn Store, order: &Order) -> Origin {
     Origin {
         warehouses: order.warehouses,

@@ -106,7 +106,6 @@ fn in_memory(maps: &[PageMap]) -> (Bytes, Bytes) {
     (all - huge, huge)
 }
 
-/// How much these ranges cover, each byte once.
 fn covered(mut ranges: Vec<Range>) -> Bytes {
     ranges.sort_by_key(|range| range.start());
     let (mut sum, mut end) = (0, 0);

@@ -94,7 +94,6 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// What a warehouse takes.
 fn each(order: &Order) -> Bytes {
     match &order.database {
         Database::Sqlite(_) => SqliteStore::WAREHOUSE,

@@ -25,9 +25,7 @@ pub(super) struct Driven<'a> {
     pub order: &'a Order,
     pub machine: &'a Machine<'a>,
     pub store: &'a dyn Store,
-    /// Where its files are.
     pub folder: &'a Path,
-    /// The state read meanwhile.
     pub processes: Processes<'a>,
 }
 

@@ -14,18 +14,13 @@ use super::server::{cache_pages, tree};
 use hugeleaf_proof::bench::page_tables;
 use hugeleaf_proof::metric::{MetricError, TranslationTotals, Translations};
 
-/// Which processes are the database.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Processes<'a> {
-    /// Those of a server that we cannot see.
     Elsewhere,
-    /// This one.
     Own,
     /// A server of this host, with its children.
     Server {
-        /// Its id.
         pid: u32,
-        /// The host, to tell page sizes.
         host: &'a Host,
         /// Whether its cache is shared memory of its processes, or private memory of one.
         shared: bool,
@@ -36,7 +31,6 @@ pub(super) enum Processes<'a> {
 pub(super) struct Watcher<'a> {
     root: &'a Root,
     processes: Processes<'a>,
-    /// Whether the processor is to count.
     count: bool,
     /// What another process has written so far, where one copies at the same time.
     copied: Option<&'a dyn Fn() -> Option<u64>>,
@@ -45,7 +39,6 @@ pub(super) struct Watcher<'a> {
     seen: Seen,
 }
 
-/// What was seen.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Seen {
     /// Page tables of all processes of the database, at the end.
@@ -62,9 +55,7 @@ pub(super) struct Seen {
 /// Which events of the processor counted, in user mode, in one group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct CountedBy {
-    /// Cycles.
     cycles: String,
-    /// Instructions.
     instructions: String,
     /// Misses of the TLB for data; where the processor counts walks of page tables, those. Missing where
     /// nothing of it is counted.
@@ -97,7 +88,6 @@ impl CountedBy {
 }
 
 impl<'a> Watcher<'a> {
-    /// One that looks at these processes.
     pub(super) fn of(processes: Processes<'a>, root: &'a Root) -> Watcher<'a> {
         Watcher {
             root,
@@ -124,7 +114,6 @@ impl<'a> Watcher<'a> {
         self
     }
 
-    /// What was seen.
     pub(super) fn seen(&self) -> &Seen {
         &self.seen
     }
@@ -171,7 +160,6 @@ impl Onlooker for Watcher<'_> {
     }
 }
 
-/// What was counted, and by which events.
 fn counted(mut counters: Translations) -> Result<(TranslationTotals, CountedBy), MetricError> {
     let totals = counters.totals()?;
     let misses = counters.misses.map(|event| event.name.to_owned());

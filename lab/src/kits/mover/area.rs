@@ -22,10 +22,8 @@ use super::error::{BlockProblem, MoverError};
 use super::memory::{IoMemory, IoPages};
 use hugeleaf_workload::chase::PageArm;
 
-/// Where the devices of a run are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// New files in this folder.
     Folder(PathBuf),
     /// New block devices whose blocks are memory.
     Memory,
@@ -33,35 +31,24 @@ pub enum Place {
     There(PathBuf),
 }
 
-/// What is wanted.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     /// Where; threads are dealt out to them in turn.
     pub places: Vec<Place>,
-    /// How many devices to read from.
     pub sources: usize,
-    /// How many to write to.
     pub targets: usize,
-    /// How long each is.
     pub each: Bytes,
-    /// How long a block is.
     pub block: Bytes,
-    /// Whether what is there may be written over.
     pub overwrite: bool,
-    /// What contents are drawn from.
     pub seed: u64,
 }
 
 /// The devices of a run, filled with blocks.
 #[derive(Debug)]
 pub struct Devices {
-    /// To read from.
     pub sources: Vec<Area>,
-    /// To write to.
     pub targets: Vec<Area>,
-    /// What they are on, each once, for people.
     pub places: Vec<String>,
-    /// They go when this goes.
     _memory: Vec<MemoryDevice>,
 }
 
@@ -73,11 +60,9 @@ pub struct Area {
     offset: u64,
     blocks: u64,
     block: Bytes,
-    /// The block that comes next.
     next: AtomicU64,
     /// Blocks written since they were last verified.
     unverified: AtomicU64,
-    /// What stands in each block.
     stamps: Mutex<Vec<Stamp>>,
 }
 
@@ -91,7 +76,6 @@ impl Area {
         &self.file
     }
 
-    /// How many blocks it has.
     pub const fn blocks(&self) -> u64 {
         self.blocks
     }
@@ -106,7 +90,6 @@ impl Area {
         self.next.fetch_add(1, Ordering::Relaxed) % self.blocks
     }
 
-    /// Remembers what is being written.
     pub(super) fn note_write(&self, index: u64, stamp: Stamp) {
         let mut stamps = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = usize::try_from(index).ok().and_then(|i| stamps.get_mut(i)) {
@@ -115,7 +98,6 @@ impl Area {
         self.unverified.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What should stand in a block.
     pub(super) fn stamp(&self, index: u64) -> Stamp {
         let stamps = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
         let at = usize::try_from(index).unwrap_or(usize::MAX);
@@ -194,7 +176,6 @@ impl Area {
     }
 }
 
-/// A call that signals may interrupt.
 pub(super) fn retry(mut call: impl FnMut() -> std::io::Result<usize>) -> Result<usize, Errno> {
     loop {
         match call() {

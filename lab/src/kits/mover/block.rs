@@ -8,29 +8,22 @@ use std::fmt;
 /// Where a block was made: which device, which block of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stamp {
-    /// The number of the source.
     pub source: u64,
     /// The number of the block in it.
     pub index: u64,
 }
 
-/// What is wrong with a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wrong {
     /// Nothing of ours stands there.
     NotABlock,
     /// The checksum is not that of the content.
     Checksum {
-        /// What stands in the block.
         said: u32,
-        /// What it comes to.
         found: u32,
     },
-    /// A block, and another one.
     Another {
-        /// The one that was looked for.
         wanted: Stamp,
-        /// The one that is there.
         found: Stamp,
     },
 }

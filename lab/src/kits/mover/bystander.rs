@@ -12,7 +12,6 @@ use hugeleaf_units::PageSize;
 
 use hugeleaf_workload::times::{record, times};
 
-/// Time between two of its wishes.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Goes on until `halt`; times are kept while `measuring`.

@@ -13,11 +13,8 @@ pub enum MoverError {
     Block {
         /// `read`, `write`, or what is wrong.
         what: &'static str,
-        /// The device, or the file.
         device: String,
-        /// Where in it.
         offset: u64,
-        /// What it did.
         problem: BlockProblem,
     },
     /// It exists and was not made for this run.
@@ -29,65 +26,45 @@ pub enum MoverError {
     /// A device cannot move blocks of this size.
     #[error("{path} moves multiples of {step}, and a block of {block} is none")]
     Alignment {
-        /// The device.
         path: String,
-        /// What it moves.
         step: Bytes,
-        /// What was asked for.
         block: Bytes,
     },
     /// A device is too small for its threads.
     #[error("{path} has {length}: too little for {threads} threads with {least} each")]
     TooSmall {
-        /// The device.
         path: String,
-        /// Its length.
         length: Bytes,
-        /// How many are to use it.
         threads: usize,
-        /// What each of them needs.
         least: Bytes,
     },
     /// Files could not be given their room.
     #[error("{folder}: no room for {threads} files of {each}: {errno}")]
     NoRoom {
-        /// The folder.
         folder: String,
-        /// How many.
         threads: usize,
-        /// How long.
         each: Bytes,
-        /// The answer of the file system.
         errno: Errno,
     },
-    /// Locked or registered memory is limited.
     #[error("{mode} pins {asked} at a time, and this process may pin {most} (RLIMIT_MEMLOCK)")]
     MemlockLimit {
-        /// The mode.
         mode: &'static str,
-        /// What it needs.
         asked: Bytes,
-        /// What it may.
         most: Bytes,
     },
     /// A memory-backed device could not be made.
     #[error("a device backed by memory: {0}")]
     Device(SysError),
-    /// A system call failed.
     #[error("{0}")]
     Sys(#[from] SysError),
-    /// Memory.
     #[error("{0}")]
     Memory(#[from] MemoryError),
-    /// Ctrl-C.
     #[error("stopped on request")]
     Stopped,
 }
 
-/// What a device did with a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BlockProblem {
-    /// It answered with an error.
     #[error("{0}")]
     Io(Errno),
     /// It moved less than a block: how much of how much.
@@ -120,7 +97,6 @@ impl BlockProblem {
 }
 
 impl MoverError {
-    /// What to do next.
     pub fn next(&self) -> String {
         match self {
             MoverError::Block { problem, .. } => problem.next().to_owned(),

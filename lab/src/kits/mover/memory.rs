@@ -50,7 +50,6 @@ impl FromStr for AskedIoPages {
 }
 
 impl IoPages {
-    /// What was asked for, on this host.
     pub fn of(asked: AskedIoPages, host: &Host) -> IoPages {
         match asked {
             AskedIoPages::Scattered => IoPages::Scattered,
@@ -76,7 +75,6 @@ impl IoPages {
         }
     }
 
-    /// Whether it comes from a pool.
     pub fn is_pool(self) -> bool {
         matches!(self, IoPages::Pages(arm) if arm.kind == PageKind::Hugetlb)
     }
@@ -144,17 +142,14 @@ impl IoMemory {
         })
     }
 
-    /// Its addresses.
     pub const fn range(&self) -> Range {
         self.memory.range()
     }
 
-    /// What it is meant to be on.
     pub const fn pages(&self) -> IoPages {
         self.pages
     }
 
-    /// All that was asked for.
     pub fn bytes(&mut self) -> &mut [u8] {
         let length = usize::try_from(self.length.get()).unwrap_or(usize::MAX);
         let bytes = self.memory.bytes();

@@ -47,12 +47,10 @@ impl OwnMemory {
         Ok(OwnMemory { space })
     }
 
-    /// Its addresses.
     pub const fn range(&self) -> Range {
         self.space.range()
     }
 
-    /// All of it.
     pub fn bytes(&mut self) -> &mut [u8] {
         let range = self.space.range();
         let length = usize::try_from(range.len().get()).unwrap_or(0);

@@ -11,24 +11,20 @@ use hugeleaf_io::{Direction, Ring, lock_memory, unlock_memory};
 use super::area::{Area, retry};
 use super::error::MoverError;
 
-/// How buffers are handed to devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
     /// Direct I/O: the kernel looks up and holds each page for as long as the transfer lasts.
     Direct,
     /// The buffer is locked before and unlocked after each transfer, as the published driver did.
     Lock,
-    /// io_uring, several transfers under way.
     Uring,
     /// io_uring on memory that is registered, and so pinned, once for all.
     UringRegistered,
 }
 
 impl Mode {
-    /// All of them.
     pub const ALL: [Mode; 4] = [Mode::Direct, Mode::Lock, Mode::Uring, Mode::UringRegistered];
 
-    /// As a flag names it.
     pub const fn name(self) -> &'static str {
         match self {
             Mode::Direct => "direct",
@@ -38,7 +34,6 @@ impl Mode {
         }
     }
 
-    /// Whether transfers go through a ring.
     pub const fn is_ring(self) -> bool {
         matches!(self, Mode::Uring | Mode::UringRegistered)
     }
@@ -61,25 +56,19 @@ impl FromStr for Mode {
     }
 }
 
-/// A transfer that has ended well.
 pub(crate) struct Done<'b> {
-    /// Which block of the area.
     pub(crate) index: u64,
-    /// Its buffer.
     pub(crate) buffer: &'b mut [u8],
     /// From the start of the transfer to its end.
     pub(crate) io: Duration,
-    /// Locking and unlocking.
     pub(crate) lock: Duration,
 }
 
 /// Transfers one way between an area and memory.
 pub(crate) trait Carrier<'b> {
-    /// Begins a transfer.
     fn start(&mut self, index: u64, buffer: &'b mut [u8]) -> Result<(), MoverError>;
     /// Waits for one to end; `None` where none is under way.
     fn next(&mut self) -> Result<Option<Done<'b>>, MoverError>;
-    /// How many are under way.
     fn flying(&self) -> usize;
 }
 
@@ -153,7 +142,6 @@ pub(crate) struct Ringed<'r, 'b> {
     pub(crate) ring: &'r mut Ring<'b>,
     pub(crate) area: &'b Area,
     pub(crate) direction: Direction,
-    /// When each began.
     began: BTreeMap<u64, Instant>,
 }
 

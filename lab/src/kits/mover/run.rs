@@ -24,36 +24,27 @@ const LOOK: Duration = Duration::from_millis(10);
 /// The most that one registered part may be (io_uring_register(2)).
 const PART: Bytes = Bytes::from_mib(1024);
 
-/// What is to be done.
 #[derive(Debug, Clone, Copy)]
 pub struct Load<'a> {
-    /// How buffers are handed to devices.
     pub mode: Mode,
     /// Transfers under way a thread, where the mode goes through a ring.
     pub depth: usize,
-    /// Length of a block.
     pub block: Bytes,
     /// What each writer is to write a second; as much as it can where `None`.
     pub rate: Option<Bytes>,
-    /// One reader for each.
     pub sources: &'a [Area],
-    /// One writer for each.
     pub targets: &'a [Area],
     /// How long to run before measuring.
     pub warm: Duration,
-    /// How long to measure.
     pub time: Duration,
-    /// The base page, for the bystander.
     pub base: PageSize,
 }
 
 impl Load<'_> {
-    /// How many threads move blocks.
     pub const fn threads(&self) -> usize {
         self.sources.len() + self.targets.len()
     }
 
-    /// Transfers under way a thread.
     fn depth(&self) -> usize {
         if self.mode.is_ring() {
             self.depth.max(1)
@@ -66,24 +57,18 @@ impl Load<'_> {
 /// The two ends of the measured time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Edge {
-    /// It begins.
     Begin,
-    /// It is over.
     End,
 }
 
 /// Times of an operation, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Latency {
-    /// How many were timed.
     pub count: u64,
-    /// Their mean.
     pub mean: f64,
-    /// Their median.
     pub median: f64,
     /// 99 of 100 were not longer.
     pub p99: f64,
-    /// The longest.
     pub max: f64,
 }
 
@@ -100,18 +85,12 @@ impl Latency {
     }
 }
 
-/// What was moved in the measured time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Moved {
-    /// How long that was.
     pub time: Duration,
-    /// From the sources.
     pub read: Bytes,
-    /// To the targets.
     pub written: Bytes,
-    /// Of it, to each target.
     pub by_target: Vec<Bytes>,
-    /// What this process used of the processors.
     pub usage: Usage,
     /// From the start of a transfer to its end.
     pub io: Latency,
@@ -119,7 +98,6 @@ pub struct Moved {
     pub lock: Latency,
     /// A page mapped, touched and unmapped by somebody else in this process.
     pub bystander: Latency,
-    /// How many threads moved blocks.
     pub threads: usize,
 }
 
@@ -129,7 +107,6 @@ struct Item<'b> {
     stamp: Stamp,
 }
 
-/// What all threads of a run share.
 struct Shared<'b> {
     load: Load<'b>,
     space: Range,
@@ -140,7 +117,6 @@ struct Shared<'b> {
     written: Vec<AtomicU64>,
 }
 
-/// What a thread saw.
 struct Seen {
     io: Histogram<u64>,
     lock: Histogram<u64>,
@@ -253,11 +229,9 @@ struct Reading {
     written: Vec<u64>,
 }
 
-/// What a thread does.
 struct Task<'b> {
     area: &'b Area,
     direction: Direction,
-    /// Which of the sources or targets.
     number: usize,
     from: Receiver<Item<'b>>,
     onward: Sender<Item<'b>>,

@@ -14,10 +14,8 @@ use serde::{Deserialize, Serialize};
 use super::touch::touch;
 use hugeleaf_workload::child::{self, end_with_parent};
 
-/// What one process did at its turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
-    /// The process.
     pub pid: Pid,
     /// How long attaching took: mapping it, and filling in page tables of this process.
     pub attach: Duration,
@@ -27,17 +25,13 @@ pub struct Turn {
     pub pages: Vec<(PageSize, PageKind, Bytes)>,
 }
 
-/// What a process says, in a line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
-    /// It waits for its turn.
     Ready,
-    /// It has had it.
     Done(Turn),
     /// It could not.
     Failed {
-        /// Who.
         pid: Pid,
         /// Why not.
         reason: String,

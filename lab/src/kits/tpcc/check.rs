@@ -12,12 +12,10 @@ use crossbeam_channel::Sender;
 use super::error::{TpccError, joined};
 use super::store::{Origin, Store};
 
-/// One of the twelve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Condition(u8);
 
 impl Condition {
-    /// All of them.
     pub fn all() -> impl Iterator<Item = Condition> {
         (1..=12).map(Condition)
     }
@@ -27,7 +25,6 @@ impl Condition {
         self.0
     }
 
-    /// What has to be equal.
     pub const fn text(self) -> &'static str {
         match self.0 {
             1 => "W_YTD = sum(D_YTD) of the warehouse",
@@ -80,11 +77,8 @@ impl fmt::Display for Condition {
 /// A condition that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
     pub condition: Condition,
-    /// How often.
     pub count: u64,
-    /// The first case, in words.
     pub first: String,
 }
 
@@ -147,12 +141,10 @@ pub fn check(
     Ok(violations)
 }
 
-/// What threads that ask share.
 struct Asking<'a> {
     store: &'a dyn Store,
     origin: &'a Origin,
     shards: usize,
-    /// How many parts somebody has taken.
     next: AtomicUsize,
     failed: AtomicBool,
     stop: &'a AtomicBool,

@@ -17,7 +17,6 @@ use super::rules::Kind;
 use super::store::{Answer, Origin, Session, Store};
 use hugeleaf_workload::times::{record, times};
 
-/// How long terminals wait between transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Pace {
     /// Not at all.
@@ -27,27 +26,20 @@ pub enum Pace {
     People(f64),
 }
 
-/// What to run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Run {
-    /// Connections, each with a terminal.
     pub connections: usize,
     /// How long to run before anything counts.
     pub ramp_up: Duration,
-    /// How long to measure.
     pub time: Duration,
-    /// Waiting between transactions.
     pub pace: Pace,
     /// The first so many warehouses are touched, and no other; all where `None`.
     pub touched: Option<i32>,
-    /// Seed of what is asked for.
     pub seed: u64,
 }
 
-/// How transactions of one kind went.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Latency {
-    /// How many were committed.
     pub committed: u64,
     /// How many were rolled back because the standard wants it: New-Order alone.
     pub rolled_back: u64,
@@ -55,29 +47,22 @@ pub struct Latency {
     pub conflicts: u64,
     /// Seconds from the first statement to the end of the commit, sending again included.
     pub mean: f64,
-    /// Half are faster.
     pub p50: f64,
-    /// Nine of ten are faster.
     pub p90: f64,
     /// 99 of a hundred are faster.
     pub p99: f64,
-    /// The slowest.
     pub max: f64,
 }
 
-/// What was measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// How long.
     pub seconds: f64,
     /// By kind, in the order of [`Kind::ALL`].
     pub kinds: [Latency; 5],
-    /// What the database says it did.
     pub counters: Counters,
     /// During how many transactions `counters` were counted: those that were under way at the
     /// interval's end are among them.
     pub counted: u64,
-    /// Processor time of this process.
     pub usage: Usage,
 }
 
@@ -107,7 +92,6 @@ fn rate(count: u64, seconds: f64) -> f64 {
 /// Who looks on while it is measured. At both moments all connections are open: a server's
 /// processes are all there.
 pub trait Onlooker {
-    /// It begins to count.
     fn begins(&mut self) {}
     /// It has stopped counting, and no connection is closed yet.
     fn ends(&mut self) {}
@@ -119,7 +103,6 @@ impl Onlooker for () {}
 /// How often a transaction is sent before it is given up.
 const TRIES: u32 = 1000;
 
-/// Where the threads of a run meet.
 struct Drive<'a> {
     run: Run,
     start: OnceLock<Instant>,
@@ -154,13 +137,11 @@ impl Drive<'_> {
     }
 }
 
-/// What one connection has to do.
 struct Post {
     shard: i32,
     terminal: Terminal,
 }
 
-/// What one connection has done.
 struct Tally {
     latency: [Histogram<u64>; 5],
     committed: [u64; 5],
@@ -248,11 +229,9 @@ fn posts(origin: &Origin, run: &Run) -> Vec<Post> {
 struct Interval {
     seconds: f64,
     usage: Usage,
-    /// What the database had counted when it began.
     before: Counters,
 }
 
-/// Lets all begin together.
 fn wait_for_all(
     drive: &Drive<'_>,
     workers: usize,

@@ -11,59 +11,37 @@ pub enum TpccError {
     /// A folder or file could not be used.
     #[error("{path}: {source}")]
     File {
-        /// Which.
         path: String,
-        /// Why.
         source: std::io::Error,
     },
     /// The disk has no room left.
     #[error("{place}: the disk is full ({reason})")]
-    Full {
-        /// The file, or the server.
-        place: String,
-        /// In the database's words.
-        reason: String,
-    },
+    Full { place: String, reason: String },
     /// Too little room, known before anything was written.
     #[error("{warehouses} warehouses take {needs} in {place}, where {free} are free")]
     NoRoom {
-        /// How many were asked for.
         warehouses: i32,
-        /// What they take.
         needs: Bytes,
-        /// Where.
         place: String,
-        /// What is free.
         free: Bytes,
-        /// How many would fit.
         fit: u64,
     },
     /// What is there is not of this kit, or of another version of it.
     #[error("{place} holds something else: {what}")]
-    Foreign {
-        /// The file, or the server.
-        place: String,
-        /// What.
-        what: String,
-    },
+    Foreign { place: String, what: String },
     /// It is filled with something else than was asked for.
     #[error("{place} holds {has}, and {asked} were asked for")]
     Other {
-        /// The file, or the server.
         place: String,
-        /// What it holds.
         has: String,
-        /// What was asked for.
         asked: String,
     },
     /// It was never filled to its end.
     #[error("{place} is filled halfway: {missing} of {parts} parts are missing")]
     Halfway {
-        /// The file, or the server.
         place: String,
         /// How many are missing.
         missing: usize,
-        /// How many there should be.
         parts: usize,
     },
     /// There is nothing in it.
@@ -71,46 +49,22 @@ pub enum TpccError {
     Empty(String),
     /// No server answers.
     #[error("{place}: {reason}")]
-    Unreachable {
-        /// The server.
-        place: String,
-        /// Why.
-        reason: String,
-    },
-    /// The server went away.
+    Unreachable { place: String, reason: String },
     #[error("{place} went away: {reason}")]
-    Away {
-        /// The server.
-        place: String,
-        /// In the library's words.
-        reason: String,
-    },
+    Away { place: String, reason: String },
     /// The server lets this user not do it.
     #[error("{place}: {reason}")]
-    Denied {
-        /// The server.
-        place: String,
-        /// In its words.
-        reason: String,
-    },
+    Denied { place: String, reason: String },
     /// A server's programs are not installed.
     #[error("no {server} is installed: neither {looked}")]
     NotInstalled {
-        /// Which server.
         server: &'static str,
-        /// The package that has it.
         package: &'static str,
-        /// Where it was looked for.
         looked: &'static str,
     },
     /// A private server did not start.
     #[error("{what}: {reason}")]
-    Start {
-        /// The program.
-        what: String,
-        /// What it said.
-        reason: String,
-    },
+    Start { what: String, reason: String },
     /// There is no memory for the database's cache, or not on these pages.
     #[error(transparent)]
     Memory(#[from] hugeleaf::MemoryError),
@@ -119,24 +73,13 @@ pub enum TpccError {
     Cache(#[from] hugeleaf_workload::CacheError),
     /// The cache could not be kept in memory.
     #[error("mlock of a cache of {length}: {reason}")]
-    Locked {
-        /// How large it is.
-        length: Bytes,
-        /// The kernel's answer.
-        reason: String,
-    },
+    Locked { length: Bytes, reason: String },
     /// Anything else that a database answers.
     #[error("{place}: {reason}")]
-    Database {
-        /// The file, or the server.
-        place: String,
-        /// In its words.
-        reason: String,
-    },
+    Database { place: String, reason: String },
     /// A transaction did not find what has to be there.
     #[error("{kind} found no {what}: the database is damaged, or is not what it says it is")]
     Missing {
-        /// Which transaction.
         kind: Kind,
         /// What is not there.
         what: &'static str,
@@ -146,22 +89,14 @@ pub enum TpccError {
     Damaged(u64),
     /// A transaction met others again and again.
     #[error("{kind} met other transactions {tries} times in a row")]
-    Stuck {
-        /// Which transaction.
-        kind: Kind,
-        /// How often it was sent.
-        tries: u32,
-    },
+    Stuck { kind: Kind, tries: u32 },
     /// The interval was too short for the load.
     #[error("not one New-Order was committed in {0} s")]
     Nothing(f64),
-    /// The database's counters cannot be used.
     #[error(transparent)]
     Counters(#[from] super::counters::CounterError),
-    /// A thread of ours panicked.
     #[error("a thread of the load ended without a word")]
     Thread,
-    /// The caller asked to stop.
     #[error("stopped on request")]
     Stopped,
 }
@@ -200,7 +135,6 @@ pub(super) fn joined<T>(
 }
 
 impl TpccError {
-    /// What to do next.
     pub fn next(&self) -> String {
         match self {
             TpccError::File { .. } => "name a folder that you may write to: --database sqlite:DIR",

@@ -5,7 +5,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::random::{Constants, Random};
 use super::rules::{DISTRICTS, Kind, LINES, Scale};
 
-/// A transaction with its inputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// See [`NewOrder`].
@@ -21,7 +20,6 @@ pub enum Input {
 }
 
 impl Input {
-    /// Which of the five it is.
     pub const fn kind(&self) -> Kind {
         match self {
             Input::NewOrder(_) => Kind::NewOrder,
@@ -36,11 +34,8 @@ impl Input {
 /// An order is entered (clause 2.4.1).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NewOrder {
-    /// The terminal's warehouse.
     pub warehouse: i32,
-    /// A district of it.
     pub district: i32,
-    /// A customer of that.
     pub customer: i32,
     /// What is ordered. In one of a hundred orders the last item does not exist.
     pub lines: Vec<Line>,
@@ -49,7 +44,6 @@ pub struct NewOrder {
 }
 
 impl NewOrder {
-    /// Whether all items come from the terminal's warehouse.
     pub fn all_local(&self) -> bool {
         self.lines.iter().all(|line| line.supply == self.warehouse)
     }
@@ -58,18 +52,13 @@ impl NewOrder {
 /// A line of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line {
-    /// The item.
     pub item: i32,
-    /// The warehouse that it comes from.
     pub supply: i32,
-    /// How many.
     pub quantity: i32,
 }
 
-/// How a customer is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Customer {
-    /// By number.
     Number(i32),
     /// By last name, given by its number ([`super::last_name`]): the one in the middle, by first
     /// name.
@@ -79,52 +68,37 @@ pub enum Customer {
 /// A customer pays (clause 2.5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Payment {
-    /// The terminal's warehouse.
     pub warehouse: i32,
-    /// A district of it.
     pub district: i32,
     /// The customer's warehouse: in 15 of a hundred another one.
     pub customer_warehouse: i32,
-    /// The customer's district.
     pub customer_district: i32,
-    /// The customer.
     pub customer: Customer,
-    /// Cents.
     pub amount: i64,
-    /// When.
     pub at: i64,
 }
 
 /// A customer asks how the last order stands (clause 2.6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OrderStatus {
-    /// The terminal's warehouse.
     pub warehouse: i32,
-    /// A district of it.
     pub district: i32,
-    /// The customer.
     pub customer: Customer,
 }
 
 /// The oldest orders of all districts are delivered (clause 2.7.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivery {
-    /// The terminal's warehouse.
     pub warehouse: i32,
-    /// Who brings them.
     pub carrier: i32,
-    /// When.
     pub at: i64,
 }
 
 /// How many of the items ordered last are short (clause 2.8.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StockLevel {
-    /// The terminal's warehouse.
     pub warehouse: i32,
-    /// The terminal's district.
     pub district: i32,
-    /// Fewer than this are short.
     pub threshold: i32,
 }
 

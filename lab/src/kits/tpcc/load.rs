@@ -10,23 +10,17 @@ use super::error::{TpccError, joined};
 use super::rules::Scale;
 use super::store::{Loader, Origin, Part, Store};
 
-/// What is happening, for whoever watches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadEvent {
     /// Somebody began to fill this database and did not come to the end; it is gone on with.
     Continued {
         /// Parts that are missing.
         missing: usize,
-        /// Parts in all.
         of: usize,
     },
-    /// So many of so many parts are there.
     At {
-        /// How many.
         done: usize,
-        /// Of how many.
         of: usize,
-        /// The last one.
         part: String,
     },
 }
@@ -34,11 +28,8 @@ pub enum LoadEvent {
 /// Whether a database fits where it is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// What it takes.
     pub needs: Bytes,
-    /// What is free there.
     pub free: Bytes,
-    /// How many warehouses would fit.
     pub fit: u64,
 }
 
@@ -117,7 +108,6 @@ pub fn load(
     Ok(origin)
 }
 
-/// What the store holds or is to hold.
 fn agree(store: &dyn Store, wanted: &Origin, may_fill: bool) -> Result<Origin, TpccError> {
     let Some(held) = store.loader(0)?.origin()? else {
         return match may_fill {
@@ -146,7 +136,6 @@ fn described(origin: &Origin) -> String {
     }
 }
 
-/// What one database consists of.
 fn parts(origin: &Origin, shard: i32) -> Vec<Part> {
     let (first, last) = origin.warehouses_of(shard);
     let mut parts = vec![Part::Items];

@@ -25,7 +25,6 @@ use session::MariadbSession;
 pub(crate) use explain::explain;
 pub use watch::{MariadbSeen, MariadbWatch};
 
-/// A database of MariaDB.
 pub struct MariadbStore {
     socket: PathBuf,
     name: String,
@@ -166,7 +165,6 @@ const COUNTED: [&str; 4] = [
     "Innodb_buffer_pool_write_requests",
 ];
 
-/// From the server's own status.
 fn counters_of(connection: &mut Conn) -> Result<Counters, Error> {
     let names = COUNTED.join("','");
     let sql = format!("SHOW GLOBAL STATUS WHERE Variable_name IN ('{names}')");
@@ -185,7 +183,6 @@ fn counters_in(status: &BTreeMap<String, String>) -> Counters {
     }
 }
 
-/// How the superuser connects on a socket.
 pub(crate) fn options(socket: &Path) -> Opts {
     OptsBuilder::new()
         .user(Some("root"))

@@ -8,12 +8,10 @@ use super::rules::{DISTRICTS, LINES, NAMES, Scale};
 use super::store::Origin;
 use super::tables::Table;
 
-/// What stands in a column of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field<'a> {
     /// A number; money is in cents, a rate in hundredths of a percent.
     Int(i64),
-    /// A text.
     Text(&'a str),
     /// Nothing.
     Null,
@@ -51,7 +49,6 @@ macro_rules! row {
 /// What takes the rows; with an error, no more are made.
 type Out<'a, E> = dyn FnMut(&[Field<'_>]) -> Result<(), E> + 'a;
 
-/// The rows of a database.
 #[derive(Debug, Clone, Copy)]
 pub struct Population {
     scale: Scale,

@@ -21,7 +21,6 @@ use session::PostgresSession;
 
 pub use warm::{Warm, Warmed};
 
-/// A database of PostgreSQL.
 pub struct PostgresStore {
     config: Config,
     name: String,
@@ -202,7 +201,6 @@ fn counters_of(client: &mut Client) -> Result<Counters, Error> {
     })
 }
 
-/// Where it is, without a password.
 fn described(config: &Config) -> String {
     let hosts: Vec<String> = config
         .get_hosts()

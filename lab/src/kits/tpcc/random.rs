@@ -12,11 +12,8 @@ pub struct Random(fastrand::Rng);
 /// most, and stay the same for a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Constants {
-    /// For last names.
     pub last: i32,
-    /// For customer numbers.
     pub customer: i32,
-    /// For items.
     pub item: i32,
 }
 
@@ -26,7 +23,6 @@ const A_CUSTOMER: i32 = 1023;
 const A_ITEM: i32 = 8191;
 
 impl Constants {
-    /// Those with which a database is filled.
     pub fn for_load(seed: u64) -> Constants {
         let mut random = Random::new(seed, &[0xC0]);
         Constants {
@@ -92,17 +88,14 @@ impl Random {
         (mixed + c) % (high - low + 1) + low
     }
 
-    /// The number of a last name.
     pub fn name(&mut self, constants: Constants, scale: Scale) -> i32 {
         self.non_uniform(A_LAST, constants.last, 0, scale.names() - 1)
     }
 
-    /// The number of a customer.
     pub fn customer(&mut self, constants: Constants, scale: Scale) -> i32 {
         self.non_uniform(A_CUSTOMER, constants.customer, 1, scale.customers)
     }
 
-    /// The number of an item.
     pub fn item(&mut self, constants: Constants, scale: Scale) -> i32 {
         self.non_uniform(A_ITEM, constants.item, 1, scale.items)
     }

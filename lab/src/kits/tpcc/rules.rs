@@ -11,12 +11,10 @@ pub(crate) const LINES: (i32, i32) = (5, 15);
 /// Last names there are: three syllables out of ten (clause 4.3.2.3).
 pub(crate) const NAMES: i32 = 1000;
 
-/// The five transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// An order of five to fifteen items is entered.
     NewOrder,
-    /// A customer pays.
     Payment,
     /// A customer asks how the last order stands.
     OrderStatus,
@@ -90,7 +88,6 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// What the standard demands.
     pub const STANDARD: Scale = Scale {
         items: 100_000,
         customers: 3000,
@@ -110,7 +107,6 @@ impl Scale {
         }
     }
 
-    /// Last names that customers have.
     pub(crate) fn names(self) -> i32 {
         NAMES.min(self.customers)
     }

@@ -28,13 +28,10 @@ use session::SqliteSession;
 /// How SQLite is to be used; the same in all arms of a comparison.
 #[derive(Debug, Clone)]
 pub struct SqliteSettings {
-    /// Where the files are.
     pub directory: PathBuf,
     /// Over how many files warehouses are spread, where they are not filled yet.
     pub files: i32,
-    /// Page cache of one connection.
     pub cache: Bytes,
-    /// When commits reach the disk.
     pub durability: Durability,
     /// Whether a file has one connection at most. Then it is locked once for all, and the index of
     /// its log is in ordinary memory.
@@ -48,7 +45,6 @@ pub struct SqliteSettings {
     pub stop: Arc<AtomicBool>,
 }
 
-/// Databases of SQLite in a folder.
 #[derive(Debug)]
 pub struct SqliteStore {
     settings: SqliteSettings,

@@ -39,7 +39,6 @@ impl From<Durability> for hugeleaf_testkit::server::Durability {
 }
 
 impl Durability {
-    /// The word for it.
     pub const fn name(self) -> &'static str {
         match self {
             Durability::Commit => "commit",
@@ -52,13 +51,10 @@ impl Durability {
 /// What a database was filled with; kept in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
-    /// Warehouses.
     pub warehouses: i32,
     /// Over how many databases they are spread.
     pub shards: i32,
-    /// Rows a warehouse.
     pub scale: Scale,
-    /// Seed of all rows.
     pub seed: u64,
     /// Which moment stands in the rows, in microseconds since 1970.
     pub filled_at: i64,
@@ -137,16 +133,13 @@ impl Origin {
 /// A part of a database that is filled in one transaction: it is there whole or not at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// All items.
     Items,
-    /// Everything of one warehouse.
     Warehouse(i32),
     /// The indexes, and what the database has to know of its own tables.
     Indexes,
 }
 
 impl Part {
-    /// Its name in the database.
     pub(crate) fn name(self) -> String {
         match self {
             Part::Items => "items".to_owned(),
@@ -156,7 +149,6 @@ impl Part {
     }
 }
 
-/// How a transaction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// It is committed. The number sums up what it said: two databases that hold the same say the

@@ -1,25 +1,17 @@
 //! The nine tables, as all databases have them.
 
-/// A table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Table {
     /// What is sold; one for all warehouses.
     Item,
-    /// Warehouses.
     Warehouse,
-    /// What a warehouse has of each item.
     Stock,
-    /// Districts.
     District,
-    /// Customers.
     Customer,
-    /// Payments.
     History,
-    /// Orders.
     Orders,
     /// Orders that are not delivered.
     NewOrder,
-    /// What was ordered.
     OrderLine,
 }
 
@@ -36,10 +28,8 @@ pub const TABLES: [Table; 9] = [
     Table::OrderLine,
 ];
 
-/// A column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Column {
-    /// Its name in the standard.
     pub name: &'static str,
     /// What it holds: `INTEGER` of four bytes, `BIGINT` of eight (cents, or microseconds since
     /// 1970), `TEXT`.
@@ -131,7 +121,6 @@ impl Table {
         (!columns.is_empty()).then(|| names(columns))
     }
 
-    /// All column names, separated by commas.
     pub(crate) fn column_names(self) -> String {
         names(&self.columns())
     }

@@ -141,7 +141,6 @@ fn smaller_sizes(host: &Host) -> Vec<PageSize> {
 }
 
 pub fn parse_rounds(text: &str) -> Result<usize, String> {
-    /// More are a mistake.
     const MOST: usize = 10_000;
     parse_count(text, "rounds", MOST)
 }

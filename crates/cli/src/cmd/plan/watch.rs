@@ -8,7 +8,6 @@ use hugeleaf_verdict::plan::{Sample, sample};
 use crate::context::{Context, Failure};
 use crate::progress::SECONDS;
 
-/// How often it looks whether it should stop.
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// Samples of the pools until the time is over or somebody stops it: then what was seen so far

@@ -15,7 +15,6 @@ use super::arm::{LabArm, LabPages};
 use super::seen::Seen;
 use crate::bench::{BenchError, Machine, Shortage, lacks_pool, promote};
 
-/// A combination of what varies.
 pub(super) type Point = Vec<(String, String)>;
 
 pub(super) struct Turn<'a> {

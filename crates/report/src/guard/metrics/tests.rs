@@ -3,7 +3,6 @@ use crate::guard::tests::{program, status};
 use crate::metrics::{open_metrics, text};
 use crate::page::View;
 
-/// Value of a sample.
 fn sample(all: &str, name: &str) -> f64 {
     let line = all
         .lines()

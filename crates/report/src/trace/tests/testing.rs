@@ -267,7 +267,6 @@ fn memory(on: &[(u64, &str, u64)]) -> MemoryState {
     }
 }
 
-/// Two traces compared, without findings.
 pub fn compared<'a>(before: &'a Trace, after: &'a Trace) -> super::Compared<'a> {
     let shown = |trace| super::Shown {
         trace,

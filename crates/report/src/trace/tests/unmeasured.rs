@@ -84,7 +84,6 @@ const fn claims(what: Collection) -> &'static [&'static str] {
     }
 }
 
-/// Where it stands in an answer.
 const fn place(what: Collection) -> Option<&'static str> {
     match what {
         Collection::CpuSamples => Some("profile"),

@@ -120,7 +120,6 @@ pub fn arm64_16k() -> Host {
     host
 }
 
-/// The THP settings, to be changed.
 pub fn thp(host: &mut Host) -> &mut Thp {
     match &mut host.thp {
         Fact::Known(thp) => thp,

@@ -12,7 +12,6 @@ use super::TraceFinding;
 const BASE: u64 = 4 << 10;
 const HUGE: u64 = 512 * BASE;
 const MIB: u64 = 1 << 20; // not a page size
-/// The place of the target's process.
 const MOVER: u32 = 0;
 const SECONDS: f64 = 10.0;
 
@@ -100,7 +99,6 @@ fn sample(trace: &mut Trace, name: &str, kernel: bool, count: u64) {
     });
 }
 
-/// The target's CPU time.
 pub fn cpu(trace: &mut Trace, user: f64, system: f64) {
     let target = trace.intervals[0].target.as_mut().unwrap();
     (target.user_seconds, target.system_seconds) = (user, system);
@@ -197,7 +195,6 @@ pub fn page_tables(trace: &mut Trace, part: f64) {
     trace.intervals[0].page_tables_bytes = Some(bytes);
 }
 
-/// A counter of the memory management.
 pub fn with_counter(mut trace: Trace, name: &str, total: u64) -> Trace {
     trace.memory_counters.push(MemoryCounter {
         name: name.to_owned(),
@@ -234,13 +231,11 @@ fn member(trace: &mut Trace) -> &mut ProcessMemory {
     &mut trace.memory_after.as_mut().unwrap().processes[0]
 }
 
-/// The target's memory.
 pub fn with_memory(mut trace: Trace, base_mib: u64, huge_mib: u64) -> Trace {
     member(&mut trace).by_page_size = Some(held(base_mib, huge_mib));
     trace
 }
 
-/// A segment of the target.
 pub fn with_segment(mut trace: Trace, base_mib: u64, huge_mib: u64, asked: &str) -> Trace {
     member(&mut trace).segments.push(SegmentMemory {
         role: "heap".to_owned(),
@@ -252,7 +247,6 @@ pub fn with_segment(mut trace: Trace, base_mib: u64, huge_mib: u64, asked: &str)
     trace
 }
 
-/// So many of a thousand events lost.
 pub fn lose(trace: &mut Trace, lost: u64) {
     trace.sources.push(Source {
         name: "cpu samples".to_owned(),
@@ -262,7 +256,6 @@ pub fn lose(trace: &mut Trace, lost: u64) {
     });
 }
 
-/// Nearly every rule at once.
 pub fn everything() -> Trace {
     let mut trace = with_lock(pinning(4.0, 25), 2_000_000_000, "mlock_pte_range");
     trace = busy_in(trace, "__blk_rq_map_sg", 12);

@@ -239,7 +239,6 @@ pub fn set_pages(segment: &mut Segment, runs: Vec<(Range, PageState)>) {
     segment.pages = Fact::Known(map);
 }
 
-/// The segment with a further flag.
 pub fn flagged(mut segment: Segment, flag: &[u8; 2]) -> Segment {
     segment.flags.0.push(*flag);
     match flag {

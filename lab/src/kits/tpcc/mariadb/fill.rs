@@ -12,7 +12,6 @@ use crate::kits::tpcc::population::{Field, Population};
 use crate::kits::tpcc::store::{Loader, Origin, Part};
 use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, Table};
 
-/// A database that is being filled.
 pub(super) struct MariadbLoader<'s> {
     connection: Conn,
     place: &'s str,

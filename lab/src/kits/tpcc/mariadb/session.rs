@@ -14,7 +14,6 @@ use crate::kits::tpcc::store::{Answer, Session};
 /// What New-Order's procedure ends with where an item does not exist, after it has rolled back.
 const UNUSED_ITEM: &str = "HL001";
 
-/// A connection with its five statements.
 pub(super) struct MariadbSession<'s> {
     connection: Conn,
     place: &'s str,

@@ -13,14 +13,12 @@ use crate::kits::tpcc::counters::Counters;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::mariadb_options;
 
-/// Watches a server.
 #[derive(Debug)]
 pub struct MariadbWatch {
     connection: Conn,
     place: String,
 }
 
-/// What a server says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MariadbSeen {
     /// What it has read and written, since it was started.

@@ -13,13 +13,11 @@ use crate::kits::tpcc::population::{Field, Population};
 use crate::kits::tpcc::store::{Loader, Origin, Part};
 use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, Table};
 
-/// A database that is being filled.
 pub(super) struct PostgresLoader<'s> {
     client: Client,
     place: &'s str,
 }
 
-/// What is sent at once.
 const CHUNK: usize = 256 * 1024;
 
 impl<'s> PostgresLoader<'s> {
@@ -90,7 +88,6 @@ pub(super) fn checkpoint(client: &mut Client) -> Result<(), Error> {
     })
 }
 
-/// Where a COPY can fail.
 enum Fault {
     Server(Error),
     Sending(std::io::Error),

@@ -16,7 +16,6 @@ use crate::kits::tpcc::store::{Answer, Session};
 /// all of it back.
 const UNUSED_ITEM: &str = "HL001";
 
-/// A connection with its five statements.
 pub(super) struct PostgresSession<'s> {
     client: Client,
     place: &'s str,

@@ -15,13 +15,11 @@ pub struct Warm {
 }
 
 impl Warm {
-    /// How it was filled.
     pub const fn how(&self) -> Warmed {
         self.how
     }
 }
 
-/// How the cache was filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Warmed {
     /// By the extension `pg_prewarm`: all tables and indexes, block by block.

@@ -4,7 +4,6 @@ use rusqlite::ErrorCode;
 
 use super::super::error::TpccError;
 
-/// Whether another connection has the file.
 pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     let code = error.sqlite_error_code();
     matches!(

@@ -8,7 +8,6 @@ use crate::kits::tpcc::population::{Field, Population};
 use crate::kits::tpcc::store::{Loader, Origin, Part};
 use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, Table};
 
-/// A file that is being filled.
 pub(super) struct SqliteLoader {
     connection: Connection,
     place: String,

@@ -29,7 +29,6 @@ impl From<rusqlite::Error> for Fault {
 
 type Step<T> = Result<T, Fault>;
 
-/// A connection with all its statements.
 pub(super) struct SqliteSession<'c> {
     connection: &'c Connection,
     place: &'c str,
@@ -112,7 +111,6 @@ impl Session for SqliteSession<'_> {
     }
 }
 
-/// Customers by last name.
 struct Customers<'c> {
     by_name: Statement<'c>,
     found: Vec<i32>,
