@@ -6,7 +6,8 @@ mod pools;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use crate::common::{good, hugeleaf, not_run, refused, run, stdout};
 use hugeleaf_sys::Kernel;
@@ -477,9 +478,18 @@ fn itself_and_the_first_process_are_left_alone() {
         return;
     };
     let place = Place::new();
-    let rules = "schema = 1\nevery = '1s'\nlisten = 'off'\n[[rule]]\nname = 'nobody-is-called-that'\n[[rule]]\nname = 'hugeleaf'\n\
-                 action = 'promote'\nmin_bytes = '1M'\nlooks = 1\n";
-    let guard = Guarding::start(&place, rules);
+    // Called by a name of its own: other tests run `hugeleaf`.
+    let name = format!("hl-{}", std::process::id());
+    let path = place.path(&name);
+    std::os::unix::fs::symlink(crate::common::HUGELEAF, &path).unwrap();
+    let rules = format!(
+        "schema = 1\nevery = '1s'\nlisten = 'off'\n[[rule]]\nname = 'nobody-is-called-that'\n[[rule]]\nname = '{name}'\n\
+         action = 'promote'\nmin_bytes = '1M'\nlooks = 1\n"
+    );
+    let config = place.write("guard.toml", &rules);
+    let mut guard = place.command(Path::new(&path), &["guard", "--config", &config]);
+    let guard = guard.stdout(Stdio::null()).spawn().unwrap();
+    let guard = Guarding::of(&place, guard);
     guard.wait_for("some looks", |s| s["cost"]["looks"].as_u64() > Some(3));
     assert!(guard.program(&guard.status(), guard.pid()).is_none());
     assert_eq!(guard.log().len(), 1, "{:?}", guard.log());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use hugeleaf_sys::Kernel;
 use serde_json::Value;
 
-use crate::common::{Running, hugeleaf, is_root, not_run, wait_until, works};
+use crate::common::{Running, is_root, not_run, wait_until, works};
 use hugeleaf_testkit::host::{self, Alone, Host};
 
 /// The host, with its knobs as they are, where memory of others can be moved.
@@ -92,7 +92,12 @@ impl Place {
 
     /// The program with this place for its files.
     pub fn hugeleaf(&self, args: &[&str]) -> Command {
-        let mut command = hugeleaf(args);
+        self.command(Path::new(crate::common::HUGELEAF), args)
+    }
+
+    /// The same under another name.
+    pub fn command(&self, path: &Path, args: &[&str]) -> Command {
+        let mut command = crate::common::program(path, args);
         command
             .envs(self.folders())
             .env_remove("NOTIFY_SOCKET")
