@@ -4,6 +4,8 @@ CARGO ?= cargo
 # Seconds that each fuzz target runs, and how many run at a time (0: one a processor).
 SECONDS_EACH ?= 600
 JOBS ?= 0
+# Times that make test-repeat runs the tests.
+RUNS ?= 20
 # Where the library for C programs goes.
 PREFIX ?= /usr/local
 # Real kernels in virtual machines: which, and what to run there.
@@ -14,7 +16,7 @@ CMD ?= hugeleaf
 VM = scripts/lab.sh run --quiet --package hugeleaf-vm --bin hugeleaf-vm --
 
 .DEFAULT_GOAL := help
-.PHONY: help compiler build lab try test test-all lint fmt bench soak suites fuzz dist install-library publish-check deny vm vm-shell vm-list vm-kernels vm-test vm-table captures
+.PHONY: help compiler build lab try test test-repeat test-all lint fmt bench soak suites fuzz dist install-library publish-check deny vm vm-shell vm-list vm-kernels vm-test vm-table captures
 
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -34,6 +36,9 @@ try: build      ## build it and run the main job on an embedded database: about 
 
 test: compiler  ## what to run before a change goes in
 	scripts/test.sh
+
+test-repeat: compiler ## make test RUNS times (20) under load, to find tests that fail now and then
+	scripts/test-repeat.sh $(RUNS)
 
 test-all: compiler ## everything that a release needs: the lab, all kernels, documents, packages as well
 	scripts/test-all.sh
