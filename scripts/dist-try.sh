@@ -88,7 +88,7 @@ deb() { # FILE
     rm "$root/hugeleaf.deb"
     use "$root" "$architecture" /usr/bin/hugeleaf
     in_root "$root" "$architecture" /usr/bin/hugeleaf run --help >/dev/null || fail "run --help"
-    for command in '' -status -mem -why -promote -prove -plan -apply -run -top -guard -metrics -trace-show -bench-oltp; do
+    for command in '' -status -mem -why -promote -prove -plan -apply -run -top -guard -metrics -trace-show -bench-chase; do
         gzip -t "$root/usr/share/man/man1/hugeleaf$command.1.gz" || fail "no manual page hugeleaf$command"
     done
     bash -n "$root/usr/share/bash-completion/completions/hugeleaf"

@@ -412,6 +412,39 @@ fn a_full_disk_under_the_log_stops_nothing() {
 }
 
 #[test]
+fn its_pages_show_programs_and_decisions() {
+    let Some(_host) = can_run("its_pages_show_programs_and_decisions") else {
+        return;
+    };
+    let place = Place::new();
+    let mut worker = Worker::start(&place, "paged", "-", 1.0);
+    worker.tell("grow 64");
+    let address = format!("127.0.0.1:{}", kit::free_port());
+    let rules = rule("paged", "").replace("listen = 'off'", &format!("listen = '{address}'"));
+    let guard = Guarding::start(&place, &rules);
+    guard.wait_for("it is moved", |s| {
+        let large = guard.program(s, worker.pid()).map(|p| &p["large_bytes"]);
+        large.and_then(|n| n.as_u64()) > Some(60 << 20)
+    });
+    let of_worker = format!("/program/{}", worker.pid());
+    for (path, shown) in [
+        ("/", vec!["paged", "Decisions", "Proofs"]),
+        ("/decisions", vec!["paged", "to huge pages"]),
+        ("/proofs", vec!["Nothing was tested yet"]),
+        (
+            &of_worker,
+            vec!["paged", "coverage", "Coverage at each closer look"],
+        ),
+    ] {
+        let page = guard.page(&address, path);
+        assert!(page.starts_with("HTTP/1.1 200 "), "{path}: {page}");
+        for text in shown {
+            assert!(page.contains(text), "{path} lacks {text:?}: {page}");
+        }
+    }
+}
+
+#[test]
 fn readers_that_stand_still_hold_nobody_up() {
     let place = Place::new();
     let port = kit::free_port();
