@@ -8,11 +8,9 @@ runs=${1:-20}
 logs=$(realpath -m "${CARGO_TARGET_DIR:-target}")/test-repeat
 mkdir -p "$logs"
 
-loops=()
-trap '[ "${#loops[@]}" = 0 ] || kill "${loops[@]}" 2>/dev/null || true' EXIT
+trap 'kill $(jobs -rp) 2>/dev/null || true' EXIT
 for _ in $(seq "${BUSY:-2}"); do
     (while :; do :; done) &
-    loops+=("$!")
 done
 
 failures=0

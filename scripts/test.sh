@@ -29,7 +29,7 @@ scripts/lab.sh build --package hugeleaf-vm --quiet
 printed=$(mktemp) guest_printed=$(mktemp)
 "$vm" test --quick "$guest" </dev/null >"$guest_printed" 2>&1 &
 in_guest=$!
-trap 'kill "$in_guest" 2>/dev/null || true; rm -f "$printed" "$guest_printed"' EXIT
+trap 'kill $(jobs -rp) 2>/dev/null || true; rm -f "$printed" "$guest_printed"' EXIT
 
 # The tests of the command line mostly wait, for servers, for intervals and for each other: more of them than
 # processors run at a time, beside the tests of the crates. Their output follows that of the crates.

@@ -7,7 +7,7 @@ mod pools;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::common::{good, hugeleaf, not_run, refused, run, stdout};
 use hugeleaf_sys::Kernel;
@@ -19,8 +19,7 @@ fn what_a_rule_names_is_moved_and_kept_as_it_grows() {
         return;
     };
     let place = Place::new();
-    let mut worker = Worker::start(&place, "grower", "-", 1.0);
-    worker.tell("grow 200");
+    let mut worker = Worker::grown(&place, "grower", 200);
     let guard = Guarding::start(&place, &rule("grower", ""));
     guard.wait_for("it is kept", |s| {
         guard
@@ -61,8 +60,7 @@ fn without_rules_it_watches_and_says_so() {
         return;
     };
     let place = Place::new();
-    let mut worker = Worker::start(&place, "watched", "-", 1.0);
-    worker.tell("grow 200");
+    let worker = Worker::grown(&place, "watched", 200);
     let rules = rule("watched", "").replace("action = 'promote'", "action = 'watch'");
     let guard = Guarding::start(&place, &rules);
     guard.wait_for("it would be moved", |s| {
@@ -86,8 +84,7 @@ fn one_pass_says_what_it_would_do_and_then_does_it() {
         return;
     };
     let place = Place::new();
-    let mut worker = Worker::start(&place, "passed", "-", 1.0);
-    worker.tell("grow 200");
+    let mut worker = Worker::grown(&place, "passed", 200);
     let config = place.write("guard.toml", &rule("passed", ""));
     let pass = |more: &[&str]| run(&[&["guard", "--once", "--config", &config], more].concat());
     let said = good(&pass(&["--dry-run"]));
@@ -185,8 +182,7 @@ fn killed_while_it_moves_it_leaves_processes_as_they_are() {
         return;
     };
     let place = Place::new();
-    let mut worker = Worker::start(&place, "survivor", "-", 1.0);
-    worker.tell("grow 400");
+    let mut worker = Worker::grown(&place, "survivor", 400);
     let rules = rule("survivor", "").replace("budget = '100%'", "budget = '2%'");
     let mut moved = 0;
     // At a different moment each time.
@@ -319,8 +315,7 @@ fn a_pause_holds() {
     let guard = Guarding::start(&place, &rule("paused", ""));
     good(&guard.ask(&["pause"]).output().unwrap());
     guard.wait_for("it is paused", |s| s["paused_since"].is_string());
-    let mut worker = Worker::start(&place, "paused", "-", 1.0);
-    worker.tell("grow 100");
+    let worker = Worker::grown(&place, "paused", 100);
     guard.wait_for("it waits", |s| {
         guard
             .program(s, worker.pid())
@@ -384,8 +379,7 @@ fn a_full_disk_under_the_log_stops_nothing() {
     };
     let guard = Guarding::start(&place, &rule("full", ""));
     std::fs::write(place.path("log/filler"), vec![0u8; 60 << 10]).unwrap_or_default();
-    let mut worker = Worker::start(&place, "full", "-", 1.0);
-    worker.tell("grow 100");
+    let worker = Worker::grown(&place, "full", 100);
     let fill = || {
         let mut file = std::fs::OpenOptions::new()
             .append(true)
@@ -417,10 +411,9 @@ fn its_pages_show_programs_and_decisions() {
         return;
     };
     let place = Place::new();
-    let mut worker = Worker::start(&place, "paged", "-", 1.0);
-    worker.tell("grow 64");
+    let worker = Worker::grown(&place, "paged", 64);
     let address = format!("127.0.0.1:{}", kit::free_port());
-    let rules = rule("paged", "").replace("listen = 'off'", &format!("listen = '{address}'"));
+    let rules = kit::listening(&rule("paged", ""), &address);
     let guard = Guarding::start(&place, &rules);
     guard.wait_for("it is moved", |s| {
         let large = guard.program(s, worker.pid()).map(|p| &p["large_bytes"]);
@@ -519,10 +512,7 @@ fn itself_and_the_first_process_are_left_alone() {
         "schema = 1\nevery = '1s'\nlisten = 'off'\n[[rule]]\nname = 'nobody-is-called-that'\n[[rule]]\nname = '{name}'\n\
          action = 'promote'\nmin_bytes = '1M'\nlooks = 1\n"
     );
-    let config = place.write("guard.toml", &rules);
-    let mut guard = place.command(Path::new(&path), &["guard", "--config", &config]);
-    let guard = guard.stdout(Stdio::null()).spawn().unwrap();
-    let guard = Guarding::of(&place, guard);
+    let guard = Guarding::start_as(Path::new(&path), &place, &rules);
     guard.wait_for("some looks", |s| s["cost"]["looks"].as_u64() > Some(3));
     assert!(guard.program(&guard.status(), guard.pid()).is_none());
     assert_eq!(guard.log().len(), 1, "{:?}", guard.log());
@@ -534,8 +524,7 @@ fn without_rights_it_says_what_it_cannot_see() {
         return;
     };
     let place = Place::new();
-    let mut worker = Worker::start(&place, "roots", "-", 1.0);
-    worker.tell("grow 100");
+    let worker = Worker::grown(&place, "roots", 100);
     let (_dir, copy) = crate::common::public_copy();
     let config = place.write("guard.toml", &rule("roots", ""));
     use std::os::unix::process::CommandExt;

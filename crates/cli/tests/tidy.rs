@@ -439,7 +439,7 @@ fn no_text_names_one_machine() {
             let foreign = sources.filter(|line| !line.contains(public));
             findings.extend(foreign.map(|line| format!("{path}: {line}")));
         }
-        // Which registry to ask is a setting of one machine; variables of a build are not.
+        // A registry is a setting of one machine; the variables of a build are not.
         let section = |line: &str| line.starts_with('[') && line != "[env]";
         if path.contains(".cargo/") && text.lines().any(section) {
             findings.push(format!("{path}: settings of one machine"));

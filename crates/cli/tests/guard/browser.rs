@@ -221,8 +221,7 @@ fn the_page_in_a_browser() {
     let proof = format!(
         "metric = 'cmd:cat {counter}'\nprove = {{ pairs = 8, every = '7d', over = '0s', interval = '300ms' }}"
     );
-    let rules =
-        rule("browsed", &proof).replace("listen = 'off'", &format!("listen = '127.0.0.1:{port}'"));
+    let rules = super::kit::listening(&rule("browsed", &proof), &format!("127.0.0.1:{port}"));
     let guard = Guarding::start(&place, &rules);
     let home = format!("http://127.0.0.1:{port}/");
     light.go(&home);

@@ -44,6 +44,11 @@ pub fn rule(name: &str, more: &str) -> String {
     )
 }
 
+/// Rules of [`rule`], and the pages of the guard at `address`.
+pub fn listening(rules: &str, address: &str) -> String {
+    rules.replace("listen = 'off'", &format!("listen = '{address}'"))
+}
+
 /// A port that nobody listens on.
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0")
@@ -163,6 +168,13 @@ impl Worker {
         worker
     }
 
+    /// Starts one that counts nothing and holds this many MiB.
+    pub fn grown(place: &Place, name: &str, mebibytes: u32) -> Worker {
+        let mut worker = Worker::start(place, name, "-", 1.0);
+        worker.tell(&format!("grow {mebibytes}"));
+        worker
+    }
+
     fn hear(&mut self) {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
@@ -222,7 +234,12 @@ pub struct Guarding<'a> {
 impl<'a> Guarding<'a> {
     /// Starts one and waits until it answers.
     pub fn start(place: &'a Place, rules: &str) -> Guarding<'a> {
-        let guard = Guarding::start_without_socket(place, rules);
+        Guarding::start_as(Path::new(crate::common::HUGELEAF), place, rules)
+    }
+
+    /// The same with hugeleaf under another name.
+    pub fn start_as(program: &Path, place: &'a Place, rules: &str) -> Guarding<'a> {
+        let guard = Guarding::spawn(program, place, rules);
         let socket = place.path("run/guard.sock");
         wait_until("the guard answers", || {
             std::os::unix::net::UnixStream::connect(&socket).is_ok()
@@ -245,9 +262,13 @@ impl<'a> Guarding<'a> {
 
     /// The same where no socket is expected.
     pub fn start_without_socket(place: &'a Place, rules: &str) -> Guarding<'a> {
+        Guarding::spawn(Path::new(crate::common::HUGELEAF), place, rules)
+    }
+
+    fn spawn(program: &Path, place: &'a Place, rules: &str) -> Guarding<'a> {
         let config = place.write("guard.toml", rules);
         let child: Child = place
-            .hugeleaf(&["guard", "--config", &config])
+            .command(program, &["guard", "--config", &config])
             .stdout(Stdio::null())
             .stderr(Stdio::inherit())
             .spawn()
