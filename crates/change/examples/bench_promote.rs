@@ -210,10 +210,13 @@ impl Bench {
         };
         let seconds = (self.kernel.now() - before).as_secs_f64();
         let options = DemoteOptions {
-            budget: Percent::ALL,
+            pace: Percent::ALL.into(),
             ..DemoteOptions::default()
         };
-        let (never, mut quiet) = (AtomicBool::new(false), |_: &_| {});
+        let (never, mut quiet) = (
+            AtomicBool::new(false),
+            |_: &hugeleaf_change::Progress<'_>| {},
+        );
         demote(
             &self.kernel,
             &self.root,
@@ -228,10 +231,13 @@ impl Bench {
 
     fn promote(&self) -> Result<Bytes, Failed> {
         let options = PromoteOptions {
-            budget: Percent::ALL,
+            pace: Percent::ALL.into(),
             ..PromoteOptions::default()
         };
-        let (never, mut quiet) = (AtomicBool::new(false), |_: &_| {});
+        let (never, mut quiet) = (
+            AtomicBool::new(false),
+            |_: &hugeleaf_change::Progress<'_>| {},
+        );
         let outcome = promote(
             &self.kernel,
             &self.root,
@@ -244,7 +250,8 @@ impl Bench {
         if std::env::var_os("BENCH_TIMES").is_some() {
             eprintln!(
                 "     all {:.3} s, in calls {:.3} s",
-                outcome.seconds, outcome.moving_seconds
+                outcome.seconds,
+                outcome.stalls.total.as_secs_f64()
             );
         }
         Ok(outcome.done())

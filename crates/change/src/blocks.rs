@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use hugeleaf_host::{Held, Host, Process, Role, Segment};
-use hugeleaf_sys::{PageRun, PageState};
+use hugeleaf_sys::{PageRun, PageState, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 use hugeleaf_verdict::eligible::{self, Slot, Tally, is_resident};
 
@@ -26,6 +26,7 @@ pub type ObjectId = (u32, u32, u64, bool);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
+    pub pid: Pid,
     /// Where; as long as a huge page, and aligned to it.
     pub range: Range,
     pub role: Role,
@@ -263,11 +264,25 @@ pub struct Rules<'a> {
     pub huge: PageSize,
     pub base: PageSize,
     pub min_resident: Percent,
+    /// What blocks held when they were split, in place of `min_resident`; `None` where nobody knows.
+    pub held: Option<&'a Footprint>,
     /// Ranges to keep to, one list a process in the order of the processes; `None` for no limit.
     pub only: Vec<Option<Vec<Range>>>,
 }
 
 impl Rules<'_> {
+    /// A block that held what is missing once does not grow by it.
+    fn counted(&self, block: Block) -> Block {
+        match self.held {
+            Some(_) => Block {
+                missing: Bytes::ZERO,
+                restores: block.missing,
+                ..block
+            },
+            None => block,
+        }
+    }
+
     fn allows(&self, process: usize, block: Range) -> bool {
         match self.only.get(process) {
             Some(Some(ranges)) => ranges.iter().any(|r| r.intersect(block) == Some(block)),
@@ -275,9 +290,43 @@ impl Rules<'_> {
         }
     }
 
-    fn needs(&self) -> Bytes {
+    /// How much of a block must be in memory.
+    fn needs(&self, block: &Block) -> Bytes {
+        if let Some(held) = self.held {
+            return held.of(block).unwrap_or(self.huge.bytes());
+        }
         let needed = u128::from(self.huge.bytes().get()) * u128::from(self.min_resident.get());
         Bytes(u64::try_from(needed.div_ceil(100)).unwrap_or(u64::MAX))
+    }
+}
+
+/// What blocks held when they were split. A block may become huge again while it holds as much: then it comes back to
+/// what it was. What its process gave back since would be filled up again for good.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Footprint(HashMap<(Pid, u64, ObjectId), Bytes>);
+
+impl Footprint {
+    fn key(block: &Block) -> (Pid, u64, ObjectId) {
+        match block.key() {
+            Some((object, offset)) => (Pid(0), offset, object),
+            None => (block.pid, block.range.start(), ObjectId::default()),
+        }
+    }
+
+    /// `None` of a block that was not split.
+    pub fn of(&self, block: &Block) -> Option<Bytes> {
+        self.0.get(&Footprint::key(block)).copied()
+    }
+
+    /// Of memory that several processes map, what the one with the most of it has.
+    pub(crate) fn add(&mut self, block: &Block, held: Bytes) {
+        let known = self.0.entry(Footprint::key(block)).or_default();
+        *known = held.max(*known);
+    }
+
+    /// Takes over blocks that were split later.
+    pub fn renew(&mut self, later: &Footprint) {
+        self.0.extend(&later.0);
     }
 }
 
@@ -317,6 +366,7 @@ fn plan_process(index: usize, process: &Process, rules: &Rules<'_>, shared: &Sha
             plan.overlap += thp_bytes(segment);
         }
         let place = Place {
+            pid: process.pid,
             index,
             segment,
             kind,
@@ -331,6 +381,7 @@ fn plan_process(index: usize, process: &Process, rules: &Rules<'_>, shared: &Sha
 }
 
 struct Place<'a> {
+    pid: Pid,
     index: usize,
     segment: &'a Segment,
     kind: Kind,
@@ -373,10 +424,12 @@ fn plan_slot(
             plan.leave_out(eligible::Reason::Pinned, tally.on_base(), share);
         }
         Ok(block) => plan.blocks.push(block),
-        Err(reason) if is_hole(reason) && is_torn(&block, tally) => plan.torn.push(Torn {
-            block,
-            own: rules.base.pages_for(tally.present).get(),
-        }),
+        Err(reason) if is_hole(reason) && rules.held.is_none() && is_torn(&block, tally) => {
+            plan.torn.push(Torn {
+                block,
+                own: rules.base.pages_for(tally.present).get(),
+            })
+        }
         Err(reason) => {
             plan.leave_out(reason, tally.on_base(), share);
             let missing = match (block.kind, union) {
@@ -406,6 +459,7 @@ impl Place<'_> {
             false => range.len(),
         };
         Block {
+            pid: self.pid,
             range,
             role: segment.role,
             kind: self.kind,
@@ -435,7 +489,8 @@ fn judge(
     process: usize,
 ) -> Result<Block, eligible::Reason> {
     let (Kind::Shared, Some(union)) = (block.kind, union) else {
-        return eligible::block(block.kind, tally, rules.needs()).map(|()| block);
+        eligible::block(block.kind, tally, rules.needs(&block))?;
+        return Ok(rules.counted(block));
     };
     // Memory that has a huge page in another process needs no copy: it is only mapped here.
     let attach = union.huge || union.first != (process, block.range.start());
@@ -447,12 +502,12 @@ fn judge(
         present: rules.huge.bytes() - missing,
         ..Tally::default()
     };
-    eligible::block(block.kind, &together, rules.needs())?;
-    Ok(Block {
+    eligible::block(block.kind, &together, rules.needs(&block))?;
+    Ok(rules.counted(Block {
         attach,
         missing: if attach { Bytes::ZERO } else { missing },
         ..block
-    })
+    }))
 }
 
 /// Looks again at a block of private memory with a fresh page map of it, right before the call:
@@ -473,7 +528,7 @@ pub fn judge_again(
     if tally.is_empty() {
         return Err(Some(Reason::Unmapped));
     }
-    let tally = match block.restores.is_zero() {
+    let tally = match block.restores.is_zero() || rules.held.is_some() {
         true => tally,
         false => tally.with_zeros_as_present(),
     };
@@ -510,6 +565,7 @@ pub fn plan_split(index: usize, process: &Process, rules: &Rules<'_>) -> Plan {
         };
         plan.huge_unknown |= !pages.huge_known;
         let place = Place {
+            pid: process.pid,
             index,
             segment,
             kind,

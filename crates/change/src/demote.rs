@@ -40,7 +40,7 @@ pub fn demote(
     host: &Host,
     pids: &[Pid],
     options: &DemoteOptions,
-    progress: &mut dyn FnMut(&Progress),
+    progress: &mut dyn FnMut(&Progress<'_>),
     stop: &AtomicBool,
 ) -> Result<Outcome, ChangeError> {
     let huge = work::huge_page_of(kernel, host)?;
@@ -51,9 +51,9 @@ pub fn demote(
         stop,
     };
     // Splitting needs next to no memory, so there is no floor to keep.
-    let mut job = Job::new(context, progress, options.budget, Bytes::ZERO);
+    let mut job = Job::new(context, progress, options.pace, Bytes::ZERO);
     let (mut works, skipped) = plan_all(&context, pids, options, huge)?;
-    job.total = works.iter().map(|w| w.plan.asked()).sum();
+    job.begin(&works);
     if !options.dry_run {
         let mut splitter = Splitter::default();
         for work in &mut works {
@@ -79,9 +79,8 @@ fn plan_all(
     huge: PageSize,
 ) -> Result<(Vec<Work>, Vec<Skipped>), ChangeError> {
     let probe = (!options.dry_run).then_some(Advice::Cold);
-    let (open, skipped) = work::open_all(context, pids, probe)?;
-    let pids: Vec<Pid> = open.iter().map(|(_, process)| process.pid).collect();
-    let rules = work::rules(context, &pids, options.only.as_deref(), huge);
+    let (open, skipped) = work::open_all(context, pids, options.only.as_deref(), probe)?;
+    let rules = work::rules(context, &open, options.only.as_deref(), huge);
     let each = open
         .into_iter()
         .enumerate()
@@ -107,7 +106,7 @@ fn split_all(job: &mut Job<'_>, work: &mut Work, but_shared: bool) {
         } else {
             Stage::Retrying
         };
-        pass_over(job, work, &todo, pacer::SPLITS_A_CALL, base);
+        pass_over(job, work, &todo, pacer::splits_a_call(job.pace), base);
         if job.stopped_by.is_some() || work.lost.is_some() {
             return;
         }

@@ -40,14 +40,17 @@ mod whole;
 mod work;
 mod zeros;
 
+pub use blocks::Footprint;
 pub use demote::demote;
 pub use error::ChangeError;
+pub use identity::{Memory, Who};
 pub use mover::promote;
-pub use options::{DemoteOptions, Percent, PromoteOptions};
+pub use options::{DemoteOptions, Pace, Percent, PromoteOptions};
 pub use outcome::{
     DoneBy, Ended, Method, Part, ProcessOutcome, Progress, Reason, RoleOutcome, Skipped, Stage,
     StoppedBy,
 };
+pub use pacer::Stalls;
 pub use refusals::{NoSplit, NoZeros};
 pub use split::can_split_shared;
 pub use totals::Totals;

@@ -38,7 +38,7 @@ pub fn promote(
     host: &Host,
     pids: &[Pid],
     options: &PromoteOptions,
-    progress: &mut dyn FnMut(&Progress),
+    progress: &mut dyn FnMut(&Progress<'_>),
     stop: &AtomicBool,
 ) -> Result<Outcome, ChangeError> {
     let huge = work::huge_page_of(kernel, host)?;
@@ -54,9 +54,9 @@ pub fn promote(
     let floor = options
         .keep_available
         .unwrap_or_else(|| pressure::floor_of(host, huge));
-    let mut job = Job::new(context, progress, options.budget, floor);
+    let mut job = Job::new(context, progress, options.pace, floor);
     let (mut works, skipped) = plan_all(&context, pids, options, huge)?;
-    job.total = works.iter().map(|w| w.plan.asked()).sum();
+    job.begin(&works);
     if !options.dry_run {
         let mut mover = Mover {
             job: &mut job,
@@ -86,13 +86,12 @@ fn plan_all(
     huge: PageSize,
 ) -> Result<(Vec<Work>, Vec<Skipped>), ChangeError> {
     let probe = (!options.dry_run).then_some(Advice::Collapse);
-    let (mut open, mut skipped) = work::open_all(context, pids, probe)?;
+    let (mut open, mut skipped) = work::open_all(context, pids, options.only.as_deref(), probe)?;
     let mut switched = Vec::new();
     if options.switch_thp_on {
         switched = switch_on(context, &mut open, &mut skipped, options.dry_run)?;
     }
-    let pids: Vec<Pid> = open.iter().map(|(_, process)| process.pid).collect();
-    let rules = rules(context, &pids, options, huge);
+    let rules = rules(context, &open, options, huge);
     let processes: Vec<_> = open.iter().map(|(_, process)| process).collect();
     let plans = blocks::plan(&processes, &rules);
     let works = open.into_iter().zip(plans);
@@ -170,13 +169,14 @@ fn need_unfiltered(root: &Root, pid: Pid) -> Result<(), ChangeError> {
 
 fn rules<'a>(
     context: &Context<'a>,
-    pids: &[Pid],
-    options: &PromoteOptions,
+    open: &[Opened],
+    options: &'a PromoteOptions,
     huge: PageSize,
 ) -> Rules<'a> {
-    let rules = work::rules(context, pids, options.only.as_deref(), huge);
+    let rules = work::rules(context, open, options.only.as_deref(), huge);
     Rules {
         min_resident: options.min_resident,
+        held: options.held.as_ref(),
         ..rules
     }
 }
@@ -203,10 +203,10 @@ impl Mover<'_, '_> {
     /// All processes, pass by pass: first what has to be copied, then what only has to be mapped
     /// where another process shares it, then again what was busy.
     fn all(&mut self, works: &mut [Work], options: &PromoteOptions) {
-        let most = pacer::bytes_a_call(options.budget, self.rules.huge);
+        let most = pacer::bytes_a_call(options.pace, self.rules.huge);
         for attach in [false, true] {
             let most = if attach {
-                pacer::attached_a_call(self.rules.huge).max(most)
+                pacer::attached_a_call(options.pace, self.rules.huge).max(most)
             } else {
                 most
             };
@@ -258,7 +258,7 @@ impl Mover<'_, '_> {
             // What is tried for the first time under a budget goes in steps that learn.
             let first = work.states[todo[at]] == State::Todo;
             let most = match first && most == self.rules.huge.bytes() {
-                true => Pages(self.step.pages()).of(self.rules.huge),
+                true => Pages(self.step.pages(self.job.pace)).of(self.rules.huge),
                 false => most,
             };
             let len = blocks::chunk_len(&work.plan.blocks, &todo[at..], most);
@@ -279,7 +279,7 @@ impl Mover<'_, '_> {
                 return;
             }
             let parts = self.still_eligible(work, chunk);
-            if most > self.rules.huge.bytes() && self.job.budget == Percent::ALL {
+            if most > self.rules.huge.bytes() && self.job.pace.budget == Percent::ALL {
                 let next = blocks::chunk_len(&work.plan.blocks, &todo[at..], most);
                 self.looking_ahead(work, &parts, &todo[at..at + next]);
             } else {
@@ -372,7 +372,7 @@ impl Mover<'_, '_> {
         let Ok(range) = Range::new(first.range.start(), last.range.end()) else {
             return;
         };
-        let (before, busy_before) = (self.job.moving, self.job.working);
+        let (before, busy_before) = (self.job.stalls.total, self.job.working);
         for i in chunk {
             work.methods[*i] = Some(Method::Collapse);
         }
@@ -381,7 +381,7 @@ impl Mover<'_, '_> {
         });
         if answer.is_ok() {
             let pages = self.rules.huge.pages_for(range.len()).get();
-            let took = self.job.moving.saturating_sub(before);
+            let took = self.job.stalls.total.saturating_sub(before);
             let busy = self.job.working.saturating_sub(busy_before);
             self.step.learn(pages, took, busy);
         }

@@ -2,9 +2,12 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
-use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, Range};
+
+use crate::blocks::Footprint;
+use crate::identity::{Memory, Who};
 
 /// A whole percentage from 1 to 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,10 +51,35 @@ impl FromStr for Percent {
     }
 }
 
+/// What moving may take of a process's time: all calls together, and each of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// The share of the time that calls may take, waiting included: 100% never pauses.
+    pub budget: Percent,
+    /// How long one call should take at most; `None`: as long as is quickest. It is held by moving fewer huge pages
+    /// in a call. A call for one huge page cannot be divided: [`crate::Stalls`] counts those that took longer.
+    pub longest_stall: Option<Duration>,
+}
+
+impl Default for Pace {
+    /// A tenth of the process's time.
+    fn default() -> Pace {
+        Percent(10).into()
+    }
+}
+
+impl From<Percent> for Pace {
+    fn from(budget: Percent) -> Pace {
+        Pace {
+            budget,
+            longest_stall: None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromoteOptions {
-    /// The part of the victim's time that calls may take: 100% never pauses.
-    pub budget: Percent,
+    pub pace: Pace,
     /// How much of a huge page's block must be resident for it to be taken. Below 100% the block is
     /// filled up, which is memory growth: [`crate::ProcessOutcome::grown`] says how much.
     pub min_resident: Percent,
@@ -61,7 +89,10 @@ pub struct PromoteOptions {
     /// the host ([`crate::pressure::floor_of`]).
     pub keep_available: Option<Bytes>,
     /// Only blocks that are inside these ranges; `None` for all that is eligible.
-    pub only: Option<Vec<(Pid, Vec<Range>)>>,
+    pub only: Option<Vec<Memory>>,
+    /// What blocks held when they were split: each is taken while it holds that still, whatever `min_resident` says,
+    /// so that it comes back to what it was and does not grow beyond.
+    pub held: Option<Footprint>,
     /// Where a process has switched THP off for itself, take that back first
     /// ([`hugeleaf_sys::Kernel::switch_thp_on`]).
     pub switch_thp_on: bool,
@@ -72,11 +103,12 @@ impl Default for PromoteOptions {
     /// A tenth of the victim's time, wholly resident blocks, five passes.
     fn default() -> PromoteOptions {
         PromoteOptions {
-            budget: Percent(10),
+            pace: Pace::default(),
             min_resident: Percent::ALL,
             passes: 5,
             keep_available: None,
             only: None,
+            held: None,
             switch_thp_on: false,
             dry_run: false,
         }
@@ -85,11 +117,10 @@ impl Default for PromoteOptions {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DemoteOptions {
-    /// The part of the victim's time that calls may take: 100% never pauses.
-    pub budget: Percent,
+    pub pace: Pace,
     /// Only huge pages that are inside these ranges, as in [`crate::ProcessOutcome::moved`] of a
     /// promotion that is to be taken back; `None` for all of them.
-    pub only: Option<Vec<(Pid, Vec<Range>)>>,
+    pub only: Option<Vec<Memory>>,
     pub dry_run: bool,
 }
 
@@ -97,7 +128,7 @@ impl Default for DemoteOptions {
     /// A tenth of the victim's time, all huge pages.
     fn default() -> DemoteOptions {
         DemoteOptions {
-            budget: Percent(10),
+            pace: Pace::default(),
             only: None,
             dry_run: false,
         }
@@ -106,10 +137,10 @@ impl Default for DemoteOptions {
 
 /// The ranges named for a process: `None` where no restriction was given, an empty list where
 /// there is one and it does not name this process.
-pub(crate) fn ranges_of(only: Option<&[(Pid, Vec<Range>)]>, pid: Pid) -> Option<Vec<Range>> {
+pub(crate) fn ranges_of(only: Option<&[Memory]>, who: Who) -> Option<Vec<Range>> {
     only.map(|list| {
-        let named = list.iter().filter(|(p, _)| *p == pid);
-        named.flat_map(|(_, ranges)| ranges.clone()).collect()
+        let named = list.iter().filter(|memory| memory.who == who);
+        named.flat_map(|memory| memory.ranges.clone()).collect()
     })
 }
 

@@ -10,6 +10,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
 use crate::error::ChangeError;
+use crate::identity::{Memory, Who};
 use crate::refusals::{NoSplit, NoZeros};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
@@ -218,6 +219,8 @@ impl RoleOutcome {
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct ProcessOutcome {
     pub pid: Pid,
+    #[serde(skip)]
+    pub who: Who,
     pub name: String,
     pub unit: Option<String>,
     #[serde(rename = "asked_bytes")]
@@ -279,6 +282,16 @@ pub struct ProcessOutcome {
     pub ended: Option<Ended>,
 }
 
+impl ProcessOutcome {
+    /// What was moved, with whose it is.
+    pub fn memory(&self) -> Memory {
+        Memory {
+            who: self.who,
+            ranges: self.moved.clone(),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StoppedBy {
@@ -311,10 +324,13 @@ hugeleaf_units::named! {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub struct Progress<'a> {
     pub stage: Stage,
     /// The process in hand; `None` before the first.
     pub pid: Option<Pid>,
+    /// Once, before the first call: the memory that is about to be moved. A caller that must know after a crash what
+    /// was moved writes it down before it returns. Empty otherwise.
+    pub planned: &'a [Memory],
     /// Gone through so far, over all processes; by the kernel's word, not read back yet.
     pub done: Bytes,
     pub total: Bytes,

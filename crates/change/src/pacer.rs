@@ -1,21 +1,25 @@
 //! The stall budget as a duty cycle: how much to do in one call, and how long to pause after it.
 //! Pure.
 //!
-//! While a call moves a page, whoever touches that page waits for it, and the thread that moves
-//! takes one processor. A pause of nine times what the call had of a processor keeps both below a tenth of the
-//! victim's time, whatever the machine's speed, and also when a call is slow because the kernel
-//! has to compact memory first. What a call waits for others stops nobody but who changes the victim's memory
-//! map (`mmap`, `munmap`): that is kept to a quarter of the time.
+//! While a call moves a page, a thread that touches this page waits for it. While a call lasts, whoever changes the
+//! process's memory map (`mmap`, `munmap`) waits, also where the call itself waits for others. So the whole call
+//! counts as a stall: a pause of nine times its length keeps calls within a tenth of the process's time, whatever the
+//! machine's speed.
 
 use std::time::Duration;
 
+use hugeleaf_units::time::seconds;
 use hugeleaf_units::{Bytes, PageSize};
+use serde::{Deserialize, Serialize};
 
-use crate::options::Percent;
+use crate::options::{Pace, Percent};
 
 /// What one processor copies onto huge pages in a second, for an estimate before the first call.
 /// A 2-core virtual machine does 1.1 to 2 GiB once the memory is warm.
 pub const ASSUMED_BYTES_A_SECOND: Bytes = Bytes(1 << 30);
+
+/// How long splitting a huge page takes, with room to spare: 0.13 ms on a 2-core virtual machine.
+const ASSUMED_SPLIT: Duration = Duration::from_micros(500);
 
 /// The most that one call moves where there is no budget to keep: long enough that what a call
 /// costs in addition to the copying does not count, short enough that Ctrl-C is answered at once.
@@ -24,15 +28,50 @@ const LARGEST_CALL: Bytes = Bytes(64 << 20);
 /// Huge pages that one call maps into a further process that shares them. Nothing is copied there.
 const ATTACHED_A_CALL: u64 = 16;
 
-/// How much longer calls may wait for others than they may work.
-const WAITING_OVER_WORKING: u32 = 3;
-
-/// How long to pause after a call that had a processor for `busy` and waited for `waited`: the work takes `budget` of
-/// the time at most, and the whole call a quarter where that is a tenth.
-pub fn pause_after(busy: Duration, waited: Duration, budget: Percent) -> Duration {
+/// How long to pause after a call of this length, so that calls take `budget` of the time.
+pub fn pause_after(took: Duration, budget: Percent) -> Duration {
     let budget = u32::from(budget.get());
-    let weighed = busy.max(waited / WAITING_OVER_WORKING);
-    weighed.saturating_mul(100 - budget) / budget
+    took.saturating_mul(100 - budget) / budget
+}
+
+/// The stalls of one piece of work: its calls, each of which holds up the process for as long as it takes at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Stalls {
+    #[serde(rename = "calls")]
+    pub count: u64,
+    #[serde(rename = "moving_seconds", with = "seconds")]
+    pub total: Duration,
+    #[serde(rename = "longest_stall_seconds", with = "seconds")]
+    pub longest: Duration,
+    /// Calls that took longer than [`Pace::longest_stall`]; 0 without that bound.
+    #[serde(rename = "calls_over_bound")]
+    pub over: u64,
+    /// Calls that took longer than twice that.
+    #[serde(rename = "calls_over_twice_bound")]
+    pub over_twice: u64,
+}
+
+impl Stalls {
+    /// Counts a call.
+    pub fn add(&mut self, took: Duration, pace: Pace) {
+        let is_over = |n: u32| pace.longest_stall.is_some_and(|most| took > most * n);
+        self.join(&Stalls {
+            count: 1,
+            total: took,
+            longest: took,
+            over: u64::from(is_over(1)),
+            over_twice: u64::from(is_over(2)),
+        });
+    }
+
+    /// Adds the calls of other work.
+    pub fn join(&mut self, other: &Stalls) {
+        self.count += other.count;
+        self.total = self.total.saturating_add(other.total);
+        self.longest = self.longest.max(other.longest);
+        self.over += other.over;
+        self.over_twice += other.over_twice;
+    }
 }
 
 /// The most that one call moves where a budget is to be kept.
@@ -52,15 +91,19 @@ pub struct Step {
 }
 
 impl Step {
-    /// Huge pages for the next call; 1 to 64.
-    pub fn pages(self) -> u64 {
+    /// Huge pages for the next call; 1 to 64, and no more than are likely to keep within the longest stall.
+    pub fn pages(self, pace: Pace) -> u64 {
         let Some((wait, copy)) = self.known else {
             return 1;
         };
-        let pages = wait.as_nanos() / copy.as_nanos().max(1);
-        u64::try_from(pages)
-            .unwrap_or(u64::MAX)
-            .clamp(1, MOST_PAGES)
+        let fit = |time: Duration| {
+            let pages = time.as_nanos() / copy.as_nanos().max(1);
+            u64::try_from(pages).unwrap_or(u64::MAX)
+        };
+        let most = pace.longest_stall.map_or(MOST_PAGES, |longest| {
+            fit(longest.saturating_sub(wait)).min(MOST_PAGES)
+        });
+        fit(wait).min(most).max(1)
     }
 
     /// Learns from a call that moved so many huge pages, took so long, and had a processor for `busy` of that.
@@ -74,30 +117,46 @@ impl Step {
     }
 }
 
-/// How much memory one call may move: one huge page where a budget is to be kept.
-pub fn bytes_a_call(budget: Percent, huge: PageSize) -> Bytes {
-    match budget {
-        Percent::ALL => Bytes(huge.round_down(LARGEST_CALL.get())).max(huge.bytes()),
+/// How much memory one call may move: one huge page where stalls are bounded, by a budget or each.
+pub fn bytes_a_call(pace: Pace, huge: PageSize) -> Bytes {
+    match (pace.budget, pace.longest_stall) {
+        (Percent::ALL, None) => Bytes(huge.round_down(LARGEST_CALL.get())).max(huge.bytes()),
         _ => huge.bytes(),
     }
 }
 
 /// How much memory one call may map into a process that shares huge pages with another.
-pub fn attached_a_call(huge: PageSize) -> Bytes {
-    Bytes(huge.bytes().get().saturating_mul(ATTACHED_A_CALL))
+pub fn attached_a_call(pace: Pace, huge: PageSize) -> Bytes {
+    let pages = if pace.longest_stall.is_some() {
+        1
+    } else {
+        ATTACHED_A_CALL
+    };
+    Bytes(huge.bytes().get().saturating_mul(pages))
         .min(Bytes(1 << 30))
         .max(huge.bytes())
 }
 
-/// How many huge pages one call splits (splitting one took 0.13 ms on a 2-core virtual machine). A call
+/// How many huge pages one call splits. A call
 /// takes 1024, but what a split takes away is restored after each call, and the process should not be
 /// without it for long, nor for good where this program is killed in between.
-pub const SPLITS_A_CALL: usize = 4;
+pub fn splits_a_call(pace: Pace) -> usize {
+    within(pace, 4)
+}
 
 /// How many huge pages one write to the kernel's file for splitting covers. The process's memory
 /// map is locked for reading as long as that lasts, and Ctrl-C waits for it.
-pub const fn splits_a_write(budget: Percent) -> usize {
-    if budget.get() == 100 { 32 } else { 4 }
+pub fn splits_a_write(pace: Pace) -> usize {
+    within(pace, if pace.budget == Percent::ALL { 32 } else { 4 })
+}
+
+/// As many splits as fit into the longest stall, at most `most`.
+fn within(pace: Pace, most: usize) -> usize {
+    let Some(longest) = pace.longest_stall else {
+        return most;
+    };
+    let fit = longest.as_nanos() / ASSUMED_SPLIT.as_nanos();
+    usize::try_from(fit).map_or(most, |fit| fit.clamp(1, most))
 }
 
 /// An estimate of the time to move `bytes`, in seconds.
@@ -113,39 +172,47 @@ mod tests {
         Percent::new(n).unwrap()
     }
 
+    fn bounded(longest: Duration) -> Pace {
+        Pace {
+            longest_stall: Some(longest),
+            ..Pace::default()
+        }
+    }
+
     #[test]
     fn pauses_keep_the_budget() {
-        let (took, none) = (Duration::from_millis(2), Duration::ZERO);
-        assert_eq!(
-            pause_after(took, none, percent(10)),
-            Duration::from_millis(18)
-        );
-        assert_eq!(pause_after(took, none, percent(50)), took);
-        assert_eq!(pause_after(took, took, Percent::ALL), Duration::ZERO);
-        // Waiting counts for a third, and only where it is the longer of both then.
-        assert_eq!(
-            pause_after(took, took * 2, percent(10)),
-            Duration::from_millis(18)
-        );
-        assert_eq!(
-            pause_after(none, took * 6, percent(10)),
-            Duration::from_millis(36)
-        );
+        let took = Duration::from_millis(2);
+        assert_eq!(pause_after(took, percent(10)), Duration::from_millis(18));
+        assert_eq!(pause_after(took, percent(50)), took);
+        assert_eq!(pause_after(took, Percent::ALL), Duration::ZERO);
         for budget in 1..=100 {
-            let pause = pause_after(took, none, percent(budget)).as_secs_f64();
+            let pause = pause_after(took, percent(budget)).as_secs_f64();
             let share = took.as_secs_f64() / (took.as_secs_f64() + pause);
             assert!(
                 (share * 100.0 - f64::from(budget)).abs() < 0.01,
                 "{budget}: {share}"
             );
         }
-        pause_after(Duration::MAX, Duration::MAX, percent(1)); // Does not overflow.
+        pause_after(Duration::MAX, percent(1)); // Does not overflow.
+    }
+
+    #[test]
+    fn stalls_are_counted_against_their_bound() {
+        let mut stalls = Stalls::default();
+        let ms = Duration::from_millis;
+        for took in [ms(1), ms(5), ms(6), ms(10), ms(11)] {
+            stalls.add(took, bounded(ms(5)));
+        }
+        stalls.add(ms(20), Pace::default());
+        let is = (stalls.count, stalls.total, stalls.longest);
+        assert_eq!(is, (6, ms(53), ms(20)));
+        assert_eq!((stalls.over, stalls.over_twice), (3, 1));
     }
 
     /// The pages of each of so many calls that wait so long and copy so long a page.
     fn calls(step: &mut Step, count: usize, wait: u64, copy: u64) -> Vec<u64> {
         let one = |_| {
-            let pages = step.pages();
+            let pages = step.pages(Pace::default());
             let busy = Duration::from_micros(copy * pages);
             step.learn(pages, Duration::from_micros(wait) + busy, busy);
             pages
@@ -182,19 +249,43 @@ mod tests {
             for busy in [Duration::ZERO, Duration::MAX] {
                 for pages in [0, 1, 2, 8, 500, u64::MAX] {
                     step.learn(pages, took, busy);
-                    assert!((1..=MOST_PAGES).contains(&step.pages()));
+                    assert!((1..=MOST_PAGES).contains(&step.pages(Pace::default())));
+                    assert_eq!(step.pages(bounded(Duration::ZERO)), 1);
                 }
             }
         }
     }
 
     #[test]
+    fn steps_keep_within_the_longest_stall() {
+        let mut step = Step::default();
+        calls(&mut step, 20, 12_000, 1000);
+        for (longest, pages) in [(5, 1), (13, 1), (15, 3), (100, 12)] {
+            let pace = bounded(Duration::from_millis(longest));
+            assert_eq!(step.pages(pace), pages, "{longest} ms");
+        }
+    }
+
+    #[test]
     fn one_huge_page_a_call_unless_all_time_is_given() {
         let (small, large) = ("2M".parse().unwrap(), "512M".parse::<PageSize>().unwrap());
-        assert_eq!(bytes_a_call(percent(99), small), Bytes(2 << 20));
-        assert_eq!(bytes_a_call(Percent::ALL, small), LARGEST_CALL);
-        assert_eq!(bytes_a_call(Percent::ALL, large), large.bytes());
-        assert_eq!(attached_a_call(small), Bytes(32 << 20));
-        assert_eq!(attached_a_call(large), Bytes(1 << 30));
+        let (most, any) = (Pace::from(percent(99)), Pace::from(Percent::ALL));
+        let millisecond = Pace {
+            longest_stall: Some(Duration::from_millis(1)),
+            ..any
+        };
+        assert_eq!(bytes_a_call(most, small), Bytes(2 << 20));
+        assert_eq!(bytes_a_call(any, small), LARGEST_CALL);
+        assert_eq!(bytes_a_call(any, large), large.bytes());
+        assert_eq!(bytes_a_call(millisecond, small), Bytes(2 << 20));
+        assert_eq!(attached_a_call(any, small), Bytes(32 << 20));
+        assert_eq!(attached_a_call(any, large), Bytes(1 << 30));
+        assert_eq!(attached_a_call(millisecond, small), Bytes(2 << 20));
+        assert_eq!((splits_a_call(any), splits_a_write(any)), (4, 32));
+        assert_eq!(
+            (splits_a_call(millisecond), splits_a_write(millisecond)),
+            (2, 2)
+        );
+        assert_eq!(splits_a_call(bounded(Duration::ZERO)), 1);
     }
 }

@@ -8,7 +8,7 @@ use hugeleaf_sys::{PageRun, PageState, ScanDetail, SysError};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible::Kind;
 
-use crate::blocks::{self, Block};
+use crate::blocks::{self, Block, Footprint};
 use crate::outcome::{DoneBy, Fate, Method, Part, ProcessOutcome, Reason, RoleOutcome};
 use crate::work::{Context, State, Work};
 use crate::zeros;
@@ -91,6 +91,7 @@ pub(crate) fn outcome(
     work: &mut Work,
     to_huge: bool,
     unreached: Reason,
+    held: &mut Footprint,
 ) -> ProcessOutcome {
     if work.lost.is_none() {
         work.lost = work.identity.check(context.kernel, context.root).err();
@@ -105,10 +106,6 @@ pub(crate) fn outcome(
     }
     let after = after.filter(|_| work.lost.is_none());
     let mut outcome = empty_outcome(work, after.as_ref());
-    if work.lost.is_none() && !to_huge {
-        outcome.zeros_given_back = zeros::given_back(context, work);
-        outcome.no_zeros = work.no_zeros;
-    }
     match (work.lost_reason(), now) {
         (Some(reason), _) => {
             Part::add(&mut outcome.failed, reason, outcome.asked);
@@ -117,6 +114,12 @@ pub(crate) fn outcome(
         (None, Some(now)) => {
             take_back_unsupported(&mut outcome, work);
             work.fates = tell_blocks(&mut outcome, work, &now, to_huge, unreached);
+            if !to_huge {
+                let split = work.fates.iter().map(|fate| *fate == Fate::Done);
+                let split: Vec<bool> = split.collect();
+                outcome.zeros_given_back = zeros::given_back(context, work, &split, held);
+                outcome.no_zeros = work.no_zeros;
+            }
         }
         (None, None) => {
             tell_totals(&mut outcome, work, after.as_ref(), to_huge, unreached);
@@ -140,6 +143,7 @@ fn empty_outcome(work: &Work, after: Option<&Process>) -> ProcessOutcome {
     let before = &work.before;
     let mut outcome = ProcessOutcome {
         pid: before.pid,
+        who: work.identity.who,
         name: before.name.clone(),
         unit: before.unit.clone(),
         asked: work.plan.asked(),
@@ -327,7 +331,7 @@ fn thp_of(process: &Process, role: Role) -> Bytes {
     segments.map(blocks::thp_bytes).sum()
 }
 
-fn push_joined(ranges: &mut Vec<Range>, next: Range) {
+pub(crate) fn push_joined(ranges: &mut Vec<Range>, next: Range) {
     if let Some(last) = ranges.last_mut()
         && last.end() == next.start()
         && let Ok(joined) = Range::new(last.start(), next.end())

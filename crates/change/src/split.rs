@@ -122,7 +122,7 @@ impl Splitter {
         }
         job.stage = Stage::Moving;
         for pass in 0..PASSES {
-            self.pass(job, work, &todo, pacer::splits_a_write(options.budget));
+            self.pass(job, work, &todo, pacer::splits_a_write(options.pace));
             let is_over = job.stopped_by.is_some()
                 || work.lost.is_some()
                 || work.no_split.is_some()

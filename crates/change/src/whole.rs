@@ -3,7 +3,9 @@
 use hugeleaf_units::{Bytes, PageSize};
 use serde::Serialize;
 
+use crate::blocks::Footprint;
 use crate::outcome::{ProcessOutcome, Reason, Skipped, Stage, StoppedBy};
+use crate::pacer::Stalls;
 use crate::totals::{self, Totals};
 use crate::work::{Job, Work};
 use crate::{pacer, readback};
@@ -25,7 +27,11 @@ pub struct Outcome {
     /// Time from the first read to the last.
     pub seconds: f64,
     /// Of that, time in the calls that move memory.
-    pub moving_seconds: f64,
+    #[serde(flatten)]
+    pub stalls: Stalls,
+    /// What blocks held after they were split ([`crate::PromoteOptions::held`]).
+    #[serde(skip)]
+    pub held: Footprint,
     /// How long it held back for the host's sake, beyond the budget.
     pub held_back_seconds: f64,
     #[serde(rename = "huge_page_bytes")]
@@ -71,9 +77,10 @@ pub(crate) fn finish(
         Some(StoppedBy::Signal) => Reason::Interrupted,
         None => Reason::NotSeen,
     };
+    let mut held = Footprint::default();
     let read = |work: &mut Work| match dry_run {
         true => readback::planned(work),
-        false => readback::outcome(&job.context, work, to_huge, unreached),
+        false => readback::outcome(&job.context, work, to_huge, unreached, &mut held),
     };
     let processes: Vec<_> = works.iter_mut().map(read).collect();
     let totals = totals::of(&works, &processes);
@@ -84,10 +91,11 @@ pub(crate) fn finish(
         stopped_by: job.stopped_by,
         dry_run,
         estimated_seconds: (dry_run && to_huge)
-            .then(|| pacer::estimate_seconds(totals.asked, job.budget)),
+            .then(|| pacer::estimate_seconds(totals.asked, job.pace.budget)),
         totals,
         seconds: job.elapsed().as_secs_f64(),
-        moving_seconds: job.moving.as_secs_f64(),
+        stalls: job.stalls,
+        held,
         held_back_seconds: job.held_back.as_secs_f64(),
         huge_page: huge,
     }

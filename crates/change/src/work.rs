@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use hugeleaf_host::{Host, Looking, Process, ProcessError, Root};
 use hugeleaf_sys::{Advice, Errno, Kernel, Pid, PidFd, SysError};
-use hugeleaf_units::{Bytes, PageSize, Range};
+use hugeleaf_units::{Bytes, PageSize};
 
 use crate::blocks::{Plan, Rules};
 use crate::error::ChangeError;
-use crate::identity::{Identity, Lost};
-use crate::options::{Percent, ranges_of};
+use crate::identity::{Identity, Lost, Memory, Who};
+use crate::options::{Pace, Percent, ranges_of};
 use crate::outcome::{Ended, Fate, Method, Progress, Reason, Skipped, Stage, StoppedBy};
+use crate::pacer::Stalls;
 use crate::pressure::{self, Pressure, Sample};
+use crate::readback::push_joined;
 use crate::refusals::{NoSplit, NoZeros};
 use crate::{pacer, privilege};
 
@@ -67,6 +69,18 @@ impl Work {
         }
     }
 
+    /// All blocks that are to be moved, neighbours joined.
+    fn memory(&self) -> Memory {
+        let mut ranges = Vec::new();
+        for block in &self.plan.blocks {
+            push_joined(&mut ranges, block.range);
+        }
+        Memory {
+            who: self.identity.who,
+            ranges,
+        }
+    }
+
     pub(crate) fn ended(&self) -> Option<Ended> {
         match self.lost {
             Some(Lost::Ended(ended)) => Some(ended),
@@ -92,12 +106,13 @@ pub(crate) type Opened = (Identity, Process);
 pub(crate) fn open_all(
     context: &Context<'_>,
     pids: &[Pid],
+    only: Option<&[Memory]>,
     advice: Option<Advice>,
 ) -> Result<(Vec<Opened>, Vec<Skipped>), ChangeError> {
     let mut open = Vec::new();
     let mut skipped = Vec::new();
     for pid in pids {
-        match open_one(context, *pid, advice) {
+        match open_one(context, *pid, only, advice) {
             Ok(one) => open.push(one),
             // These hold for every process: going on is of no use.
             Err(e @ (ChangeError::NoPidfd | ChangeError::NoProcessMadvise)) => return Err(e),
@@ -114,6 +129,7 @@ pub(crate) fn open_all(
 fn open_one(
     context: &Context<'_>,
     pid: Pid,
+    only: Option<&[Memory]>,
     advice: Option<Advice>,
 ) -> Result<Opened, ChangeError> {
     let (kernel, root, host) = (context.kernel, context.root, context.host);
@@ -146,6 +162,12 @@ fn open_one(
             false => ChangeError::Sys(error),
         }
     })?;
+    // Ranges that are all of another process with this id: the one that they were of has ended.
+    let mut named = only.unwrap_or(&[]).iter().filter(|m| m.who.pid == pid);
+    let who = Who::from(&process);
+    if named.clone().next().is_some() && named.all(|m| m.who != who) {
+        return Err(gone());
+    }
     if let Some(advice) = advice {
         privilege::probe(kernel, root, &fd, process.uid, advice)?;
     }
@@ -174,15 +196,17 @@ const PRESSURE_EVERY: Duration = Duration::from_millis(100);
 /// How long to wait for pressure to end before giving up.
 const PATIENCE: Duration = Duration::from_secs(10);
 const HOLD_BACK: Duration = Duration::from_millis(200);
+/// How long a signal may wait for a pause to end.
+const SLEEP_AT_ONCE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Job<'a> {
     pub(crate) context: Context<'a>,
-    progress: &'a mut dyn FnMut(&Progress),
-    pub(crate) budget: Percent,
+    progress: &'a mut dyn FnMut(&Progress<'_>),
+    pub(crate) pace: Pace,
     floor: Bytes,
     last: Sample,
     start: Duration,
-    pub(crate) moving: Duration,
+    pub(crate) stalls: Stalls,
     pub(crate) working: Duration,
     pub(crate) held_back: Duration,
     pub(crate) stopped_by: Option<StoppedBy>,
@@ -194,8 +218,8 @@ pub(crate) struct Job<'a> {
 impl<'a> Job<'a> {
     pub(crate) fn new(
         context: Context<'a>,
-        progress: &'a mut dyn FnMut(&Progress),
-        budget: Percent,
+        progress: &'a mut dyn FnMut(&Progress<'_>),
+        pace: Pace,
         floor: Bytes,
     ) -> Job<'a> {
         let start = context.kernel.now();
@@ -203,10 +227,10 @@ impl<'a> Job<'a> {
             last: pressure::sample(context.root, start, Duration::ZERO),
             context,
             progress,
-            budget,
+            pace,
             floor,
             start,
-            moving: Duration::ZERO,
+            stalls: Stalls::default(),
             working: Duration::ZERO,
             held_back: Duration::ZERO,
             stopped_by: None,
@@ -223,14 +247,26 @@ impl<'a> Job<'a> {
     }
 
     pub(crate) fn report(&mut self, stage: Stage, pid: Option<Pid>) {
+        self.report_planned(stage, pid, &[]);
+    }
+
+    /// Says what is about to be moved, before the first call.
+    pub(crate) fn begin(&mut self, works: &[Work]) {
+        self.total = works.iter().map(|work| work.plan.asked()).sum();
+        let planned: Vec<Memory> = works.iter().map(Work::memory).collect();
+        self.report_planned(Stage::Planning, None, &planned);
+    }
+
+    fn report_planned(&mut self, stage: Stage, pid: Option<Pid>, planned: &[Memory]) {
         self.stage = stage;
         let progress = Progress {
             stage,
             pid,
+            planned,
             done: self.done.min(self.total),
             total: self.total,
             elapsed: self.elapsed(),
-            moving: self.moving,
+            moving: self.stalls.total,
         };
         (self.progress)(&progress);
     }
@@ -270,7 +306,7 @@ impl<'a> Job<'a> {
         }
         let began = kernel.now();
         loop {
-            let now = pressure::sample(self.context.root, kernel.now(), self.moving);
+            let now = pressure::sample(self.context.root, kernel.now(), self.stalls.total);
             let pressure = pressure::judge(&self.last, &now, self.floor);
             self.last = now;
             match pressure {
@@ -278,7 +314,7 @@ impl<'a> Job<'a> {
                 // The call's own length has the pause grow with it; this is for the others, who
                 // wait for the same lock.
                 Pressure::Compacting => {
-                    if self.budget != Percent::ALL {
+                    if self.pace.budget != Percent::ALL {
                         self.hold_back(work, HOLD_BACK);
                     }
                     return !self.is_asked_to_stop();
@@ -302,9 +338,19 @@ impl<'a> Job<'a> {
         let before = self.context.kernel.now();
         let stage = self.stage;
         self.report(Stage::HoldingBack, Some(work.identity.pid()));
-        self.context.kernel.sleep(time);
+        self.sleep(time);
         self.stage = stage;
         self.held_back += self.context.kernel.now().saturating_sub(before);
+    }
+
+    /// Sleeps, but not on once it is asked to stop.
+    fn sleep(&self, time: Duration) {
+        let mut left = time;
+        while !left.is_zero() && !self.is_asked_to_stop() {
+            let part = left.min(SLEEP_AT_ONCE);
+            self.context.kernel.sleep(part);
+            left = left.saturating_sub(part);
+        }
     }
 
     /// Makes one call that changes a process, and pauses for as long as the budget asks. No other
@@ -319,12 +365,9 @@ impl<'a> Job<'a> {
         let answer = act(kernel, &work.identity.fd);
         let took = kernel.now().saturating_sub(before);
         let busy = kernel.cpu_time().saturating_sub(busy_before).min(took);
-        self.moving += took;
+        self.stalls.add(took, self.pace);
         self.working += busy;
-        let pause = pacer::pause_after(busy, took.saturating_sub(busy), self.budget);
-        if !pause.is_zero() && !self.is_asked_to_stop() {
-            kernel.sleep(pause);
-        }
+        self.sleep(pacer::pause_after(took, self.pace.budget));
         work.spent += kernel.now().saturating_sub(before);
         answer
     }
@@ -332,8 +375,8 @@ impl<'a> Job<'a> {
 
 pub(crate) fn rules<'a>(
     context: &Context<'a>,
-    pids: &[Pid],
-    only: Option<&[(Pid, Vec<Range>)]>,
+    open: &[Opened],
+    only: Option<&[Memory]>,
     huge: PageSize,
 ) -> Rules<'a> {
     Rules {
@@ -341,7 +384,10 @@ pub(crate) fn rules<'a>(
         huge,
         base: context.kernel.base_page(),
         min_resident: Percent::ALL,
-        only: pids.iter().map(|pid| ranges_of(only, *pid)).collect(),
+        held: None,
+        only: (open.iter())
+            .map(|(identity, _)| ranges_of(only, identity.who))
+            .collect(),
     }
 }
 

@@ -10,9 +10,9 @@
 
 use hugeleaf_sys::{PageRun, PageState, ScanDetail};
 use hugeleaf_units::{Bytes, Range};
-use hugeleaf_verdict::eligible::Kind;
+use hugeleaf_verdict::eligible::{Kind, is_resident};
 
-use crate::blocks::Block;
+use crate::blocks::Footprint;
 use crate::pressure;
 use crate::refusals::NoZeros;
 use crate::work::{Context, Job, Work};
@@ -63,13 +63,40 @@ fn map_again(job: &mut Job<'_>, work: &mut Work, range: Range) -> Result<(), NoZ
     answer.map(|_| ()).map_err(|error| NoZeros::of(&error))
 }
 
-/// What of the blocks of private memory is the zero page: returned, and not brought back.
-pub(crate) fn given_back(context: &Context<'_>, work: &Work) -> Bytes {
-    let private = |b: &&Block| b.kind == Kind::Private;
-    let blocks = work.plan.blocks.iter().filter(private);
-    blocks
-        .map(|block| bytes(&zero_runs(context, work, block.range)))
-        .sum()
+/// What of the blocks of private memory is the zero page: returned, and not brought back. Notes what each block of
+/// `split` (one entry a block) holds.
+pub(crate) fn given_back(
+    context: &Context<'_>,
+    work: &Work,
+    split: &[bool],
+    held: &mut Footprint,
+) -> Bytes {
+    let mut given_back = Bytes::ZERO;
+    for (block, is_split) in work.plan.blocks.iter().zip(split) {
+        let holds = match block.kind {
+            Kind::Private => {
+                let zeros = bytes(&zero_runs(context, work, block.range));
+                given_back += zeros;
+                block.range.len() - zeros
+            }
+            _ if *is_split => mapped(context, work, block.range),
+            _ => continue,
+        };
+        if *is_split {
+            held.add(block, holds);
+        }
+    }
+    given_back
+}
+
+/// How much of a range is in memory; all of it where nothing tells.
+fn mapped(context: &Context<'_>, work: &Work, range: Range) -> Bytes {
+    let pagemap = &work.identity.pagemap;
+    let map = context.kernel.page_map(pagemap, range, ScanDetail::Sizes);
+    map.map_or(range.len(), |map| {
+        let there = map.runs.iter().filter(|run| is_resident(run.state));
+        there.map(|run| run.range.len()).sum()
+    })
 }
 
 /// The ranges of base pages that are the zero page; none where nothing tells.

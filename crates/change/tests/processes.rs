@@ -14,13 +14,13 @@ mod victim;
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_change::{
-    ChangeError, DemoteOptions, Outcome, Part, Percent, Progress, PromoteOptions, Reason, demote,
-    promote,
+    ChangeError, DemoteOptions, Memory, Outcome, Part, Percent, Progress, PromoteOptions, Reason,
+    Who, demote, promote,
 };
 use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_testkit::host::{self, Host as Held};
-use hugeleaf_units::{Bytes, PageSize};
+use hugeleaf_units::{Bytes, PageSize, Range};
 
 use victim::Victim;
 
@@ -91,6 +91,14 @@ impl Bench {
         (victim, range)
     }
 
+    /// A range of a process.
+    fn memory(&self, pid: Pid, range: Range) -> Memory {
+        Memory {
+            who: Who::of(&self.root, pid).unwrap(),
+            ranges: vec![range],
+        }
+    }
+
     fn promote(&self, pids: &[Pid], options: &PromoteOptions) -> Outcome {
         self.promote_with(&self.kernel, pids, options, &mut |_| {})
             .unwrap()
@@ -101,7 +109,7 @@ impl Bench {
         kernel: &Kernel,
         pids: &[Pid],
         options: &PromoteOptions,
-        progress: &mut dyn FnMut(&Progress),
+        progress: &mut dyn FnMut(&Progress<'_>),
     ) -> Result<Outcome, ChangeError> {
         let never = AtomicBool::new(false);
         let outcome = promote(
@@ -122,7 +130,7 @@ impl Bench {
         options: &DemoteOptions,
     ) -> Result<Outcome, ChangeError> {
         let never = AtomicBool::new(false);
-        let progress = &mut |_: &_| {};
+        let progress = &mut |_: &Progress<'_>| {};
         let outcome = demote(
             kernel, &self.root, &self.host, pids, options, progress, &never,
         )?;
@@ -155,7 +163,7 @@ fn check_sums(outcome: &Outcome) {
 /// Full speed.
 fn fast() -> PromoteOptions {
     PromoteOptions {
-        budget: Percent::ALL,
+        pace: Percent::ALL.into(),
         ..PromoteOptions::default()
     }
 }
@@ -163,7 +171,7 @@ fn fast() -> PromoteOptions {
 /// Full speed.
 fn fast_demote() -> DemoteOptions {
     DemoteOptions {
-        budget: Percent::ALL,
+        pace: Percent::ALL.into(),
         ..DemoteOptions::default()
     }
 }

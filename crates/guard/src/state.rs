@@ -206,11 +206,11 @@ pub struct Counts {
     #[serde(rename = "grown_bytes")]
     pub grown: Bytes,
     /// Time for which processes were stalled by moves, at most.
-    #[serde(rename = "stalled_seconds", with = "seconds")]
+    #[serde(rename = "stalled_seconds", with = "hugeleaf_units::time::seconds")]
     pub stalled: Duration,
     pub short: u64,
     pub samples: u64,
-    #[serde(rename = "sampling_seconds", with = "seconds")]
+    #[serde(rename = "sampling_seconds", with = "hugeleaf_units::time::seconds")]
     pub sampling: Duration,
     pub faster: u64,
     pub slower: u64,
@@ -227,22 +227,6 @@ impl Counts {
             Verdict::Same => &mut self.same,
             Verdict::Unclear => &mut self.unclear,
         } += 1;
-    }
-}
-
-/// A time as seconds, which is how JSON has them everywhere.
-mod seconds {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_f64(time.as_secs_f64())
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        let seconds = f64::deserialize(from)?;
-        Duration::try_from_secs_f64(seconds).map_err(serde::de::Error::custom)
     }
 }
 

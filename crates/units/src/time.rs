@@ -28,6 +28,26 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A time as a number of seconds, which is how JSON has them everywhere: `#[serde(with = "hugeleaf_units::time::seconds")]`.
+pub mod seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_f64(time.as_secs_f64())
+    }
+
+    /// # Errors
+    /// Those of the deserializer; a number that is negative or not finite.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let seconds = f64::deserialize(from)?;
+        Duration::try_from_secs_f64(seconds).map_err(serde::de::Error::custom)
+    }
+}
+
 /// A measured time with three significant digits, in minutes from 90 s on: `1.93 s`, `312 µs`, `3.3 min`.
 pub fn measured(seconds: f64) -> String {
     let (factor, unit) = match seconds.abs() {

@@ -44,6 +44,7 @@ static HOST: LazyLock<Host> = LazyLock::new(host);
 
 fn rules() -> Rules<'static> {
     Rules {
+        held: None,
         host: &HOST,
         huge: size("2M"),
         base: size("4K"),

@@ -18,7 +18,7 @@ fn interfere(bench: &Bench, act: impl Fn(&mut Victim)) -> Outcome {
     let (mut victim, _) = bench.private_victim(8);
     let pid = victim.pid();
     let mut acted = false;
-    let mut progress = |p: &Progress| {
+    let mut progress = |p: &Progress<'_>| {
         if !acted && !p.done.is_zero() {
             acted = true;
             act(&mut victim);

@@ -450,7 +450,7 @@ fn a_host_short_of_memory_is_left_in_peace() {
     // A floor that no host has: the work holds back, and gives up in the end.
     let options = PromoteOptions {
         keep_available: Some(Bytes(u64::MAX)),
-        budget: Percent::new(1).unwrap(),
+        pace: Percent::new(1).unwrap().into(),
         ..PromoteOptions::default()
     };
     let outcome = bench.promote(&[victim.pid()], &options);

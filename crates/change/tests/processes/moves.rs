@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use hugeleaf_change::{DemoteOptions, NoZeros, Percent, PromoteOptions, Reason};
+use hugeleaf_change::{DemoteOptions, Memory, NoZeros, Percent, PromoteOptions, Reason};
 use hugeleaf_sys::Errno;
 
 use hugeleaf_units::Bytes;
@@ -131,7 +131,7 @@ fn only_the_named_ranges_are_moved() {
     let (victim, range) = bench.private_victim(8);
     let half = range.chunks(bench.huge).take(4).last().unwrap().end();
     let first = hugeleaf_units::Range::new(range.start(), half).unwrap();
-    let only = Some(vec![(victim.pid(), vec![first])]);
+    let only = Some(vec![bench.memory(victim.pid(), first)]);
     let options = PromoteOptions {
         only: only.clone(),
         ..fast()
@@ -151,6 +151,84 @@ fn only_the_named_ranges_are_moved() {
         ..fast_demote()
     };
     assert_eq!(bench.demote(&[victim.pid()], &options).asked(), Bytes::ZERO);
+}
+
+#[test]
+fn what_a_process_gave_back_is_not_filled_up_again() {
+    let Some(bench) = Bench::new("what_a_process_gave_back_is_not_filled_up_again") else {
+        return;
+    };
+    let (mut victim, _) = bench.private_victim(8);
+    bench.promote(&[victim.pid()], &fast());
+    let split = bench.demote(&[victim.pid()], &fast_demote());
+    assert_eq!(split.done(), bench.pages(8), "{split:#?}");
+    let back = PromoteOptions {
+        held: Some(split.held.clone()),
+        ..fast()
+    };
+    // As it was found: all of it comes back.
+    let outcome = bench.promote(&[victim.pid()], &back);
+    assert_eq!(outcome.done(), bench.pages(8), "{outcome:#?}");
+    bench.demote(&[victim.pid()], &fast_demote());
+    victim.tell(&format!("free a {:#}", bench.huge.bytes()));
+    let outcome = bench.promote(&[victim.pid()], &back);
+    let process = &outcome.processes[0];
+    assert_eq!(outcome.done(), Bytes::ZERO, "{outcome:#?}");
+    assert!(process.resident_after.unwrap() <= process.resident_before);
+    assert_eq!(outcome.totals.grown, Bytes::ZERO);
+    // It takes the memory again, and so may we.
+    victim.tell("touch a");
+    let outcome = bench.promote(&[victim.pid()], &back);
+    assert_eq!(outcome.done(), bench.pages(8), "{outcome:#?}");
+}
+
+#[test]
+fn zeros_that_a_split_gave_back_count_as_held_by_nobody() {
+    let test = "zeros_that_a_split_gave_back_count_as_held_by_nobody";
+    let Some(bench) = Bench::new(test) else {
+        return;
+    };
+    // Three pages of four hold zeros, which a split may return to the kernel.
+    let mut victim = Victim::start();
+    victim.map("a", "private", bench.pages(4), bench.huge);
+    victim.tell("sparse a");
+    bench.promote(&[victim.pid()], &fast());
+    let split = bench.demote(&[victim.pid()], &fast_demote());
+    let back = PromoteOptions {
+        held: Some(split.held.clone()),
+        ..fast()
+    };
+    let outcome = bench.promote(&[victim.pid()], &back);
+    assert_eq!(outcome.done(), bench.pages(4), "{split:#?} {outcome:#?}");
+    assert_eq!(outcome.totals.grown, Bytes::ZERO);
+}
+
+#[test]
+fn ranges_of_a_process_that_ended_move_nothing_of_another() {
+    let test = "ranges_of_a_process_that_ended_move_nothing_of_another";
+    let Some(bench) = Bench::new(test) else {
+        return;
+    };
+    let (victim, range) = bench.private_victim(4);
+    bench.promote(&[victim.pid()], &fast());
+    let (other, _) = bench.private_victim(1);
+    // The ranges are remembered with whose they are: here of a process that had this id before.
+    let who = bench.memory(other.pid(), range).who;
+    let mut who = serde_json::to_value(who).unwrap();
+    who["pid"] = victim.pid().0.into();
+    let remembered = Memory {
+        who: serde_json::from_value(who).unwrap(),
+        ranges: vec![range],
+    };
+    assert!(!remembered.who.is_there(&bench.root));
+    let options = DemoteOptions {
+        only: Some(vec![remembered]),
+        ..fast_demote()
+    };
+    let answer = bench.demote_with(&bench.kernel, &[victim.pid()], &options);
+    assert!(answer.unwrap_err().is_end());
+    let still = bench.demote(&[victim.pid()], &fast_demote());
+    assert_eq!(still.done(), bench.pages(4), "{still:#?}");
 }
 
 #[test]
@@ -311,7 +389,7 @@ fn a_fork_midway_stops_the_moving_of_what_it_shares() {
     let (mut victim, _) = bench.private_victim(8);
     let pid = victim.pid();
     let mut forked = false;
-    let mut progress = |p: &hugeleaf_change::Progress| {
+    let mut progress = |p: &hugeleaf_change::Progress<'_>| {
         if !forked && !p.done.is_zero() {
             forked = true;
             victim.tell("fork");

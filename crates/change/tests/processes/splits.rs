@@ -158,7 +158,7 @@ fn what_two_processes_share_is_split_once_for_both() {
     for budget in [Percent::ALL, Percent::new(50).unwrap()] {
         let (kernel, gate) = sharers.kernel(bench.huge);
         let options = DemoteOptions {
-            budget,
+            pace: budget.into(),
             ..DemoteOptions::default()
         };
         let outcome = bench
@@ -207,7 +207,7 @@ fn only_the_named_ranges_of_shared_memory_are_split() {
     let (kernel, gate) = sharers.kernel(bench.huge);
     let third = sharers.ranges[1].chunks(bench.huge).nth(3).unwrap();
     let options = DemoteOptions {
-        only: Some(vec![(sharers.pids()[1], vec![third])]),
+        only: Some(vec![bench.memory(sharers.pids()[1], third)]),
         ..fast_demote()
     };
     let outcome = bench

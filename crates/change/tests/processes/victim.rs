@@ -209,6 +209,14 @@ fn obey(words: &[&str], maps: &mut HashMap<String, Space>) -> Result<String, Fai
                 ("half", []) => read_half(mapping)?,
                 // As many mappings as it has pages.
                 ("crumble", []) => crumble(mapping)?,
+                // All but the first page of every block of `huge`.
+                ("free", [huge]) => {
+                    for block in mapping.range().chunks(huge.parse()?) {
+                        let page = Kernel::new().base_page().bytes().get();
+                        let rest = Range::new(block.start() + page, block.end())?;
+                        give_back(rest)?;
+                    }
+                }
                 ("nohuge", []) => mapping.advise(mapping.range(), Advice::NoHugePage)?,
                 ("lock", []) => mapping.lock(mapping.range())?,
                 // The first `percent` of every block of `huge`.
@@ -314,6 +322,15 @@ fn touch(mapping: &Space, nth: usize) -> Result<(), Failed> {
         unsafe { (page.start() as *mut u8).write_volatile(1) };
     }
     Ok(())
+}
+
+fn give_back(range: Range) -> Result<(), Failed> {
+    let len = usize::try_from(range.len().get())?;
+    // SAFETY: a range of a private mapping of its own, to which nobody has references.
+    match unsafe { libc::madvise(range.start() as *mut _, len, libc::MADV_DONTNEED) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error().into()),
+    }
 }
 
 fn check(mapping: &Space) -> Result<(), Failed> {
