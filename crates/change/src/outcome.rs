@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer};
 
 use crate::error::ChangeError;
 use crate::identity::{Memory, Who};
+use crate::pacer::Stalls;
 use crate::refusals::{NoSplit, NoZeros};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
@@ -337,5 +338,5 @@ pub struct Progress<'a> {
     /// Since the start.
     pub elapsed: Duration,
     /// Of that, time in calls that move memory: what the budget bounds.
-    pub moving: Duration,
+    pub stalls: Stalls,
 }

@@ -266,7 +266,7 @@ impl<'a> Job<'a> {
             done: self.done.min(self.total),
             total: self.total,
             elapsed: self.elapsed(),
-            moving: self.stalls.total,
+            stalls: self.stalls,
         };
         (self.progress)(&progress);
     }

@@ -47,7 +47,7 @@ fn the_engines_move_it_there_and_back() {
     let pids = [workload.pid()];
     let stop = AtomicBool::new(false);
     let there = PromoteOptions {
-        budget: Percent::ALL,
+        pace: Percent::ALL.into(),
         ..PromoteOptions::default()
     };
     if effective_uid() != 0 {
@@ -74,7 +74,7 @@ fn the_engines_move_it_there_and_back() {
     assert!(got.coverage_after > got.coverage_before, "{got:?}");
 
     let back = DemoteOptions {
-        budget: Percent::ALL,
+        pace: Percent::ALL.into(),
         ..DemoteOptions::default()
     };
     let down = demote(&kernel, &root, &host, &pids, &back, &mut |_| {}, &stop).unwrap();

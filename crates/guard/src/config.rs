@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use hugeleaf_change::Percent;
+use hugeleaf_change::{Pace, Percent};
 use hugeleaf_proof::MetricSpec;
 use hugeleaf_units::{Bytes, line_and_column, parse_time};
 use serde::de::Error as _;
@@ -19,7 +19,7 @@ use toml::Spanned;
 
 use crate::balance::{BalanceAction, Target, WrittenTarget};
 pub use crate::limits::{Action, Hours, Keep, Limits, Prove, Share};
-use crate::limits::{any_time, checked};
+use crate::limits::{any_time, checked, time};
 use crate::rule::{Matcher, Rule};
 
 /// The schema of the file that this version reads.
@@ -114,6 +114,8 @@ struct Written {
     action: Option<Action>,
     #[serde(default, deserialize_with = "some")]
     budget: Option<Percent>,
+    #[serde(default, deserialize_with = "some_time")]
+    longest_stall: Option<Duration>,
     #[serde(default, deserialize_with = "some_any_time")]
     min_age: Option<Duration>,
     #[serde(default, deserialize_with = "some")]
@@ -164,7 +166,10 @@ impl Written {
             matcher,
             action: self.action.or(default.action).unwrap_or_default(),
             limits: Limits {
-                budget: self.budget.or(default.budget).unwrap_or(limits.budget),
+                pace: Pace {
+                    budget: (self.budget.or(default.budget)).unwrap_or(limits.pace.budget),
+                    longest_stall: self.longest_stall.or(default.longest_stall),
+                },
                 min_age: self.min_age.unwrap_or(age),
                 min_cpu: self.min_cpu.unwrap_or(cpu),
                 min_bytes: (self.min_bytes.or(default.min_bytes)).unwrap_or(limits.min_bytes),
@@ -347,6 +352,10 @@ fn some_count<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Erro
             "{number} is not a number from 1 to 10000"
         ))),
     }
+}
+
+fn some_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    time(from).map(Some)
 }
 
 fn some_any_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {

@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use hugeleaf_change::{Memory, Stalls};
 use hugeleaf_host::{Fact, Host, Root};
 use hugeleaf_sys::{Existing, HostLock, Kernel, process_usage, write_whole};
 use hugeleaf_units::{Bytes, Failure};
@@ -31,7 +32,7 @@ use crate::pool_watch::PoolWatch;
 use crate::pools::{self, PoolFinding, PoolLook, Resize};
 use crate::seen::{Now, Observation, ProgramId, Seen};
 use crate::serve::{Listener, Request, Response, serve};
-use crate::state::{Proof, State};
+use crate::state::{JobKind, Proof, State};
 use crate::status::{self, Cost, MoveStatus, SCHEMA, Status};
 use crate::work::{Tools, work};
 
@@ -108,8 +109,16 @@ pub trait Views: Send + Sync {
 
 enum Event {
     Order(Order),
-    Done(Box<Decision>, Came, Duration),
+    /// A promotion is about to move this. Its thread goes on once the sender is dropped.
+    Intends(ProgramId, Vec<Memory>, Sender<()>),
+    Done(Box<Decision>, Came, Spent),
     Said(Said),
+}
+
+/// The time that a decision took, and how long it held up processes.
+struct Spent {
+    time: Duration,
+    stalls: Stalls,
 }
 
 #[derive(Clone)]
@@ -485,8 +494,14 @@ impl<'a> Guard<'a> {
                     self.obey(&order);
                     return Ok(true);
                 }
-                Ok(Event::Done(decision, came, took)) => {
-                    self.done(scope, &decision, &came, took, views)?;
+                Ok(Event::Intends(id, memory, _goes_on)) => {
+                    if let Some(track) = self.state.tracks.get_mut(&id) {
+                        track.intended = memory;
+                        self.save(true);
+                    }
+                }
+                Ok(Event::Done(decision, came, spent)) => {
+                    self.done(scope, &decision, &came, &spent, views)?;
                 }
                 Ok(Event::Said(said)) => self.balanced(said),
                 Err(RecvTimeoutError::Timeout) => {
@@ -515,21 +530,38 @@ impl<'a> Guard<'a> {
         let (kernel, root, host) = (self.kernel, self.root, self.host);
         let events = self.events.0.clone();
         scope.spawn(move || {
+            let intend = |planned: &[Memory]| {
+                let (written, wait) = channel();
+                let _ = events.send(Event::Intends(decision.id, planned.to_vec(), written));
+                // Ends when the sender is dropped: by then it is in the state's file.
+                let _ = wait.recv();
+            };
             let tools = Tools {
                 kernel,
                 root,
                 host,
                 stop: &going.stop,
-                progress: &|seen| *going.progress() = Some(seen.into()),
+                progress: &|seen| {
+                    *going.progress() = Some(seen.into());
+                    if decision.job.kind() == JobKind::Promote && !seen.planned.is_empty() {
+                        intend(seen.planned);
+                    }
+                },
             };
             let began = Instant::now();
-            let came =
-                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(tools, &decision)))
-                    .unwrap_or_else(|_| Came::Failed {
-                        why: "a fault in hugeleaf; please report it".into(),
-                        ended: false,
-                    });
-            let _ = events.send(Event::Done(Box::new(decision), came, began.elapsed()));
+            let mut stalls = Stalls::default();
+            let came = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                work(tools, &decision, &mut stalls)
+            }))
+            .unwrap_or_else(|_| Came::Failed {
+                why: "a fault in hugeleaf; please report it".into(),
+                ended: false,
+            });
+            let spent = Spent {
+                time: began.elapsed(),
+                stalls,
+            };
+            let _ = events.send(Event::Done(Box::new(decision), came, spent));
         });
     }
 
@@ -538,14 +570,14 @@ impl<'a> Guard<'a> {
         scope: &'s std::thread::Scope<'s, '_>,
         decision: &Decision,
         came: &Came,
-        took: Duration,
+        spent: &Spent,
         views: &dyn Views,
     ) -> Result<(), GuardError>
     where
         'a: 's,
     {
         let now = self.observer.now()?;
-        if let Some(next) = self.learn(decision, came, took, now) {
+        if let Some(next) = self.learn(decision, came, spent, now) {
             self.begin(scope, next);
         }
         self.save(true);
@@ -557,11 +589,12 @@ impl<'a> Guard<'a> {
         &mut self,
         decision: &Decision,
         came: &Came,
-        took: Duration,
+        spent: &Spent,
         now: Now,
     ) -> Option<Decision> {
         self.jobs.remove(&decision.id);
-        let seconds = Some(took.as_secs_f64());
+        let seconds = Some(spent.time.as_secs_f64());
+        self.state.counts.stall(&spent.stalls);
         let seen = self.seen.get(&decision.id).cloned();
         let host = self.observation.host.clone();
         let next = match &seen {
@@ -604,6 +637,7 @@ impl<'a> Guard<'a> {
                 );
                 ("sampled", text, None)
             }
+            Came::Stopped => ("stopped", "it goes on later".into(), None),
             Came::Failed { why, .. } => ("failed", why.clone(), None),
         };
         self.tell(decision, what, text, bytes, seconds);
@@ -663,17 +697,17 @@ impl<'a> Guard<'a> {
         }
         while !self.jobs.is_empty() {
             match self.events.1.recv_timeout(Duration::from_secs(1)) {
-                Ok(Event::Done(decision, came, took)) => {
+                Ok(Event::Done(decision, came, spent)) => {
                     let Ok(now) = self.observer.now() else { break };
                     // What would follow from it waits for the next start.
-                    if let Some(next) = self.learn(&decision, &came, took, now)
+                    if let Some(next) = self.learn(&decision, &came, &spent, now)
                         && let Some(track) = self.state.tracks.get_mut(&next.id)
                     {
                         track.job = None;
                     }
                 }
                 Ok(Event::Said(said)) => self.balanced(said),
-                Ok(Event::Order(_)) | Err(RecvTimeoutError::Timeout) => {
+                Ok(Event::Order(_) | Event::Intends(..)) | Err(RecvTimeoutError::Timeout) => {
                     self.notify(&[sd_notify::NotifyState::Watchdog]);
                 }
                 Err(RecvTimeoutError::Disconnected) => break,

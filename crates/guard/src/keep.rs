@@ -11,7 +11,7 @@ use crate::state::State;
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
     schema: u64,
-    /// Which start of the host it is of: process ids and times since boot mean nothing after the next.
+    /// Which start of the host it is of, and which namespaces: process ids and times since boot mean nothing in others.
     boot: String,
     state: State,
 }
@@ -28,11 +28,14 @@ impl StateFile {
     /// the reason comes too.
     pub fn open(root: &Root, path: &Path) -> (StateFile, State, Option<String>) {
         let boot = root.read("proc/sys/kernel/random/boot_id");
+        let boot = boot.known().map_or("", |id| id.trim());
+        let namespace = |name: &str| {
+            let link = std::fs::read_link(root.path(format!("proc/self/ns/{name}")));
+            link.map_or_else(|_| String::new(), |link| link.display().to_string())
+        };
         let mut file = StateFile {
             path: path.to_owned(),
-            boot: boot
-                .known()
-                .map_or_else(String::new, |id| id.trim().to_owned()),
+            boot: format!("{boot} {} {}", namespace("pid"), namespace("time")),
             last: Vec::new(),
         };
         let bytes = match std::fs::read(path) {
@@ -60,8 +63,14 @@ impl StateFile {
                     state.short_until = std::time::Duration::ZERO;
                 }
                 for track in state.tracks.values_mut() {
-                    // Whoever was at it has ended.
+                    // Whoever was at it has ended, and may have moved what it was about to move.
                     track.job = None;
+                    let intended = std::mem::take(&mut track.intended);
+                    if !intended.is_empty() {
+                        let now = track.closer_at.unwrap_or_default();
+                        let moved = track.moved.get_or_insert_default();
+                        moved.add_intended(&intended, now);
+                    }
                 }
                 (file, state, None)
             }
@@ -107,6 +116,8 @@ mod tests {
     use super::*;
     use crate::seen::ProgramId;
     use crate::state::{JobKind, Track};
+    use hugeleaf_change::{Memory, Who};
+    use hugeleaf_units::{Bytes, Range};
 
     fn host(boot: &str) -> (tempfile::TempDir, Root) {
         let dir = tempfile::tempdir().unwrap();
@@ -150,6 +161,29 @@ mod tests {
         let (_other, rebooted) = host("two");
         let (_, again, _) = StateFile::open(&rebooted, &path);
         assert_eq!((again.tracks.len(), again.counts.promotions), (0, 3));
+    }
+
+    #[test]
+    fn a_promotion_that_was_ended_by_force_counts_as_made() {
+        let (dir, root) = host("one");
+        let path = dir.path().join("state.json");
+        let (mut file, ..) = StateFile::open(&root, &path);
+        let mut state = state();
+        let memory = Memory {
+            who: Who::default(),
+            ranges: vec![Range::new(0, 1 << 30).unwrap()],
+        };
+        let track = state.tracks.values_mut().next().unwrap();
+        track.intended = vec![memory.clone()];
+        file.save(&state).unwrap();
+        let (_, again, _) = StateFile::open(&root, &path);
+        let track = again.tracks.values().next().unwrap();
+        let moved = track.moved.as_ref().unwrap();
+        assert_eq!(
+            (&moved.memory, moved.bytes),
+            (&vec![memory], Bytes(1 << 30))
+        );
+        assert!(track.intended.is_empty());
     }
 
     #[test]

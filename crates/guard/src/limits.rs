@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use hugeleaf_change::Percent;
+use hugeleaf_change::{Pace, Percent};
 use hugeleaf_units::{Bytes, parse_time};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -61,7 +61,7 @@ impl Default for Prove {
 /// The limits that a program has to meet before it is moved, and those of a move.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    pub budget: Percent,
+    pub pace: Pace,
     pub min_age: Duration,
     /// How much of one processor it must use.
     pub min_cpu: Share,
@@ -80,7 +80,7 @@ impl Default for Limits {
     /// As AIX's Active System Optimizer had them, and a tenth of a process's time.
     fn default() -> Limits {
         Limits {
-            budget: tenth(),
+            pace: Pace::default(),
             min_age: Duration::from_secs(30),
             min_cpu: Share(0.1),
             min_bytes: Bytes::from_mib(256),
@@ -90,10 +90,6 @@ impl Default for Limits {
             hours: Vec::new(),
         }
     }
-}
-
-fn tenth() -> Percent {
-    Percent::new(10).unwrap_or(Percent::ALL)
 }
 
 /// A part of something, 0.0 and up: `10%` is 0.1.

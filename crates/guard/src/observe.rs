@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use hugeleaf_change::Memory;
 use hugeleaf_change::pressure::{available, floor_of};
 use hugeleaf_host::demand::read_user;
+use hugeleaf_host::process::maps::read_maps;
 use hugeleaf_host::system::read_pools;
 use hugeleaf_host::watch::{Holding, Program, Watch, look_closer, since_boot};
 use hugeleaf_host::{Fact, Host, Pool, ReadError, Root};
 use hugeleaf_proof::MetricSpec;
 use hugeleaf_sys::{Kernel, own_pid};
-use hugeleaf_units::{Bytes, Pages};
+use hugeleaf_units::{Bytes, Pages, Range};
 use jiff::Zoned;
 
 use crate::config::{Action, Config};
@@ -107,6 +109,10 @@ impl<'a> Observer<'a> {
             let mut program = self.seen(program);
             if needs_closer(config, state, &program, now) {
                 program.closer = self.closer(&program);
+                let moved = state.tracks.get(&program.id).and_then(|t| t.moved.as_ref());
+                if let (Some(closer), Some(moved)) = (&mut program.closer, moved) {
+                    closer.moved = Some(still_mapped(self.root, &moved.memory));
+                }
             }
             seen.push(program);
         }
@@ -251,8 +257,30 @@ fn closer_of(holding: Holding) -> Closer {
             changed,
         }),
         touched: None,
+        moved: None,
         unreadable: None,
     }
+}
+
+/// The parts of this memory that their processes map still: ranges of one that ended, or that became another program,
+/// are nobody's.
+fn still_mapped(root: &Root, memory: &[Memory]) -> Vec<Memory> {
+    let live = memory.iter().filter(|memory| memory.who.is_there(root));
+    let each = live.filter_map(|memory| {
+        let path = format!("proc/{}/maps", memory.who.pid);
+        let maps = root.parse_lines(path, read_maps);
+        let maps = maps.known()?;
+        let parts = memory.ranges.iter().flat_map(|range| {
+            let mapped = maps.iter().filter_map(|map| map.range.intersect(*range));
+            mapped.collect::<Vec<Range>>()
+        });
+        let ranges: Vec<Range> = parts.collect();
+        (!ranges.is_empty()).then_some(Memory {
+            who: memory.who,
+            ranges,
+        })
+    });
+    each.collect()
 }
 
 /// Programs smaller than this are no rule's business, so that nothing more is read of them.

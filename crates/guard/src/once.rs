@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use hugeleaf_change::Stalls;
 use hugeleaf_host::{Host, ReadError, Root};
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
@@ -82,7 +83,9 @@ pub fn once(
                 progress: &|_| {},
             };
             let began = Instant::now();
-            let came = work(tools, &decision);
+            let mut stalls = Stalls::default();
+            let came = work(tools, &decision, &mut stalls);
+            state.counts.stall(&stalls);
             let (text, good) = said(&came, began.elapsed());
             take(&config, state, &seen, &decision, &came, observer.now()?);
             if matches!(came, Came::Sampled { .. }) {
@@ -181,6 +184,7 @@ fn said(came: &Came, took: Duration) -> (String, bool) {
         ),
         Came::Demoted { done } => (format!("{done} moved back"), true),
         Came::Tested { .. } | Came::Sampled { .. } => (String::new(), true),
+        Came::Stopped => ("stopped".into(), false),
         Came::Failed { why, .. } => (why.clone(), false),
     }
 }

@@ -7,13 +7,13 @@
 
 use std::time::Duration;
 
-use hugeleaf_change::Percent;
+use hugeleaf_change::{Memory, Pace, Percent, pacer};
 use hugeleaf_proof::Verdict;
 use hugeleaf_proof::rule::Rule as TestRule;
 use hugeleaf_proof::stats::{self, Better};
 use hugeleaf_proof::weigh::{self, PairLogs};
 use hugeleaf_sys::Pid;
-use hugeleaf_units::{Bytes, Range};
+use hugeleaf_units::Bytes;
 
 use crate::config::{Action, Config, Keep};
 use crate::rule::{Rule, rule_of};
@@ -45,6 +45,8 @@ const EQUAL: f64 = 1.02;
 const TEST_AGAIN: Duration = Duration::from_secs(3600);
 /// What a program touches is sampled again after this long.
 const SAMPLE_AGAIN: Duration = Duration::from_secs(1800);
+/// How long some pairs of a test may take, moves not counted.
+const LONGEST_TEST: Duration = Duration::from_secs(1800);
 const SAMPLE: Duration = Duration::from_secs(1);
 /// Verdicts of so many programs are remembered.
 const REMEMBERED: usize = 1000;
@@ -77,20 +79,23 @@ impl Decision {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Job {
     Promote {
-        budget: Percent,
+        pace: Pace,
         min_resident: Percent,
         /// Whether THP is switched on first, where the program has switched it off.
         switch_thp_on: bool,
     },
     Demote {
-        budget: Percent,
-        ranges: Vec<(Pid, Vec<Range>)>,
+        pace: Pace,
+        memory: Vec<Memory>,
     },
     Test {
         /// The metric, as `prove --metric` takes it.
         metric: String,
         pairs: usize,
         interval: Duration,
+        pace: Pace,
+        /// How long it may take at most.
+        limit: Duration,
     },
     Sample {
         time: Duration,
@@ -113,9 +118,8 @@ pub struct Promoted {
     pub asked: Bytes,
     pub done: Bytes,
     pub grown: Bytes,
-    pub stalled: Duration,
     /// Which memory is on huge pages now that was not.
-    pub ranges: Vec<(Pid, Vec<Range>)>,
+    pub memory: Vec<Memory>,
     pub fragmented: bool,
     pub short: bool,
 }
@@ -136,6 +140,8 @@ pub enum Came {
         touched: f64,
         cost: Duration,
     },
+    /// It was told to stop before there was anything to learn from it.
+    Stopped,
     Failed {
         why: String,
         ended: bool,
@@ -300,6 +306,9 @@ fn look(config: &Config, state: &mut State, seen: &Observation, now: Now) {
         };
         let touched = closer.touched.or(track.closer.touched);
         track.closer.clone_from(closer);
+        if let (Some(moved), Some(memory)) = (&mut track.moved, track.closer.moved.take()) {
+            moved.seen(memory, closer.large);
+        }
         track.closer.touched = touched;
         track.closer_at = Some(now.since_boot);
         track.closer_resident = program.resident;
@@ -625,10 +634,10 @@ fn start(
     if let Some(moved) = &mut track.moved {
         moved.again = None;
     }
-    let budget = match host.waiting.is_some_and(|w| w > config.pause_cpu.0) {
-        true => Percent::new((rule.limits.budget.get() / 4).max(1)).unwrap_or(rule.limits.budget),
-        false => rule.limits.budget,
-    };
+    let mut pace = rule.limits.pace;
+    if host.waiting.is_some_and(|w| w > config.pause_cpu.0) {
+        pace.budget = Percent::new((pace.budget.get() / 4).max(1)).unwrap_or(pace.budget);
+    }
     let job = match next.kind {
         JobKind::Test => {
             let prove = rule.prove.unwrap_or_default();
@@ -646,6 +655,8 @@ fn start(
                 metric: metric_of(rule, host).unwrap_or_default(),
                 pairs: (prove.pairs - done.min(prove.pairs)).clamp(1, PAIRS_AT_A_TIME),
                 interval: prove.interval,
+                pace,
+                limit: longest_test(track.closer.held(), pace),
             }
         }
         JobKind::Sample => {
@@ -653,12 +664,20 @@ fn start(
             Job::Sample { time: SAMPLE }
         }
         JobKind::Promote | JobKind::Demote => Job::Promote {
-            budget,
+            pace,
             min_resident: rule.limits.min_resident,
             switch_thp_on: rule.overrides && track.closer.thp_disabled,
         },
     };
     Decision::of(seen, rule, job, next.why)
+}
+
+/// How long some pairs of a test may take: a metric that answers slowly must not hold up everything, but its moves have
+/// the time that their budget makes them take.
+fn longest_test(held: Bytes, pace: Pace) -> Duration {
+    let moves = 2 * (PAIRS_AT_A_TIME + 1);
+    let one = pacer::estimate_seconds(held, pace.budget);
+    LONGEST_TEST + Duration::try_from_secs_f64(one * moves as f64).unwrap_or_default()
 }
 
 fn remembered<'a>(state: &'a State, seen: &Seen, host: &HostSeen) -> Option<&'a Remembered> {
@@ -684,6 +703,7 @@ pub fn learn(
     let rule = rule_of(&config.rules, seen)?;
     let track = state.tracks.get_mut(&seen.id)?;
     let kind = track.job.take();
+    track.intended.clear();
     match came {
         Came::Promoted(came) => {
             promoted(state, seen, came, now);
@@ -712,6 +732,7 @@ pub fn learn(
             state.counts.sampling += *cost;
             None
         }
+        Came::Stopped => None,
         Came::Failed { ended: true, .. } => {
             state.tracks.remove(&seen.id);
             None
@@ -748,7 +769,6 @@ fn promoted(state: &mut State, seen: &Seen, came: &Promoted, now: Now) {
     state.counts.promotions += 1;
     state.counts.promoted += came.done;
     state.counts.grown += came.grown;
-    state.counts.stalled += came.stalled;
     state.counts.short += u64::from(!all_got);
     let moved = track.moved.get_or_insert_with(Moved::default);
     moved.at = at;
@@ -756,8 +776,12 @@ fn promoted(state: &mut State, seen: &Seen, came: &Promoted, now: Now) {
     moved.grown += came.grown;
     // What came onto small pages while it was moved is not left over: the next look finds it.
     moved.left = Some(track.closer.small - came.done);
-    for (pid, ranges) in &came.ranges {
-        moved.add(pid.0, ranges);
+    for memory in came
+        .memory
+        .iter()
+        .filter(|memory| !memory.ranges.is_empty())
+    {
+        moved.add(memory);
     }
     track.moves += 1;
     match came.done.is_zero() {
@@ -820,24 +844,14 @@ fn tested(
         track.job = Some(JobKind::Demote);
         let moved = track.moved.clone().unwrap_or_default();
         let job = Job::Demote {
-            budget: rule.limits.budget,
-            ranges: ranges_of(&moved),
+            pace: rule.limits.pace,
+            memory: moved.memory,
         };
         let why = format!("a test said {}", proof_in_words(&track.proof));
         Decision::of(seen, rule, job, why)
     });
     remember(state, remembered);
     decision
-}
-
-fn ranges_of(moved: &Moved) -> Vec<(Pid, Vec<Range>)> {
-    let each = moved.ranges.iter().map(|(pid, ranges)| {
-        let ranges = ranges
-            .iter()
-            .filter_map(|(start, end)| Range::new(*start, *end).ok());
-        (Pid(*pid), ranges.collect())
-    });
-    each.collect()
 }
 
 /// What pairs say, at 95 %; `None` where they are too few.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hugeleaf_change::Memory;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -53,6 +54,9 @@ pub struct Closer {
     pub file: Option<FileId>,
     /// Bytes of it on base pages that it touches a second, where that was sampled.
     pub touched: Option<f64>,
+    /// Of the memory that the guard moved, what is mapped still; `None` where it moved none.
+    #[serde(skip)]
+    pub moved: Option<Vec<Memory>>,
     pub unreadable: Option<String>,
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use hugeleaf_change::{Memory, Stalls};
 use hugeleaf_proof::Verdict;
 use hugeleaf_units::{Bytes, Range};
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,9 @@ pub struct Track {
     /// How long until it is looked at closely again although it seems unchanged.
     pub closer_every: Duration,
     pub job: Option<JobKind>,
+    /// The journal of a promotion that goes on: what it is about to move, written before its first call.
+    #[serde(default)]
+    pub intended: Vec<Memory>,
     pub moved: Option<Moved>,
     pub back_off: BackOff,
     /// Since when it waits for other tasks to need the processors less.
@@ -73,6 +77,7 @@ pub enum JobKind {
 pub struct Moved {
     /// When last, since boot.
     pub at: Duration,
+    /// Not more than what is on huge pages still.
     pub bytes: Bytes,
     /// By how much it grew by that: 0 unless a rule takes blocks that are only partly in memory.
     pub grown: Bytes,
@@ -80,31 +85,47 @@ pub struct Moved {
     pub left: Option<Bytes>,
     /// When what is left is tried again, since boot; `None` where all was got.
     pub again: Option<Duration>,
-    /// Which memory, by process: that and no other is moved back.
-    pub ranges: Vec<(u32, Vec<(u64, u64)>)>,
+    /// Which memory, by process: that and no other is moved back. A closer look takes out what is not mapped any more.
+    #[serde(default)]
+    pub memory: Vec<Memory>,
 }
 
 impl Moved {
-    /// Adds ranges of a process; neighbours become one.
-    pub fn add(&mut self, pid: u32, more: &[Range]) {
-        let at = match self.ranges.iter().position(|(p, _)| *p == pid) {
-            Some(at) => at,
-            None => {
-                self.ranges.push((pid, Vec::new()));
-                self.ranges.len() - 1
-            }
+    /// Adds memory; neighbours become one.
+    pub fn add(&mut self, more: &Memory) {
+        let Some(known) = self.memory.iter_mut().find(|known| known.who == more.who) else {
+            return self.memory.push(more.clone());
         };
-        let list = &mut self.ranges[at].1;
-        list.extend(more.iter().map(|r| (r.start(), r.end())));
-        list.sort_unstable();
-        let mut joined: Vec<(u64, u64)> = Vec::with_capacity(list.len());
-        for &(start, end) in list.iter() {
+        known.ranges.extend(&more.ranges);
+        known.ranges.sort_unstable();
+        let mut joined: Vec<Range> = Vec::with_capacity(known.ranges.len());
+        for range in &known.ranges {
             match joined.last_mut() {
-                Some(last) if start <= last.1 => last.1 = last.1.max(end),
-                _ => joined.push((start, end)),
+                Some(last) if range.start() <= last.end() => {
+                    *last = Range::new(last.start(), last.end().max(range.end())).unwrap_or(*last);
+                }
+                _ => joined.push(*range),
             }
         }
-        *list = joined;
+        known.ranges = joined;
+    }
+
+    /// Takes over which of its memory is still there, and how much of the program is on huge pages.
+    pub fn seen(&mut self, memory: Vec<Memory>, large: Bytes) {
+        self.memory = memory;
+        self.bytes = self.bytes.min(self.mapped()).min(large);
+    }
+
+    fn mapped(&self) -> Bytes {
+        let ranges = self.memory.iter().flat_map(|memory| &memory.ranges);
+        ranges.map(|range| range.len()).sum()
+    }
+
+    /// What a promotion was about to move that was ended by force: it may have moved any of it.
+    pub fn add_intended(&mut self, intended: &[Memory], now: Duration) {
+        self.at = now;
+        intended.iter().for_each(|memory| self.add(memory));
+        self.bytes = self.mapped();
     }
 }
 
@@ -208,6 +229,12 @@ pub struct Counts {
     /// Time for which processes were stalled by moves, at most.
     #[serde(rename = "stalled_seconds", with = "hugeleaf_units::time::seconds")]
     pub stalled: Duration,
+    /// The longest call of a move or of a test.
+    #[serde(
+        rename = "longest_stall_seconds",
+        with = "hugeleaf_units::time::seconds"
+    )]
+    pub longest_stall: Duration,
     pub short: u64,
     pub samples: u64,
     #[serde(rename = "sampling_seconds", with = "hugeleaf_units::time::seconds")]
@@ -220,6 +247,12 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Adds the calls of any work on a process: a move, a move back, or a test.
+    pub fn stall(&mut self, stalls: &Stalls) {
+        self.stalled += stalls.total;
+        self.longest_stall = self.longest_stall.max(stalls.longest);
+    }
+
     pub fn add(&mut self, verdict: Verdict) {
         *match verdict {
             Verdict::Faster => &mut self.faster,
@@ -272,17 +305,38 @@ mod tests {
         assert!(!back_off.waits(now));
     }
 
+    fn memory(who: u32, ranges: &[(u64, u64)]) -> Memory {
+        let ranges = ranges.iter().map(|(a, b)| Range::new(*a, *b).unwrap());
+        Memory {
+            who: crate::tests::who(who),
+            ranges: ranges.collect(),
+        }
+    }
+
     #[test]
     fn ranges_that_touch_become_one() {
         let mut moved = Moved::default();
-        let range = |a, b| Range::new(a, b).unwrap();
-        moved.add(1, &[range(0, 10), range(30, 40)]);
-        moved.add(1, &[range(10, 20), range(35, 50)]);
-        moved.add(2, &[range(0, 1)]);
+        moved.add(&memory(1, &[(0, 10), (30, 40)]));
+        moved.add(&memory(1, &[(10, 20), (35, 50)]));
+        moved.add(&memory(2, &[(0, 1)]));
         assert_eq!(
-            moved.ranges,
-            [(1, vec![(0, 20), (30, 50)]), (2, vec![(0, 1)])]
+            moved.memory,
+            [memory(1, &[(0, 20), (30, 50)]), memory(2, &[(0, 1)])]
         );
+    }
+
+    #[test]
+    fn memory_that_is_gone_does_not_count_as_moved() {
+        let mut moved = Moved::default();
+        moved.add_intended(
+            &[memory(1, &[(0, 100)]), memory(2, &[(0, 50)])],
+            Duration::ZERO,
+        );
+        assert_eq!(moved.bytes, Bytes(150));
+        moved.seen(vec![memory(1, &[(0, 80)])], Bytes(1000));
+        assert_eq!((moved.bytes, moved.memory.len()), (Bytes(80), 1));
+        moved.seen(vec![memory(1, &[(0, 80)])], Bytes(30));
+        assert_eq!(moved.bytes, Bytes(30), "the program split the rest itself");
     }
 
     #[test]

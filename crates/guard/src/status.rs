@@ -190,16 +190,19 @@ pub struct MoveStatus {
     /// Of that, time in calls that move memory: what the budget bounds.
     #[serde(default)]
     pub moving_seconds: f64,
+    #[serde(default)]
+    pub longest_stall_seconds: f64,
 }
 
-impl From<&Progress> for MoveStatus {
-    fn from(progress: &Progress) -> MoveStatus {
+impl From<&Progress<'_>> for MoveStatus {
+    fn from(progress: &Progress<'_>) -> MoveStatus {
         MoveStatus {
             stage: progress.stage.name().into(),
             done_bytes: progress.done,
             total_bytes: progress.total,
             seconds: progress.elapsed.as_secs_f64(),
-            moving_seconds: progress.moving.as_secs_f64(),
+            moving_seconds: progress.stalls.total.as_secs_f64(),
+            longest_stall_seconds: progress.stalls.longest.as_secs_f64(),
         }
     }
 }
@@ -251,7 +254,7 @@ pub fn programs(config: &Config, state: &State, seen: &Observation) -> Vec<Progr
                 group: track.group.clone(),
                 user: program.user.clone(),
                 action: rule.action,
-                budget_percent: rule.limits.budget.get(),
+                budget_percent: rule.limits.pace.budget.get(),
                 standing,
                 small_bytes: track.closer.small,
                 large_bytes: track.closer.large,

@@ -38,3 +38,9 @@ pub fn closer(small: u64, large: u64) -> Closer {
         ..Closer::default()
     }
 }
+
+pub fn who(pid: u32) -> hugeleaf_change::Who {
+    let mut who = hugeleaf_change::Who::default();
+    who.pid = hugeleaf_sys::Pid(pid);
+    who
+}

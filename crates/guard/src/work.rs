@@ -1,23 +1,19 @@
 //! Does what was decided, through `hugeleaf-change` and `hugeleaf-proof`, and says what came of it.
 
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use hugeleaf_change::{
-    ChangeError, DemoteOptions, Outcome, Percent, Progress, PromoteOptions, Reason, StoppedBy,
-    demote, promote, touched,
+    ChangeError, DemoteOptions, Outcome, ProcessOutcome, Progress, PromoteOptions, Reason, Stalls,
+    StoppedBy, demote, promote, touched,
 };
 use hugeleaf_host::{Host, Root};
 use hugeleaf_proof::{
-    Circumstances, Design, Ending, LiveSubject, MetricSpec, ProveError, Rule, Settings,
+    Circumstances, Design, Ending, LiveSubject, MetricSpec, ProveError, Rule, Settings, Subject,
     SubjectError,
 };
 use hugeleaf_sys::{Kernel, Pid};
 
 use crate::policy::{Came, Decision, Job, Promoted};
-
-/// How long a sitting may take at most: a metric that answers slowly must not hold up everything.
-const LONGEST_TEST: Duration = Duration::from_secs(1800);
 
 #[derive(Clone, Copy)]
 pub struct Tools<'a> {
@@ -25,10 +21,11 @@ pub struct Tools<'a> {
     pub root: &'a Root,
     pub host: &'a Host,
     pub stop: &'a AtomicBool,
-    pub progress: &'a dyn Fn(&Progress),
+    pub progress: &'a dyn Fn(&Progress<'_>),
 }
 
-pub fn work(tools: Tools<'_>, decision: &Decision) -> Came {
+/// Carries out a decision. The calls that it makes on processes are added to `stalls`, whatever comes of them.
+pub fn work(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> Came {
     let Tools {
         kernel,
         root,
@@ -36,44 +33,47 @@ pub fn work(tools: Tools<'_>, decision: &Decision) -> Came {
         stop,
         progress,
     } = tools;
-    let progress = &mut |seen: &Progress| progress(seen);
+    let progress = &mut |seen: &Progress<'_>| progress(seen);
     match &decision.job {
         Job::Promote {
-            budget,
+            pace,
             min_resident,
             switch_thp_on,
         } => {
             let options = PromoteOptions {
-                budget: *budget,
+                pace: *pace,
                 min_resident: *min_resident,
                 switch_thp_on: *switch_thp_on,
                 ..PromoteOptions::default()
             };
             match promote(kernel, root, host, &decision.pids, &options, progress, stop) {
-                Ok(outcome) => promoted(&outcome),
+                Ok(outcome) => {
+                    stalls.join(&outcome.stalls);
+                    promoted(&outcome)
+                }
                 Err(error) => failed(&error),
             }
         }
-        Job::Demote { budget, ranges } => {
+        Job::Demote { pace, memory } => {
             let options = DemoteOptions {
-                budget: *budget,
-                only: Some(ranges.clone()),
+                pace: *pace,
+                only: Some(memory.clone()),
                 ..DemoteOptions::default()
             };
-            let pids: Vec<Pid> = ranges.iter().map(|(pid, _)| *pid).collect();
+            let pids: Vec<Pid> = memory.iter().map(|memory| memory.who.pid).collect();
             match demote(kernel, root, host, &pids, &options, progress, stop) {
-                Ok(outcome) => Came::Demoted {
-                    done: outcome.done(),
-                },
+                Ok(outcome) => {
+                    stalls.join(&outcome.stalls);
+                    Came::Demoted {
+                        done: outcome.done(),
+                    }
+                }
                 Err(error) => failed(&error),
             }
         }
-        Job::Test {
-            metric,
-            pairs,
-            interval,
-        } => tested(tools, decision, metric, *pairs, *interval)
-            .unwrap_or_else(|why| Came::Failed { why, ended: false }),
+        Job::Test { .. } => {
+            tested(tools, decision, stalls).unwrap_or_else(|why| Came::Failed { why, ended: false })
+        }
         Job::Sample { time } => {
             let leader = Pid(decision.id.pid);
             match touched(tools.kernel, tools.root, leader, *time) {
@@ -104,9 +104,10 @@ fn promoted(outcome: &Outcome) -> Came {
         asked: outcome.asked(),
         done: outcome.done(),
         grown: outcome.processes.iter().map(|p| p.grown).sum(),
-        stalled: Duration::try_from_secs_f64(outcome.moving_seconds).unwrap_or_default(),
-        ranges: (outcome.processes.iter())
-            .map(|p| (p.pid, p.moved.clone()))
+        memory: outcome
+            .processes
+            .iter()
+            .map(ProcessOutcome::memory)
             .collect(),
         fragmented: outcome.stopped_by == Some(StoppedBy::NoContiguousMemory)
             || reasons.any(|reason| reason == Reason::NoContiguousMemory),
@@ -116,13 +117,17 @@ fn promoted(outcome: &Outcome) -> Came {
 
 /// Some pairs of a test: the experiment of `prove`, with a number of pairs fixed beforehand. Whatever happens, the
 /// memory is put back as it was found.
-fn tested(
-    tools: Tools<'_>,
-    decision: &Decision,
-    metric: &str,
-    pairs: usize,
-    interval: Duration,
-) -> Result<Came, String> {
+fn tested(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> Result<Came, String> {
+    let Job::Test {
+        metric,
+        pairs,
+        interval,
+        pace,
+        limit,
+    } = &decision.job
+    else {
+        return Err("no test".into());
+    };
     let spec: MetricSpec = metric.parse().map_err(|e| format!("{e}"))?;
     let mut metric = spec.open(&decision.pids).map_err(|e| e.to_string())?;
     let Tools {
@@ -132,22 +137,13 @@ fn tested(
         stop,
         ..
     } = tools;
-    // A test moves all of a program's memory some ten times: it takes as little time as the machine can, and
-    // nothing is measured meanwhile.
-    let mut subject = LiveSubject::new(
-        kernel,
-        root,
-        host,
-        &decision.name,
-        &decision.pids,
-        Percent::ALL,
-    );
+    let mut subject = LiveSubject::new(kernel, root, host, &decision.name, &decision.pids, *pace);
     let settings = Settings {
-        interval,
-        settle: interval / 4,
-        limit: LONGEST_TEST,
+        interval: *interval,
+        settle: *interval / 4,
+        limit: *limit,
         rule: Rule {
-            fixed_pairs: Some(pairs),
+            fixed_pairs: Some(*pairs),
             ..Rule::default()
         },
         ..Settings::default()
@@ -161,6 +157,7 @@ fn tested(
         &mut |_| {},
         stop,
     );
+    stalls.join(&subject.stalls().unwrap_or_default());
     let result = match ran {
         Ok(result) => result,
         Err(ProveError::Subject(SubjectError::Ended { pid })) => {
@@ -174,8 +171,9 @@ fn tested(
     if result.experiment.design == Design::BeforeAfter {
         return Err("its memory cannot be moved back, so there are no pairs".into());
     }
-    if result.experiment.ending == Ending::Interrupted {
-        return Err("stopped".into());
+    // What was measured until then counts.
+    if result.experiment.ending == Ending::Interrupted && result.pairs.is_empty() {
+        return Ok(Came::Stopped);
     }
     Ok(Came::Tested {
         logs: result.pairs.iter().map(|pair| pair.ratio.ln()).collect(),

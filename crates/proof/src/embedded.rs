@@ -27,7 +27,7 @@ pub fn measure(
     let kernel = workload.kernel();
     let pids = [workload.pid()];
     let name = "the database of hugeleaf try";
-    let mut subject = LiveSubject::new(&kernel, root, host, name, &pids, Percent::ALL);
+    let mut subject = LiveSubject::new(&kernel, root, host, name, &pids, Percent::ALL.into());
     let mut metric = operations(workload.client());
     let interval = (time / INTERVALS).clamp(SHORTEST, LONGEST);
     let settings = Settings {

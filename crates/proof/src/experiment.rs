@@ -944,6 +944,9 @@ impl Engine<'_> {
         if self.touched && can_move && !is_there {
             // Whoever draws may be what panicked.
             let _ = catch_unwind(AssertUnwindSafe(|| (self.progress)(Event::Restoring)));
+            if self.stop.load(Ordering::Relaxed) {
+                self.subject.hurry();
+            }
             match self.subject.go_to(to, &AtomicBool::new(false)) {
                 Ok(()) => {}
                 // Its memory is gone with it: nothing is left to put back.
@@ -979,6 +982,7 @@ impl Engine<'_> {
                 began_on: prepared.began,
                 left_on,
                 moved_bytes: prepared.bytes,
+                stalls: self.subject.stalls(),
             },
             arms: ARMS.map(|arm| ArmAbout::named(arm.name())).into(),
             rows: self.rows(design),

@@ -9,33 +9,32 @@ use std::sync::atomic::AtomicBool;
 
 use hugeleaf_change::blocks::{self, Block, Kind, ObjectId, Rules};
 use hugeleaf_change::{
-    ChangeError, DemoteOptions, Ended, NoSplit, Percent, PromoteOptions, can_split_shared, demote,
-    promote,
+    ChangeError, DemoteOptions, Ended, Footprint, Memory, NoSplit, Pace, Percent, Progress,
+    PromoteOptions, Stalls, Who, can_split_shared, demote, promote,
 };
-use hugeleaf_host::process::identity;
 use hugeleaf_host::process::stat::{parse_stat, parse_status};
 use hugeleaf_host::totals::of_processes;
 use hugeleaf_host::{Held, Host, Looking, Process, ProcessError, Root, read_process};
 use hugeleaf_perf::processor::Processor;
 use hugeleaf_sys::{Kernel, Pid};
-use hugeleaf_units::{Bytes, Failure, Range};
+use hugeleaf_units::{Bytes, Failure};
 
 use crate::claim::{self, Claim};
 use crate::experiment::Circumstances;
 use crate::result::{HostFingerprint, Knob};
 use crate::subject::{Arm, Prepared, SideMetrics, Subject, SubjectError};
 
-type Ranges = Vec<(Pid, Vec<Range>)>;
-
 pub struct LiveSubject<'a> {
     kernel: &'a Kernel,
     root: &'a Root,
     host: &'a Host,
     name: String,
-    /// The processes, with what tells each from a later one of the same id.
-    processes: Vec<(Pid, (u64, [u64; 4]))>,
-    budget: Percent,
-    ranges: Ranges,
+    processes: Vec<Who>,
+    pace: Pace,
+    ranges: Vec<Memory>,
+    /// What blocks held when they were split last: they become huge again while they hold it.
+    held: Footprint,
+    stalls: Stalls,
     /// Whether memory that several processes map is moved back and forth.
     splits_shared: bool,
     /// That no other experiment is at it.
@@ -45,15 +44,15 @@ pub struct LiveSubject<'a> {
 }
 
 impl<'a> LiveSubject<'a> {
-    /// The processes `pids`, called `name`. `budget` is the part of their time that moving them
-    /// may take: all of it is quickest, and nothing is measured meanwhile.
+    /// The processes `pids`, called `name`. `pace` is what moving them may take of their time: all of
+    /// it is quickest, and nothing is measured meanwhile.
     pub fn new(
         kernel: &'a Kernel,
         root: &'a Root,
         host: &'a Host,
         name: &str,
         pids: &[Pid],
-        budget: Percent,
+        pace: Pace,
     ) -> LiveSubject<'a> {
         LiveSubject {
             kernel,
@@ -61,10 +60,12 @@ impl<'a> LiveSubject<'a> {
             host,
             name: name.to_owned(),
             processes: (pids.iter())
-                .filter_map(|pid| Some((*pid, identity(root, *pid).ok()?)))
+                .filter_map(|pid| Who::of(root, *pid).ok())
                 .collect(),
-            budget,
+            pace,
             ranges: Vec::new(),
+            held: Footprint::default(),
+            stalls: Stalls::default(),
             splits_shared: false,
             claim: Claim::default(),
             resident: None,
@@ -74,14 +75,14 @@ impl<'a> LiveSubject<'a> {
     /// Those that still live and are still the same.
     fn alive(&self) -> Vec<Pid> {
         (self.processes.iter())
-            .filter(|(pid, who)| identity(self.root, *pid).is_ok_and(|now| now == *who))
-            .map(|(pid, _)| *pid)
+            .filter(|who| who.is_there(self.root))
+            .map(|who| who.pid)
             .collect()
     }
 
     fn ended(&self) -> SubjectError {
         SubjectError::Ended {
-            pid: self.processes.first().map_or(Pid(0), |p| p.0),
+            pid: self.processes.first().map_or(Pid(0), |who| who.pid),
         }
     }
 
@@ -104,15 +105,15 @@ impl<'a> LiveSubject<'a> {
 
     fn moved(&self) -> Vec<Pid> {
         match self.ranges.is_empty() {
-            true => self.processes.iter().map(|p| p.0).collect(),
-            false => self.ranges.iter().map(|r| r.0).collect(),
+            true => self.processes.iter().map(|who| who.pid).collect(),
+            false => self.ranges.iter().map(|memory| memory.who.pid).collect(),
         }
     }
 
     /// What those hold together whose memory is moved, by page size: what they share counts once.
     fn table(&mut self) -> Result<Vec<Held>, SubjectError> {
         let moved = self.moved();
-        let all: Vec<Pid> = self.processes.iter().map(|p| p.0).collect();
+        let all: Vec<Pid> = self.processes.iter().map(|who| who.pid).collect();
         let mut processes = self.read(&all, Looking::Segments)?;
         self.resident = Some(of_processes(&processes).iter().map(|h| h.bytes).sum());
         processes.retain(|p| moved.contains(&p.pid));
@@ -128,9 +129,9 @@ impl<'a> LiveSubject<'a> {
 struct Blocks {
     /// Why what several processes map cannot be split on this host; `None` where it can.
     no_split: Option<NoSplit>,
-    both_ways: Ranges,
+    both_ways: Vec<Memory>,
     both_ways_bytes: Bytes,
-    one_way: Ranges,
+    one_way: Vec<Memory>,
     one_way_bytes: Bytes,
     /// Why some go one way only.
     is_locked: bool,
@@ -153,13 +154,13 @@ impl Blocks {
         let mut blocks = Blocks::new(split);
         for (process, plan) in processes.iter().zip(plans) {
             for block in &plan.blocks {
-                blocks.add(process.pid, block);
+                blocks.add(Who::from(process), block);
             }
         }
         blocks
     }
 
-    fn add(&mut self, pid: Pid, block: &Block) {
+    fn add(&mut self, who: Who, block: &Block) {
         // Program text that was collapsed cannot be split from outside, and is little: left out.
         if block.kind == Kind::File {
             return;
@@ -180,8 +181,11 @@ impl Blocks {
             self.is_shared |= !block.locked;
         }
         match list.last_mut() {
-            Some((last, ranges)) if *last == pid => ranges.push(block.range),
-            _ => list.push((pid, vec![block.range])),
+            Some(last) if last.who == who => last.ranges.push(block.range),
+            _ => list.push(Memory {
+                who,
+                ranges: vec![block.range],
+            }),
         }
     }
 
@@ -208,7 +212,7 @@ impl Subject for LiveSubject<'_> {
         let Some(huge) = self.host.pmd_page.get() else {
             return Err(ChangeError::NoThp.into());
         };
-        let pids: Vec<Pid> = self.processes.iter().map(|p| p.0).collect();
+        let pids: Vec<Pid> = self.processes.iter().map(|who| who.pid).collect();
         let mut notes = Vec::new();
         let me = (hugeleaf_sys::own_pid(), hugeleaf_sys::effective_uid());
         self.claim = claim::claim(self.root, &pids, me, &mut notes)?;
@@ -218,6 +222,7 @@ impl Subject for LiveSubject<'_> {
             huge,
             base: self.kernel.base_page(),
             min_resident: Percent::ALL,
+            held: None,
             only: vec![None; processes.len()],
         };
         let all: Vec<&Process> = processes.iter().collect();
@@ -234,34 +239,32 @@ impl Subject for LiveSubject<'_> {
     }
 
     fn go_to(&mut self, arm: Arm, stop: &AtomicBool) -> Result<(), SubjectError> {
-        let alive = self.alive();
-        let only: Ranges = (self.ranges.iter())
-            .filter(|(pid, _)| alive.contains(pid))
+        let only: Vec<Memory> = (self.ranges.iter())
+            .filter(|memory| memory.who.is_there(self.root))
             .cloned()
             .collect();
         if only.is_empty() {
             return Err(self.ended());
         }
-        let pids: Vec<Pid> = only.iter().map(|r| r.0).collect();
+        let pids: Vec<Pid> = only.iter().map(|memory| memory.who.pid).collect();
         let only = Some(only);
-        let (budget, quiet) = (self.budget, &mut |_: &_| {});
+        let (pace, quiet) = (self.pace, &mut |_: &Progress<'_>| {});
         let (kernel, root, host) = (self.kernel, self.root, self.host);
         let outcome = match arm {
             Arm::Large => {
-                // Splitting gives base pages back that hold only zeroes (kernel-notes.md). Blocks
-                // that were whole before the experiment are not any more, and must be taken all
-                // the same: that restores their size and grows nobody beyond it.
+                // Splitting gives base pages back that hold only zeroes (kernel-notes.md): such blocks come
+                // back to their size.
                 let options = PromoteOptions {
-                    budget,
+                    pace,
                     only,
-                    min_resident: Percent::new(1).unwrap_or(Percent::ALL),
+                    held: Some(self.held.clone()),
                     ..PromoteOptions::default()
                 };
                 promote(kernel, root, host, &pids, &options, quiet, stop)
             }
             Arm::Base => {
                 let options = DemoteOptions {
-                    budget,
+                    pace,
                     only,
                     ..DemoteOptions::default()
                 };
@@ -275,11 +278,17 @@ impl Subject for LiveSubject<'_> {
             }
             Err(e) => return Err(e.into()),
         };
+        self.stalls.join(&outcome.stalls);
+        self.held.renew(&outcome.held);
         let has_ended = |e: Option<Ended>| e.is_some();
         if outcome.processes.iter().all(|p| has_ended(p.ended)) {
             return Err(self.ended());
         }
         Ok(())
+    }
+
+    fn hurry(&mut self) {
+        self.pace = Percent::ALL.into();
     }
 
     fn coverage(&mut self) -> Result<f64, SubjectError> {
@@ -298,11 +307,15 @@ impl Subject for LiveSubject<'_> {
         if !self.splits_shared {
             return None;
         }
-        let each = self.processes.iter().filter_map(|(pid, _)| {
+        let each = self.processes.iter().filter_map(|Who { pid, .. }| {
             let status = self.root.parse(format!("proc/{pid}/status"), parse_status);
             status.known().and_then(|s| s.resident_shmem)
         });
         Some(each.sum())
+    }
+
+    fn stalls(&self) -> Option<Stalls> {
+        Some(self.stalls)
     }
 
     fn side_metrics(&mut self) -> SideMetrics {
@@ -310,7 +323,7 @@ impl Subject for LiveSubject<'_> {
         let seconds = |n: u64| n as f64 / ticks.max(1) as f64;
         let mut side_metrics = SideMetrics::default();
         let plus = |sum: Option<Bytes>, more: Bytes| Some(sum.unwrap_or_default() + more);
-        for (pid, _) in &self.processes {
+        for Who { pid, .. } in &self.processes {
             let stat = self.root.parse(format!("proc/{pid}/stat"), parse_stat);
             if let Some(stat) = stat.known() {
                 for (sum, ticks) in [
@@ -407,11 +420,11 @@ impl LiveSubject<'_> {
     }
 }
 
-fn joined(mut a: Ranges, b: Ranges) -> Ranges {
-    for (pid, ranges) in b {
-        match a.iter_mut().find(|(p, _)| *p == pid) {
-            Some((_, known)) => known.extend(ranges),
-            None => a.push((pid, ranges)),
+fn joined(mut a: Vec<Memory>, b: Vec<Memory>) -> Vec<Memory> {
+    for memory in b {
+        match a.iter_mut().find(|known| known.who == memory.who) {
+            Some(known) => known.ranges.extend(memory.ranges),
+            None => a.push(memory),
         }
     }
     a
@@ -482,6 +495,7 @@ fn is_virtual(cpuinfo: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hugeleaf_units::Range;
 
     #[test]
     fn reads_the_stalls() {
@@ -498,8 +512,15 @@ mod tests {
         assert_eq!(is_virtual("Features : fp"), None);
     }
 
+    fn who(pid: u32) -> Who {
+        let mut who = Who::default();
+        who.pid = Pid(pid);
+        who
+    }
+
     fn block(kind: Kind, locked: bool, exclusive: bool, attach: bool) -> Block {
         Block {
+            pid: Pid(1),
             range: Range::new(0x20_0000, 0x40_0000).unwrap(),
             role: hugeleaf_host::Role::Anon,
             kind,
@@ -519,7 +540,7 @@ mod tests {
     fn what_goes_back_depends_on_who_shares_it() {
         let goes_back = |b: Block, split| {
             let mut blocks = Blocks::new(split);
-            blocks.add(Pid(1), &b);
+            blocks.add(who(1), &b);
             (
                 blocks.both_ways.len(),
                 blocks.one_way.len(),
@@ -575,7 +596,7 @@ mod tests {
     fn what_several_processes_share_counts_once() {
         let mut blocks = Blocks::new(Ok(()));
         for pid in 1..4 {
-            blocks.add(Pid(pid), &block(Kind::Shared, false, false, false));
+            blocks.add(who(pid), &block(Kind::Shared, false, false, false));
         }
         assert_eq!(blocks.both_ways.len(), 3);
         assert_eq!(blocks.both_ways_bytes, Bytes(0x20_0000));
@@ -584,10 +605,10 @@ mod tests {
     #[test]
     fn why_memory_stays_names_what_refused() {
         let mut blocks = Blocks::new(Err(NoSplit::Refused));
-        blocks.add(Pid(1), &block(Kind::Shared, false, false, false));
+        blocks.add(who(1), &block(Kind::Shared, false, false, false));
         let why = blocks.why_one_way();
         assert!(why.contains("refused even to root"), "{why}");
-        blocks.add(Pid(1), &block(Kind::Shared, true, false, false));
+        blocks.add(who(1), &block(Kind::Shared, true, false, false));
         assert!(blocks.why_one_way().contains("mlock"));
     }
 }

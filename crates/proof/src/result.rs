@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use hugeleaf_change::Stalls;
 use hugeleaf_host::Held;
 use hugeleaf_sys::Existing;
 use hugeleaf_units::Bytes;
@@ -87,6 +88,9 @@ pub struct Experiment {
     pub began_on: Arm,
     pub left_on: Option<Arm>,
     pub moved_bytes: Bytes,
+    /// How long the moves held up the processes; `None` where a program moved its own memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalls: Option<Stalls>,
 }
 
 /// One sample of each arm, taken one after the other.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use hugeleaf_change::ChangeError;
+use hugeleaf_change::{ChangeError, Stalls};
 use hugeleaf_host::{Held, ProcessError};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, Failure};
@@ -98,6 +98,9 @@ pub trait Subject {
     /// asked of [`Subject::coverage`], never believed.
     fn go_to(&mut self, arm: Arm, stop: &AtomicBool) -> Result<(), SubjectError>;
 
+    /// From now on moves take as little time as they can: whoever asked to stop waits for the last one.
+    fn hurry(&mut self) {}
+
     /// The part of its resident memory that is on pages larger than the base page, 0.0 to 1.0.
     ///
     /// # Errors
@@ -115,6 +118,11 @@ pub trait Subject {
     /// How much its processes have mapped, where a move to base pages unmaps memory that they map
     /// again as they touch it; `None` where it does not.
     fn mapped(&mut self) -> Option<Bytes> {
+        None
+    }
+
+    /// How long its processes were held up by moves so far; `None` where it moves its own memory.
+    fn stalls(&self) -> Option<Stalls> {
         None
     }
 

@@ -4,6 +4,8 @@ use hugeleaf_guard::once::Pass;
 use hugeleaf_guard::status::{PoolsStatus, ProgramStatus, Status};
 use hugeleaf_guard::{Action, Entry, Stand};
 
+use hugeleaf_units::time::{measured, took};
+
 use crate::page::{Cell, Mark, Narrow, Note, Page, Table, TableOf, Value, counted, fact};
 
 mod metrics;
@@ -140,8 +142,9 @@ fn counts(status: &Status) -> Vec<(String, Cell)> {
     );
     let growth = format!("{}: what moves added to processes", counts.grown);
     let stalls = format!(
-        "at most {:.1} s in calls that move memory",
-        counts.stalled.as_secs_f64()
+        "{} in calls that move memory, longest {}",
+        took(counts.stalled.as_secs_f64()),
+        measured(counts.longest_stall.as_secs_f64())
     );
     vec![
         fact("moves", moves),

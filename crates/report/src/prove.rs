@@ -7,12 +7,13 @@ use hugeleaf_proof::rows::{Row, fields};
 use hugeleaf_proof::rule::MIN_PAIRS;
 use hugeleaf_proof::stats::{Better, Effect, Estimator, Verdict};
 use hugeleaf_proof::{Arm, Design, Ending};
-use hugeleaf_units::{Bytes, PageSize, time::minutes};
+use hugeleaf_units::time::{measured, minutes};
+use hugeleaf_units::{Bytes, PageSize};
 
 use crate::bench::bytes;
 use crate::page::{
     Axis, Cell, Chart, ChartKind, Mark, Note, Page, Point, Series, Table, TableOf, Unit, Value,
-    counted as counted_of, number, ratio,
+    counted as counted_of, number, ratio, thousands,
 };
 
 /// The result: the verdict first, then what it rests on.
@@ -287,9 +288,17 @@ fn how(result: &ResultFile) -> String {
         Some(Estimator::GeometricMeans) => "; the ratio is that of the geometric means",
         None => "",
     };
+    let stalls = e.stalls.map(|stalls| {
+        format!(
+            " ({} calls in all, the longest {})",
+            thousands(&stalls.count.to_string()),
+            measured(stalls.longest.as_secs_f64())
+        )
+    });
     format!(
-        "{} moved; {design}, {} s discarded after each move; {ending}; {}{estimate}",
+        "{} moved{}; {design}, {} s discarded after each move; {ending}; {}{estimate}",
         e.moved_bytes,
+        stalls.unwrap_or_default(),
         number(s.settle_seconds),
         left(result)
     )

@@ -69,6 +69,7 @@ fn result(verdict: Verdict, effect: Option<Effect>) -> ResultFile {
             began_on: Arm::Base,
             left_on: Some(Arm::Base),
             moved_bytes: Bytes(3 << 30),
+            stalls: None,
         },
         arms: vec![],
         rows: [

@@ -61,7 +61,7 @@ impl Wording {
             &Request {
                 direction,
                 targets: &targets(whom),
-                budget: &budget.to_string(),
+                pace: budget.into(),
                 program: &self.program,
                 scheduler: self.scheduler,
                 ends: self.ends.as_ref(),
@@ -114,16 +114,16 @@ pub fn change(
     tools: &Tools,
     program: &Program,
     asked: Asked,
-    progress: &mut dyn FnMut(&Progress),
+    progress: &mut dyn FnMut(&Progress<'_>),
     stop: &AtomicBool,
 ) -> Result<Outcome, Failure> {
     let (root, kernel, host) = (&tools.root, &*tools.kernel, &tools.host);
     let pids = pids_of(program);
-    let (budget, dry_run) = (asked.budget, asked.dry_run);
+    let (pace, dry_run) = (asked.budget.into(), asked.dry_run);
     let outcome = match asked.direction {
         Direction::Promote => {
             let options = PromoteOptions {
-                budget,
+                pace,
                 dry_run,
                 ..PromoteOptions::default()
             };
@@ -131,7 +131,7 @@ pub fn change(
         }
         Direction::Demote => {
             let options = DemoteOptions {
-                budget,
+                pace,
                 dry_run,
                 ..DemoteOptions::default()
             };
@@ -141,7 +141,7 @@ pub fn change(
     outcome.map_err(tools.explain_change)
 }
 
-pub fn going_on(program: &Program, asked: Asked, progress: &Progress) -> Move {
+pub fn going_on(program: &Program, asked: Asked, progress: &Progress<'_>) -> Move {
     Move {
         pid: program.pid,
         name: program.name.clone(),

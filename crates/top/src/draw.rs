@@ -9,6 +9,7 @@ mod pane;
 
 use hugeleaf_report::page::{Mark, bar_of};
 use hugeleaf_report::screen::{clean, cut, width};
+use hugeleaf_units::time::coarse;
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Position;
@@ -185,7 +186,14 @@ fn move_line(one: &Move) -> String {
         by => format!(" by the {}", clean(by)),
     };
     let going = clean(&one.going.to_string());
-    format!("{whom}{by}: {going} (budget {} %)", one.budget_percent)
+    let longest = match one.going.longest_stall_seconds {
+        s if s > 0.0 => format!(", longest {}", coarse(s)),
+        _ => String::new(),
+    };
+    format!(
+        "{whom}{by}: {going} (budget {} %{longest})",
+        one.budget_percent
+    )
 }
 
 /// The last line: what is to be said, what is typed, or keys. Returns where the cursor would stand.

@@ -148,6 +148,7 @@ pub fn moving() -> Move {
             total_bytes: Bytes::from_mib(3072),
             seconds: 12.0,
             moving_seconds: 1.1,
+            longest_stall_seconds: 0.003,
         },
         budget_percent: 10,
     }
@@ -168,7 +169,8 @@ pub fn outcome() -> Outcome {
         dry_run: true,
         estimated_seconds: Some(30.0),
         seconds: 0.1,
-        moving_seconds: 0.0,
+        stalls: hugeleaf_change::Stalls::default(),
+        held: hugeleaf_change::Footprint::default(),
         held_back_seconds: 0.0,
         huge_page: PageSize::new(Bytes(2 << 20)).unwrap(),
     }

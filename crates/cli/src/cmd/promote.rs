@@ -1,11 +1,14 @@
 //! See `hugeleaf promote --help` and `hugeleaf demote --help`.
 
+use std::time::Duration;
+
 use hugeleaf_change::{
-    ChangeError, DemoteOptions, Outcome, Percent, Progress, PromoteOptions, demote, promote,
+    ChangeError, DemoteOptions, Outcome, Pace, Percent, Progress, PromoteOptions, demote, promote,
 };
 use hugeleaf_host::TargetError;
 use hugeleaf_report::promote::{Direction, Request, Scheduler, json, page};
 use hugeleaf_sys::{Pid, setcap_advice};
+use hugeleaf_units::parse_time;
 use hugeleaf_verdict::ends::ends;
 use indicatif::ProgressBar;
 
@@ -57,14 +60,27 @@ struct Common {
     /// The part of the process's time that the work may take
     #[arg(long, value_name = "PERCENT", default_value = "10%")]
     budget: Percent,
+    /// How long one call may hold up the process, as in 5ms; a call for one huge page takes about 1 ms, and
+    /// longer where memory is fragmented or processors are busy
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    longest_stall: Option<Duration>,
     /// Print what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
 }
 
+impl Common {
+    const fn pace(&self) -> Pace {
+        Pace {
+            budget: self.budget,
+            longest_stall: self.longest_stall,
+        }
+    }
+}
+
 pub fn run_promote(args: &PromoteArgs, context: &Context) -> Result<Status, Failure> {
     let options = PromoteOptions {
-        budget: args.common.budget,
+        pace: args.common.pace(),
         min_resident: args.min_resident,
         switch_thp_on: args.switch_thp_on,
         dry_run: args.common.dry_run,
@@ -83,7 +99,7 @@ pub fn run_promote(args: &PromoteArgs, context: &Context) -> Result<Status, Fail
 
 pub fn run_demote(args: &DemoteArgs, context: &Context) -> Result<Status, Failure> {
     let options = DemoteOptions {
-        budget: args.common.budget,
+        pace: args.common.pace(),
         dry_run: args.common.dry_run,
         ..DemoteOptions::default()
     };
@@ -98,7 +114,7 @@ pub fn run_demote(args: &DemoteArgs, context: &Context) -> Result<Status, Failur
     )
 }
 
-type Report<'a> = &'a mut dyn FnMut(&Progress);
+type Report<'a> = &'a mut dyn FnMut(&Progress<'_>);
 
 fn run(
     common: &Common,
@@ -118,7 +134,7 @@ fn run(
     let request = Request {
         direction,
         targets: &common.targets.join(" "),
-        budget: &common.budget.to_string(),
+        pace: common.pace(),
         program: &own_path(),
         scheduler: scheduler(context),
         ends: ends.as_ref(),
@@ -147,7 +163,7 @@ pub fn scheduler(context: &Context) -> Scheduler {
     }
 }
 
-fn show(bar: &ProgressBar, progress: &Progress) {
+fn show(bar: &ProgressBar, progress: &Progress<'_>) {
     bar.set_prefix(progress.stage.name());
     bar.set_length(progress.total.get());
     bar.set_position(progress.done.get());

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use hugeleaf_change::Percent;
+use hugeleaf_change::{Pace, Percent};
 use hugeleaf_proof::experiment::ProveError;
 use hugeleaf_proof::metric::{self, MetricSpec};
 use hugeleaf_proof::rule::MIN_PAIRS;
@@ -90,6 +90,9 @@ pub struct Args {
     /// The part of the process's time that moving its memory may take
     #[arg(long, value_name = "PERCENT", default_value = "100%")]
     budget: Percent,
+    /// How long one call that moves memory may hold up the process, as in 5ms
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    longest_stall: Option<Duration>,
     /// Write the result into this file; without it no file is written
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -162,7 +165,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         &host,
         &name,
         &pids,
-        args.budget,
+        Pace {
+            budget: args.budget,
+            longest_stall: args.longest_stall,
+        },
     );
     let mut metric = spec.open(&pids)?;
     if args.dry_run {

@@ -7,7 +7,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use hugeleaf_change::pressure::{available, floor_of, sample};
-use hugeleaf_change::{Percent, PromoteOptions, promote};
+use hugeleaf_change::{PromoteOptions, promote};
 use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
@@ -169,7 +169,6 @@ fn report(worker: &Result<Worker, String>) -> Report {
 /// it grows them: only blocks that are wholly resident are taken here, which does not.
 fn promoted(run: Run<'_>, id: ProgramId) -> Bytes {
     let options = PromoteOptions {
-        budget: Percent::new(10).unwrap_or(Percent::ALL),
         switch_thp_on: true,
         ..PromoteOptions::default()
     };

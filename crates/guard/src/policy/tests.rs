@@ -3,6 +3,7 @@
 use super::*;
 use crate::seen::Closer;
 use crate::tests::{closer, seen};
+use hugeleaf_units::Range;
 use proptest::prelude::*;
 
 const HUGE: Bytes = Bytes::from_mib(2);
@@ -183,11 +184,10 @@ impl Sim {
                         asked,
                         done,
                         grown: Bytes::ZERO,
-                        stalled: Duration::from_millis(100),
-                        ranges: vec![(
-                            Pid(decision.id.pid),
-                            vec![Range::new(0, done.get().max(1)).unwrap()],
-                        )],
+                        memory: vec![Memory {
+                            who: crate::tests::who(decision.id.pid),
+                            ranges: vec![Range::new(0, done.get().max(1)).unwrap()],
+                        }],
                         fragmented,
                         short: false,
                     })
@@ -483,10 +483,10 @@ fn busy_processors_make_it_slow_and_late() {
     assert!(sim.done.is_empty());
     assert_eq!(sim.standing(7).reason, "cpu-pressure");
     sim.run(60);
-    let Job::Promote { budget, .. } = sim.done[0].1.job else {
+    let Job::Promote { pace, .. } = sim.done[0].1.job else {
         panic!()
     };
-    assert_eq!(budget.get(), 2);
+    assert_eq!(pace.budget.get(), 2);
 }
 
 #[test]
@@ -627,6 +627,35 @@ fn a_metric_that_stops_answering_ends_its_test_and_nothing_else() {
     sim.program(7).ratio = Some(1.2);
     sim.run(2 * DAY);
     assert_eq!(sim.state.counts.faster, 1);
+}
+
+#[test]
+fn a_test_that_is_stopped_keeps_its_pairs_and_is_no_failure() {
+    let mut sim = Sim::new(TESTED).with(7, 1024);
+    sim.run(400);
+    let pairs = |sim: &Sim| match &sim.state.tracks.values().next().unwrap().proof {
+        Proof::Testing(test) => test.logs.len(),
+        _ => panic!("no test goes on"),
+    };
+    let (before, now, host) = (pairs(&sim), sim.now(), sim.host.clone());
+    assert!(before > 0);
+    let seen = sim.program(7).seen.clone();
+    let track = sim.state.tracks.values_mut().next().unwrap();
+    track.job = Some(JobKind::Test);
+    let next = learn(
+        &sim.config,
+        &mut sim.state,
+        &seen,
+        &Came::Stopped,
+        &host,
+        now,
+    );
+    assert_eq!(next, None);
+    assert_eq!((pairs(&sim), sim.state.counts.dropped), (before, 0));
+    // It goes on where it was.
+    sim.program(7).ratio = Some(1.1);
+    sim.run(DAY);
+    assert_eq!((sim.state.counts.faster, sim.state.counts.dropped), (1, 0));
 }
 
 #[test]

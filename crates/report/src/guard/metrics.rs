@@ -219,6 +219,11 @@ fn counts(status: &Status) -> Vec<Family> {
             "Time in calls that move memory, for which processes may have stood still",
         )
         .of([], counts.stalled.as_secs_f64()),
+        Family::gauge(
+            "hugeleaf_longest_stall_seconds",
+            "The longest of these calls since the guard's state began",
+        )
+        .of([], counts.longest_stall.as_secs_f64()),
         tests,
     ]
 }

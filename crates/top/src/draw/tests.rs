@@ -346,10 +346,11 @@ fn a_move_in_a_line() {
     let mut one = moving();
     assert_eq!(
         move_line(&one),
-        "promote mariadbd 1021: 1.2G of 3G, 19 s left, stall 9.2 % (budget 10 %)"
+        "promote mariadbd 1021: 1.2G of 3G, 19 s left, stall 9.2 % (budget 10 %, longest 3 ms)"
     );
     one.going.stage = "holding back".into();
     (one.going.done_bytes, one.going.moving_seconds) = (Bytes::ZERO, 0.0);
+    one.going.longest_stall_seconds = 0.0;
     assert_eq!(
         move_line(&one),
         "promote mariadbd 1021: holding back, 0 of 3G, stall 0.0 % (budget 10 %)"
