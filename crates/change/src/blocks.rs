@@ -15,14 +15,12 @@ use hugeleaf_sys::{PageRun, PageState, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 use hugeleaf_verdict::eligible::{self, Slot, Tally, is_resident};
 
+use crate::memory::{Footprint, Spot};
 use crate::options::Percent;
 use crate::outcome::{Part, Reason};
 
+pub use crate::memory::ObjectId;
 pub use hugeleaf_verdict::eligible::Kind;
-
-/// Device and inode, with whether it is a SysV segment: those number their inodes by themselves,
-/// on the same device as other shared memory.
-pub type ObjectId = (u32, u32, u64, bool);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
@@ -59,6 +57,13 @@ impl Block {
     /// of private memory.
     pub fn key(&self) -> Option<BlockKey> {
         (self.kind != Kind::Private).then_some((self.object, self.offset))
+    }
+
+    pub(crate) fn spot(&self) -> Spot {
+        match self.key() {
+            Some((object, offset)) => (Pid(0), offset, object),
+            None => (self.pid, self.range.start(), ObjectId::default()),
+        }
     }
 
     /// Whether it can be put back on base pages from outside; `shared`: whether the host lets memory be
@@ -293,40 +298,10 @@ impl Rules<'_> {
     /// How much of a block must be in memory.
     fn needs(&self, block: &Block) -> Bytes {
         if let Some(held) = self.held {
-            return held.of(block).unwrap_or(self.huge.bytes());
+            return held.of(block.spot()).unwrap_or(self.huge.bytes());
         }
         let needed = u128::from(self.huge.bytes().get()) * u128::from(self.min_resident.get());
         Bytes(u64::try_from(needed.div_ceil(100)).unwrap_or(u64::MAX))
-    }
-}
-
-/// What blocks held when they were split. A block may become huge again while it holds as much: then it comes back to
-/// what it was. What its process gave back since would be filled up again for good.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Footprint(HashMap<(Pid, u64, ObjectId), Bytes>);
-
-impl Footprint {
-    fn key(block: &Block) -> (Pid, u64, ObjectId) {
-        match block.key() {
-            Some((object, offset)) => (Pid(0), offset, object),
-            None => (block.pid, block.range.start(), ObjectId::default()),
-        }
-    }
-
-    /// `None` of a block that was not split.
-    pub fn of(&self, block: &Block) -> Option<Bytes> {
-        self.0.get(&Footprint::key(block)).copied()
-    }
-
-    /// Of memory that several processes map, what the one with the most of it has.
-    pub(crate) fn add(&mut self, block: &Block, held: Bytes) {
-        let known = self.0.entry(Footprint::key(block)).or_default();
-        *known = held.max(*known);
-    }
-
-    /// Takes over blocks that were split later.
-    pub fn renew(&mut self, later: &Footprint) {
-        self.0.extend(&later.0);
     }
 }
 

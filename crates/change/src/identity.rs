@@ -7,68 +7,12 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
 
-use hugeleaf_host::{Process, ProcessError, Root};
+use hugeleaf_host::{Process, Root};
 use hugeleaf_sys::{Errno, Kernel, Pid, PidFd, SysError};
-use hugeleaf_units::Range;
-use serde::{Deserialize, Serialize};
 
+use crate::memory::Who;
 use crate::outcome::Ended;
-
-/// Which process: an id comes to mean another one, but not together with the moment at which it started and the
-/// places of its program's code, stack and arguments (proc(5)). Holds for one boot, PID namespace and time namespace.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
-pub struct Who {
-    pub pid: Pid,
-    start_ticks: u64,
-    image: [u64; 4],
-}
-
-impl Who {
-    /// # Errors
-    /// [`ProcessError::Gone`] where it is not there any more.
-    pub fn of(root: &Root, pid: Pid) -> Result<Who, ProcessError> {
-        let (start_ticks, image) = hugeleaf_host::process::identity(root, pid)?;
-        Ok(Who {
-            pid,
-            start_ticks,
-            image,
-        })
-    }
-
-    /// Whether it still runs, and still runs this program.
-    pub fn is_there(&self, root: &Root) -> bool {
-        Who::of(root, self.pid).is_ok_and(|now| now == *self)
-    }
-
-    /// When it started, since boot.
-    pub fn started(&self) -> Duration {
-        let ticks = hugeleaf_sys::ticks_per_second().max(1);
-        Duration::from_secs(self.start_ticks / ticks)
-            + Duration::from_secs(self.start_ticks % ticks) / u32::try_from(ticks).unwrap_or(1)
-    }
-}
-
-impl From<&Process> for Who {
-    fn from(process: &Process) -> Who {
-        Who {
-            pid: process.pid,
-            start_ticks: process.start_ticks,
-            image: process.image,
-        }
-    }
-}
-
-/// Ranges of a process's memory, which mean nothing without the process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Memory {
-    pub who: Who,
-    /// In order of address.
-    pub ranges: Vec<Range>,
-}
 
 /// One process, distinguished from every other for good.
 pub(crate) struct Identity {
@@ -116,7 +60,7 @@ impl Identity {
         }
         match Who::of(root, self.pid()) {
             Ok(now) if now == self.who => Ok(()),
-            Ok(now) if now.start_ticks == self.who.start_ticks => Err(Lost::Ended(Ended::Replaced)),
+            Ok(now) if now.started() == self.who.started() => Err(Lost::Ended(Ended::Replaced)),
             _ => Err(Lost::Ended(Ended::Exited)),
         }
     }

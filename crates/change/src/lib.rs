@@ -23,6 +23,7 @@ mod error;
 mod fetch;
 pub mod host;
 mod identity;
+mod memory;
 mod mover;
 mod options;
 mod outcome;
@@ -40,10 +41,9 @@ mod whole;
 mod work;
 mod zeros;
 
-pub use blocks::Footprint;
 pub use demote::demote;
 pub use error::ChangeError;
-pub use identity::{Memory, Who};
+pub use memory::{Footprint, Memory, Who};
 pub use mover::promote;
 pub use options::{DemoteOptions, Pace, Percent, PromoteOptions};
 pub use outcome::{

@@ -8,7 +8,7 @@ use hugeleaf_host::process::maps::{MapLine, read_maps};
 use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_host::{Fact, Host, ProcessError, Root};
 use hugeleaf_sys::{Advice, Errno, Kernel, PageMap, Pid, ScanDetail, SysError, frames_of};
-use hugeleaf_units::{Bytes, PageSize, Pages, Range};
+use hugeleaf_units::{Bytes, PageSize, Range};
 use hugeleaf_verdict::eligible::{self, Kind};
 
 use crate::blocks::{self, Block, ObjectId, Rules};
@@ -16,13 +16,14 @@ use crate::error::ChangeError;
 use crate::fetch::Fetch;
 use crate::options::{Percent, PromoteOptions};
 use crate::outcome::{Method, Progress, Reason, Skipped, Stage, StoppedBy};
-use crate::pacer::Step;
 use crate::whole::{self, Outcome};
 use crate::work::{Context, Job, Opened, State, Work};
 use crate::{pacer, pressure, privilege, readback, work};
 
 /// How long to wait before the second pass; doubled for each further one.
 const BACK_OFF: Duration = Duration::from_millis(20);
+/// Making a larger page of our own before each call would cost more than it saves.
+const MOST_TO_DRAIN: Bytes = Bytes::from_mib(64);
 /// How many calls in a row may find no contiguous memory before that is taken for an answer.
 const OUT_OF_MEMORY_CALLS: u32 = 3;
 
@@ -61,7 +62,6 @@ pub fn promote(
         let mut mover = Mover {
             job: &mut job,
             rules: rules(&context, &[], options, huge),
-            step: Step::default(),
             fetch: Fetch::default(),
             unsupported: HashSet::new(),
             out_of_memory: 0,
@@ -184,7 +184,6 @@ fn rules<'a>(
 struct Mover<'c, 'a> {
     job: &'c mut Job<'a>,
     rules: Rules<'a>,
-    step: Step,
     fetch: Fetch,
     unsupported: HashSet<ObjectId>,
     out_of_memory: u32,
@@ -255,12 +254,7 @@ impl Mover<'_, '_> {
     fn pass(&mut self, work: &mut Work, todo: &[usize], most: Bytes) {
         let mut at = 0;
         while at < todo.len() {
-            // What is tried for the first time under a budget goes in steps that learn.
             let first = work.states[todo[at]] == State::Todo;
-            let most = match first && most == self.rules.huge.bytes() {
-                true => Pages(self.step.pages(self.job.pace)).of(self.rules.huge),
-                false => most,
-            };
             let len = blocks::chunk_len(&work.plan.blocks, &todo[at..], most);
             let chunk = &todo[at..at + len];
             at += len;
@@ -372,19 +366,12 @@ impl Mover<'_, '_> {
         let Ok(range) = Range::new(first.range.start(), last.range.end()) else {
             return;
         };
-        let (before, busy_before) = (self.job.stalls.total, self.job.working);
         for i in chunk {
             work.methods[*i] = Some(Method::Collapse);
         }
         let answer = self.job.call(work, |kernel, process| {
             kernel.process_madvise(process, &[range], Advice::Collapse)
         });
-        if answer.is_ok() {
-            let pages = self.rules.huge.pages_for(range.len()).get();
-            let took = self.job.stalls.total.saturating_sub(before);
-            let busy = self.job.working.saturating_sub(busy_before);
-            self.step.learn(pages, took, busy);
-        }
         match answer {
             Ok(done) => {
                 self.out_of_memory = 0;
@@ -402,8 +389,13 @@ impl Mover<'_, '_> {
         }
     }
 
+    /// What can be done before a call takes none of the process's time.
     fn fetch(&mut self, blocks: usize) {
         let (kernel, huge) = (self.job.context.kernel, self.rules.huge);
+        if self.job.pace != Percent::ALL.into() && huge.bytes() <= MOST_TO_DRAIN {
+            // Where it is refused, the call waits as it always did.
+            let _ = kernel.drain(huge);
+        }
         let pages = blocks as u64;
         let fetched = self.fetch.before(pages, huge);
         if fetched > 0 {

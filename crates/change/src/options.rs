@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use hugeleaf_units::{Bytes, Range};
 
-use crate::blocks::Footprint;
-use crate::identity::{Memory, Who};
+use crate::memory::{Footprint, Memory, Who};
 
 /// A whole percentage from 1 to 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

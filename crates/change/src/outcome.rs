@@ -10,7 +10,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
 use crate::error::ChangeError;
-use crate::identity::{Memory, Who};
+use crate::memory::{Memory, Who};
 use crate::pacer::Stalls;
 use crate::refusals::{NoSplit, NoZeros};
 

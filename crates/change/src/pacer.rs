@@ -5,6 +5,9 @@
 //! process's memory map (`mmap`, `munmap`) waits, also where the call itself waits for others. So the whole call
 //! counts as a stall: a pause of nine times its length keeps calls within a tenth of the process's time, whatever the
 //! machine's speed.
+//!
+//! A call has all processors empty their lists of new pages before it copies anything, which takes long where many tasks
+//! wait for processors. `Mover::fetch` has that done before the call, so one huge page a call is enough.
 
 use std::time::Duration;
 
@@ -71,49 +74,6 @@ impl Stalls {
         self.longest = self.longest.max(other.longest);
         self.over += other.over;
         self.over_twice += other.over_twice;
-    }
-}
-
-/// The most that one call moves where a budget is to be kept.
-const MOST_PAGES: u64 = 64;
-
-/// How many huge pages to move in one call under a budget: one, unless calls wait for much longer than they copy.
-///
-/// Every call first has all processors empty their lists of new pages (`lru_add_drain_all`), with the victim's memory
-/// map locked for reading. That is work for a kernel thread of each processor, which waits for its turn as everybody does:
-/// 0.05 ms on an idle host, 10 ms where two processors are busy, and up to 450 ms where many tasks wait for them, against
-/// 1 ms for copying a page (traced; docs/internals/kernel-notes.md). So a call moves as many pages as take as long to
-/// copy as it waits for: half of its time is then of use, and the victim's map is locked less often for the same memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Step {
-    /// What a call waited for, and what a page took of a processor's time, smoothed; nothing before the first call.
-    known: Option<(Duration, Duration)>,
-}
-
-impl Step {
-    /// Huge pages for the next call; 1 to 64, and no more than are likely to keep within the longest stall.
-    pub fn pages(self, pace: Pace) -> u64 {
-        let Some((wait, copy)) = self.known else {
-            return 1;
-        };
-        let fit = |time: Duration| {
-            let pages = time.as_nanos() / copy.as_nanos().max(1);
-            u64::try_from(pages).unwrap_or(u64::MAX)
-        };
-        let most = pace.longest_stall.map_or(MOST_PAGES, |longest| {
-            fit(longest.saturating_sub(wait)).min(MOST_PAGES)
-        });
-        fit(wait).min(most).max(1)
-    }
-
-    /// Learns from a call that moved so many huge pages, took so long, and had a processor for `busy` of that.
-    pub fn learn(&mut self, pages: u64, took: Duration, busy: Duration) {
-        let pages = u32::try_from(pages.max(1)).unwrap_or(u32::MAX);
-        let (wait, copy) = (took.saturating_sub(busy), busy / pages);
-        self.known = Some(match self.known {
-            Some((waited, copied)) => (waited / 2 + wait / 2, copied / 2 + copy / 2),
-            None => (wait, copy),
-        });
     }
 }
 
@@ -207,63 +167,6 @@ mod tests {
         let is = (stalls.count, stalls.total, stalls.longest);
         assert_eq!(is, (6, ms(53), ms(20)));
         assert_eq!((stalls.over, stalls.over_twice), (3, 1));
-    }
-
-    /// The pages of each of so many calls that wait so long and copy so long a page.
-    fn calls(step: &mut Step, count: usize, wait: u64, copy: u64) -> Vec<u64> {
-        let one = |_| {
-            let pages = step.pages(Pace::default());
-            let busy = Duration::from_micros(copy * pages);
-            step.learn(pages, Duration::from_micros(wait) + busy, busy);
-            pages
-        };
-        (0..count).map(one).collect()
-    }
-
-    #[test]
-    fn steps_grow_only_where_calls_wait_longer_than_they_copy() {
-        let mut step = Step::default();
-        assert!(
-            calls(&mut step, 100, 50, 1000)
-                .iter()
-                .all(|pages| *pages == 1)
-        );
-        let waiting = calls(&mut step, 20, 12_000, 1000);
-        assert!(
-            waiting[5..].iter().all(|pages| (8..=12).contains(pages)),
-            "{waiting:?}"
-        );
-        let waiting = calls(&mut step, 20, 450_000, 1000);
-        assert!(
-            waiting[5..].iter().all(|pages| *pages == MOST_PAGES),
-            "{waiting:?}"
-        );
-        let copying = calls(&mut step, 20, 50, 1000);
-        assert!(copying[12..].iter().all(|pages| *pages == 1), "{copying:?}");
-    }
-
-    #[test]
-    fn steps_take_any_time() {
-        let mut step = Step::default();
-        for took in [Duration::ZERO, Duration::MAX, Duration::MAX, Duration::ZERO] {
-            for busy in [Duration::ZERO, Duration::MAX] {
-                for pages in [0, 1, 2, 8, 500, u64::MAX] {
-                    step.learn(pages, took, busy);
-                    assert!((1..=MOST_PAGES).contains(&step.pages(Pace::default())));
-                    assert_eq!(step.pages(bounded(Duration::ZERO)), 1);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn steps_keep_within_the_longest_stall() {
-        let mut step = Step::default();
-        calls(&mut step, 20, 12_000, 1000);
-        for (longest, pages) in [(5, 1), (13, 1), (15, 3), (100, 12)] {
-            let pace = bounded(Duration::from_millis(longest));
-            assert_eq!(step.pages(pace), pages, "{longest} ms");
-        }
     }
 
     #[test]

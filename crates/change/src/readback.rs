@@ -8,7 +8,8 @@ use hugeleaf_sys::{PageRun, PageState, ScanDetail, SysError};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible::Kind;
 
-use crate::blocks::{self, Block, Footprint};
+use crate::blocks::{self, Block};
+use crate::memory::Footprint;
 use crate::outcome::{DoneBy, Fate, Method, Part, ProcessOutcome, Reason, RoleOutcome};
 use crate::work::{Context, State, Work};
 use crate::zeros;

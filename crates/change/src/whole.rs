@@ -3,7 +3,7 @@
 use hugeleaf_units::{Bytes, PageSize};
 use serde::Serialize;
 
-use crate::blocks::Footprint;
+use crate::memory::Footprint;
 use crate::outcome::{ProcessOutcome, Reason, Skipped, Stage, StoppedBy};
 use crate::pacer::Stalls;
 use crate::totals::{self, Totals};

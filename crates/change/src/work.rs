@@ -11,7 +11,8 @@ use hugeleaf_units::{Bytes, PageSize};
 
 use crate::blocks::{Plan, Rules};
 use crate::error::ChangeError;
-use crate::identity::{Identity, Lost, Memory, Who};
+use crate::identity::{Identity, Lost};
+use crate::memory::{Memory, Who};
 use crate::options::{Pace, Percent, ranges_of};
 use crate::outcome::{Ended, Fate, Method, Progress, Reason, Skipped, Stage, StoppedBy};
 use crate::pacer::Stalls;
@@ -207,7 +208,6 @@ pub(crate) struct Job<'a> {
     last: Sample,
     start: Duration,
     pub(crate) stalls: Stalls,
-    pub(crate) working: Duration,
     pub(crate) held_back: Duration,
     pub(crate) stopped_by: Option<StoppedBy>,
     pub(crate) done: Bytes,
@@ -231,7 +231,6 @@ impl<'a> Job<'a> {
             floor,
             start,
             stalls: Stalls::default(),
-            working: Duration::ZERO,
             held_back: Duration::ZERO,
             stopped_by: None,
             done: Bytes::ZERO,
@@ -361,12 +360,14 @@ impl<'a> Job<'a> {
         act: impl FnOnce(&Kernel, &PidFd) -> Result<T, SysError>,
     ) -> Result<T, SysError> {
         let kernel = self.context.kernel;
-        let (before, busy_before) = (kernel.now(), kernel.cpu_time());
-        let answer = act(kernel, &work.identity.fd);
+        let before = kernel.now();
+        let answer = {
+            // Whoever waits for a lock of this call should not wait for a turn on a processor as well.
+            let _first = (self.pace.longest_stall).and_then(|_| kernel.run_first().ok());
+            act(kernel, &work.identity.fd)
+        };
         let took = kernel.now().saturating_sub(before);
-        let busy = kernel.cpu_time().saturating_sub(busy_before).min(took);
         self.stalls.add(took, self.pace);
-        self.working += busy;
         self.sleep(pacer::pause_after(took, self.pace.budget));
         work.spent += kernel.now().saturating_sub(before);
         answer

@@ -12,7 +12,7 @@ use hugeleaf_sys::{PageRun, PageState, ScanDetail};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible::{Kind, is_resident};
 
-use crate::blocks::Footprint;
+use crate::memory::Footprint;
 use crate::pressure;
 use crate::refusals::NoZeros;
 use crate::work::{Context, Job, Work};
@@ -83,7 +83,7 @@ pub(crate) fn given_back(
             _ => continue,
         };
         if *is_split {
-            held.add(block, holds);
+            held.add(block.spot(), holds);
         }
     }
     given_back

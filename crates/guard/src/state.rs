@@ -126,6 +126,7 @@ impl Moved {
         self.at = now;
         intended.iter().for_each(|memory| self.add(memory));
         self.bytes = self.mapped();
+        self.left = Some(Bytes::ZERO);
     }
 }
 

@@ -78,6 +78,8 @@ pub enum ProcessCall<'a> {
     Populate(&'a PidFd, &'a [Range]),
     /// Touching pages of this process's own.
     Fetch(PageSize, u64),
+    /// Collapsing memory of this process's own, so that lists of new pages are empty.
+    Drain(PageSize),
     /// Probing for MADV_COLLAPSE; an error means that the kernel does not have it.
     KnowsCollapse,
     /// Probing for process_madvise(2); an error means that the kernel does not have it.

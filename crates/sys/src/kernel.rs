@@ -18,6 +18,7 @@ use crate::files::HostChange;
 use crate::gate::{Answer, Gate, ProcessCall};
 use crate::pagemap::{self, PageMap, ScanDetail};
 use crate::populate;
+use crate::priority::RunsFirst;
 use crate::process::{Pid, PidFd};
 use crate::split::{self, SplitFile};
 use crate::{Errno, SysError, last_errno};
@@ -282,6 +283,19 @@ impl Kernel {
         }
     }
 
+    /// Has all processors empty their lists of new pages (`lru_add_drain_all`), by a collapse of memory of this process's
+    /// own. MADV_COLLAPSE of another process's memory does that first, with its map locked: right after this call it has
+    /// little to wait for.
+    ///
+    /// # Errors
+    /// Those of mmap(2) and madvise(2), as in MADV_COLLAPSE; nothing is left of it.
+    pub fn drain(&self, page: PageSize) -> Result<(), SysError> {
+        match self.ask(ProcessCall::Drain(page), "madvise", || page.to_string())? {
+            Some(_) => Ok(()),
+            None => crate::fetch::drain(page),
+        }
+    }
+
     /// Whether this kernel knows MADV_COLLAPSE at all: probed, never derived from a version.
     pub fn knows_collapse(&self) -> bool {
         if let Some(known) = self.knows(ProcessCall::KnowsCollapse) {
@@ -317,13 +331,12 @@ impl Kernel {
         self.gate.as_ref().map_or(time, |gate| gate.now(time))
     }
 
-    /// The processor time that this thread has used so far.
-    pub fn cpu_time(&self) -> Duration {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        // A clock of the kernel is never negative.
-        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-        let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
-        Duration::new(seconds, nanoseconds)
+    /// Has this thread run before others until the value is dropped.
+    ///
+    /// # Errors
+    /// EPERM: not permitted.
+    pub fn run_first(&self) -> Result<RunsFirst, SysError> {
+        RunsFirst::new()
     }
 
     /// Waits. May return early when a signal arrives.

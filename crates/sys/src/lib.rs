@@ -30,6 +30,7 @@ mod memory_file;
 mod pagemap;
 mod patience;
 mod populate;
+mod priority;
 mod process;
 mod remote_call;
 mod space;
@@ -64,6 +65,7 @@ pub use memory_file::{
 };
 pub use pagemap::{LONGEST_UNSCANNED, PageMap, PageRun, PageState, ScanDetail};
 pub use patience::unless_stuck;
+pub use priority::RunsFirst;
 pub use process::{
     DIRECT_FLAG, NOFOLLOW_FLAG, Pid, PidFd, effective_uid, kernel_log, machine, own_pid,
     terminal_columns, ticks_per_second,

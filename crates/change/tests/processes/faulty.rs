@@ -16,6 +16,7 @@ pub enum Call {
     MapIn,
     Populate,
     Fetch,
+    Drain,
     KnowsCollapse,
     KnowsProcessMadvise,
 }
@@ -32,6 +33,7 @@ impl Call {
             ProcessCall::MapIn(..) => Call::MapIn,
             ProcessCall::Populate(..) => Call::Populate,
             ProcessCall::Fetch(..) => Call::Fetch,
+            ProcessCall::Drain(_) => Call::Drain,
             ProcessCall::KnowsCollapse => Call::KnowsCollapse,
             ProcessCall::KnowsProcessMadvise => Call::KnowsProcessMadvise,
             _ => return None,

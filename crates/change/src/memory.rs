@@ -1,0 +1,93 @@
+//! Memory of processes, as it is remembered: whose it is, where, and how much of it was held.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use hugeleaf_host::{Process, ProcessError, Root};
+use hugeleaf_sys::Pid;
+use hugeleaf_units::{Bytes, Range};
+use serde::{Deserialize, Serialize};
+
+/// Which process: an id comes to mean another one, but not together with the moment at which it started and the
+/// places of its program's code, stack and arguments (proc(5)). Holds for one boot, PID namespace and time namespace.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct Who {
+    pub pid: Pid,
+    start_ticks: u64,
+    image: [u64; 4],
+}
+
+impl Who {
+    /// # Errors
+    /// [`ProcessError::Gone`] where it is not there any more.
+    pub fn of(root: &Root, pid: Pid) -> Result<Who, ProcessError> {
+        let (start_ticks, image) = hugeleaf_host::process::identity(root, pid)?;
+        Ok(Who {
+            pid,
+            start_ticks,
+            image,
+        })
+    }
+
+    /// Whether it still runs, and still runs this program.
+    pub fn is_there(&self, root: &Root) -> bool {
+        Who::of(root, self.pid).is_ok_and(|now| now == *self)
+    }
+
+    /// When it started, since boot.
+    pub fn started(&self) -> Duration {
+        let ticks = hugeleaf_sys::ticks_per_second().max(1);
+        Duration::from_secs(self.start_ticks / ticks)
+            + Duration::from_secs(self.start_ticks % ticks) / u32::try_from(ticks).unwrap_or(1)
+    }
+}
+
+impl From<&Process> for Who {
+    fn from(process: &Process) -> Who {
+        Who {
+            pid: process.pid,
+            start_ticks: process.start_ticks,
+            image: process.image,
+        }
+    }
+}
+
+/// Ranges of a process's memory, which mean nothing without the process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    pub who: Who,
+    /// In order of address.
+    pub ranges: Vec<Range>,
+}
+
+/// Device and inode, with whether it is a SysV segment: those number their inodes by themselves,
+/// on the same device as other shared memory.
+pub type ObjectId = (u32, u32, u64, bool);
+
+/// A block: the process (0 of memory that several map), the address or the offset, and the object.
+pub(crate) type Spot = (Pid, u64, ObjectId);
+
+/// What blocks held when they were split. A block may become huge again while it holds as much: then it comes back to
+/// what it was. What its process gave back since would be filled up again for good.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Footprint(HashMap<Spot, Bytes>);
+
+impl Footprint {
+    /// `None` of a block that was not split.
+    pub fn of(&self, block: Spot) -> Option<Bytes> {
+        self.0.get(&block).copied()
+    }
+
+    /// Of memory that several processes map, what the one with the most of it has.
+    pub(crate) fn add(&mut self, block: Spot, held: Bytes) {
+        let known = self.0.entry(block).or_default();
+        *known = held.max(*known);
+    }
+
+    /// Takes over blocks that were split later.
+    pub fn renew(&mut self, later: &Footprint) {
+        self.0.extend(&later.0);
+    }
+}
