@@ -91,3 +91,15 @@ impl Footprint {
         self.0.extend(&later.0);
     }
 }
+
+/// Adds a range behind the others; one that begins where the last ends becomes a part of that.
+pub(crate) fn push_joined(ranges: &mut Vec<Range>, next: Range) {
+    if let Some(last) = ranges.last_mut()
+        && last.end() == next.start()
+        && let Ok(joined) = Range::new(last.start(), next.end())
+    {
+        *last = joined;
+        return;
+    }
+    ranges.push(next);
+}

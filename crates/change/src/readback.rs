@@ -9,7 +9,7 @@ use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible::Kind;
 
 use crate::blocks::{self, Block};
-use crate::memory::Footprint;
+use crate::memory::{Footprint, push_joined};
 use crate::outcome::{DoneBy, Fate, Method, Part, ProcessOutcome, Reason, RoleOutcome};
 use crate::work::{Context, State, Work};
 use crate::zeros;
@@ -330,15 +330,4 @@ fn by(table: &mut Vec<DoneBy>, method: Option<Method>, bytes: Bytes) {
 fn thp_of(process: &Process, role: Role) -> Bytes {
     let segments = process.segments.iter().filter(|s| s.role == role);
     segments.map(blocks::thp_bytes).sum()
-}
-
-pub(crate) fn push_joined(ranges: &mut Vec<Range>, next: Range) {
-    if let Some(last) = ranges.last_mut()
-        && last.end() == next.start()
-        && let Ok(joined) = Range::new(last.start(), next.end())
-    {
-        *last = joined;
-        return;
-    }
-    ranges.push(next);
 }

@@ -12,12 +12,11 @@ use hugeleaf_units::{Bytes, PageSize};
 use crate::blocks::{Plan, Rules};
 use crate::error::ChangeError;
 use crate::identity::{Identity, Lost};
-use crate::memory::{Memory, Who};
+use crate::memory::{Memory, Who, push_joined};
 use crate::options::{Pace, Percent, ranges_of};
 use crate::outcome::{Ended, Fate, Method, Progress, Reason, Skipped, Stage, StoppedBy};
 use crate::pacer::Stalls;
 use crate::pressure::{self, Pressure, Sample};
-use crate::readback::push_joined;
 use crate::refusals::{NoSplit, NoZeros};
 use crate::{pacer, privilege};
 

@@ -209,6 +209,13 @@ fn killed_while_it_moves_it_leaves_processes_as_they_are() {
             .is_some_and(|p| p["state"] == "kept")
     });
     guard.wait_for("all of it", |_| worker.huge() > 390 << 20);
+    // What those that were killed moved counts as moved: their journal says which memory it is.
+    guard.wait_for("it knows what was moved", |s| {
+        let moved = guard
+            .program(s, worker.pid())
+            .map(|p| p["moved_bytes"].as_u64());
+        moved.flatten().is_some_and(|bytes| bytes > 390 << 20)
+    });
     worker.tell("");
 }
 

@@ -174,10 +174,12 @@ impl ProveError {
             ProveError::OneWay { .. } => "restart the server to have base pages again, then \
                  measure before and after: hugeleaf prove --before-after TARGET --metric …"
                 .into(),
-            ProveError::Unsteady { .. } => "keep khugepaged away meanwhile, and put the old \
-                 value back afterwards: echo 600000 > \
+            ProveError::Unsteady { .. } => {
+                "run it while the program's size is steady; keep khugepaged away \
+                 meanwhile, and put the old value back afterwards: echo 600000 > \
                  /sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs"
-                .into(),
+                    .into()
+            }
             ProveError::NotRestored { .. } => {
                 "hugeleaf demote TARGET (or promote, where it was on large pages)".into()
             }
@@ -783,6 +785,14 @@ impl Engine<'_> {
     fn did_not_take(&self, arm: Arm) -> Option<String> {
         let [base, large] = self.expected;
         let is_near = self.full > 0.0 && self.separation() < self.full / 2.0;
+        if is_near && large < self.full / 2.0 {
+            return Some(format!(
+                "coverage is {:.1} % after the move to large pages, {:.1} % before: the program gave memory back, \
+                 which is not filled up again, or none was contiguous",
+                large * 100.0,
+                self.full * 100.0
+            ));
+        }
         is_near.then(|| {
             format!(
                 "the move to {} pages did not take: coverage {:.1} % on base pages, {:.1} % on large ones",
