@@ -31,7 +31,7 @@ const CONNECTIONS: usize = 64;
 /// So many of them may be slow to read their answers, each of which is a page in memory.
 const SLOW_READERS: usize = 32;
 /// So many wait in the kernel to be taken.
-const BACKLOG: i32 = 4096;
+const BACKLOG: i32 = 2000;
 /// Answers on loopback take so much of a processor.
 const SHARE: f64 = 0.2;
 /// So much of it is saved up at most.
