@@ -2,22 +2,29 @@
 //! later.
 //!
 //! The kernel offers this of a whole process only (`clear_refs`, proc(5); `Referenced` of `smaps_rollup`): two walks of
-//! its page tables, about 20 ms a gigabyte on base pages, measured with each sample. Idle page tracking could take a
-//! part, but is in few kernels, and PAGEMAP_SCAN does not report accessed pages. What it costs the process is a TLB flush
-//! and the bits being set again, which a machine without nested paging notices (kernel-notes.md). So it is for rare
-//! questions: which of several programs to move first.
+//! its page tables, about 20 ms a gigabyte on base pages, and the process cannot map memory meanwhile. Idle page tracking
+//! could take a part, but is in few kernels, and PAGEMAP_SCAN does not report accessed pages. So the walk is estimated
+//! first ([`walk_time`]), and not made where it would hold the process up for longer than is allowed ([`MOST_HELD`] unless
+//! somebody says otherwise). What it costs the process besides is a TLB flush and the bits being set again, which a machine
+//! without nested paging notices (kernel-notes.md). So it is for rare questions: which of several programs to move first.
 
 use std::time::Duration;
 
 use hugeleaf_host::process::identity;
-use hugeleaf_host::process::maps::{SmapsEntry, read_smaps_lines};
-use hugeleaf_host::{Fact, Root};
-use hugeleaf_sys::{Kernel, Pid, write_value};
+use hugeleaf_host::process::maps::{SmapsEntry, read_maps, read_smaps_lines};
+use hugeleaf_host::process::stat::parse_status;
+use hugeleaf_host::{Fact, PageRun, PageState, Root};
+use hugeleaf_sys::{Kernel, Pid, ScanDetail, write_value};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::predict::Seen as Touches;
 
 /// What `clear_refs` takes for all pages.
 const ALL: &str = "1";
+
+/// No reading holds the lock on a process's address space longer than this, unless somebody allows it.
+pub const MOST_HELD: Duration = Duration::from_millis(5);
+/// A walk takes at most so long for a base page: 70 to 100 ns were measured (kernel-notes.md).
+const A_PAGE: Duration = Duration::from_nanos(100);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Touched {
@@ -38,25 +45,23 @@ pub struct Look {
 /// # Errors
 /// Why its bits could not be cleared or read; that it ended meanwhile.
 pub fn touched(kernel: &Kernel, root: &Root, pid: Pid, time: Duration) -> Result<Touched, String> {
-    let seen = watch(kernel, root, pid, time, "smaps_rollup")?;
-    let referenced: Bytes = seen.entries.iter().map(|e| e.counts.referenced).sum();
-    Ok(Touched {
-        bytes_per_second: referenced.as_f64() / seen.between.as_secs_f64(),
+    watch(kernel, root, pid, (time, MOST_HELD), "smaps_rollup").map(|seen| Touched {
+        bytes_per_second: seen.rate(),
         cost: seen.cost,
     })
 }
 
 /// Watches which base pages of some ranges a process touches for `time`, and for as long as a walk over them takes. The
 /// process waits for the first of the two walks where it maps memory or faults meanwhile: the kernel holds its lock
-/// (clear_refs_write, fs/proc/task_mmu.c).
+/// (clear_refs_write, fs/proc/task_mmu.c). So nothing is done where a walk would take longer than `held`.
 pub fn look(
     kernel: &Kernel,
     root: &Root,
     pid: Pid,
     ranges: &[Range],
-    time: Duration,
+    (time, held): (Duration, Duration),
 ) -> Result<Look, String> {
-    let seen = watch(kernel, root, pid, time, "smaps")?;
+    let seen = watch(kernel, root, pid, (time, held), "smaps")?;
     let of_ranges = |entry: &&SmapsEntry| {
         ranges
             .iter()
@@ -87,14 +92,23 @@ struct Seen {
     entries: Vec<SmapsEntry>,
 }
 
+impl Seen {
+    /// Bytes a second, each page once.
+    fn rate(&self) -> f64 {
+        let referenced: Bytes = self.entries.iter().map(|e| e.counts.referenced).sum();
+        referenced.as_f64() / self.between.as_secs_f64()
+    }
+}
+
 fn watch(
     kernel: &Kernel,
     root: &Root,
     pid: Pid,
-    time: Duration,
+    (time, held): (Duration, Duration),
     file: &str,
 ) -> Result<Seen, String> {
     let before = identity(root, pid).map_err(|e| e.to_string())?;
+    may_walk(kernel, root, pid, held)?;
     let path = root.path(format!("proc/{pid}/clear_refs"));
     let began = kernel.now();
     write_value(&path, ALL).map_err(|e| e.to_string())?;
@@ -112,6 +126,58 @@ fn watch(
         }),
         _ => Err(format!("process {pid} ended meanwhile")),
     }
+}
+
+/// Whether a walk over all page tables of a process takes no longer than `held`.
+///
+/// # Errors
+/// That it would; those of [`walk_time`].
+pub fn may_walk(kernel: &Kernel, root: &Root, pid: Pid, held: Duration) -> Result<(), String> {
+    let walk = walk_time(kernel, root, pid)?;
+    if walk <= held {
+        return Ok(());
+    }
+    let [walk, held] = [walk, held].map(|time| (time.as_secs_f64() * 1e3).ceil());
+    Err(format!(
+        "a scan would keep process {pid} from mapping memory for {walk} ms, and {held} ms are allowed"
+    ))
+}
+
+/// How long a walk over all page tables of a process takes at most, by its base pages. They are counted in parts that
+/// hold its lock for a short time each.
+///
+/// # Errors
+/// That it ended, or may not be read.
+pub fn walk_time(kernel: &Kernel, root: &Root, pid: Pid) -> Result<Duration, String> {
+    let base = kernel.base_page();
+    let pagemap = root.open(format!("proc/{pid}/pagemap"));
+    let pagemap = pagemap.map_err(|e| format!("proc/{pid}/pagemap: {e}"))?;
+    let maps = root.parse_lines(format!("proc/{pid}/maps"), read_maps);
+    let mut small = Bytes::ZERO;
+    for mapping in maps.known().into_iter().flatten() {
+        let map = kernel.page_map(&pagemap, mapping.range, ScanDetail::Sizes);
+        let Ok(map) = map.map_err(|e| e.to_string()) else {
+            continue;
+        };
+        if !map.huge_known {
+            // Before Linux 6.7: no more than all that it has resident.
+            let status = root.parse(format!("proc/{pid}/status"), parse_status);
+            small = status
+                .known()
+                .and_then(|status| status.resident)
+                .unwrap_or_default();
+            break;
+        }
+        let base = |run: &&PageRun| !run.state.has(PageState::HUGE);
+        small += map
+            .runs
+            .iter()
+            .filter(base)
+            .map(|run| run.range.len())
+            .sum();
+    }
+    let pages = base.pages_for(small).get();
+    Ok(A_PAGE.saturating_mul(u32::try_from(pages).unwrap_or(u32::MAX)))
 }
 
 fn entries(root: &Root, pid: Pid, file: &str) -> Result<Vec<SmapsEntry>, String> {
@@ -136,7 +202,17 @@ mod tests {
         let (kernel, root) = (Kernel::new(), Root::live());
         let mut memory = vec![1u8; 64 << 20];
         let stop = std::sync::atomic::AtomicBool::new(false);
-        let ask = |time| touched(&kernel, &root, own_pid(), time).unwrap();
+        // Other tests of this process hold more than a scan may hold up.
+        let ask = |time| {
+            let seen = watch(
+                &kernel,
+                &root,
+                own_pid(),
+                (time, Duration::MAX),
+                "smaps_rollup",
+            );
+            seen.unwrap().rate()
+        };
         // Other tests touch memory of this process, too: now and then more than this one.
         let seen = (0..20).find(|_| {
             let idle = ask(Duration::from_millis(300));
@@ -154,7 +230,7 @@ mod tests {
                 stop.store(true, std::sync::atomic::Ordering::Relaxed);
                 busy
             });
-            busy.bytes_per_second - idle.bytes_per_second > (64 << 20) as f64
+            busy - idle > (64 << 20) as f64
         });
         assert!(seen.is_some());
     }
@@ -171,9 +247,8 @@ mod tests {
         let start = memory.as_ptr() as u64;
         let range = Range::new(start, start + memory.len() as u64).unwrap();
         let look = |ranges: &[Range]| {
-            look(&kernel, &root, own_pid(), ranges, Duration::from_millis(1))
-                .unwrap()
-                .seen
+            let time = (Duration::from_millis(1), Duration::MAX);
+            look(&kernel, &root, own_pid(), ranges, time).unwrap().seen
         };
         let all = look(&[range]);
         assert!(all.resident + all.large >= Bytes(32 << 20), "{all:?}");
@@ -188,6 +263,23 @@ mod tests {
             (none.resident, none.touched, none.large),
             Default::default()
         );
+    }
+
+    #[test]
+    fn no_scan_is_made_that_would_take_longer_than_allowed() {
+        let (kernel, root) = (Kernel::new(), Root::live());
+        let mut memory = vec![0u8; 32 << 20];
+        let walk = || walk_time(&kernel, &root, own_pid()).unwrap();
+        let before = walk();
+        let page = usize::try_from(kernel.base_page().bytes().get()).unwrap();
+        memory.iter_mut().step_by(page).for_each(|byte| *byte = 1);
+        // On huge pages, where this host has them for it, there is nothing to walk; other tests free memory meanwhile.
+        assert!(walk() > Duration::ZERO && before > Duration::ZERO);
+        let held = Duration::from_nanos(1);
+        let refused = look(&kernel, &root, own_pid(), &[], (Duration::ZERO, held));
+        let error = refused.unwrap_err();
+        assert!(error.contains("from mapping memory for"), "{error}");
+        std::hint::black_box(memory);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 mod cmd;
 pub mod context;
+mod guest;
 mod progress;
 
 pub use cmd::bench;
@@ -102,6 +103,7 @@ fn wrong_usage(error: &clap::Error) -> Failure {
 }
 
 pub fn run() -> ExitCode {
+    hugeleaf_sys::be_ended_first();
     let words: Vec<_> = std::env::args_os().collect();
     if let Some(failure) = cmd::bench::moved_to_the_lab(&words) {
         return failure.report();
@@ -113,6 +115,10 @@ pub fn run() -> ExitCode {
         Err(asked) if !asked.use_stderr() => asked.exit(),
         Err(error) => return wrong_usage(&error).report(),
     };
+    hugeleaf_sys::return_unused();
+    if let Err(failure) = guest::admit(cli.command.as_ref()) {
+        return failure.report();
+    }
     let context = Context::new(cli.global);
     let result = match cli.command {
         None => cmd::status::run(&cmd::status::Args::default(), &context),

@@ -9,7 +9,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{good, hugeleaf, not_run, refused, run, stdout};
+use crate::common::{good, not_run, refused, run, stdout};
 use hugeleaf_sys::Kernel;
 use kit::{Guarding, Place, Worker, can_run, rule};
 
@@ -467,7 +467,8 @@ fn readers_that_stand_still_hold_nobody_up() {
         };
         still.push(stream);
     }
-    assert!(guard.page(&address, "/metrics").contains("hugeleaf_info"));
+    let metrics = guard.page(&address, "/metrics");
+    assert!(metrics.contains("hugeleaf_info") && !metrics.contains("# EOF"));
     good(&guard.ask(&["status"]).output().unwrap());
     let descriptors = std::fs::read_dir(format!("/proc/{}/fd", guard.pid()))
         .unwrap()
@@ -558,6 +559,30 @@ fn without_rights_it_says_what_it_cannot_see() {
     assert!(Kernel::new().knows_process_madvise());
 }
 
+/// What others read of a guard that systemd started: node_exporter the textfile, any user by `verify` the journal. And
+/// the program is where README.md and the packages put it.
+#[test]
+fn the_unit_fits_its_readers() {
+    let repository = crate::common::repository();
+    let read = |path: &str| std::fs::read_to_string(repository.join(path)).unwrap();
+    let unit = read("contrib/systemd/hugeleaf-guard.service");
+    let setting = |name: &str| {
+        let mut lines = unit.lines().filter_map(|line| line.split_once('='));
+        lines.find(|(key, _)| *key == name).unwrap().1
+    };
+    let mode = |name: &str| u32::from_str_radix(setting(name), 8).unwrap();
+    assert_eq!(mode("UMask") & 0o044, 0);
+    assert_eq!(mode("StateDirectoryMode") & 0o055, 0o055);
+    assert!(setting("OOMScoreAdjust").parse::<i32>().unwrap() >= 0);
+    // systemd looks for a name without a folder in these (systemd.service(5)).
+    assert_eq!(setting("ExecStart"), "hugeleaf guard");
+    let searched = ["/usr/local/bin/", "/usr/bin/"];
+    let readme = read("README.md");
+    let install = readme.lines().find(|line| line.contains("sudo install"));
+    let to = install.unwrap().split_whitespace().last().unwrap();
+    assert!(searched.contains(&to), "{to}");
+}
+
 #[test]
 fn rules_for_alarms_hold() {
     let Some(promtool) = kit::promtool() else {
@@ -576,10 +601,22 @@ fn rules_for_alarms_hold() {
         assert!(output.status.success(), "{}", stdout(&output));
     }
     let place = Place::new();
+    // A terminal acts on its name, and no format can have all of it as it is.
+    let hostile = Worker::grown(&place, "a\u{1b}[31m\"\t\\u", 24);
     let guard = Guarding::start(&place, "schema = 1\nlisten = 'off'\n");
     guard.wait_for("a look", |s| s["cost"]["looks"].as_u64() > Some(0));
-    let metrics = good(&place.hugeleaf(&["metrics"]).output().unwrap());
-    let mut check = Command::new(&promtool)
+    let of_guard = good(&place.hugeleaf(&["metrics"]).output().unwrap());
+    drop(guard);
+    let of_command = good(&place.hugeleaf(&["metrics"]).output().unwrap());
+    for metrics in [of_guard, of_command] {
+        assert!(!metrics.contains('\u{1b}'), "{metrics}");
+        check_metrics(&promtool, &metrics);
+    }
+    drop(hostile);
+}
+
+fn check_metrics(promtool: &std::path::Path, metrics: &str) {
+    let mut check = Command::new(promtool)
         .args(["check", "metrics"])
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
@@ -599,5 +636,4 @@ fn rules_for_alarms_hold() {
         stdout(&output),
         crate::common::stderr(&output)
     );
-    let _ = hugeleaf(&[]);
 }

@@ -17,6 +17,7 @@ mod cli;
 mod compare;
 mod guard;
 mod guard_servers;
+mod guest;
 mod hostile;
 mod lab;
 mod mem;

@@ -161,6 +161,53 @@ fn what_rests_gets_none() {
     );
 }
 
+/// A scan that would hold up the process for longer than is allowed is not made, and what would allow it is said.
+#[test]
+fn no_scan_takes_longer_than_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    let reader = reader(&folder);
+    let output = run(&["predict", &reader.pid(), "--longest-stall", "1ms"]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("from mapping memory for"), "{said}");
+    assert!(
+        said.contains(&format!(
+            "hugeleaf predict {} --longest-stall",
+            reader.pid()
+        )),
+        "{said}"
+    );
+}
+
+/// The processes of a tree are judged as one.
+#[test]
+fn a_tree_is_judged_as_a_whole() {
+    let script = "for n in 1 2 3; do (while :; do :; done) & done; wait";
+    let mut shell = Command::new("sh");
+    let child = std::os::unix::process::CommandExt::process_group(&mut shell, 0)
+        .args(["-c", script])
+        .spawn();
+    let child = child.unwrap();
+    let group = format!("-{}", child.id());
+    let tree = format!("tree:{}", child.id());
+    let children = format!("/proc/{0}/task/{0}/children", child.id());
+    hugeleaf_testkit::until("its children run", || {
+        let children = std::fs::read_to_string(&children).unwrap_or_default();
+        children.split_whitespace().count() == 3
+    });
+    let output = run(&["predict", &tree, "--for", "1s", "--json"]);
+    let _ = Command::new("kill").args(["-9", "--", &group]).status();
+    drop(Ended(child));
+    let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(answer["pids"].as_array().unwrap().len(), 3, "{answer:#}");
+    // They work, with little memory.
+    let why = answer["unsaid"].as_str().unwrap();
+    assert!(
+        why.contains("nothing to gain") || why.contains("waited"),
+        "{answer:#}"
+    );
+}
+
 #[test]
 fn nobody_and_a_captured_host_get_none() {
     let output = run(&["predict", "4194303"]);

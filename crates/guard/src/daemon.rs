@@ -31,7 +31,7 @@ use crate::policy::{
 use crate::pool_watch::PoolWatch;
 use crate::pools::{self, PoolFinding, PoolLook, Resize};
 use crate::seen::{Now, Observation, ProgramId, Seen};
-use crate::serve::{Listener, Request, Response, serve};
+use crate::serve::{Listener, Request, Response, processor_without_answers, serve};
 use crate::state::{JobKind, Proof, State};
 use crate::status::{self, Cost, MoveStatus, SCHEMA, Status};
 use crate::work::{Tools, work};
@@ -363,7 +363,7 @@ impl<'a> Guard<'a> {
     where
         'a: 's,
     {
-        let before = process_usage().processor();
+        let before = processor_without_answers();
         let was_busy = !self.jobs.is_empty();
         let (observation, now) = self.observer.look(&self.config, &self.state)?;
         let closer = observation.programs.iter().any(|p| p.closer.is_some());
@@ -379,7 +379,7 @@ impl<'a> Guard<'a> {
         for decision in decisions {
             self.begin(scope, decision);
         }
-        let cost = process_usage().processor().saturating_sub(before);
+        let cost = processor_without_answers().saturating_sub(before);
         let alone = !was_busy && self.jobs.is_empty();
         self.look_at_pools(alone, now);
         self.save(false);

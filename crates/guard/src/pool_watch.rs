@@ -7,11 +7,12 @@ use std::time::Duration;
 use hugeleaf_change::host::{ChangeContext, Resized, resize_pool};
 use hugeleaf_change::standing::{in_force, verify};
 use hugeleaf_host::{Pool, Root, pool_file, read_host};
-use hugeleaf_sys::{Kernel, children_usage, process_usage};
+use hugeleaf_sys::{Kernel, children_usage};
 use hugeleaf_units::Pages;
 
 use crate::config::Share;
 use crate::pools::{self, MayGive, PoolFinding, PoolsState, Resize};
+use crate::serve::processor_without_answers;
 
 /// Plans are read, and pools checked, so often at most.
 const EVERY: Duration = Duration::from_secs(60);
@@ -76,7 +77,7 @@ impl<'a> PoolWatch<'a> {
         if self.checked.is_some_and(|at| now < at + self.wait) {
             return None;
         }
-        let used = || process_usage().processor() + children_usage().processor();
+        let used = || processor_without_answers() + children_usage().processor();
         let before = used();
         let found = read_host(self.root, self.kernel).map(|host| {
             let report = verify(self.root, self.kernel, &host, None, &state.given_back());

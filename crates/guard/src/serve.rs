@@ -5,21 +5,41 @@
 //! a runtime with them; here it is a promise that 10,000 connections, half of a request, or a reader that never reads
 //! cost no more than a connection's buffer. Two kinds of listeners share it: loopback, where any local user may read,
 //! and a Unix socket, whose file's mode says who may also order something.
+//!
+//! Any local user may send requests to loopback without end. Readers still get their answers: a request is read as soon
+//! as its connection is taken, and who has sent none goes first where there are too many. The guard's scans go on: answers
+//! on loopback take a bounded share of a processor, are made once and given to all for a moment, and the time that they
+//! take is not charged to scans ([`processor_without_answers`]).
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use hugeleaf_sys::{process_usage, thread_usage};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::read;
 use rustix::net::{SendFlags, Shutdown, SocketFlags, send, shutdown};
 
-/// So many connections of a listener at once; one more ends the oldest.
-const CONNECTIONS: usize = 32;
+/// So many connections of a listener at once; one more ends another.
+const CONNECTIONS: usize = 64;
+/// So many of them may be slow to read their answers, each of which is a page in memory.
+const SLOW_READERS: usize = 32;
+/// So many wait in the kernel to be taken.
+const BACKLOG: i32 = 2000;
+/// Answers on loopback take so much of a processor.
+const SHARE: f64 = 0.2;
+/// So much of it is saved up at most.
+const SAVED: Duration = Duration::from_millis(200);
+/// So long an answer on loopback is given again to whoever asks for the same.
+const FRESH: Duration = Duration::from_millis(250);
+/// So many answers are kept for that.
+const KEPT: usize = 16;
 const REQUEST: usize = 8 << 10;
 const FIELDS: usize = 64;
 /// By when a connection has to be done.
@@ -30,11 +50,27 @@ const TICK: Duration = Duration::from_millis(500);
 /// So many connections are taken in a row before others are served.
 const ACCEPTED: usize = 64;
 
+/// A page that comes in two formats: its path, the type of the other format, and the path of that.
+const OTHER_FORMAT: (&str, &str, &str) = (
+    "/metrics",
+    "application/openmetrics-text",
+    "/metrics/openmetrics",
+);
+
+/// Processor time of all threads that answer requests, in nanoseconds.
+static ANSWERING: AtomicU64 = AtomicU64::new(0);
+
+/// Processor time of this process but for that of answers: what others ask for must not make scans rare.
+pub fn processor_without_answers() -> Duration {
+    let answering = Duration::from_nanos(ANSWERING.load(Ordering::Relaxed));
+    process_usage().processor().saturating_sub(answering)
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request<'a> {
     /// `GET` or, over the Unix socket alone, `POST`.
     pub method: &'a str,
-    /// The path, without what stands behind `?`.
+    /// The path, without what stands behind `?`; where `Accept` asks for the page's other format, the path of that.
     pub path: &'a str,
     pub query: &'a str,
     pub trusted: bool,
@@ -119,6 +155,11 @@ impl Listener {
         rustix::net::accept_with(self.fd(), flags)
     }
 
+    /// Whether any local user may connect.
+    const fn is_open_to_all(&self) -> bool {
+        matches!(self, Listener::Tcp(_))
+    }
+
     /// What `Host` may say: the address, and localhost, with the port.
     fn hosts(&self) -> Vec<String> {
         match self {
@@ -134,7 +175,7 @@ struct Connection {
     until: Instant,
     request: Vec<u8>,
     /// What is left to write; `None` while the request is read.
-    response: Option<(Vec<u8>, usize)>,
+    response: Option<(Rc<[u8]>, usize)>,
     /// Whether all is written: what the other end still sends is read and dropped, or the kernel would take back
     /// what it has not read yet.
     drains: bool,
@@ -146,108 +187,227 @@ enum Goes {
     Over,
 }
 
+/// What a listener's thread goes by.
+struct Serving<'a> {
+    listener: &'a Listener,
+    hosts: Vec<String>,
+    answer: &'a dyn Fn(Request<'_>) -> Response,
+    connections: VecDeque<Connection>,
+    /// Answers on loopback that are still fresh: what was asked, until when, the bytes.
+    kept: Vec<(String, Instant, Rc<[u8]>)>,
+    budget: Budget,
+}
+
+/// Processor time of the answers of a thread, kept within [`SHARE`].
+struct Budget {
+    at: Instant,
+    used: Duration,
+    /// In seconds; negative where it was overdrawn.
+    left: f64,
+}
+
+impl Budget {
+    fn new() -> Budget {
+        Budget {
+            at: Instant::now(),
+            used: thread_usage().processor(),
+            left: SAVED.as_secs_f64(),
+        }
+    }
+
+    /// Accounts for what was used since, and says how long to wait before more may be.
+    fn spend(&mut self) -> Duration {
+        let (now, used) = (Instant::now(), thread_usage().processor());
+        let spent = used.saturating_sub(self.used);
+        let nanos = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
+        ANSWERING.fetch_add(nanos, Ordering::Relaxed);
+        self.left = after(self.left, now.saturating_duration_since(self.at), spent);
+        (self.at, self.used) = (now, used);
+        Duration::from_secs_f64((-self.left / SHARE).max(0.0)).min(TICK)
+    }
+}
+
+/// What is left once time has passed and some of it was spent.
+fn after(left: f64, passed: Duration, spent: Duration) -> f64 {
+    let earned = left + passed.as_secs_f64() * SHARE;
+    // Of one long answer no more is made good than of a few short ones.
+    (earned.min(SAVED.as_secs_f64()) - spent.as_secs_f64()).max(-SAVED.as_secs_f64())
+}
+
 /// Serves until `stop` is set. `answer` must be quick: nobody else is served meanwhile.
 pub fn serve(listener: &Listener, stop: &AtomicBool, answer: &dyn Fn(Request<'_>) -> Response) {
-    let hosts = listener.hosts();
-    let mut connections: VecDeque<Connection> = VecDeque::new();
+    // The standard library's is so short that a flood would have the kernel drop others' connections.
+    let _ = rustix::net::listen(listener.fd(), BACKLOG);
+    let mut serving = Serving {
+        listener,
+        hosts: listener.hosts(),
+        answer,
+        connections: VecDeque::new(),
+        kept: Vec::new(),
+        budget: Budget::new(),
+    };
     while !stop.load(Ordering::Relaxed) {
-        let (comes, ready) = wait(listener, &connections);
-        for (connection, is_ready) in connections.iter_mut().zip(ready) {
-            if is_ready && connection.go_on(&hosts, answer) == Goes::Over {
-                connection.until = Instant::now();
+        serving.once();
+        let wait = serving.budget.spend();
+        if listener.is_open_to_all() && !wait.is_zero() {
+            pause(wait);
+        }
+    }
+}
+
+fn timeout(time: Duration) -> rustix::event::Timespec {
+    rustix::event::Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(time.subsec_nanos()),
+    }
+}
+
+fn pause(time: Duration) {
+    let _ = poll(&mut [], Some(&timeout(time)));
+}
+
+impl Serving<'_> {
+    fn once(&mut self) {
+        let (comes, ready) = self.wait();
+        for (at, is_ready) in ready.into_iter().enumerate() {
+            if is_ready {
+                self.go_on(at);
             }
         }
         let now = Instant::now();
-        connections.retain(|c| c.until > now);
+        self.connections.retain(|c| c.until > now);
         if comes {
-            take(&mut connections, listener);
+            self.take();
+        }
+    }
+
+    fn wait(&self) -> (bool, Vec<bool>) {
+        let mut fds = vec![PollFd::from_borrowed_fd(self.listener.fd(), PollFlags::IN)];
+        for connection in &self.connections {
+            let flags = match connection.response {
+                Some(_) if !connection.drains => PollFlags::OUT,
+                _ => PollFlags::IN,
+            };
+            fds.push(PollFd::from_borrowed_fd(connection.socket.as_fd(), flags));
+        }
+        // An interrupted wait is one in which nothing happened.
+        let happened = poll(&mut fds, Some(&timeout(TICK))).is_ok();
+        let mut events = fds.iter().map(|fd| happened && !fd.revents().is_empty());
+        let comes = events.next().unwrap_or(false);
+        (comes, events.collect())
+    }
+
+    /// Takes who waits, and reads what each has sent already.
+    fn take(&mut self) {
+        for _ in 0..ACCEPTED {
+            let socket = match self.listener.accept() {
+                Ok(socket) => socket,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    // Out of descriptors, or gone already: what holds them is older than this.
+                    self.connections.pop_front();
+                    return;
+                }
+            };
+            self.make_room();
+            self.connections.push_back(Connection {
+                socket,
+                trusted: !self.listener.is_open_to_all(),
+                until: Instant::now() + PATIENCE,
+                request: Vec::new(),
+                response: None,
+                drains: false,
+            });
+            self.go_on(self.connections.len() - 1);
+        }
+    }
+
+    /// Where there are too many, ends the oldest of those that read slowly, or of those that ask for nothing.
+    fn make_room(&mut self) {
+        let is_slow = |c: &Connection| c.response.is_some() && !c.drains;
+        let slow = self.connections.iter().filter(|c| is_slow(c)).count();
+        let has_no_need = |c: &Connection| match slow >= SLOW_READERS {
+            true => is_slow(c),
+            false => self.connections.len() >= CONNECTIONS && (c.response.is_none() || c.drains),
+        };
+        if let Some(at) = self.connections.iter().position(has_no_need) {
+            self.connections.remove(at);
+        }
+    }
+
+    fn go_on(&mut self, at: usize) {
+        let Some(connection) = self.connections.get_mut(at) else {
+            return;
+        };
+        if connection.response.is_none() {
+            let answer = |request: Request<'_>| reuse(&mut self.kept, request, self.answer);
+            connection.response = connection.read(&self.hosts, answer).map(|bytes| (bytes, 0));
+        }
+        if connection.go_on() == Goes::Over {
+            connection.until = Instant::now();
         }
     }
 }
 
-fn wait(listener: &Listener, connections: &VecDeque<Connection>) -> (bool, Vec<bool>) {
-    let mut fds = vec![PollFd::from_borrowed_fd(listener.fd(), PollFlags::IN)];
-    for connection in connections {
-        let flags = match connection.response {
-            Some(_) if !connection.drains => PollFlags::OUT,
-            _ => PollFlags::IN,
-        };
-        fds.push(PollFd::from_borrowed_fd(connection.socket.as_fd(), flags));
+/// The answer to a request, or on loopback the one that was given a moment ago.
+fn reuse(
+    kept: &mut Vec<(String, Instant, Rc<[u8]>)>,
+    request: Request<'_>,
+    answer: &dyn Fn(Request<'_>) -> Response,
+) -> Rc<[u8]> {
+    let bytes = |response: Response| Rc::from(response.bytes());
+    if request.trusted {
+        return bytes(answer(request));
     }
-    let timeout = rustix::event::Timespec {
-        tv_sec: 0,
-        tv_nsec: i64::from(TICK.subsec_nanos()),
-    };
-    // An interrupted wait is one in which nothing happened.
-    let happened = poll(&mut fds, Some(&timeout)).is_ok();
-    let mut events = fds.iter().map(|fd| happened && !fd.revents().is_empty());
-    let comes = events.next().unwrap_or(false);
-    (comes, events.collect())
-}
-
-/// Takes who waits. Beyond what there may be the oldest ends: who comes is served before who stands still.
-fn take(connections: &mut VecDeque<Connection>, listener: &Listener) {
-    for _ in 0..ACCEPTED {
-        let socket = match listener.accept() {
-            Ok(socket) => socket,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-            Err(_) => {
-                // Out of descriptors, or gone already: what holds them is older than this.
-                connections.pop_front();
-                return;
-            }
-        };
-        if connections.len() >= CONNECTIONS {
-            connections.pop_front();
-        }
-        connections.push_back(Connection {
-            socket,
-            trusted: matches!(listener, Listener::Unix(_)),
-            until: Instant::now() + PATIENCE,
-            request: Vec::new(),
-            response: None,
-            drains: false,
-        });
+    let now = Instant::now();
+    kept.retain(|(_, until, _)| *until > now);
+    let asked = format!("{}?{}", request.path, request.query);
+    if let Some((_, _, bytes)) = kept.iter().find(|(known, ..)| *known == asked) {
+        return Rc::clone(bytes);
     }
+    let response = answer(request);
+    let good = response.status == 200;
+    let bytes: Rc<[u8]> = bytes(response);
+    if good && kept.len() < KEPT {
+        kept.push((asked, now + FRESH, Rc::clone(&bytes)));
+    }
+    bytes
 }
 
 impl Connection {
-    fn go_on(&mut self, hosts: &[String], answer: &dyn Fn(Request<'_>) -> Response) -> Goes {
-        if self.drains {
-            return self.drain();
+    fn go_on(&mut self) -> Goes {
+        match self.drains {
+            true => self.drain(),
+            false => self.write(),
         }
-        if self.response.is_none() {
-            match self.read(hosts, answer) {
-                Some(response) => self.response = Some((response.bytes(), 0)),
-                None => return Goes::On,
-            }
-        }
-        self.write()
     }
 
+    /// The bytes of the answer to what was sent; `None` while more is to come.
     fn read(
         &mut self,
         hosts: &[String],
-        answer: &dyn Fn(Request<'_>) -> Response,
-    ) -> Option<Response> {
+        answer: impl FnOnce(Request<'_>) -> Rc<[u8]>,
+    ) -> Option<Rc<[u8]>> {
+        let refuse = |status, why: &str| Some(Rc::from(Response::refuse(status, why).bytes()));
         let mut buffer = [0; 2048];
         loop {
             match read(&self.socket, &mut buffer) {
-                Ok(0) => return Some(Response::refuse(400, "the request ended in the middle")),
+                Ok(0) => return refuse(400, "the request ended in the middle"),
                 Ok(n) => self.request.extend_from_slice(&buffer[..n]),
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-                Err(_) => return Some(Response::refuse(400, "the connection broke")),
+                Err(_) => return refuse(400, "the connection broke"),
             }
             if self.request.len() > REQUEST {
                 break;
             }
         }
-        let answered = respond(&self.request, self.trusted, hosts, answer);
-        if answered.is_none() && self.request.len() > REQUEST {
-            return Some(Response::refuse(431, "a request of more than 8K"));
+        match asked(&self.request, self.trusted, hosts) {
+            Ok(Some(request)) => Some(answer(request)),
+            Ok(None) if self.request.len() > REQUEST => refuse(431, "a request of more than 8K"),
+            Ok(None) => None,
+            Err(refused) => Some(Rc::from(refused.bytes())),
         }
-        answered
     }
 
     fn write(&mut self) -> Goes {
@@ -287,45 +447,83 @@ impl Connection {
     }
 }
 
-/// The answer to the bytes of a request; `None` while more is to come. Total: any bytes may come.
-pub fn respond(
-    bytes: &[u8],
+/// What the bytes of a request ask for; `None` while more is to come, and an answer where it is refused. Total: any
+/// bytes may come.
+pub fn asked<'a>(
+    bytes: &'a [u8],
     trusted: bool,
     hosts: &[String],
-    answer: &dyn Fn(Request<'_>) -> Response,
-) -> Option<Response> {
+) -> Result<Option<Request<'a>>, Response> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS];
     let mut request = httparse::Request::new(&mut fields);
     match request.parse(bytes) {
-        Ok(httparse::Status::Partial) => return None,
+        Ok(httparse::Status::Partial) => return Ok(None),
         Ok(httparse::Status::Complete(_)) => {}
         Err(httparse::Error::TooManyHeaders) => {
-            return Some(Response::refuse(431, "too many header fields"));
+            return Err(Response::refuse(431, "too many header fields"));
         }
         Err(httparse::Error::Version) => {
-            return Some(Response::refuse(505, "HTTP/1.0 or HTTP/1.1"));
+            return Err(Response::refuse(505, "HTTP/1.0 or HTTP/1.1"));
         }
-        Err(error) => return Some(Response::refuse(400, &error.to_string())),
+        Err(error) => return Err(Response::refuse(400, &error.to_string())),
     }
     let (method, target) = (request.method.unwrap_or(""), request.path.unwrap_or(""));
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     if !trusted && !is_for_us(request.headers, hosts) {
         // A page elsewhere whose name leads here must not read what is shown here (DNS rebinding).
-        return Some(Response::refuse(
+        return Err(Response::refuse(
             421,
             "this host is asked for by another name",
         ));
     }
     let allowed = method == "GET" || (trusted && method == "POST");
     if !allowed {
-        return Some(Response::refuse(405, "there is nothing here but to read"));
+        return Err(Response::refuse(405, "there is nothing here but to read"));
     }
-    Some(answer(Request {
+    let (of, kind, other) = OTHER_FORMAT;
+    let accepts = request.headers.iter();
+    let accepts = accepts.filter(|f| f.name.eq_ignore_ascii_case("accept"));
+    let mut accepts = accepts.filter_map(|f| std::str::from_utf8(f.value).ok());
+    let path = match path == of && accepts.any(|accept| prefers(accept, kind)) {
+        true => other,
+        false => path,
+    };
+    Ok(Some(Request {
         method,
         path,
         query,
         trusted,
     }))
+}
+
+/// Whether a reader takes `kind` at least as readily as plain text (RFC 9110, 12.5.1): then it gets that.
+fn prefers(accept: &str, kind: &str) -> bool {
+    let weight = |wanted: &str| {
+        let of = |part: &str| {
+            let mut words = part.split(';').map(str::trim);
+            let is_it = words.next()?.eq_ignore_ascii_case(wanted);
+            let mut quality = 1.0;
+            for word in words {
+                match word.split_once('=') {
+                    Some((name, value)) if name.eq_ignore_ascii_case("q") => {
+                        quality = value.parse().unwrap_or(0.0);
+                    }
+                    // There is one version of it here.
+                    Some((name, value)) if name.eq_ignore_ascii_case("version") => {
+                        let plain = wanted == "text/plain" && value == "0.0.4";
+                        if !plain && value != "1.0.0" {
+                            return None;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            is_it.then_some(quality)
+        };
+        accept.split(',').filter_map(of).fold(0.0, f64::max)
+    };
+    let kind = weight(kind);
+    kind > 0.0 && kind >= weight("text/plain")
 }
 
 /// Exactly one `Host`, and one of these.

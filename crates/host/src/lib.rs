@@ -15,6 +15,8 @@
 #[cfg(feature = "full")]
 pub mod demand;
 pub mod fact;
+#[cfg(feature = "full")]
+pub mod guest;
 pub mod model;
 mod parse;
 pub mod process;

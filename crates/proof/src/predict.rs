@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hugeleaf_change::look;
+use hugeleaf_change::{look, may_walk};
 use hugeleaf_host::process::spent::spent;
-use hugeleaf_host::{Looking, Process, Root, read_process};
+use hugeleaf_host::{Host, Looking, Process, Root, read_process};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
-use hugeleaf_verdict::predict::{Reads, Watched, could_be_larger};
+use hugeleaf_verdict::predict::{MODEL, Reads, Watched, could_be_larger, together};
 use hugeleaf_workload::PageArm;
 
 use crate::bench::chase::{ChaseSettings, READ, cache_line, measure};
@@ -24,29 +24,87 @@ const LONG: Duration = Duration::from_secs(1);
 /// So many short ones, over the time there is.
 const LOOKS: u32 = 9;
 
+/// How processes are watched.
+#[derive(Debug, Clone, Copy)]
+pub struct Watch<'a> {
+    pub time: Duration,
+    /// For so long a look may keep a process from mapping memory.
+    pub held: Duration,
+    pub stop: &'a AtomicBool,
+}
+
 #[derive(Debug)]
 pub struct Observed {
-    pub process: Process,
+    /// Those that lived until the end; the first of those that were asked for first.
+    pub processes: Vec<Process>,
+    /// All of them together.
     pub watched: Watched,
-    /// The longest time in which the kernel kept the process from mapping memory, for one look.
+    /// The longest time in which the kernel kept a process from mapping memory, for one look.
     pub longest_walk: Duration,
 }
 
-/// Watches a process for about `time`.
+/// Watches processes side by side.
+///
+/// # Errors
+/// That none of them could be watched, with the reason of the first; that it was stopped.
 pub fn observe(
     kernel: &Kernel,
-    (root, host): (&Root, &hugeleaf_host::Host),
-    pid: Pid,
-    time: Duration,
-    stop: &AtomicBool,
+    place: (&Root, &Host),
+    pids: &[Pid],
+    watch: Watch<'_>,
 ) -> Result<Observed, String> {
+    let mut walks = walk_cycles(pids);
+    let began = walks.as_mut().and_then(|metric| metric.read().ok());
+    let from = kernel.now();
+    let one = |pid| move || observe_one(kernel, place, pid, watch);
+    let all: Vec<_> = std::thread::scope(|scope| {
+        let watching: Vec<_> = pids.iter().map(|pid| scope.spawn(one(*pid))).collect();
+        let lost = |_| Err("the thread that watched it ended".to_owned());
+        let ended = watching.into_iter().map(|thread| thread.join());
+        ended.map(|came| came.unwrap_or_else(lost)).collect()
+    });
+    if watch.stop.load(Ordering::Relaxed) {
+        return Err("stopped on request".to_owned());
+    }
+    let elapsed = kernel.now().saturating_sub(from);
+    let walks = walks.as_mut().zip(began).and_then(|(metric, began)| {
+        let now: Reading = metric.read().ok()?;
+        between("walk-cycles", &began, &now, elapsed).ok()
+    });
+    let (seen, failed): (Vec<_>, Vec<_>) = all.into_iter().partition(Result::is_ok);
+    let mut seen: Vec<One> = seen.into_iter().flatten().collect();
+    let parts: Vec<Watched> = seen.iter_mut().map(|one| one.watched.clone()).collect();
+    let Some(watched) = together(&parts, &MODEL) else {
+        let first = failed.into_iter().find_map(Result::err);
+        return Err(first.unwrap_or_else(|| "there is no process".to_owned()));
+    };
+    Ok(Observed {
+        longest_walk: seen.iter().map(|one| one.longest).max().unwrap_or_default(),
+        processes: seen.into_iter().map(|one| one.process).collect(),
+        watched: Watched { walks, ..watched },
+    })
+}
+
+/// What was seen of one process.
+struct One {
+    process: Process,
+    watched: Watched,
+    longest: Duration,
+}
+
+fn observe_one(
+    kernel: &Kernel,
+    (root, host): (&Root, &Host),
+    pid: Pid,
+    Watch { time, held, stop }: Watch<'_>,
+) -> Result<One, String> {
+    // Reading its mappings takes as long as a look.
+    may_walk(kernel, root, pid, held)?;
     let process = read_process(root, kernel, host, pid, Looking::Segments);
     let process = process.map_err(|e| e.to_string())?;
     let ranges = could_be_larger(host, &process);
-    let mut walks = walk_cycles(pid);
     let (from, before) = (kernel.now(), spent(root, pid).map_err(|e| e.to_string())?);
-    let began = walks.as_mut().and_then(|metric| metric.read().ok());
-    let one = |time| look(kernel, root, pid, &ranges, time);
+    let one = |time| look(kernel, root, pid, &ranges, (time, held));
     let mut looks = Vec::new();
     let pause = time.saturating_sub(LONG) / LOOKS;
     for _ in 0..LOOKS {
@@ -60,13 +118,9 @@ pub fn observe(
     looks.push(one(LONG)?);
     let elapsed = kernel.now().saturating_sub(from);
     let used = spent(root, pid).map_err(|e| e.to_string())?.since(&before);
-    let walks = walks.as_mut().zip(began).and_then(|(metric, began)| {
-        let now: Reading = metric.read().ok()?;
-        between("walk-cycles", &began, &now, elapsed).ok()
-    });
-    Ok(Observed {
+    Ok(One {
         process,
-        longest_walk: looks.iter().map(|look| look.cost).max().unwrap_or_default(),
+        longest: looks.iter().map(|look| look.cost).max().unwrap_or_default(),
         watched: Watched {
             base_page: host.base_page,
             looks: looks.into_iter().map(|look| look.seen).collect(),
@@ -74,16 +128,17 @@ pub fn observe(
             user: used.user,
             system: used.system,
             busiest: used.busiest(),
+            waited: used.waited,
             faults: used.minor_faults,
-            walks,
+            walks: None,
         },
     })
 }
 
 /// The share of cycles in page walks, where this processor counts them; one that counts walks alone says no share.
-fn walk_cycles(pid: Pid) -> Option<crate::Metric> {
+fn walk_cycles(pids: &[Pid]) -> Option<crate::Metric> {
     let spec: MetricSpec = "walk-cycles".parse().ok()?;
-    let metric = spec.open(&[pid]).ok()?;
+    let metric = spec.open(pids).ok()?;
     metric.unit.starts_with("share").then_some(metric)
 }
 

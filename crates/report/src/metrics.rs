@@ -3,6 +3,10 @@
 //!
 //! Names follow Prometheus's conventions: base units (bytes, seconds), `_total` on what only rises, `_info` for what is
 //! text, and states of one thing that add up.
+//!
+//! Labels hold names of processes and units, which are anybody's. [`Family::add`] is the only way in: there characters
+//! that a terminal acts on are written out ([`label`]), so both formats are valid wherever they are sent, and printing
+//! them changes nothing more.
 
 use std::fmt;
 
@@ -15,6 +19,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+
+use crate::screen::clean;
 
 pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -76,9 +82,7 @@ impl Family {
     ) -> &mut Family {
         let value = value.into();
         if !matches!(value, Number::Real(real) if !real.is_finite()) {
-            let labels = labels
-                .iter()
-                .map(|(name, text)| (*name, (*text).to_owned()));
+            let labels = labels.iter().map(|(name, text)| (*name, label(text)));
             self.samples.push((Labels(labels.collect()), value));
         }
         self
@@ -92,6 +96,15 @@ impl Family {
     ) -> Family {
         self.add(labels, value);
         self
+    }
+}
+
+/// A label's value without characters that a terminal acts on. Different texts stay different, or two series would be
+/// one: where something is written out as `\u001b`, a backslash is written twice.
+fn label(text: &str) -> String {
+    match text.contains("\\u") || clean(text) != text {
+        true => clean(&text.replace('\\', "\\\\")),
+        false => text.to_owned(),
     }
 }
 
@@ -168,6 +181,8 @@ pub fn text(families: Vec<Family>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::screen::screen;
+    use proptest::prelude::*;
 
     fn families() -> Vec<Family> {
         let mut by_unit = Family::gauge("a_bytes", "What is held");
@@ -186,7 +201,7 @@ mod tests {
         let open = open_metrics(families());
         assert_eq!(
             open,
-            "# HELP a_bytes What is held\n# TYPE a_bytes gauge\na_bytes{unit=\"a\\\"b\\\\c\\nd\"} 1024.0\n\
+            "# HELP a_bytes What is held\n# TYPE a_bytes gauge\na_bytes{unit=\"a\\\"b\\\\\\\\c\\\\u000ad\"} 1024.0\n\
              # HELP b_moves Moves\n# TYPE b_moves counter\nb_moves_total 3.0\n# EOF\n"
         );
         let old = text(families());
@@ -195,5 +210,63 @@ mod tests {
             "{old}"
         );
         assert!(!old.contains("EOF"));
+    }
+
+    /// The value of the only label of the only sample, by the rules of either format: within quotes a backslash stands
+    /// before itself, a quote or an `n`.
+    fn value(text: &str) -> Option<String> {
+        let mut samples = text.lines().filter(|line| !line.starts_with('#'));
+        let (line, None) = (samples.next()?, samples.next()) else {
+            return None;
+        };
+        let mut chars = line.strip_prefix("a{unit=\"")?.chars();
+        let mut value = String::new();
+        loop {
+            match chars.next()? {
+                '"' => break,
+                '\\' => value.push(match chars.next()? {
+                    'n' => '\n',
+                    c @ ('\\' | '"') => c,
+                    _ => return None,
+                }),
+                c => value.push(c),
+            }
+        }
+        (chars.as_str() == "} 1").then_some(value)
+    }
+
+    fn of_one(name: &str) -> Vec<Family> {
+        vec![Family::gauge("a", "One").of([("unit", name)], 1)]
+    }
+
+    fn name() -> impl Strategy<Value = String> {
+        let odd = prop::sample::select(vec![
+            "\\", "\\u", "\\u001b", "\u{1b}", "\n", "\r", "\"", "\u{202e}", "} 1\n",
+        ]);
+        let part = prop_oneof![odd.prop_map(str::to_owned), "(?s).{0,3}"];
+        prop::collection::vec(part, 0..5).prop_map(|parts| parts.concat())
+    }
+
+    proptest! {
+        /// Whatever a process is called: one sample, the same on a terminal and in a file.
+        #[test]
+        fn any_name_is_valid_in_both_formats(name in name()) {
+            for text in [text(of_one(&name)), open_metrics(of_one(&name))] {
+                prop_assert_eq!(value(&text), Some(label(&name)), "{}", text);
+                prop_assert_eq!(screen(&text), text.as_str());
+            }
+        }
+
+        #[test]
+        fn names_that_differ_stay_different(one in name(), other in name()) {
+            prop_assert_eq!(label(&one) == label(&other), one == other);
+        }
+    }
+
+    #[test]
+    fn a_usual_name_is_kept() {
+        for name in ["redis-server", "dev-disk-by\\x2duuid", "Ärger 漢字", "a\"b"] {
+            assert_eq!(label(name), name);
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hugeleaf_host::Process;
+use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::predict::{By, Predicted, Reads, Unsaid, Watched};
 use serde_json::json;
 
@@ -10,7 +11,10 @@ use crate::json::answer;
 use crate::page::{Block, Cell, Command, Page};
 
 pub struct Prediction<'a> {
-    pub process: &'a Process,
+    /// As it was typed.
+    pub target: &'a str,
+    /// Those that were watched; not empty.
+    pub processes: &'a [Process],
     pub watched: &'a Watched,
     /// How long one look kept it from mapping memory, at most.
     pub longest_walk: Duration,
@@ -20,13 +24,16 @@ pub struct Prediction<'a> {
 
 impl Prediction<'_> {
     pub fn page(&self) -> Page {
-        let Process { pid, name, .. } = self.process;
+        let who = match self.processes {
+            [one] => format!("{} ({})", one.name, one.pid),
+            all => format!("{} ({} processes)", self.target, all.len()),
+        };
         let says = match self.predicted {
             Ok(predicted) => format!(
-                "{name} ({pid}) would do ×{:.2} to ×{:.2} of its work in the same time on larger pages",
+                "{who} would do ×{:.2} to ×{:.2} of its work in the same time on larger pages",
                 predicted.low, predicted.high
             ),
-            Err(why) => format!("{name} ({pid}): {why}"),
+            Err(why) => format!("{who}: {why}"),
         };
         let mut page = Page::new("What larger pages would bring", says);
         page.section("", vec![Block::Facts(self.facts())]);
@@ -46,6 +53,13 @@ impl Prediction<'_> {
         let (used, user) = (used * 100.0, user * 100.0);
         let text = format!("{used:.0} % of one, {user:.0} % of that in user mode");
         fact("processor", text);
+        if let Some(waited) = watched.waited {
+            let waited = waited.as_secs_f64() / seconds * 100.0;
+            fact(
+                "waited for a processor",
+                format!("{waited:.0} % of the time"),
+            );
+        }
         if let Some(look) = watched.looks.last() {
             let text = format!("{} of {} on base pages", look.touched, look.resident);
             fact("touched in 1 s", text);
@@ -79,9 +93,12 @@ impl Prediction<'_> {
     }
 
     fn commands(&self) -> Vec<Command> {
-        let pid = self.process.pid;
-        let why = Command::new("why", format!("hugeleaf why {pid}"));
-        let prove = Command::new("prove", format!("hugeleaf prove {pid} --metric cpi"));
+        let target = match self.processes {
+            [one] => one.pid.to_string(),
+            _ => shell_word(self.target),
+        };
+        let why = Command::new("why", format!("hugeleaf why {target}"));
+        let prove = Command::new("prove", format!("hugeleaf prove {target} --metric cpi"));
         vec![
             why.noted("what keeps it from larger pages"),
             prove.noted("or a metric of its own: hugeleaf prove --help"),
@@ -102,14 +119,17 @@ impl Prediction<'_> {
                 })
             })
             .collect();
+        let first = self.processes.first();
         answer(&json!({
-            "pid": self.process.pid, "name": self.process.name,
+            "pid": first.map(|one| one.pid), "name": first.map(|one| &one.name),
+            "pids": self.processes.iter().map(|one| one.pid).collect::<Vec<_>>(),
             "predicted": predicted, "unsaid": unsaid,
             "watched": {
                 "watched_seconds": watched.time.as_secs_f64(),
                 "user_seconds": watched.user.as_secs_f64(),
                 "system_seconds": watched.system.as_secs_f64(),
                 "busiest_thread_seconds": watched.busiest.as_secs_f64(),
+                "waited_seconds": watched.waited.map(|time| time.as_secs_f64()),
                 "minor_faults": watched.faults,
                 "walk_cycles_share": watched.walks,
                 "looks": looks,

@@ -73,8 +73,8 @@ pub use process::{
 pub use space::{NodePolicy, Reserve, Space, may_lock, own_page_map};
 pub use split::SplitFile;
 pub use start::{
-    Ended, Started, TaskPolicy, end_by, exec, has_file_capabilities, is_mounted_noexec, may_run,
-    peer_pid, real_ids, set_task_policy,
+    Ended, Started, TaskPolicy, be_ended_first, end_by, exec, has_file_capabilities,
+    is_mounted_noexec, may_run, peer_pid, real_ids, return_unused, set_task_policy,
 };
 pub use tracefs::Detached;
 pub use usage::{Usage, children_usage, process_usage, thread_usage};

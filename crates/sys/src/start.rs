@@ -1,17 +1,22 @@
 //! Starting another program: in place of this one, or as its only child with signals handed on.
 //!
 //! What is started finds itself as if this program had not been there: the same signals ignored,
-//! the same signals blocked. It must not choose what is started.
+//! the same signals blocked, the same place in the order in which the kernel ends processes for lack of
+//! memory. It must not choose what is started.
 #![allow(unsafe_code)]
 //! # Safety
 //! What runs between fork and exec makes async-signal-safe calls only (signal-safety(7)): it
-//! allocates nothing and takes no lock. [`remember_sigpipe`] runs before Rust's runtime is set up
+//! allocates nothing and takes no lock. [`return_unused`] discards memory below the stack pointer, which no frame uses:
+//! nothing else is mapped there, for the kernel keeps a gap of more than it discards. [`remember_sigpipe`] runs before Rust's runtime is set up
 //! and touches one atomic. Signal sets are plain values that sigemptyset(3) initialises.
 
+use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{AtFlags, StatVfsMountFlags};
@@ -37,6 +42,53 @@ extern "C" fn remember_sigpipe() {
     SIGPIPE_WAS_IGNORED.store(ignored, Ordering::Relaxed);
 }
 
+/// The file that says in which order the kernel ends processes for lack of memory (proc_pid_oom_score_adj(5)).
+const OOM: &CStr = c"/proc/self/oom_score_adj";
+
+/// What [`be_ended_first`] found in [`OOM`].
+static OOM_FOUND: OnceLock<Vec<u8>> = OnceLock::new();
+
+/// Has the kernel end this process first where memory is short, in the host or in a cgroup: it is a guest there. What is
+/// started by this module is not meant.
+pub fn be_ended_first() {
+    let path = Path::new(OsStr::from_bytes(OOM.to_bytes()));
+    if let Ok(found) = std::fs::read(path)
+        && OOM_FOUND.set(found).is_ok()
+    {
+        // Every process may; without /proc there is nothing to be done about it.
+        write_oom(b"1000");
+    }
+}
+
+/// Returns what this thread has used of its stack and no longer does, and free parts of the heap: reading the command line
+/// takes more of both than most commands do. Only for the main thread: the stacks of others end somewhere.
+pub fn return_unused() {
+    /// What this call and signals may use, and how far below that is looked: the gap below a stack is a megabyte.
+    const KEPT: usize = 16 << 10;
+    const MOST: usize = 768 << 10;
+    let page = rustix::param::page_size();
+    let here = 0u8;
+    let end = (&raw const here as usize).saturating_sub(KEPT) / page * page;
+    // SAFETY: see the header; parts that are not mapped are passed over with an error that changes nothing.
+    unsafe {
+        libc::madvise((end - MOST) as *mut libc::c_void, MOST, libc::MADV_DONTNEED);
+        #[cfg(target_env = "gnu")]
+        libc::malloc_trim(0);
+    }
+}
+
+/// Makes async-signal-safe calls only.
+fn write_oom(value: &[u8]) {
+    // SAFETY: the path ends in a zero byte, and the bytes live until after the calls.
+    unsafe {
+        let file = libc::open(OOM.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if file >= 0 {
+            libc::write(file, value.as_ptr().cast(), value.len());
+            libc::close(file);
+        }
+    }
+}
+
 /// Becomes the program of `command`, in this very process: its id, its terminal, its parent. Comes
 /// back only with the reason why not (execvp(3)).
 pub fn exec(command: &mut Command) -> std::io::Error {
@@ -44,10 +96,14 @@ pub fn exec(command: &mut Command) -> std::io::Error {
     command.exec()
 }
 
-/// What the program is to find: SIGPIPE as this program found it, and `mask` blocked.
+/// What the program is to find: SIGPIPE and [`OOM`] as this program found them, and `mask` blocked.
 fn give_back(command: &mut Command, mask: Option<libc::sigset_t>) {
     let ignored = SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed);
+    let oom = OOM_FOUND.get();
     let before_exec = move || {
+        if let Some(found) = oom {
+            write_oom(found);
+        }
         // SAFETY: both calls are async-signal-safe and are given values of this closure.
         unsafe {
             if ignored {

@@ -152,7 +152,7 @@ impl Looker {
             let Some(program) = by_id.get(&one.id) else {
                 continue;
             };
-            let began = tools.kernel.now();
+            let before = process_usage().processor();
             let found = look_closer(
                 &tools.root,
                 &tools.kernel,
@@ -161,7 +161,7 @@ impl Looker {
                 program.leader,
             );
             self.allowance
-                .spend(tools.kernel.now().saturating_sub(began));
+                .spend(process_usage().processor().saturating_sub(before));
             let found = match found {
                 Fact::Known(holding) => Ok(Held {
                     small_bytes: holding.small,
@@ -203,7 +203,9 @@ impl Looker {
             start_ticks: seen.start_ticks,
         };
         let user = seen.about.as_ref().map(|about| self.user(about.uid));
-        let (held, unreadable) = match self.closer.get(&id).map(|(_, found)| found) {
+        let now = self.at.unwrap_or_default();
+        let closer = self.closer.get(&id);
+        let (held, unreadable) = match closer.map(|(_, found)| found) {
             Some(Ok(held)) => (Some(*held), None),
             Some(Err(why)) => (None, Some(why.clone())),
             None => (None, None),
@@ -223,12 +225,10 @@ impl Looker {
             resident_bytes: seen.resident,
             threads: seen.threads,
             cpu: seen.cpu,
-            started_seconds: self
-                .at
-                .unwrap_or_default()
-                .saturating_sub(seen.age)
-                .as_secs_f64(),
+            started_seconds: now.saturating_sub(seen.age).as_secs_f64(),
             held,
+            // In steps: a recording has a program again where anything of it changed.
+            held_at_seconds: closer.map(|(at, _)| (at.as_secs() / 5 * 5) as f64),
             unreadable,
             guard,
         }

@@ -1,5 +1,7 @@
 //! What the screen shows of one moment: one value behind the screen, recordings and what is played again.
 
+use std::time::Duration;
+
 use hugeleaf_guard::status::{MoveStatus, PoolStatus};
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -126,6 +128,9 @@ pub struct Program {
     /// What a closer look found; missing before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
+    /// When that was, since boot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_at_seconds: Option<f64>,
     /// Why there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
@@ -147,6 +152,15 @@ impl Program {
             pid: self.pid,
             start_ticks: self.start_ticks,
         }
+    }
+
+    /// The age of what a closer look found, where that is no longer what one sees live.
+    pub fn old(&self, since_boot: f64) -> Option<Duration> {
+        const OLD: Duration = Duration::from_secs(20);
+        let age = since_boot - self.held_at_seconds?;
+        Duration::try_from_secs_f64(age)
+            .ok()
+            .filter(|age| *age >= OLD)
     }
 
     /// The part of what could be on huge pages that is.

@@ -40,7 +40,7 @@ impl Column {
             Column::Small => "memory on small pages that could be on huge ones",
             Column::Large => "memory on huge pages, of THP and of pools",
             Column::Coverage => {
-                "the part of both that is on huge pages; off: THP is switched off for it"
+                "the part of both that is on huge pages; off: THP is off for it; 4m: 4 minutes old"
             }
             Column::History => "that part since the start, newest at the right",
             Column::Tables => "its page tables",
@@ -86,6 +86,7 @@ impl Column {
         let text = |text: Option<&str>| text.map(clean).unwrap_or_default().into();
         let some = |bytes| match (&program.unreadable, bytes) {
             (Some(_), None) => Value::Unreadable.into(),
+            (_, bytes) if program.old(since_boot).is_some() => Cell::from(bytes).marked(Mark::Dim),
             (_, bytes) => Cell::from(bytes),
         };
         match self {
@@ -96,7 +97,7 @@ impl Column {
             Column::Small => some(held.map(|held| held.small_bytes)),
             Column::Large => some(held.map(|held| held.large_bytes)),
             Column::Tables => some(held.map(|held| held.page_tables_bytes)),
-            Column::Coverage => coverage(program),
+            Column::Coverage => coverage(program, since_boot),
             Column::Cpu => Cell::percent(program.cpu.map(|cpu| (cpu * 100.0).round() / 100.0)),
             Column::Resident => program.resident_bytes.into(),
             Column::Threads => program.threads.into(),
@@ -143,7 +144,7 @@ fn name(program: &Program) -> String {
     }
 }
 
-fn coverage(program: &Program) -> Cell {
+fn coverage(program: &Program, since_boot: f64) -> Cell {
     let part = program.coverage();
     let is_off = program.held.is_some_and(|held| held.thp_disabled);
     let mark = match part {
@@ -158,7 +159,13 @@ fn coverage(program: &Program) -> Cell {
         (None, _, Some(_)) => Value::Unreadable.into(),
         _ => Cell::percent(part),
     };
-    cell.marked(mark)
+    match program.old(since_boot).filter(|_| program.held.is_some()) {
+        Some(age) => {
+            let part = cell.to_string().replace(' ', "");
+            Cell::from(format!("{part} {}", short_age(age.as_secs()))).marked(Mark::Dim)
+        }
+        None => cell.marked(mark),
+    }
 }
 
 fn guard(program: &Program) -> Cell {
@@ -182,6 +189,16 @@ fn age(seconds: f64) -> String {
             let (number, unit) = time::age(s);
             format!("{number}{}", &unit[..1])
         }
+    }
+}
+
+/// In three columns.
+fn short_age(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m", seconds / 60),
+        3_600..86_400 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", (seconds / 86_400).min(99)),
     }
 }
 
@@ -341,6 +358,31 @@ mod tests {
         assert_eq!(by(Column::Small), 1021);
         assert_eq!(by(Column::Cpu), 1021);
         assert_eq!(by(Column::Age), 1);
+    }
+
+    #[test]
+    fn old_figures_say_their_age() {
+        const NOW: f64 = 1e6;
+        let mut one = program(9, "b", 100, 100);
+        let looked = |one: &mut Program, ago: f64| {
+            one.held_at_seconds = Some(NOW - ago);
+            Column::Coverage.cell(one, NOW).to_string()
+        };
+        let live = looked(&mut one, 3.0);
+        assert!(live.ends_with(" %"), "{live}");
+        assert_eq!(
+            looked(&mut one, 240.0),
+            format!("{} 4m", live.replace(' ', ""))
+        );
+        assert_eq!(Column::Small.cell(&one, NOW).mark, Mark::Dim);
+        for ago in [20.0, 59.0, 60.0, 3_599.0, 86_399.0, 172_800.0, 1e12] {
+            assert!(
+                looked(&mut one, ago).len() <= Column::Coverage.width(),
+                "{ago}"
+            );
+        }
+        (one.held, one.unreadable) = (None, Some("denied".into()));
+        assert!(!looked(&mut one, 240.0).contains('m'));
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub fn program(pid: u32, name: &str, small_mib: u64, large_mib: u64) -> Program 
         threads: 3,
         cpu: Some(0.0),
         started_seconds: f64::from(pid),
+        held_at_seconds: None,
         held: Some(Held {
             small_bytes: Bytes::from_mib(small_mib),
             large_bytes: Bytes::from_mib(large_mib),

@@ -11,9 +11,13 @@ use crate::model::Id;
 const SHARE: f64 = 0.005;
 /// So much is saved up at most: time in which nobody looked is not made good in one go.
 const MOST: Duration = Duration::from_millis(20);
+/// So much is owed at most, what 30 seconds earn: figures must not be minutes old for one look at much memory. A look
+/// that takes longer than that has the next sample come later ([`crate::look`]).
+const DEBT: Duration = Duration::from_millis(150);
 
-/// How long closer looks may still take: earned as time passes, spent by looks. One look at much memory can spend more
-/// than there is; those after it then wait.
+/// How much of a processor closer looks may still take: earned as time passes, spent by looks. It is processor time: a
+/// look that waits for a processor takes none from others. One look at much memory can spend more than there is; those
+/// after it then wait.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Allowance {
     left: f64,
@@ -33,7 +37,7 @@ impl Allowance {
     }
 
     pub fn spend(&mut self, took: Duration) {
-        self.left -= took.as_secs_f64();
+        self.left = (self.left - took.as_secs_f64()).max(-DEBT.as_secs_f64());
     }
 
     pub fn is_left(&self) -> bool {
@@ -114,6 +118,10 @@ mod tests {
         allowance.earn(Duration::from_secs(36_000));
         allowance.spend(MOST);
         assert!(!allowance.is_left());
+        // However long a look took, the next one comes within half a minute.
+        allowance.spend(Duration::from_secs(60));
+        allowance.earn(Duration::from_secs(31));
+        assert!(allowance.is_left());
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod finish;
 mod interval;
 mod locks;
 mod memory;
+mod outside;
 mod processes;
 mod queue;
 mod record;

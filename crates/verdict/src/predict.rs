@@ -36,6 +36,8 @@ pub struct Watched {
     pub user: Duration,
     pub system: Duration,
     pub busiest: Duration,
+    /// How long its threads waited for a processor; `None` where the kernel does not count that.
+    pub waited: Option<Duration>,
     pub faults: u64,
     /// Share of its cycles in page walks, where the processor counts them.
     pub walks: Option<f64>,
@@ -84,6 +86,11 @@ pub enum Unsaid {
         "it used {percent:.0} % of a processor while it was watched, and what rests gains nothing: watch it while it works"
     )]
     Rests { percent: f64 },
+    #[error(
+        "it had a processor for {percent:.0} % of the time and waited for one for {waited:.0} %: watch it while the \
+         host is less busy"
+    )]
+    Starved { percent: f64, waited: f64 },
     #[error(
         "it works with {0} on base pages that could be larger, which the TLB covers well enough: nothing to gain"
     )]
@@ -155,9 +162,15 @@ pub fn could_be_larger(host: &Host, process: &Process) -> Vec<Range> {
 /// Whether there is anything to predict, before it is measured what a read costs: how much it works with.
 pub fn working_set(watched: &Watched, model: &Model) -> Result<Bytes, Unsaid> {
     let used = (watched.user + watched.system).as_secs_f64() / seconds(watched);
+    let waited = watched.waited.unwrap_or_default().as_secs_f64() / seconds(watched);
+    let percent = used * 100.0;
     if used < RESTS {
-        return Err(Unsaid::Rests {
-            percent: used * 100.0,
+        return Err(match used + waited < RESTS {
+            true => Unsaid::Rests { percent },
+            false => Unsaid::Starved {
+                percent,
+                waited: waited * 100.0,
+            },
         });
     }
     let touched = watched.looks.iter().map(|look| look.touched).max();
@@ -166,6 +179,42 @@ pub fn working_set(watched: &Watched, model: &Model) -> Result<Bytes, Unsaid> {
         true => Err(Unsaid::Small(touched)),
         false => Ok(touched),
     }
+}
+
+/// Several processes that were watched at the same time as one: a server with a process for each client. Each has a TLB
+/// to itself while it runs, so of each only what is beyond that counts. `None` of none.
+pub fn together(all: &[Watched], model: &Model) -> Option<Watched> {
+    let first = all.first()?;
+    if all.len() == 1 {
+        return Some(first.clone());
+    }
+    let page = first.base_page.bytes().as_f64();
+    let reach = Bytes((model.reach * page) as u64);
+    let look = |at: usize| {
+        let looks = || all.iter().filter_map(move |one| one.looks.get(at));
+        let beyond: Bytes = looks().map(|look| look.touched.saturating_sub(reach)).sum();
+        let most = looks().map(|look| look.touched).max().unwrap_or_default();
+        Seen {
+            time: looks().map(|look| look.time).sum::<Duration>() / (looks().count().max(1) as u32),
+            resident: looks().map(|look| look.resident).sum(),
+            // What is taken off once below is of all of them.
+            touched: most.max(beyond + most.min(reach)),
+            large: looks().map(|look| look.large).sum(),
+        }
+    };
+    let looks = all.iter().map(|one| one.looks.len()).min().unwrap_or(0);
+    let waited = all.iter().filter_map(|one| one.waited);
+    Some(Watched {
+        base_page: first.base_page,
+        looks: (0..looks).map(look).collect(),
+        time: all.iter().map(|one| one.time).max().unwrap_or_default(),
+        user: all.iter().map(|one| one.user).sum(),
+        system: all.iter().map(|one| one.system).sum(),
+        busiest: all.iter().map(|one| one.busiest).max().unwrap_or_default(),
+        waited: waited.reduce(|one, other| one + other),
+        faults: all.iter().map(|one| one.faults).sum(),
+        walks: None,
+    })
 }
 
 fn seconds(watched: &Watched) -> f64 {
@@ -293,6 +342,7 @@ mod tests {
             user: Duration::from_secs(4),
             system: Duration::ZERO,
             busiest: Duration::from_secs(4),
+            waited: None,
             faults: 0,
             walks: None,
         }
@@ -357,6 +407,51 @@ mod tests {
         watched.system = Duration::from_millis(400);
         watched.user = Duration::from_millis(3_600);
         assert!(said(&watched).high > said(&works(2_000)).high);
+    }
+
+    /// Ten backends, each of which would rest by itself, and one that does as much as all of them.
+    #[test]
+    fn a_tree_is_judged_as_a_whole() {
+        let mut backend = works(5_536);
+        backend.user = Duration::from_millis(150);
+        backend.busiest = backend.user;
+        assert!(matches!(
+            working_set(&backend, &MODEL),
+            Err(Unsaid::Rests { .. })
+        ));
+        let tree = together(&vec![backend.clone(); 10], &MODEL).unwrap();
+        let all = said(&tree);
+        // Of each 4,000 pages beyond a TLB, in 10 ms.
+        let misses = all.misses_per_second.unwrap();
+        assert!((3.9e6..4.1e6).contains(&misses), "{misses}");
+        assert_eq!(tree.user, Duration::from_millis(1500));
+        // The same work in one process.
+        let mut one = works(41_536);
+        (one.user, one.busiest) = (tree.user, tree.busiest);
+        let one = said(&one);
+        assert!((all.low - one.low).abs() < 1e-6 && (all.high - one.high).abs() < 1e-6);
+        // Those that do nothing change nothing.
+        let mut idle = works(0);
+        (idle.user, idle.busiest) = (Duration::ZERO, Duration::ZERO);
+        let mut with_idle = vec![backend; 10];
+        with_idle.extend(vec![idle; 50]);
+        let with_idle = said(&together(&with_idle, &MODEL).unwrap());
+        assert!((with_idle.high - all.high).abs() < 1e-6);
+        assert_eq!(together(&[], &MODEL), None);
+    }
+
+    #[test]
+    fn who_gets_no_processor_does_not_rest() {
+        let mut starved = works(40_000);
+        (starved.time, starved.user) = (Duration::from_secs(20), Duration::from_millis(250));
+        starved.waited = Some(Duration::from_secs(19));
+        let error = working_set(&starved, &MODEL).unwrap_err();
+        assert!(matches!(error, Unsaid::Starved { .. }), "{error}");
+        let said = error.to_string();
+        assert!(said.contains("waited for one for 95 %"), "{said}");
+        starved.waited = Some(Duration::from_millis(10));
+        let error = working_set(&starved, &MODEL).unwrap_err();
+        assert!(matches!(error, Unsaid::Rests { .. }), "{error}");
     }
 
     #[test]

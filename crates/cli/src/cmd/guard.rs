@@ -8,7 +8,7 @@ use hugeleaf_guard::status::Status as GuardStatus;
 use hugeleaf_guard::{ConfigError, Files, Guard, GuardError, Order, Places, State, Views};
 use hugeleaf_report::guard as views;
 use hugeleaf_report::json::answer;
-use hugeleaf_report::metrics::{OPEN_METRICS, open_metrics, text};
+use hugeleaf_report::metrics::{OPEN_METRICS, TEXT, open_metrics, text};
 use hugeleaf_report::page::listed;
 use serde_json::json;
 
@@ -169,9 +169,13 @@ struct Served;
 
 impl Views for Served {
     fn page(&self, path: &str, status: &GuardStatus) -> Option<(&'static str, Vec<u8>)> {
-        if path == "/metrics" {
-            let text = open_metrics(views::metrics(status, status.series));
-            return Some((OPEN_METRICS, text.into_bytes()));
+        let metrics = || views::metrics(status, status.series);
+        match path {
+            "/metrics" => return Some((TEXT, text(metrics()).into_bytes())),
+            "/metrics/openmetrics" => {
+                return Some((OPEN_METRICS, open_metrics(metrics()).into_bytes()));
+            }
+            _ => {}
         }
         let page = views::answer(path, status)?;
         Some(("text/html; charset=utf-8", page.into_bytes()))

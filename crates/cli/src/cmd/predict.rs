@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hugeleaf_change::walk_time;
 use hugeleaf_host::Host;
-use hugeleaf_host::process::spent::spent;
+use hugeleaf_host::process::spent::{Spent, spent};
 use hugeleaf_proof::bench::{Machine, room};
 use hugeleaf_proof::circumstances;
-use hugeleaf_proof::predict::{observe, reads, table};
+use hugeleaf_proof::predict::{Watch, observe, reads, table};
 use hugeleaf_report::predict::Prediction;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, parse_time};
+use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::predict::{MODEL, Reads, predict, working_set};
 
 use crate::context::{Context, Failure, Status};
@@ -18,18 +20,22 @@ use crate::progress::{SPINNER, bar};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without a change: it looks now and then at which pages the process touches (each look takes about
-20 ms for each gigabyte on base pages, in which the process cannot map memory), and measures what a
+Without a change: it looks now and then at which pages the process touches, and measures what a
 random read costs here on base pages and on large ones. Where the processor counts page walks, it
 goes by those. A range that would say nothing is not printed. Watch it under its usual load.
+
+The kernel tells which pages are touched of a whole process only: about 20 ms for each gigabyte on
+base pages (up to 100 ns a page), in which the process cannot map memory. A process for which that
+takes longer than --longest-stall is not watched. Several processes are judged as one, by the
+processor time that they use.
 
 Exit status: 0 predicted; 1 nothing can be said, with the reason; 2 wrong usage; 3 a precondition
 is missing.
 
 Examples:
   hugeleaf predict 1234
-  hugeleaf predict postgres                 of several processes the one that works most
-  hugeleaf predict mariadbd --for 30s
+  hugeleaf predict tree:1234                a server with a process for each client
+  hugeleaf predict mariadbd --for 30s --longest-stall 100ms
   hugeleaf bench chase -o chase.json && hugeleaf predict 1234 --chase chase.json
   hugeleaf prove 1234 --metric …            what it does bring, measured")]
 pub struct Args {
@@ -39,6 +45,9 @@ pub struct Args {
     /// How long to watch it
     #[arg(long = "for", value_name = "TIME", default_value = "4s", value_parser = parse_time)]
     time: Duration,
+    /// For so long a look may keep a process from mapping memory
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = parse_time)]
+    longest_stall: Duration,
     /// What reads cost here, by a result of hugeleaf bench chase [default: measured now, a few seconds]
     #[arg(long, value_name = "FILE")]
     chase: Option<PathBuf>,
@@ -50,16 +59,15 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let pids = context.targets(std::slice::from_ref(&args.target))?;
     context.stop_on_signals()?;
     let bar = bar(SPINNER, 0);
-    let pid = busiest(context, &pids);
-    bar.set_message(format!("watching {pid}"));
-    let place = (&context.root, &host);
-    let observed = observe(&context.kernel, place, pid, args.time, &context.stop);
-    let observed = observed.map_err(|why| {
-        Failure::missing(
-            format!("predict: {why}"),
-            format!("hugeleaf mem {pid}    # whether it may be read"),
-        )
-    })?;
+    bar.set_message(format!("watching {}", args.target));
+    let pids = busiest(context, &pids);
+    let watch = Watch {
+        time: args.time,
+        held: args.longest_stall,
+        stop: &context.stop,
+    };
+    let observed = observe(&context.kernel, (&context.root, &host), &pids, watch);
+    let observed = observed.map_err(|why| args.not_watched(context, &pids, &why))?;
     // What has nothing to gain is not worth the measuring.
     let (reads, predicted) = match working_set(&observed.watched, &MODEL) {
         Ok(size) => {
@@ -71,7 +79,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     };
     bar.finish_and_clear();
     let prediction = Prediction {
-        process: &observed.process,
+        target: &args.target,
+        processes: &observed.processes,
         watched: &observed.watched,
         longest_walk: observed.longest_walk,
         reads: reads.as_ref(),
@@ -85,28 +94,54 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     Ok(predicted.is_ok().into())
 }
 
-/// The one of some processes that works most, where there are several.
-fn busiest(context: &Context, pids: &[Pid]) -> Pid {
+/// So many processes are watched at most, each by a thread.
+const MOST: usize = 32;
+
+/// Those of some processes that work, the busiest first; all where none does, or there is one.
+fn busiest(context: &Context, pids: &[Pid]) -> Vec<Pid> {
     const WHILE: Duration = Duration::from_millis(500);
     if let [pid] = pids {
-        return *pid;
+        return vec![*pid];
     }
-    let look = || {
-        pids.iter()
-            .map(|pid| (*pid, spent(&context.root, *pid).ok()))
-    };
+    let look = || pids.iter().map(|pid| spent(&context.root, *pid).ok());
     let before: Vec<_> = look().collect();
     context.kernel.sleep(WHILE);
-    let used = |((pid, now), (_, then)): ((Pid, Option<_>), &(Pid, Option<_>))| {
-        let (now, then): (hugeleaf_host::process::spent::Spent, _) = (now?, then.as_ref()?);
-        let since = now.since(then);
-        Some((since.user + since.system, pid))
+    let used = |(now, then): (Option<Spent>, &Option<Spent>)| {
+        let since = now?.since(then.as_ref()?);
+        Some(since.user + since.system + since.waited.unwrap_or_default())
     };
-    let most = look().zip(&before).filter_map(used).max();
-    most.map_or(pids[0], |(_, pid)| pid)
+    let used = look()
+        .zip(&before)
+        .map(|pair| used(pair).unwrap_or_default());
+    let mut by_use: Vec<(Duration, Pid)> = used.zip(pids.iter().copied()).collect();
+    by_use.sort_by_key(|(used, _)| std::cmp::Reverse(*used));
+    let works = by_use
+        .iter()
+        .take_while(|(used, _)| !used.is_zero())
+        .count();
+    let count = if works == 0 { pids.len() } else { works };
+    let first = by_use.iter().take(count.min(MOST));
+    first.map(|(_, pid)| *pid).collect()
 }
 
 impl Args {
+    fn not_watched(&self, context: &Context, pids: &[Pid], why: &str) -> Failure {
+        let walk = |pid: &Pid| walk_time(&context.kernel, &context.root, *pid).ok();
+        let longest = pids.iter().filter_map(walk).max();
+        let next = match longest.filter(|longest| *longest > self.longest_stall) {
+            Some(longest) => format!(
+                "allow it: hugeleaf predict {} --longest-stall {}ms",
+                shell_word(&self.target),
+                longest.as_millis() * 5 / 4 + 1
+            ),
+            None => format!(
+                "hugeleaf mem {}    # whether it may be read",
+                shell_word(&self.target)
+            ),
+        };
+        Failure::missing(format!("predict: {why}"), next)
+    }
+
     fn reads(&self, context: &Context, host: &Host, size: Bytes) -> Result<Reads, Failure> {
         if let Some(path) = &self.chase {
             let results = super::results::read(path)?;

@@ -26,6 +26,11 @@ struct Running {
 
 impl Running {
     fn new() -> Running {
+        Running::after(|_| {})
+    }
+
+    /// It begins to serve once `first` was done with its address on loopback.
+    fn after(first: impl FnOnce(SocketAddr)) -> Running {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("guard.sock");
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -33,6 +38,7 @@ impl Running {
         tcp.set_nonblocking(true).unwrap();
         unix.set_nonblocking(true).unwrap();
         let address = tcp.local_addr().unwrap();
+        first(address);
         let stop = Arc::new(AtomicBool::new(false));
         let serving = |listener: Listener| {
             let flag = Arc::clone(&stop);
@@ -170,10 +176,158 @@ fn who_stands_still_holds_nobody_up() {
             .over_unix("GET /ok HTTP/1.1\r\n\r\n")
             .starts_with("HTTP/1.1 200")
     );
-    // Every one of them ends, the first among them at once.
+    // Every one of them ends.
     let mut first = still.remove(0);
     first.set_read_timeout(Some(PATIENCE * 4)).unwrap();
     assert!(matches!(first.read(&mut [0; 16]), Ok(0) | Err(_)));
+}
+
+/// Whoever has asked is answered, however many came in the same moment, and whatever else they do.
+#[test]
+fn all_who_have_asked_are_answered() {
+    let mut asking = Vec::new();
+    let _server = Running::after(|address| {
+        for n in 0..100 {
+            let mut stream = TcpStream::connect(address).unwrap();
+            if n % 2 == 0 {
+                write!(stream, "GET /{n} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+            }
+            asking.push(stream);
+        }
+    });
+    for (n, mut stream) in asking.into_iter().enumerate().step_by(2) {
+        stream.set_read_timeout(Some(PATIENCE * 4)).unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        assert!(said.ends_with(&format!("GET /{n} ")), "{n}: {said}");
+    }
+}
+
+/// A reader gets each answer while two others ask as fast as they can, and read nothing.
+#[test]
+fn a_flood_locks_nobody_out() {
+    let server = Running::new();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for n in 0..2 {
+            let (over, address) = (&over, server.address);
+            scope.spawn(move || {
+                let mut open = VecDeque::new();
+                while !over.load(Ordering::Relaxed) {
+                    let Ok(mut stream) = TcpStream::connect(address) else {
+                        continue;
+                    };
+                    let path = if n % 2 == 0 { "large" } else { "small" };
+                    let _ = write!(stream, "GET /{path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
+                    open.push_back(stream);
+                    if open.len() > 50 {
+                        open.pop_front();
+                    }
+                }
+            });
+        }
+        for n in 0..20 {
+            let said = server.get(&format!("/{n}"));
+            assert!(said.ends_with(&format!("GET /{n} ")), "{n}: {said}");
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Floods cost an answer each moment, and a share of a processor that scans are not charged with.
+#[test]
+fn answers_are_given_again_and_accounted_for() {
+    let made = std::cell::Cell::new(0);
+    let make = |request: Request<'_>| {
+        made.set(made.get() + 1);
+        answer(request)
+    };
+    fn request(path: &str, trusted: bool) -> Request<'_> {
+        Request {
+            method: "GET",
+            path,
+            query: "",
+            trusted,
+        }
+    }
+    let mut kept = Vec::new();
+    for _ in 0..1000 {
+        reuse(&mut kept, request("/a", false), &make);
+    }
+    // A slow machine may need more than a moment for them.
+    assert!(made.get() < 500, "{}", made.get());
+    made.set(0);
+    for path in ["/a", "/a", "/b"] {
+        // Who may order sees at once what came of that.
+        reuse(&mut kept, request(path, true), &make);
+    }
+    assert_eq!(made.get(), 3);
+    for n in 0..100 {
+        let path = format!("/{n}");
+        reuse(&mut kept, request(&path, false), &make);
+    }
+    assert!(kept.len() <= KEPT);
+
+    let before = ANSWERING.load(Ordering::Relaxed);
+    let mut budget = Budget::new();
+    let used = thread_usage();
+    while thread_usage().since(used).processor() < SAVED * 2 {
+        std::hint::black_box(vec![1u8; 1 << 16]);
+    }
+    let wait = budget.spend();
+    assert!(wait > Duration::ZERO);
+    let charged = Duration::from_nanos(ANSWERING.load(Ordering::Relaxed) - before);
+    assert!(charged >= SAVED * 2, "{charged:?}");
+}
+
+#[test]
+fn answers_keep_their_share() {
+    let (second, mut left, mut spent) = (Duration::from_secs(1), 0.0, Duration::ZERO);
+    for _ in 0..600 {
+        left = after(left, second, Duration::ZERO);
+        while left > 0.0 {
+            let one = Duration::from_millis(3);
+            left = after(left, Duration::ZERO, one);
+            spent += one;
+        }
+    }
+    let share = spent.as_secs_f64() / 600.0;
+    assert!(share <= SHARE * 1.05 && share > SHARE * 0.9, "{share}");
+}
+
+/// What readers of metrics send: Prometheus 2.42 and 3.5, VictoriaMetrics, curl, a browser.
+#[test]
+fn a_reader_gets_the_format_that_it_asks_for() {
+    let open = "application/openmetrics-text";
+    for (accept, is_open) in [
+        (
+            "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+            true,
+        ),
+        (
+            "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+            true,
+        ),
+        (
+            "application/vnd.google.protobuf;q=0.7,text/plain;version=0.0.4;q=0.3,*/*;q=0.1",
+            false,
+        ),
+        ("text/plain;version=0.0.4;q=1,*/*;q=0.1", false),
+        ("text/plain, application/openmetrics-text; q=0.2", false),
+        ("application/openmetrics-text; q=0", false),
+        ("application/openmetrics-text", true),
+        ("application/openmetrics-text;version=2.0.0", false),
+        ("text/html,application/xhtml+xml,*/*;q=0.8", false),
+        ("*/*", false),
+        ("", false),
+    ] {
+        assert_eq!(prefers(accept, open), is_open, "{accept}");
+        let text =
+            format!("GET /metrics HTTP/1.1\r\nHost: localhost:9\r\nAccept: {accept}\r\n\r\n");
+        let hosts = names_of("127.0.0.1:9".parse().unwrap());
+        let path = asked(text.as_bytes(), false, &hosts).unwrap().unwrap().path;
+        assert_eq!(path == "/metrics/openmetrics", is_open, "{accept}");
+    }
 }
 
 #[test]
@@ -194,10 +348,10 @@ proptest! {
     #[test]
     fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..600), trusted in any::<bool>()) {
         let hosts = names_of("127.0.0.1:9".parse().unwrap());
-        if let Some(response) = respond(&bytes, trusted, &hosts, &answer) {
-            let written = response.bytes();
-            let head = String::from_utf8_lossy(&written);
-            prop_assert!(head.starts_with("HTTP/1.1 "), "{}", head);
+        match asked(&bytes, trusted, &hosts) {
+            Ok(Some(request)) => prop_assert!(trusted || request.method == "GET"),
+            Ok(None) => {}
+            Err(refused) => prop_assert!(refused.status >= 400),
         }
     }
 
@@ -205,7 +359,7 @@ proptest! {
     fn only_reads_get_through(method in "[A-Z]{1,8}", path in "/[a-z/?=&%]{0,20}", host in "[a-z0-9.:]{0,20}") {
         let text = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
         let hosts = names_of("127.0.0.1:9".parse().unwrap());
-        let response = respond(text.as_bytes(), false, &hosts, &answer).unwrap();
-        prop_assert_eq!(response.status == 200, method == "GET" && hosts.contains(&host));
+        let asked = asked(text.as_bytes(), false, &hosts);
+        prop_assert_eq!(asked.is_ok(), method == "GET" && hosts.contains(&host));
     }
 }

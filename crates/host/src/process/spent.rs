@@ -8,6 +8,7 @@ use hugeleaf_sys::{Pid, ticks_per_second};
 use super::ProcessError;
 use super::read::{gone, read_stat};
 use super::stat::parse_stat;
+use crate::parse::{ParseError, number};
 use crate::root::Root;
 
 /// What a process has used since it started.
@@ -16,6 +17,9 @@ pub struct Spent {
     /// Processor time in user mode, of all threads, those that have ended included.
     pub user: Duration,
     pub system: Duration,
+    /// How long its living threads waited for a processor while they could have run; `None` where the kernel does not
+    /// count that (`schedstat`).
+    pub waited: Option<Duration>,
     /// Page faults that needed no disk.
     pub minor_faults: u64,
     /// Processor time of each living thread, user mode and kernel, by its id.
@@ -33,6 +37,8 @@ impl Spent {
         Spent {
             user: self.user.saturating_sub(before.user),
             system: self.system.saturating_sub(before.system),
+            waited: (self.waited.zip(before.waited))
+                .map(|(now, before)| now.saturating_sub(before)),
             minor_faults: self.minor_faults.saturating_sub(before.minor_faults),
             threads: self.threads.iter().map(thread).collect(),
         }
@@ -58,12 +64,24 @@ pub fn spent(root: &Root, pid: Pid) -> Result<Spent, ProcessError> {
         let used = time(stat.user_ticks + stat.system_ticks);
         Some((name.parse().ok()?, used))
     };
+    let waited = |name: &String| {
+        let file = format!("proc/{pid}/task/{name}/schedstat");
+        root.parse(file, parse_schedstat).get()
+    };
+    let waited: Vec<Duration> = names.iter().filter_map(waited).collect();
     Ok(Spent {
         user: time(all.user_ticks),
         system: time(all.system_ticks),
+        waited: (!waited.is_empty()).then(|| waited.iter().sum()),
         minor_faults: all.minor_faults,
         threads: names.iter().filter_map(thread).collect(),
     })
+}
+
+/// The second number of `schedstat`: nanoseconds on a run queue (Documentation/scheduler/sched-stats.rst).
+pub fn parse_schedstat(text: &str) -> Result<Duration, ParseError> {
+    let word = text.split_ascii_whitespace().nth(1).unwrap_or_default();
+    number(word).map(Duration::from_nanos)
 }
 
 fn time(ticks: u64) -> Duration {
@@ -95,6 +113,15 @@ mod tests {
         assert!(used.busiest() <= used.user + used.system + Duration::from_millis(50));
         assert!(used.busiest() > Duration::ZERO && used.minor_faults > 0);
         assert!(spent(&root, Pid(u32::MAX / 2)).is_err());
+    }
+
+    #[test]
+    fn time_on_a_run_queue() {
+        let waited = parse_schedstat("250000000 19000000000 41\n");
+        assert_eq!(waited, Ok(Duration::from_secs(19)));
+        for bad in ["", "1", "1 x 2", "1 -2 3"] {
+            assert!(parse_schedstat(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use hugeleaf_sys::answer_of;
 
 use super::reading::{Kind, Metric, MetricError, PATIENCE, Reading};
-use super::shown::redact;
+use super::shown;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
 
@@ -27,23 +27,23 @@ pub(super) const KIND: MetricKind = MetricKind {
 fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     let (command, gauge) = (typed.rest.to_owned(), typed.gauge);
     let open = move |_: &_| Ok(open(&command, gauge));
-    Ok(MetricSpec::new(redact(typed.text), open))
+    let shown = format!("{}{}", typed.gauge_prefix(), shown::command(typed.rest));
+    Ok(MetricSpec::new(shown, open))
 }
 
 /// `cmd:COMMAND`: what `sh -c COMMAND` prints last, run anew for every reading; a rising counter unless
 /// `gauge` says otherwise.
 fn open(command: &str, gauge: Option<Better>) -> Metric {
-    let name = format!("cmd:{}", redact(command));
+    let name = shown::command(command);
     let (command, shown) = (command.to_owned(), name.clone());
     let read = move || {
-        let unreachable = |reason: String| {
-            let next = format!("try it by hand: sh -c '{command}'");
+        // The guard shows errors to every local user: what the command printed is only in what is to be done next.
+        let text = output(&command).map_err(|(reason, said)| {
+            let next = format!("run it by hand, with sh -c{}", quoted(&said));
             MetricError::unreachable(&shown, reason, next)
-        };
-        let text = output(&command).map_err(unreachable)?;
+        })?;
         let value = last_number(&text).map_err(|what| {
-            let command = redact(&command);
-            let next = format!("make it print one number last: sh -c '{command}'");
+            let next = format!("make it print one number last{}", quoted(&text));
             MetricError::garbage(&shown, what, next)
         })?;
         Ok(match gauge {
@@ -63,7 +63,18 @@ fn open(command: &str, gauge: Option<Better>) -> Metric {
     }
 }
 
-fn output(command: &str) -> Result<String, String> {
+/// The end of what a command printed.
+fn quoted(text: &str) -> String {
+    let line = text.lines().last().unwrap_or_default();
+    let line: String = line.chars().take(200).collect();
+    match line.is_empty() {
+        true => line,
+        false => format!("; it printed: {line}"),
+    }
+}
+
+/// What a command prints; an error has what it printed on stderr as well.
+fn output(command: &str) -> Result<String, (String, String)> {
     let mut shell = std::process::Command::new("sh");
     shell
         .args(["-c", command])
@@ -74,15 +85,16 @@ fn output(command: &str) -> Result<String, String> {
         // and so that a command that hangs can be ended with all it started.
         .process_group(0);
     let said = answer_of(&mut shell, PATIENCE, MOST_OUTPUT, false).map_err(|e| match e.kind() {
-        ErrorKind::TimedOut => format!("no answer in {} s", PATIENCE.as_secs()),
-        _ => format!("sh: {e}"),
+        ErrorKind::TimedOut => (
+            format!("no answer in {} s", PATIENCE.as_secs()),
+            String::new(),
+        ),
+        _ => (format!("sh: {e}"), String::new()),
     })?;
     if said.status.success() {
         return Ok(said.stdout);
     }
-    let last = said.stderr.lines().last();
-    let last = last.map(|line| format!(": {line}")).unwrap_or_default();
-    Err(format!("{}{last}", said.status))
+    Err((said.status.to_string(), said.stderr))
 }
 
 pub fn last_number(text: &str) -> Result<f64, String> {
@@ -91,8 +103,7 @@ pub fn last_number(text: &str) -> Result<f64, String> {
         .next_back()
         .ok_or("printed nothing")?;
     let number = word.parse().ok().filter(|v: &f64| v.is_finite());
-    let short = || word.chars().take(60).collect::<String>();
-    number.ok_or_else(|| format!("the output's end is {:?}, not a number", short()))
+    number.ok_or_else(|| "the output's end is not a number".to_owned())
 }
 
 #[cfg(test)]
@@ -135,16 +146,30 @@ mod tests {
     #[test]
     fn failures_are_told_apart() {
         let failed = open("echo no such stat >&2; exit 4", None).read();
-        let Err(MetricError::Unreachable { reason, .. }) = failed else {
+        let Err(MetricError::Unreachable { reason, next, .. }) = failed else {
             panic!("{failed:?}");
         };
-        assert!(
-            reason.contains('4') && reason.contains("no such stat"),
-            "{reason}"
-        );
+        assert_eq!(reason, "exit status: 4");
+        assert!(next.ends_with("it printed: no such stat"), "{next}");
         for garbage in ["echo hello", "true", "printf '\\377\\376'"] {
             let e = open(garbage, None).read().unwrap_err();
             assert!(matches!(e, MetricError::Garbage { .. }), "{garbage}: {e}");
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_command_is_in_its_errors() {
+        for command in [
+            "PGPASSWORD=geheim; echo no geheim >&2; exit 4",
+            "echo geheim; exit 1",
+            "echo geheim",
+            "curl -H 'Authorization: geheim' http://127.0.0.1:9/",
+            "printf geheim; sleep 0 geheim",
+        ] {
+            let mut metric = open(command, None);
+            let error = metric.read().unwrap_err();
+            let said = format!("{} {error}", metric.name);
+            assert!(!said.contains("geheim"), "{said}");
         }
     }
 

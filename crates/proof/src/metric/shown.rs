@@ -1,6 +1,7 @@
 //! What is shown of an address: never a password. Each metric reads its own with the parser of the driver
 //! that gets it, and puts it together again from the parts that are no secret; of one that cannot be read
-//! only its kind is shown. Of commands the usual places of passwords are left out.
+//! only its kind is shown. Of a metric's command its program is shown, of other commands all but the usual places of
+//! passwords.
 
 const HIDDEN: &str = "***";
 
@@ -41,6 +42,20 @@ pub(super) fn without(text: &str, secret: Option<&str>) -> String {
     match secret.filter(|secret| !secret.is_empty()) {
         Some(secret) => text.replace(secret, HIDDEN),
         None => text.to_owned(),
+    }
+}
+
+/// A metric's command as `cmd:` and its program, for a password can be in each word. `cat` and a path have none.
+pub(super) fn command(command: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_' | '+');
+    let words: Vec<&str> = command.split_whitespace().collect();
+    match words.as_slice() {
+        ["cat", path] if path.starts_with('/') && path.chars().all(is_plain) => {
+            format!("cmd:cat {path}")
+        }
+        [program] if program.chars().all(is_plain) => format!("cmd:{program}"),
+        [program, ..] if program.chars().all(is_plain) => format!("cmd:{program} …"),
+        _ => "cmd:…".to_owned(),
     }
 }
 

@@ -167,7 +167,12 @@ fn what_is_no_secret_is_shown() {
             "gauge:lower:http://u:se@h:9/m#a",
             "gauge:lower:http://h:9/m#a",
         ),
-        ("cmd:echo 1", "cmd:echo 1"),
+        ("cmd:echo 1", "cmd:echo …"),
+        ("cmd:/usr/bin/served", "cmd:/usr/bin/served"),
+        ("cmd:cat /run/n", "cmd:cat /run/n"),
+        ("gauge:cmd:cat a$B:lower", "gauge:lower:cmd:cat …"),
+        ("cmd:MYSQL_PWD=se mysql", "cmd:…"),
+        ("cmd:mysql -pse", "cmd:mysql …"),
         ("cpi", "cpi"),
         ("tps", "tps"),
         ("oracle:u/se@h", "oracle:…"),
@@ -227,6 +232,8 @@ proptest! {
             format!("mysql:u:{coded}@h#Com_commit{tail}"),
             format!("http://u:{coded}@h/m#a{tail}"),
             format!("gauge:lower:http://u:{coded}@h/m?key={coded}#a{tail}"),
+            format!("cmd:tool '{quoted}'{tail}"),
+            format!("gauge:lower:cmd:TOKEN={secret} tool --header={coded}{tail}"),
         ] {
             let mut all = shown(&text);
             all += &shown_command(&["--metric".to_owned(), text.clone()]).concat();

@@ -10,6 +10,7 @@ use hugeleaf_perf::processor::Processor;
 
 use super::events::MEMORY;
 use super::locks::{Locks, Waits};
+use super::outside;
 use super::queue::Queue;
 use super::statics::Statics;
 use super::symbols::{Named, name_all};
@@ -93,6 +94,9 @@ impl Session {
             for thread in &mut process.threads {
                 thread.io = self.work.io_of(place, thread.tid);
             }
+        }
+        if outside::is_within(&self.root) {
+            outside::tell_apart(&mut trace);
         }
         trace
     }

@@ -53,6 +53,8 @@ pub struct ProcessTable {
 
 /// The id that the kernel gives to a thread that is ending.
 const ENDING: u32 = u32::MAX;
+/// The id of all programs outside of this PID namespace, which no program has.
+pub(super) const OUTSIDE: u32 = u32::MAX - 1;
 
 impl ProcessTable {
     pub fn new(root: &Root, everybody: bool, start_nanos: u64) -> ProcessTable {

@@ -1,7 +1,7 @@
 //! What a trace shows of memory: page tables, compaction, huge pages made and split, segments of mixed sizes.
 
-use hugeleaf_trace::model::{Held, SegmentMemory};
-use hugeleaf_trace::tables::memory::{SegmentRow, newest, segments, total};
+use hugeleaf_trace::model::{Held, MemoryState, SegmentMemory};
+use hugeleaf_trace::tables::memory::{SegmentRow, Whose, held, newest, segments, total};
 use hugeleaf_trace::tables::{profile, share};
 use hugeleaf_units::Bytes;
 
@@ -131,7 +131,8 @@ pub fn khugepaged_busy(seen: &Seen<'_>) -> Option<TraceFinding> {
     })
 }
 
-/// Huge pages are split again as they are used.
+/// Huge pages are split again as they are used. The kernel counts that of the whole host; of a target only what it lost
+/// itself is said.
 pub fn splits(seen: &Seen<'_>) -> Option<TraceFinding> {
     let split = ["thp_split_pmd", "thp_split_page"];
     let count = split.iter().filter_map(|name| seen.counter(name)).max()?;
@@ -139,29 +140,71 @@ pub fn splits(seen: &Seen<'_>) -> Option<TraceFinding> {
     if rate < SPLITS_A_SECOND {
         return None;
     }
-    let locks = seen
-        .trace
-        .pins
-        .iter()
-        .filter(|p| p.call.starts_with("mlock"));
+    let mut evidence = vec![format!(
+        "{count} huge pages split on this host, {rate:.1} a second"
+    )];
+    let lost = lost_by_target(seen);
+    let whole_host = seen.trace.target.is_none();
+    let locks = (seen.trace.pins.iter()).filter(|p| p.call.starts_with("mlock"));
     let locks: u64 = locks.map(|p| p.calls).sum();
-    let mut evidence = vec![format!("{count} huge pages split, {rate:.1} a second")];
-    if locks > 0 {
+    if locks > 0 && (whole_host || lost.is_some()) {
         evidence.push(format!(
             "{locks} calls of mlock: locking a part of a huge page splits its mapping"
         ));
     }
+    let (severity, text) = match lost {
+        _ if whole_host => (
+            Severity::Warning,
+            format!(
+                "Transparent huge pages are split {rate:.1} times a second: what was won is lost again. Pages of a \
+                 pool (hugetlb) are never split."
+            ),
+        ),
+        Some(lost) => (
+            Severity::Warning,
+            format!(
+                "{lost} of the target went from transparent huge pages to base pages: what was won is lost again. \
+                 Pages of a pool (hugetlb) are never split."
+            ),
+        ),
+        None => (
+            Severity::Note,
+            format!(
+                "Transparent huge pages are split {rate:.1} times a second on this host, by no sign those of the \
+                 target: the kernel does not count whose they are."
+            ),
+        ),
+    };
+    let command = match lost {
+        Some(_) => seen.command("why", "hugeleaf status"),
+        None => "hugeleaf status".to_owned(),
+    };
     Some(TraceFinding {
         id: "splits",
-        severity: Severity::Warning,
+        severity,
         effects: vec![Effect::Translation],
-        text: format!(
-            "Transparent huge pages are split {rate:.1} times a second: what was won is lost again. Pages of a pool \
-             (hugetlb) are never split."
-        ),
+        text,
         evidence,
-        command: seen.command("why", "hugeleaf status"),
+        command,
     })
+}
+
+/// How much of the target went from transparent huge pages to base pages meanwhile; `None` of nothing, or where it is not
+/// known.
+fn lost_by_target(seen: &Seen<'_>) -> Option<Bytes> {
+    let at = |state: Option<&MemoryState>, kind: &str| {
+        let held = held(state?, Whose::Target)?;
+        let of_kind = held.iter().filter(|held| held.kind == kind);
+        Some(of_kind.map(|held| held.bytes).sum::<u64>())
+    };
+    let (before, after) = (
+        seen.trace.memory_before.as_ref(),
+        seen.trace.memory_after.as_ref(),
+    );
+    let fewer = at(before, "thp")?.saturating_sub(at(after, "thp")?);
+    let more = at(after, "base")?.saturating_sub(at(before, "base")?);
+    // What it freed was not split.
+    Some(Bytes(fewer.min(more))).filter(|lost| !lost.is_zero())
 }
 
 /// A segment of the target is on several page sizes without having been made so.
@@ -257,6 +300,7 @@ pub fn on_base_pages(seen: &Seen<'_>) -> Option<TraceFinding> {
 mod tests {
     use super::super::tests::testing::{self, finds};
     use super::*;
+    use hugeleaf_trace::Trace;
 
     #[test]
     fn page_tables_as_status_counts_them() {
@@ -282,8 +326,39 @@ mod tests {
         let stalls = finds(&with("compact_stall", 11), "compaction-stalls").unwrap();
         assert_eq!(stalls.effects, [Effect::Contiguity]);
         assert_eq!(finds(&with("compact_stall", 9), "compaction-stalls"), None);
-        assert!(finds(&with("thp_split_page", 11), "splits").is_some());
+        let mut host = with("thp_split_page", 11);
+        host.target = None;
+        assert_eq!(finds(&host, "splits").unwrap().severity, Severity::Warning);
         assert_eq!(finds(&with("thp_split_page", 9), "splits"), None);
+    }
+
+    /// The host's counter says nothing of the target.
+    #[test]
+    fn splits_are_the_targets_where_it_lost_huge_pages() {
+        let of_target = |before: (u64, u64), after: (u64, u64)| {
+            let trace = testing::with_counter(testing::quiet(), "thp_split_page", 100);
+            let at = |(base, huge)| testing::with_memory(trace.clone(), base, huge).memory_after;
+            let (before, after) = (at(before), at(after));
+            let trace = Trace {
+                memory_before: before,
+                memory_after: after,
+                ..trace
+            };
+            finds(&trace, "splits").unwrap()
+        };
+        let others = of_target((10, 90), (10, 90));
+        assert_eq!(others.severity, Severity::Note);
+        assert!(others.text.contains("on this host"), "{}", others.text);
+        assert_eq!(others.command, "hugeleaf status");
+        let its = of_target((10, 90), (30, 70));
+        assert_eq!(its.severity, Severity::Warning);
+        assert!(its.text.starts_with("20M of the target"), "{}", its.text);
+        assert!(its.command.contains("why"), "{}", its.command);
+        let freed = of_target((10, 90), (10, 50));
+        assert_eq!(freed.severity, Severity::Note);
+        // Of what is not known nothing is said.
+        let unknown = testing::with_counter(testing::quiet(), "thp_split_page", 100);
+        assert_eq!(finds(&unknown, "splits").unwrap().severity, Severity::Note);
     }
 
     #[test]

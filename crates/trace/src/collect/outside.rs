@@ -1,0 +1,142 @@
+//! In another PID namespace than the host's. There records name every program outside by the id 0, as they do the idle
+//! thread (perf_event_pid, kernel/events/core.c), and a busy host would look idle. What is not known to be idle is a row
+//! of its own.
+
+use hugeleaf_host::Root;
+
+use super::processes::OUTSIDE;
+use crate::model::{Mode, Process, Trace};
+
+/// The host's own namespace, on every host (PROC_PID_INIT_INO, include/linux/proc_ns.h).
+const OF_HOST: &str = "pid:[4026531836]";
+
+/// Whether this process is in a PID namespace of its own; not where that cannot be read.
+pub fn is_within(root: &Root) -> bool {
+    let link = std::fs::read_link(root.path("proc/self/ns/pid"));
+    link.is_ok_and(|link| link.as_os_str() != OF_HOST)
+}
+
+/// Whether the kernel's function is one of the idle thread.
+fn is_idle(function: &str) -> bool {
+    const IDLE: [&str; 10] = [
+        "do_idle",
+        "cpu_startup_entry",
+        "cpuidle_",
+        "default_idle",
+        "arch_cpu_idle",
+        "native_safe_halt",
+        "pv_native_safe_halt",
+        "acpi_safe_halt",
+        "intel_idle",
+        "cpu_do_idle",
+    ];
+    IDLE.iter().any(|name| function.starts_with(name))
+}
+
+/// Gives what other programs did a row of its own: all samples of the id 0 that are not known to be of the idle thread.
+pub fn tell_apart(trace: &mut Trace) {
+    // Several: those outside are made and end under this id, too.
+    let zero: Vec<bool> = trace
+        .processes
+        .iter()
+        .map(|process| process.pid == 0)
+        .collect();
+    let is_zero = |process: u32| zero.get(process as usize) == Some(&true);
+    if !zero.contains(&true) {
+        return;
+    }
+    let outside = u32::try_from(trace.processes.len()).unwrap_or(u32::MAX);
+    let mut has_names = false;
+    for sample in &mut trace.samples {
+        if !is_zero(sample.process) {
+            continue;
+        }
+        let stack = trace.stacks.get(sample.stack as usize);
+        let frames = stack.into_iter().flat_map(|stack| &stack.frames);
+        let symbols = frames.filter_map(|frame| trace.symbols.get(*frame as usize));
+        let mut names = symbols
+            .filter(|symbol| symbol.kernel && !symbol.unnamed)
+            .peekable();
+        has_names |= names.peek().is_some();
+        if sample.mode != Mode::Kernel || !names.any(|symbol| is_idle(&symbol.name)) {
+            sample.process = outside;
+        }
+    }
+    // The idle thread touches no memory of programs.
+    let faults = trace
+        .faults
+        .iter_mut()
+        .filter(|fault| is_zero(fault.process));
+    faults.for_each(|fault| fault.process = outside);
+    let name = match has_names {
+        true => "(outside)",
+        // Without the names of the kernel's functions nothing tells.
+        false => "(outside or idle)",
+    };
+    trace.processes.push(Process {
+        pid: OUTSIDE,
+        name: name.to_owned(),
+        in_target: trace.target.is_none(),
+        ..Process::default()
+    });
+    trace.notes.push(format!(
+        "This runs in a PID namespace: programs outside of it cannot be told apart, and are the row {name}. On the host, \
+         or with the host's PID namespace (docker run --pid=host), each has its own."
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::profile::{Counted, by_process, counted};
+    use crate::tables::testing::{Maker, kernel, user};
+
+    #[test]
+    fn what_is_not_known_to_be_idle_is_not() {
+        let mut maker = Maker::new();
+        let own = maker.process(10, "hugeleaf", false);
+        let zero = maker.process(0, "idle", false);
+        let again = maker.process(0, "bash", false);
+        maker.sample(own, 10, Mode::User, &[user("main")], 5);
+        let halt = [kernel("pv_native_safe_halt"), kernel("do_idle")];
+        maker.sample(zero, 0, Mode::Kernel, &halt, 20);
+        maker.sample(zero, 0, Mode::User, &[user("[unknown]")], 20);
+        maker.sample(again, 0, Mode::User, &[user("[unknown]")], 40);
+        maker.sample(zero, 0, Mode::Kernel, &[kernel("clear_page_erms")], 10);
+        maker.sample(zero, 0, Mode::Kernel, &[], 5);
+        let mut trace = maker.build();
+        // As it was: all others are idle, and this program has the host to itself.
+        assert_eq!(counted(&trace), Counted { busy: 5, idle: 95 });
+        tell_apart(&mut trace);
+        assert_eq!(counted(&trace), Counted { busy: 80, idle: 20 });
+        let rows = by_process(&trace);
+        assert_eq!(
+            (rows[0].name.as_str(), rows[0].modes.total()),
+            ("(outside)", 75)
+        );
+        assert!(
+            trace.notes[0].contains("PID namespace"),
+            "{:?}",
+            trace.notes
+        );
+    }
+
+    #[test]
+    fn without_names_nothing_is_idle_and_without_the_id_nothing_changes() {
+        let mut maker = Maker::new();
+        let zero = maker.process(0, "idle", false);
+        maker.sample(zero, 0, Mode::Kernel, &[], 7);
+        let mut trace = maker.build();
+        tell_apart(&mut trace);
+        assert_eq!(counted(&trace), Counted { busy: 7, idle: 0 });
+        assert_eq!(by_process(&trace)[0].name, "(outside or idle)");
+
+        let mut maker = Maker::new();
+        let own = maker.process(10, "hugeleaf", false);
+        maker.sample(own, 10, Mode::User, &[user("main")], 5);
+        let mut trace = maker.build();
+        let before = trace.clone();
+        tell_apart(&mut trace);
+        assert_eq!(trace, before);
+    }
+}
