@@ -4,6 +4,8 @@
 //! file it was read from in the field's comment. In JSON a field has the name that is written at it, or
 //! its own (docs/reference/json.md).
 
+use std::time::Duration;
+
 use hugeleaf_sys::{PageMap, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range};
 use serde::ser::SerializeStruct;
@@ -48,6 +50,9 @@ pub struct Host {
     pub owners: Vec<Owner>,
     /// Lines of the kernel log that speak of pools or allocations that fell short.
     pub kernel_log: Fact<Vec<String>>,
+    /// How often allocations waited for compaction; filled by [`crate::read_host`] only.
+    #[serde(flatten)]
+    pub compaction: Compaction,
     /// Nodes that have memory, as in `/sys/devices/system/node/node0`; `[0]` where there is no such
     /// folder.
     pub nodes: Vec<u32>,
@@ -69,16 +74,14 @@ impl Host {
         self.thp.known()?.order(self.pmd_page.get()?)
     }
 
-    /// The setting in force of a full huge page, and its file: that of the size, unless it inherits or is
-    /// not known, then the one for all.
-    pub fn thp_setting(&self, of: ThpUse) -> (String, Option<&str>) {
-        let own = self.full_thp().map(|order| (order, order.own(of).text()));
-        match own {
-            Some((order, Some(word))) if word != "inherit" => (order.file(of), Some(word)),
-            _ => {
-                let thp = self.thp.known();
-                (of.file(), thp.and_then(|thp| thp.top(of).text()))
-            }
+    /// The setting in force of a full huge page, and its file; that for all sizes where the kernel has none of its own.
+    pub fn thp_setting(&self, of: ThpUse) -> (String, &Fact<String>) {
+        const ABSENT: &Fact<String> = &Fact::Absent;
+        let thp = self.thp.known();
+        let own = self.full_thp().filter(|order| !order.own(of).is_absent());
+        match thp.zip(own) {
+            Some((thp, order)) => (order.file_in_force(of), order.setting(thp, of)),
+            None => (of.file(), thp.map_or(ABSENT, |thp| thp.top(of))),
         }
     }
 }
@@ -143,6 +146,33 @@ pub struct Memory {
     /// `SwapFree`.
     #[serde(rename = "swap_free_bytes")]
     pub swap_free: Fact<Bytes>,
+    /// `CommitLimit`: what programs may be promised under `vm.overcommit_memory=2`, pools left out.
+    #[serde(rename = "commit_limit_bytes")]
+    pub commit_limit: Fact<Bytes>,
+    /// `Committed_AS`: what they are promised.
+    #[serde(rename = "committed_bytes")]
+    pub committed: Fact<Bytes>,
+}
+
+/// Waiting for memory to be compacted, since boot.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Compaction {
+    /// `compact_stall` of `/proc/vmstat`: allocations that compacted memory themselves.
+    #[serde(rename = "compaction_stalls")]
+    pub stalls: Fact<u64>,
+    /// `compact_fail`: how many of these brought nothing.
+    #[serde(rename = "compaction_failures")]
+    pub failures: Fact<u64>,
+    /// `/proc/uptime`.
+    #[serde(rename = "uptime_seconds", serialize_with = "seconds")]
+    pub uptime: Fact<Duration>,
+    /// `some avg60` of `/proc/pressure/memory`: percent of the last minute in which some task stalled for memory.
+    #[serde(rename = "memory_pressure_percent")]
+    pub pressure: Fact<f64>,
+}
+
+fn seconds<S: Serializer>(time: &Fact<Duration>, out: S) -> Result<S::Ok, S::Error> {
+    time.clone().map(|time| time.as_secs_f64()).serialize(out)
 }
 
 /// A page size that this kernel has, and how it is enabled.
@@ -424,9 +454,10 @@ impl ThpOrder {
 
     /// The file of the setting in force: that of the size, unless it inherits, then the one for all.
     pub fn file_in_force(&self, of: ThpUse) -> String {
-        match self.own(of).text() {
-            Some("inherit") | None => of.file(),
-            Some(_) => self.file(of),
+        match self.own(of) {
+            Fact::Known(word) if word == "inherit" => of.file(),
+            Fact::Absent => of.file(),
+            _ => self.file(of),
         }
     }
 
@@ -435,12 +466,16 @@ impl ThpOrder {
         thp_is_on(self.in_force(thp, of))
     }
 
-    /// The setting in force: `inherit` resolved to the top-level knob.
-    pub fn in_force<'a>(&'a self, thp: &'a Thp, of: ThpUse) -> Option<&'a str> {
-        match self.own(of).text() {
-            Some("inherit") => thp.top(of).text(),
+    /// The setting in force: `inherit` resolved to the top-level knob. What everything that shows or judges it reads.
+    pub fn setting<'a>(&'a self, thp: &'a Thp, of: ThpUse) -> &'a Fact<String> {
+        match self.own(of) {
+            Fact::Known(word) if word == "inherit" => thp.top(of),
             own => own,
         }
+    }
+
+    pub fn in_force<'a>(&'a self, thp: &'a Thp, of: ThpUse) -> Option<&'a str> {
+        self.setting(thp, of).text()
     }
 }
 

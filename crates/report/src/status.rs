@@ -122,20 +122,12 @@ fn settings_of(host: &Host, size: PageSize, kind: PageKind, enabled: bool) -> (S
             let order = thp.and_then(|thp| thp.orders.iter().find(|o| o.size == size));
             match (thp, order) {
                 (Some(thp), Some(order)) => (
-                    setting(&order.anon, &thp.enabled),
-                    setting(&order.shmem, &thp.shmem_enabled),
+                    words(order.setting(thp, ThpUse::Private)),
+                    words(order.setting(thp, ThpUse::Shared)),
                 ),
                 _ => both("-"),
             }
         }
-    }
-}
-
-/// A size's own knob; where it inherits, the one in force.
-fn setting(own: &Fact<String>, top: &Fact<String>) -> String {
-    match own.known().map(String::as_str) {
-        Some("inherit") => words(top),
-        _ => words(own),
     }
 }
 
@@ -386,7 +378,7 @@ fn limits_line(host: &Host) -> String {
         0 => "none".into(),
         group => Cell::from(group),
     };
-    let mut parts = vec![("memlock", limit(&limits.memlock))];
+    let mut parts = vec![("memlock of this process", limit(&limits.memlock))];
     if !host.pools.is_empty() {
         let group = limits.hugetlb_shm_group.clone().map(group);
         parts.push(("hugetlb_shm_group", words(group)));

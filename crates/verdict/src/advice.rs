@@ -10,6 +10,7 @@ use hugeleaf_units::{PageSize, Pages};
 use serde::Serialize;
 
 use crate::findings::shell_word;
+use crate::overcommit;
 use crate::plan::room;
 
 /// A setting of a host: the file that the kernel shows it in.
@@ -163,8 +164,16 @@ fn provides(host: &Host, change: &Change) -> Result<(), Refused> {
             })?;
             room::fits(host, size, node, Pages(pages)).map_err(|why| Refused { why })
         }
+        Kind::File if is_strict_overcommit(change) => {
+            let risk = overcommit::strict(host);
+            risk.map(|_| ()).map_err(|why| Refused { why })
+        }
         Kind::File => Ok(()),
     }
+}
+
+fn is_strict_overcommit(change: &Change) -> bool {
+    (change.setting.path(), change.to.as_str()) == (overcommit::MODE, overcommit::STRICT)
 }
 
 impl Advice {
@@ -200,12 +209,30 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    fn allows(&self, value: &str) -> bool {
+    /// The values at its edges: where several agree on any, they agree on one of these.
+    pub(crate) fn edges(&self) -> Vec<String> {
+        match self {
+            Wanted::OneOf(values) => values.clone(),
+            Wanted::AtLeast(edge) | Wanted::AtMost(edge) => vec![edge.to_string()],
+        }
+    }
+
+    pub(crate) fn allows(&self, value: &str) -> bool {
         let number = value.parse::<u64>().ok();
         match self {
             Wanted::OneOf(values) => values.iter().any(|v| v == value),
             Wanted::AtMost(most) => number.is_some_and(|n| n <= *most),
             Wanted::AtLeast(least) => number.is_some_and(|n| n >= *least),
+        }
+    }
+}
+
+impl std::fmt::Display for Wanted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Wanted::OneOf(values) => f.write_str(&values.join(" or ")),
+            Wanted::AtLeast(least) => write!(f, "at least {least}"),
+            Wanted::AtMost(most) => write!(f, "at most {most}"),
         }
     }
 }
@@ -251,15 +278,15 @@ mod tests {
     #[test]
     fn two_values_of_one_setting_contradict_each_other() {
         let overcommit = |n: u64| advice(Change::new(Setting::sysctl("vm.overcommit_memory"), n));
-        let (one, two) = (overcommit(1), overcommit(2));
+        let (one, two) = (overcommit(1), overcommit(0));
         let other = advice(Change::new(Setting::sysctl("vm.swappiness"), 1));
         let found = agree(&[&one, &other, &two, &one], &[]);
         let stands: Vec<bool> = found.iter().map(Option::is_none).collect();
         assert_eq!(stands, [false, true, false, false]);
         let want = Want {
-            who: "PostgreSQL".to_owned(),
+            who: "ClickHouse".to_owned(),
             setting: Setting::sysctl("vm.overcommit_memory"),
-            values: Wanted::OneOf(vec!["2".to_owned()]),
+            values: Wanted::OneOf(vec!["0".to_owned()]),
         };
         assert!(agree(&[&one], std::slice::from_ref(&want))[0].is_some());
         assert!(agree(&[&two], &[want])[0].is_none());

@@ -9,7 +9,7 @@ mod dead;
 mod memory;
 mod pools;
 mod rules;
-mod thp;
+pub(crate) mod thp;
 mod unreadable;
 
 pub use memory::{Holder, by_name};

@@ -15,6 +15,7 @@ pub mod check;
 pub mod eligible;
 pub mod ends;
 pub mod findings;
+pub(crate) mod overcommit;
 pub mod plan;
 pub mod predict;
 pub mod roles;

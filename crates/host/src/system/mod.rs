@@ -26,6 +26,8 @@ mod owners;
 pub mod pam_limits;
 mod pools;
 #[cfg(feature = "full")]
+pub mod programs;
+#[cfg(feature = "full")]
 pub mod settings;
 mod sizes;
 pub mod sysctl;
@@ -37,12 +39,10 @@ use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
 
 use crate::fact::{Fact, ReadError};
-use crate::model::{Cgroup, Host};
+use crate::model::{Cgroup, Compaction, Host};
 use crate::root::Root;
 use files::line;
 
-#[cfg(feature = "full")]
-pub use features::names_of_processes;
 #[cfg(feature = "full")]
 pub use identity::{Identity, identity};
 pub use memory_limits::{memory_limits_of, memory_room, read_memory_limits};
@@ -59,6 +59,7 @@ pub use pools::{parse_nodes, read as read_pools};
 pub fn read_host(root: &Root, kernel: &Kernel) -> Result<Host, ReadError> {
     let mut host = read_memory_facts(root, kernel)?;
     host.kernel_log = kernel_log::read(root);
+    host.compaction = counters::read_compaction(root);
     Ok(host)
 }
 
@@ -109,6 +110,7 @@ fn read_facts(root: &Root, kernel: &Kernel, cgroups: Fact<Vec<Cgroup>>) -> Resul
         owners: Vec::new(),
         memory_limits: Vec::new(),
         kernel_log: Fact::Absent,
+        compaction: Compaction::default(),
         nodes,
     };
     let own_cgroups = cgroups::own(root);

@@ -1,8 +1,9 @@
 //! Settings that are made and have no effect on this kernel as it is set.
 
-use hugeleaf_host::{Fact, Host, Thp, ThpOrder, ThpUse, pool_file, thp_is_on};
+use hugeleaf_host::{Fact, Host, Thp, ThpOrder, ThpUse, pool_file, thp_file, thp_is_on};
 use hugeleaf_units::{PageSize, Pages};
 
+use super::thp::ignored_max_ptes_none;
 use super::{Finding, shell_word};
 use crate::list;
 
@@ -143,6 +144,12 @@ pub fn khugepaged(host: &Host) -> Option<Finding> {
         ),
         format!("echo madvise > {}", ThpUse::Private.file()),
     ))
+}
+
+/// `max_ptes_none` between its ends, which counts for the PMD size only.
+pub fn max_ptes_none(host: &Host) -> Option<Finding> {
+    let command = format!("cat {}", thp_file("khugepaged/max_ptes_none"));
+    ignored_max_ptes_none(host).map(|text| Finding::note("dead-max-ptes-none", text, command))
 }
 
 pub fn shm_group(host: &Host) -> Option<Finding> {
@@ -300,6 +307,23 @@ mod tests {
         assert_eq!(khugepaged(&host), None);
         thp(&mut host).khugepaged.pages_to_scan = Fact::Known(Pages(4096));
         assert_eq!(khugepaged(&host), None);
+    }
+
+    #[test]
+    fn max_ptes_none_of_which_smaller_sizes_know_the_ends_only() {
+        let mut host = healthy();
+        let set = |host: &mut _, pages| {
+            thp(host).khugepaged.max_ptes_none = Fact::Known(Pages(pages));
+            ids(max_ptes_none(host))
+        };
+        thp(&mut host).orders[0].anon = word("always");
+        assert_eq!(set(&mut host, 255), [""; 0]);
+        thp(&mut host).khugepaged.makes_smaller = true;
+        assert_eq!(set(&mut host, 255), ["dead-max-ptes-none"]);
+        assert_eq!(set(&mut host, 0), [""; 0]);
+        assert_eq!(set(&mut host, 511), [""; 0]);
+        thp(&mut host).orders[0].anon = word("never");
+        assert_eq!(set(&mut host, 255), [""; 0]);
     }
 
     #[test]

@@ -107,7 +107,7 @@ fn names(services: &[&ForService]) -> String {
 /// The knob in force of a full huge page, where it is off, and what it says.
 fn off(host: &Host, of: ThpUse) -> Option<(String, String)> {
     let (path, word) = host.thp_setting(of);
-    let word = word.filter(|word| !thp_is_on(Some(word)))?;
+    let word = word.text().filter(|word| !thp_is_on(Some(word)))?;
     Some((path, word.to_owned()))
 }
 

@@ -67,7 +67,7 @@ pub const fn thp_use(role: RunRole) -> ThpUse {
 
 pub fn private_setting(host: &Host) -> Option<&str> {
     pmd(host)?;
-    host.thp_setting(ThpUse::Private).1
+    host.thp_setting(ThpUse::Private).1.text()
 }
 
 pub fn shared_setting(host: &Host) -> Option<&str> {
@@ -75,7 +75,7 @@ pub fn shared_setting(host: &Host) -> Option<&str> {
     let top = host.thp.known()?.shmem_enabled.text();
     match top {
         Some("deny" | "force") => top,
-        _ => pmd(host).and(host.thp_setting(ThpUse::Shared).1),
+        _ => pmd(host).and(host.thp_setting(ThpUse::Shared).1.text()),
     }
 }
 

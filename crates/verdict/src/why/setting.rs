@@ -12,7 +12,7 @@ use super::{Case, OffSize, Reason};
 /// Why private anonymous memory that is all there is not large yet.
 pub fn of_private(case: &Case<'_>, segment: &Segment) -> Reason {
     let advised = segment.asked.advised == Advised::Huge;
-    match (case.host.thp_setting(ThpUse::Private).1, advised) {
+    match (case.host.thp_setting(ThpUse::Private).1.text(), advised) {
         (None, _) => Reason::Unknown,
         (Some("never"), _) => Reason::ThpNever,
         (Some("madvise"), false) => Reason::NotAdvised,
@@ -33,7 +33,7 @@ pub fn of_shared(case: &Case<'_>, segment: &Segment) -> Reason {
             _ => Reason::ShmemNever,
         };
     }
-    match (case.host.thp_setting(ThpUse::Shared).1, advised) {
+    match (case.host.thp_setting(ThpUse::Shared).1.text(), advised) {
         (None, _) => Reason::Unknown,
         (Some("never"), _) => Reason::ShmemNever,
         (Some("advise"), false) => Reason::ShmemNotAdvised,

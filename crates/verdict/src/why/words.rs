@@ -294,7 +294,7 @@ impl Words<'_> {
             Reason::ShmemSizeOff => (
                 format!(
                     "{path} is {}, and promotion of shared memory goes by that one",
-                    own.unwrap_or_default()
+                    own.text().unwrap_or_default()
                 ),
                 format!("echo inherit > {path} && {promote}"),
             ),

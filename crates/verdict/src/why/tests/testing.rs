@@ -79,6 +79,7 @@ pub fn host() -> Host {
         memory_limits: Vec::new(),
         kernel_log: Fact::Absent,
         nodes: vec![0],
+        compaction: hugeleaf_host::Compaction::default(),
     }
 }
 
