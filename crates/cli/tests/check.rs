@@ -246,6 +246,47 @@ fn damaged_files_are_unknown_and_not_good() {
     assert_states(&found, &[("queue-depth", "unknown")]);
 }
 
+/// The kernel keeps 15 bytes of a name: `clickhouse-serv`.
+#[test]
+fn a_program_with_a_long_name_is_judged_with_its_own_limits() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("clickhouse-server");
+    std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+    let mut child = std::process::Command::new(&program)
+        .arg("600")
+        .spawn()
+        .unwrap();
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();
+    let output = run(&["check", "--json"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let features = answer["features"].as_array().unwrap();
+    let row = |id: &str, what: &str| {
+        let found = features
+            .iter()
+            .find(|row| row["id"] == id && row["what"] == what);
+        found.unwrap_or_else(|| panic!("no row {id} of {what}: {answer:#}"))
+    };
+    row("program", "ClickHouse");
+    let locked = &row("memlock", "ClickHouse: locked memory")["value"];
+    let line = limits
+        .lines()
+        .find(|line| line.starts_with("Max locked memory"));
+    let mut words = line.unwrap().split_whitespace().skip(3);
+    let (soft, hard) = (words.next().unwrap(), words.next().unwrap());
+    assert_eq!(*locked, format!("{soft}, at most {hard}"));
+    let overcommit = features
+        .iter()
+        .find(|row| row["id"] == "overcommit")
+        .unwrap();
+    let wants = overcommit["wants"].as_array().unwrap();
+    assert!(
+        wants.iter().any(|want| want["program"] == "ClickHouse"),
+        "{overcommit}"
+    );
+}
+
 #[test]
 fn this_host_is_checked_and_not_changed() {
     for profile in ["oltp", "warehouse", "backup", "jvm", "cache", "vector"] {

@@ -21,7 +21,7 @@ const SERVICE: Held = NotHere("it starts a service of the host anew");
 const SERVER: Held = NotHere("it asks a server by an address that the person has");
 
 /// Each command, `*` for any text; the first that fits counts.
-pub const KINDS: [(&str, Held); 68] = [
+pub const KINDS: [(&str, Held); 66] = [
     // Pools.
     (
         "echo $(($(cat $f) + *)) > $f",
@@ -50,7 +50,6 @@ pub const KINDS: [(&str, Held); 68] = [
         "echo '*' > /etc/tmpfiles.d/*",
         NotHere("it leaves a file below /etc on the host; its line is parsed"),
     ),
-    ("echo * > */shmem_enabled*", KNOBS),
     ("echo inherit > *", KNOBS),
     ("echo madvise > *", KNOBS),
     ("echo advise > *", KNOBS),
@@ -68,10 +67,6 @@ pub const KINDS: [(&str, Held); 68] = [
     ),
     ("sysctl -w vm.hugetlb_shm_group=*", KNOBS),
     ("sysctl kernel.*=*", KNOBS),
-    (
-        "sysctl -w vm.dirty_background_bytes=* vm.dirty_bytes=*",
-        NotHere("the kernel refuses the 0 that it shows where a part of the memory is in force"),
-    ),
     ("sysctl -w *=*", KNOBS),
     ("sysctl fs.file-max", Asks),
     ("systemd-tmpfiles --create *", FILES),
