@@ -1,6 +1,6 @@
 //! Transparent huge pages as a whole: off, or not there; made at a price that programs wait for.
 
-use hugeleaf_host::{Host, ThpUse, thp_file};
+use hugeleaf_host::{Host, ThpUse};
 use hugeleaf_units::Bytes;
 
 use super::Finding;
@@ -25,7 +25,7 @@ pub(crate) fn defrag_stalls(host: &Host) -> bool {
 
 /// Page faults that wait for compaction: many since boot, or possible at each fault.
 pub fn compaction(host: &Host) -> Option<Finding> {
-    let set = command(host, thp_file("defrag"), DEFRAG_WITHOUT_STALLS)?;
+    let set = Change::new(Setting::thp("defrag"), DEFRAG_WITHOUT_STALLS).check(host);
     let does_stall = defrag_stalls(host);
     let always = "transparent_hugepage/defrag is always: each page fault that could have a huge page waits for memory \
                   to be compacted.";
@@ -50,11 +50,6 @@ pub fn compaction(host: &Host) -> Option<Finding> {
     })
 }
 
-fn command(host: &Host, file: String, to: &str) -> Option<String> {
-    let advice = Change::new(Setting::file(file), to).check(host).ok()?;
-    Some(advice.command())
-}
-
 /// Compaction stalls since boot, and on average a second.
 fn stalls(host: &Host) -> Option<(u64, f64)> {
     let (stalls, up) = (host.compaction.stalls.get()?, host.compaction.uptime.get()?);
@@ -65,8 +60,9 @@ fn stalls(host: &Host) -> Option<(u64, f64)> {
 /// Huge pages of hundreds of megabytes that every program gets that touches a byte of one.
 pub fn large(host: &Host) -> Option<Finding> {
     let text = too_large(host)?;
-    let command = command(host, host.thp_setting(ThpUse::Private).0, "madvise")?;
-    Some(Finding::warning("thp-too-large", text, command))
+    let file = Setting::file(host.thp_setting(ThpUse::Private).0);
+    let change = Change::new(file, "madvise").check(host);
+    Some(Finding::warning("thp-too-large", text, change))
 }
 
 pub(crate) fn too_large(host: &Host) -> Option<String> {
@@ -118,7 +114,7 @@ pub fn off(host: &Host) -> Option<Finding> {
         "thp-off",
         "THP is never for every size: programs that ask for it with madvise get base pages, in \
          silence. Only hugetlb and hugeleaf promote give large pages.",
-        format!("echo madvise > {}", ThpUse::Private.file()),
+        Change::new(Setting::file(ThpUse::Private.file()), "madvise").check(host),
     ))
 }
 
