@@ -5,6 +5,11 @@
 //! A value is judged and advised in one place (`settle`): by the row's own rule and by all programs that run here together, so
 //! that no row contradicts another.
 
+use hugeleaf_host::system::features::Features;
+use hugeleaf_host::{Fact, Host};
+
+use crate::advice;
+
 mod file_systems;
 mod model;
 mod programs;
@@ -17,6 +22,17 @@ mod tests;
 pub use file_systems::{FileSystem, file_systems};
 pub use model::{Checked, Profile, Program, Row, Server, State, Want, Wanted};
 pub use programs::{PROGRAMS_SOURCE, packages, programs, servers};
+
+/// What programs that run here want of the host's settings, for other screens that advise them.
+pub fn wants(host: &Host, servers: &Fact<Vec<Server>>) -> Vec<advice::Want> {
+    let checked = Checked {
+        host,
+        features: &Features::default(),
+        profile: None,
+        servers,
+    };
+    programs::all_wants(&checked)
+}
 
 pub fn check(checked: &Checked<'_>) -> Vec<Row> {
     let areas = [

@@ -115,13 +115,27 @@ impl Finding {
 /// All of one screen, the worst first. Commands that contradict each other are not printed: a plan weighs what all need.
 pub(crate) fn on_one_screen(mut all: Vec<Finding>) -> Vec<Finding> {
     all.sort_by_key(|finding| finding.severity);
+    without_contradictions(all, &[], ("a plan decides", advice::PLAN))
+}
+
+/// Without commands that contradict what a running program wants: `check` weighs that of all of them.
+pub fn unless_unwanted(all: Vec<Finding>, wants: &[advice::Want]) -> Vec<Finding> {
+    let instead = ("see hugeleaf check", "hugeleaf check");
+    without_contradictions(all, wants, instead)
+}
+
+fn without_contradictions(
+    mut all: Vec<Finding>,
+    wants: &[advice::Want],
+    (way, command): (&str, &str),
+) -> Vec<Finding> {
     let advised: Vec<&Advice> = all.iter().filter_map(|f| f.advice.as_ref()).collect();
-    let mut against = advice::agree(&advised, &[]).into_iter();
+    let mut against = advice::agree(&advised, wants).into_iter();
     for finding in &mut all {
         let is_advice = finding.advice.is_some();
         if let Some(why) = is_advice.then(|| against.next().flatten()).flatten() {
-            finding.text = format!("{} ({why}: a plan decides.)", finding.text);
-            finding.command = advice::PLAN.to_owned();
+            finding.text = format!("{} ({why}: {way}.)", finding.text);
+            command.clone_into(&mut finding.command);
             finding.advice = None;
         }
     }

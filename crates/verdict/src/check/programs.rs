@@ -5,7 +5,7 @@ use hugeleaf_host::{Fact, Pid};
 use serde::Deserialize;
 
 use super::model::{Ask, Checked, Program, Row, Server, State, Want, Wanted};
-use super::setting::value;
+use super::setting::{file, value};
 use crate::advice;
 use crate::list;
 
@@ -200,6 +200,26 @@ pub(super) fn undecided(checked: &Checked<'_>, setting: &str) -> Vec<Ask> {
     };
     let all = wants(checked, setting, None);
     all.into_iter().map(one).collect()
+}
+
+/// All wants of programs that run here, also those of which it is not known whether they apply.
+pub(super) fn all_wants(checked: &Checked<'_>) -> Vec<advice::Want> {
+    let arch = checked.host.arch.text();
+    let servers = checked.servers.known().into_iter().flatten();
+    let of = |server: &Server| {
+        let applies = |want: &&Want| {
+            want.applies(server.version(), arch) != Some(false)
+                && server.is_affected(checked, &want.setting)
+        };
+        let one = |want: &Want| advice::Want {
+            who: server.program.title.clone(),
+            setting: advice::Setting::file(file(checked, &want.setting)),
+            values: want.wanted(),
+        };
+        let wants = server.program.want.iter().filter(applies).map(one);
+        wants.collect::<Vec<_>>()
+    };
+    servers.flat_map(of).collect()
 }
 
 /// A program that would take pages of a pool, while all pools are empty.

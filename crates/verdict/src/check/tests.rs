@@ -564,6 +564,27 @@ fn huge_pages_of_512m_for_all_are_looked_at_as_in_status() {
     assert_eq!((row.state, row.command), (State::Change, None));
 }
 
+#[test]
+fn no_other_screen_advises_what_a_running_program_does_not_want() {
+    let mut host = healthy();
+    thp(&mut host).enabled = word("never");
+    thp(&mut host).shmem_enabled = word("never");
+    let found = |names: &[&str]| {
+        let servers = Fact::Known(servers(&PROGRAMS, &running(names)));
+        let all = crate::findings::findings(&host);
+        let all = crate::findings::unless_unwanted(all, &wants(&host, &servers));
+        let off = all.into_iter().find(|finding| finding.id == "thp-off");
+        off.map(|finding| (finding.command, finding.text)).unwrap()
+    };
+    assert!(found(&["redis-server"]).0.starts_with("echo madvise > "));
+    let (command, text) = found(&["tikv-server"]);
+    assert_eq!(command, "hugeleaf check");
+    assert!(
+        text.contains("(TiKV wants it otherwise: see hugeleaf check.)"),
+        "{text}"
+    );
+}
+
 /// What the commands of a screen set, each setting or file once.
 fn set_by(rows: &[Row]) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
