@@ -99,6 +99,8 @@ fn bare_metal_with_two_nodes_and_programs_that_disagree() {
             ),
             ("proc/900001/comm", "mongod\n"),
             ("proc/900002/comm", "redis-server\n"),
+            ("proc/900003/comm", "postgres\n"),
+            ("proc/sys/vm/overcommit_memory", "0\n"),
         ],
     );
     let (found, answer) = states(&host, &[]);
@@ -111,9 +113,17 @@ fn bare_metal_with_two_nodes_and_programs_that_disagree() {
             ("scheduler", "look"),
             ("mount", "change"),
             ("governor", "look"),
-            ("program-conflict", "change"),
+            // MongoDB from 8 wants 1 as Redis does, PostgreSQL 2.
+            ("overcommit", "change"),
+            // Which MongoDB it is, is not known.
+            ("thp", "look"),
         ],
     );
+    let features = answer["features"].as_array().unwrap();
+    let row = |id| features.iter().find(|row| row["id"] == id).unwrap();
+    assert!(row("thp")["command"].is_null() && row("overcommit")["command"].is_null());
+    let two = "sysctl -w vm.overcommit_memory";
+    assert!(!answer.to_string().contains(two), "{answer}");
     let text = answer.to_string();
     assert!(
         text.contains("nvme0n1") && text.contains("sda") && !text.contains("loop0"),
@@ -164,17 +174,26 @@ fn a_virtual_machine_as_it_should_be() {
 
 #[test]
 fn a_container_sees_little_and_its_limits() {
-    let host = host("neither-kind", &[("proc/self/limits", LIMITS)]);
+    let host = host(
+        "neither-kind",
+        &[
+            ("proc/900001/comm", "redis-server\n"),
+            ("proc/900001/limits", LIMITS),
+            ("proc/sys/kernel/osrelease", "6.12.0\n"),
+        ],
+    );
     let (found, _) = states(&host, &[]);
     assert_states(
         &found,
         &[
             ("pools", "absent"),
             ("thp", "absent"),
-            ("io-uring", "absent"),
-            ("governor", "absent"),
+            // A capture without the file does not say that the kernel has none.
+            ("io-uring", "unknown"),
+            ("governor", "unknown"),
             ("open-files", "look"),
             ("processes", "good"),
+            ("memlock", "good"),
         ],
     );
 }
@@ -206,9 +225,10 @@ fn kernels_old_and_new_have_what_they_have() {
 }
 
 #[test]
-fn base_pages_of_64k_are_no_matter() {
+fn base_pages_of_64k_have_pages_of_512m() {
     let (found, answer) = states(&host("arm64-64k", &[]), &["--for", "vector"]);
-    assert_states(&found, &[("thp", "good")]);
+    // 512M for all.
+    assert_states(&found, &[("thp", "look")]);
     assert!(answer.to_string().contains("thp:512M"));
 }
 
@@ -223,7 +243,48 @@ fn damaged_files_are_unknown_and_not_good() {
         ],
     );
     let (found, _) = states(&damaged, &[]);
-    assert_states(&found, &[("queue-depth", "absent")]);
+    assert_states(&found, &[("queue-depth", "unknown")]);
+}
+
+/// The kernel keeps 15 bytes of a name: `clickhouse-serv`.
+#[test]
+fn a_program_with_a_long_name_is_judged_with_its_own_limits() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("clickhouse-server");
+    std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+    let mut child = std::process::Command::new(&program)
+        .arg("600")
+        .spawn()
+        .unwrap();
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();
+    let output = run(&["check", "--json"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let features = answer["features"].as_array().unwrap();
+    let row = |id: &str, what: &str| {
+        let found = features
+            .iter()
+            .find(|row| row["id"] == id && row["what"] == what);
+        found.unwrap_or_else(|| panic!("no row {id} of {what}: {answer:#}"))
+    };
+    row("program", "ClickHouse");
+    let locked = &row("memlock", "ClickHouse: locked memory")["value"];
+    let line = limits
+        .lines()
+        .find(|line| line.starts_with("Max locked memory"));
+    let mut words = line.unwrap().split_whitespace().skip(3);
+    let (soft, hard) = (words.next().unwrap(), words.next().unwrap());
+    assert_eq!(*locked, format!("{soft}, at most {hard}"));
+    let overcommit = features
+        .iter()
+        .find(|row| row["id"] == "overcommit")
+        .unwrap();
+    let wants = overcommit["wants"].as_array().unwrap();
+    assert!(
+        wants.iter().any(|want| want["program"] == "ClickHouse"),
+        "{overcommit}"
+    );
 }
 
 #[test]

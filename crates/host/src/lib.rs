@@ -17,6 +17,7 @@ pub mod demand;
 pub mod fact;
 #[cfg(feature = "full")]
 pub mod guest;
+pub mod limits;
 pub mod model;
 mod parse;
 pub mod process;
@@ -35,10 +36,11 @@ pub mod watch;
 
 pub use fact::{Fact, ReadError};
 pub use model::{
-    Advised, Asked, Available, Buddy, Cgroup, FreeBlocks, Held, Host, HugetlbLimit, Khugepaged,
-    Limited, Limits, Memory, MemoryLimit, Owner, PageSizeInfo, Pool, Process, ProcessKind, Role,
-    RunAsked, RunRole, RunSettings, RunWay, Segment, SharedObject, Sysctl, Thp, ThpOrder, ThpUse,
-    VmFlags, pool_file, size_folder, thp_file, thp_is_on,
+    Advised, Asked, Available, Buddy, Cgroup, Compaction, FreeBlocks, Held, Host, HugetlbLimit,
+    Khugepaged, Leftover, LeftoverKind, Limited, Limits, Memory, MemoryLimit, Owner, PageSizeInfo,
+    Pool, Process, ProcessKind, ProcessLimits, Role, RunAsked, RunRole, RunSettings, RunWay,
+    Segment, SharedObject, Sysctl, Thp, ThpOrder, ThpUse, VmFlags, pool_file, size_folder,
+    thp_file, thp_is_on,
 };
 pub use parse::ParseError;
 // Parts of the model that the kernel's page map gives: whoever judges a snapshot needs no sys.
@@ -50,5 +52,5 @@ pub use {
     process::{Looking, ProcessError, read_all_processes, read_process},
     program::{Elf, Format, Privilege, Program, ProgramError, find_program, parse_elf},
     snapshot::{Target, TargetError, find_targets},
-    system::{Identity, identity, read_host, read_owners},
+    system::{Identity, identity, read_host, read_leftovers, read_owners},
 };

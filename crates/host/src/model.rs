@@ -4,6 +4,8 @@
 //! file it was read from in the field's comment. In JSON a field has the name that is written at it, or
 //! its own (docs/reference/json.md).
 
+use std::time::Duration;
+
 use hugeleaf_sys::{PageMap, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range};
 use serde::ser::SerializeStruct;
@@ -38,16 +40,24 @@ pub struct Host {
     pub buddy: Fact<Buddy>,
     /// Limits and knobs outside THP that bear on large pages.
     pub limits: Limits,
-    /// cgroups that limit hugetlb pages.
+    /// All cgroups that limit hugetlb pages; those that bind a process are in its own limits.
     pub cgroups: Fact<Vec<Cgroup>>,
+    /// This host is seen from inside a container.
+    #[serde(skip)]
+    pub is_in_container: bool,
     /// cgroups that limit memory; filled by `status` only.
     #[serde(skip)]
     pub memory_limits: Vec<MemoryLimit>,
     /// Who uses hugetlb pages and page tables most; filled by `status` only.
     #[serde(skip)]
     pub owners: Vec<Owner>,
+    /// Pages of pools that no running process holds; absent where that was not looked at.
+    pub leftovers: Fact<Vec<Leftover>>,
     /// Lines of the kernel log that speak of pools or allocations that fell short.
     pub kernel_log: Fact<Vec<String>>,
+    /// How often allocations waited for compaction; filled by [`crate::read_host`] only.
+    #[serde(flatten)]
+    pub compaction: Compaction,
     /// Nodes that have memory, as in `/sys/devices/system/node/node0`; `[0]` where there is no such
     /// folder.
     pub nodes: Vec<u32>,
@@ -57,6 +67,16 @@ impl Host {
     /// The pools over all nodes, one a size.
     pub fn totals(&self) -> impl Iterator<Item = &Pool> {
         self.pools.iter().filter(|pool| pool.node.is_none())
+    }
+
+    /// Pages of a pool that no running process holds.
+    pub fn left_over(&self, size: PageSize) -> Pages {
+        let of_size = self
+            .leftovers
+            .entries()
+            .iter()
+            .filter(|one| one.size == size);
+        of_size.map(|one| size.pages_for(one.bytes)).sum()
     }
 
     /// The pool of one size over all nodes.
@@ -69,16 +89,14 @@ impl Host {
         self.thp.known()?.order(self.pmd_page.get()?)
     }
 
-    /// The setting in force of a full huge page, and its file: that of the size, unless it inherits or is
-    /// not known, then the one for all.
-    pub fn thp_setting(&self, of: ThpUse) -> (String, Option<&str>) {
-        let own = self.full_thp().map(|order| (order, order.own(of).text()));
-        match own {
-            Some((order, Some(word))) if word != "inherit" => (order.file(of), Some(word)),
-            _ => {
-                let thp = self.thp.known();
-                (of.file(), thp.and_then(|thp| thp.top(of).text()))
-            }
+    /// The setting in force of a full huge page, and its file; that for all sizes where the kernel has none of its own.
+    pub fn thp_setting(&self, of: ThpUse) -> (String, &Fact<String>) {
+        const ABSENT: &Fact<String> = &Fact::Absent;
+        let thp = self.thp.known();
+        let own = self.full_thp().filter(|order| !order.own(of).is_absent());
+        match thp.zip(own) {
+            Some((thp, order)) => (order.file_in_force(of), order.setting(thp, of)),
+            None => (of.file(), thp.map_or(ABSENT, |thp| thp.top(of))),
         }
     }
 }
@@ -143,6 +161,33 @@ pub struct Memory {
     /// `SwapFree`.
     #[serde(rename = "swap_free_bytes")]
     pub swap_free: Fact<Bytes>,
+    /// `CommitLimit`: what programs may be promised under `vm.overcommit_memory=2`, pools left out.
+    #[serde(rename = "commit_limit_bytes")]
+    pub commit_limit: Fact<Bytes>,
+    /// `Committed_AS`: what they are promised.
+    #[serde(rename = "committed_bytes")]
+    pub committed: Fact<Bytes>,
+}
+
+/// Waiting for memory to be compacted, since boot.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Compaction {
+    /// `compact_stall` of `/proc/vmstat`: allocations that compacted memory themselves.
+    #[serde(rename = "compaction_stalls")]
+    pub stalls: Fact<u64>,
+    /// `compact_fail`: how many of these brought nothing.
+    #[serde(rename = "compaction_failures")]
+    pub failures: Fact<u64>,
+    /// `/proc/uptime`.
+    #[serde(rename = "uptime_seconds", serialize_with = "seconds")]
+    pub uptime: Fact<Duration>,
+    /// `some avg60` of `/proc/pressure/memory`: percent of the last minute in which some task stalled for memory.
+    #[serde(rename = "memory_pressure_percent")]
+    pub pressure: Fact<f64>,
+}
+
+fn seconds<S: Serializer>(time: &Fact<Duration>, out: S) -> Result<S::Ok, S::Error> {
+    time.clone().map(|time| time.as_secs_f64()).serialize(out)
 }
 
 /// A page size that this kernel has, and how it is enabled.
@@ -424,9 +469,10 @@ impl ThpOrder {
 
     /// The file of the setting in force: that of the size, unless it inherits, then the one for all.
     pub fn file_in_force(&self, of: ThpUse) -> String {
-        match self.own(of).text() {
-            Some("inherit") | None => of.file(),
-            Some(_) => self.file(of),
+        match self.own(of) {
+            Fact::Known(word) if word == "inherit" => of.file(),
+            Fact::Absent => of.file(),
+            _ => self.file(of),
         }
     }
 
@@ -435,12 +481,16 @@ impl ThpOrder {
         thp_is_on(self.in_force(thp, of))
     }
 
-    /// The setting in force: `inherit` resolved to the top-level knob.
-    pub fn in_force<'a>(&'a self, thp: &'a Thp, of: ThpUse) -> Option<&'a str> {
-        match self.own(of).text() {
-            Some("inherit") => thp.top(of).text(),
+    /// The setting in force: `inherit` resolved to the top-level knob. What everything that shows or judges it reads.
+    pub fn setting<'a>(&'a self, thp: &'a Thp, of: ThpUse) -> &'a Fact<String> {
+        match self.own(of) {
+            Fact::Known(word) if word == "inherit" => thp.top(of),
             own => own,
         }
+    }
+
+    pub fn in_force<'a>(&'a self, thp: &'a Thp, of: ThpUse) -> Option<&'a str> {
+        self.setting(thp, of).text()
     }
 }
 
@@ -499,8 +549,8 @@ pub struct Limits {
     pub memlock: Fact<Bytes>,
     /// What the kernel was started with (`/proc/cmdline`).
     pub boot: Fact<String>,
-    /// Settings for large pages in `/etc/sysctl.conf` and `/etc/sysctl.d`, in the order in which
-    /// they are applied: of two with one key the later holds.
+    /// Settings for large pages in the folders `sysctl.d`, in the order in which they are applied: of two with one key
+    /// the later holds.
     pub sysctl: Fact<Vec<Sysctl>>,
 }
 
@@ -510,7 +560,7 @@ fn limit<S: Serializer>(limit: &Fact<Bytes>, out: S) -> Result<S::Ok, S::Error> 
     limit.clone().and_then(set).serialize(out)
 }
 
-/// One setting as a file below `/etc` has it; what is in force may differ.
+/// One setting as a file has it; what is in force may differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Sysctl {
     pub path: String,
@@ -598,12 +648,6 @@ impl HugetlbLimit {
 }
 
 impl Cgroup {
-    /// Whether a cgroup of this path is this one or is below it.
-    pub fn holds(&self, path: &str) -> bool {
-        let below = path.strip_prefix(self.path.trim_end_matches('/'));
-        below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    }
-
     /// The path of a file of the hugetlb controller for pages of a size.
     pub fn file(&self, size: PageSize, name: &str) -> String {
         format!("{}/hugetlb.{}.{name}", self.folder, name_of(size))
@@ -622,6 +666,39 @@ impl Cgroup {
     }
 }
 
+/// The limits that bind a process, from its own cgroup up (see [`crate::limits::of`]).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ProcessLimits {
+    /// Its cgroups that limit hugetlb pages.
+    pub hugetlb: Vec<Cgroup>,
+    /// Its cgroups that limit memory.
+    pub memory: Vec<MemoryLimit>,
+    /// Soft memlock limit (`limits`); `u64::MAX` is unlimited.
+    pub memlock: Fact<Bytes>,
+    /// Its cgroup is that of a container or pod: whoever started it sets the limits.
+    pub is_in_container: bool,
+}
+
+impl ProcessLimits {
+    /// The cgroup that leaves least of the pages of a size, with its limit.
+    pub fn tightest(&self, size: PageSize, of: Limited) -> Option<(&Cgroup, &HugetlbLimit)> {
+        let all = self.hugetlb.iter();
+        let all = all.flat_map(|group| group.hugetlb.iter().map(move |limit| (group, limit)));
+        all.filter(|(_, limit)| limit.size == size && limit.room(of).is_some())
+            .min_by_key(|(_, limit)| limit.room(of))
+    }
+
+    /// What may be taken before any page that somebody uses has to go; absent where no cgroup limits it.
+    pub fn memory_room(&self) -> Fact<Bytes> {
+        self.memory.iter().map(MemoryLimit::room).min().into()
+    }
+
+    /// The same where all page cache is given up for it.
+    pub fn memory_room_at_most(&self) -> Option<Bytes> {
+        self.memory.iter().map(MemoryLimit::room_at_most).min()
+    }
+}
+
 /// A cgroup that limits memory of every page size but that of pools: a page beyond the limit is refused,
 /// or somebody in the cgroup is killed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -632,7 +709,7 @@ pub struct MemoryLimit {
     /// The file that sets it, as in `/sys/fs/cgroup/db.slice/memory.max`.
     #[serde(skip)]
     pub file: String,
-    /// The limit (`memory.max`, v1 `memory.limit_in_bytes`).
+    /// The limit (`memory.max` or `memory.high`, v1 `memory.limit_in_bytes`).
     #[serde(rename = "limit_bytes")]
     pub limit: Bytes,
     /// In use, page cache included (`memory.current`, v1 `memory.usage_in_bytes`).
@@ -644,6 +721,9 @@ pub struct MemoryLimit {
     /// Other page cache (`active_file`).
     #[serde(rename = "used_cache_bytes")]
     pub used_cache: Bytes,
+    /// Beyond it the kernel takes memory away and slows down who asks for more, and refuses nothing (`memory.high`).
+    #[serde(skip)]
+    pub only_throttles: bool,
 }
 
 impl MemoryLimit {
@@ -656,6 +736,28 @@ impl MemoryLimit {
     pub fn room_at_most(&self) -> Bytes {
         self.limit - (self.usage - self.unused_cache - self.used_cache)
     }
+}
+
+/// Pages of a pool that no running process holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Leftover {
+    #[serde(rename = "page_bytes")]
+    pub size: PageSize,
+    pub bytes: Bytes,
+    pub uid: u32,
+    /// The name of the user.
+    pub owner: Option<String>,
+    #[serde(flatten)]
+    pub kind: LeftoverKind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "what", rename_all = "lowercase")]
+pub enum LeftoverKind {
+    /// A file in a hugetlbfs.
+    File { path: String },
+    /// A SysV segment that nobody is attached to.
+    SysV { id: u64 },
 }
 
 /// A process as far as a host-wide screen speaks of it.
@@ -772,8 +874,6 @@ pub struct Process {
     pub page_tables: Bytes,
     /// Proportional share of resident memory; read only when the process was looked at alone.
     pub pss: Fact<Bytes>,
-    /// Soft memlock limit (`limits`); `u64::MAX` is unlimited.
-    pub memlock: Fact<Bytes>,
     /// Its hugetlb group rights and the like: supplementary groups and gid (`Groups`, `Gid`).
     pub groups: Vec<u64>,
     /// Effective capabilities (`CapEff`).
@@ -785,8 +885,8 @@ pub struct Process {
     pub children: Vec<Pid>,
     /// What `hugeleaf run` started it with (`environ`, `HUGELEAF_RUN`); read where segments are.
     pub run: Fact<RunSettings>,
-    /// Limits of the memory cgroups that it is in, from its own up; read where segments are.
-    pub memory_limits: Vec<MemoryLimit>,
+    /// The limits that bind it; read where segments are.
+    pub limits: ProcessLimits,
 }
 
 impl Process {

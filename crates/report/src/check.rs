@@ -133,7 +133,7 @@ fn note(row: &Row) -> Note {
     let text = format!("{}: {}", row.what, row.why.as_deref().unwrap_or_default());
     let command = row.command.iter();
     Note {
-        evidence: Vec::from_iter(row.risk.map(|risk| format!("risk: {risk}"))),
+        evidence: Vec::from_iter(row.risk.as_ref().map(|risk| format!("risk: {risk}"))),
         commands: command.map(|line| Command::new("next", line)).collect(),
         ..Note::marked(row.state.name(), mark(row.state), text)
     }

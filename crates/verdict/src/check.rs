@@ -2,17 +2,37 @@
 //! that risks. Pure.
 //!
 //! Each row is a function of the host's facts. What a row is worth is measured elsewhere, on this host or not at all.
+//! A value is judged and advised in one place (`settle`): by the row's own rule and by all programs that run here together, so
+//! that no row contradicts another.
+
+use hugeleaf_host::system::features::Features;
+use hugeleaf_host::{Fact, Host};
+
+use crate::advice;
 
 mod file_systems;
 mod model;
 mod programs;
 mod rows;
+mod setting;
+mod settle;
 #[cfg(test)]
 mod tests;
 
 pub use file_systems::{FileSystem, file_systems};
-pub use model::{Checked, Profile, Program, Row, State};
-pub use programs::{PROGRAMS_SOURCE, programs};
+pub use model::{Checked, Profile, Program, Row, Server, State, Want, Wanted};
+pub use programs::{PROGRAMS_SOURCE, packages, programs, servers};
+
+/// What programs that run here want of the host's settings, for other screens that advise them.
+pub fn wants(host: &Host, servers: &Fact<Vec<Server>>) -> Vec<advice::Want> {
+    let checked = Checked {
+        host,
+        features: &Features::default(),
+        profile: None,
+        servers,
+    };
+    programs::all_wants(&checked)
+}
 
 pub fn check(checked: &Checked<'_>) -> Vec<Row> {
     let areas = [
@@ -21,7 +41,7 @@ pub fn check(checked: &Checked<'_>) -> Vec<Row> {
         ("network", rows::network(checked)),
         ("processors", rows::processors(checked)),
         ("limits", rows::limits(checked)),
-        ("programs", programs::wants(checked)),
+        ("programs", programs::rows(checked)),
     ];
     let of_area =
         |(area, rows): (_, Vec<Row>)| rows.into_iter().map(move |row| Row { area, ..row });

@@ -9,12 +9,17 @@ mod dead;
 mod memory;
 mod pools;
 mod rules;
-mod thp;
+pub(crate) mod thp;
 mod unreadable;
 
+pub(crate) use cgroups::without_pods;
 pub use memory::{Holder, by_name};
-pub(crate) use pools::boot_pools;
+pub(crate) use pools::{boot_pools, left_over, short as pool_short};
 pub use rules::findings;
+
+pub use crate::shell_word;
+
+use crate::advice::{self, Advice, Refused};
 
 hugeleaf_units::named! {
     /// How bad a finding is. The worst is the smallest, so that it sorts first.
@@ -32,6 +37,37 @@ pub struct Finding {
     pub severity: Severity,
     pub text: String,
     pub command: String,
+    /// What the command changes, where it changes the host.
+    #[serde(rename = "change", skip_serializing_if = "Option::is_none")]
+    pub advice: Option<Advice>,
+}
+
+/// What to do about a finding: a command that changes the host, or one that only looks.
+pub(crate) struct Next(String, Option<Advice>);
+
+impl From<Advice> for Next {
+    fn from(advice: Advice) -> Next {
+        Next(advice.command(), Some(advice))
+    }
+}
+
+impl From<String> for Next {
+    fn from(command: String) -> Next {
+        Next(command, None)
+    }
+}
+
+impl From<&str> for Next {
+    fn from(command: &str) -> Next {
+        command.to_owned().into()
+    }
+}
+
+/// A change where it may be advised; otherwise what to do instead.
+impl From<Result<Advice, Refused>> for Next {
+    fn from(checked: Result<Advice, Refused>) -> Next {
+        checked.map_or_else(|refused| refused.instead.into(), Next::from)
+    }
 }
 
 impl Finding {
@@ -39,49 +75,71 @@ impl Finding {
         severity: Severity,
         id: &'static str,
         text: impl Into<String>,
-        command: impl Into<String>,
+        next: impl Into<Next>,
     ) -> Finding {
+        let Next(command, advice) = next.into();
         Finding {
             id,
             severity,
             text: text.into(),
-            command: command.into(),
+            command,
+            advice,
         }
     }
 
     pub(crate) fn problem(
         id: &'static str,
         text: impl Into<String>,
-        command: impl Into<String>,
+        next: impl Into<Next>,
     ) -> Finding {
-        Finding::new(Severity::Problem, id, text, command)
+        Finding::new(Severity::Problem, id, text, next)
     }
 
     pub(crate) fn warning(
         id: &'static str,
         text: impl Into<String>,
-        command: impl Into<String>,
+        next: impl Into<Next>,
     ) -> Finding {
-        Finding::new(Severity::Warning, id, text, command)
+        Finding::new(Severity::Warning, id, text, next)
     }
 
     pub(crate) fn note(
         id: &'static str,
         text: impl Into<String>,
-        command: impl Into<String>,
+        next: impl Into<Next>,
     ) -> Finding {
-        Finding::new(Severity::Note, id, text, command)
+        Finding::new(Severity::Note, id, text, next)
     }
 }
 
-/// A word as a shell takes it. Names of processes and cgroups may hold anything, and commands are
-/// there to be copied.
-pub fn shell_word(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@+,".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text.to_owned();
+/// All of one screen, the worst first. Commands that contradict each other are not printed: a plan weighs what all need.
+pub(crate) fn on_one_screen(mut all: Vec<Finding>) -> Vec<Finding> {
+    all.sort_by_key(|finding| finding.severity);
+    without_contradictions(all, &[], ("a plan decides", advice::PLAN))
+}
+
+/// Without commands that contradict what a running program wants: `check` weighs that of all of them.
+pub fn unless_unwanted(all: Vec<Finding>, wants: &[advice::Want]) -> Vec<Finding> {
+    let instead = ("see hugeleaf check", "hugeleaf check");
+    without_contradictions(all, wants, instead)
+}
+
+fn without_contradictions(
+    mut all: Vec<Finding>,
+    wants: &[advice::Want],
+    (way, command): (&str, &str),
+) -> Vec<Finding> {
+    let advised: Vec<&Advice> = all.iter().filter_map(|f| f.advice.as_ref()).collect();
+    let mut against = advice::agree(&advised, wants).into_iter();
+    for finding in &mut all {
+        let is_advice = finding.advice.is_some();
+        if let Some(why) = is_advice.then(|| against.next().flatten()).flatten() {
+            finding.text = format!("{} ({why}: {way}.)", finding.text);
+            command.clone_into(&mut finding.command);
+            finding.advice = None;
+        }
     }
-    format!("'{}'", text.replace('\'', "'\\''"))
+    all
 }
 
 #[cfg(test)]
@@ -102,7 +160,7 @@ pub(crate) mod tests {
             shell_word("/sys/fs/cgroup/a.slice"),
             "/sys/fs/cgroup/a.slice"
         );
-        assert_eq!(shell_word("a b'; rm x"), "'a b'\\''; rm x'");
+        assert_eq!(shell_word("a b'; :"), "'a b'\\''; :'");
         assert_eq!(shell_word(""), "''");
     }
 

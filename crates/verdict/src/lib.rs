@@ -10,10 +10,13 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 
+pub mod advice;
+mod asking;
 pub mod check;
 pub mod eligible;
 pub mod ends;
 pub mod findings;
+pub(crate) mod overcommit;
 pub mod plan;
 pub mod predict;
 pub mod roles;
@@ -49,4 +52,14 @@ pub(crate) fn list(items: impl IntoIterator<Item = impl ToString>) -> String {
 pub(crate) fn clean(text: &str) -> String {
     let safe = |c: char| if c.is_control() { '?' } else { c };
     text.chars().map(safe).collect()
+}
+
+/// A word as a shell takes it. Names of processes and cgroups may hold anything, and commands are
+/// there to be copied.
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@+,".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
 }

@@ -33,10 +33,13 @@ fn host() -> Host {
         buddy: Fact::Absent,
         limits: Limits::default(),
         cgroups: Fact::Absent,
+        is_in_container: false,
         owners: Vec::new(),
+        leftovers: Fact::Absent,
         memory_limits: Vec::new(),
         kernel_log: Fact::Absent,
         nodes: vec![0],
+        compaction: hugeleaf_host::Compaction::default(),
     }
 }
 

@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use hugeleaf_host::Host;
 use hugeleaf_host::system::features::read_features;
-use hugeleaf_host::system::names_of_processes;
+use hugeleaf_host::system::programs::read_running;
+use hugeleaf_host::{Fact, Host, Root};
 use hugeleaf_proof::circumstances;
 use hugeleaf_proof::worth::{Worths, add};
 use hugeleaf_report::check::{check as screen, check_json};
-use hugeleaf_verdict::check::{Checked, Profile, State, check, file_systems, programs};
+use hugeleaf_verdict::check::{
+    Checked, Profile, Server, State, check, file_systems, packages, programs, servers,
+};
 
 use super::results::all_in;
 
@@ -16,7 +18,7 @@ use crate::context::{Context, Failure, Status};
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "States: change (it hurts, or a program that runs here wants it otherwise), look, good, absent, unknown
+    after_help = "States: change (it hurts, or programs that run here want it otherwise), look, good, absent, unknown
 
 Examples:
   hugeleaf check
@@ -46,14 +48,12 @@ fn parse_profile(text: &str) -> Result<Profile, String> {
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let host = context.host()?;
     let features = read_features(&context.root);
-    let names = names_of_processes(&context.root);
-    let mut running = programs();
-    running.retain(|program| names.contains(&program.name));
+    let servers = servers_here(&context.root);
     let checked = Checked {
         host: &host,
         features: &features,
         profile: args.profile,
-        running: &running,
+        servers: &servers,
     };
     let (rows, mounted) = (check(&checked), file_systems(&checked));
     let worths = worths(&args.results, context, &host);
@@ -63,6 +63,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         || screen(&rows, &mounted, args.profile, &worths),
     )?;
     Ok(rows.iter().all(|row| row.state != State::Change).into())
+}
+
+/// The programs that run here of which it is known what they want of a host.
+pub fn servers_here(root: &Root) -> Fact<Vec<Server>> {
+    let known = programs();
+    let running = read_running(root, |name, path| packages(&known, name, path));
+    running.map(|all| servers(&known, &all))
 }
 
 /// What the results in a folder say of this host; others are passed over.

@@ -1,10 +1,12 @@
 //! See `hugeleaf status --help`.
 
+use hugeleaf_host::limits;
 use hugeleaf_host::read_owners;
-use hugeleaf_host::system::read_memory_limits;
 use hugeleaf_report::status::{status, status_json};
-use hugeleaf_verdict::findings::findings;
+use hugeleaf_verdict::check::wants;
+use hugeleaf_verdict::findings::{findings, unless_unwanted};
 
+use super::check::servers_here;
 use crate::context::{Context, Failure, Status};
 
 #[derive(Debug, Default, clap::Args)]
@@ -12,10 +14,11 @@ pub struct Args {}
 
 /// Runs it. Findings are no failure: they are what was asked for.
 pub fn run(_args: &Args, context: &Context) -> Result<Status, Failure> {
-    let mut host = context.host()?;
+    let mut host = context.host_and_leftovers()?;
     host.owners = read_owners(&context.root).or_default();
-    host.memory_limits = read_memory_limits(&context.root);
-    let findings = findings(&host);
+    host.memory_limits = limits::all_memory(&context.root);
+    let wants = wants(&host, &servers_here(&context.root));
+    let findings = unless_unwanted(findings(&host), &wants);
     context.answer(
         Context::view(false),
         || status_json(&host, &findings),

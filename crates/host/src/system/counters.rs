@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::fact::Fact;
+use crate::model::Compaction;
 use crate::parse::ParseError;
 use crate::root::Root;
 
@@ -49,6 +50,39 @@ pub fn read_thp_events(root: &Root) -> Fact<BTreeMap<String, u64>> {
     })
 }
 
+/// How often allocations waited for compaction since boot, and how long tasks stall for memory now.
+pub fn read_compaction(root: &Root) -> Compaction {
+    let events = read_thp_events(root);
+    let count = |name: &str| events.clone().and_then(|all| all.get(name).copied().into());
+    Compaction {
+        stalls: count("compact_stall"),
+        failures: count("compact_fail"),
+        uptime: root.parse("proc/uptime", parse_uptime),
+        pressure: root.parse("proc/pressure/memory", parse_last_minute),
+    }
+}
+
+/// The first number of `/proc/uptime`, in seconds.
+fn parse_uptime(text: &str) -> Result<Duration, ParseError> {
+    let seconds = text
+        .split_whitespace()
+        .next()
+        .and_then(|word| word.parse().ok());
+    seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| ParseError::new(1, "expected seconds since boot", text))
+}
+
+/// `avg60=` of the line `some`, in percent.
+fn parse_last_minute(text: &str) -> Result<f64, ParseError> {
+    let line = text.lines().find(|line| line.starts_with("some "));
+    let mut words = line.into_iter().flat_map(str::split_whitespace);
+    words
+        .find_map(|word| word.strip_prefix("avg60=")?.parse().ok())
+        .filter(|percent: &f64| percent.is_finite())
+        .ok_or_else(|| ParseError::new(1, "expected a line of some with avg60", text))
+}
+
 /// Names and numbers, one of each a line; other lines are passed over.
 pub fn parse_vmstat(text: &str) -> impl Iterator<Item = (&str, u64)> {
     text.lines().filter_map(|line| {
@@ -66,6 +100,11 @@ mod tests {
     fn what_the_kernel_writes() {
         let psi = "some avg10=0.00 avg60=0.10 avg300=0.00 total=1500000\nfull avg10=0.00 total=7\n";
         assert_eq!(parse_stalled(psi).unwrap(), Duration::from_millis(1500));
+        assert!((parse_last_minute(psi).unwrap() - 0.1).abs() < 1e-9);
+        assert_eq!(
+            parse_uptime("90.5 12.0\n").unwrap(),
+            Duration::from_millis(90_500)
+        );
         for text in ["", "some", "some total=", "some total=x", "full total=3"] {
             assert!(parse_stalled(text).is_err(), "{text}");
         }
@@ -81,12 +120,16 @@ mod tests {
         ];
         assert_eq!(events.into_iter().collect::<Vec<_>>(), expected);
         assert_eq!(read_stalled(&root, Resource::Io), Fact::Absent);
+        let compaction = read_compaction(&root);
+        assert_eq!(compaction.stalls, Fact::Known(3));
+        assert!(compaction.failures.is_absent() && compaction.uptime.is_absent());
     }
 
     proptest! {
         #[test]
         fn nothing_panics(text in "(?s).*") {
             let _ = parse_stalled(&text);
+            let _ = (parse_uptime(&text), parse_last_minute(&text));
             let _ = parse_vmstat(&text).count();
         }
     }

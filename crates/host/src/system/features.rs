@@ -2,7 +2,7 @@
 //!
 //! Everything is kept as the kernel writes it, by its file: what it means is a judge's to say.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 pub use hugeleaf_sys::FileSystem as Abilities;
 use hugeleaf_sys::{Errno, file_system_at};
@@ -12,7 +12,7 @@ use super::files;
 use crate::fact::{Fact, ReadError};
 use crate::root::Root;
 
-/// Settings that are a file of one line or two each.
+/// Settings that are a file of one line or two each; [`SINCE`] has those that not every kernel has.
 const SETTINGS: &[&str] = &[
     "proc/sys/fs/aio-max-nr",
     "proc/sys/fs/aio-nr",
@@ -37,21 +37,35 @@ const SETTINGS: &[&str] = &[
     "sys/kernel/debug/sched/preempt",
 ];
 
+/// The first kernel that has a setting: an older one does not have it, whatever a capture holds.
+const SINCE: &[(&str, (u32, u32))] = &[
+    ("proc/sys/kernel/io_uring_disabled", (6, 6)),
+    ("proc/sys/vm/hugetlb_optimize_vmemmap", (5, 19)),
+];
+
 const WEAKNESSES: &str = "sys/devices/system/cpu/vulnerabilities";
 
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Features {
+    /// Whether they are of a captured host, which has what was captured.
+    pub is_captured: bool,
     pub settings: BTreeMap<String, Fact<String>>,
     /// What the kernel does about weaknesses of this processor, by their name.
     pub weaknesses: Fact<BTreeMap<String, String>>,
-    /// Frequency governors, each with how many processors have it; empty where the host sets no frequencies.
-    pub governors: BTreeMap<String, usize>,
+    /// Frequency governors, each with how many processors have it; absent where the host sets no frequencies.
+    pub governors: Fact<BTreeMap<String, usize>>,
     /// Disks, without those that are parts of others.
-    pub disks: Vec<Disk>,
-    pub mounts: Vec<DiskMount>,
-    pub network: Vec<Network>,
-    /// Limits of this process, which its children have: name, soft, hard (`/proc/self/limits`).
-    pub limits: Fact<Vec<(String, String, String)>>,
+    pub disks: Fact<Vec<Disk>>,
+    pub mounts: Fact<Vec<DiskMount>>,
+    pub network: Fact<Vec<Network>>,
+}
+
+/// A limit of a process, as `/proc/PID/limits` writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Limit {
+    pub name: String,
+    pub soft: String,
+    pub hard: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -63,6 +77,7 @@ pub struct Disk {
     /// Requests that wait at most.
     pub requests: Fact<u64>,
     pub read_ahead_kib: Fact<u64>,
+    /// Absent of a virtual disk: it reports the kernel's default, and not what the host keeps it on.
     pub rotates: Fact<bool>,
 }
 
@@ -106,29 +121,45 @@ impl Features {
 }
 
 pub fn read_features(root: &Root) -> Features {
-    let one = |file: &&str| ((*file).to_owned(), files::line(root, file));
+    let kernel = files::line(root, "proc/sys/kernel/osrelease");
+    let kernel = kernel.text().and_then(release);
+    let one = |file: &&str| {
+        let since = SINCE.iter().find(|(name, _)| name == file);
+        let is_older = since
+            .zip(kernel)
+            .is_some_and(|((_, since), is)| is < *since);
+        let fact = match is_older {
+            true => Fact::Absent,
+            false => captured(root, file, files::line(root, file)),
+        };
+        ((*file).to_owned(), fact)
+    };
     Features {
+        is_captured: !root.is_live(),
         settings: SETTINGS.iter().map(one).collect(),
-        weaknesses: weaknesses(root),
+        weaknesses: captured(root, WEAKNESSES, weaknesses(root)),
         governors: governors(root),
         disks: disks(root),
         mounts: mounts(root),
         network: network(root),
-        limits: root
-            .read("proc/self/limits")
-            .map(|text| parse_limits(&text)),
     }
 }
 
-/// The names of all processes, as the kernel has them (cut to 15 characters).
-pub fn names_of_processes(root: &Root) -> BTreeSet<String> {
-    let pids = crate::snapshot::all_pids(root).into_iter();
-    let names = pids.filter_map(|pid| {
-        files::line(root, format!("proc/{pid}/comm"))
-            .known()
-            .cloned()
-    });
-    names.collect()
+/// A fact that a capture lacks is not known: only a running host can lack the thing itself.
+pub(super) fn captured<T>(root: &Root, path: &str, fact: Fact<T>) -> Fact<T> {
+    match fact {
+        Fact::Absent if !root.is_live() => {
+            let reason = "it is not part of this capture";
+            Fact::Unreadable(ReadError::new(root.path(path), reason))
+        }
+        fact => fact,
+    }
+}
+
+/// `6.18.5-generic`: its first two numbers.
+pub fn release(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 fn weaknesses(root: &Root) -> Fact<BTreeMap<String, String>> {
@@ -141,21 +172,22 @@ fn weaknesses(root: &Root) -> Fact<BTreeMap<String, String>> {
     })
 }
 
-fn governors(root: &Root) -> BTreeMap<String, usize> {
+fn governors(root: &Root) -> Fact<BTreeMap<String, usize>> {
     const FOLDER: &str = "sys/devices/system/cpu/cpufreq";
-    let mut all = BTreeMap::new();
-    let names = root.list(FOLDER).or_default();
-    for name in names.iter().filter(|name| name.starts_with("policy")) {
-        let governor = files::line(root, format!("{FOLDER}/{name}/scaling_governor"));
-        let processors = files::line(root, format!("{FOLDER}/{name}/affected_cpus"));
-        let count = processors
-            .known()
-            .map_or(1, |text| text.split_whitespace().count());
-        if let Some(governor) = governor.known() {
-            *all.entry(governor.clone()).or_default() += count;
+    captured(root, FOLDER, root.list(FOLDER)).and_then(|names| {
+        let mut all = BTreeMap::new();
+        for name in names.iter().filter(|name| name.starts_with("policy")) {
+            let governor = files::line(root, format!("{FOLDER}/{name}/scaling_governor"));
+            let processors = files::line(root, format!("{FOLDER}/{name}/affected_cpus"));
+            let count = processors
+                .known()
+                .map_or(1, |text| text.split_whitespace().count());
+            if let Some(governor) = governor.known() {
+                *all.entry(governor.clone()).or_default() += count;
+            }
         }
-    }
-    all
+        Fact::from((!all.is_empty()).then_some(all))
+    })
 }
 
 /// Devices that are memory, or files of another file system.
@@ -164,34 +196,54 @@ fn is_a_disk(name: &str) -> bool {
     !made_up.iter().any(|start| name.starts_with(start))
 }
 
-fn disks(root: &Root) -> Vec<Disk> {
-    let names = root.list("sys/block").or_default();
+fn disks(root: &Root) -> Fact<Vec<Disk>> {
+    const FOLDER: &str = "sys/block";
     let one = |name: String| {
-        let file = |of: &str| format!("sys/block/{name}/queue/{of}");
+        let file = |of: &str| format!("{FOLDER}/{name}/queue/{of}");
+        let rotates = files::number(root, file("rotational")).map(|n| n != 0);
         Disk {
             scheduler: files::line(root, file("scheduler")),
             requests: files::number(root, file("nr_requests")),
             read_ahead_kib: files::number(root, file("read_ahead_kb")),
-            rotates: files::number(root, file("rotational")).map(|n| n != 0),
+            rotates: match is_virtual(root, &name) {
+                true => Fact::Absent,
+                false => rotates,
+            },
             name,
         }
     };
-    names
-        .into_iter()
-        .filter(|name| is_a_disk(name))
-        .map(one)
-        .collect()
+    let names = captured(root, FOLDER, root.list(FOLDER));
+    names.map(|names| {
+        let disks = names.into_iter().filter(|name| is_a_disk(name));
+        disks.map(one).collect()
+    })
 }
 
-fn mounts(root: &Root) -> Vec<DiskMount> {
-    let text = root.read("proc/self/mountinfo");
-    let mut all = parse_disk_mounts(text.known().map_or("", String::as_str));
-    if root.is_live() {
-        for mount in &mut all {
-            mount.can = abilities(&mount.at);
+/// Whether a hypervisor offers the disk, or one below it: those of virtio and Xen have names of their own, emulated
+/// disks of SCSI have their maker's. A volume may lie on a partition, as on `sda2`.
+fn is_virtual(root: &Root, name: &str) -> bool {
+    const MAKERS: [&str; 6] = ["QEMU", "VMware", "Msft", "VBOX", "Google", "Amazon"];
+    let of_one = |name: &str| {
+        let disk = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        let maker = files::line(root, format!("sys/block/{disk}/device/vendor"));
+        let is_known = maker.text().is_some_and(|maker| MAKERS.contains(&maker));
+        is_known || name.starts_with("vd") || name.starts_with("xvd")
+    };
+    let below = root.list(format!("sys/block/{name}/slaves")).or_default();
+    of_one(name) || below.iter().any(|part| of_one(part))
+}
+
+fn mounts(root: &Root) -> Fact<Vec<DiskMount>> {
+    const FILE: &str = "proc/self/mountinfo";
+    captured(root, FILE, root.read(FILE)).map(|text| {
+        let mut all = parse_disk_mounts(&text);
+        if root.is_live() {
+            for mount in &mut all {
+                mount.can = abilities(&mount.at);
+            }
         }
-    }
-    all
+        all
+    })
 }
 
 /// Asked of the running kernel: no file has it.
@@ -233,9 +285,8 @@ fn parse_disk_mounts(text: &str) -> Vec<DiskMount> {
     all
 }
 
-fn network(root: &Root) -> Vec<Network> {
+fn network(root: &Root) -> Fact<Vec<Network>> {
     const FOLDER: &str = "sys/class/net";
-    let names = root.list(FOLDER).or_default();
     let one = |name: String| {
         let file = |of: &str| format!("{FOLDER}/{name}/{of}");
         let queues = root.list(file("queues"));
@@ -247,11 +298,11 @@ fn network(root: &Root) -> Vec<Network> {
             name,
         }
     };
-    names
-        .into_iter()
-        .filter(|name| name != "lo")
-        .map(one)
-        .collect()
+    let names = captured(root, FOLDER, root.list(FOLDER));
+    names.map(|names| {
+        let devices = names.into_iter().filter(|name| name != "lo");
+        devices.map(one).collect()
+    })
 }
 
 /// Asked of the running kernel: no file has it.
@@ -277,17 +328,17 @@ fn offloads(root: &Root, device: &str) -> Fact<BTreeMap<String, bool>> {
 }
 
 /// Names, soft and hard limits: columns of a fixed width (fs/proc/base.c, proc_pid_limits).
-fn parse_limits(text: &str) -> Vec<(String, String, String)> {
+pub(super) fn parse_limits(text: &str) -> Vec<Limit> {
     const NAME: usize = 26;
     let lines = text.lines().skip(1);
     let parsed = lines.filter_map(|line| {
         let (name, rest) = line.split_at_checked(NAME)?;
         let mut words = rest.split_whitespace();
-        Some((
-            name.trim().to_owned(),
-            words.next()?.to_owned(),
-            words.next()?.to_owned(),
-        ))
+        Some(Limit {
+            name: name.trim().to_owned(),
+            soft: words.next()?.to_owned(),
+            hard: words.next()?.to_owned(),
+        })
     });
     parsed.collect()
 }
@@ -303,31 +354,55 @@ mod tests {
                     Max open files            1024                 524288               files     \n\
                     Max locked memory         unlimited            unlimited            bytes     \n";
         let limits = parse_limits(text);
-        let triple = |a: &str, b: &str, c: &str| (a.to_owned(), b.to_owned(), c.to_owned());
-        assert_eq!(limits[0], triple("Max open files", "1024", "524288"));
+        let triple = |of: &Limit| format!("{}: {}, {}", of.name, of.soft, of.hard);
+        assert_eq!(triple(&limits[0]), "Max open files: 1024, 524288");
         assert_eq!(
-            limits[1],
-            triple("Max locked memory", "unlimited", "unlimited")
+            triple(&limits[1]),
+            "Max locked memory: unlimited, unlimited"
         );
     }
 
     #[test]
-    fn a_host_without_any_of_it_has_none() {
+    fn a_capture_that_lacks_a_file_does_not_say_that_the_host_does() {
         let features = read_features(&Root::at("/nowhere"));
-        assert!(
-            features.disks.is_empty()
-                && features.mounts.is_empty()
-                && features.governors.is_empty()
+        assert!(features.disks.error().is_some() && features.governors.error().is_some());
+        assert!(features.setting("proc/sys/vm/swappiness").error().is_some());
+        // Before 6.6 there was no switch for io_uring.
+        let (_dir, root) = crate::testing::host(&[("proc/sys/kernel/osrelease", "6.1.0-13\n")]);
+        let features = read_features(&root);
+        let io_uring = features.setting("proc/sys/kernel/io_uring_disabled");
+        assert!(io_uring.is_absent() && features.mounts.error().is_some());
+    }
+
+    #[test]
+    fn releases_as_they_are_written() {
+        assert_eq!(release("6.18.5-generic"), Some((6, 18)));
+        assert_eq!(release("7.0-rc1"), Some((7, 0)));
+        assert_eq!(release("none"), None);
+    }
+
+    #[test]
+    fn virtual_disks_do_not_say_whether_they_rotate() {
+        let rotational = |name: &str| format!("sys/block/{name}/queue/rotational");
+        let files = ["vda", "sda", "sdb", "dm-0", "dm-1"].map(rotational);
+        let mut all: Vec<(&str, &str)> = files.iter().map(|file| (&**file, "1\n")).collect();
+        all.push(("sys/block/sdb/device/vendor", "QEMU    \n"));
+        all.push(("sys/block/dm-0/slaves/sdb2/dev", "8:18\n"));
+        all.push(("sys/block/dm-1/slaves/sda1/dev", "8:1\n"));
+        let (_dir, root) = crate::testing::host(&all);
+        let disks = disks(&root).known().cloned().unwrap();
+        let turn = disks.iter().filter(|disk| disk.rotates.get() == Some(true));
+        assert_eq!(
+            turn.map(|disk| &*disk.name).collect::<Vec<_>>(),
+            ["dm-1", "sda"]
         );
-        assert_eq!(features.number("proc/sys/vm/swappiness"), None);
-        assert!(features.limits.is_absent());
     }
 
     #[test]
     fn this_host_is_read() {
         let features = read_features(&Root::live());
         assert!(features.number("proc/sys/vm/swappiness").is_some());
-        assert!(features.limits.known().is_some_and(|all| all.len() > 10));
+        assert!(features.disks.known().is_some() && features.mounts.known().is_some());
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub fn read(root: &Root) -> Memory {
             .and_then(|bytes| PageSize::new(bytes).ok().into()),
         swap_total: get("SwapTotal"),
         swap_free: get("SwapFree"),
+        commit_limit: get("CommitLimit"),
+        committed: get("Committed_AS"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! File systems on disks, each with what it can do: what it said when it was asked, and what its makers say of all of its kind.
 
 use hugeleaf_host::Fact;
-use hugeleaf_host::system::features::{Abilities, DiskMount};
+use hugeleaf_host::system::features::{Abilities, DiskMount, release};
 use serde::Serialize;
 
 use super::model::Checked;
@@ -62,7 +62,7 @@ pub struct FileSystem {
 }
 
 pub fn file_systems(checked: &Checked<'_>) -> Vec<FileSystem> {
-    let kernel = checked.host.kernel.known().and_then(|text| version(text));
+    let kernel = checked.host.kernel.text().and_then(release);
     let one = |mount: &DiskMount| {
         let kind = KINDS.iter().find(|kind| kind.name == mount.kind);
         let since = kind.and_then(|kind| kind.large_folios_since);
@@ -78,23 +78,6 @@ pub fn file_systems(checked: &Checked<'_>) -> Vec<FileSystem> {
             journal_elsewhere: kind.and_then(|kind| kind.journal_elsewhere),
         }
     };
-    checked.features.mounts.iter().map(one).collect()
-}
-
-/// `6.18.5-generic`: its first two numbers.
-fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn releases_as_they_are_written() {
-        assert_eq!(version("6.18.5-generic"), Some((6, 18)));
-        assert_eq!(version("7.0-rc1"), Some((7, 0)));
-        assert_eq!(version("none"), None);
-    }
+    let mounts = checked.features.mounts.known().into_iter().flatten();
+    mounts.map(one).collect()
 }

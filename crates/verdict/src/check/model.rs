@@ -1,28 +1,50 @@
 //! What is judged, and what comes of it.
 
 use hugeleaf_host::system::features::Features;
+use hugeleaf_host::system::programs::Running;
 use hugeleaf_host::{Fact, Host};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
+use crate::advice;
+
+/// A program of `data/programs.toml`, which explains the fields.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
-    pub name: String,
+    pub names: Vec<String>,
     pub title: String,
-    /// Settings of transparent huge pages that it is content with, the best first.
-    pub thp: Vec<String>,
-    pub source: String,
-    /// `vm.overcommit_memory`.
-    pub overcommit_memory: Option<u64>,
-    /// The most for `vm.swappiness`.
-    pub swappiness: Option<u64>,
-    /// The least for `vm.max_map_count`.
-    pub max_map_count: Option<u64>,
-    /// The least for `net.core.somaxconn`.
-    pub somaxconn: Option<u64>,
-    /// Whether it takes pages of a pool where there are any.
+    pub argument: Option<String>,
+    pub path: Option<String>,
+    #[serde(default)]
+    pub starts: Vec<String>,
+    #[serde(default)]
+    pub packages: Vec<String>,
     #[serde(default)]
     pub pool: bool,
+    #[serde(default)]
+    pub want: Vec<Want>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Want {
+    pub setting: String,
+    #[serde(default)]
+    pub values: Vec<String>,
+    pub least: Option<u64>,
+    pub most: Option<u64>,
+    pub since: Option<u32>,
+    pub until: Option<u32>,
+    #[serde(default)]
+    pub arch: Vec<String>,
+    pub source: String,
+}
+
+/// A program that runs here, with its processes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    pub program: Program,
+    pub processes: Vec<Running>,
 }
 
 hugeleaf_units::named! {
@@ -48,7 +70,46 @@ hugeleaf_units::named! {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+/// Who asks what of a setting.
+#[derive(Debug, Clone)]
+pub(super) struct Ask {
+    pub wants: advice::Wanted,
+    /// The whole sentence: what is wrong, or who wants what, with the source.
+    pub why: String,
+    /// What a row is where this is not so.
+    pub state: State,
+    /// A rule for hosts in general, which gives way to what programs want that run here.
+    pub is_general: bool,
+}
+
+impl Ask {
+    pub fn own(wants: advice::Wanted, state: State, why: impl Into<String>) -> Ask {
+        Ask {
+            wants,
+            why: why.into(),
+            state,
+            is_general: false,
+        }
+    }
+
+    pub fn general(wants: advice::Wanted, state: State, why: impl Into<String>) -> Ask {
+        Ask {
+            is_general: true,
+            ..Ask::own(wants, state, why)
+        }
+    }
+}
+
+/// What a program that runs here wants of the setting of a row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Wanted {
+    pub program: String,
+    /// As in `madvise or never`, `at least 511`.
+    pub wants: String,
+    pub source: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Row {
     /// Names the row; does not change between versions.
     pub id: &'static str,
@@ -61,9 +122,10 @@ pub struct Row {
     /// What it should be, and why, in a sentence; nothing where it is so.
     pub why: Option<String>,
     pub command: Option<String>,
-    pub risk: Option<&'static str>,
+    pub risk: Option<String>,
     /// The arm of a workload whose gain is what it is worth: `thp:2M`, `hugetlb:2M`.
     pub arm: Option<String>,
+    pub wants: Vec<Wanted>,
 }
 
 impl Row {
@@ -79,6 +141,7 @@ impl Row {
             command: None,
             risk: None,
             arm: None,
+            wants: Vec::new(),
         }
     }
 
@@ -115,9 +178,10 @@ impl Row {
         if is_wrong { better(self) } else { self }
     }
 
-    pub(super) fn by(mut self, command: impl Into<String>, risk: &'static str) -> Row {
+    /// A command that is not about a setting of the host: those come from `settle`.
+    pub(super) fn by(mut self, command: impl Into<String>, risk: impl Into<String>) -> Row {
         self.command = Some(command.into());
-        self.risk = Some(risk);
+        self.risk = Some(risk.into());
         self
     }
 }
@@ -127,7 +191,7 @@ pub struct Checked<'a> {
     pub host: &'a Host,
     pub features: &'a Features,
     pub profile: Option<Profile>,
-    pub running: &'a [Program],
+    pub servers: &'a Fact<Vec<Server>>,
 }
 
 impl Checked<'_> {

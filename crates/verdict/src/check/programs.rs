@@ -1,8 +1,13 @@
 //! What programs that run here want of the host: a data file, with sources.
 
+use hugeleaf_host::system::programs::{NAME_LENGTH, Running};
+use hugeleaf_host::{Fact, Pid};
 use serde::Deserialize;
 
-use super::model::{Checked, Program, Row};
+use super::model::{Ask, Checked, Program, Row, Server, State, Want, Wanted};
+use super::setting::{file, value};
+use crate::advice;
+use crate::list;
 
 pub const PROGRAMS_SOURCE: &str = include_str!("../../data/programs.toml");
 
@@ -15,82 +20,246 @@ pub fn programs() -> Vec<Program> {
     toml::from_str::<File>(PROGRAMS_SOURCE).map_or_else(|_| Vec::new(), |file| file.program)
 }
 
-/// What those that run here want and do not have, and where two of them want different things.
-pub(super) fn wants(checked: &Checked<'_>) -> Vec<Row> {
-    let mut all: Vec<Row> = checked
-        .running
-        .iter()
-        .filter_map(|program| thp(checked, program))
-        .collect();
-    all.extend(conflicts(checked.running));
-    for program in checked.running {
-        all.extend(settings(checked, program));
-    }
-    all
+/// The packages of the programs that a process may be of; `None` where it is of none.
+pub fn packages<'a>(all: &'a [Program], name: &str, path: Option<&str>) -> Option<&'a [String]> {
+    let program = all.iter().find(|program| program.is_named(name, path))?;
+    Some(&program.packages)
 }
 
-fn thp(checked: &Checked<'_>, program: &Program) -> Option<Row> {
-    let setting = checked.host.thp.known()?.enabled.known()?;
-    let what = format!("{}: transparent huge pages", program.title);
-    let row = Row::new("program-thp", what).is(setting);
-    if program.thp.contains(setting) {
-        return Some(row);
-    }
-    let best = program.thp.first()?;
-    let why = format!("it wants {} ({})", program.thp.join(" or "), program.source);
-    Some(row.change(why).by(
-        format!("echo {best} > /sys/kernel/mm/transparent_hugepage/enabled"),
-        "it changes what every program here gets",
-    ))
-}
-
-fn conflicts(running: &[Program]) -> Vec<Row> {
-    let mut all = Vec::new();
-    for (at, one) in running.iter().enumerate() {
-        for other in &running[at + 1..] {
-            if one.thp.iter().any(|setting| other.thp.contains(setting)) {
-                continue;
-            }
-            let what = format!("{} and {} on one host", one.title, other.title);
-            let why = format!(
-                "no setting of transparent huge pages is right for both: {} wants {}, {} wants {}. Set what the one \
-                 wants, and give the other its own by its unit (MemoryTHP=) or by hugeleaf run",
-                one.title,
-                one.thp.join(" or "),
-                other.title,
-                other.thp.join(" or ")
-            );
-            all.push(Row::new("program-conflict", what).change(why));
+/// The programs that processes are of, without those that others start as parts of themselves.
+pub fn servers(programs: &[Program], all: &[Running]) -> Vec<Server> {
+    let of = |process: &Running| programs.iter().position(|program| program.is(process));
+    let parent = |pid: Pid| all.iter().find(|process| process.pid == pid);
+    let is_part = |process: &Running| {
+        let parents = std::iter::successors(parent(process.parent), |next| parent(next.parent));
+        // A process that ends meanwhile, and a PID that is used again, could make a circle of them.
+        let mut owners = parents
+            .take(all.len())
+            .filter_map(|process| Some(&programs[of(process)?]));
+        owners.any(|owner| owner.starts.iter().any(|name| name_fits(name, process)))
+    };
+    let mut servers: Vec<(usize, Vec<Running>)> = Vec::new();
+    for process in all.iter().filter(|process| !is_part(process)) {
+        let Some(at) = of(process) else { continue };
+        match servers.iter_mut().find(|(known, _)| *known == at) {
+            Some((_, processes)) => processes.push(process.clone()),
+            None => servers.push((at, vec![process.clone()])),
         }
     }
-    all
+    servers.sort_by_key(|(at, _)| *at);
+    let server = |(at, processes): (usize, _)| Server {
+        program: programs[at].clone(),
+        processes,
+    };
+    servers.into_iter().map(server).collect()
 }
 
-fn settings(checked: &Checked<'_>, program: &Program) -> Vec<Row> {
-    type Wrong = fn(&u64, &u64) -> bool;
-    let (features, p) = (checked.features, program);
-    let all: [(&str, Option<u64>, Wrong, &str); 4] = [
-        ("vm.overcommit_memory", p.overcommit_memory, u64::ne, "be"),
-        ("vm.swappiness", p.swappiness, u64::gt, "be at most"),
-        ("vm.max_map_count", p.max_map_count, u64::lt, "be at least"),
-        ("net.core.somaxconn", p.somaxconn, u64::lt, "be at least"),
-    ];
-    let wrong = all.into_iter().filter_map(|(name, wants, is_wrong, word)| {
-        let wants = wants?;
-        let has = features.number(&format!("proc/sys/{}", name.replace('.', "/")))?;
-        is_wrong(&has, &wants).then(|| {
-            let why = format!(
-                "{} asks for it to {word} {wants} ({})",
-                program.title, program.source
-            );
-            Row::new("program-setting", format!("{}: {name}", program.title))
-                .is(has.to_string())
-                .look(why)
-                .by(
-                    format!("sysctl -w {name}={wants}"),
-                    "it holds for all programs",
-                )
-        })
+fn name_fits(name: &str, process: &Running) -> bool {
+    fits(name, &process.name, process.executable.as_deref())
+}
+
+/// Whether a process of this `comm` and this executable is of the name; `comm` is cut.
+fn fits(name: &str, comm: &str, path: Option<&str>) -> bool {
+    let file = path.and_then(|path| path.rsplit('/').next());
+    match name.strip_suffix('*') {
+        Some(start) => comm.starts_with(start),
+        None => comm == name.get(..NAME_LENGTH).unwrap_or(name) || file == Some(name),
+    }
+}
+
+impl Program {
+    fn is_named(&self, comm: &str, path: Option<&str>) -> bool {
+        let is_there = |part: &String| path.is_some_and(|path| path.contains(part.as_str()));
+        let is_named = self.names.iter().any(|name| fits(name, comm, path));
+        is_named && self.path.as_ref().is_none_or(is_there)
+    }
+
+    fn is(&self, process: &Running) -> bool {
+        let has = |part: &String| process.arguments.join(" ").contains(part.as_str());
+        self.is_named(&process.name, process.executable.as_deref())
+            && self.argument.as_ref().is_none_or(has)
+    }
+}
+
+impl Want {
+    fn wanted(&self) -> advice::Wanted {
+        match (self.least, self.most) {
+            (Some(least), _) => advice::Wanted::AtLeast(least),
+            (None, Some(most)) => advice::Wanted::AtMost(most),
+            (None, None) => advice::Wanted::OneOf(self.values.clone()),
+        }
+    }
+
+    /// Whether it is about this version and architecture; `None` where that is not known.
+    fn applies(&self, version: Option<u32>, arch: Option<&str>) -> Option<bool> {
+        let is_of_arch = match (self.arch.is_empty(), arch) {
+            (true, _) => Some(true),
+            (false, arch) => arch.map(|arch| self.arch.iter().any(|one| one == arch)),
+        };
+        let is_of_version = match (self.since.is_some() || self.until.is_some(), version) {
+            (false, _) => Some(true),
+            (true, version) => version.map(|version| {
+                self.since.is_none_or(|since| version >= since)
+                    && self.until.is_none_or(|until| version <= until)
+            }),
+        };
+        match (is_of_arch, is_of_version) {
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            (Some(true), Some(true)) => Some(true),
+            _ => None,
+        }
+    }
+
+    /// `up to 7`, `from 8 on x86_64, aarch64`.
+    fn condition(&self) -> String {
+        let version = match (self.since, self.until) {
+            (Some(since), _) => format!(" from {since}"),
+            (None, Some(until)) => format!(" up to {until}"),
+            (None, None) => String::new(),
+        };
+        match self.arch.is_empty() {
+            true => version,
+            false => format!("{version} on {}", list(&self.arch)),
+        }
+    }
+}
+
+impl Server {
+    /// Its oldest version that is known, where all are.
+    fn version(&self) -> Option<u32> {
+        let versions = self.processes.iter().map(|process| process.version);
+        versions.collect::<Option<Vec<u32>>>()?.into_iter().min()
+    }
+
+    /// Whether a setting matters to any of its processes: not THP to those that have it off, not swappiness without swap,
+    /// and not the network of another namespace.
+    fn is_affected(&self, checked: &Checked<'_>, setting: &str) -> bool {
+        let by = |process: &Running| match setting.split('.').next() {
+            Some("thp") => process.thp_disabled != Fact::Known(true),
+            Some("net") => process.shares_network != Fact::Known(false),
+            _ => true,
+        };
+        let is_off = matches!(setting, "thp.defrag" | "thp.khugepaged/max_ptes_none")
+            && value(checked, "thp.enabled").text() == Some("never");
+        let is_without_swap = setting == "vm.swappiness"
+            && checked
+                .host
+                .memory
+                .swap_total
+                .get()
+                .is_some_and(|swap| swap.is_zero());
+        self.processes.iter().any(by) && !is_off && !is_without_swap
+    }
+}
+
+/// The wants of programs that run here, by whether they apply.
+fn wants<'a>(
+    checked: &Checked<'a>,
+    setting: &str,
+    applies: Option<bool>,
+) -> Vec<(&'a Server, &'a Want)> {
+    let arch = checked.host.arch.text();
+    let servers = checked.servers.known().into_iter().flatten();
+    let affected = servers.filter(|server| server.is_affected(checked, setting));
+    let of = |server: &'a Server| server.program.want.iter().map(move |want| (server, want));
+    let asked = affected.flat_map(of).filter(|(server, want)| {
+        want.setting == setting && want.applies(server.version(), arch) == applies
     });
-    wrong.collect()
+    asked.collect()
+}
+
+/// What the programs that run here ask of a setting: to judge it by, and to list.
+pub(super) fn asks(checked: &Checked<'_>, setting: &str) -> (Vec<Ask>, Vec<Wanted>) {
+    let state = match setting.starts_with("thp.") {
+        true => State::Change,
+        false => State::Look,
+    };
+    let one = |(server, want): &(&Server, &Want)| {
+        let (title, wants) = (&server.program.title, want.wanted());
+        let listed = Wanted {
+            program: title.clone(),
+            wants: wants.to_string(),
+            source: want.source.clone(),
+        };
+        let why = format!("{title} wants {wants} ({})", want.source);
+        (Ask::own(wants, state, why), listed)
+    };
+    wants(checked, setting, Some(true)).iter().map(one).unzip()
+}
+
+/// Wants of which it is not known whether they apply.
+pub(super) fn undecided(checked: &Checked<'_>, setting: &str) -> Vec<Ask> {
+    let one = |(server, want): (&Server, &Want)| {
+        let (title, wants) = (&server.program.title, want.wanted());
+        let why = format!(
+            "{title}{} wants {wants} ({})",
+            want.condition(),
+            want.source
+        );
+        Ask::own(wants, State::Look, why)
+    };
+    let all = wants(checked, setting, None);
+    all.into_iter().map(one).collect()
+}
+
+/// All wants of programs that run here, also those of which it is not known whether they apply.
+pub(super) fn all_wants(checked: &Checked<'_>) -> Vec<advice::Want> {
+    let arch = checked.host.arch.text();
+    let servers = checked.servers.known().into_iter().flatten();
+    let of = |server: &Server| {
+        let applies = |want: &&Want| {
+            want.applies(server.version(), arch) != Some(false)
+                && server.is_affected(checked, &want.setting)
+        };
+        let one = |want: &Want| advice::Want {
+            who: server.program.title.clone(),
+            setting: advice::Setting::file(file(checked, &want.setting)),
+            values: want.wanted(),
+        };
+        let wants = server.program.want.iter().filter(applies).map(one);
+        wants.collect::<Vec<_>>()
+    };
+    servers.flat_map(of).collect()
+}
+
+/// A program that would take pages of a pool, while all pools are empty.
+pub(super) fn lacks_pool<'a>(checked: &Checked<'a>) -> Option<&'a Server> {
+    let mut servers = checked.servers.known().into_iter().flatten();
+    let has_pool = checked.host.totals().any(|pool| pool.gives_any());
+    servers.find(|server| server.program.pool && !has_pool)
+}
+
+/// A row a program: the settings that are not as it wants. What to do is said at these settings.
+pub(super) fn rows(checked: &Checked<'_>) -> Vec<Row> {
+    let servers = match checked.servers {
+        Fact::Known(servers) => servers,
+        other => {
+            return vec![Row::new("programs", "programs that run here").of(other, |row, _| row)];
+        }
+    };
+    servers
+        .iter()
+        .map(|server| of_program(checked, server))
+        .collect()
+}
+
+fn of_program(checked: &Checked<'_>, server: &Server) -> Row {
+    let (version, arch) = (server.version(), checked.host.arch.text());
+    let wrong = server.program.want.iter().filter_map(|want| {
+        let value = value(checked, &want.setting);
+        let is_wrong = want.applies(version, arch) == Some(true)
+            && server.is_affected(checked, &want.setting)
+            && !want.wanted().allows(value.text()?);
+        is_wrong.then_some(want.setting.as_str())
+    });
+    let wrong: Vec<&str> = wrong.collect();
+    let known = version.map_or(String::new(), |version| format!(" {version}"));
+    let row = Row::new("program", format!("{}{known}", server.program.title));
+    match wrong.is_empty() {
+        true => row.is("nothing here is against what it wants"),
+        false => Row {
+            state: State::Look,
+            ..row.is(format!("it wants other values of {}", wrong.join(", ")))
+        },
+    }
 }

@@ -1,10 +1,18 @@
 //! The rows, each from the facts that it is about.
 
 use hugeleaf_host::system::features::{Disk, DiskMount, Network};
-use hugeleaf_host::{Fact, Host, thp_is_on};
+use hugeleaf_host::{Fact, Host};
 use hugeleaf_units::Bytes;
 
-use super::model::{Checked, Profile, Program, Row, State};
+use super::model::{Ask, Checked, Profile, Row, Server, State};
+use super::programs::lacks_pool;
+use super::setting::{BASE_PAGE, sysctl_file};
+use super::settle::{advise, settle};
+use crate::advice::{Change, Scope, Setting, Wanted};
+use crate::findings::shell_word;
+use crate::findings::thp::{
+    DEFRAG_WITHOUT_STALLS, defrag_stalls, ignored_max_ptes_none, too_large,
+};
 use crate::list;
 
 use Profile::{Backup, Cache, Jvm, Oltp, Vector, Warehouse};
@@ -15,44 +23,37 @@ const MANY_PAGE_TABLES: f64 = 0.01;
 const MUCH_DIRTY: Bytes = Bytes(1 << 30);
 /// What a database that reads and writes asynchronously asks for (Oracle's installation guides).
 const MANY_REQUESTS: u64 = 1_048_576;
-
-const UNTIL_BOOT: &str = "until the next start only; write it into /etc/sysctl.d to keep it";
+/// The kernel's own value since 5.4.
+// not a page size
+const MANY_CONNECTIONS: u64 = 4096;
+/// The kernel's value for few processors, and the most on 64 bits (include/linux/threads.h).
+const FEW_THREADS: u64 = 32_768;
+const MOST_PIDS: u64 = 4_194_304;
+const MANY_THREADS: u64 = 1_000_000;
 
 fn number(checked: &Checked<'_>, name: &str) -> Option<u64> {
     checked.features.number(&sysctl_file(name))
 }
 
-fn sysctl_file(name: &str) -> String {
-    format!("proc/sys/{}", name.replace('.', "/"))
-}
-
-/// The row of a setting by its name as in `vm.swappiness`, absent, unknown, or with its value; and its number.
-fn setting(checked: &Checked<'_>, id: &'static str, what: &str, name: &str) -> (Row, Option<u64>) {
-    let fact = checked.features.setting(&sysctl_file(name));
-    let row = Row::new(id, what).of(fact, |row, value| {
-        let words: Vec<&str> = value.split_whitespace().collect();
-        row.is(format!("{name} = {}", words.join(" ")))
-    });
-    (row, number(checked, name))
-}
-
-fn sysctl(name: &str, value: impl std::fmt::Display) -> String {
-    format!("sysctl -w {name}={value}")
-}
-
 pub(super) fn memory(checked: &Checked<'_>) -> Vec<Row> {
     let host = checked.host;
     let mut all = vec![
+        base_page(checked),
         pools(checked),
         thp(checked),
         thp_shared(checked),
+        defrag(checked),
+        max_ptes_none(checked),
         page_tables(host),
         hvo(checked),
     ];
     all.extend(numa(checked));
-    all.push(swappiness(checked));
-    all.push(dirty(checked));
+    all.extend([swappiness(checked), overcommit(checked), dirty(checked)]);
     all
+}
+
+fn base_page(checked: &Checked<'_>) -> Row {
+    settle(checked, Row::new("base-page", "base page"), BASE_PAGE, None)
 }
 
 fn pools(checked: &Checked<'_>) -> Row {
@@ -67,52 +68,73 @@ fn pools(checked: &Checked<'_>) -> Row {
     let mut row = row.is(sizes.join(", "));
     let default = host.memory.default_hugetlb_page.get();
     row.arm = default.map(|size| format!("hugetlb:{size}"));
-    let wants = checked.running.iter().find(|program| program.pool);
-    match wants.filter(|_| !host.totals().any(|pool| pool.gives_any())) {
-        Some(Program { title, name, .. }) => row
-            .look(format!(
-                "{title} would take pages of a pool, and all pools are empty"
-            ))
-            .by(
-                format!("hugeleaf plan {name}"),
-                "memory in a pool is for nobody else",
-            ),
-        None => row,
-    }
+    let Some(server) = lacks_pool(checked) else {
+        return row;
+    };
+    let name = server.processes.first().map_or("", |process| &process.name);
+    row.look(format!(
+        "{} would take pages of a pool, and all pools are empty",
+        server.program.title
+    ))
+    .by(
+        format!("hugeleaf plan {}", shell_word(name)),
+        "memory in a pool is for nobody else",
+    )
 }
 
 fn thp(checked: &Checked<'_>) -> Row {
     let row = Row::new("thp", "transparent huge pages, private memory");
-    let Some(thp) = checked.host.thp.known() else {
-        return row;
+    let too_large = too_large(checked.host)
+        .map(|why| Ask::own(one_of(&["madvise", "never"]), State::Look, why));
+    let off = || {
+        let why = "programs that ask for them with madvise(2) get none; hugeleaf promote gives them all the same";
+        Ask::general(one_of(&["madvise", "always"]), State::Look, why)
     };
-    row.of(&thp.enabled, |row, setting| {
-        let mut row = row.is(setting.as_str());
+    let mut row = settle(
+        checked,
+        row,
+        "thp.enabled",
+        Some(too_large.unwrap_or_else(off)),
+    );
+    if row.value.is_some() {
         row.arm = (checked.host.pmd_page.get()).map(|size| format!("thp:{size}"));
-        row.when(!thp_is_on(Some(setting)), |row| {
-            row.change("nobody can have them, also not programs that ask and those that are promoted by hand")
-                .by(
-                    "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
-                    "programs that ask with madvise(2) get them",
-                )
-        })
-    })
+    }
+    row
+}
+
+fn one_of(values: &[&str]) -> Wanted {
+    Wanted::OneOf(values.iter().map(|value| (*value).to_owned()).collect())
 }
 
 fn thp_shared(checked: &Checked<'_>) -> Row {
     let row = Row::new("thp-shared", "transparent huge pages, shared memory");
-    let Some(thp) = checked.host.thp.known() else {
-        return row;
-    };
-    row.of(&thp.shmem_enabled, |row, setting| {
-        row.is(setting.as_str()).when(!thp_is_on(Some(setting)), |row| {
-            row.look("shared memory (PostgreSQL, ZGC heaps) cannot be on them unless it is mounted so")
-                .by(
-                    "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled",
-                    "programs that ask with madvise(2) get them",
-                )
-        })
-    })
+    let why = "shared memory (PostgreSQL, ZGC heaps) cannot be on them unless it is mounted so";
+    let on = one_of(&["advise", "always", "within_size", "force"]);
+    let ask = Ask::general(on, State::Look, why);
+    settle(checked, row, "thp.shmem_enabled", Some(ask))
+}
+
+fn defrag(checked: &Checked<'_>) -> Row {
+    let row = Row::new("thp-defrag", "compaction for transparent huge pages");
+    let ask = defrag_stalls(checked.host).then(|| {
+        let why = "each page fault that could have a huge page waits for memory to be compacted";
+        let others = one_of(&[DEFRAG_WITHOUT_STALLS, "madvise", "defer", "never"]);
+        Ask::general(others, State::Look, why)
+    });
+    settle(checked, row, "thp.defrag", ask)
+}
+
+fn max_ptes_none(checked: &Checked<'_>) -> Row {
+    let row = Row::new(
+        "max-ptes-none",
+        "missing base pages that khugepaged fills up",
+    );
+    let row = settle(checked, row, "thp.khugepaged/max_ptes_none", None);
+    let is_good = row.state == State::Good;
+    match ignored_max_ptes_none(checked.host).filter(|_| is_good) {
+        Some(why) => row.look(why),
+        None => row,
+    }
 }
 
 fn page_tables(host: &Host) -> Row {
@@ -130,55 +152,70 @@ fn page_tables(host: &Host) -> Row {
 }
 
 fn hvo(checked: &Checked<'_>) -> Row {
-    const NAME: &str = "vm.hugetlb_optimize_vmemmap";
-    let what = "descriptors of pool pages given back (HVO)";
-    let (row, value) = setting(checked, "hvo", what, NAME);
+    let what = "redundant struct pages of pools given back (HVO)";
     let has_pool = checked.host.totals().any(|pool| pool.all().get() > 0);
-    row.when(value == Some(0) && has_pool, |row| {
-        row.look("1.6 % of a pool of 2M pages is spent on descriptors that nobody needs")
-            .by(sysctl(NAME, 1), "making and freeing pool pages takes about twice as long, and freeing can fail where memory is short")
-    })
+    let ask = has_pool.then(|| {
+        let why = "1.6 % of a pool of 2M pages is spent on struct pages that nothing reads";
+        Ask::general(Wanted::AtLeast(1), State::Look, why)
+    });
+    settle(
+        checked,
+        Row::new("hvo", what),
+        "vm.hugetlb_optimize_vmemmap",
+        ask,
+    )
 }
 
 fn numa(checked: &Checked<'_>) -> Vec<Row> {
-    const BALANCING: &str = "kernel.numa_balancing";
-    const RECLAIM: &str = "vm.zone_reclaim_mode";
     if checked.host.nodes.len() < 2 {
         return vec![Row::new("numa", "several memory nodes")];
     }
-    let is_on = |value: Option<u64>| value.is_some_and(|value| value > 0);
-    let what = "moving pages to who uses them";
-    let (balancing, value) = setting(checked, "numa-balancing", what, BALANCING);
-    let hurts = is_on(value) && checked.is_for(&[Oltp, Cache, Jvm]);
-    let balancing = balancing.when(hurts, |row| {
-        row.look("it takes faults to find who uses a page, and splits what it moves; a server that is bound to a node needs none of it")
-            .by(sysctl(BALANCING, 0), "programs that are not bound stay with memory of another node")
+    let off = |state, why: &str| Ask::general(Wanted::AtMost(0), state, why);
+    let balancing = checked.is_for(&[Oltp, Cache, Jvm]).then(|| {
+        off(State::Look, "it takes faults to find who uses a page, and splits what it moves; a server that is bound to a node needs none of it")
     });
-    let what = "reclaim before using another node";
-    let (reclaim, value) = setting(checked, "zone-reclaim", what, RECLAIM);
-    let reclaim = reclaim.when(is_on(value), |row| {
-        row.change("a node that is full pushes its page cache out while others are free")
-            .by(sysctl(RECLAIM, 0), UNTIL_BOOT)
-    });
-    vec![balancing, reclaim]
+    let reclaim = off(
+        State::Change,
+        "a node that is full pushes its page cache out while others are free",
+    );
+    vec![
+        settle(
+            checked,
+            Row::new("numa-balancing", "NUMA balancing"),
+            "kernel.numa_balancing",
+            balancing,
+        ),
+        settle(
+            checked,
+            Row::new("zone-reclaim", "reclaim on a node before others are asked"),
+            "vm.zone_reclaim_mode",
+            Some(reclaim),
+        ),
+    ]
 }
 
 fn swappiness(checked: &Checked<'_>) -> Row {
-    const NAME: &str = "vm.swappiness";
-    let what = "how readily memory of programs goes to swap";
-    let (row, value) = setting(checked, "swappiness", what, NAME);
     let swap = checked.host.memory.swap_total.get().unwrap_or_default();
-    let is_high = value.is_some_and(|value| value > 10) && !swap.is_zero();
-    row.when(is_high && checked.is_for(&[Oltp, Jvm, Cache]), |row| {
-        row.look(
-            "a buffer pool in swap is read twice; 1 to 10 keeps it in memory before page cache",
-        )
-        .by(sysctl(NAME, 10), UNTIL_BOOT)
-    })
+    let ask = (!swap.is_zero() && checked.is_for(&[Oltp, Jvm, Cache])).then(|| {
+        let why =
+            "a buffer pool in swap is read twice; 1 to 10 keeps it in memory before page cache";
+        Ask::general(Wanted::AtMost(10), State::Look, why)
+    });
+    settle(
+        checked,
+        Row::new("swappiness", "swappiness"),
+        "vm.swappiness",
+        ask,
+    )
+}
+
+fn overcommit(checked: &Checked<'_>) -> Row {
+    let row = Row::new("overcommit", "memory promised beyond what there is");
+    settle(checked, row, "vm.overcommit_memory", None)
 }
 
 fn dirty(checked: &Checked<'_>) -> Row {
-    let row = Row::new("dirty", "written data that waits in memory");
+    let row = Row::new("dirty", "dirty page limits");
     let bytes = number(checked, "vm.dirty_background_bytes").filter(|bytes| *bytes > 0);
     let ratio = number(checked, "vm.dirty_background_ratio");
     let available = checked.host.memory.available.get();
@@ -191,58 +228,72 @@ fn dirty(checked: &Checked<'_>) -> Row {
                 format!("vm.dirty_background_ratio = {ratio}, here {limit}"),
             )
         }
-        _ => return row,
+        _ => {
+            let ratio = checked
+                .features
+                .setting(&sysctl_file("vm.dirty_background_ratio"));
+            return row.of(ratio, |row, _| row);
+        }
     };
-    let is_much = limit > MUCH_DIRTY && checked.is_for(&[Oltp, Warehouse, Backup]);
-    row.is(how).when(is_much, |row| {
-        row.look(format!(
-            "up to {limit} is written out at once, and those who wait for a commit wait for it"
-        ))
-        .by(
-            "sysctl -w vm.dirty_background_bytes=268435456 vm.dirty_bytes=1073741824",
-            UNTIL_BOOT,
-        )
-    })
+    let row = row.is(how);
+    if limit <= MUCH_DIRTY || !checked.is_for(&[Oltp, Warehouse, Backup]) {
+        return row;
+    }
+    let to = [
+        ("vm.dirty_background_bytes", Bytes(256 << 20)),
+        ("vm.dirty_bytes", Bytes(1 << 30)),
+    ];
+    let changes = to.map(|(name, bytes)| Change::new(Setting::sysctl(name), bytes.get()));
+    let why = format!(
+        "up to {limit} is written out at once, and those who wait for a commit wait for it"
+    );
+    let risk = "until the next start only; a burst of writes waits earlier";
+    advise(checked, row.look(why), changes, risk)
 }
 
 pub(super) fn disks(checked: &Checked<'_>) -> Vec<Row> {
-    let mut all = vec![aio(checked), io_uring(checked)];
-    for disk in &checked.features.disks {
-        all.extend(of_disk(checked, disk));
-    }
-    all.extend(checked.features.mounts.iter().map(of_mount));
+    let (features, mut all) = (checked.features, vec![aio(checked), io_uring(checked)]);
+    all.extend(each("disks", &features.disks, |disk| {
+        of_disk(checked, disk)
+    }));
+    all.extend(each("mounts", &features.mounts, |mount| {
+        vec![of_mount(mount)]
+    }));
     all
+}
+
+/// The rows of each thing that is known, or one that says why nothing is.
+fn each<T>(id: &'static str, all: &Fact<Vec<T>>, rows: impl Fn(&T) -> Vec<Row>) -> Vec<Row> {
+    match all {
+        Fact::Known(all) => all.iter().flat_map(rows).collect(),
+        Fact::Absent => Vec::new(),
+        other => vec![Row::new(id, id).of(other, |row, _| row)],
+    }
 }
 
 fn aio(checked: &Checked<'_>) -> Row {
     const MOST: &str = "fs.aio-max-nr";
-    let what = "asynchronous requests at a time (libaio)";
-    let (row, most) = setting(checked, "aio", what, MOST);
+    let row = Row::new("aio", "asynchronous requests at a time (libaio)");
     let now = number(checked, "fs.aio-nr").unwrap_or(0);
-    match most {
-        Some(most) if most < MANY_REQUESTS && checked.is_for(&[Oltp, Warehouse]) => {
-            let state = if now > most / 2 {
-                State::Change
-            } else {
-                State::Look
-            };
-            let why = format!(
-                "{now} are reserved; a server that gets none falls back to waiting for each"
-            );
-            row.should(state, why)
-                .by(sysctl(MOST, MANY_REQUESTS), UNTIL_BOOT)
-        }
-        _ => row,
-    }
+    let ask = checked.is_for(&[Oltp, Warehouse]).then(|| {
+        let is_near = number(checked, MOST).is_some_and(|most| now > most / 2);
+        let state = if is_near { State::Change } else { State::Look };
+        let why =
+            format!("{now} are reserved; a server that gets none falls back to waiting for each");
+        Ask::general(Wanted::AtLeast(MANY_REQUESTS), state, why)
+    });
+    settle(checked, row, MOST, ask)
 }
 
 fn io_uring(checked: &Checked<'_>) -> Row {
-    const NAME: &str = "kernel.io_uring_disabled";
-    let (row, value) = setting(checked, "io-uring", "io_uring", NAME);
-    row.when(value.is_some_and(|value| value > 0), |row| {
-        row.look("programs that ask for it fall back to other ways")
-            .by(sysctl(NAME, 0), "it has had more holes than other parts of the kernel: hosts with strangers leave it off")
-    })
+    let why = "programs that ask for it fall back to other ways";
+    let ask = Ask::general(Wanted::AtMost(0), State::Look, why);
+    settle(
+        checked,
+        Row::new("io-uring", "io_uring"),
+        "kernel.io_uring_disabled",
+        Some(ask),
+    )
 }
 
 fn chosen(text: &str) -> &str {
@@ -256,37 +307,54 @@ fn of_disk(checked: &Checked<'_>, disk: &Disk) -> Vec<Row> {
     let name = &disk.name;
     let scheduler = Row::new("scheduler", format!("{name}: scheduler"));
     let scheduler = scheduler.of(&disk.scheduler, |row, text| {
-        let (word, rotates) = (chosen(text), disk.rotates.get().unwrap_or(false));
         let row = row.is(text.as_str());
-        let next = |wanted: &str| format!("echo {wanted} > /sys/block/{name}/queue/scheduler");
-        match (word, rotates) {
-            ("none" | "noop", true) => row
-                .look("a disk that turns gains by requests in order: mq-deadline")
-                .by(next("mq-deadline"), "a request may wait for others"),
-            ("bfq" | "cfq", false) => row
-                .look("being fair takes processor time that a fast disk has no need of: none")
-                .by(next("none"), "one program may take the disk from others"),
+        let offered = |wanted: &str| {
+            let mut words = text.split_whitespace();
+            words.any(|word| word.trim_matches(['[', ']']) == wanted)
+        };
+        let next = |row: Row, wanted: &str, risk: &str| {
+            let file = Setting::file(format!("/sys/block/{name}/queue/scheduler"));
+            let change = Change::new(file, wanted).in_scope(Scope::Device);
+            advise(checked, row, [change], risk)
+        };
+        match (chosen(text), disk.rotates.get()) {
+            ("none" | "noop", Some(true)) if offered("mq-deadline") => next(
+                row.look("a rotating disk gains by requests in order: mq-deadline"),
+                "mq-deadline",
+                "a request may wait for others",
+            ),
+            ("bfq" | "cfq", Some(false)) if offered("none") => next(
+                row.look("fair scheduling takes CPU time that a fast disk has no need of: none"),
+                "none",
+                "one program may take the disk from others",
+            ),
             _ => row,
         }
     });
-    let mut depth = Row::new("queue-depth", format!("{name}: requests that may wait"));
-    if let Some(requests) = disk.requests.get() {
-        depth = depth.is(requests.to_string());
-    }
-    let mut ahead = Row::new("read-ahead", format!("{name}: read ahead"));
-    if let Some(kib) = disk.read_ahead_kib.get() {
-        let row = ahead.is(Bytes::from_kib(kib).to_string());
-        let next = |kib: u64| format!("echo {kib} > /sys/block/{name}/queue/read_ahead_kb");
-        ahead = match checked.profile {
-            Some(Backup | Warehouse) if kib < 1024 => row
-                .look("long reads through the page cache gain by 1M or more")
-                .by(next(2048), "small reads at random read more than they use"),
-            Some(Oltp | Vector) if kib > 256 => row
-                .look("reads of one block drag others in")
-                .by(next(128), "long reads through the page cache get slower"),
-            _ => row,
+    let depth = Row::new("queue-depth", format!("{name}: requests that may wait"));
+    let depth = depth.of(&disk.requests, |row, requests| row.is(requests.to_string()));
+    let ahead = Row::new("read-ahead", format!("{name}: read ahead"));
+    let ahead = ahead.of(&disk.read_ahead_kib, |row, kib| {
+        let row = row.is(Bytes::from_kib(*kib).to_string());
+        let next = |row: Row, kib: u64, risk: &str| {
+            let file = Setting::file(format!("/sys/block/{name}/queue/read_ahead_kb"));
+            let change = Change::new(file, kib).in_scope(Scope::Device);
+            advise(checked, row, [change], risk)
         };
-    }
+        match checked.profile {
+            Some(Backup | Warehouse) if *kib < 1024 => next(
+                row.look("long reads through the page cache gain by 1M or more"),
+                2048,
+                "small reads at random read more than they use",
+            ),
+            Some(Oltp | Vector) if *kib > 256 => next(
+                row.look("reads of one block drag others in"),
+                128,
+                "long reads through the page cache get slower",
+            ),
+            _ => row,
+        }
+    });
     vec![scheduler, depth, ahead]
 }
 
@@ -323,26 +391,29 @@ fn of_mount(mount: &DiskMount) -> Row {
 }
 
 pub(super) fn network(checked: &Checked<'_>) -> Vec<Row> {
-    const BACKLOG: &str = "net.core.somaxconn";
-    let what = "connections that wait to be accepted";
-    let (backlog, value) = setting(checked, "somaxconn", what, BACKLOG);
-    let backlog = backlog.when(value.is_some_and(|value| value <= 511), |row| {
-        row.look("many clients that connect at once are turned away; servers ask for 511 and more")
-            .by(sysctl(BACKLOG, 8192), UNTIL_BOOT)
-    });
-    let what = "waiting for packets without sleeping";
-    let (poll, _) = setting(checked, "busy-poll", what, "net.core.busy_poll");
-    let mut all = vec![backlog, poll];
-    for device in &checked.features.network {
-        let what = format!("{}: queues, longest packet", device.name);
-        let row = Row::new("network-device", what);
-        all.push(match (device.queues.get(), device.mtu.get()) {
-            (Some(1), Some(mtu)) => row.is(format!("1 queue, {mtu}")),
-            (Some(queues), Some(mtu)) => row.is(format!("{queues} queues, {mtu}")),
-            _ => row,
-        });
-        all.push(offloads(device));
-    }
+    let backlog = Row::new("somaxconn", "connections that wait to be accepted");
+    // More than servers ask for by default, of which each says so itself.
+    let why = "many clients that connect at once are turned away; servers ask for 511 and more";
+    let ask = Ask::general(Wanted::AtLeast(MANY_CONNECTIONS), State::Look, why);
+    let poll = Row::new("busy-poll", "waiting for packets without sleeping");
+    let mut all = vec![
+        settle(checked, backlog, "net.core.somaxconn", Some(ask)),
+        settle(checked, poll, "net.core.busy_poll", None),
+    ];
+    all.extend(each(
+        "network-devices",
+        &checked.features.network,
+        |device| {
+            let what = format!("{}: queues, longest packet", device.name);
+            let row = Row::new("network-device", what);
+            let row = match (device.queues.get(), device.mtu.get()) {
+                (Some(1), Some(mtu)) => row.is(format!("1 queue, {mtu}")),
+                (Some(queues), Some(mtu)) => row.is(format!("{queues} queues, {mtu}")),
+                _ => row,
+            };
+            vec![row, offloads(device)]
+        },
+    ));
     all
 }
 
@@ -351,7 +422,7 @@ fn offloads(device: &Network) -> Row {
                        nothing there";
     const RISK: &str =
         "a driver with faults loses packets: watch ethtool -S; until the next start only";
-    let what = format!("{}: what it does by itself", device.name);
+    let what = format!("{}: NIC offloads", device.name);
     Row::new("network-offloads", what).of(&device.offloads, |row, known| {
         let off: Vec<&str> = (known.iter())
             .filter(|(_, on)| !**on)
@@ -360,7 +431,10 @@ fn offloads(device: &Network) -> Row {
         match off.is_empty() {
             true => row.is("checksums, cutting and gathering of packets"),
             false => row.is(format!("without {}", off.join(", "))).look(WHY).by(
-                format!("ethtool -K {} rx on tx on tso on gro on", device.name),
+                format!(
+                    "ethtool -K {} rx on tx on tso on gro on",
+                    shell_word(&device.name)
+                ),
                 RISK,
             ),
         }
@@ -402,48 +476,72 @@ fn clock(checked: &Checked<'_>) -> Row {
             .split_whitespace()
             .find(|name| matches!(*name, "tsc" | "kvm-clock" | "arch_sys_counter"));
         match better {
-            Some(better) => row.by(
-                format!("echo {better} > /{FOLDER}/current_clocksource"),
-                "the kernel may have left it because it was not steady: its log says so",
-            ),
+            Some(better) => {
+                let file = Setting::file(format!("/{FOLDER}/current_clocksource"));
+                let risk = "the kernel may have left it because it was not steady: its log says so";
+                advise(checked, row, [Change::new(file, better)], risk)
+            }
             None => row,
         }
     })
 }
 
 fn governor(checked: &Checked<'_>) -> Row {
-    let row = Row::new("governor", "frequency");
-    let all = &checked.features.governors;
-    if all.is_empty() {
-        return row;
-    }
-    let names = all.iter().map(|(name, count)| format!("{name} on {count}"));
-    let is_fast = |name: &String| matches!(name.as_str(), "performance" | "schedutil");
-    row.is(list(names)).when(!all.keys().all(is_fast), |row| {
-        row.look("processors that are slowed down while they wait take time to be fast again")
-            .by(
-                "cpupower frequency-set -g performance",
-                "it takes more power",
-            )
+    Row::new("governor", "frequency").of(&checked.features.governors, |row, all| {
+        let names = all.iter().map(|(name, count)| format!("{name} on {count}"));
+        let is_fast = |name: &String| matches!(name.as_str(), "performance" | "schedutil");
+        row.is(list(names)).when(!all.keys().all(is_fast), |row| {
+            row.look("processors that are slowed down while they wait take time to be fast again")
+                .by(
+                    "cpupower frequency-set -g performance",
+                    "it takes more power",
+                )
+        })
     })
 }
 
 fn weaknesses(checked: &Checked<'_>) -> Row {
-    let row = Row::new("mitigations", "mitigations of processor weaknesses");
+    let row = Row::new("mitigations", "mitigations of CPU vulnerabilities");
     row.of(&checked.features.weaknesses, |row, all| {
-        let mitigated = all.values().filter(|text| text.starts_with("Mitigation"));
-        let open = all
-            .iter()
-            .filter(|(_, text)| text.starts_with("Vulnerable"));
-        let open: Vec<&str> = open.map(|(name, _)| name.as_str()).collect();
-        let value = format!("{} mitigated, {} open", mitigated.count(), open.len());
+        let named = |is: Weakness| -> Vec<&str> {
+            let some = all.iter().filter(|(_, text)| weakness(text) == is);
+            some.map(|(name, _)| name.as_str()).collect()
+        };
+        let (open, unknown) = (named(Weakness::Open), named(Weakness::Unknown));
+        let mitigated = named(Weakness::Mitigated).len();
+        let value = format!(
+            "{mitigated} mitigated, {} open, {} unknown",
+            open.len(),
+            unknown.len()
+        );
         row.is(value).when(!open.is_empty(), |row| {
-            let open = open.join(", ");
+            let open = list(&open);
             row.look(format!(
-                "open: {open}; on a host of strangers that is a risk, and it is faster"
+                "open, at least in part: {open}; faster, but a risk on multi-tenant hosts"
             ))
         })
     })
+}
+
+#[derive(PartialEq)]
+enum Weakness {
+    None,
+    Mitigated,
+    /// Also where a part of it is: `KVM: Vulnerable`, `Mitigation: Clear CPU buffers; SMT vulnerable`.
+    Open,
+    /// `Unknown: Dependent on hypervisor status`, and whatever is written differently.
+    Unknown,
+}
+
+/// The texts of arch/x86/kernel/cpu/bugs.c and arch/arm64/kernel/proton-pack.c.
+fn weakness(text: &str) -> Weakness {
+    let text = text.to_ascii_lowercase();
+    match text {
+        _ if text.contains("vulnerable") => Weakness::Open,
+        _ if text.starts_with("not affected") => Weakness::None,
+        _ if text.contains("mitigation") => Weakness::Mitigated,
+        _ => Weakness::Unknown,
+    }
 }
 
 fn preemption(checked: &Checked<'_>) -> Row {
@@ -452,93 +550,101 @@ fn preemption(checked: &Checked<'_>) -> Row {
         return row.is(chosen(&text.replace('(', "[").replace(')', "]")));
     }
     let version = checked.features.setting("proc/version");
-    let word = version.known().and_then(|text| {
+    row.of(version, |row, text| {
         let mut words = text.split_whitespace();
-        words.find(|word| word.starts_with("PREEMPT"))
-    });
-    match (version, word) {
-        (Fact::Known(_), Some(word)) => row.is(word.trim_matches(['(', ')'])),
-        (Fact::Known(_), None) => row.is("none"),
-        _ => row,
-    }
+        let word = words.find(|word| word.starts_with("PREEMPT"));
+        row.is(word.map_or("none", |word| word.trim_matches(['(', ')'])))
+    })
 }
 
+/// Each thread has a PID: the smaller of two limits counts.
 fn threads(checked: &Checked<'_>) -> Row {
-    let what = "threads of the host";
-    let (row, _) = setting(checked, "threads", what, "kernel.threads-max");
-    match number(checked, "kernel.pid_max") {
-        Some(pids @ ..=32_768) => row
-            .look(format!(
-                "kernel.pid_max = {pids}: as many threads can be at a time"
-            ))
-            .by(sysctl("kernel.pid_max", 4_194_304), UNTIL_BOOT),
-        _ => row,
-    }
+    const PIDS: &str = "kernel.pid_max";
+    const THREADS: &str = "kernel.threads-max";
+    let row = Row::new("threads", "maximum number of threads");
+    let (pids, threads) = (number(checked, PIDS), number(checked, THREADS));
+    let is_threads = threads.is_some() && threads < Some(pids.unwrap_or(u64::MAX));
+    let (setting, most) = match is_threads {
+        true => (THREADS, MANY_THREADS),
+        false => (PIDS, MOST_PIDS),
+    };
+    let ask = pids
+        .min(threads)
+        .or(pids)
+        .is_some_and(|limit| limit <= FEW_THREADS)
+        .then(|| {
+            let why = "a server with many clients, or many containers, runs out of threads";
+            Ask::general(Wanted::AtLeast(most), State::Look, why)
+        });
+    settle(checked, row, setting, ask)
 }
 
 pub(super) fn limits(checked: &Checked<'_>) -> Vec<Row> {
-    let of = |id, name, what, least| of_limit(checked, id, name, what, least);
-    vec![
-        of(
-            "open-files",
-            "Max open files",
-            "files that a program may open",
-            Some(60_000),
-        ),
-        of(
-            "processes",
-            "Max processes",
-            "processes of a user",
-            Some(5000),
-        ),
-        of(
-            "memlock",
-            "Max locked memory",
-            "memory that a program may lock",
-            None,
-        ),
-        maps(checked),
-        shared(checked),
-    ]
+    let servers = checked.servers.known().into_iter().flatten();
+    let mut all: Vec<Row> = servers.flat_map(of_server).collect();
+    all.extend([maps(checked), shared(checked)]);
+    all
 }
 
-/// A limit of this shell. Services have those of their units.
-fn of_limit(
-    checked: &Checked<'_>,
-    id: &'static str,
-    name: &str,
-    what: &str,
-    least: Option<u64>,
-) -> Row {
-    Row::new(id, what).of(&checked.features.limits, |row, limits| {
-        let Some((_, soft, hard)) = limits.iter().find(|limit| limit.0 == name) else {
+/// The limits of a server's own processes: those of this shell say nothing of a service.
+fn of_server(server: &Server) -> Vec<Row> {
+    let all = [
+        ("open-files", "Max open files", "open files", Some(60_000)),
+        (
+            "processes",
+            "Max processes",
+            "processes of its user",
+            Some(5000),
+        ),
+        ("memlock", "Max locked memory", "locked memory", None),
+    ];
+    let one = |(id, name, what, least): (_, &str, &str, Option<u64>)| {
+        let row = Row::new(id, format!("{}: {what}", server.program.title));
+        let Some(process) = server.processes.first() else {
             return row;
         };
-        let row = row.is(format!("{soft}, at most {hard}"));
-        match least.filter(|least| hard.parse::<u64>().is_ok_and(|hard| hard < *least)) {
-            Some(least) => row.look(format!("a server with many clients asks for {least} and more: LimitNOFILE= and LimitNPROC= of its unit")),
-            None => row,
-        }
-    })
+        row.of(&process.limits, |row, limits| {
+            let Some(limit) = limits.iter().find(|limit| limit.name == name) else {
+                return row;
+            };
+            let row = row.is(format!("{}, at most {}", limit.soft, limit.hard));
+            let is_low = |least: &u64| limit.hard.parse::<u64>().is_ok_and(|hard| hard < *least);
+            match least.filter(is_low) {
+                Some(least) => row.look(format!("a server with many clients asks for {least} and more: LimitNOFILE= and LimitNPROC= of its unit")),
+                None => row,
+            }
+        })
+    };
+    all.map(one).into()
 }
 
 fn maps(checked: &Checked<'_>) -> Row {
-    const NAME: &str = "vm.max_map_count";
-    let (row, value) = setting(checked, "maps", "mappings of a process", NAME);
-    let is_low = value.is_some_and(|value| value < 262_144);
-    row.when(is_low && checked.is_for(&[Jvm, Vector, Warehouse]), |row| {
-        row.look("a large heap that gives memory back in pieces runs out of mappings, and then out of memory")
-            .by(sysctl(NAME, 262_144), UNTIL_BOOT)
-    })
+    let ask = checked.is_for(&[Jvm, Vector, Warehouse]).then(|| {
+        let why = "a large heap that gives memory back in pieces runs out of mappings, and then out of memory";
+        Ask::general(Wanted::AtLeast(262_144), State::Look, why)
+    });
+    settle(
+        checked,
+        Row::new("maps", "mappings of a process"),
+        "vm.max_map_count",
+        ask,
+    )
 }
 
 fn shared(checked: &Checked<'_>) -> Row {
-    const NAME: &str = "kernel.shmmax";
-    let (row, most) = setting(checked, "shared-memory", "largest SysV segment", NAME);
-    match (most, checked.host.memory.total.get()) {
-        (Some(most), Some(total)) if Bytes(most) < Bytes(total.get() / 2) => row
-            .look("a segment for half of the memory would be refused")
-            .by(sysctl(NAME, total.get()), UNTIL_BOOT),
-        _ => row,
-    }
+    let total = checked.host.memory.total.get();
+    let is_low = |total: &Bytes| {
+        let most = number(checked, "kernel.shmmax");
+        most.is_some_and(|most| most < total.get() / 2)
+    };
+    let ask = total.filter(is_low).map(|total| {
+        let why = "a segment for half of the memory would be refused";
+        Ask::general(Wanted::AtLeast(total.get()), State::Look, why)
+    });
+    settle(
+        checked,
+        Row::new("shared-memory", "largest SysV segment"),
+        "kernel.shmmax",
+        ask,
+    )
 }

@@ -1,10 +1,14 @@
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-use hugeleaf_host::system::features::{Abilities, Disk, DiskMount, Features, Network};
-use hugeleaf_host::{Fact, Host};
+use hugeleaf_host::system::features::{Abilities, Disk, DiskMount, Features, Limit, Network};
+use hugeleaf_host::system::programs::Running;
+use hugeleaf_host::{Fact, Host, Pid};
+use hugeleaf_units::Bytes;
+use proptest::prelude::*;
 
 use super::*;
-use crate::findings::tests::testing::{healthy, word};
+use crate::findings::tests::testing::{gib, healthy, size, thp, word};
 
 fn features(settings: &[(&str, &str)]) -> Features {
     Features {
@@ -15,36 +19,52 @@ fn features(settings: &[(&str, &str)]) -> Features {
     }
 }
 
-fn rows(
+static PROGRAMS: LazyLock<Vec<Program>> = LazyLock::new(programs);
+
+/// Processes of these names, with consecutive PIDs.
+fn running(names: &[&str]) -> Vec<Running> {
+    let one = |(at, name): (usize, &&str)| Running {
+        pid: Pid(u32::try_from(at).unwrap() + 100),
+        name: (*name).to_owned(),
+        version: Some(8),
+        ..Running::default()
+    };
+    names.iter().enumerate().map(one).collect()
+}
+
+fn rows_of(
     host: &Host,
     features: &Features,
     profile: Option<Profile>,
-    running: &[Program],
+    all: &[Running],
 ) -> Vec<Row> {
     check(&Checked {
         host,
         features,
         profile,
-        running,
+        servers: &Fact::Known(servers(&PROGRAMS, all)),
     })
 }
 
-fn one(host: &Host, features: &Features, id: &str) -> Row {
-    let all = rows(host, features, None, &[]);
-    all.into_iter().find(|row| row.id == id).unwrap()
+fn rows(host: &Host, features: &Features, profile: Option<Profile>, names: &[&str]) -> Vec<Row> {
+    rows_of(host, features, profile, &running(names))
 }
 
-fn program(name: &str) -> Program {
-    programs()
-        .into_iter()
-        .find(|program| program.name == name)
-        .unwrap()
+fn find(all: &[Row], id: &str) -> Row {
+    let found = all.iter().find(|row| row.id == id);
+    found
+        .unwrap_or_else(|| panic!("no row {id}: {all:#?}"))
+        .clone()
+}
+
+fn one(host: &Host, features: &Features, id: &str) -> Row {
+    find(&rows(host, features, None, &[]), id)
 }
 
 #[test]
 fn a_device_that_leaves_work_to_the_processor_is_looked_at() {
     let with = |known: &[(&str, bool)]| Features {
-        network: vec![Network {
+        network: Fact::Known(vec![Network {
             name: "eth0".to_owned(),
             offloads: match known {
                 [] => Fact::Absent,
@@ -54,7 +74,7 @@ fn a_device_that_leaves_work_to_the_processor_is_looked_at() {
                 }
             },
             ..Network::default()
-        }],
+        }]),
         ..Features::default()
     };
     let row = |known| one(&healthy(), &with(known), "network-offloads");
@@ -67,19 +87,24 @@ fn a_device_that_leaves_work_to_the_processor_is_looked_at() {
 }
 
 #[test]
-fn every_program_of_the_data_file_has_a_source() {
+fn every_want_of_the_data_file_has_a_source_and_a_value_that_is_known() {
     let all = programs();
-    assert!(all.len() >= 12);
-    for program in &all {
-        assert!(program.source.starts_with("https://"), "{}", program.name);
-        let known = ["always", "madvise", "never"];
-        assert!(
-            !program.thp.is_empty()
-                && program
-                    .thp
-                    .iter()
-                    .all(|word| known.contains(&word.as_str()))
-        );
+    assert!(all.len() >= 17);
+    for want in all.iter().flat_map(|program| &program.want) {
+        assert!(want.source.starts_with("https://"), "{want:?}");
+        let ways = [
+            want.least.is_some(),
+            want.most.is_some(),
+            !want.values.is_empty(),
+        ];
+        assert_eq!(ways.iter().filter(|is| **is).count(), 1, "{want:?}");
+        let known: Option<&[&str]> = match want.setting.as_str() {
+            "thp.enabled" => Some(&["always", "madvise", "never"]),
+            "thp.defrag" => Some(&["always", "defer", "defer+madvise", "madvise", "never"]),
+            _ => None,
+        };
+        let is_known = |value: &String| known.is_none_or(|known| known.contains(&value.as_str()));
+        assert!(want.values.iter().all(is_known), "{want:?}");
     }
 }
 
@@ -151,58 +176,586 @@ fn absent_and_unreadable_differ() {
 }
 
 #[test]
-fn thp_that_nobody_can_have_is_to_be_changed() {
+fn thp_that_is_never_is_looked_at_and_absent_where_there_is_none() {
     let mut host = healthy();
-    if let Fact::Known(thp) = &mut host.thp {
-        thp.enabled = word("never");
-    }
+    thp(&mut host).enabled = word("never");
     let row = one(&host, &Features::default(), "thp");
     assert_eq!(
         (row.state, row.arm.as_deref()),
-        (State::Change, Some("thp:2M"))
+        (State::Look, Some("thp:2M"))
     );
+    // Promotion by hand needs no setting.
+    assert!(row.why.unwrap().contains("hugeleaf promote"));
     host.thp = Fact::Absent;
     assert_eq!(one(&host, &Features::default(), "thp").state, State::Absent);
 }
 
 #[test]
-fn programs_that_want_different_things_are_a_finding() {
+fn thp_is_what_is_in_force_of_the_full_size() {
+    let mut host = healthy();
+    thp(&mut host).enabled = word("never");
+    thp(&mut host).orders[1].anon = word("always");
+    let row = one(&host, &Features::default(), "thp");
+    assert_eq!(
+        (row.state, row.value.as_deref()),
+        (State::Good, Some("always"))
+    );
+    thp(&mut host).enabled = word("always");
+    thp(&mut host).orders[1].anon = word("never");
+    let row = one(&host, &Features::default(), "thp");
+    assert_eq!(
+        (row.state, row.value.as_deref()),
+        (State::Look, Some("never"))
+    );
+    assert!(row.command.unwrap().ends_with("hugepages-2048kB/enabled"));
+}
+
+#[test]
+fn programs_that_want_different_things_get_no_command() {
     let host = healthy();
-    let running = [program("mongod"), program("redis-server")];
-    let all = rows(&host, &Features::default(), None, &running);
-    let conflict = all.iter().find(|row| row.id == "program-conflict").unwrap();
-    assert!(conflict.what.contains("MongoDB") && conflict.what.contains("Redis"));
-    let wants: Vec<State> = all
-        .iter()
-        .filter(|row| row.id == "program-thp")
-        .map(|row| row.state)
+    let set = features(&[("vm.overcommit_memory", "0")]);
+    let row = |names: &[&str], id| find(&rows(&host, &set, None, names), id);
+    let both = row(&["mongod", "redis-server"], "thp");
+    let why = both.why.unwrap();
+    assert!(why.contains("no value suits all") && why.contains("MongoDB") && why.contains("Redis"));
+    assert_eq!((both.state, both.command), (State::Change, None));
+    assert_eq!(both.wants.len(), 2);
+    // 1 for the one, 2 for the other.
+    let both = row(&["redis-server", "postgres"], "overcommit");
+    assert_eq!((both.state, both.command), (State::Change, None));
+    let peaceful = row(&["redis-server", "postgres"], "thp");
+    assert_eq!((peaceful.state, peaceful.why), (State::Good, None));
+    // Among several values that suit the one, that which suits the other as well.
+    assert_eq!(
+        row(&["redis-server", "tikv-server"], "thp")
+            .command
+            .unwrap(),
+        "echo never > /sys/kernel/mm/transparent_hugepage/enabled"
+    );
+    assert_eq!(
+        row(&["clickhouse-serv", "redis-server"], "overcommit")
+            .command
+            .unwrap(),
+        "sysctl -w vm.overcommit_memory=1"
+    );
+}
+
+#[test]
+fn a_rule_for_all_hosts_gives_way_to_programs_that_run_here() {
+    let mut host = healthy();
+    host.memory.swap_total = gib(4);
+    let state = |names: &[&str], value| {
+        let set = features(&[("vm.swappiness", value)]);
+        let row = find(&rows(&host, &set, None, names), "swappiness");
+        (row.state, row.command)
+    };
+    assert_eq!(state(&[], "10"), (State::Good, None));
+    let to_one = Some("sysctl -w vm.swappiness=1".to_owned());
+    assert_eq!(state(&["mariadbd"], "10"), (State::Look, to_one));
+    let to_none = Some("sysctl -w vm.swappiness=0".to_owned());
+    assert_eq!(
+        state(&["mariadbd", "tikv-server"], "60"),
+        (State::Look, to_none)
+    );
+    assert_eq!(
+        state(&["mariadbd", "tikv-server"], "0"),
+        (State::Good, None)
+    );
+    // Couchbase wants never, so `never` is good.
+    let mut off = healthy();
+    thp(&mut off).enabled = word("never");
+    let row = find(&rows(&off, &features(&[]), None, &["splunkd"]), "thp");
+    assert_eq!(row.state, State::Good);
+}
+
+#[test]
+fn strict_overcommit_has_a_command_where_the_host_can_bear_it_only() {
+    let mut host = healthy();
+    let set = features(&[("vm.overcommit_memory", "0")]);
+    let row = |host: &Host| find(&rows(host, &set, None, &["postgres"]), "overcommit");
+    assert_eq!(row(&host).command, None, "nothing is known");
+    host.memory.swap_total = gib(0);
+    host.memory.commit_limit = gib(28);
+    host.memory.committed = gib(20);
+    let tight = row(&host);
+    assert_eq!((tight.state, tight.command), (State::Look, None));
+    let why = tight.why.unwrap();
+    assert!(
+        why.contains(
+            "it is 28G here, with no swap and 8G in pools, which lower it, and 20G are committed"
+        ),
+        "{why}"
+    );
+    host.memory.committed = gib(14);
+    let fits = row(&host);
+    assert_eq!(
+        fits.command.as_deref(),
+        Some("sysctl -w vm.overcommit_memory=2")
+    );
+    assert!(fits.risk.unwrap().contains("would be refused"));
+    // The pool that the same screen advises lowers the limit.
+    host.pools.retain(|pool| pool.all().get() == 0);
+    let first = row(&host);
+    assert!(first.command.is_none() && first.why.unwrap().contains("plan it first"));
+}
+
+#[test]
+fn strict_overcommit_that_is_nearly_used_up_is_to_be_changed() {
+    let mut host = healthy();
+    host.memory.commit_limit = gib(100);
+    let row = |host: &Host, mode, names: &[&str]| {
+        let set = features(&[("vm.overcommit_memory", mode)]);
+        let row = find(&rows(host, &set, None, names), "overcommit");
+        (row.state, row.command)
+    };
+    host.memory.committed = gib(95);
+    let back = Some("sysctl -w vm.overcommit_memory=0".to_owned());
+    assert_eq!(row(&host, "2", &[]), (State::Change, back));
+    assert_eq!(row(&host, "2", &["postgres"]), (State::Change, None));
+    assert_eq!(row(&host, "0", &[]), (State::Good, None));
+    host.memory.committed = gib(90);
+    assert_eq!(row(&host, "2", &["postgres"]), (State::Good, None));
+}
+
+#[test]
+fn a_program_is_judged_where_it_is_affected() {
+    let mut host = healthy();
+    thp(&mut host).enabled = word("always");
+    host.memory.swap_total = gib(0);
+    let set = features(&[("net.core.somaxconn", "128"), ("vm.swappiness", "60")]);
+    let judge = |all: &[Running]| {
+        let rows = rows_of(&host, &set, None, all);
+        ["thp", "somaxconn", "swappiness"].map(|id| find(&rows, id).wants.len())
+    };
+    let mut all = running(&["redis-server", "mariadbd"]);
+    assert_eq!(judge(&all), [1, 1, 0], "no swap, so no swappiness");
+    all[0].thp_disabled = Fact::Known(true);
+    all[0].shares_network = Fact::Known(false);
+    assert_eq!(judge(&all), [0, 0, 0]);
+    // A second one is not so.
+    all.extend(running(&["redis-server"]));
+    assert_eq!(judge(&all), [1, 1, 0]);
+}
+
+#[test]
+fn programs_are_recognised_by_what_they_are() {
+    let known = programs();
+    let titles = |all: &[Running]| -> Vec<String> {
+        let all = servers(&known, all).into_iter();
+        all.map(|server| server.program.title).collect()
+    };
+    // Names are cut to 15 bytes.
+    assert_eq!(
+        titles(&running(&["clickhouse-serv", "ora_pmon_ORCL"])),
+        ["Oracle Database", "ClickHouse"]
+    );
+    assert!(titles(&running(&["java", "memcached", "clickhouse-clie", "bash"])).is_empty());
+    let java = |argument: &str| {
+        let mut all = running(&["java"]);
+        all[0].arguments = vec!["java".into(), argument.into()];
+        titles(&all)
+    };
+    assert_eq!(
+        java("org.elasticsearch.server/org.elasticsearch.bootstrap.Elasticsearch"),
+        ["Elasticsearch"]
+    );
+    assert_eq!(java("org.opensearch.bootstrap.OpenSearch"), ["OpenSearch"]);
+    let mut couchbase = running(&["memcached"]);
+    couchbase[0].executable = Some("/opt/couchbase/bin/memcached".into());
+    assert_eq!(titles(&couchbase), ["Couchbase"]);
+    let mut renamed = running(&["worker"]);
+    renamed[0].executable = Some("/usr/sbin/mysqld".into());
+    assert_eq!(titles(&renamed), ["MySQL"]);
+    // The PostgreSQL of YugabyteDB and the MongoDB of Splunk are parts of these.
+    let mut parts = running(&["yb-tserver", "postgres", "postgres", "splunkd", "mongod"]);
+    for (at, parent) in [(1, 100), (2, 101), (4, 103)] {
+        parts[at].parent = Pid(parent);
+    }
+    assert_eq!(titles(&parts), ["YugabyteDB", "Splunk"]);
+    // Two that name each other as parents end.
+    let mut circle = running(&["mongod", "postgres"]);
+    circle[0].parent = Pid(101);
+    circle[1].parent = Pid(100);
+    assert_eq!(titles(&circle), ["MongoDB", "PostgreSQL"]);
+    let path = Some("/opt/couchbase/bin/memcached");
+    assert!(packages(&known, "memcached", path).is_some());
+    assert!(packages(&known, "memcached", None).is_none());
+}
+
+#[test]
+fn mongodb_is_judged_by_version_and_architecture() {
+    let row = |arch: &str, version, enabled: &str| {
+        let mut host = healthy();
+        host.arch = word(arch);
+        thp(&mut host).enabled = word(enabled);
+        let mut all = running(&["mongod"]);
+        all[0].version = version;
+        let rows = rows_of(&host, &Features::default(), None, &all);
+        (find(&rows, "thp"), find(&rows, "thp-defrag"))
+    };
+    let file = "/sys/kernel/mm/transparent_hugepage";
+    let (thp, _) = row("x86_64", Some(7), "always");
+    assert_eq!(thp.command.unwrap(), format!("echo never > {file}/enabled"));
+    let (thp, defrag) = row("aarch64", Some(8), "madvise");
+    assert_eq!(
+        thp.command.unwrap(),
+        format!("echo always > {file}/enabled")
+    );
+    assert_eq!(
+        defrag.command.unwrap(),
+        format!("echo defer+madvise > {file}/defrag")
+    );
+    let (thp, defrag) = row("ppc64le", Some(8), "never");
+    assert_eq!((thp.state, defrag.state), (State::Good, State::Good));
+    // The one or the other: no command.
+    let (thp, _) = row("x86_64", None, "madvise");
+    let why = thp.why.unwrap();
+    assert!(
+        why.contains("MongoDB up to 7 wants never")
+            && why.contains("from 8 on x86_64, aarch64 wants always"),
+        "{why}"
+    );
+    assert_eq!((thp.state, thp.command), (State::Look, None));
+}
+
+#[test]
+fn a_program_for_base_pages_of_4k_on_others() {
+    let mut host = healthy();
+    let state = |host: &Host| {
+        find(
+            &rows(host, &Features::default(), None, &["qdrant"]),
+            "base-page",
+        )
+    };
+    assert_eq!(state(&host).state, State::Good);
+    host.base_page = size("64K");
+    let row = state(&host);
+    assert_eq!((row.state, row.command), (State::Look, None));
+    assert!(row.why.unwrap().contains("Only another kernel"));
+}
+
+#[test]
+fn what_a_capture_lacks_is_unknown() {
+    let root = hugeleaf_host::Root::at("/nowhere");
+    let features = hugeleaf_host::system::features::read_features(&root);
+    let running = hugeleaf_host::system::programs::read_running(&root, |_, _| None);
+    let rows = check(&Checked {
+        host: &healthy(),
+        features: &features,
+        profile: None,
+        servers: &running.map(|_| Vec::new()),
+    });
+    for id in [
+        "swappiness",
+        "dirty",
+        "preemption",
+        "disks",
+        "mounts",
+        "network-devices",
+        "governor",
+        "mitigations",
+        "programs",
+    ] {
+        assert_eq!(find(&rows, id).state, State::Unknown, "{id}");
+    }
+}
+
+#[test]
+fn a_vulnerability_that_is_open_in_part_is_open() {
+    let of = |texts: &[&str]| {
+        let named = texts.iter().enumerate();
+        let all = named.map(|(at, text)| (format!("w{at}"), (*text).to_owned()));
+        let features = Features {
+            weaknesses: Fact::Known(all.collect()),
+            ..Features::default()
+        };
+        let row = one(&healthy(), &features, "mitigations");
+        (row.value.unwrap(), row.state)
+    };
+    let texts = [
+        "Not affected",
+        "Mitigation: PTI",
+        "KVM: Mitigation: VMX disabled",
+        "KVM: Vulnerable",
+        "Mitigation: Clear CPU buffers; SMT vulnerable",
+        "Unknown: Dependent on hypervisor status",
+    ];
+    let all = ("2 mitigated, 2 open, 1 unknown".to_owned(), State::Look);
+    assert_eq!(of(&texts), all);
+    assert_eq!(
+        of(&texts[..3]),
+        ("2 mitigated, 0 open, 0 unknown".to_owned(), State::Good)
+    );
+}
+
+#[test]
+fn threads_are_limited_by_the_smaller_of_two() {
+    let row = |threads, pids| {
+        let set = features(&[("kernel.threads-max", threads), ("kernel.pid_max", pids)]);
+        let row = one(&healthy(), &set, "threads");
+        (row.value.unwrap(), row.state)
+    };
+    assert_eq!(
+        row("500000", "32768"),
+        ("kernel.pid_max = 32768".to_owned(), State::Look)
+    );
+    assert_eq!(
+        row("20000", "4194304"),
+        ("kernel.threads-max = 20000".to_owned(), State::Look)
+    );
+    assert_eq!(
+        row("500000", "4194304"),
+        ("kernel.threads-max = 500000".to_owned(), State::Good)
+    );
+}
+
+#[test]
+fn limits_are_those_of_the_program() {
+    let mut all = running(&["redis-server"]);
+    let limit = |name: &str, hard: &str| Limit {
+        name: name.to_owned(),
+        soft: "1024".to_owned(),
+        hard: hard.to_owned(),
+    };
+    all[0].limits = Fact::Known(vec![
+        limit("Max open files", "4096"),
+        limit("Max locked memory", "8388608"),
+    ]);
+    let rows = rows_of(&healthy(), &Features::default(), None, &all);
+    let files = find(&rows, "open-files");
+    assert_eq!(
+        (files.what.as_str(), files.state),
+        ("Redis: open files", State::Look)
+    );
+    assert_eq!(
+        find(&rows, "memlock").value.as_deref(),
+        Some("1024, at most 8388608")
+    );
+    assert_eq!(find(&rows, "processes").state, State::Absent);
+    let rows = rows_of(&healthy(), &Features::default(), None, &[]);
+    assert!(rows.iter().all(|row| row.id != "memlock"));
+}
+
+#[test]
+fn huge_pages_of_512m_for_all_are_looked_at_as_in_status() {
+    let mut host = healthy();
+    host.base_page = size("64K");
+    host.pmd_page = Fact::Known(size("512M"));
+    thp(&mut host).orders[1].size = size("512M");
+    thp(&mut host).enabled = word("always");
+    thp(&mut host).defrag = word("always");
+    let advised: Vec<String> = crate::findings::findings(&host)
+        .into_iter()
+        .filter(|finding| matches!(finding.id, "thp-too-large" | "defrag-always"))
+        .map(|finding| finding.command)
         .collect();
-    assert!(wants.contains(&State::Change), "{wants:?}");
-    let peaceful = [program("redis-server"), program("postgres")];
-    let all = rows(&host, &Features::default(), None, &peaceful);
-    assert!(all.iter().all(|row| row.id != "program-conflict"));
+    let rows =
+        ["thp-defrag", "thp"].map(|id| one(&host, &Features::default(), id).command.unwrap());
+    assert_eq!(advised.len(), 2);
+    assert!(
+        rows.iter().all(|command| advised.contains(command)),
+        "{rows:?} {advised:?}"
+    );
+    // A program that wants them for all cannot be content here.
+    let row = find(
+        &self::rows(&host, &Features::default(), None, &["yb-tserver"]),
+        "thp",
+    );
+    assert_eq!((row.state, row.command), (State::Change, None));
+}
+
+#[test]
+fn no_other_screen_advises_what_a_running_program_does_not_want() {
+    let mut host = healthy();
+    thp(&mut host).enabled = word("never");
+    thp(&mut host).shmem_enabled = word("never");
+    let found = |names: &[&str]| {
+        let servers = Fact::Known(servers(&PROGRAMS, &running(names)));
+        let all = crate::findings::findings(&host);
+        let all = crate::findings::unless_unwanted(all, &wants(&host, &servers));
+        let off = all.into_iter().find(|finding| finding.id == "thp-off");
+        off.map(|finding| (finding.command, finding.text)).unwrap()
+    };
+    assert!(found(&["redis-server"]).0.starts_with("echo madvise > "));
+    let (command, text) = found(&["tikv-server"]);
+    assert_eq!(command, "hugeleaf check");
+    assert!(
+        text.contains("(TiKV wants it otherwise: see hugeleaf check.)"),
+        "{text}"
+    );
+}
+
+/// What the commands of a screen set, each setting or file once.
+fn set_by(rows: &[Row]) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    let commands = rows.iter().filter_map(|row| row.command.as_deref());
+    for command in commands.flat_map(|command| command.split(" && ")) {
+        let sets: Vec<(&str, &str)> = match (
+            command.strip_prefix("sysctl -w "),
+            command.strip_prefix("echo "),
+        ) {
+            (Some(settings), _) => settings
+                .split(' ')
+                .filter_map(|one| one.split_once('='))
+                .collect(),
+            (_, Some(rest)) => rest
+                .split_once(" > ")
+                .map(|(value, file)| (file, value))
+                .into_iter()
+                .collect(),
+            _ => Vec::new(),
+        };
+        for (name, value) in sets {
+            let other = all.insert(name.to_owned(), value.to_owned());
+            assert!(
+                other.is_none_or(|other| other == value),
+                "two values for {name}: {rows:#?}"
+            );
+        }
+    }
+    all
+}
+
+/// The host after these commands.
+fn after(host: &Host, features: &Features, set: &BTreeMap<String, String>) -> (Host, Features) {
+    let (mut host, mut features) = (host.clone(), features.clone());
+    for (name, value) in set {
+        match name.strip_prefix("/sys/kernel/mm/transparent_hugepage/") {
+            Some("enabled") => thp(&mut host).enabled = word(value),
+            Some("hugepages-2048kB/enabled") => thp(&mut host).orders[1].anon = word(value),
+            Some("shmem_enabled") => thp(&mut host).shmem_enabled = word(value),
+            Some("defrag") => thp(&mut host).defrag = word(value),
+            Some(_) => {
+                let pages = hugeleaf_units::Pages(value.parse().unwrap());
+                thp(&mut host).khugepaged.max_ptes_none = Fact::Known(pages);
+            }
+            None => {
+                let file = format!("proc/sys/{}", name.replace('.', "/"));
+                features.settings.insert(file, word(value));
+            }
+        }
+    }
+    (host, features)
+}
+
+fn screens() -> impl Strategy<Value = (Host, Features, Vec<Running>)> {
+    let names: Vec<&str> = vec![
+        "mongod",
+        "redis-server",
+        "valkey-server",
+        "tikv-server",
+        "cockroach",
+        "yb-tserver",
+        "postgres",
+        "mariadbd",
+        "ora_pmon_X",
+        "clickhouse-serv",
+        "splunkd",
+        "qdrant",
+    ];
+    let processes = (
+        prop::sample::subsequence(names, 0..5),
+        prop::option::of(6_u32..9),
+        any::<bool>(),
+    );
+    let thp_words = prop::sample::select(vec!["always", "madvise", "never"]);
+    let own = prop::sample::select(vec!["inherit", "always", "never"]);
+    let defrag = prop::sample::select(vec!["always", "defer+madvise", "madvise", "never"]);
+    let values = (
+        0_u64..3,
+        prop::sample::select(vec![0_u64, 1, 10, 60]),
+        100_u64..5000,
+        60_000_u64..1_100_000,
+    );
+    let memory = (0_u64..60, 1_u64..100, 0_u64..3);
+    (processes, thp_words, own, defrag, values, memory).prop_map(
+        |(
+            (names, version, has_thp_off),
+            enabled,
+            own,
+            defrag,
+            values,
+            (committed, limit, swap),
+        )| {
+            let mut host = healthy();
+            thp(&mut host).enabled = word(enabled);
+            thp(&mut host).orders[1].anon = word(own);
+            thp(&mut host).defrag = word(defrag);
+            host.memory.swap_total = gib(swap);
+            host.memory.commit_limit = gib(limit);
+            host.memory.committed = gib(committed);
+            let (overcommit, swappiness, somaxconn, maps) = values;
+            let set = features(&[
+                ("vm.overcommit_memory", &overcommit.to_string()),
+                ("vm.swappiness", &swappiness.to_string()),
+                ("net.core.somaxconn", &somaxconn.to_string()),
+                ("vm.max_map_count", &maps.to_string()),
+            ]);
+            let mut all = running(&names);
+            for process in &mut all {
+                process.version = version;
+                process.thp_disabled = Fact::Known(has_thp_off);
+            }
+            (host, set, all)
+        },
+    )
+}
+
+proptest! {
+    /// No two commands of a screen contradict each other; followed, they leave nothing that another command would undo; and
+    /// none makes allocations fail.
+    #[test]
+    fn commands_of_one_screen_agree((host, features, all) in screens()) {
+        let rows = rows_of(&host, &features, None, &all);
+        let set = set_by(&rows);
+        if set.get("vm.overcommit_memory").is_some_and(|mode| mode == "2") {
+            let (limit, committed) = (host.memory.commit_limit.get().unwrap(), host.memory.committed.get().unwrap());
+            prop_assert!(Bytes(committed.get() * 2) <= limit);
+        }
+        let (host, features) = after(&host, &features, &set);
+        let then = rows_of(&host, &features, None, &all);
+        let again = set_by(&then);
+        prop_assert!(again.keys().all(|name| !set.contains_key(name)), "{set:?} then {again:?}");
+        // Each setting has one row, and who wants another value of it is not content there.
+        for row in &then {
+            let of_id = then.iter().filter(|other| (other.id, &other.what) == (row.id, &row.what));
+            prop_assert_eq!(of_id.count(), 1, "{}", row.id);
+            prop_assert!(row.state != State::Good || row.why.is_none(), "{:?}", row);
+            prop_assert!(row.command.is_none() || row.risk.is_some(), "{:?}", row);
+        }
+    }
 }
 
 #[test]
 fn a_disk_is_judged_by_what_it_is() {
     let host = healthy();
     let disk = |rotates, scheduler: &str| Features {
-        disks: vec![Disk {
+        disks: Fact::Known(vec![Disk {
             name: "sda".into(),
             scheduler: word(scheduler),
-            rotates: Fact::Known(rotates),
+            rotates,
             read_ahead_kib: Fact::Known(128),
             ..Disk::default()
-        }],
+        }]),
         ..Features::default()
     };
-    let state = |rotates, scheduler| one(&host, &disk(rotates, scheduler), "scheduler").state;
+    let state =
+        |rotates, scheduler| one(&host, &disk(Fact::Known(rotates), scheduler), "scheduler").state;
     assert_eq!(state(false, "[none] mq-deadline"), State::Good);
     assert_eq!(state(true, "[none] mq-deadline"), State::Look);
     assert_eq!(state(false, "none [bfq]"), State::Look);
+    // A virtual disk does not say, and a scheduler that is not offered cannot be chosen.
+    let virtio = one(
+        &host,
+        &disk(Fact::Absent, "[none] mq-deadline"),
+        "scheduler",
+    );
+    assert_eq!(virtio.state, State::Good);
+    assert_eq!(state(true, "[none]"), State::Good);
     // What a profile asks for.
     let ahead = |profile| {
-        let all = rows(&host, &disk(false, "[none]"), profile, &[]);
+        let disk = disk(Fact::Known(false), "[none]");
+        let all = rows(&host, &disk, profile, &[]);
         all.iter().find(|row| row.id == "read-ahead").unwrap().state
     };
     assert_eq!(
@@ -215,12 +768,12 @@ fn a_disk_is_judged_by_what_it_is() {
 fn mounts_without_barriers_lose_commits() {
     let host = healthy();
     let mount = |options: &str| Features {
-        mounts: vec![DiskMount {
+        mounts: Fact::Known(vec![DiskMount {
             at: "/data".into(),
             kind: "ext4".into(),
             options: options.into(),
             can: Fact::Absent,
-        }],
+        }]),
         ..Features::default()
     };
     let state = |options| one(&host, &mount(options), "mount").state;
@@ -257,7 +810,7 @@ fn file_systems_say_what_they_can_and_their_kind_the_rest() {
         can,
     };
     let features = Features {
-        mounts: vec![
+        mounts: Fact::Known(vec![
             mount("xfs", Fact::Absent),
             mount(
                 "ext4",
@@ -267,7 +820,7 @@ fn file_systems_say_what_they_can_and_their_kind_the_rest() {
                 }),
             ),
             mount("new", Fact::Absent),
-        ],
+        ]),
         ..Features::default()
     };
     let told = |kernel: &str| {
@@ -279,7 +832,7 @@ fn file_systems_say_what_they_can_and_their_kind_the_rest() {
             host: &host,
             features: &features,
             profile: None,
-            running: &[],
+            servers: &Fact::Absent,
         });
         let folios = all.iter().map(|one| one.large_folios).collect::<Vec<_>>();
         (folios, all)

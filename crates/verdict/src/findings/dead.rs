@@ -1,9 +1,11 @@
 //! Settings that are made and have no effect on this kernel as it is set.
 
-use hugeleaf_host::{Fact, Host, Thp, ThpOrder, ThpUse, pool_file, thp_is_on};
+use hugeleaf_host::{Fact, Host, Thp, ThpOrder, ThpUse, pool_file, thp_file, thp_is_on};
 use hugeleaf_units::{PageSize, Pages};
 
+use super::thp::ignored_max_ptes_none;
 use super::{Finding, shell_word};
+use crate::advice::{Change, Setting};
 use crate::list;
 
 /// The words by which shared memory's top-level knob overrules every size.
@@ -28,7 +30,7 @@ pub fn anon_top(host: &Host) -> Option<Finding> {
     Some(Finding::warning(
         "dead-enabled",
         format!("transparent_hugepage/enabled is {top} and dead: no size inherits it."),
-        format!("echo inherit > {}", full.file(ThpUse::Private)),
+        Change::new(Setting::file(full.file(ThpUse::Private)), "inherit").check(host),
     ))
 }
 
@@ -43,7 +45,7 @@ pub fn shmem_top(host: &Host) -> Option<Finding> {
                 "transparent_hugepage/shmem_enabled is {top} and dead for shared anonymous memory: \
                  no size inherits it."
             ),
-            format!("echo inherit > {}", full.file(ThpUse::Shared)),
+            Change::new(Setting::file(full.file(ThpUse::Shared)), "inherit").check(host),
         )
     })
 }
@@ -74,7 +76,7 @@ fn inherit(host: &Host, of: ThpUse, better: &str) -> Option<Finding> {
             if inheriting.len() == 1 { "s" } else { "" },
             of.knob()
         ),
-        format!("echo {better} > {}", inheriting.first()?.file(of)),
+        Change::new(Setting::file(inheriting.first()?.file(of)), better).check(host),
     ))
 }
 
@@ -95,7 +97,7 @@ pub fn defrag(host: &Host) -> Option<Finding> {
     Some(Finding::warning(
         "dead-defrag",
         format!("transparent_hugepage/defrag is {set} and dead: THP is never for private memory."),
-        format!("echo madvise > {}", ThpUse::Private.file()),
+        Change::new(Setting::file(ThpUse::Private.file()), "madvise").check(host),
     ))
 }
 
@@ -141,8 +143,14 @@ pub fn khugepaged(host: &Host) -> Option<Finding> {
              shared memory.",
             tuned.join(", ")
         ),
-        format!("echo madvise > {}", ThpUse::Private.file()),
+        Change::new(Setting::file(ThpUse::Private.file()), "madvise").check(host),
     ))
+}
+
+/// `max_ptes_none` between its ends, which counts for the PMD size only.
+pub fn max_ptes_none(host: &Host) -> Option<Finding> {
+    let command = format!("cat {}", thp_file("khugepaged/max_ptes_none"));
+    ignored_max_ptes_none(host).map(|text| Finding::note("dead-max-ptes-none", text, command))
 }
 
 pub fn shm_group(host: &Host) -> Option<Finding> {
@@ -164,7 +172,7 @@ pub fn shm_group(host: &Host) -> Option<Finding> {
     Some(Finding::warning(
         "dead-shm-group",
         format!("hugetlb_shm_group lets group {group} use hugetlb pages, and every pool is empty."),
-        format!("echo 1 > {file}"),
+        Change::new(Setting::file(file), 1).check(host),
     ))
 }
 
@@ -300,6 +308,23 @@ mod tests {
         assert_eq!(khugepaged(&host), None);
         thp(&mut host).khugepaged.pages_to_scan = Fact::Known(Pages(4096));
         assert_eq!(khugepaged(&host), None);
+    }
+
+    #[test]
+    fn max_ptes_none_of_which_smaller_sizes_know_the_ends_only() {
+        let mut host = healthy();
+        let set = |host: &mut _, pages| {
+            thp(host).khugepaged.max_ptes_none = Fact::Known(Pages(pages));
+            ids(max_ptes_none(host))
+        };
+        thp(&mut host).orders[0].anon = word("always");
+        assert_eq!(set(&mut host, 255), [""; 0]);
+        thp(&mut host).khugepaged.makes_smaller = true;
+        assert_eq!(set(&mut host, 255), ["dead-max-ptes-none"]);
+        assert_eq!(set(&mut host, 0), [""; 0]);
+        assert_eq!(set(&mut host, 511), [""; 0]);
+        thp(&mut host).orders[0].anon = word("never");
+        assert_eq!(set(&mut host, 255), [""; 0]);
     }
 
     #[test]

@@ -13,12 +13,15 @@ use Rule::{Host, Pool};
 
 const RULES: &[Rule] = &[
     Host(cgroups::faults_only),
+    Host(cgroups::kubelet),
+    Host(cgroups::resized_pod),
     Host(cgroups::limit_hit),
     Pool(pools::short),
     Host(pools::kernel_log),
     Host(memory::page_tables),
     Host(memory::shmem_on_base),
     Host(memory::fragmented),
+    Host(pools::leftovers),
     Pool(pools::idle),
     Pool(pools::uneven),
     Pool(pools::surplus),
@@ -31,6 +34,9 @@ const RULES: &[Rule] = &[
     Host(dead::defrag),
     Host(dead::khugepaged),
     Host(dead::shm_group),
+    Host(dead::max_ptes_none),
+    Host(thp::compaction),
+    Host(thp::large),
     Host(memory::private_on_base),
     Host(thp::off),
     Host(thp::none),
@@ -45,7 +51,5 @@ pub fn findings(host: &host::Host) -> Vec<Finding> {
             Pool(rule) => host.totals().filter_map(|pool| rule(host, pool)).collect(),
         }
     };
-    let mut all: Vec<Finding> = RULES.iter().flat_map(by).collect();
-    all.sort_by_key(|finding| finding.severity);
-    all
+    super::on_one_screen(RULES.iter().flat_map(by).collect())
 }

@@ -1,8 +1,101 @@
-//! Transparent huge pages as a whole: off, or not there.
+//! Transparent huge pages as a whole: off, or not there; made at a price that programs wait for.
 
 use hugeleaf_host::{Host, ThpUse};
+use hugeleaf_units::Bytes;
 
 use super::Finding;
+use crate::advice::{Change, Setting};
+use crate::list;
+
+/// Compaction stalls a second, on average since boot, above which they are a finding: thousands a day.
+const STALLS_A_SECOND: f64 = 0.1;
+/// Clearing a huge page of this size takes tens of milliseconds, and a program that touches a byte of it holds all of it.
+const TOO_LARGE: Bytes = Bytes(128 << 20);
+/// The setting of `defrag` under which only memory that asks for huge pages waits for them, and all others get them later.
+pub(crate) const DEFRAG_WITHOUT_STALLS: &str = "defer+madvise";
+
+/// Whether each page fault that could have a huge page waits for compaction.
+pub(crate) fn defrag_stalls(host: &Host) -> bool {
+    let Some(thp) = host.thp.known() else {
+        return false;
+    };
+    let mut orders = thp.orders.iter();
+    thp.defrag.text() == Some("always") && orders.any(|order| order.is_on(thp, ThpUse::Private))
+}
+
+/// Page faults that wait for compaction: many since boot, or possible at each fault.
+pub fn compaction(host: &Host) -> Option<Finding> {
+    let set = Change::new(Setting::thp("defrag"), DEFRAG_WITHOUT_STALLS).check(host);
+    let does_stall = defrag_stalls(host);
+    let always = "transparent_hugepage/defrag is always: each page fault that could have a huge page waits for memory \
+                  to be compacted.";
+    let Some((stalls, rate)) = stalls(host).filter(|(_, rate)| *rate >= STALLS_A_SECOND) else {
+        return does_stall.then(|| Finding::note("defrag-always", always, set));
+    };
+    let failed = host.compaction.failures.get().unwrap_or_default();
+    let pressure = host
+        .compaction
+        .pressure
+        .get()
+        .map_or(String::new(), |part| {
+            format!(" In the last minute some task stalled for memory {part:.1} % of the time.")
+        });
+    let text = format!(
+        "Allocations waited for memory to be compacted {stalls} times since boot, {rate:.1} times a second on average; {failed} \
+         of these brought no huge page.{pressure}"
+    );
+    Some(match does_stall {
+        true => Finding::warning("compaction-stalls", format!("{text} {always}"), set),
+        false => Finding::warning("compaction-stalls", text, "hugeleaf trace"),
+    })
+}
+
+/// Compaction stalls since boot, and on average a second.
+fn stalls(host: &Host) -> Option<(u64, f64)> {
+    let (stalls, up) = (host.compaction.stalls.get()?, host.compaction.uptime.get()?);
+    let seconds = up.as_secs_f64();
+    (seconds > 0.0).then(|| (stalls, stalls as f64 / seconds))
+}
+
+/// Huge pages of hundreds of megabytes that every program gets that touches a byte of one.
+pub fn large(host: &Host) -> Option<Finding> {
+    let text = too_large(host)?;
+    let file = Setting::file(host.thp_setting(ThpUse::Private).0);
+    let change = Change::new(file, "madvise").check(host);
+    Some(Finding::warning("thp-too-large", text, change))
+}
+
+pub(crate) fn too_large(host: &Host) -> Option<String> {
+    let pmd = host
+        .pmd_page
+        .get()
+        .filter(|size| size.bytes() >= TOO_LARGE)?;
+    let is_always = host.thp_setting(ThpUse::Private).1.text() == Some("always");
+    is_always.then(|| {
+        format!(
+            "Huge pages are {pmd} with base pages of {}, and every program gets them (always): a program that touches a byte of an \
+             aligned {pmd} may hold all of it. With madvise only those that ask do.",
+            host.base_page
+        )
+    })
+}
+
+/// That smaller sizes than the PMD's take `max_ptes_none` for 0 (mm/khugepaged.c since Linux 7.2: they know both ends only).
+pub(crate) fn ignored_max_ptes_none(host: &Host) -> Option<String> {
+    let (thp, pmd) = (host.thp.known()?, host.pmd_page.get()?);
+    let pages = thp.khugepaged.max_ptes_none.get()?.get();
+    let most = pmd.holds(host.base_page) - 1;
+    let sizes = thp.khugepaged_sizes(Some(pmd)).into_iter();
+    let smaller: Vec<_> = sizes.filter(|size| *size < pmd).collect();
+    let is_ignored = thp.khugepaged.makes_smaller && !smaller.is_empty();
+    (is_ignored && pages != 0 && pages != most).then(|| {
+        format!(
+            "khugepaged/max_ptes_none is {pages}, which counts for {pmd} pages only: for {} this kernel knows 0 and {most}, and takes \
+             it for 0.",
+            list(smaller)
+        )
+    })
+}
 
 /// Every size is `never` for private and for shared memory.
 pub fn off(host: &Host) -> Option<Finding> {
@@ -21,7 +114,7 @@ pub fn off(host: &Host) -> Option<Finding> {
         "thp-off",
         "THP is never for every size: programs that ask for it with madvise get base pages, in \
          silence. Only hugetlb and hugeleaf promote give large pages.",
-        format!("echo madvise > {}", ThpUse::Private.file()),
+        Change::new(Setting::file(ThpUse::Private.file()), "madvise").check(host),
     ))
 }
 
@@ -37,7 +130,9 @@ pub fn none(host: &Host) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::testing::{healthy, ids, thp, word};
+    use std::time::Duration;
+
+    use super::super::tests::testing::{healthy, ids, size, thp, word};
     use super::*;
     use hugeleaf_host::Fact;
 
@@ -50,6 +145,60 @@ mod tests {
         assert_eq!(ids(off(&host)), ["thp-off"]);
         thp(&mut host).orders[0].anon = word("madvise");
         assert_eq!(off(&host), None);
+    }
+
+    #[test]
+    fn stalls_are_counted_over_the_time_since_boot() {
+        let mut host = healthy();
+        host.compaction.stalls = Fact::Known(9_000_000);
+        // Without the time since boot a count says nothing.
+        assert_eq!(compaction(&host), None);
+        host.compaction.uptime = Fact::Known(Duration::from_secs(90_000_001));
+        assert_eq!(compaction(&host), None);
+        host.compaction.uptime = Fact::Known(Duration::from_secs(30 * 24 * 3600));
+        host.compaction.pressure = Fact::Known(2.5);
+        let found = compaction(&host).unwrap();
+        assert_eq!(
+            (found.id, &*found.command),
+            ("compaction-stalls", "hugeleaf trace")
+        );
+        assert!(
+            found
+                .text
+                .contains("9000000 times since boot, 3.5 times a second")
+        );
+        assert!(found.text.contains("2.5 % of the time"));
+        thp(&mut host).defrag = word("always");
+        let found = compaction(&host).unwrap();
+        assert!(found.command.starts_with("echo defer+madvise > "));
+    }
+
+    #[test]
+    fn defrag_that_stalls_each_fault() {
+        let mut host = healthy();
+        thp(&mut host).defrag = word("always");
+        assert_eq!(ids(compaction(&host)), ["defrag-always"]);
+        thp(&mut host).enabled = word("never");
+        assert_eq!(compaction(&host), None);
+    }
+
+    #[test]
+    fn huge_pages_of_hundreds_of_megabytes_for_all() {
+        let mut host = healthy();
+        host.base_page = size("64K");
+        host.pmd_page = Fact::Known(size("512M"));
+        thp(&mut host).orders[1].size = size("512M");
+        assert_eq!(large(&host), None);
+        thp(&mut host).enabled = word("always");
+        let found = large(&host).unwrap();
+        assert!(found.text.contains("512M with base pages of 64K"));
+        assert!(found.command.ends_with("transparent_hugepage/enabled"));
+        thp(&mut host).orders[1].anon = word("madvise");
+        assert_eq!(large(&host), None);
+        // 2M are no matter.
+        let mut host = healthy();
+        thp(&mut host).enabled = word("always");
+        assert_eq!(large(&host), None);
     }
 
     #[test]

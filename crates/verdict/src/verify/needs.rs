@@ -1,13 +1,15 @@
 //! What services asked for, what they have, and what the pools could give them.
 
 use hugeleaf_host::demand::{Demand, Insists, Place, Service, ServiceKind};
-use hugeleaf_host::{Fact, Held, Pool, pool_file};
+use hugeleaf_host::{Fact, Held, Pool};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use super::{Facts, PLAN, PoolRow, Row, pages_text, rights};
-use crate::each_its_own;
-use crate::findings::Finding;
+use crate::advice::{Change, Setting};
+use crate::asking::Asking;
+use crate::findings::{Finding, Next, without_pods};
 use crate::plan::{ForService, PagesOf, can_be_found, is_same, is_same_place, pages_of, promised};
+use crate::{asking, each_its_own};
 
 /// A pool may be so many pages, or so large a part of it, more than what is in use: plans are made
 /// to that.
@@ -142,7 +144,6 @@ fn add(all: &mut Vec<PagesOf>, pages: PagesOf) {
 }
 
 fn asked_by_itself(facts: &Facts<'_>, service: &Service) -> Vec<PagesOf> {
-    let default = facts.host.memory.default_hugetlb_page.get();
     let asks = match service.wish.how {
         // It may have been configured in a way that is not seen here: what it has, it asked for.
         Insists::Never | Insists::Cannot => service.demands.iter().any(has_hugetlb),
@@ -162,7 +163,7 @@ fn asked_by_itself(facts: &Facts<'_>, service: &Service) -> Vec<PagesOf> {
         .filter(|demand| demand.place == Place::Pool);
     for demand in from_pool.filter(|_| asks) {
         let is_known = service.wish.how != Insists::Unknown || has_hugetlb(demand);
-        if let Some(page) = demand.page.or(default).filter(|_| is_known) {
+        if let Some(page) = asking::page(facts.host, demand.page).filter(|_| is_known) {
             let mappings = demand.mappings.iter();
             let pages = mappings.map(|mapping| page.pages_for(mapping.bytes) * mapping.count);
             add(&mut all, PagesOf::new(page, pages.sum()));
@@ -211,7 +212,13 @@ pub(super) fn pools(facts: &Facts<'_>, rows: &[Looked<'_>]) -> Vec<PoolRow> {
             unused: Pages(0),
         };
         let of = |all: &[PagesOf]| count_of(all, pool.size);
-        let waiting = rows.iter().map(|l| of(&l.row.asked) - of(&l.row.got)).sum();
+        let told = |l: &Looked<'_>| {
+            let (other, pages, _) = other_pool(facts, l.service?, &l.row)?;
+            (other.size == pool.size).then_some(pages)
+        };
+        let waits =
+            |l: &Looked<'_>| of(&l.row.asked) - of(&l.row.got) + told(l).unwrap_or_default();
+        let waiting = rows.iter().map(waits).sum();
         row.unused = (row.available() - waiting).min(row.total - row.surplus);
         Some(row)
     };
@@ -243,12 +250,59 @@ pub(super) fn short(facts: &Facts<'_>, rows: &mut [Looked<'_>], pools: &[PoolRow
         let available = pool_of(pools, page).map_or(Pages(0), PoolRow::available);
         let finding = match rights {
             Some(finding) => finding,
-            None => by_pool(service, &looked.row, page, available),
+            None => match other_pool(facts, service, &looked.row) {
+                Some((other, _, settings)) => by_other_pool(&looked.row, page, other, &settings),
+                None => by_pool(service, &looked.row, page, available),
+            },
         };
         looked.row.reason = Some(finding.text.clone());
         findings.push(finding);
     }
     findings
+}
+
+/// The pool of another size than the service asks for that has enough for it, where that of its size has not, with the pages
+/// that it would take and the settings by which it does.
+fn other_pool<'a>(
+    facts: &Facts<'a>,
+    service: &Service,
+    row: &Row,
+) -> Option<(&'a Pool, Pages, String)> {
+    let page = row.page()?;
+    let demands = || service.demands.iter().filter(|d| d.place == Place::Pool);
+    let needs: Bytes = demands().map(Demand::bytes).sum();
+    let own = facts.host.pool(page);
+    let is_enough = own.is_some_and(|pool| pool.available() >= row.short);
+    let is_settled = demands().any(|d| d.page.is_some()) || !facts.applied.is_empty();
+    if row.short == Pages(0) || is_enough || is_settled {
+        return None;
+    }
+    let program = Asking::of(rights::program(service.kind))?;
+    let enough = |pool: &&Pool| pool.available() >= pool.size.pages_for(needs);
+    let others = facts.host.totals().filter(|pool| pool.size != page);
+    let other = others.filter(enough).max_by_key(|pool| pool.size)?;
+    let size = program.size_setting(other.size)?;
+    let pages = other.size.pages_for(needs);
+    Some((other, pages, format!("{size}, {}", program.on)))
+}
+
+fn by_other_pool(row: &Row, page: PageSize, other: &Pool, settings: &str) -> Finding {
+    Finding::problem(
+        "service-short",
+        format!(
+            "{} asked for {} on large pages and is {} short: it asks for pages of the default size, and the pool of {} \
+             has {} free.",
+            row.name,
+            Row::bytes(&row.asked),
+            pages_text(row.short, page),
+            other.size,
+            other.available()
+        ),
+        format!(
+            "# let it ask for those ({settings}), then: {}",
+            restart_command(row)
+        ),
+    )
 }
 
 fn by_pool(service: &Service, row: &Row, page: PageSize, available: Pages) -> Finding {
@@ -359,13 +413,13 @@ pub(super) fn restart(rows: &[Looked<'_>], pools: &[PoolRow], facts: &Facts<'_>)
     rows.iter().filter_map(one).collect()
 }
 
-fn grow_command(facts: &Facts<'_>, page: PageSize, pools: &[PoolRow], missing: Pages) -> String {
+fn grow_command(facts: &Facts<'_>, page: PageSize, pools: &[PoolRow], missing: Pages) -> Next {
     if !facts.applied.is_empty() {
-        return PLAN.to_owned();
+        return PLAN.into();
     }
     let total = pool_of(pools, page).map_or(Pages(0), |pool| pool.total);
-    let file = pool_file(page, None, "nr_hugepages");
-    format!("echo {} > {file}", total + missing)
+    let change = Change::new(Setting::pool(page, None), total + missing).from(total);
+    change.check(facts.host).into()
 }
 
 /// Each service would get its pages alone, but not all of them together: after a reboot the last
@@ -429,7 +483,10 @@ fn needed_together(facts: &Facts<'_>, asking: &[&Looked<'_>], pool: &PoolRow) ->
 /// Pages that nobody has, is promised or asked for.
 pub(super) fn unused(facts: &Facts<'_>, pools: &[PoolRow]) -> Vec<Finding> {
     let one = |pool: &PoolRow| {
-        if pool.unused <= slack(pool.total) {
+        // Pods are kept from them, and in a container the pool is not ours.
+        let is_not_ours =
+            without_pods(facts.host, pool.page).is_some() || facts.host.is_in_container;
+        if pool.unused <= slack(pool.total) || is_not_ours {
             return None;
         }
         let bytes: Bytes = pool.unused.of(pool.page);

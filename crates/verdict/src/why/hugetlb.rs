@@ -1,8 +1,9 @@
 //! Why shared memory is not on pages of a pool that somebody filled.
 
-use hugeleaf_host::{Cgroup, HugetlbLimit, Limited, Pool, RunRole, RunWay, Segment};
+use hugeleaf_host::{Limited, Pool, RunRole, RunWay, Segment};
 use hugeleaf_units::{PageSize, Pages};
 
+use crate::asking::{self, Asking};
 use crate::eligible::is_on_pool;
 
 use super::{Case, Reason};
@@ -10,26 +11,12 @@ use super::{Case, Reason};
 /// CAP_IPC_LOCK (include/uapi/linux/capability.h).
 const CAP_IPC_LOCK: u32 = 14;
 
-/// Programs that can take shared memory from a pool, by how their names begin, with the setting that makes
-/// them.
-pub const ASKING: &[(&str, &str)] = &[
-    ("postgres", "huge_pages = on"),
-    ("mysqld", "large-pages"),
-    ("mariadbd", "large-pages"),
-    ("java", "-XX:+UseLargePages"),
-    ("oracle", "use_large_pages = only"),
-    ("ora_", "use_large_pages = only"),
-    ("db2sysc", "DB2_LARGE_PAGE_MEM=DB"),
-];
-
 /// Whether the process takes memory from pools, or is of a program that can. Others never ask,
 /// however many pages there are.
 fn asks(case: &Case<'_>) -> bool {
     let process = case.process;
     let is_hugetlb = |way: &RunWay| matches!(way, RunWay::Hugetlb(_));
-    ASKING
-        .iter()
-        .any(|(name, _)| process.name.starts_with(name))
+    Asking::of(&process.name).is_some()
         || process.segments.iter().any(is_on_pool)
         || process
             .run
@@ -46,7 +33,11 @@ pub fn reason(case: &Case<'_>, segment: &Segment) -> Option<Reason> {
         return Some(reason);
     }
     let short = |of: Limited| {
-        let room = tightest(case, pool.size, of).and_then(|(_, limit)| limit.room(of));
+        let room = case
+            .process
+            .limits
+            .tightest(pool.size, of)
+            .and_then(|(_, limit)| limit.room(of));
         room.is_some_and(|room| room < segment.range.len())
     };
     if short(Limited::Reservations) {
@@ -61,15 +52,29 @@ pub fn reason(case: &Case<'_>, segment: &Segment) -> Option<Reason> {
     Some(Reason::PoolUnused)
 }
 
-/// The pool that the segment would be on: the default size where that has pages or may take some,
-/// else the largest size that fits.
+/// The pool that the segment would be on: that of the size which the program asks for, where it has pages or may take
+/// some; otherwise one that has enough and that the program takes by itself, or can be told to ([`size_setting`]).
 pub fn pool<'a>(case: &Case<'a>, segment: &Segment) -> Option<&'a Pool> {
     let fits = |p: &&Pool| p.gives_any() && p.size.bytes() <= segment.range.len();
     let filled = || case.host.totals().filter(fits);
-    let default = case.host.memory.default_hugetlb_page.get();
+    let asked = asking::page(case.host, None);
+    let can_take = |p: &&Pool| match Asking::of(&case.process.name) {
+        Some(program) if program.takes_any_size() => true,
+        Some(program) => program.size_setting(p.size).is_some() && short(p, segment) == Pages(0),
+        // Of one that has pages, or was started for some, the size is not known.
+        None => true,
+    };
     filled()
-        .find(|p| Some(p.size) == default)
-        .or_else(|| filled().max_by_key(|p| p.size))
+        .find(|p| Some(p.size) == asked)
+        .or_else(|| filled().filter(can_take).max_by_key(|p| p.size))
+}
+
+/// The setting that a program needs besides, so that it asks for pages of this size.
+pub fn size_setting(case: &Case<'_>, size: PageSize) -> Option<String> {
+    let is_other = asking::page(case.host, None) != Some(size);
+    Asking::of(&case.process.name)?
+        .size_setting(size)
+        .filter(|_| is_other)
 }
 
 /// How many pages of the pool nobody has or was promised, overcommit included.
@@ -91,6 +96,7 @@ fn no_right(case: &Case<'_>, segment: &Segment) -> Option<Reason> {
         || process.capabilities >> CAP_IPC_LOCK & 1 == 1
         || group.is_none_or(|g| process.groups.contains(&g))
         || process
+            .limits
             .memlock
             .get()
             .is_none_or(|limit| limit >= segment.range.len());
@@ -100,19 +106,4 @@ fn no_right(case: &Case<'_>, segment: &Segment) -> Option<Reason> {
         (false, Some(0)) => Some(Reason::Memlock),
         (false, _) => Some(Reason::ShmGroup),
     }
-}
-
-/// The cgroup, the process's own or one above it, that leaves least of the pages of a size, with its limit.
-pub fn tightest<'a>(
-    case: &Case<'a>,
-    size: PageSize,
-    of: Limited,
-) -> Option<(&'a Cgroup, &'a HugetlbLimit)> {
-    let own = case.process.cgroup.as_deref()?;
-    let groups = case.host.cgroups.entries().iter();
-    groups
-        .filter(|group| group.holds(own))
-        .flat_map(|g| g.hugetlb.iter().map(move |l| (g, l)))
-        .filter(|(_, l)| l.size == size && l.room(of).is_some())
-        .min_by_key(|(_, l)| l.room(of))
 }

@@ -1,7 +1,7 @@
 //! A host on which every rule is quiet, to be spoilt by one thing at a time.
 
 use hugeleaf_host::{
-    Buddy, Fact, FreeBlocks, Host, Khugepaged, Limits, Memory, Pool, Thp, ThpOrder,
+    Buddy, Compaction, Fact, FreeBlocks, Host, Khugepaged, Limits, Memory, Pool, Thp, ThpOrder,
 };
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
@@ -98,10 +98,13 @@ pub fn healthy() -> Host {
             ..Limits::default()
         },
         cgroups: Fact::Absent,
+        is_in_container: false,
         owners: Vec::new(),
+        leftovers: Fact::Absent,
         memory_limits: Vec::new(),
         kernel_log: Fact::Known(Vec::new()),
         nodes: vec![0, 1],
+        compaction: Compaction::default(),
     }
 }
 

@@ -1,0 +1,178 @@
+//! Processes as far as they tell which programs run here, and which settings of the host affect them.
+
+use std::path::Path;
+
+use hugeleaf_sys::{Pid, Rights};
+
+use super::features::{Limit, captured, parse_limits};
+use super::files;
+use crate::fact::Fact;
+use crate::process::stat::{parse_stat, parse_status};
+use crate::root::Root;
+
+/// What the kernel keeps of a name in `comm` (TASK_COMM_LEN, without the zero at its end).
+pub const NAME_LENGTH: usize = 15;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Running {
+    pub pid: Pid,
+    pub parent: Pid,
+    /// `comm`: its first 15 bytes.
+    pub name: String,
+    /// The path of its executable; absent where its link cannot be read.
+    pub executable: Option<String>,
+    pub arguments: Vec<String>,
+    /// Whether it or its unit switched THP off for it (`THP_enabled: 0`).
+    pub thp_disabled: Fact<bool>,
+    /// Whether it is in the network namespace of this process, whose `net.*` settings are read.
+    pub shares_network: Fact<bool>,
+    pub limits: Fact<Vec<Limit>>,
+    /// First number of its version: by its path, or by the Debian package that it comes from.
+    pub version: Option<u32>,
+}
+
+/// The processes of programs that `packages` knows by name and path; it answers with the packages that a program comes in.
+/// Unreadable of a capture that holds no process.
+pub fn read_running<'a>(
+    root: &Root,
+    packages: impl Fn(&str, Option<&str>) -> Option<&'a [String]>,
+) -> Fact<Vec<Running>> {
+    let pids = crate::snapshot::all_pids(root);
+    let pids = captured(root, "proc", Fact::from((!pids.is_empty()).then_some(pids)));
+    pids.map(|pids| {
+        let one = |pid| {
+            let name = files::line(root, format!("proc/{pid}/comm"));
+            let (name, executable) = (name.known()?.clone(), link(root, pid, "exe"));
+            let packages = packages(&name, executable.as_deref())?;
+            Some(read_one(root, pid, name, executable, packages))
+        };
+        pids.into_iter().filter_map(one).collect()
+    })
+}
+
+fn link(root: &Root, pid: impl std::fmt::Display, of: &str) -> Option<String> {
+    let to = std::fs::read_link(root.path(format!("proc/{pid}/{of}"))).ok()?;
+    let to = to.to_string_lossy();
+    // An upgrade replaced the file.
+    Some(to.trim_end_matches(" (deleted)").to_owned())
+}
+
+fn read_one(
+    root: &Root,
+    pid: Pid,
+    name: String,
+    executable: Option<String>,
+    packages: &[String],
+) -> Running {
+    let stat = root.parse(format!("proc/{pid}/stat"), parse_stat);
+    let status = root.parse(format!("proc/{pid}/status"), parse_status);
+    let arguments = root.read(format!("proc/{pid}/cmdline")).or_default();
+    let arguments = arguments.split_terminator('\0').map(str::to_owned);
+    let networks = link(root, "self", "ns/net").zip(link(root, pid, "ns/net"));
+    let rights = (status.known()).map(|status| Rights::of_ids(status.uid, &status.groups));
+    let by_path = executable.as_deref().and_then(version_in_path);
+    let by_package = || version_of_package(root, pid, rights?, packages);
+    Running {
+        pid,
+        parent: Pid(stat.known().map_or(0, |stat| stat.parent)),
+        name,
+        arguments: arguments.collect(),
+        thp_disabled: status.and_then(|status| status.thp_enabled.map(|on| !on).into()),
+        shares_network: networks.map(|(own, its)| own == its).into(),
+        limits: captured(
+            root,
+            "proc/PID/limits",
+            root.read(format!("proc/{pid}/limits")),
+        )
+        .map(|text| parse_limits(&text)),
+        version: by_path.or_else(by_package),
+        executable,
+    }
+}
+
+/// `/opt/mongodb-linux-x86_64-8.0.4/bin/mongod`: the number before the first point of a folder's last part.
+fn version_in_path(path: &str) -> Option<u32> {
+    let folders = path.rsplit('/').skip(1);
+    let mut last = folders.filter_map(|folder| folder.rsplit_once('-'));
+    last.find_map(|(_, version)| version.split_once('.')?.0.parse().ok())
+}
+
+fn version_of_package(root: &Root, pid: Pid, rights: Rights, packages: &[String]) -> Option<u32> {
+    if packages.is_empty() {
+        return None;
+    }
+    let theirs = root.as_process_sees(pid, rights).ok()?;
+    let text = theirs.read(Path::new("/var/lib/dpkg/status"));
+    parse_packages(text.known()?, packages)
+}
+
+/// The first number of the version of the first of these packages that is installed (dpkg-query(1)).
+fn parse_packages(text: &str, packages: &[String]) -> Option<u32> {
+    let field = |paragraph: &str, name: &str| {
+        let mut lines = paragraph.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        value.map(str::to_owned)
+    };
+    text.split("\n\n").find_map(|paragraph| {
+        let package = field(paragraph, "Package")?;
+        let is_installed = field(paragraph, "Status")?.ends_with(" installed");
+        if !packages.contains(&package) || !is_installed {
+            return None;
+        }
+        let version = field(paragraph, "Version")?;
+        let upstream = version.split_once(':').map_or(&*version, |(_, rest)| rest);
+        let digits = upstream.split(|c: char| !c.is_ascii_digit()).next();
+        digits?.parse().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PACKAGES: &str = "Package: mongodb-org-server\nStatus: deinstall ok config-files\nVersion: 7.0.1\n\n\
+                            Package: mongodb-org-server\nStatus: install ok installed\nVersion: 1:8.0.4\n";
+
+    #[test]
+    fn versions_are_those_of_paths_and_installed_packages() {
+        let path = "/opt/mongodb-linux-x86_64-ubuntu2204-8.0.4/bin/mongod";
+        assert_eq!(version_in_path(path), Some(8));
+        assert_eq!(version_in_path("/usr/bin/mongod"), None);
+        assert_eq!(version_in_path("/opt/7.0/mongod"), None);
+        let packages = ["mongodb-org-server".to_owned()];
+        assert_eq!(parse_packages(PACKAGES, &packages), Some(8));
+        assert_eq!(parse_packages(PACKAGES, &["mongodb".to_owned()]), None);
+    }
+
+    #[test]
+    fn a_process_is_read_with_its_parent_and_switches() {
+        let (_dir, root) = crate::testing::host(&[
+            ("proc/12/comm", "redis-server\n"),
+            (
+                "proc/12/stat",
+                "12 (redis-server) S 7 12 12 0 -1 0 1 2 3 4 5 6 7 8 20 0 4 0 99 1 1",
+            ),
+            ("proc/12/status", "Uid:\t1\t1\t1\t1\nTHP_enabled:\t0\n"),
+            ("proc/12/cmdline", "redis-server\0*:6379\0"),
+            ("proc/13/comm", "bash\n"),
+        ]);
+        let all = read_running(&root, |name, _| (name == "redis-server").then_some(&[][..]));
+        let all = all.known().unwrap();
+        let one = &all[..1][0];
+        assert_eq!((all.len(), one.parent), (1, Pid(7)));
+        assert_eq!(one.arguments, ["redis-server", "*:6379"]);
+        assert_eq!(one.thp_disabled, Fact::Known(true));
+        assert!(one.limits.error().is_some(), "a capture without the file");
+        let nobody = Root::at("/nowhere");
+        assert!(read_running(&nobody, |_, _| None).error().is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "(?s).*", path in ".*") {
+            let _ = parse_packages(&text, &[String::new()]);
+            let _ = version_in_path(&path);
+        }
+    }
+}

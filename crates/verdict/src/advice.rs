@@ -1,0 +1,453 @@
+//! Commands that change the host: each is made of a change that was checked, and no other code writes one
+//! (`tidy` looks for them).
+//!
+//! A [`Change`] names the setting, its value and the value that it gets, how far it reaches, and what it risks.
+//! [`Change::check`] refuses what this host cannot provide, and makes an [`Advice`] of the rest. [`agree`] looks at all
+//! that is on one screen, and at what running programs want: of two commands that contradict each other, none is printed.
+
+use hugeleaf_host::{Host, Pool, pool_file, thp_file};
+use hugeleaf_units::{Bytes, PageSize, Pages};
+use serde::Serialize;
+
+use crate::asking::Asking;
+use crate::overcommit;
+use crate::plan::room;
+use crate::shell_word;
+
+/// A setting of a host: the file that the kernel shows it in.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Setting {
+    #[serde(rename = "setting")]
+    path: String,
+    #[serde(skip)]
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    File,
+    /// The pool of one size, of one node or of all.
+    Pool(PageSize, Option<u32>),
+}
+
+impl Setting {
+    /// By the key that sysctl(8) knows, as in `vm.swappiness`.
+    pub fn sysctl(key: &str) -> Setting {
+        Setting::file(format!("{SYSCTL}{}", key.replace('.', "/")))
+    }
+
+    /// By its file.
+    pub fn file(path: impl Into<String>) -> Setting {
+        let (path, kind) = (path.into(), Kind::File);
+        Setting { path, kind }
+    }
+
+    /// By its name below the folder of THP's settings, as in `enabled`.
+    pub fn thp(name: &str) -> Setting {
+        Setting::file(thp_file(name))
+    }
+
+    /// The number of pages of a pool.
+    pub fn pool(size: PageSize, node: Option<u32>) -> Setting {
+        Setting {
+            path: pool_file(size, node, "nr_hugepages"),
+            kind: Kind::Pool(size, node),
+        }
+    }
+
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The command that gives it a value.
+    fn command(&self, value: &str) -> String {
+        let is_momentary = [COMPACT, DROP_CACHES].contains(&&*self.path);
+        match self.path.strip_prefix(SYSCTL).filter(|_| !is_momentary) {
+            Some(key) => format!("sysctl -w {}={}", key.replace('/', "."), shell_word(value)),
+            None => format!("echo {} > {}", shell_word(value), shell_word(&self.path)),
+        }
+    }
+}
+
+const SYSCTL: &str = "/proc/sys/";
+pub const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+const COMPACT: &str = "/proc/sys/vm/compact_memory";
+
+hugeleaf_units::named! {
+    /// How far a change reaches.
+    pub enum Scope {
+        Host = "host",
+        /// A cgroup and all below it.
+        Cgroup = "cgroup",
+        /// A device or a mount.
+        Device = "device",
+    }
+}
+
+/// A change that nobody has checked yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    pub setting: Setting,
+    /// The value now, where it is known.
+    pub from: Option<String>,
+    pub to: String,
+    pub scope: Scope,
+    /// What it may harm, in a few words; nothing where it harms nobody.
+    pub risk: Option<&'static str>,
+    /// Memory is joined first.
+    pub compacts: bool,
+}
+
+/// A change that this host can provide, and that leaves memory for others. Only [`Change::check`] makes one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Advice {
+    #[serde(flatten)]
+    setting: Setting,
+    from: Option<String>,
+    to: String,
+    scope: Scope,
+    risk: Option<&'static str>,
+    #[serde(skip)]
+    compacts: bool,
+}
+
+/// Why a change is not advised, in a sentence without its end, and what to do instead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    pub why: String,
+    pub instead: String,
+}
+
+/// What decides where a command alone cannot: a plan knows what all services need, and what is left to others.
+pub const PLAN: &str = "hugeleaf plan --output plan.toml && hugeleaf apply plan.toml";
+
+impl Change {
+    pub fn new(setting: Setting, to: impl ToString) -> Change {
+        Change {
+            setting,
+            from: None,
+            to: to.to_string(),
+            scope: Scope::Host,
+            risk: None,
+            compacts: false,
+        }
+    }
+
+    pub fn from(self, from: impl ToString) -> Change {
+        let from = Some(from.to_string());
+        Change { from, ..self }
+    }
+
+    pub fn in_scope(self, scope: Scope) -> Change {
+        Change { scope, ..self }
+    }
+
+    pub fn at_risk(self, risk: &'static str) -> Change {
+        let risk = Some(risk);
+        Change { risk, ..self }
+    }
+
+    /// The command where it may be advised, otherwise what to do instead.
+    pub fn command(self, host: &Host) -> String {
+        match self.check(host) {
+            Ok(advice) => advice.command(),
+            Err(refused) => refused.instead,
+        }
+    }
+
+    /// Joins free memory first.
+    pub fn compacting(self) -> Change {
+        Change {
+            compacts: true,
+            ..self
+        }
+    }
+
+    /// # Errors
+    /// Where this host cannot provide it, or where it would leave too little for others.
+    pub fn check(self, host: &Host) -> Result<Advice, Refused> {
+        provides(host, &self)?;
+        let is_thp = self.setting.path.starts_with(&thp_file(""));
+        let for_all = is_thp.then_some("it changes what every program on this host gets");
+        let Change {
+            setting,
+            from,
+            to,
+            scope,
+            risk,
+            compacts,
+        } = self;
+        Ok(Advice {
+            setting,
+            from,
+            to,
+            scope,
+            risk: risk.or(for_all),
+            compacts,
+        })
+    }
+}
+
+/// What a host does not have, or does not have enough of.
+fn provides(host: &Host, change: &Change) -> Result<(), Refused> {
+    let command = change.setting.command(&change.to);
+    if host.is_in_container {
+        return Err(Refused {
+            why: "this is a container, and the setting is the host's".to_owned(),
+            instead: format!("# on the host of this container: {command}"),
+        });
+    }
+    if (change.setting.path(), &*change.to) == (overcommit::MODE, overcommit::STRICT) {
+        let instead = "hugeleaf check    # what else is committed, and the limit".to_owned();
+        return overcommit::strict(host)
+            .map(|_| ())
+            .map_err(|why| Refused { why, instead });
+    }
+    let Kind::Pool(size, node) = change.setting.kind else {
+        return Ok(());
+    };
+    let fits = match change.to.parse() {
+        Ok(pages) => room::fits(host, size, node, Pages(pages)),
+        Err(_) => Err(format!("'{}' is no number of pages", change.to)),
+    };
+    let instead = PLAN.to_owned();
+    fits.map_err(|why| Refused { why, instead })
+}
+
+impl Advice {
+    /// The command, to be pasted into a shell.
+    pub fn command(&self) -> String {
+        let command = self.setting.command(&self.to);
+        match self.compacts {
+            true => format!("echo 1 > {COMPACT}; {command}"),
+            false => command,
+        }
+    }
+
+    /// Whether both cannot be followed: they give one setting different values, or one of them takes pages of a size
+    /// into pools and the other gives some back.
+    fn contradicts(&self, other: &Advice) -> bool {
+        let grows = |advice: &Advice| {
+            let number = |text: &str| text.parse::<u64>().ok();
+            let from = advice.from.as_deref().and_then(number)?;
+            Some(number(&advice.to)?.cmp(&from))
+        };
+        match (self.setting.kind, other.setting.kind) {
+            _ if self.setting == other.setting => self.to != other.to,
+            (Kind::Pool(one, _), Kind::Pool(two, _)) if one == two => {
+                matches!((grows(self), grows(other)), (Some(a), Some(b)) if a == b.reverse() && a.is_ne())
+            }
+            _ => false,
+        }
+    }
+
+    pub const fn setting(&self) -> &Setting {
+        &self.setting
+    }
+
+    pub const fn risk(&self) -> Option<&'static str> {
+        self.risk
+    }
+}
+
+/// A cgroup's limit on memory with another value: nobody but those in the cgroup is affected.
+pub fn raised_limit(file: &str, limit: u64) -> String {
+    Setting::file(file).command(&limit.to_string())
+}
+
+/// Joins free memory, so that larger blocks are there.
+pub fn compact(host: &Host) -> String {
+    Change::new(Setting::file(COMPACT), 1).command(host)
+}
+
+/// A pool with as many pages as the reader knows that a program needs.
+pub fn some_pages(host: &Host, size: PageSize) -> String {
+    let all = host.pool(size).map_or(Pages(0), Pool::all);
+    let existing = match all {
+        Pages(0) => String::new(),
+        all => format!("{all} and "),
+    };
+    let most = room::most_pages(host, size, None).ok();
+    let most = most.map_or(String::new(), |most| format!(", {most} at most"));
+    let command = Setting::pool(size, None).command("N");
+    format!("{command}    # N: {existing}as many as the program needs{most}")
+}
+
+/// A pod's line for so many bytes on pages of a size, as in `hugepages-2Mi: 514Mi`.
+pub fn pod_line(size: PageSize, bytes: Bytes) -> String {
+    let mebibyte = Bytes::from_mib(1).get();
+    let amount = match bytes.get() {
+        n if n % mebibyte == 0 => format!("{}Mi", n / mebibyte),
+        n => n.to_string(),
+    };
+    format!("hugepages-{size}i: {amount}")
+}
+
+/// The way past a limit on pages of a pool for a program in a container: who started it sets the limit, and what is
+/// written into the cgroup is lost or refused.
+pub fn of_container(size: PageSize, needs: Option<Bytes>, program: &str) -> String {
+    let off = Asking::of(program).map_or(
+        "servers that take none (PostgreSQL: huge_pages = off)",
+        |program| program.off,
+    );
+    let line = needs.map_or_else(
+        || format!("hugepages-{size}i"),
+        |needs| pod_line(size, needs),
+    );
+    format!("# the pod's resources.limits: {line}; or {off}; then start the container anew")
+}
+
+/// A setting that a running program wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Want {
+    /// The program, as the screen names it.
+    pub who: String,
+    pub setting: Setting,
+    pub values: Wanted,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    /// One of these, the best first.
+    OneOf(Vec<String>),
+    AtMost(u64),
+    AtLeast(u64),
+}
+
+impl Wanted {
+    /// The values at its edges: where several agree on any, they agree on one of these.
+    pub(crate) fn edges(&self) -> Vec<String> {
+        match self {
+            Wanted::OneOf(values) => values.clone(),
+            Wanted::AtLeast(edge) | Wanted::AtMost(edge) => vec![edge.to_string()],
+        }
+    }
+
+    pub(crate) fn allows(&self, value: &str) -> bool {
+        let number = value.parse::<u64>().ok();
+        match self {
+            Wanted::OneOf(values) => values.iter().any(|v| v == value),
+            Wanted::AtMost(most) => number.is_some_and(|n| n <= *most),
+            Wanted::AtLeast(least) => number.is_some_and(|n| n >= *least),
+        }
+    }
+}
+
+impl std::fmt::Display for Wanted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Wanted::OneOf(values) => f.write_str(&values.join(" or ")),
+            Wanted::AtLeast(least) => write!(f, "at least {least}"),
+            Wanted::AtMost(most) => write!(f, "at most {most}"),
+        }
+    }
+}
+
+/// Which of the commands of one screen may stand: in the same order, nothing for one that may, and otherwise why not.
+/// Two that give one setting different values contradict each other, and so do a command and a program that wants
+/// something else.
+pub fn agree(all: &[&Advice], wants: &[Want]) -> Vec<Option<String>> {
+    let against = |advice: &&Advice| {
+        let other = all.iter().find(|other| other.contradicts(advice));
+        let other = other.map(|_| "other findings here ask for the opposite".to_owned());
+        let mut wants = wants.iter().filter(|want| want.setting == advice.setting);
+        let want = wants.find(|want| !want.values.allows(&advice.to));
+        other.or_else(|| want.map(|want| format!("{} wants it otherwise", want.who)))
+    };
+    all.iter().map(against).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::tests::testing::{healthy, size};
+    use hugeleaf_host::Fact;
+    use proptest::prelude::*;
+
+    fn advice(change: Change) -> Advice {
+        change.check(&healthy()).unwrap()
+    }
+
+    #[test]
+    fn a_command_says_how_the_setting_is_set() {
+        let one = advice(Change::new(Setting::sysctl("vm.swappiness"), 1));
+        assert_eq!(one.command(), "sysctl -w vm.swappiness=1");
+        let one = advice(Change::new(Setting::thp("enabled"), "madvise"));
+        assert_eq!(
+            one.command(),
+            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
+        );
+    }
+
+    #[test]
+    fn two_values_of_one_setting_contradict_each_other() {
+        let overcommit = |n: u64| advice(Change::new(Setting::sysctl("vm.overcommit_memory"), n));
+        let (one, two) = (overcommit(1), overcommit(0));
+        let other = advice(Change::new(Setting::sysctl("vm.swappiness"), 1));
+        let found = agree(&[&one, &other, &two, &one], &[]);
+        let stands: Vec<bool> = found.iter().map(Option::is_none).collect();
+        assert_eq!(stands, [false, true, false, false]);
+        let want = Want {
+            who: "ClickHouse".to_owned(),
+            setting: Setting::sysctl("vm.overcommit_memory"),
+            values: Wanted::OneOf(vec!["0".to_owned()]),
+        };
+        assert!(agree(&[&one], std::slice::from_ref(&want))[0].is_some());
+        assert!(agree(&[&two], &[want])[0].is_none());
+    }
+
+    #[test]
+    fn a_container_changes_nothing_of_its_host() {
+        let mut host = healthy();
+        host.is_in_container = true;
+        let refused = Change::new(Setting::thp("enabled"), "madvise").check(&host);
+        let instead = refused.unwrap_err().instead;
+        assert!(
+            instead.starts_with("# on the host of this container: echo madvise > "),
+            "{instead}"
+        );
+    }
+
+    proptest! {
+        /// However many commands there are for pools: those that may be printed can all be followed, and each leaves
+        /// to everybody else what plans leave.
+        #[test]
+        fn what_may_be_printed_fits_and_agrees(
+            pages in 0_u64..40_000,
+            asked in proptest::collection::vec((0_u64..40_000, proptest::option::of(0_u32..2)), 1..6),
+        ) {
+            let mut host = healthy();
+            host.pools[0].total = Fact::Known(Pages(pages));
+            let used = size("2M").bytes() * pages + Bytes(8 << 30);
+            host.memory.available = Fact::Known(host.memory.total.get().unwrap() - used);
+            let change = |(to, node): (u64, Option<u32>)| {
+                let from = match node {
+                    None => pages,
+                    Some(_) => 2048,
+                };
+                Change::new(Setting::pool(size("2M"), node), to).from(from).check(&host).ok()
+            };
+            let advised: Vec<Advice> = asked.into_iter().filter_map(change).collect();
+            let all: Vec<&Advice> = advised.iter().collect();
+            let stands = agree(&all, &[]);
+            let printed: Vec<&Advice> = all.iter().zip(&stands).filter(|(_, s)| s.is_none()).map(|(a, _)| *a).collect();
+            for one in &printed {
+                let own = if one.setting.path.contains("/node/") { 2048 } else { pages };
+                let to: u64 = one.to.parse().unwrap();
+                let grown = size("2M").bytes() * to.saturating_sub(own);
+                let left = host.memory.available.get().unwrap() - grown;
+                prop_assert!(grown.is_zero() || left >= Bytes(6 << 30), "{one:?} leaves {left}");
+                prop_assert!(printed.iter().all(|other| !one.contradicts(other)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_pool_that_does_not_fit_is_no_advice() {
+        let pool = |pages: u64| Change::new(Setting::pool(size("2M"), None), pages);
+        let host = healthy();
+        assert!(pool(4096).check(&host).is_ok());
+        let all = size("2M").pages_for(host.memory.total.get().unwrap());
+        assert!(pool(all.get()).check(&host).is_err());
+    }
+}

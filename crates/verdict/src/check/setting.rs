@@ -1,0 +1,58 @@
+//! Settings of a host by the names that `data/programs.toml` has for them.
+
+use hugeleaf_host::{Fact, ReadError, ThpUse, thp_file};
+
+use super::model::Checked;
+
+/// Not a setting: it is the kernel's.
+pub(super) const BASE_PAGE: &str = "base page";
+
+/// `vm.swappiness` as the readers of features name it.
+pub(super) fn sysctl_file(name: &str) -> String {
+    format!("proc/sys/{}", name.replace('.', "/"))
+}
+
+/// The file of a setting.
+pub(super) fn file(checked: &Checked<'_>, setting: &str) -> String {
+    match setting.strip_prefix("thp.") {
+        Some("enabled") => checked.host.thp_setting(ThpUse::Private).0,
+        Some("shmem_enabled") => checked.host.thp_setting(ThpUse::Shared).0,
+        Some(name) => thp_file(name),
+        None => format!("/{}", sysctl_file(setting)),
+    }
+}
+
+/// Its value; unknown where a capture lacks it.
+pub(super) fn value(checked: &Checked<'_>, setting: &str) -> Fact<String> {
+    let has_thp = setting.starts_with("thp.") && checked.host.thp.known().is_some();
+    match read(checked, setting) {
+        // A kernel with THP has all of its settings.
+        Fact::Absent if has_thp && checked.features.is_captured => {
+            let reason = "it is not part of this capture";
+            Fact::Unreadable(ReadError::new(file(checked, setting).into(), reason))
+        }
+        value => value,
+    }
+}
+
+fn read(checked: &Checked<'_>, setting: &str) -> Fact<String> {
+    let host = checked.host;
+    let of_thp = |of| host.thp_setting(of).1.clone();
+    match setting {
+        "thp.enabled" => of_thp(ThpUse::Private),
+        "thp.shmem_enabled" => of_thp(ThpUse::Shared),
+        "thp.defrag" => host.thp.clone().and_then(|thp| thp.defrag),
+        "thp.khugepaged/max_ptes_none" => {
+            let pages = host
+                .thp
+                .clone()
+                .and_then(|thp| thp.khugepaged.max_ptes_none);
+            pages.map(|pages| pages.get().to_string())
+        }
+        BASE_PAGE => Fact::Known(host.base_page.bytes().get().to_string()),
+        name => {
+            let value = checked.features.setting(&sysctl_file(name)).clone();
+            value.and_then(|text| text.split_whitespace().next().map(str::to_owned).into())
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The one place that judges a setting of the host and advises a value for it: by the row's own rule, by what the programs that run
+//! here want, and by what the host can bear. So one screen has one value for a setting, and where none suits all it has none
+//! and says who wants what.
+
+use hugeleaf_host::Fact;
+
+use super::model::{Ask, Checked, Row, State};
+use super::programs;
+use super::setting::{BASE_PAGE, file, value};
+use crate::advice::{Advice, Change, Refused, Setting, Wanted};
+use crate::list;
+use crate::overcommit;
+
+const UNTIL_BOOT: &str = "until the next start only; write it into /etc/sysctl.d to keep it";
+
+/// Risks of settings other than that they end with the next start.
+const RISKS: &[(&str, &str)] = &[
+    ("thp.enabled", "it changes what every program here gets"),
+    (
+        "thp.shmem_enabled",
+        "programs that ask with madvise(2) get them",
+    ),
+    (
+        "thp.defrag",
+        "it changes how long page faults of every program here wait",
+    ),
+    (
+        "thp.khugepaged/max_ptes_none",
+        "it changes which memory of every program here khugepaged fills up",
+    ),
+    (
+        "vm.hugetlb_optimize_vmemmap",
+        "making and freeing pool pages takes about twice as long, and freeing can fail where memory is short",
+    ),
+    (
+        "vm.swappiness",
+        "until the next start only; near 0 programs are killed for memory rather than swapped out",
+    ),
+    (
+        "kernel.numa_balancing",
+        "programs that are not bound stay with memory of another node",
+    ),
+    (
+        "kernel.io_uring_disabled",
+        "it has had more holes than other parts of the kernel: a risk on multi-tenant hosts",
+    ),
+];
+
+/// The value that suits all who ask; `None` where none does. The first to ask chooses among several.
+fn agreed<'a>(asks: impl IntoIterator<Item = &'a Ask> + Clone) -> Option<String> {
+    let mut edges = asks.clone().into_iter().flat_map(|ask| ask.wants.edges());
+    edges.find(|value| asks.clone().into_iter().all(|ask| ask.wants.allows(value)))
+}
+
+/// Judges a setting: its value, state, reason and command; absent or unknown as its value is.
+pub(super) fn settle(checked: &Checked<'_>, row: Row, setting: &str, rule: Option<Ask>) -> Row {
+    row.of(&value(checked, setting), |row, value| {
+        let shown = match setting {
+            name if name.starts_with("thp.") => value.clone(),
+            BASE_PAGE => checked.host.base_page.to_string(),
+            name => format!("{name} = {value}"),
+        };
+        let (mut asks, wants) = programs::asks(checked, setting);
+        asks.extend(rule);
+        asks.extend(nearly_full(checked, setting));
+        let mut row = judged(row.is(shown), value, &asks);
+        row.wants = wants;
+        let (doubts, state) = (programs::undecided(checked, setting), row.state);
+        let doubts: Vec<Ask> = (doubts.into_iter())
+            .filter(|ask| !ask.wants.allows(value))
+            .collect();
+        let doubt = format!(
+            "{}; its version is not known here",
+            list(doubts.iter().map(|ask| &ask.why))
+        );
+        match (row.why.clone(), doubts.is_empty()) {
+            (None, true) => row,
+            (None, false) => row.look(doubt),
+            (Some(why), false) => row.should(state, format!("{why}; {doubt}")),
+            (Some(why), true) => advised(checked, row, setting, &why, &asks),
+        }
+    })
+}
+
+/// The row by those who ask, without a command.
+fn judged(row: Row, value: &str, asks: &[Ask]) -> Row {
+    let asks = in_effect(asks);
+    let wrong = asks.iter().filter(|ask| !ask.wants.allows(value));
+    let wrong: Vec<&Ask> = wrong.copied().collect();
+    if wrong.is_empty() {
+        return row;
+    }
+    if agreed(asks.iter().copied()).is_none() {
+        let all = list(asks.iter().map(|ask| &ask.why));
+        return row.change(format!("no value suits all: {all}"));
+    }
+    let own: Vec<&Ask> = (wrong.iter().copied())
+        .filter(|ask| !ask.is_general)
+        .collect();
+    let told = if own.is_empty() { &wrong } else { &own };
+    let why = list(told.iter().map(|ask| &ask.why));
+    match wrong.iter().any(|ask| ask.state == State::Change) {
+        true => row.change(why),
+        false => row.look(why),
+    }
+}
+
+/// All who ask, but rules for hosts in general where these contradict programs that run here.
+fn in_effect(asks: &[Ask]) -> Vec<&Ask> {
+    let own: Vec<&Ask> = asks.iter().filter(|ask| !ask.is_general).collect();
+    match agreed(asks) {
+        None if !own.is_empty() => own,
+        _ => asks.iter().collect(),
+    }
+}
+
+fn advised(checked: &Checked<'_>, row: Row, setting: &str, why: &str, asks: &[Ask]) -> Row {
+    let state = row.state;
+    let without = |row: Row, reason: &str| row.should(state, format!("{why}. {reason}"));
+    let Some(to) = agreed(in_effect(asks)) else {
+        return without(row, way_out(setting));
+    };
+    if setting == BASE_PAGE {
+        return without(row, "Only another kernel has other base pages");
+    }
+    let known = RISKS.iter().find(|(name, _)| *name == setting);
+    let mut risk = known.map_or(UNTIL_BOOT, |(_, risk)| risk).to_owned();
+    let is_strict = (setting, to.as_str()) == ("vm.overcommit_memory", overcommit::STRICT);
+    if is_strict && programs::lacks_pool(checked).is_some() {
+        return without(
+            row,
+            "No command: a pool lowers CommitLimit, so plan it first",
+        );
+    }
+    if let (true, Ok(of_it)) = (is_strict, overcommit::strict(checked.host)) {
+        risk = of_it;
+    }
+    let change = Change::new(Setting::file(file(checked, setting)), to);
+    let change = match value(checked, setting) {
+        Fact::Known(value) => change.from(value),
+        _ => change,
+    };
+    advise(checked, row, [change], risk)
+}
+
+/// The row with the command for these changes, or why this host cannot have them.
+pub(super) fn advise(
+    checked: &Checked<'_>,
+    row: Row,
+    changes: impl IntoIterator<Item = Change>,
+    risk: impl Into<String>,
+) -> Row {
+    let checked = changes.into_iter().map(|change| change.check(checked.host));
+    let (state, why) = (row.state, row.why.clone().unwrap_or_default());
+    match checked.collect::<Result<Vec<Advice>, Refused>>() {
+        Ok(all) => {
+            let commands: Vec<String> = all.iter().map(Advice::command).collect();
+            row.by(commands.join(" && "), risk)
+        }
+        Err(refused) => row.should(state, format!("{why}. No command: {}", refused.why)),
+    }
+}
+
+fn way_out(setting: &str) -> &'static str {
+    match setting {
+        "thp.enabled" => {
+            "Set it for one, and give the other its own by its unit (MemoryTHP=) or by hugeleaf run"
+        }
+        _ => "Decide for one of them, or move the other to another host",
+    }
+}
+
+/// Against strict overcommit where allocations are about to fail, also where a program wants it.
+fn nearly_full(checked: &Checked<'_>, setting: &str) -> Option<Ask> {
+    let why =
+        overcommit::nearly_full(checked.host).filter(|_| setting == "vm.overcommit_memory")?;
+    let others = Wanted::OneOf(vec!["0".to_owned(), "1".to_owned()]);
+    Some(Ask::own(others, State::Change, why))
+}
