@@ -53,7 +53,7 @@ impl Identity {
         }
         match self.pagemap.read_at(&mut [0; 8], 0) {
             Ok(8) => {}
-            Ok(_) => return Err(Lost::Ended(self.how_it_ended(kernel))),
+            Ok(_) => return Err(Lost::Ended(self.how_it_ended(kernel, root))),
             Err(e) => {
                 let errno = Errno::from_io_error(&e).unwrap_or(Errno::IO);
                 return Err(Lost::Unsure(errno));
@@ -66,16 +66,41 @@ impl Identity {
             return Err(Lost::Ended(Ended::Exited));
         }
         if image != self.image {
-            return Err(Lost::Ended(Ended::Replaced));
+            return Err(Lost::Ended(ended_by(image)));
         }
         Ok(())
     }
 
     /// Its address space is gone: it exited, or it is there and runs another program.
-    fn how_it_ended(&self, kernel: &Kernel) -> Ended {
-        match kernel.has_exited(&self.fd) {
-            Ok(false) => Ended::Replaced,
+    fn how_it_ended(&self, kernel: &Kernel, root: &Root) -> Ended {
+        match (
+            kernel.has_exited(&self.fd),
+            hugeleaf_host::process::identity(root, self.pid()),
+        ) {
+            (Ok(false), Ok((_, image))) => ended_by(image),
             _ => Ended::Exited,
         }
+    }
+}
+
+/// What the addresses in place of those that were planned for tell: a process that is being killed has given its memory
+/// up before it has exited, and shows no address (`do_task_stat`, fs/proc/array.c).
+const fn ended_by(image: [u64; 4]) -> Ended {
+    match image {
+        [0, ..] => Ended::Exited,
+        _ => Ended::Replaced,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_killed_did_not_become_another_program() {
+        assert_eq!(ended_by([0; 4]), Ended::Exited);
+        assert_eq!(ended_by([0x40_0000, 0x40_1000, 1, 2]), Ended::Replaced);
+        // What the kernel shows to who may not see addresses.
+        assert_eq!(ended_by([1, 1, 0, 0]), Ended::Replaced);
     }
 }

@@ -13,7 +13,7 @@ use crate::blocks::{Plan, Rules};
 use crate::error::ChangeError;
 use crate::identity::{Identity, Lost};
 use crate::options::{Percent, ranges_of};
-use crate::outcome::{Ended, Fate, Method, Progress, Reason, Skipped, Stage, StoppedBy};
+use crate::outcome::{Ended, Fate, Method, Part, Progress, Reason, Skipped, Stage, StoppedBy};
 use crate::pressure::{self, Pressure, Sample};
 use crate::refusals::{NoSplit, NoZeros};
 use crate::{pacer, privilege};
@@ -189,6 +189,8 @@ pub(crate) struct Job<'a> {
     pub(crate) done: Bytes,
     pub(crate) total: Bytes,
     pub(crate) stage: Stage,
+    /// What no demotion can take back.
+    pub(crate) one_way: Option<Part>,
 }
 
 impl<'a> Job<'a> {
@@ -213,6 +215,7 @@ impl<'a> Job<'a> {
             done: Bytes::ZERO,
             total: Bytes::ZERO,
             stage: Stage::Planning,
+            one_way: None,
         };
         job.report(Stage::Planning, None);
         job
@@ -231,6 +234,7 @@ impl<'a> Job<'a> {
             total: self.total,
             elapsed: self.elapsed(),
             moving: self.moving,
+            one_way: self.one_way,
         };
         (self.progress)(&progress);
     }
