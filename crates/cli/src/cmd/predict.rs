@@ -13,7 +13,7 @@ use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_verdict::predict::{MODEL, Reads, predict, working_set};
 
-use crate::context::{Context, Failure, Status};
+use crate::context::{Context, Failure, Several, Status};
 use crate::progress::{SPINNER, bar};
 
 #[derive(Debug, clap::Args)]
@@ -47,7 +47,7 @@ pub struct Args {
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     context.need_live("predict")?;
     let host = context.host()?;
-    let pids = context.targets(std::slice::from_ref(&args.target))?;
+    let pids = context.targets(std::slice::from_ref(&args.target), Several::All)?;
     context.stop_on_signals()?;
     let bar = bar(SPINNER, 0);
     let pid = busiest(context, &pids);

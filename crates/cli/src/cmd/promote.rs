@@ -1,7 +1,7 @@
 //! See `hugeleaf promote --help` and `hugeleaf demote --help`.
 
 use hugeleaf_change::{
-    ChangeError, DemoteOptions, Outcome, Percent, Progress, PromoteOptions, demote, promote,
+    ChangeError, DemoteOptions, Outcome, Part, Percent, Progress, PromoteOptions, demote, promote,
 };
 use hugeleaf_host::TargetError;
 use hugeleaf_report::promote::{Direction, Request, Scheduler, json, page};
@@ -9,7 +9,7 @@ use hugeleaf_sys::{Pid, setcap_advice};
 use hugeleaf_verdict::ends::ends;
 use indicatif::ProgressBar;
 
-use crate::context::{Context, Failure, Status};
+use crate::context::{Context, Failure, Several, Status, note};
 use crate::progress::BYTES;
 
 #[derive(Debug, clap::Args)]
@@ -57,6 +57,9 @@ struct Common {
     /// The part of the process's time that the work may take
     #[arg(long, value_name = "PERCENT", default_value = "10%")]
     budget: Percent,
+    /// Where a name is that of several unrelated programs, take all of them
+    #[arg(long)]
+    all: bool,
     /// Print what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -107,11 +110,22 @@ fn run(
     change: impl FnOnce(&hugeleaf_host::Host, &[Pid], Report<'_>) -> Result<Outcome, ChangeError>,
 ) -> Result<Status, Failure> {
     context.need_live(direction.verb())?;
-    let pids = context.targets(&common.targets)?;
+    let several = match common.all || common.dry_run {
+        true => Several::All,
+        false => Several::Asked(direction.verb()),
+    };
+    let pids = context.targets(&common.targets, several)?;
     let host = context.host()?;
     context.stop_on_signals()?;
     let bar = context.bar(BYTES, 0);
-    let outcome = change(&host, &pids, &mut |progress| show(&bar, progress));
+    let mut one_way = None;
+    let outcome = change(&host, &pids, &mut |progress| {
+        if progress.one_way != one_way && !common.dry_run {
+            one_way = progress.one_way;
+            note(&bar, &one_way.map_or_else(String::new, cannot_go_back));
+        }
+        show(&bar, progress);
+    });
     drop(bar);
     let outcome = outcome?;
     let ends = ends(&host);
@@ -126,6 +140,13 @@ fn run(
     let view = Context::view(false);
     context.answer(view, || json(&outcome), || page(&outcome, &request))?;
     Ok((outcome.is_complete() || outcome.dry_run).into())
+}
+
+fn cannot_go_back(part: Part) -> String {
+    let Part { bytes, reason } = part;
+    format!(
+        "{bytes} stay on huge pages until what maps them ends, and no demotion takes them back: {reason}"
+    )
 }
 
 /// Where this program is; its name where that is not known.
