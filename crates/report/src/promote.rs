@@ -285,6 +285,7 @@ fn about_processes(outcome: &Outcome) -> Vec<Note> {
 
 fn remedy(reason: Reason, holes: HolesAdvice, request: &Request<'_>) -> Option<String> {
     use eligible::Reason::*;
+    use eligible::Remedy::{Change, PromoteAndGrow};
     let targets = request.targets;
     let verb = request.direction.verb();
     Some(match reason {
@@ -293,7 +294,7 @@ fn remedy(reason: Reason, holes: HolesAdvice, request: &Request<'_>) -> Option<S
         }
         // What could not come back stays, whatever would help a promotion.
         Reason::Not(_) if request.direction == Direction::Demote => return None,
-        Reason::Not(TooSmall) if request.direction == Direction::Promote => {
+        Reason::Not(TooSmall) => {
             let ends = request.ends?;
             let size = ends.size;
             format!(
@@ -301,7 +302,7 @@ fn remedy(reason: Reason, holes: HolesAdvice, request: &Request<'_>) -> Option<S
                 ends.command()?
             )
         }
-        Reason::Not(PartlyResident | PartlyMapped) => {
+        Reason::Not(PartlyResident | PartlyMapped) if holes.is_some() => {
             let (percent, there, added) = holes?;
             format!(
                 "hugeleaf promote --min-resident {percent}% {targets}    # takes {there} of it, and adds \
@@ -309,12 +310,11 @@ fn remedy(reason: Reason, holes: HolesAdvice, request: &Request<'_>) -> Option<S
             )
         }
         Reason::Not(ProcessDisabled) => format!("hugeleaf promote --switch-thp-on {targets}"),
-        Reason::Not(
-            Misaligned | NoHugeAdvised | ShmemDeny | ShmemSizeOff | Pinned | SmallFolios,
-        )
-        | Reason::Refused => {
+        // What depends on more than the reason.
+        Reason::Not(reason) if matches!(reason.remedy(), Change | PromoteAndGrow) => {
             format!("hugeleaf why {targets}")
         }
+        Reason::Refused => format!("hugeleaf why {targets}"),
         Reason::Busy | Reason::Interrupted | Reason::NotSeen => {
             format!("hugeleaf {verb} {targets}    # goes on where it stopped")
         }

@@ -173,7 +173,6 @@ fn filter() -> Result<(), Failed> {
     }
 }
 
-#[expect(clippy::cognitive_complexity, reason = "a table of commands")]
 fn obey(words: &[&str], maps: &mut HashMap<String, Space>) -> Result<String, Failed> {
     match words {
         ["map", name, how, size, huge] => {
