@@ -403,6 +403,24 @@ mod tests {
         assert_eq!(spans, [(0, 20480), (far, far + 4096)]);
     }
 
+    /// Entries as Linux 6.18 writes them, before 6.15, and to who may not see what a swap entry is.
+    #[test]
+    fn a_guard_page_is_not_in_swap() {
+        for (entry, state) in [
+            (0x4400_0000_0000_009f, PageState::GUARD),
+            (0x4000_0000_0000_009f, PageState::GUARD),
+            (0x4400_0000_0000_0000, PageState::GUARD),
+            (0x4000_0000_0000_0000, PageState::SWAPPED),
+            (0x4080_0000_0001_2340, PageState::SWAPPED),
+            // A marker of another kind, and a page of memory.
+            (0x4000_0000_0000_005f, PageState::SWAPPED),
+            (0x8000_0000_0012_109f, PageState::PRESENT),
+            (0, PageState::default()),
+        ] {
+            assert_eq!(state_of(entry), state, "{entry:#x}");
+        }
+    }
+
     #[test]
     fn overlay_cuts_where_either_changes() {
         let (p, h) = (PageState::PRESENT, PageState::PRESENT.with(PageState::HUGE));

@@ -42,8 +42,9 @@ pub struct PromoteArgs {
 
 Memory that several processes map is split by debugfs, for all that map it; where the host does
 not let that file be used, it stays as it is, and the answer says why. Memory locked with mlock
-stays as it is. What was huge before a promotion is split too. Pages of zeros that the kernel takes
-back as it splits are given to the process again: it keeps its size.")]
+stays as it is, and so does what promote would refuse: it could not come back. What was huge before
+a promotion is split too. Pages of zeros that the kernel takes back as it splits are given to the
+process again: it keeps its size.")]
 pub struct DemoteArgs {
     #[command(flatten)]
     common: Common,
