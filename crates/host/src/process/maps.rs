@@ -208,8 +208,8 @@ pub struct SmapsCounts {
     pub private: Bytes,
     /// `Anonymous`.
     pub anonymous: Bytes,
-    /// `KSM`.
-    pub merged: Bytes,
+    /// `KSM`; `None` where the kernel does not print it (before Linux 6.7).
+    pub merged: Option<Bytes>,
     /// `AnonHugePages` + `ShmemPmdMapped` + `FilePmdMapped`.
     pub pmd_mapped: Bytes,
     /// `Shared_Hugetlb` + `Private_Hugetlb`.
@@ -240,7 +240,7 @@ impl SmapsCounts {
             shared: part(self.shared),
             private: part(self.private),
             anonymous: part(self.anonymous),
-            merged: part(self.merged),
+            merged: self.merged.map(part),
             pmd_mapped: part(self.pmd_mapped),
             hugetlb: self.hugetlb.min(len),
             hugetlb_shared: self.hugetlb_shared.min(len),
@@ -320,7 +320,7 @@ fn counter(entry: &mut SmapsEntry, line: usize, name: &str, value: &str) -> Resu
         "Private_Clean" | "Private_Dirty" => counts.private += kib(line, value)?,
         "Referenced" => counts.referenced = kib(line, value)?,
         "Anonymous" => counts.anonymous = kib(line, value)?,
-        "KSM" => counts.merged = kib(line, value)?,
+        "KSM" => counts.merged = Some(kib(line, value)?),
         "AnonHugePages" | "ShmemPmdMapped" | "FilePmdMapped" => {
             counts.pmd_mapped += kib(line, value)?;
         }

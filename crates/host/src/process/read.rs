@@ -298,7 +298,11 @@ fn segment(
         locked: c.locked,
         swapped: c.swapped,
         swapped_pss: c.swapped_pss,
-        merged: c.merged,
+        // Where the kernel does not say: what others have of memory that may be merged.
+        merged: match c.merged {
+            None if entry.flags.has("mg") => c.shared,
+            merged => merged.unwrap_or_default(),
+        },
         by_page_size: Sizes::of(host).table([entry]),
         pages: Fact::Absent,
         file_system: file_system.as_ref().map(|mount| mount.file_system.clone()),
