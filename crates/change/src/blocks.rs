@@ -18,6 +18,7 @@ use hugeleaf_verdict::eligible::{self, Slot, Tally, is_resident};
 use crate::memory::{Footprint, Spot};
 use crate::options::Percent;
 use crate::outcome::{Part, Reason};
+use crate::refusals::NoSplit;
 
 pub use crate::memory::ObjectId;
 pub use hugeleaf_verdict::eligible::Kind;
@@ -43,8 +44,6 @@ pub struct Block {
     pub locked: bool,
     /// Whether no other process maps any of it, as far as the page map shows.
     pub exclusive: bool,
-    /// Whether faults in it may be answered by a program (userfaultfd).
-    pub watched: bool,
     /// Its proportional share, where others have it copy-on-write; else all of it.
     pub share: Bytes,
 }
@@ -66,16 +65,18 @@ impl Block {
         }
     }
 
-    /// Whether it can be put back on base pages from outside; `shared`: whether the host lets memory be
-    /// split that several processes map. MADV_COLD refuses locked memory (`can_madv_lru_vma`,
+    /// Why it cannot be put back on base pages from outside once it is on a huge page; `no_split`: why the host does
+    /// not let memory be split that several processes map. MADV_COLD refuses locked memory (`can_madv_lru_vma`,
     /// mm/internal.h) and passes over what several map (`madvise_cold_or_pageout_pte_range`,
     /// mm/madvise.c); what it does to a file is to unmap it.
-    pub fn can_be_split(&self, shared: bool) -> bool {
-        let alone = self.exclusive && !self.attach;
+    pub fn one_way(&self, no_split: Option<NoSplit>) -> Option<Reason> {
         match self.kind {
-            Kind::Private => !self.locked,
-            Kind::Shared => !self.locked && (alone || shared),
-            Kind::File => false,
+            Kind::File => Some(eligible::Reason::FileStays.into()),
+            _ if self.locked => Some(Reason::Locked),
+            Kind::Shared if self.attach || !self.exclusive => {
+                no_split.map(|why| Reason::SharedByOthers(Some(why)))
+            }
+            _ => None,
         }
     }
 }
@@ -123,8 +124,8 @@ impl Plan {
                 continue;
             }
             let own = huge.bytes() - block.missing;
-            self.leave_out(eligible::Reason::PartlyResident, own, own);
-            self.holes.add(huge, block.missing);
+            self.leave_out(torn.reason, own, own);
+            self.holes.add(torn.reason, huge, block.missing);
         }
         self.blocks
             .sort_unstable_by_key(|block| block.range.start());
@@ -142,6 +143,8 @@ impl Plan {
 pub struct Torn {
     pub block: Block,
     pub own: u64,
+    /// Why it is left out where it was none.
+    pub reason: eligible::Reason,
 }
 
 /// The fewest pages that can tell what a block was: by chance one page is where a huge page would
@@ -182,7 +185,12 @@ pub struct Holes {
 }
 
 impl Holes {
-    pub fn add(&mut self, huge: PageSize, missing: Bytes) {
+    /// Adds a block that is left out, where it is for parts that are not in memory and a lower limit is worth it.
+    pub fn add(&mut self, reason: eligible::Reason, huge: PageSize, missing: Bytes) {
+        use eligible::Reason::{PartlyMapped, PartlyResident};
+        if !matches!(reason, PartlyResident | PartlyMapped) {
+            return;
+        }
         let there = huge.bytes() - missing;
         let percent = u128::from(there.get()) * 100 / u128::from(huge.bytes().get());
         let percent = u8::try_from(percent.min(100)).unwrap_or(100);
@@ -389,22 +397,16 @@ fn plan_slot(
         return;
     }
     let union = shared.get(block.object, block.offset);
-    let judged = judge(block, tally, rules, union, place.index);
-    let is_hole = |reason| {
-        use eligible::Reason::{PartlyMapped, PartlyResident};
-        matches!(reason, PartlyResident | PartlyMapped)
-    };
-    match judged {
+    match judge(block, tally, rules, union, place.index) {
         Ok(block) if place.is_registered(range) && !block.attach => {
             plan.leave_out(eligible::Reason::Pinned, tally.on_base(), share);
         }
         Ok(block) => plan.blocks.push(block),
-        Err(reason) if is_hole(reason) && rules.held.is_none() && is_torn(&block, tally) => {
-            plan.torn.push(Torn {
-                block,
-                own: rules.base.pages_for(tally.present).get(),
-            })
-        }
+        Err(reason) if rules.held.is_none() && is_torn(&block, tally) => plan.torn.push(Torn {
+            block,
+            own: rules.base.pages_for(tally.present).get(),
+            reason,
+        }),
         Err(reason) => {
             plan.leave_out(reason, tally.on_base(), share);
             let missing = match (block.kind, union) {
@@ -412,8 +414,8 @@ fn plan_slot(
                 (Kind::Shared, Some(union)) => Some(union.missing(rules)),
                 _ => Some(block.missing),
             };
-            if let (true, Some(missing)) = (is_hole(reason), missing) {
-                plan.holes.add(rules.huge, missing);
+            if let Some(missing) = missing {
+                plan.holes.add(reason, rules.huge, missing);
             }
         }
     }
@@ -421,7 +423,7 @@ fn plan_slot(
 
 /// Whether every page of a block of private memory is its own or the zero page.
 fn is_torn(block: &Block, tally: &Tally) -> bool {
-    let whole = tally.present + tally.zero == block.range.len();
+    let whole = tally.present + tally.zero == block.range.len() && !tally.present.is_zero();
     block.kind == Kind::Private && block.exclusive && !tally.zero.is_zero() && whole
 }
 
@@ -445,7 +447,6 @@ impl Place<'_> {
             restores: Bytes::ZERO,
             locked: !segment.locked.is_zero() || segment.flags.has("lo"),
             exclusive,
-            watched: eligible::is_watched(segment),
             share,
         }
     }
@@ -463,8 +464,9 @@ fn judge(
     union: Option<&Union>,
     process: usize,
 ) -> Result<Block, eligible::Reason> {
+    let len = block.range.len();
     let (Kind::Shared, Some(union)) = (block.kind, union) else {
-        eligible::block(block.kind, tally, rules.needs(&block))?;
+        eligible::block(block.kind, len, tally, rules.needs(&block))?;
         return Ok(rules.counted(block));
     };
     // Memory that has a huge page in another process needs no copy: it is only mapped here.
@@ -475,9 +477,11 @@ fn judge(
     };
     let together = Tally {
         present: rules.huge.bytes() - missing,
+        swapped: tally.swapped,
+        guard: tally.guard,
         ..Tally::default()
     };
-    eligible::block(block.kind, &together, rules.needs(&block))?;
+    eligible::block(block.kind, len, &together, rules.needs(&block))?;
     Ok(rules.counted(Block {
         attach,
         missing: if attach { Bytes::ZERO } else { missing },
@@ -528,11 +532,13 @@ pub fn plan_split(index: usize, process: &Process, rules: &Rules<'_>) -> Plan {
         if thp.is_zero() || !pool.is_zero() {
             continue;
         }
-        let kind = Kind::of(segment);
-        if kind == Kind::File {
-            plan.leave_out(Reason::FileUnsupported, thp, share.of_any(thp));
-            continue;
-        }
+        let kind = match eligible::splits(rules.host, process, segment, &Tally::default()) {
+            Ok(kind) => kind,
+            Err(reason) => {
+                plan.leave_out(reason, thp, share.of_any(thp));
+                continue;
+            }
+        };
         let Some(pages) = segment.pages.known() else {
             let part = share.of_any(thp);
             plan.leave_out(eligible::Reason::ExclusiveUnknown, thp, part);
@@ -551,10 +557,15 @@ pub fn plan_split(index: usize, process: &Process, rules: &Rules<'_>) -> Plan {
         let slots = eligible::cut(segment, rules.huge, &pages.runs);
         for Slot { range, tally, .. } in slots.into_iter().filter(|slot| slot.whole) {
             let huge = !tally.huge.is_zero() || !pages.huge_known;
-            if huge && rules.allows(index, range) {
-                unknown += range.len();
-                plan.blocks.push(place.block(range, &tally, Bytes::ZERO));
+            if !huge || !rules.allows(index, range) {
+                continue;
             }
+            if let Err(reason) = eligible::splits(rules.host, process, segment, &tally) {
+                plan.leave_out(reason, tally.huge, place.share.of_huge(&tally));
+                continue;
+            }
+            unknown += range.len();
+            plan.blocks.push(place.block(range, &tally, Bytes::ZERO));
         }
         if !pages.huge_known {
             plan.overlap += unknown - thp;

@@ -52,7 +52,7 @@ impl Identity {
         }
         match self.pagemap.read_at(&mut [0; 8], 0) {
             Ok(8) => {}
-            Ok(_) => return Err(Lost::Ended(self.how_it_ended(kernel))),
+            Ok(_) => return Err(Lost::Ended(self.how_it_ended(kernel, root))),
             Err(e) => {
                 let errno = Errno::from_io_error(&e).unwrap_or(Errno::IO);
                 return Err(Lost::Unsure(errno));
@@ -60,16 +60,25 @@ impl Identity {
         }
         match Who::of(root, self.pid()) {
             Ok(now) if now == self.who => Ok(()),
-            Ok(now) if now.started() == self.who.started() => Err(Lost::Ended(Ended::Replaced)),
+            Ok(now) if now.started() == self.who.started() => Err(Lost::Ended(ended_by(&now))),
             _ => Err(Lost::Ended(Ended::Exited)),
         }
     }
 
     /// Its address space is gone: it exited, or it is there and runs another program.
-    fn how_it_ended(&self, kernel: &Kernel) -> Ended {
-        match kernel.has_exited(&self.fd) {
-            Ok(false) => Ended::Replaced,
+    fn how_it_ended(&self, kernel: &Kernel, root: &Root) -> Ended {
+        match (kernel.has_exited(&self.fd), Who::of(root, self.pid())) {
+            (Ok(false), Ok(now)) => ended_by(&now),
             _ => Ended::Exited,
         }
+    }
+}
+
+/// What the addresses in place of those that were planned for tell: a process that is being killed has given its memory
+/// up before it has exited, and shows no address (`do_task_stat`, fs/proc/array.c).
+const fn ended_by(now: &Who) -> Ended {
+    match now.has_addresses() {
+        false => Ended::Exited,
+        true => Ended::Replaced,
     }
 }

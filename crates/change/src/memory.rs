@@ -36,6 +36,11 @@ impl Who {
         Who::of(root, self.pid).is_ok_and(|now| now == *self)
     }
 
+    /// Whether its program's addresses are shown: one that is being killed has none any more.
+    pub(crate) const fn has_addresses(&self) -> bool {
+        self.image[0] != 0
+    }
+
     /// When it started, since boot.
     pub fn started(&self) -> Duration {
         let ticks = hugeleaf_sys::ticks_per_second().max(1);
@@ -102,4 +107,21 @@ pub(crate) fn push_joined(ranges: &mut Vec<Range>, next: Range) {
         return;
     }
     ranges.push(next);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_killed_shows_no_addresses() {
+        let who = |image| Who {
+            image,
+            ..Who::default()
+        };
+        assert!(!who([0; 4]).has_addresses());
+        assert!(who([0x40_0000, 0x40_1000, 1, 2]).has_addresses());
+        // What the kernel shows to who may not see addresses.
+        assert!(who([1, 1, 0, 0]).has_addresses());
+    }
 }

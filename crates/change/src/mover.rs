@@ -11,14 +11,14 @@ use hugeleaf_sys::{Advice, Errno, Kernel, PageMap, Pid, ScanDetail, SysError, fr
 use hugeleaf_units::{Bytes, PageSize, Range};
 use hugeleaf_verdict::eligible::{self, Kind};
 
-use crate::blocks::{self, Block, ObjectId, Rules};
+use crate::blocks::{self, Block, Rules};
 use crate::error::ChangeError;
 use crate::fetch::Fetch;
 use crate::options::{Percent, PromoteOptions};
 use crate::outcome::{Method, Progress, Reason, Skipped, Stage, StoppedBy};
 use crate::whole::{self, Outcome};
 use crate::work::{Context, Job, Opened, State, Work};
-use crate::{pacer, pressure, privilege, readback, work};
+use crate::{pacer, pressure, privilege, readback, totals, work};
 
 /// How long to wait before the second pass; doubled for each further one.
 const BACK_OFF: Duration = Duration::from_millis(20);
@@ -57,13 +57,13 @@ pub fn promote(
         .unwrap_or_else(|| pressure::floor_of(host, huge));
     let mut job = Job::new(context, progress, options.pace, floor);
     let (mut works, skipped) = plan_all(&context, pids, options, huge)?;
+    job.one_way = totals::one_way(&context, &mut works);
     job.begin(&works);
     if !options.dry_run {
         let mut mover = Mover {
             job: &mut job,
             rules: rules(&context, &[], options, huge),
             fetch: Fetch::default(),
-            unsupported: HashSet::new(),
             out_of_memory: 0,
             ahead: None,
         };
@@ -185,7 +185,6 @@ struct Mover<'c, 'a> {
     job: &'c mut Job<'a>,
     rules: Rules<'a>,
     fetch: Fetch,
-    unsupported: HashSet<ObjectId>,
     out_of_memory: u32,
     /// The pages of the chunk that comes next, where they were looked at during the last call.
     ahead: Option<(Range, Result<PageMap, SysError>)>,
@@ -262,9 +261,6 @@ impl Mover<'_, '_> {
                 let blocks = chunk.iter().map(|i| work.plan.blocks[*i].range.len());
                 self.job.done += blocks.sum();
             }
-            if self.is_unsupported(work, chunk) {
-                continue;
-            }
             // Before the last look at the process, because it may take a while.
             if !work.plan.blocks[chunk[0]].attach {
                 self.fetch(chunk.len());
@@ -307,15 +303,6 @@ impl Mover<'_, '_> {
             self.parts(work, parts);
             self.ahead = look.join().ok().map(|map| (range, map));
         });
-    }
-
-    fn is_unsupported(&self, work: &mut Work, chunk: &[usize]) -> bool {
-        let object = work.plan.blocks[chunk[0]].object;
-        let unsupported = self.unsupported.contains(&object);
-        if unsupported {
-            mark(work, chunk, State::Failed(Reason::FileUnsupported));
-        }
-        unsupported
     }
 
     /// The parts of a chunk that may be taken as things are now.
@@ -448,13 +435,9 @@ impl Mover<'_, '_> {
         State::Again(Reason::NoContiguousMemory)
     }
 
-    fn invalid(&mut self, work: &Work, chunk: &[usize]) -> State {
-        let block = &work.plan.blocks[chunk[0]];
-        if block.kind == Kind::File {
-            self.unsupported.insert(block.object);
-            return State::Failed(Reason::FileUnsupported);
-        }
-        match is_mapped(self.job.context.root, work.identity.pid(), block.range) {
+    fn invalid(&self, work: &Work, chunk: &[usize]) -> State {
+        let range = work.plan.blocks[chunk[0]].range;
+        match is_mapped(self.job.context.root, work.identity.pid(), range) {
             true => State::Failed(Reason::Refused),
             false => State::Failed(Reason::Unmapped),
         }

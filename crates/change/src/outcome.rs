@@ -31,10 +31,7 @@ pub enum Reason {
     /// ENOMEM on memory that is not mapped any more.
     #[error("unmapped or freed by the program meanwhile")]
     Unmapped,
-    /// EINVAL on a file: this kernel cannot put it on huge pages.
-    #[error("this kernel cannot put this file on huge pages")]
-    FileUnsupported,
-    /// EINVAL on anything else.
+    /// EINVAL.
     #[error("refused by the kernel (EINVAL)")]
     Refused,
     /// EPERM or EACCES after the first calls went through.
@@ -84,7 +81,6 @@ impl Reason {
             Reason::CgroupLimit => "cgroup-limit",
             Reason::NoContiguousMemory => "no-contiguous-memory",
             Reason::Unmapped => "unmapped",
-            Reason::FileUnsupported => "file-unsupported",
             Reason::Refused => "refused",
             Reason::Denied => "denied",
             Reason::Other(_) => "other",
@@ -143,8 +139,6 @@ pub(crate) enum Fate {
     Planned,
     Done,
     Failed(Reason),
-    /// It turned out to be nothing to ask for.
-    LeftOut(Reason),
 }
 
 impl Fate {
@@ -152,7 +146,7 @@ impl Fate {
     /// ended takes nothing from what the others got.
     pub(crate) fn worse(self, other: Fate) -> Fate {
         let rank = |fate: Fate| match fate {
-            Fate::Planned | Fate::LeftOut(_) => 0,
+            Fate::Planned => 0,
             Fate::Failed(Reason::ProcessEnded) => 1,
             Fate::Done => 2,
             Fate::Failed(_) => 3,
@@ -250,9 +244,8 @@ pub struct ProcessOutcome {
     pub unmapped: Bytes,
     #[serde(skip)]
     pub no_zeros: Option<NoZeros>,
-    /// Moved bytes that are locked in memory: a demotion cannot split them.
-    #[serde(rename = "locked_bytes")]
-    pub locked: Bytes,
+    /// Of what was promoted, what no demotion can split again, and why.
+    pub one_way: Vec<Part>,
     /// The same by role.
     #[serde(rename = "roles")]
     pub by_role: Vec<RoleOutcome>,
@@ -339,4 +332,6 @@ pub struct Progress<'a> {
     pub elapsed: Duration,
     /// Of that, time in calls that move memory: what the budget bounds.
     pub stalls: Stalls,
+    /// What no demotion can take back, known before the first call; of several reasons that of most bytes.
+    pub one_way: Option<Part>,
 }

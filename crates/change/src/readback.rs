@@ -14,8 +14,6 @@ use crate::outcome::{DoneBy, Fate, Method, Part, ProcessOutcome, Reason, RoleOut
 use crate::work::{Context, State, Work};
 use crate::zeros;
 
-const UNSUPPORTED: State = State::Failed(Reason::FileUnsupported);
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Now {
     Huge,
@@ -113,7 +111,6 @@ pub(crate) fn outcome(
             work.fates = vec![Fate::Failed(reason); work.plan.blocks.len()];
         }
         (None, Some(now)) => {
-            take_back_unsupported(&mut outcome, work);
             work.fates = tell_blocks(&mut outcome, work, &now, to_huge, unreached);
             if !to_huge {
                 let split = work.fates.iter().map(|fate| *fate == Fate::Done);
@@ -172,22 +169,6 @@ fn role_of<'a>(outcome: &'a mut ProcessOutcome, block: &Block) -> &'a mut RoleOu
     RoleOutcome::of(&mut outcome.by_role, block.role)
 }
 
-/// Takes back that a file was asked for which this kernel cannot put on huge pages: only the call
-/// tells, and a program is not short of what cannot be.
-fn take_back_unsupported(outcome: &mut ProcessOutcome, work: &Work) {
-    for (block, state) in work.plan.blocks.iter().zip(&work.states) {
-        if *state != UNSUPPORTED {
-            continue;
-        }
-        let len = block.range.len();
-        outcome.asked = outcome.asked - len;
-        let role = role_of(outcome, block);
-        role.asked = role.asked - len;
-        Part::add(&mut outcome.left_out, Reason::FileUnsupported, len);
-    }
-    outcome.by_role.retain(|role| !role.asked.is_zero());
-}
-
 fn tell_blocks(
     outcome: &mut ProcessOutcome,
     work: &Work,
@@ -199,10 +180,6 @@ fn tell_blocks(
     let mut fates = Vec::with_capacity(now.len());
     for (((block, state), method), now) in each.zip(now) {
         let len = block.range.len();
-        if *state == UNSUPPORTED {
-            fates.push(Fate::LeftOut(Reason::FileUnsupported));
-            continue;
-        }
         if (*now == Now::Huge) == to_huge && !(to_huge && *now == Now::Nothing) {
             outcome.done += len;
             role_of(outcome, block).done += len;
@@ -210,8 +187,8 @@ fn tell_blocks(
                 outcome.grown += block.missing;
                 outcome.zeros_brought_back += block.restores;
             }
-            if block.locked {
-                outcome.locked += len;
+            if let (true, Some(reason)) = (to_huge, block.one_way(work.no_split)) {
+                Part::add(&mut outcome.one_way, reason, len);
             }
             push_joined(&mut outcome.moved, block.range);
             by(&mut outcome.done_by, *method, len);
@@ -249,7 +226,7 @@ fn tell_totals(
         let is = after.map_or(was, |process| thp_of(process, role.role));
         // What is there already is among the blocks, since nothing tells it from the others.
         role.asked = match to_huge {
-            true => role.asked - was - unsupported_of(work, role.role),
+            true => role.asked - was,
             false => role.asked.min(was),
         };
         let gained = if to_huge { is - was } else { was - is };
@@ -262,12 +239,11 @@ fn tell_totals(
             let part = block.range.len().min(done);
             done = done - part;
             by(&mut outcome.done_by, *method, part);
+            if let (true, Some(reason)) = (to_huge, block.one_way(work.no_split)) {
+                Part::add(&mut outcome.one_way, reason, part);
+            }
         }
     }
-    let unsupported: Bytes = (outcome.by_role.iter())
-        .map(|role| unsupported_of(work, role.role))
-        .sum();
-    Part::add(&mut outcome.left_out, Reason::FileUnsupported, unsupported);
     outcome.by_role.retain(|role| !role.asked.is_zero());
     outcome.asked = outcome.by_role.iter().map(|r| r.asked).sum();
     outcome.done = outcome.by_role.iter().map(|r| r.done).sum();
@@ -276,7 +252,7 @@ fn tell_totals(
     for ((block, state), method) in each {
         let passed_over = !to_huge && is_passed_over(block, *method);
         let reason = why_not(*state, work, passed_over, unreached);
-        let Some(reason) = reason.filter(|_| *state != UNSUPPORTED) else {
+        let Some(reason) = reason else {
             continue;
         };
         if let Some((_, rest)) = rest.iter_mut().find(|(role, _)| *role == block.role) {
@@ -304,12 +280,6 @@ fn why_not(state: State, work: &Work, passed_over: bool, unreached: Reason) -> O
         State::Again(reason) | State::Failed(reason) => Some(reason),
         State::Called => passed_over.then_some(Reason::SharedByOthers(work.no_split)),
     }
-}
-
-fn unsupported_of(work: &Work, role: Role) -> Bytes {
-    let blocks = work.plan.blocks.iter().zip(&work.states);
-    let those = blocks.filter(|(block, state)| block.role == role && **state == UNSUPPORTED);
-    those.map(|(block, _)| block.range.len()).sum()
 }
 
 /// Whether MADV_COLD passed over a block because several processes map it, and nothing else was

@@ -4,13 +4,17 @@
 use std::collections::{HashMap, HashSet};
 
 use hugeleaf_host::Role;
+use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible;
 use serde::Serialize;
 
 use crate::blocks::{Block, BlockKey, Holes, ObjectId};
-use crate::outcome::{Fate, Part, ProcessOutcome, RoleOutcome};
-use crate::work::Work;
+use crate::outcome::{Fate, Part, ProcessOutcome, Reason, RoleOutcome};
+use crate::readback;
+use crate::refusals::NoSplit;
+use crate::split::can_split_shared;
+use crate::work::{Context, Work};
 
 /// Sums over processes, each page once. `asked` = `done` + all of `failed`, but for a dry run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -29,12 +33,28 @@ pub struct Totals {
     pub left_out: Vec<Part>,
     #[serde(rename = "grown_bytes")]
     pub grown: Bytes,
-    #[serde(rename = "locked_bytes")]
-    pub locked: Bytes,
+    /// Of what was promoted (in a dry run: would be), what no demotion can split again, and why.
+    pub one_way: Vec<Part>,
     #[serde(rename = "roles")]
     pub by_role: Vec<RoleOutcome>,
     #[serde(skip)]
     pub holes: Holes,
+}
+
+/// What of a planned promotion no demotion can take back, of several reasons that of most bytes. Looks whether the
+/// host lets memory be split that several processes map, where there is some.
+pub(crate) fn one_way(context: &Context<'_>, works: &mut [Work]) -> Option<Part> {
+    let asks = |block: &Block| {
+        block.one_way(None).is_none() && block.one_way(Some(NoSplit::NoFile)).is_some()
+    };
+    if works.iter().any(|work| work.plan.blocks.iter().any(asks)) {
+        let pids: Vec<Pid> = works.iter().map(|work| work.identity.pid()).collect();
+        let no_split = can_split_shared(context.kernel, context.root, &pids).err();
+        works.iter_mut().for_each(|work| work.no_split = no_split);
+    }
+    let planned: Vec<_> = works.iter().map(readback::planned).collect();
+    let parts = of(works, &planned).one_way;
+    parts.into_iter().max_by_key(|part| part.bytes)
 }
 
 struct Entry {
@@ -42,7 +62,7 @@ struct Entry {
     role: Role,
     bytes: Bytes,
     missing: Bytes,
-    is_locked: bool,
+    one_way: Option<Reason>,
 }
 
 /// What `works` come to, `processes` being their outcomes in the same order.
@@ -66,11 +86,11 @@ pub(crate) fn of(works: &[Work], processes: &[ProcessOutcome]) -> Totals {
             if let Some(known) = at.and_then(|at| entries.get_mut(at)) {
                 known.fate = known.fate.worse(fate);
                 known.missing = known.missing.max(block.missing);
-                known.is_locked |= block.locked;
+                known.one_way = known.one_way.or(block.one_way(work.no_split));
                 continue;
             }
             seen.extend(block.key().map(|key| (key, entries.len())));
-            entries.push(Entry::of(block, fate));
+            entries.push(Entry::of(block, fate, work.no_split));
         }
     }
     for entry in &entries {
@@ -95,22 +115,19 @@ pub(crate) fn of(works: &[Work], processes: &[ProcessOutcome]) -> Totals {
 }
 
 impl Entry {
-    fn of(block: &Block, fate: Fate) -> Entry {
+    fn of(block: &Block, fate: Fate, no_split: Option<NoSplit>) -> Entry {
         Entry {
             fate,
             role: block.role,
             bytes: block.share,
             missing: block.missing,
-            is_locked: block.locked,
+            one_way: block.one_way(no_split),
         }
     }
 }
 
 impl Totals {
     fn add(&mut self, entry: &Entry) {
-        if let Fate::LeftOut(reason) = entry.fate {
-            return Part::add(&mut self.left_out, reason, entry.bytes);
-        }
         self.asked += entry.bytes;
         self.role(entry.role).asked += entry.bytes;
         match entry.fate {
@@ -118,12 +135,12 @@ impl Totals {
                 self.done += entry.bytes;
                 self.role(entry.role).done += entry.bytes;
                 self.grown += entry.missing;
-                if entry.is_locked {
-                    self.locked += entry.bytes;
-                }
             }
             Fate::Failed(reason) => Part::add(&mut self.failed, reason, entry.bytes),
-            Fate::Planned | Fate::LeftOut(_) => self.grown += entry.missing,
+            Fate::Planned => self.grown += entry.missing,
+        }
+        if let (Fate::Done | Fate::Planned, Some(reason)) = (entry.fate, entry.one_way) {
+            Part::add(&mut self.one_way, reason, entry.bytes);
         }
     }
 
@@ -156,7 +173,9 @@ impl Totals {
             left += asked - done;
         }
         self.grown += outcome.grown;
-        self.locked += outcome.locked;
+        for part in &outcome.one_way {
+            Part::add(&mut self.one_way, part.reason, part.bytes);
+        }
         let mut rest = left;
         for (n, part) in outcome.failed.iter().enumerate() {
             let is_last = n + 1 == outcome.failed.len();
@@ -176,24 +195,15 @@ impl Totals {
 
 /// The length of ranges of objects, what is in several of them once.
 fn once(mut ranges: Vec<(ObjectId, Range)>) -> Bytes {
-    ranges.sort_unstable_by_key(|(object, range)| (*object, range.start()));
-    let mut sum = Bytes::ZERO;
-    let mut last: Option<(ObjectId, u64)> = None;
-    for (object, range) in ranges {
-        let done = last
-            .filter(|(of, _)| *of == object)
-            .map_or(0, |(_, end)| end);
-        let end = range.end().max(done);
-        sum += Bytes(end - range.start().max(done));
-        last = Some((object, end));
-    }
-    sum
+    ranges.sort_unstable_by_key(|(object, _)| *object);
+    let each = ranges.chunk_by(|a, b| a.0 == b.0);
+    let each = each.map(|of| of.iter().map(|(_, range)| *range).collect());
+    each.map(hugeleaf_host::totals::once).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::Reason;
 
     #[test]
     fn ranges_of_one_object_count_once() {

@@ -14,7 +14,7 @@ use crate::error::ChangeError;
 use crate::identity::{Identity, Lost};
 use crate::memory::{Memory, Who, push_joined};
 use crate::options::{Pace, Percent, ranges_of};
-use crate::outcome::{Ended, Fate, Method, Progress, Reason, Skipped, Stage, StoppedBy};
+use crate::outcome::{Ended, Fate, Method, Part, Progress, Reason, Skipped, Stage, StoppedBy};
 use crate::pacer::Stalls;
 use crate::pressure::{self, Pressure, Sample};
 use crate::refusals::{NoSplit, NoZeros};
@@ -212,6 +212,8 @@ pub(crate) struct Job<'a> {
     pub(crate) done: Bytes,
     pub(crate) total: Bytes,
     pub(crate) stage: Stage,
+    /// What no demotion can take back.
+    pub(crate) one_way: Option<Part>,
 }
 
 impl<'a> Job<'a> {
@@ -235,6 +237,7 @@ impl<'a> Job<'a> {
             done: Bytes::ZERO,
             total: Bytes::ZERO,
             stage: Stage::Planning,
+            one_way: None,
         };
         job.report(Stage::Planning, None);
         job
@@ -265,6 +268,7 @@ impl<'a> Job<'a> {
             total: self.total,
             elapsed: self.elapsed(),
             stalls: self.stalls,
+            one_way: self.one_way,
         };
         (self.progress)(&progress);
     }

@@ -18,12 +18,11 @@ use crate::refusals::NoZeros;
 use crate::work::{Context, Job, Work};
 
 /// Brings back what the split of these blocks (indices, ascending) took away. What several processes
-/// have copy-on-write is left: each of them would get a page of its own where one served all. So is
-/// what userfaultfd watches: its faults are somebody else's to answer.
+/// have copy-on-write is left: each of them would get a page of its own where one served all.
 pub(crate) fn bring_back(job: &mut Job<'_>, work: &mut Work, split: &[usize]) {
     for i in split {
         let block = work.plan.blocks[*i];
-        if work.no_zeros.is_some() || block.watched {
+        if work.no_zeros.is_some() {
             continue;
         }
         if !job.is_same(work) {

@@ -2,6 +2,7 @@
 //!
 //! Acting on another process takes CAP_SYS_NICE: without it these tests report "not run".
 
+mod eligible;
 mod ends;
 mod faults;
 mod faulty;

@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_host::{
-    Host, Looking, Process, ProcessError, ReadError, Root, Target, TargetError, find_targets,
-    read_process,
+    Host, Looking, Process, ProcessError, ReadError, Root, Target, TargetError, read_process,
 };
 use hugeleaf_report::page::{Page, View};
 use hugeleaf_report::screen::{clean, screen};
@@ -122,12 +121,20 @@ impl Context {
             .map_err(|e| Failure::missing(format!("this very program: {e}"), "run it again"))
     }
 
-    /// The processes that the targets on the command line mean, each once, ids ascending.
-    pub fn targets(&self, texts: &[String]) -> Result<Vec<Pid>, Failure> {
+    /// The processes that the targets on the command line mean, each once, ids ascending. `several` says what
+    /// becomes of a name that several unrelated process trees have.
+    pub fn targets(&self, texts: &[String], several: Several) -> Result<Vec<Pid>, Failure> {
         let mut pids = Vec::new();
         for text in texts {
-            let target: Target = text.parse()?;
-            pids.extend(find_targets(&self.root, &target)?);
+            let found = text.parse::<Target>()?.resolve(&self.root)?;
+            pids.extend(match several {
+                Several::All => found.all(),
+                Several::Refused => found.one()?,
+                Several::Asked(verb) => match found.clone().one() {
+                    Err(error) if agrees(&format!("{error}. {verb} all of them?"))? => found.all(),
+                    one => one?,
+                },
+            });
         }
         pids.sort_unstable();
         pids.dedup();
@@ -236,6 +243,32 @@ impl Context {
             _ => Ok(()),
         }
     }
+}
+
+/// What becomes of a name that several unrelated process trees have.
+#[derive(Debug, Clone, Copy)]
+pub enum Several {
+    All,
+    Refused,
+    /// The user is asked whether to do so to all of them.
+    Asked(&'static str),
+}
+
+/// Whether somebody is there to answer a question.
+pub fn can_ask() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// Asks on a terminal; no without one.
+pub fn agrees(question: &str) -> Result<bool, Failure> {
+    if !can_ask() {
+        return Ok(false);
+    }
+    tell(&format!("{question} [y/N]"));
+    let mut answer = String::new();
+    let read = std::io::stdin().read_line(&mut answer);
+    read.map_err(|e| Failure::missing(format!("standard input: {e}"), "answer by a flag"))?;
+    Ok(matches!(answer.trim(), "y" | "yes"))
 }
 
 /// Whether what is told is read on a terminal.
@@ -378,6 +411,16 @@ impl From<TargetError> for Failure {
                 text,
                 "name a PID, a process, a unit or tree:PID, as in: hugeleaf mem postgres",
             ),
+            TargetError::Several { trees, .. } => {
+                let first = trees.first().map_or(Pid(0), |tree| tree.first);
+                Failure::usage(
+                    text,
+                    format!(
+                        "name the one you mean, as tree:{first} or by its unit; promote and demote \
+                         take --all"
+                    ),
+                )
+            }
             TargetError::Nobody {
                 hidden_possible: true,
                 ..

@@ -72,6 +72,7 @@ mod tests {
     fn a_command_is_refused_where_a_process_would_end_for_it() {
         let guest = |room, all_end_together| Guest {
             limit: MemoryLimit {
+                only_throttles: false,
                 version: 2,
                 path: "/db".into(),
                 file: "/sys/fs/cgroup/db/memory.max".into(),

@@ -1,7 +1,8 @@
 //! `promote` and `demote` as a person runs them, on a process that does nothing but hold memory.
 
 use std::io::Read;
-use std::process::{Output, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output, Stdio};
 
 use crate::common::{Running, answered, good, holder, hugeleaf, refused, run, stdout};
 use hugeleaf_sys::Kernel;
@@ -157,4 +158,34 @@ fn a_captured_host_is_not_acted_on() {
         &["--root"],
     );
     assert!(text.contains("promote"), "{text}");
+}
+
+/// Two programs of one name that have nothing to do with one another: nothing is moved that nobody meant.
+#[test]
+fn a_name_of_strangers_is_listed_and_refused() {
+    let test = "a_name_of_strangers_is_listed_and_refused";
+    if !hugeleaf_testkit::apart_from_processes(&format!("promote::{test}")) {
+        return;
+    }
+    let Some(_host) = can_run(test) else {
+        return;
+    };
+    let name = "twin-server";
+    let start = || Running(Command::new("sleep").arg0(name).arg("600").spawn().unwrap());
+    let (one, two) = (start(), start());
+    let trees = [one.pid(), two.pid()].map(|pid| format!("tree:{pid} ({name} 600"));
+    let listed = ["2 unrelated process trees", &trees[0], &trees[1], "--all"];
+    for command in [
+        &["promote", name][..],
+        &["demote", name],
+        &["prove", name, "--metric", "cmd:echo 1"],
+    ] {
+        refused(&run(command), 2, &listed);
+    }
+    let answer = json(&run(&["promote", "--dry-run", "--json", name]));
+    assert_eq!(answer["processes"].as_array().unwrap().len(), 2);
+    // A sleep holds nothing that could be moved.
+    for one_or_all in [&["promote", &one.pid()][..], &["promote", "--all", name]] {
+        assert!(answered(&run(one_or_all)).starts_with("nothing to promote"));
+    }
 }

@@ -349,7 +349,7 @@ fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now)
         return no(WhyNot::Unreadable(error.clone()));
     }
     if track.moved.is_some() {
-        return kept(rule, track, host, now);
+        return kept(rule, seen, track, host, now);
     }
     if let Some(known) = remembered.filter(|known| known.reverted) {
         let verdict = known.proven.verdict;
@@ -448,7 +448,7 @@ fn large(track: &Track, rule: &Rule) -> Standing {
 }
 
 /// A program that was moved: what has come onto small pages since is moved too, and it is tested when that is due.
-fn kept(rule: &Rule, track: &mut Track, host: &HostSeen, now: Now) -> Judged {
+fn kept(rule: &Rule, seen: &Seen, track: &mut Track, host: &HostSeen, now: Now) -> Judged {
     let held = track.closer.held();
     let enough = Bytes(host.huge.get() * GROWN_PAGES).max(Bytes(held.get() / 100));
     let small = track.closer.small;
@@ -467,7 +467,7 @@ fn kept(rule: &Rule, track: &mut Track, host: &HostSeen, now: Now) -> Judged {
             why,
         });
     }
-    match test_due(rule, track, host, now) {
+    match test_due(rule, seen, track, host, now) {
         Some(why) => Judged::Act(Next {
             kind: JobKind::Test,
             why,
@@ -492,9 +492,9 @@ pub fn proof_in_words(proof: &Proof) -> String {
     }
 }
 
-fn test_due(rule: &Rule, track: &Track, host: &HostSeen, now: Now) -> Option<String> {
+fn test_due(rule: &Rule, seen: &Seen, track: &Track, host: &HostSeen, now: Now) -> Option<String> {
     let prove = rule.prove?;
-    metric_of(rule, host)?;
+    metric_of(rule, seen, host)?;
     let moved = track.moved.as_ref()?;
     // Whoever wants all of a test at once does not wait for its beginning either.
     if now.since_boot < moved.at + SETTLE.min(prove.over) {
@@ -517,8 +517,8 @@ fn test_due(rule: &Rule, track: &Track, host: &HostSeen, now: Now) -> Option<Str
 }
 
 /// By what a program is measured: its rule's metric, or the processor's counters where it has them.
-fn metric_of(rule: &Rule, host: &HostSeen) -> Option<String> {
-    (rule.metric.clone()).or_else(|| host.counts.then(|| "cpi".to_owned()))
+fn metric_of(rule: &Rule, seen: &Seen, host: &HostSeen) -> Option<String> {
+    (rule.metric_of(seen).cloned()).or_else(|| host.counts.then(|| "cpi".to_owned()))
 }
 
 /// What larger pages could bring it: bytes that are touched on small pages, or all of those where nobody has
@@ -652,7 +652,7 @@ fn start(
                 }
             };
             Job::Test {
-                metric: metric_of(rule, host).unwrap_or_default(),
+                metric: metric_of(rule, seen, host).unwrap_or_default(),
                 pairs: (prove.pairs - done.min(prove.pairs)).clamp(1, PAIRS_AT_A_TIME),
                 interval: prove.interval,
                 pace,

@@ -85,6 +85,24 @@ pub struct Rule {
     pub keep: Keep,
 }
 
+/// From here on user ids are those of people (UID_MIN in login.defs(5)).
+const FIRST_USER: u32 = 1000;
+
+impl Rule {
+    /// Its metric, where that speaks of this program. A name is anybody's to take: where a rule goes by nothing else, what
+    /// an ordinary user started is not the server that is measured.
+    pub fn metric_of(&self, seen: &Seen) -> Option<&String> {
+        let by_name_alone = Matcher {
+            name: None,
+            ..self.matcher.clone()
+        };
+        let in_system = |cgroup: &String| cgroup.starts_with("/system.slice/");
+        let ordinary = seen.uid >= FIRST_USER && !seen.cgroup.as_ref().is_some_and(in_system);
+        let metric = self.metric.as_ref();
+        metric.filter(|_| !(by_name_alone.is_empty() && ordinary))
+    }
+}
+
 /// The rule of a program: the first that matches.
 pub fn rule_of<'a>(rules: &'a [Rule], seen: &Seen) -> Option<&'a Rule> {
     rules.iter().find(|rule| rule.matcher.matches(seen))
@@ -130,6 +148,42 @@ mod tests {
         });
         assert!(!both.matches(&program));
         assert_eq!(both.to_string(), "name postgres, user root");
+    }
+
+    /// A user's own process that is called like a server is not what the server's metric measures.
+    #[test]
+    fn a_name_alone_makes_nobody_a_target_of_a_metric() {
+        let mut rule = Rule {
+            label: "redis".into(),
+            matcher: matcher(|m| m.name = Some("redis-server".into())),
+            action: Action::Promote,
+            limits: Limits::default(),
+            overrides: false,
+            metric: Some("redis:127.0.0.1:6379".into()),
+            prove: None,
+            keep: Keep::default(),
+        };
+        let mut program = seen(7);
+        let measured = |rule: &Rule, program: &Seen, uid, cgroup: &str| {
+            let program = Seen {
+                uid,
+                cgroup: Some(cgroup.into()),
+                ..program.clone()
+            };
+            rule.metric_of(&program).is_some()
+        };
+        program.name = "redis-server".into();
+        for (uid, cgroup, is) in [
+            (0, "/user.slice/user-0.slice/session-1.scope", true),
+            (112, "/", true),
+            (1000, "/system.slice/redis.service", true),
+            (1000, "/user.slice/user-1000.slice/session-3.scope", false),
+            (1000, "/", false),
+        ] {
+            assert_eq!(measured(&rule, &program, uid, cgroup), is, "{uid} {cgroup}");
+        }
+        rule.matcher.user = Some("1000".into());
+        assert!(measured(&rule, &program, 1000, "/"));
     }
 
     #[test]

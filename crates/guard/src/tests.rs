@@ -20,7 +20,7 @@ pub fn seen(pid: u32) -> Seen {
         unit: None,
         cgroup: None,
         pod: None,
-        uid: 1000,
+        uid: 112,
         user: None,
         is_own: false,
         age: Duration::from_secs(3600),

@@ -3,10 +3,10 @@
 use hugeleaf_sys::{Pid, own_pid};
 use hugeleaf_units::Bytes;
 
+use crate::limits;
 use crate::model::MemoryLimit;
 use crate::parse;
 use crate::root::Root;
-use crate::system::memory_limits_of;
 
 /// A memory limit that this process shares with others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,8 +25,9 @@ impl Guest {
 
 /// The tightest memory limit that this process shares with others; `None` where there is none.
 pub fn read_guest(root: &Root) -> Option<Guest> {
-    let limits = memory_limits_of(root, own_pid());
-    let shared = limits.iter().filter(|limit| is_shared(root, limit));
+    let limits = limits::of(root, own_pid()).memory;
+    let ends = limits.iter().filter(|limit| !limit.only_throttles);
+    let shared = ends.filter(|limit| is_shared(root, limit));
     let limit = shared.min_by_key(|limit| limit.room_at_most())?.clone();
     let all_end_together = folders(root, &limit).any(|folder| {
         let group = root.parse(format!("{folder}/memory.oom.group"), parse::number);

@@ -51,6 +51,6 @@ pub use system::{read_memory_facts, read_start_facts};
 pub use {
     process::{Looking, ProcessError, read_all_processes, read_process},
     program::{Elf, Format, Privilege, Program, ProgramError, find_program, parse_elf},
-    snapshot::{Target, TargetError, find_targets},
+    snapshot::{ProcessTree, Resolved, Target, TargetError},
     system::{Identity, identity, read_host, read_leftovers, read_owners},
 };

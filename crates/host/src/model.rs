@@ -1048,13 +1048,16 @@ pub struct Segment {
     pub shared: bool,
     /// Offset into the file or object, in bytes.
     pub offset: u64,
-    /// Device and inode; (0, 0, 0) of private anonymous memory.
+    /// Device and inode; (0, 0, 0) of private anonymous memory, of a private mapping of `/dev/zero` as well.
     pub object: (u32, u32, u64),
     pub asked: Asked,
     /// Flags; empty where only `maps` was read.
     pub flags: VmFlags,
     /// `THPeligible`: whether the kernel would put a huge page here at the next fault or scan.
     pub thp_eligible: Fact<bool>,
+    /// The kernel's answer whether MADV_COLLAPSE takes this mapping: asked of files, where pages were asked for too and
+    /// this program may act on the process.
+    pub collapses: Fact<bool>,
     /// Resident, hugetlb pages included.
     pub resident: Bytes,
     pub pss: Bytes,

@@ -1,5 +1,7 @@
 //! From a target on the command line to the processes it means.
 
+use std::collections::BTreeMap;
+
 use hugeleaf_sys::{Pid, own_pid};
 
 use crate::model::{Process, ProcessKind};
@@ -31,8 +33,74 @@ pub enum TargetError {
         /// Whether `/proc` hides the processes of other users.
         hidden_possible: bool,
     },
+    /// A name of programs that have nothing to do with one another.
+    #[error("'{text}' is the name of {} unrelated process trees: {}", trees.len(), in_words(trees))]
+    Several {
+        text: String,
+        trees: Vec<ProcessTree>,
+    },
     #[error("{0}")]
     Process(#[from] ProcessError),
+}
+
+/// Processes that a target means, and that descend from the first of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessTree {
+    pub first: Pid,
+    pub uid: u32,
+    pub unit: Option<String>,
+    pub command_line: String,
+    pub pids: Vec<Pid>,
+}
+
+/// A command line is named by its beginning.
+const BEGINNING: usize = 60;
+
+fn in_words(trees: &[ProcessTree]) -> String {
+    let each = trees.iter().map(|tree| {
+        let command: String = tree.command_line.chars().take(BEGINNING).collect();
+        let (first, uid, count) = (tree.first, tree.uid, tree.pids.len());
+        let unit = tree
+            .unit
+            .as_ref()
+            .map_or_else(String::new, |unit| format!(", {unit}"));
+        format!(
+            "tree:{first} ({}, uid {uid}{unit}, processes: {count})",
+            command.trim()
+        )
+    });
+    each.collect::<Vec<_>>().join("; ")
+}
+
+/// The processes that a target means; [`Target::resolve`] alone makes one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolved {
+    text: String,
+    /// Several only of a name.
+    trees: Vec<ProcessTree>,
+}
+
+impl Resolved {
+    /// All of them, ids ascending: for who only looks.
+    pub fn all(self) -> Vec<Pid> {
+        let mut pids: Vec<Pid> = self.trees.into_iter().flat_map(|tree| tree.pids).collect();
+        pids.sort_unstable();
+        pids
+    }
+
+    /// The same where they are one process tree: for who changes something.
+    ///
+    /// # Errors
+    /// [`TargetError::Several`], which lists them.
+    pub fn one(self) -> Result<Vec<Pid>, TargetError> {
+        match self.trees.len() {
+            0 | 1 => Ok(self.all()),
+            _ => Err(TargetError::Several {
+                text: self.text,
+                trees: self.trees,
+            }),
+        }
+    }
 }
 
 impl std::str::FromStr for Target {
@@ -76,46 +144,91 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// The processes that a target means, ids ascending, this program itself left out. A zombie or a
-/// kernel thread is found only when named by its id.
-///
-/// # Errors
-/// [`TargetError`] where nobody answers to it.
-pub fn find_targets(root: &Root, target: &Target) -> Result<Vec<Pid>, TargetError> {
-    let pids = |wanted: &dyn Fn(&Process) -> bool| {
-        let living = living(root).filter(wanted);
-        living.map(|p| p.pid).collect::<Vec<Pid>>()
-    };
-    let found = match target {
-        Target::Pid(pid) | Target::Tree(pid) => {
-            // One process is asked for: say what is wrong with that one.
-            process::identity(root, *pid)?;
-            match target {
-                Target::Tree(_) => descendants(root, *pid),
-                _ => vec![*pid],
+impl Target {
+    /// The processes that it means, this program itself left out. A zombie or a kernel thread is found only when named
+    /// by its id.
+    ///
+    /// # Errors
+    /// [`TargetError`] where nobody answers to it.
+    pub fn resolve(&self, root: &Root) -> Result<Resolved, TargetError> {
+        let matching = |wanted: &dyn Fn(&Process) -> bool| living(root).filter(wanted).collect();
+        let found: Vec<Process> = match self {
+            Target::Pid(pid) | Target::Tree(pid) => {
+                // One process is asked for: say what is wrong with that one.
+                process::identity(root, *pid)?;
+                let pids = match self {
+                    Target::Tree(_) => descendants(root, *pid),
+                    _ => vec![*pid],
+                };
+                return Ok(self.as_one(*pid, pids));
             }
-        }
-        Target::Name(name) => pids(&|p| is_named(p, name)),
-        Target::Unit(unit) => pids(&|p| p.is_in_unit(unit)),
-        Target::Cgroup(path) => {
-            // Written with or without the mount point of the hierarchy.
-            let path = path.trim_end_matches('/');
-            pids(&|p| {
-                p.cgroup.as_deref().is_some_and(|c| {
-                    let below = c.strip_prefix(path);
-                    path.ends_with(c) || below.is_some_and(|rest| rest.starts_with('/'))
+            Target::Name(name) => matching(&|p| is_named(p, name)),
+            Target::Unit(unit) => matching(&|p| p.is_in_unit(unit)),
+            Target::Cgroup(path) => {
+                // Written with or without the mount point of the hierarchy.
+                let path = path.trim_end_matches('/');
+                matching(&|p| {
+                    p.cgroup.as_deref().is_some_and(|c| {
+                        let below = c.strip_prefix(path);
+                        path.ends_with(c) || below.is_some_and(|rest| rest.starts_with('/'))
+                    })
                 })
-            })
-        }
-    };
-    if found.is_empty() {
-        let hidden_possible = hides_processes(root);
-        return Err(TargetError::Nobody {
-            text: target.to_string(),
-            hidden_possible,
-        });
+            }
+        };
+        let Some(first) = found.first() else {
+            return Err(TargetError::Nobody {
+                text: self.to_string(),
+                hidden_possible: hides_processes(root),
+            });
+        };
+        Ok(match self {
+            Target::Name(text) => Resolved {
+                text: text.clone(),
+                trees: trees(&found, &living(root).collect::<Vec<_>>()),
+            },
+            _ => self.as_one(first.pid, found.iter().map(|p| p.pid).collect()),
+        })
     }
-    Ok(found)
+
+    fn as_one(&self, first: Pid, pids: Vec<Pid>) -> Resolved {
+        let tree = ProcessTree {
+            first,
+            uid: 0,
+            unit: None,
+            command_line: String::new(),
+            pids,
+        };
+        Resolved {
+            text: self.to_string(),
+            trees: vec![tree],
+        }
+    }
+}
+
+/// `found` in trees: each process is in that of its highest ancestor among them, whoever stands between.
+fn trees(found: &[Process], all: &[Process]) -> Vec<ProcessTree> {
+    let parents: BTreeMap<Pid, Pid> = all.iter().chain(found).map(|p| (p.pid, p.parent)).collect();
+    let mut trees: BTreeMap<Pid, ProcessTree> = BTreeMap::new();
+    for process in found {
+        let (mut first, mut at) = (process, process.pid);
+        // Ids that were read at different times could form a circle.
+        for _ in 0..parents.len() {
+            let Some(parent) = parents.get(&at) else {
+                break;
+            };
+            at = *parent;
+            first = found.iter().find(|p| p.pid == at).unwrap_or(first);
+        }
+        let tree = trees.entry(first.pid).or_insert_with(|| ProcessTree {
+            first: first.pid,
+            uid: first.uid,
+            unit: first.unit.clone(),
+            command_line: first.command_line.clone(),
+            pids: Vec::new(),
+        });
+        tree.pids.push(process.pid);
+    }
+    trees.into_values().collect()
 }
 
 /// By the kernel's name (cut to 15 characters), or by the last part of the program's path.
@@ -218,11 +331,57 @@ mod tests {
         // This process is left out; its parent is in the tree of its parent.
         let parent = process::read_basics(&root, own_pid()).unwrap().parent;
         if parent.0 > 0 {
-            let tree = find_targets(&root, &Target::Tree(parent)).unwrap();
+            let tree = Target::Tree(parent).resolve(&root).unwrap().all();
             assert!(tree.contains(&parent) && !tree.contains(&own_pid()));
         }
-        let nobody = find_targets(&root, &Target::Name("no such program".into()));
+        let nobody = Target::Name("no such program".into()).resolve(&root);
         assert!(matches!(nobody, Err(TargetError::Nobody { .. })));
+    }
+
+    /// Two servers with workers, one of them by way of a shell, a session of an ordinary user, and a circle.
+    #[test]
+    fn a_name_is_of_as_many_trees_as_have_nothing_to_do_with_one_another() {
+        let process = |pid, parent, name: &str| Process {
+            pid: Pid(pid),
+            parent: Pid(parent),
+            name: name.to_owned(),
+            command_line: format!("/bin/{name} {pid}"),
+            ..Process::default()
+        };
+        let all = [
+            process(1, 0, "init"),
+            process(10, 1, "db"),
+            process(11, 10, "sh"),
+            process(12, 11, "db"),
+            process(20, 1, "sh"),
+            process(21, 20, "db"),
+            process(30, 31, "db"),
+            process(31, 30, "db"),
+        ];
+        let of = |pids: &[u32]| {
+            let found = all.iter().filter(|p| pids.contains(&p.pid.0));
+            trees(&found.cloned().collect::<Vec<_>>(), &all)
+        };
+        let pids = |tree: &ProcessTree| tree.pids.iter().map(|p| p.0).collect::<Vec<_>>();
+        assert_eq!(
+            of(&[10, 12]).iter().map(pids).collect::<Vec<_>>(),
+            [[10, 12]]
+        );
+        let two = of(&[10, 12, 21]);
+        assert_eq!(
+            two.iter().map(pids).collect::<Vec<_>>(),
+            [vec![10, 12], vec![21]]
+        );
+        assert_eq!(of(&[30, 31]).iter().flat_map(pids).count(), 2);
+        let resolved = Resolved {
+            text: "db".into(),
+            trees: two,
+        };
+        assert_eq!(resolved.clone().all(), [Pid(10), Pid(12), Pid(21)]);
+        let said = resolved.one().unwrap_err().to_string();
+        let names =
+            "tree:10 (/bin/db 10, uid 0, processes: 2); tree:21 (/bin/db 21, uid 0, processes: 1)";
+        assert!(said.ends_with(names), "{said}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_units::{Bytes, PageKind};
+use hugeleaf_units::{Bytes, PageKind, Range};
 
 use crate::model::{Held, Host, Process, Segment};
 
@@ -84,6 +84,17 @@ pub fn counted(processes: &[&Process]) -> Vec<Vec<Counted>> {
         }
     }
     counts
+}
+
+/// The length of ranges, what is in several of them once.
+pub fn once(mut ranges: Vec<Range>) -> Bytes {
+    ranges.sort_unstable_by_key(|range| range.start());
+    let (mut sum, mut end) = (Bytes::ZERO, 0);
+    for range in ranges {
+        sum += Bytes(range.end().saturating_sub(range.start().max(end)));
+        end = end.max(range.end());
+    }
+    sum
 }
 
 /// A segment as a view of memory that others may see too.
@@ -272,6 +283,7 @@ mod tests {
             asked: Asked::default(),
             flags: VmFlags::default(),
             thp_eligible: Fact::Absent,
+            collapses: Fact::Absent,
             resident: bytes(resident.len()),
             pss: Bytes(pss),
             anonymous: bytes(resident.len()),

@@ -19,9 +19,10 @@ use crate::model::Host;
 use crate::parse::ParseError;
 use crate::process::file_of;
 use crate::process::maps::{MapLine, SmapsEntry, read_maps, read_smaps_lines};
-use crate::process::stat::{Stat, Status, parse_cgroup, parse_stat, parse_status, unit_of};
+use crate::process::stat::{Stat, parse_cgroup, parse_stat, parse_status, unit_of};
 use crate::root::Root;
 use crate::snapshot::all_pids;
+use crate::totals::once;
 
 /// After so many looks a thread of the kernel is looked at again: its id may be somebody else's by then.
 const KERNEL_THREADS_EVERY: u32 = 12;
@@ -263,8 +264,7 @@ pub struct Holding {
     pub page_tables: Bytes,
     /// Whether THP is switched off for its first process (`THP_enabled: 0`).
     pub thp_disabled: bool,
-    /// Whether a process that was forked from the first one holds at least half as much private memory as that,
-    /// which is what a save looks like.
+    /// Whether a process that was forked from the first one writes out what it got: see [`is_save`].
     pub saving: bool,
     /// What the nearest memory limit of its cgroups leaves, page cache given up; `None` without a limit.
     pub room: Option<Bytes>,
@@ -274,6 +274,31 @@ pub struct Holding {
 
 /// So much private memory makes a fork a save.
 const SAVE: Bytes = Bytes::from_mib(64);
+/// A save is over by then.
+const LONGEST_SAVE: Duration = Duration::from_secs(3600);
+
+/// A process of a program, as far as it tells who saves.
+#[derive(Debug, Clone, Copy, Default)]
+struct Kin {
+    age: Duration,
+    /// Its private memory.
+    anon: Bytes,
+    /// How much of that others have as well, since a fork.
+    common: Bytes,
+}
+
+/// Whether one of the processes that were forked from the first one writes its memory out, as Redis does: it alone of them
+/// holds at least half as much private memory as the first one, shares some of it still, and came late. Workers of a
+/// server are several, or have been there for most of its life.
+fn is_save(first: &Kin, forked: &[Kin]) -> bool {
+    let holds = |kin: &&Kin| kin.anon >= Bytes(first.anon.get() / 2);
+    let mut holders = forked.iter().filter(holds);
+    let (Some(one), None) = (holders.next(), holders.next()) else {
+        return false;
+    };
+    let is_late = one.age < (first.age / 2).min(LONGEST_SAVE);
+    first.anon >= SAVE && !one.common.is_zero() && is_late
+}
 
 /// Walks the memory of a program's processes.
 ///
@@ -295,7 +320,6 @@ pub fn look_closer(
     let Some(pmd) = host.pmd_page.get() else {
         return Fact::Absent;
     };
-    let anon = |status: &Status| status.resident_anon.unwrap_or_default();
     let mut holding = Holding {
         page_tables: first.page_tables.unwrap_or_default(),
         large: first.hugetlb.unwrap_or_default(),
@@ -304,89 +328,154 @@ pub fn look_closer(
         file: file_of_program(root, leader),
         ..Holding::default()
     };
-    let mut attached = vec![(first.resident_shmem, leader)];
+    let mut all = vec![(leader, first)];
     for pid in pids.iter().filter(|pid| **pid != leader) {
         // One that ended between two files.
-        let Fact::Known(status) = status(*pid) else {
-            continue;
-        };
-        holding.page_tables += status.page_tables.unwrap_or_default();
-        let half = Bytes(anon(&first).get() / 2);
-        holding.saving |= anon(&status) >= half && anon(&first) >= SAVE;
-        attached.push((status.resident_shmem, *pid));
+        if let Fact::Known(status) = status(*pid) {
+            holding.page_tables += status.page_tables.unwrap_or_default();
+            all.push((*pid, status));
+        }
     }
     // Shared memory is walked in one process: the one that has touched most of it. A server's first process
     // often has hardly touched any.
-    attached.sort_by_key(|(shared, pid)| (Reverse(*shared), *pid));
-    let mut objects = BTreeMap::new();
-    for (_, pid) in &attached {
-        match holds(root, kernel, *pid, pmd, &mut objects) {
-            Fact::Known((small, large)) => {
-                holding.small += small;
-                holding.large += large;
-            }
+    all.sort_by_key(|(pid, status)| (Reverse(status.resident_shmem), *pid));
+    let mut walk = Walk {
+        root,
+        kernel,
+        pmd,
+        detail: match all.len() {
+            1 => ScanDetail::Sizes,
+            _ => ScanDetail::Exclusive,
+        },
+        objects: BTreeMap::new(),
+        common: Sizes::default(),
+    };
+    let now = since_boot(root).unwrap_or_default();
+    let (mut first, mut forked) = (Kin::default(), Vec::new());
+    for (pid, status) in &all {
+        let found = match walk.process(*pid) {
+            Fact::Known(found) => found,
             Fact::Unreadable(error) if *pid == leader => return Fact::Unreadable(error),
             Fact::Absent if *pid == leader => return Fact::Absent,
             // It ended between two files.
-            Fact::Absent | Fact::Unreadable(_) => {}
+            Fact::Absent | Fact::Unreadable(_) => continue,
+        };
+        holding.small += found.small;
+        holding.large += found.large;
+        let kin = Kin {
+            age: age_of(root, *pid, now),
+            anon: status.resident_anon.unwrap_or_default(),
+            common: found.common,
+        };
+        match *pid == leader {
+            true => first = kin,
+            false => forked.push(kin),
         }
     }
-    for (small, large) in objects.into_values() {
+    for (small, large) in walk.objects.into_values() {
         holding.small += small;
         holding.large += large;
     }
+    let large = once(walk.common.large.clone());
+    let of_all = once([walk.common.small, walk.common.large].concat());
+    holding.small += of_all - large;
+    holding.large += large;
+    holding.saving = is_save(&first, &forked);
     Fact::Known(holding)
+}
+
+fn age_of(root: &Root, pid: Pid, now: Duration) -> Duration {
+    let stat = root.parse(file_of(pid, "stat"), parse_stat);
+    let ticks = stat.known().map_or(0, |stat| stat.start_ticks);
+    let started = ticks as f64 / ticks_per_second().max(1) as f64;
+    now.saturating_sub(Duration::from_secs_f64(started))
 }
 
 type Objects = BTreeMap<(u32, u32, u64), (Bytes, Bytes)>;
 
-/// Private memory on small and on huge pages; objects are walked where they were not yet.
-fn holds(
-    root: &Root,
-    kernel: &Kernel,
-    pid: Pid,
+/// Ranges of memory by what they are on.
+#[derive(Default)]
+struct Sizes {
+    small: Vec<Range>,
+    large: Vec<Range>,
+}
+
+/// Private memory of a process that could be on huge pages.
+#[derive(Debug, Clone, Copy, Default)]
+struct Found {
+    small: Bytes,
+    large: Bytes,
+    /// What others have as well, since a fork; in neither of the two.
+    common: Bytes,
+}
+
+/// The walk over the processes of a program.
+struct Walk<'a> {
+    root: &'a Root,
+    kernel: &'a Kernel,
     pmd: PageSize,
-    objects: &mut Objects,
-) -> Fact<(Bytes, Bytes)> {
-    let maps = match root.parse_lines(file_of(pid, "maps"), read_maps) {
-        Fact::Known(maps) => maps,
-        Fact::Absent => return Fact::Absent,
-        Fact::Unreadable(error) => return Fact::Unreadable(error),
-    };
-    let Ok(pagemap) = root.open(file_of(pid, "pagemap")) else {
-        return by_smaps(root, pid, pmd, objects);
-    };
-    let walk = |range: Range| -> Option<(Bytes, Bytes)> {
-        let map = kernel.page_map(&pagemap, range, ScanDetail::Sizes).ok()?;
-        map.huge_known.then_some(())?;
-        let in_memory = |s: PageState| s.has(PageState::PRESENT) && !s.has(PageState::ZERO);
-        let runs = map.runs.iter().filter(|run| in_memory(run.state));
-        Some(
-            runs.fold((Bytes::ZERO, Bytes::ZERO), |(small, large), run| match run
-                .state
-                .has(PageState::HUGE)
-            {
-                true => (small, large + run.range.len()),
-                false => (small + run.range.len(), large),
-            }),
-        )
-    };
-    let mut own = (Bytes::ZERO, Bytes::ZERO);
-    for map in maps.iter().filter(|map| can_be_huge(map, pmd)) {
-        if map.shared && objects.contains_key(&map.object) {
-            continue;
+    detail: ScanDetail,
+    /// Shared objects, each by the first process that has it.
+    objects: Objects,
+    /// Private memory that several processes have since a fork: at the same addresses, where it counts once.
+    common: Sizes,
+}
+
+impl Walk<'_> {
+    fn process(&mut self, pid: Pid) -> Fact<Found> {
+        let (root, kernel, detail) = (self.root, self.kernel, self.detail);
+        let maps = match root.parse_lines(file_of(pid, "maps"), read_maps) {
+            Fact::Known(maps) => maps,
+            Fact::Absent => return Fact::Absent,
+            Fact::Unreadable(error) => return Fact::Unreadable(error),
+        };
+        let Ok(pagemap) = root.open(file_of(pid, "pagemap")) else {
+            return by_smaps(root, pid, self.pmd, &mut self.objects);
+        };
+        let mut found = Found::default();
+        for map in maps.iter().filter(|map| can_be_huge(map, self.pmd)) {
+            if map.shared && self.objects.contains_key(&map.object) {
+                continue;
+            }
+            let detail = if map.shared {
+                ScanDetail::Sizes
+            } else {
+                detail
+            };
+            let pages = kernel.page_map(&pagemap, map.range, detail);
+            let Some(pages) = pages.ok().filter(|pages| pages.huge_known) else {
+                // A kernel before PAGEMAP_SCAN.
+                return by_smaps(root, pid, self.pmd, &mut self.objects);
+            };
+            for run in pages.runs {
+                let (state, len) = (run.state, run.range.len());
+                if !state.has(PageState::PRESENT) || state.has(PageState::ZERO) {
+                    continue;
+                }
+                let is_large = state.has(PageState::HUGE);
+                if map.shared {
+                    let (small, large) = self.objects.entry(map.object).or_default();
+                    *(if is_large { large } else { small }) += len;
+                } else if detail == ScanDetail::Sizes || state.has(PageState::EXCLUSIVE) {
+                    *(if is_large {
+                        &mut found.large
+                    } else {
+                        &mut found.small
+                    }) += len;
+                } else {
+                    found.common += len;
+                    let common = &mut self.common;
+                    (if is_large {
+                        &mut common.large
+                    } else {
+                        &mut common.small
+                    })
+                    .push(run.range);
+                }
+            }
         }
-        let Some((small, large)) = walk(map.range) else {
-            // A kernel before PAGEMAP_SCAN.
-            return by_smaps(root, pid, pmd, objects);
-        };
-        let sum = match map.shared {
-            true => objects.entry(map.object).or_default(),
-            false => &mut own,
-        };
-        *sum = (sum.0 + small, sum.1 + large);
+        Fact::Known(found)
     }
-    Fact::Known(own)
 }
 
 /// Anonymous memory, and shared memory with no file behind it, where a huge page fits in.
@@ -405,12 +494,12 @@ fn can_be_huge(map: &MapLine, pmd: PageSize) -> bool {
     fits && is_memory && map.permissions[1] && map.name != "[vsyscall]"
 }
 
-fn by_smaps(root: &Root, pid: Pid, pmd: PageSize, objects: &mut Objects) -> Fact<(Bytes, Bytes)> {
+fn by_smaps(root: &Root, pid: Pid, pmd: PageSize, objects: &mut Objects) -> Fact<Found> {
     let entries = root.parse_lines(file_of(pid, "smaps"), read_smaps_lines);
     let Fact::Known(entries) = entries else {
-        return entries.map(|_| (Bytes::ZERO, Bytes::ZERO));
+        return entries.map(|_| Found::default());
     };
-    let mut own = (Bytes::ZERO, Bytes::ZERO);
+    let mut found = Found::default();
     let mut seen: Vec<(u32, u32, u64)> = Vec::new();
     for SmapsEntry { map, counts, .. } in entries.iter().filter(|e| can_be_huge(&e.map, pmd)) {
         let (small, large) = (counts.resident - counts.pmd_mapped, counts.pmd_mapped);
@@ -422,10 +511,15 @@ fn by_smaps(root: &Root, pid: Pid, pmd: PageSize, objects: &mut Objects) -> Fact
                 *sum = (sum.0 + small, sum.1 + large);
             }
             true => {}
-            false => own = (own.0 + small, own.1 + large),
+            // What others have as well counts by the kernel's shares.
+            false => {
+                found.small += small.scaled(counts.pss, counts.resident);
+                found.large += large.scaled(counts.pss, counts.resident);
+                found.common += counts.shared;
+            }
         }
     }
-    Fact::Known(own)
+    Fact::Known(found)
 }
 
 fn file_of_program(root: &Root, pid: Pid) -> Option<(u64, u64, i64)> {
@@ -488,6 +582,31 @@ mod tests {
             "{before:?} {after:?}"
         );
         assert!(after.file.is_some());
+    }
+
+    /// Redis that saves; servers that forked their workers at once, later, and one only.
+    #[test]
+    fn a_save_is_told_from_workers() {
+        let kin = |minutes: u64, mib, common| Kin {
+            age: Duration::from_secs(minutes * 60),
+            anon: Bytes::from_mib(mib),
+            common: Bytes::from_mib(common),
+        };
+        let first = kin(100, 1000, 500);
+        for (forked, saves) in [
+            (vec![kin(1, 1000, 900)], true),
+            (vec![kin(1, 1000, 900), kin(99, 10, 5)], true),
+            (vec![kin(1, 400, 400)], false),
+            (vec![kin(1, 1000, 0)], false),
+            (vec![kin(99, 1030, 900)], false),
+            (vec![kin(60, 1000, 900)], false),
+            (vec![kin(2, 1030, 900); 4], false),
+            (Vec::new(), false),
+        ] {
+            assert_eq!(is_save(&first, &forked), saves, "{forked:?}");
+        }
+        assert!(!is_save(&kin(100, 60, 50), &[kin(1, 60, 50)]));
+        assert!(!is_save(&kin(10_000, 1000, 50), &[kin(61, 1000, 50)]));
     }
 
     #[test]

@@ -165,8 +165,8 @@ impl Blocks {
         if block.kind == Kind::File {
             return;
         }
-        let goes_back = block.can_be_split(self.no_split.is_none());
-        self.needs_split |= goes_back && !block.can_be_split(false);
+        let goes_back = block.one_way(self.no_split).is_none();
+        self.needs_split |= goes_back && block.one_way(Some(NoSplit::NoFile)).is_some();
         let (list, bytes) = match goes_back {
             true => (&mut self.both_ways, &mut self.both_ways_bytes),
             false => (&mut self.one_way, &mut self.one_way_bytes),
@@ -531,7 +531,6 @@ mod tests {
             restores: Bytes::ZERO,
             locked,
             exclusive,
-            watched: false,
             share: Bytes(0x20_0000),
         }
     }

@@ -71,6 +71,10 @@ pub fn page(outcome: &Outcome, request: &Request<'_>) -> Page {
     for (title, parts) in [
         ("not got:", &totals.failed),
         ("left out:", &totals.left_out),
+        (
+            "one way (on huge pages until what maps it ends):",
+            &totals.one_way,
+        ),
     ] {
         let reasons = reasons(parts, totals.holes.advice(), request);
         page.section(title, vec![reasons.into()]);
@@ -283,10 +287,16 @@ fn about_processes(outcome: &Outcome) -> Vec<Note> {
 
 fn remedy(reason: Reason, holes: HolesAdvice, request: &Request<'_>) -> Option<String> {
     use eligible::Reason::*;
+    use eligible::Remedy::{Change, PromoteAndGrow};
     let targets = request.targets;
     let verb = request.direction.verb();
     Some(match reason {
-        Reason::Not(TooSmall) if request.direction == Direction::Promote => {
+        Reason::Not(CopyOnWrite) => {
+            format!("hugeleaf {verb} {targets}    # once the child has exited")
+        }
+        // What could not come back stays, whatever would help a promotion.
+        Reason::Not(_) if request.direction == Direction::Demote => return None,
+        Reason::Not(TooSmall) => {
             let ends = request.ends?;
             let size = ends.size;
             format!(
@@ -294,7 +304,7 @@ fn remedy(reason: Reason, holes: HolesAdvice, request: &Request<'_>) -> Option<S
                 ends.command.as_ref()?
             )
         }
-        Reason::Not(PartlyResident | PartlyMapped) => {
+        Reason::Not(PartlyResident | PartlyMapped) if holes.is_some() => {
             let (percent, there, added) = holes?;
             format!(
                 "hugeleaf promote --min-resident {percent}% {targets}    # takes {there} of it, and adds \
@@ -302,13 +312,11 @@ fn remedy(reason: Reason, holes: HolesAdvice, request: &Request<'_>) -> Option<S
             )
         }
         Reason::Not(ProcessDisabled) => format!("hugeleaf promote --switch-thp-on {targets}"),
-        Reason::Not(Misaligned | NoHugeAdvised | ShmemDeny | ShmemSizeOff | Pinned)
-        | Reason::Refused => {
+        // What depends on more than the reason.
+        Reason::Not(reason) if matches!(reason.remedy(), Change | PromoteAndGrow) => {
             format!("hugeleaf why {targets}")
         }
-        Reason::Not(CopyOnWrite) => {
-            format!("hugeleaf promote {targets}    # once the child has exited")
-        }
+        Reason::Refused => format!("hugeleaf why {targets}"),
         Reason::Busy | Reason::Interrupted | Reason::NotSeen => {
             format!("hugeleaf {verb} {targets}    # goes on where it stopped")
         }
@@ -341,14 +349,14 @@ fn next(outcome: &Outcome, request: &Request<'_>) -> Vec<Command> {
             totals.already
         ),
     };
+    let one_way = Part::total(&totals.one_way);
     let mut undo = Command::new("undo", format!("hugeleaf demote {targets}{remark}"));
-    if !totals.locked.is_zero() {
-        undo.note = format!(
-            "{} of it is locked in memory: only a restart takes that back",
-            totals.locked
-        );
+    if !one_way.is_zero() {
+        undo.note = format!("{one_way} of it stays: see above");
     }
-    all.push(undo);
+    if one_way < totals.done {
+        all.push(undo);
+    }
     let lines = lasting(outcome, request);
     all.extend(lines.into_iter().map(|line| Command::new("to last", line)));
     all
@@ -535,7 +543,10 @@ mod tests {
             zeros_given_back: Bytes::ZERO,
             unmapped: Bytes::ZERO,
             no_zeros: None,
-            locked: Bytes::from_mib(2),
+            one_way: vec![Part {
+                reason: Reason::Locked,
+                bytes: Bytes::from_mib(2),
+            }],
             by_role: vec![RoleOutcome {
                 role: Role::Anon,
                 asked: Bytes::from_mib(3200),
@@ -560,7 +571,7 @@ mod tests {
         let mut holes = Holes::default();
         let huge: hugeleaf_units::PageSize = "2M".parse().unwrap();
         for _ in 0..20 {
-            holes.add(huge, Bytes::from_kib(512));
+            holes.add(eligible::Reason::PartlyResident, huge, Bytes::from_kib(512));
         }
         Outcome {
             totals: Totals {
@@ -570,7 +581,7 @@ mod tests {
                 failed: processes.iter().flat_map(|p| p.failed.clone()).collect(),
                 left_out: processes.iter().flat_map(|p| p.left_out.clone()).collect(),
                 grown: sum(|p| p.grown),
-                locked: sum(|p| p.locked),
+                one_way: processes.iter().flat_map(|p| p.one_way.clone()).collect(),
                 by_role: processes.iter().flat_map(|p| p.by_role.clone()).collect(),
                 holes,
             },
@@ -611,12 +622,28 @@ not got:
 left out:
   30M  not wholly in memory: filling it up would grow the process
        next: hugeleaf promote --min-resident 70% mariadbd    # takes 30M of it, and adds 10M
+
+one way (on huge pages until what maps it ends):
+  2M  locked in memory (mlock): the kernel refuses to split it
 undo: hugeleaf demote mariadbd    # also splits the 8M that were huge before
-      2M of it is locked in memory: only a restart takes that back
+      2M of it stays: see above
 to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev/null 2>&1' > \
 /etc/cron.d/hugeleaf-mariadb
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn no_undo_is_printed_that_cannot_work() {
+        let mut process = one();
+        process.one_way = vec![Part {
+            reason: Reason::SharedByOthers(Some(NoSplit::Refused)),
+            bytes: process.done,
+        }];
+        let text = page(&outcome(vec![process]), &request(Direction::Promote)).text(VIEW);
+        assert!(!text.contains("hugeleaf demote"), "{text}");
+        assert!(text.contains("until what maps it ends"), "{text}");
+        assert!(text.contains("refused even to root"), "{text}");
     }
 
     #[test]

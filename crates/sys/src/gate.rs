@@ -65,6 +65,8 @@ pub enum ProcessCall<'a> {
     HasExited(&'a PidFd),
     /// process_madvise(2).
     Madvise(&'a PidFd, &'a [Range], Advice),
+    /// process_madvise(2) on less than a huge page: whether a mapping may be collapsed.
+    Collapses(&'a PidFd, Range),
     /// Reading a part of an open page map.
     PageMap(&'a File, Range, ScanDetail),
     /// ptrace(2).

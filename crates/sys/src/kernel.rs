@@ -132,6 +132,11 @@ impl Kernel {
         if let Some(Answer::Bytes(bytes)) = self.ask(call, advice.call_name(), of)? {
             return Ok(bytes);
         }
+        self.advise(process, ranges, advice)
+    }
+
+    fn advise(&self, process: &PidFd, ranges: &[Range], advice: Advice) -> Result<Bytes, SysError> {
+        let of = || format!("of {}", process.pid());
         // Addresses of another process may not fit in this one's usize (a 32-bit build); such a
         // build cannot map them either, so refuse instead of truncating.
         let fail = |errno| SysError::new(advice.call_name(), of(), errno);
@@ -160,6 +165,27 @@ impl Kernel {
         match u64::try_from(done) {
             Ok(bytes) => Ok(Bytes(bytes)),
             Err(_) => Err(fail(last_errno())),
+        }
+    }
+
+    /// Whether MADV_COLLAPSE takes the mapping in which `block` is, whatever its pages are: asks with the
+    /// first base page of a whole huge page, for which the kernel checks the mapping and moves nothing
+    /// (`madvise_collapse`, mm/khugepaged.c).
+    ///
+    /// # Errors
+    /// Those of [`Kernel::process_madvise`] but EINVAL, which is the answer no.
+    pub fn collapses(&self, process: &PidFd, block: Range) -> Result<bool, SysError> {
+        let of = || format!("{block} of {}", process.pid());
+        let call = ProcessCall::Collapses(process, block);
+        if self.ask(call, Advice::Collapse.call_name(), of)?.is_some() {
+            return Ok(true);
+        }
+        let end = block.start() + self.base_page().bytes().get();
+        let page = Range::new(block.start(), end).unwrap_or(block);
+        match self.advise(process, &[page], Advice::Collapse) {
+            Ok(_) => Ok(true),
+            Err(error) if error.errno == Errno::INVAL => Ok(false),
+            Err(error) => Err(error),
         }
     }
 

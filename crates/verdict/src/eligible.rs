@@ -44,9 +44,6 @@ fn is_on_tmpfs(segment: &Segment) -> bool {
 
 /// Whether `MADV_COLLAPSE` may move blocks of a mapping, and as what; the checks are in the order in
 /// which the kernel makes them, but for size: where no huge page fits nothing else matters.
-///
-/// A file that is only read is said to be eligible where it is aligned: whether this kernel collapses
-/// it depends on how it was built, and only the call tells.
 pub fn mapping(host: &Host, process: &Process, segment: &Segment) -> Result<Kind, Reason> {
     if is_on_pool(segment) {
         return Err(Reason::Hugetlb);
@@ -70,7 +67,7 @@ pub fn mapping(host: &Host, process: &Process, segment: &Segment) -> Result<Kind
         return Err(Reason::ProcessDisabled);
     }
     let kind = Kind::of(segment);
-    left_alone(segment, kind)?;
+    left_alone(segment)?;
     match kind {
         Kind::Private => Ok(kind),
         Kind::Shared if !segment.is_aligned_to(huge) => Err(Reason::Misaligned),
@@ -110,7 +107,7 @@ fn may_fit(segment: &Segment, huge: PageSize) -> bool {
     segment.range.len() >= huge.bytes() && (fits || !segment.is_aligned_to(huge))
 }
 
-pub fn is_watched(segment: &Segment) -> bool {
+fn is_watched(segment: &Segment) -> bool {
     ["um", "uw", "ui"]
         .iter()
         .any(|flag| segment.flags.has(flag))
@@ -118,13 +115,9 @@ pub fn is_watched(segment: &Segment) -> bool {
 
 /// What the kernel refuses for some pages of a mapping and takes for others, without telling which:
 /// all of it is left alone. Also the main stack, which comes and goes.
-fn left_alone(segment: &Segment, kind: Kind) -> Result<(), Reason> {
-    // KSM merges anonymous pages only, so a flag on a file means nothing.
-    let merged = segment.flags.has("mg") || !segment.merged.is_zero();
+fn left_alone(segment: &Segment) -> Result<(), Reason> {
     if is_watched(segment) {
         Err(Reason::Userfaultfd)
-    } else if kind == Kind::Private && merged {
-        Err(Reason::Merged)
     } else if segment.role == Role::Stack {
         Err(Reason::MainStack)
     } else {
@@ -168,42 +161,95 @@ pub fn tmpfs_mount(segment: &Segment) -> Option<&str> {
     folder.filter(|folder| !folder.is_empty())
 }
 
+/// File systems whose page cache is in base pages on every kernel so far.
+const NEVER_LARGE: &[&str] = &[
+    "ecryptfs", "exfat", "hfsplus", "iso9660", "jffs2", "minix", "msdos", "ntfs3", "squashfs",
+    "ubifs", "udf", "vfat",
+];
+
+/// A file system of which THPeligible says that it answers faults for huge pages itself (DAX), whatever a collapse
+/// would do (`__thp_vma_allowable_orders`, mm/huge_memory.c).
+const ANSWERS_FOR_FAULTS: &str = "xfs";
+
 fn file(host: &Host, segment: &Segment, huge: PageSize) -> Result<(), Reason> {
-    let writable = segment.permissions[1];
-    if writable && !segment.shared {
+    if segment.permissions[1] && !segment.shared {
         return Err(Reason::PrivateFile);
     }
     if !segment.is_aligned_to(huge) {
         return Err(Reason::FileMisaligned);
     }
-    // Kernels that collapse such files say so (Linux 7.2).
-    if writable && segment.thp_eligible.get() != Some(true) {
-        return Err(Reason::WritableFile);
+    if is_on_tmpfs(segment) {
+        return shmem_allows(host, segment);
     }
-    match is_on_tmpfs(segment) {
-        true => shmem_allows(host, segment),
-        false => Ok(()),
-    }
+    // A host that has none in its page cache has shown no file system that makes them.
+    let file_system = segment.file_system.as_deref().unwrap_or_default();
+    let none_seen = host.memory.file_huge.get().is_none_or(Bytes::is_zero);
+    let base_only = none_seen || NEVER_LARGE.contains(&file_system);
+    let newer = (host.thp.known()).is_some_and(|thp| thp.khugepaged.makes_smaller);
+    let says_so = segment.thp_eligible == Fact::Known(true) && file_system != ANSWERS_FOR_FAULTS;
+    let read_only = !segment.permissions[1];
+    let collapses = match &segment.collapses {
+        Fact::Known(answer) => *answer,
+        // Nobody could ask: what is not certain is not promised.
+        _ => says_so || newer && !base_only && read_only,
+    };
+    Err(match (collapses, base_only, segment.role) {
+        (true, ..) => return Ok(()),
+        (false, false, _) => Reason::SmallFolios,
+        (false, true, Role::Text) => Reason::TextUnsupported,
+        (false, true, _) => Reason::NoLargeFolios,
+    })
 }
 
 /// Whether a block of an eligible mapping may be moved: enough of it is in memory, and nobody else has
-/// it. Of shared memory `tally` is what all that map it have together. `needs` is how much must be in
+/// it. Of shared memory `tally` is what all that map it have together. `needs` is how much of its `len` must be in
 /// memory; less than all of it grows the process.
-pub fn block(kind: Kind, tally: &Tally, needs: Bytes) -> Result<(), Reason> {
-    if kind == Kind::Private && !tally.file.is_zero() {
+pub fn block(kind: Kind, len: Bytes, tally: &Tally, needs: Bytes) -> Result<(), Reason> {
+    let private = kind == Kind::Private;
+    let there = tally.present + tally.swapped;
+    if !tally.guard.is_zero() {
+        return Err(Reason::Guarded);
+    }
+    if private && !tally.file.is_zero() {
         return Err(Reason::PrivateFile);
     }
-    if kind == Kind::Private && tally.exclusive != tally.present {
-        return Err(Reason::CopyOnWrite);
+    // Whoever else has it: it would cost more than it holds.
+    if private && tally.present < needs && there < Bytes(len.get() / 2) {
+        return Err(Reason::Sparse);
+    }
+    if private && tally.exclusive != tally.present {
+        return Err(match tally.merged.is_zero() {
+            true => Reason::CopyOnWrite,
+            false => Reason::Merged,
+        });
     }
     if tally.present >= needs {
         return Ok(());
     }
-    Err(match (tally.swapped.is_zero(), kind) {
+    Err(match (tally.swapped.is_zero(), private) {
         (false, _) => Reason::Swapped,
-        (true, Kind::Private) => Reason::PartlyResident,
-        (true, _) => Reason::PartlyMapped,
+        (true, true) => Reason::PartlyResident,
+        (true, false) => Reason::PartlyMapped,
     })
+}
+
+/// Whether what is on a huge page may be split: only what could come back, by the rules of [`mapping`] and
+/// [`block`]. Files stay: what MADV_COLD does to those is to unmap them.
+pub fn splits(
+    host: &Host,
+    process: &Process,
+    segment: &Segment,
+    tally: &Tally,
+) -> Result<Kind, Reason> {
+    if Kind::of(segment) == Kind::File {
+        return Err(Reason::FileStays);
+    }
+    let kind = mapping(host, process, segment)?;
+    match kind {
+        Kind::Private => block(kind, tally.present, tally, tally.present)?,
+        Kind::Shared | Kind::File => {}
+    }
+    Ok(kind)
 }
 
 #[cfg(test)]

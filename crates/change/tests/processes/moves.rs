@@ -1,7 +1,5 @@
 //! What is moved, what is left out, and that nobody grows.
 
-use std::io::Write;
-
 use hugeleaf_change::{DemoteOptions, Memory, NoZeros, Percent, PromoteOptions, Reason};
 use hugeleaf_sys::Errno;
 
@@ -288,39 +286,6 @@ fn shared_memory_is_moved_once_and_mapped_everywhere() {
     assert_eq!(again.done(), bench.pages(8));
 }
 
-/// What only the call tells is no shortcoming: the file is left out by name.
-#[test]
-fn a_file_that_the_kernel_refuses_is_not_asked_for() {
-    let Some(bench) = Bench::new("a_file_that_the_kernel_refuses_is_not_asked_for") else {
-        return;
-    };
-    let mut file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
-    // In small writes: what is written at once is on large folios at once on some file systems.
-    let base = bench.kernel.base_page();
-    let block = vec![1; usize::try_from(base.bytes().get()).unwrap()];
-    for _ in 0..bench.huge.holds(base) * 2 {
-        file.write_all(&block).unwrap();
-    }
-    let (mut victim, _) = bench.private_victim(2);
-    let (path, huge) = (file.path().display(), bench.huge.bytes());
-    victim.tell(&format!("text {path} 2 {huge:#}"));
-    let there = bench.promote(&[victim.pid()], &fast());
-    assert!(there.is_complete(), "{there:#?}");
-    let p = &there.processes[0];
-    let left = bytes_of(&p.left_out, Reason::FileUnsupported);
-    let (file_is_huge, taken) = (left.is_zero(), p.done >= bench.pages(4));
-    assert_eq!(file_is_huge, taken || p.already > Bytes::ZERO, "{p:#?}");
-    assert_eq!(
-        left,
-        bytes_of(&there.totals.left_out, Reason::FileUnsupported)
-    );
-    if file_is_huge {
-        println!(
-            "not run: a_file_that_the_kernel_refuses_is_not_asked_for: this kernel takes files"
-        );
-    }
-}
-
 /// A process that cannot be worked on makes the whole less than complete; one that has ended does not.
 #[test]
 fn somebody_who_was_skipped_is_missed() {
@@ -439,7 +404,8 @@ fn locked_memory_moves_and_says_that_it_stays() {
     victim.tell("lock a");
     let there = bench.promote(&[victim.pid()], &fast());
     assert!(there.is_complete(), "{there:#?}");
-    assert_eq!(there.processes[0].locked, bench.pages(4));
+    let stays = bytes_of(&there.processes[0].one_way, Reason::Locked);
+    assert_eq!(stays, bench.pages(4));
     let back = bench.demote(&[victim.pid()], &fast_demote());
     assert_eq!(back.done(), Bytes::ZERO);
     let p = &back.processes[0];

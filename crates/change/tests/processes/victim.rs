@@ -65,6 +65,16 @@ impl Victim {
         panic!("the victim ended at '{command}'");
     }
 
+    /// Tells it to do something that this kernel may not know; whether it does.
+    pub fn tries(&mut self, command: &str) -> bool {
+        self.say(command);
+        let answer = self.lines.find_map(|line| {
+            let line = line.unwrap();
+            Some(line.split_once("@ ")?.1.to_owned())
+        });
+        answer.is_some_and(|answer| !answer.starts_with("error"))
+    }
+
     /// Tells it to do something that it does not answer.
     pub fn say(&mut self, command: &str) {
         writeln!(self.input, "{command}").unwrap();
@@ -163,7 +173,6 @@ fn filter() -> Result<(), Failed> {
     }
 }
 
-#[expect(clippy::cognitive_complexity, reason = "a table of commands")]
 fn obey(words: &[&str], maps: &mut HashMap<String, Space>) -> Result<String, Failed> {
     match words {
         ["map", name, how, size, huge] => {
@@ -172,6 +181,7 @@ fn obey(words: &[&str], maps: &mut HashMap<String, Space>) -> Result<String, Fai
             let range = mapping.range();
             match *how {
                 "private" => mapping.map_private(range)?,
+                "/dev/zero" => map_zero_device(range)?,
                 path => {
                     let file = OpenOptions::new().read(true).write(true).open(path)?;
                     file.set_len(size.get())?;
@@ -214,7 +224,15 @@ fn obey(words: &[&str], maps: &mut HashMap<String, Space>) -> Result<String, Fai
                     for block in mapping.range().chunks(huge.parse()?) {
                         let page = Kernel::new().base_page().bytes().get();
                         let rest = Range::new(block.start() + page, block.end())?;
-                        give_back(rest)?;
+                        advise(rest, libc::MADV_DONTNEED)?;
+                    }
+                }
+                ("advise", [advice]) => advise(mapping.range(), advice.parse()?)?,
+                // A guard page (MADV_GUARD_INSTALL) in every second block of `huge`.
+                ("guard", [huge]) => {
+                    let page = Kernel::new().base_page().bytes().get();
+                    for block in mapping.range().chunks(huge.parse()?).step_by(2) {
+                        advise(Range::new(block.end() - page, block.end())?, 102)?;
                     }
                 }
                 ("nohuge", []) => mapping.advise(mapping.range(), Advice::NoHugePage)?,
@@ -234,6 +252,33 @@ fn obey(words: &[&str], maps: &mut HashMap<String, Space>) -> Result<String, Fai
         _ => return Err("no such command".into()),
     }
     Ok("done".to_owned())
+}
+
+/// Advice of any number.
+fn advise(range: Range, advice: i32) -> Result<(), Failed> {
+    let len = usize::try_from(range.len().get())?;
+    // SAFETY: the range is of a mapping of this process, whose contents nobody relies on.
+    match unsafe { libc::madvise(range.start() as *mut _, len, advice) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error().into()),
+    }
+}
+
+/// A private mapping of `/dev/zero`, which the kernel makes anonymous memory.
+fn map_zero_device(range: Range) -> Result<(), Failed> {
+    let device = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/zero")?;
+    let len = usize::try_from(range.len().get())?;
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&device);
+    // SAFETY: maps over a range that this process has set aside.
+    match unsafe { libc::mmap(range.start() as *mut _, len, rights, flags, fd, 0) } {
+        libc::MAP_FAILED => Err(std::io::Error::last_os_error().into()),
+        _ => Ok(()),
+    }
 }
 
 /// A child that shares all memory copy-on-write and does nothing.
@@ -322,15 +367,6 @@ fn touch(mapping: &Space, nth: usize) -> Result<(), Failed> {
         unsafe { (page.start() as *mut u8).write_volatile(1) };
     }
     Ok(())
-}
-
-fn give_back(range: Range) -> Result<(), Failed> {
-    let len = usize::try_from(range.len().get())?;
-    // SAFETY: a range of a private mapping of its own, to which nobody has references.
-    match unsafe { libc::madvise(range.start() as *mut _, len, libc::MADV_DONTNEED) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error().into()),
-    }
 }
 
 fn check(mapping: &Space) -> Result<(), Failed> {

@@ -9,7 +9,7 @@ use hugeleaf_report::mem::{Mem, global_json, global_page, rank};
 use hugeleaf_verdict::roles::{RoleState, judge_roles};
 use hugeleaf_verdict::why::{Account, account};
 
-use crate::context::{Context, Failure, Status, tell};
+use crate::context::{Context, Failure, Several, Status, tell};
 
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "Examples:
@@ -98,7 +98,7 @@ fn read(
     if args.targets.is_empty() {
         return Ok(read_all_processes(&context.root, &context.kernel, host));
     }
-    let pids = context.targets(&args.targets)?;
+    let pids = context.targets(&args.targets, Several::All)?;
     let under_run = |pid: &Pid| read_run_settings(&context.root, *pid).known().is_some();
     // Verdicts and roles need the pages; the rest does not, and reading them takes longer.
     let looking = if context.json || pids.iter().any(under_run) {

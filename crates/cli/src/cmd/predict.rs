@@ -15,7 +15,7 @@ use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::predict::{MODEL, Reads, predict, working_set};
 
-use crate::context::{Context, Failure, Status};
+use crate::context::{Context, Failure, Several, Status};
 use crate::progress::{SPINNER, bar};
 
 #[derive(Debug, clap::Args)]
@@ -56,7 +56,7 @@ pub struct Args {
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     context.need_live("predict")?;
     let host = context.host()?;
-    let pids = context.targets(std::slice::from_ref(&args.target))?;
+    let pids = context.targets(std::slice::from_ref(&args.target), Several::All)?;
     context.stop_on_signals()?;
     let bar = bar(SPINNER, 0);
     bar.set_message(format!("watching {}", args.target));

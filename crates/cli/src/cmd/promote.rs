@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use hugeleaf_change::{
-    ChangeError, DemoteOptions, Outcome, Pace, Percent, Progress, PromoteOptions, demote, promote,
+    ChangeError, DemoteOptions, Outcome, Pace, Part, Percent, Progress, PromoteOptions, demote,
+    promote,
 };
 use hugeleaf_host::TargetError;
 use hugeleaf_report::promote::{Direction, Request, Scheduler, json, page};
@@ -12,7 +13,7 @@ use hugeleaf_units::parse_time;
 use hugeleaf_verdict::ends::ends;
 use indicatif::ProgressBar;
 
-use crate::context::{Context, Failure, Status};
+use crate::context::{Context, Failure, Several, Status, note};
 use crate::progress::BYTES;
 
 #[derive(Debug, clap::Args)]
@@ -45,8 +46,9 @@ pub struct PromoteArgs {
 
 Memory that several processes map is split by debugfs, for all that map it; where the host does
 not let that file be used, it stays as it is, and the answer says why. Memory locked with mlock
-stays as it is. What was huge before a promotion is split too. Pages of zeros that the kernel takes
-back as it splits are given to the process again: it keeps its size.")]
+stays as it is, and so does what promote would refuse: it could not come back. What was huge before
+a promotion is split too. Pages of zeros that the kernel takes back as it splits are given to the
+process again: it keeps its size.")]
 pub struct DemoteArgs {
     #[command(flatten)]
     common: Common,
@@ -64,6 +66,9 @@ struct Common {
     /// longer where memory is fragmented or processors are busy
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     longest_stall: Option<Duration>,
+    /// Where a name is that of several unrelated programs, take all of them
+    #[arg(long)]
+    all: bool,
     /// Print what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -123,11 +128,22 @@ fn run(
     change: impl FnOnce(&hugeleaf_host::Host, &[Pid], Report<'_>) -> Result<Outcome, ChangeError>,
 ) -> Result<Status, Failure> {
     context.need_live(direction.verb())?;
-    let pids = context.targets(&common.targets)?;
+    let several = match common.all || common.dry_run {
+        true => Several::All,
+        false => Several::Asked(direction.verb()),
+    };
+    let pids = context.targets(&common.targets, several)?;
     let host = context.host()?;
     context.stop_on_signals()?;
     let bar = context.bar(BYTES, 0);
-    let outcome = change(&host, &pids, &mut |progress| show(&bar, progress));
+    let mut one_way = None;
+    let outcome = change(&host, &pids, &mut |progress| {
+        if progress.one_way != one_way && !common.dry_run {
+            one_way = progress.one_way;
+            note(&bar, &one_way.map_or_else(String::new, cannot_go_back));
+        }
+        show(&bar, progress);
+    });
     drop(bar);
     let outcome = outcome?;
     let ends = ends(&host);
@@ -142,6 +158,13 @@ fn run(
     let view = Context::view(false);
     context.answer(view, || json(&outcome), || page(&outcome, &request))?;
     Ok((outcome.is_complete() || outcome.dry_run).into())
+}
+
+fn cannot_go_back(part: Part) -> String {
+    let Part { bytes, reason } = part;
+    format!(
+        "{bytes} stay on huge pages until what maps them ends, and no demotion takes them back: {reason}"
+    )
 }
 
 /// Where this program is; its name where that is not known.

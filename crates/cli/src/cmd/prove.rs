@@ -18,7 +18,7 @@ use hugeleaf_report::screen::clean;
 use indicatif::ProgressBar;
 
 use super::bench::save;
-use crate::context::{Context, Failure, Status, note};
+use crate::context::{Context, Failure, Several, Status, note};
 use crate::progress;
 use hugeleaf_units::parse_time;
 
@@ -157,7 +157,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         )
     })?;
     let name = args.targets.join(" ");
-    let pids = context.targets(&args.targets)?;
+    let pids = context.targets(&args.targets, Several::Refused)?;
     let host = context.host()?;
     let mut subject = LiveSubject::new(
         &context.kernel,

@@ -16,7 +16,7 @@ use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_verdict::trace::findings;
 use indicatif::ProgressBar;
 
-use crate::context::{Context, Failure, Status, tell};
+use crate::context::{Context, Failure, Several, Status, tell};
 use crate::progress::{self, PERCENT};
 
 #[derive(Debug, clap::Args)]
@@ -84,7 +84,7 @@ fn record(args: &Args, context: &Context) -> Result<Status, Failure> {
         .target
         .as_ref()
         .map(|text| {
-            let pids = context.targets(std::slice::from_ref(text))?;
+            let pids = context.targets(std::slice::from_ref(text), Several::All)?;
             Ok::<_, Failure>(TracedTarget {
                 text: text.clone(),
                 pids: pids.into_iter().map(|Pid(pid)| pid).collect(),

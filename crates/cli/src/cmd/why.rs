@@ -6,7 +6,7 @@ use hugeleaf_sys::Pid;
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::why::{Account, account};
 
-use crate::context::{Context, Failure, Status};
+use crate::context::{Context, Failure, Several, Status};
 
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "\
@@ -34,7 +34,7 @@ pub struct Args {
 
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let host = context.host()?;
-    let pids = context.targets(&args.targets)?;
+    let pids = context.targets(&args.targets, Several::All)?;
     let (processes, unread) = context.read_targets(&host, &pids, Looking::Pages)?;
     let accounts: Vec<Vec<Account>> = processes
         .iter()

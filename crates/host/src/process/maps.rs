@@ -22,7 +22,7 @@ pub struct MapLine {
     pub shared: bool,
     /// Offset in bytes.
     pub offset: u64,
-    /// Device (major, minor) and inode.
+    /// Device (major, minor) and inode; (0, 0, 0) of private anonymous memory.
     pub object: (u32, u32, u64),
     /// Path or name, as written; empty where there is none.
     pub name: String,
@@ -43,6 +43,7 @@ pub fn parse_map_line(line: usize, text: &str) -> Result<MapLine, ParseError> {
     };
     let (addresses, permissions, offset, device, inode) = (word(), word(), word(), word(), word());
     let hex = |s: &str| u64::from_str_radix(s, 16).ok();
+    let name = rest.trim_start();
     let range = addresses.parse().map_err(|_| error("expected start-end"))?;
     let p = permissions.as_bytes();
     if p.len() != 4 {
@@ -54,14 +55,26 @@ pub fn parse_map_line(line: usize, text: &str) -> Result<MapLine, ParseError> {
         .and_then(|(major, minor)| Some((number(major)?, number(minor)?)))
         .ok_or_else(|| error("expected major:minor"))?;
     let inode = inode.parse().map_err(|_| error("expected an inode"))?;
+    let shared = p[3] == b's';
+    let offset = hex(offset).ok_or_else(|| error("expected an offset"))?;
+    let (offset, object) = match !shared && major == 0 && is_zero_device(name) {
+        true => (0, (0, 0, 0)),
+        false => (offset, (major, minor, inode)),
+    };
     Ok(MapLine {
         range,
         permissions: [p[0] == b'r', p[1] == b'w', p[2] == b'x'],
-        shared: p[3] == b's',
-        offset: hex(offset).ok_or_else(|| error("expected an offset"))?,
-        object: (major, minor, inode),
-        name: rest.trim_start().to_owned(),
+        shared,
+        offset,
+        object,
+        name: name.to_owned(),
     })
+}
+
+/// The kernel makes a private mapping of this device anonymous memory (`mmap_zero`, drivers/char/mem.c), and shows
+/// where the device is: on a file system without a disk. In a container or chroot other folders stand before it.
+pub(crate) fn is_zero_device(name: &str) -> bool {
+    name.ends_with("/dev/zero")
 }
 
 /// Adds a mapping to those listed before it. `/proc` lists by address while the process goes on: a file
@@ -195,8 +208,8 @@ pub struct SmapsCounts {
     pub private: Bytes,
     /// `Anonymous`.
     pub anonymous: Bytes,
-    /// `KSM`.
-    pub merged: Bytes,
+    /// `KSM`; `None` where the kernel does not print it (before Linux 6.7).
+    pub merged: Option<Bytes>,
     /// `AnonHugePages` + `ShmemPmdMapped` + `FilePmdMapped`.
     pub pmd_mapped: Bytes,
     /// `Shared_Hugetlb` + `Private_Hugetlb`.
@@ -227,7 +240,7 @@ impl SmapsCounts {
             shared: part(self.shared),
             private: part(self.private),
             anonymous: part(self.anonymous),
-            merged: part(self.merged),
+            merged: self.merged.map(part),
             pmd_mapped: part(self.pmd_mapped),
             hugetlb: self.hugetlb.min(len),
             hugetlb_shared: self.hugetlb_shared.min(len),
@@ -307,7 +320,7 @@ fn counter(entry: &mut SmapsEntry, line: usize, name: &str, value: &str) -> Resu
         "Private_Clean" | "Private_Dirty" => counts.private += kib(line, value)?,
         "Referenced" => counts.referenced = kib(line, value)?,
         "Anonymous" => counts.anonymous = kib(line, value)?,
-        "KSM" => counts.merged = kib(line, value)?,
+        "KSM" => counts.merged = Some(kib(line, value)?),
         "AnonHugePages" | "ShmemPmdMapped" | "FilePmdMapped" => {
             counts.pmd_mapped += kib(line, value)?;
         }

@@ -2,20 +2,21 @@
 //!
 //! `proc/PID/pages` has a line for each range of like pages, `start-end LETTERS`, the addresses
 //! in hexadecimal as in `maps`. Letters: `p` present, `s` swapped, `f` file or shared, `h` mapped
-//! huge, `z` zero page, `x` exclusive to the process. What no line names was never populated.
+//! huge, `z` zero page, `x` exclusive to the process, `g` a guard page. What no line names was never populated.
 
 use hugeleaf_sys::{PageMap, PageRun, PageState};
 use hugeleaf_units::Range;
 
 use crate::parse::ParseError;
 
-const LETTERS: [(char, PageState); 6] = [
+const LETTERS: [(char, PageState); 7] = [
     ('p', PageState::PRESENT),
     ('s', PageState::SWAPPED),
     ('f', PageState::FILE),
     ('h', PageState::HUGE),
     ('z', PageState::ZERO),
     ('x', PageState::EXCLUSIVE),
+    ('g', PageState::GUARD),
 ];
 
 /// Parses the text form.
@@ -27,7 +28,7 @@ pub fn parse_pages(text: &str) -> Result<Vec<PageRun>, ParseError> {
     for (i, line) in text.lines().enumerate() {
         let error = |what| ParseError::new(i + 1, what, line);
         let run =
-            parse_run(line).ok_or_else(|| error("expected start-end and letters of psfhzx"))?;
+            parse_run(line).ok_or_else(|| error("expected start-end and letters of psfhzxg"))?;
         if runs
             .last()
             .is_some_and(|last| last.range.end() > run.range.start())

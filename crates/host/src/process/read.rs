@@ -70,6 +70,7 @@ pub fn read_process(
     if looking >= Looking::Pages {
         attach_pages(root, kernel, host, &mut process, pages);
         process.registered = read_registered(root, pid);
+        ask_of_files(root, kernel, host, &mut process);
     }
     Ok(process)
 }
@@ -287,6 +288,7 @@ fn segment(
         },
         flags: entry.flags.clone(),
         thp_eligible: entry.thp_eligible.into(),
+        collapses: Fact::Absent,
         resident: c.resident + c.hugetlb,
         pss: c.pss + c.hugetlb,
         anonymous: c.anonymous,
@@ -294,7 +296,11 @@ fn segment(
         locked: c.locked,
         swapped: c.swapped,
         swapped_pss: c.swapped_pss,
-        merged: c.merged,
+        // Where the kernel does not say: what others have of memory that may be merged.
+        merged: match c.merged {
+            None if entry.flags.has("mg") => c.shared,
+            merged => merged.unwrap_or_default(),
+        },
         by_page_size: Sizes::of(host).table([entry]),
         pages: Fact::Absent,
         file_system: file_system.as_ref().map(|mount| mount.file_system.clone()),
@@ -363,6 +369,34 @@ fn attach_pages(
         if let Some(pages) = pages.remove(&segment.range) {
             segment.pages = pages;
         }
+    }
+}
+
+/// Asks the kernel which files it collapses: that depends on how it was built, on the file system, and on who has the
+/// file open for writing. Only the mapping is looked at, in a microsecond; nothing is moved.
+fn ask_of_files(root: &Root, kernel: &Kernel, host: &Host, process: &mut Process) {
+    let Some(huge) = host.pmd_page.get() else {
+        return;
+    };
+    // A process that switched THP off is refused for all it maps.
+    if !root.is_live() || process.thp_disabled == Fact::Known(true) {
+        return;
+    }
+    let is_asked = |s: &&mut Segment| {
+        let copies = s.permissions[1] && !s.shared;
+        let is_file = s.role != Role::Shm && s.file_system.as_deref() != Some("tmpfs");
+        s.object.2 != 0 && is_file && !copies && !s.resident.is_zero() && s.is_aligned_to(huge)
+    };
+    let mut files = process.segments.iter_mut().filter(is_asked).peekable();
+    if files.peek().is_none() {
+        return;
+    }
+    let Ok(fd) = kernel.pidfd_open(process.pid) else {
+        return;
+    };
+    for file in files {
+        let block = file.range.aligned_inside(huge);
+        file.collapses = block.and_then(|b| kernel.collapses(&fd, b).ok()).into();
     }
 }
 

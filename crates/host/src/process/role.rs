@@ -1,7 +1,7 @@
 //! What a mapping is for.
 
 use crate::model::{Role, VmFlags};
-use crate::process::maps::MapLine;
+use crate::process::maps::{MapLine, is_zero_device};
 
 /// Tells the role of `map` from its name, its rights and the mapping before it.
 pub fn role_of(map: &MapLine, before: Option<&MapLine>, flags: &VmFlags) -> Role {
@@ -19,7 +19,7 @@ pub fn role_of(map: &MapLine, before: Option<&MapLine>, flags: &VmFlags) -> Role
         _ if name.starts_with("[v") => return Role::Vdso,
         _ => {}
     }
-    let no_object = map.object.2 == 0 && name.is_empty();
+    let no_object = map.object.2 == 0 && (name.is_empty() || is_zero_device(name));
     if no_object {
         return if is_thread_stack(map, before, flags) {
             Role::ThreadStack
@@ -116,6 +116,8 @@ f000-10000 rw-p 00000000 00:00 0 [stack]
 16000-17000 r-xp 00000000 00:00 0 [anon:hugeleaf-text]
 17000-18000 rw-s 00000000 08:01 83 /tmp/#83 (deleted)
 18000-19000 r-xp 00000000 00:01 84 /memfd:hugeleaf-libc (deleted)
+19000-1a000 rw-p 00003000 00:05 4 /dev/zero
+1a000-1b000 rw-p 00000000 08:01 85 /srv/dev/zero
 ";
         let maps = parse_maps(text).unwrap();
         let nh = VmFlags(vec![*b"nh"]);
@@ -155,7 +157,9 @@ f000-10000 rw-p 00000000 00:00 0 [stack]
                 ThreadStack,
                 Text,
                 File,
-                Text
+                Text,
+                Anon,
+                Data
             ]
         );
     }

@@ -15,6 +15,11 @@ pub struct Tally {
     /// Of that, what is on base pages.
     pub own_base: Bytes,
     pub file: Bytes,
+    /// Guard pages.
+    pub guard: Bytes,
+    /// The most of it that KSM may have merged with equal pages: `smaps` tells how much of a mapping is, the page map
+    /// that somebody else has it too.
+    pub merged: Bytes,
 }
 
 impl Tally {
@@ -31,6 +36,9 @@ impl Tally {
 
     fn add(&mut self, len: Bytes, state: PageState) {
         let huge = state.has(PageState::HUGE);
+        if state.has(PageState::GUARD) {
+            self.guard += len;
+        }
         if state.has(PageState::SWAPPED) {
             self.swapped += len;
         }
@@ -158,6 +166,9 @@ pub fn cut(segment: &Segment, size: PageSize, runs: &[PageRun]) -> Vec<Slot> {
         }
     }
     slots.retain(|slot| !slot.tally.is_empty());
+    for Slot { tally, .. } in &mut slots {
+        tally.merged = segment.merged.min(tally.present - tally.exclusive);
+    }
     // A page that the kernel moves at this moment (compaction) reads as swapped; smaps knows better.
     if segment.swapped.is_zero() {
         for slot in &mut slots {

@@ -135,6 +135,8 @@ reasons! {
         "no free block of a huge page's size is left";
     ExclusiveUnknown = "exclusive-unknown", Change, "hugeleaf: /proc/PID/pagemap could not be read",
         "the page map does not tell which pages are the process's own (it could not be read)";
+    SmallFolios = "small-folios", Change, "page_cache_ra_order (mm/readahead.c), when it is read",
+        "the file was written or read in parts smaller than a huge page, and stays so in the page cache";
     Hugetlb = "hugetlb", Nothing, MAPPING,
         "hugetlb pages: not transparent, so neither promote nor demote reaches them";
     NoThp = "no-thp", Nothing, "CONFIG_TRANSPARENT_HUGEPAGE",
@@ -154,17 +156,17 @@ reasons! {
     Special = "special", Nothing, MAPPING,
         "memory of a device or of the kernel itself, which is mapped as it is";
     Merged = "ksm-merged", Nothing, PAGES,
-        "registered for merging with equal pages (KSM), which works on single pages";
+        "merged with equal pages (KSM), which works on single pages";
+    Guarded = "guard-region", Nothing, "__collapse_huge_page_swapin (mm/khugepaged.c)",
+        "guard pages (MADV_GUARD_INSTALL) are among these, and a huge page has no hole for them";
+    FileStays = "file-stays", Nothing, "hugeleaf: madvise_cold_or_pageout_pte_range (mm/madvise.c) would unmap it",
+        "a file: its huge pages are those of the page cache, which no call splits from outside";
     TextUnsupported = "text-unsupported", Nothing, FILE,
         "program text: this kernel collapses none (CONFIG_READ_ONLY_THP_FOR_FS), and no file system here has shown large folios";
     FileMisaligned = "file-misaligned", Nothing, ALIGNMENT,
         "a file mapped at an address that does not agree with its offset";
     NoLargeFolios = "no-large-folios", Nothing, FILE,
         "the page cache of this file is in base pages: no large folios";
-    SmallFolios = "small-folios", Nothing, "page_cache_ra_order (mm/readahead.c), when it is read",
-        "the file was read into the page cache in parts smaller than a huge page";
     PrivateFile = "private-file", Nothing, "hpage_collapse_scan_file (mm/khugepaged.c): the page cache, not copies of it",
         "private copies of pages of a file (a program's initialised data), which the kernel makes one by one";
-    WritableFile = "writable-file", Nothing, FILE,
-        "a file mapped for writing, which the kernel does not say it would collapse (THPeligible: 0)";
 }

@@ -63,9 +63,53 @@ fn flags_that_the_kernel_refuses_and_flags_that_it_does_not() {
 #[test]
 fn merging_is_of_anonymous_memory() {
     let host = host();
-    is(&host, flagged(anon(AT, 4 * M), b"mg"), Err(Reason::Merged));
-    let text = file(AT, 4 * M, Role::Text);
-    is(&host, flagged(text, b"mg"), Ok(Kind::File));
+    // That it may be merged is no hindrance: what is merged is.
+    is(&host, flagged(anon(AT, 4 * M), b"mg"), Ok(Kind::Private));
+    let mut merged = flagged(anon(AT, 2 * M), b"mg");
+    merged.merged = Bytes(64 * K);
+    let (own, shared) = (
+        range(AT, 2 * M - 64 * K),
+        range(AT + 2 * M - 64 * K, 64 * K),
+    );
+    set_pages(&mut merged, vec![(own, OWN), (shared, PageState::PRESENT)]);
+    let runs = &merged.pages.known().unwrap().runs;
+    let tally = cut(&merged, size("2M"), runs)[0].tally;
+    let huge = size("2M").bytes();
+    let judged = |tally| block(Kind::Private, huge, tally, huge);
+    assert_eq!(judged(&tally), Err(Reason::Merged));
+    let forked = Tally {
+        merged: Bytes::ZERO,
+        ..tally
+    };
+    assert_eq!(judged(&forked), Err(Reason::CopyOnWrite));
+}
+
+/// The kernel's own answer goes before all that is known otherwise; without one nothing is promised that is not certain.
+#[test]
+fn a_file_is_collapsed_where_the_kernel_says_so() {
+    let with = |file_system: &str, eligible, answer| {
+        let mut file = file(AT, 4 * M, Role::File);
+        file.file_system = Some(file_system.to_owned());
+        file.thp_eligible = Fact::Known(eligible);
+        file.collapses = answer;
+        file
+    };
+    let (older, mut newer) = (host(), with_thp(|t| t.khugepaged.makes_smaller = true));
+    newer.memory.file_huge = Fact::Known(Bytes(2 * M));
+    let (yes, no, unasked) = (Fact::Known(true), Fact::Known(false), Fact::Absent);
+    let none = Err(Reason::NoLargeFolios);
+    for (host, file, expected) in [
+        (&older, with("ext4", false, yes.clone()), Ok(Kind::File)),
+        (&older, with("ext4", true, no.clone()), none),
+        (&older, with("ext4", true, unasked.clone()), Ok(Kind::File)),
+        (&older, with("ext4", false, unasked.clone()), none),
+        // XFS answers for faults, whatever a collapse does.
+        (&older, with("xfs", true, unasked.clone()), none),
+        (&newer, with("xfs", false, unasked), Ok(Kind::File)),
+        (&newer, with("xfs", true, no), Err(Reason::SmallFolios)),
+    ] {
+        is(host, file, expected);
+    }
 }
 
 #[test]
@@ -89,12 +133,12 @@ fn a_file_of_a_tmpfs_is_shared_memory() {
     written.permissions[1] = true;
     let text = file(AT, 4 * M, Role::Text);
     let (never, deny) = (host(), with_thp(|t| t.shmem_enabled = word("deny")));
-    is(&never, written.clone(), Err(Reason::WritableFile));
+    is(&never, written.clone(), Err(Reason::NoLargeFolios));
     is(&never, on_tmpfs(written.clone()), Ok(Kind::Shared));
     is(&never, on_tmpfs(text.clone()), Ok(Kind::File));
     is(&deny, on_tmpfs(written.clone()), Err(Reason::ShmemDeny));
     is(&deny, on_tmpfs(text.clone()), Err(Reason::ShmemDeny));
-    is(&deny, text, Ok(Kind::File));
+    is(&deny, text, Err(Reason::TextUnsupported));
     // A kernel that collapses what is written to says so.
     written.thp_eligible = Fact::Known(true);
     is(&never, written, Ok(Kind::File));
@@ -153,7 +197,7 @@ fn a_block_must_be_whole_and_the_process_s_own() {
         });
         set_pages(&mut segment, runs.collect());
         let runs = &segment.pages.known().unwrap().runs;
-        block(kind, &cut(&segment, size("2M"), runs)[0].tally, huge)
+        block(kind, huge, &cut(&segment, size("2M"), runs)[0].tally, huge)
     };
     let (cow, zero, rest) = (PageState::PRESENT, OWN.with(PageState::ZERO), 2 * M - 4 * K);
     let of_file = OWN.with(PageState::FILE);
@@ -165,6 +209,10 @@ fn a_block_must_be_whole_and_the_process_s_own() {
     );
     assert_eq!(judged(Kind::Shared, vec![(2 * M, cow)]), Ok(()));
     assert_eq!(private(vec![(rest, OWN)]), Err(Reason::PartlyResident));
+    assert_eq!(private(vec![(4 * K, OWN)]), Err(Reason::Sparse));
+    let guarded = || vec![(rest, OWN), (4 * K, PageState::GUARD)];
+    assert_eq!(private(guarded()), Err(Reason::Guarded));
+    assert_eq!(judged(Kind::Shared, guarded()), Err(Reason::Guarded));
     assert_eq!(
         private(vec![(rest, OWN), (4 * K, zero)]),
         Err(Reason::PartlyResident)

@@ -139,7 +139,10 @@ fn whole(case: &Case<'_>, segment: &Segment) -> Whole {
     match (allowed, Kind::of(segment)) {
         (Ok(Kind::Private), _) => Whole::ByPages(setting::of_private(case, segment)),
         (Ok(Kind::Shared), _) => Whole::ByPages(setting::of_shared(case, segment)),
-        (Ok(Kind::File) | Err(Reason::WritableFile), _) => Whole::Stopped(file(case, segment)),
+        (Ok(Kind::File), _) => Whole::ByPages(match segment.role {
+            Role::Text => Reason::TextNotCollapsed,
+            _ => Reason::FileNotCollapsed,
+        }),
         (Err(Reason::TooSmall), _) => Whole::ShortOfPmd,
         (Err(reason), Kind::Shared) if takes_a_restart(reason) => {
             // A pool that somebody filled is then the shorter way.
@@ -154,33 +157,6 @@ const fn takes_a_restart(reason: Reason) -> bool {
         reason,
         Reason::Misaligned | Reason::ShmemDeny | Reason::NoThp | Reason::Unknown
     )
-}
-
-/// File systems whose page cache is in base pages on every kernel so far.
-const NEVER_LARGE: &[&str] = &[
-    "ecryptfs", "exfat", "hfsplus", "iso9660", "jffs2", "minix", "msdos", "ntfs3", "squashfs",
-    "ubifs", "udf", "vfat",
-];
-
-/// Why a file in the right place is not large: what this host has shown of its kernel and file systems.
-fn file(case: &Case<'_>, segment: &Segment) -> Reason {
-    let text = segment.role == Role::Text;
-    let file_system = segment.file_system.as_deref();
-    // A host that has none in its page cache has shown no file system that makes them.
-    let none_seen = case.host.memory.file_huge.get().is_none_or(Bytes::is_zero);
-    let base_only = none_seen || file_system.is_some_and(|fs| NEVER_LARGE.contains(&fs));
-    // THPeligible answers for khugepaged, which goes by the settings; a collapse does not.
-    let thp = case.host.thp.known();
-    let newer = thp.is_some_and(|t| t.khugepaged.makes_smaller);
-    let on_request = newer && !base_only || file_system == Some("tmpfs");
-    let collapses = on_request && !segment.permissions[1];
-    match (collapses || segment.thp_eligible == Fact::Known(true), text) {
-        (true, true) => Reason::TextNotCollapsed,
-        (true, false) => Reason::FileNotCollapsed,
-        (false, _) if !base_only => Reason::SmallFolios,
-        (false, true) => Reason::TextUnsupported,
-        (false, false) => Reason::NoLargeFolios,
-    }
 }
 
 /// A range that holds no page of PMD size: whether one of the smaller THP sizes fits. `None`
@@ -269,13 +245,9 @@ fn missing(slot: &Slot) -> Bytes {
 }
 
 fn of_block(case: &Case<'_>, segment: &Segment, slot: &Slot, decides: Reason) -> Reason {
-    let (kind, tally) = (Kind::of(segment), &slot.tally);
-    let half = Bytes(slot.range.len().get() / 2);
-    // Whatever else stands in the way: it would cost more than it holds.
-    let is_sparse = kind == Kind::Private && tally.present + tally.swapped < half;
-    match eligible::block(kind, tally, slot.range.len()) {
+    let (kind, tally, len) = (Kind::of(segment), &slot.tally, slot.range.len());
+    match eligible::block(kind, len, tally, len) {
         _ if tally.present.is_zero() => Reason::Swapped,
-        _ if is_sparse => Reason::Sparse,
         Err(reason) => reason,
         Ok(()) if is_registered(case, slot.range) => Reason::Pinned,
         Ok(()) => decides,
@@ -318,7 +290,11 @@ fn by_counters(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut 
     // The ends of a segment are not part of any large page: up to two pages may stay empty.
     let complete = missing <= page + page;
     if private {
-        carve(segment.shared_with_others, Reason::CopyOnWrite);
+        carve(segment.merged, Reason::Merged);
+        carve(
+            segment.shared_with_others - segment.merged,
+            Reason::CopyOnWrite,
+        );
     }
     if !swapped.is_zero() {
         carve(all, Reason::Swapped);

@@ -273,15 +273,26 @@ fn the_mapping_says_no() {
 #[test]
 fn merged_pages() {
     let host = host();
-    let mut merged = anon(AT, 8 * M);
+    let mut merged = anon(AT, 4 * M);
     merged.merged = Bytes(64 * K);
-    let verdict = only(&host, &process(vec![merged]));
-    assert_eq!(verdict.id, Reason::Merged);
-    assert!(verdict.text.contains("KSM merged 64K"));
+    let (own, shared) = (range(AT, 64 * K), range(AT + 64 * K, 4 * M - 64 * K));
+    set_pages(&mut merged, vec![(own, PageState::PRESENT), (shared, OWN)]);
+    let process = process(vec![merged.clone()]);
+    let verdicts = judge(&host, &process);
+    assert_eq!(verdicts[0].id, Reason::Merged);
+    assert!(verdicts[0].text.contains("KSM merged 64K"));
+    let not_advised = ("not-advised", 2 * M);
     assert_eq!(
-        ids(&host, flagged(anon(AT, 8 * M), b"mg")),
-        [("ksm-merged", 8 * M)]
+        ids(&host, merged.clone()),
+        [("ksm-merged", 2 * M), not_advised]
     );
+    // Without a page map: as much as there is.
+    merged.pages = Fact::Absent;
+    let rest = ("not-advised", 4 * M - 64 * K);
+    assert_eq!(ids(&host, merged), [("ksm-merged", 64 * K), rest]);
+    // That it may be merged is no hindrance.
+    let mergeable = flagged(anon(AT, 8 * M), b"mg");
+    assert_eq!(ids(&host, mergeable), [("not-advised", 8 * M)]);
 }
 
 #[test]

@@ -152,6 +152,7 @@ impl Words<'_> {
             ),
             OrdersOff | OrderAtFault => self.order(f),
             Locked | Pinned | NoContiguous => self.pages(),
+            SmallFolios => self.read_again(),
             _ => self.other(),
         }
     }
@@ -483,6 +484,36 @@ impl Words<'_> {
         }
     }
 
+    /// The page cache makes parts as large as it reads ahead (tried: see docs/internals/kernel-notes.md), and drops no
+    /// page that somebody maps.
+    fn read_again(&self) -> Both {
+        let (segment, name, page) = (self.segment, &self.name, &self.page);
+        let kind = segment.file_system.as_ref();
+        let kind = kind.map_or_else(String::new, |kind| format!(" ({kind})"));
+        let text = format!(
+            "{}{kind}. Read again with a readahead of {page}, most of it is on huge pages. The price: {name} \
+             is stopped, up to {} is read from disk, and the readahead holds for the whole device until a reboot",
+            self.finding.reason.says(),
+            segment.range.len()
+        );
+        let kib = self.case.pmd.map_or(0, |page| page.bytes().get() >> 10);
+        let readahead = match segment.object {
+            (0, ..) => format!("let its file system read {page} ahead; "),
+            (major, minor, _) => {
+                format!("echo {kib} > /sys/class/bdi/{major}:{minor}/read_ahead_kb; ")
+            }
+        };
+        if segment.name.ends_with(" (deleted)") {
+            return (text, NOTHING.to_owned());
+        }
+        let file = shell_word(&segment.name);
+        let command = format!(
+            "# stop {name} and whoever else maps it; {readahead}dd if={file} iflag=nocache count=0; cat \
+             {file} > /dev/null; start it"
+        );
+        (text, command)
+    }
+
     /// No free block is as large as a large page.
     fn blocks(&self) -> Both {
         let (host, page, target) = (self.case.host, &self.page, self.case.target);
@@ -548,10 +579,7 @@ impl Words<'_> {
                 "" => "a file",
                 name => name,
             }),
-            Reason::TextUnsupported
-            | Reason::FileNotCollapsed
-            | Reason::NoLargeFolios
-            | Reason::SmallFolios => {
+            Reason::TextUnsupported | Reason::FileNotCollapsed | Reason::NoLargeFolios => {
                 let fs = self.segment.file_system.as_ref();
                 let fs = fs.map_or_else(String::new, |fs| format!(" ({fs})"));
                 reason.says().to_owned() + &fs
@@ -579,9 +607,6 @@ impl Words<'_> {
                 "# nothing to do from outside; a program can be linked with -Wl,-z,max-page-size={}",
                 self.case.pmd.map_or(0, |p| p.bytes().get())
             ),
-            Reason::SmallFolios => "# nothing to do from outside; the program can advise \
-                                    MADV_HUGEPAGE before its first read"
-                .to_owned(),
             Reason::NoThp => "# a kernel with CONFIG_TRANSPARENT_HUGEPAGE".to_owned(),
             _ => NOTHING.to_owned(),
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hugeleaf_host::system::counters::parse_vmstat;
-use hugeleaf_host::{Root, Target, find_targets};
+use hugeleaf_host::{Resolved, Root, Target};
 use hugeleaf_sys::{Pid, children_usage, ticks_per_second};
 
 #[derive(Debug, Clone, Default)]
@@ -18,9 +18,8 @@ impl Counts {
     pub(super) fn now(root: &Root, server: Option<u32>) -> Counts {
         let ended = children_usage();
         let own = [ended.processor().as_secs_f64(), ended.minor_faults as f64];
-        let tree =
-            server.map(|pid| find_targets(root, &Target::Tree(Pid(pid))).unwrap_or_default());
-        let of_server = tree.unwrap_or_default().into_iter();
+        let tree = server.and_then(|pid| Target::Tree(Pid(pid)).resolve(root).ok());
+        let of_server = tree.map(Resolved::all).unwrap_or_default().into_iter();
         let all = of_server.filter_map(|pid| used(root, pid.0));
         let used = all.fold(own, |sum, one| [sum[0] + one[0], sum[1] + one[1]]);
         let text = root

@@ -1,7 +1,6 @@
 //! See `hugeleaf bench file --help`.
 
 use std::cell::OnceCell;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_proof::bench::described::{LabArm, LabPages, LabSettings, measure, merged};
@@ -15,7 +14,7 @@ use hugeleaf_workload::described::{Described, SHIPPED, shipped};
 use super::failure::failure;
 use super::lists::parse_rounds;
 use super::setup::Output;
-use crate::context::{Context, Failure, Status, is_told_to_a_terminal, tell};
+use crate::context::{Context, Failure, Status, agrees, can_ask, tell};
 
 /// A file of a workload is a page or two.
 const LONGEST: Bytes = Bytes::from_mib(1);
@@ -125,7 +124,7 @@ impl Args {
 
     /// Asks on a terminal, with all commands in sight.
     fn agreed(&self, described: &Described) -> Result<bool, Failure> {
-        if !(std::io::stdin().is_terminal() && is_told_to_a_terminal()) {
+        if !can_ask() {
             return Ok(false);
         }
         for (what, command) in described.commands() {
@@ -137,11 +136,7 @@ impl Args {
             true => "as root",
             false => "without rights",
         };
-        tell(&format!("Run these commands {who}? [y/N]"));
-        let mut answer = String::new();
-        let read = std::io::stdin().read_line(&mut answer);
-        read.map_err(|e| Failure::missing(format!("bench: {e}"), "--yes"))?;
-        Ok(matches!(answer.trim(), "y" | "yes"))
+        agrees(&format!("Run these commands {who}?"))
     }
 
     fn read(&self) -> Result<&(Described, String), Failure> {

@@ -6,7 +6,7 @@ use hugeleaf_host::demand::{
 use hugeleaf_host::{Fact, Host};
 
 use super::flags::Args;
-use crate::context::{Context, Failure};
+use crate::context::{Context, Failure, Several};
 
 impl From<DemandError> for Failure {
     fn from(error: DemandError) -> Failure {
@@ -68,7 +68,9 @@ pub fn services(
 fn sources(args: &Args, host: &Host, context: &Context) -> Result<Vec<Source>, Failure> {
     let target = |target: &String| match Source::of_target(target, host) {
         Some(source) => Ok(source),
-        None => Ok(Source::Pids(context.targets(std::slice::from_ref(target))?)),
+        None => Ok(Source::Pids(
+            context.targets(std::slice::from_ref(target), Several::All)?,
+        )),
     };
     let targets: Result<Vec<Source>, Failure> = args.targets.iter().map(target).collect();
     Ok(targets?

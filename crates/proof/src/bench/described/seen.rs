@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hugeleaf_host::{Held, Host, Looking, Root, Target, find_targets, read_process, totals};
+use hugeleaf_host::{Held, Host, Looking, Resolved, Root, Target, read_process, totals};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::PageArm;
@@ -30,7 +30,9 @@ impl Seen {
 
     pub(super) fn look_now(&mut self, root: &Root, host: &Host, pid: u32) {
         let kernel = Kernel::new();
-        let pids = find_targets(root, &Target::Tree(Pid(pid))).unwrap_or_default();
+        let pids = Target::Tree(Pid(pid))
+            .resolve(root)
+            .map_or_else(|_| Vec::new(), Resolved::all);
         let read = |pid: &Pid| read_process(root, &kernel, host, *pid, Looking::Segments).ok();
         let processes: Vec<_> = pids.iter().filter_map(read).collect();
         self.at = Some(Instant::now());

@@ -165,6 +165,7 @@ pub fn anon(start: u64, len: u64) -> Segment {
         asked: Asked::default(),
         flags: VmFlags(vec![*b"rd", *b"wr"]),
         thp_eligible: Fact::Known(false),
+        collapses: Fact::Absent,
         resident: range.len(),
         pss: range.len(),
         anonymous: range.len(),
