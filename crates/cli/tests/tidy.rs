@@ -303,6 +303,42 @@ fn tests_wait_in_one_place() {
     check("wait by hugeleaf_testkit::until or pause", &findings);
 }
 
+/// Each promise has one gate, and what it guards is named nowhere else: a second way would forget the promise.
+#[test]
+fn promises_have_one_gate() {
+    const GATES: [(&str, &[&str], &str); 4] = [
+        (
+            "PmScanArg",
+            &["crates/sys/src/pagemap.rs"],
+            "scan page maps in parts that hold a lock for a short time",
+        ),
+        (
+            "clear_refs",
+            &["crates/change/src/touched.rs"],
+            "estimate the walk first",
+        ),
+        (
+            "oom_score_adj",
+            &["crates/sys/src/start.rs"],
+            "give back to what is started what was found",
+        ),
+        (
+            "prometheus_client",
+            &["crates/report/src/metrics.rs"],
+            "escape labels in one place",
+        ),
+    ];
+    let mut findings = Vec::new();
+    for (path, text) in sources() {
+        for (name, places, why) in GATES {
+            if text.contains(name) && !places.contains(&path.as_str()) {
+                findings.push(format!("{path}: {name}: {why}"));
+            }
+        }
+    }
+    check("go through the gate", &findings);
+}
+
 /// Unfinished work is an issue, not a comment.
 #[test]
 fn nothing_is_left_for_later() {

@@ -189,13 +189,15 @@ pub fn together(all: &[Watched], model: &Model) -> Option<Watched> {
         return Some(first.clone());
     }
     let page = first.base_page.bytes().as_f64();
+    #[expect(clippy::cast_possible_truncation, reason = "some thousand pages")]
     let reach = Bytes((model.reach * page) as u64);
     let look = |at: usize| {
         let looks = || all.iter().filter_map(move |one| one.looks.get(at));
         let beyond: Bytes = looks().map(|look| look.touched.saturating_sub(reach)).sum();
         let most = looks().map(|look| look.touched).max().unwrap_or_default();
+        let count = u32::try_from(looks().count().max(1)).unwrap_or(u32::MAX);
         Seen {
-            time: looks().map(|look| look.time).sum::<Duration>() / (looks().count().max(1) as u32),
+            time: looks().map(|look| look.time).sum::<Duration>() / count,
             resident: looks().map(|look| look.resident).sum(),
             // What is taken off once below is of all of them.
             touched: most.max(beyond + most.min(reach)),
