@@ -4,7 +4,7 @@ use hugeleaf_change::{
     ChangeError, DemoteOptions, Outcome, Part, Percent, Progress, PromoteOptions, demote, promote,
 };
 use hugeleaf_host::TargetError;
-use hugeleaf_report::promote::{Direction, Request, Scheduler, json, page};
+use hugeleaf_report::promote::{ALL, Direction, Request, Scheduler, json, page};
 use hugeleaf_sys::{Pid, setcap_advice};
 use hugeleaf_verdict::ends::ends;
 use indicatif::ProgressBar;
@@ -116,6 +116,11 @@ fn run(
         false => Several::Asked(direction.verb()),
     };
     let pids = context.targets(&common.targets, several)?;
+    // As the next command has to name them.
+    let targets = match context.targets(&common.targets, Several::Refused) {
+        Ok(_) => common.targets.join(" "),
+        Err(_) => format!("{ALL}{}", common.targets.join(" ")),
+    };
     let host = context.host()?;
     context.stop_on_signals()?;
     let bar = context.bar(BYTES, 0);
@@ -132,7 +137,7 @@ fn run(
     let ends = ends(&host);
     let request = Request {
         direction,
-        targets: &common.targets.join(" "),
+        targets: &targets,
         budget: &common.budget.to_string(),
         program: &own_path(),
         scheduler: scheduler(context),
