@@ -44,10 +44,13 @@ pub enum Scheduler {
     Unknown,
 }
 
+/// What a command needs before a name that is that of several unrelated programs.
+pub const ALL: &str = "--all ";
+
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
     pub direction: Direction,
-    /// The targets as they were typed, joined by spaces.
+    /// The targets as they were typed, joined by spaces; after [`ALL`] where they need it.
     pub targets: &'a str,
     pub pace: Pace,
     /// Where the program is, for lines that something else will run.
@@ -403,6 +406,10 @@ fn lasting(outcome: &Outcome, request: &Request<'_>) -> Vec<String> {
         return Vec::new();
     };
     let target = process.unit.as_deref().unwrap_or(&process.name);
+    let all = match process.unit.is_none() && request.targets.starts_with(ALL) {
+        true => ALL,
+        false => "",
+    };
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@:".contains(c);
     if !target.chars().all(plain) || target.is_empty() {
         return vec!["after each restart, once it has filled its memory, promote it again".into()];
@@ -422,7 +429,7 @@ fn lasting(outcome: &Outcome, request: &Request<'_>) -> Vec<String> {
                 format!("echo 'w {knob} - - - - advise' > /etc/tmpfiles.d/hugeleaf.conf"),
                 format!(
                     "printf '[Service]\\nType=oneshot\\nSuccessExitStatus=1 3\\nExecStart={program} \
-                     promote {target}\\n' > /etc/systemd/system/{name}.service; printf \
+                     promote {all}{target}\\n' > /etc/systemd/system/{name}.service; printf \
                      '[Timer]\\nOnCalendar=*:0/10\\n[Install]\\nWantedBy=timers.target\\n' > \
                      /etc/systemd/system/{name}.timer; systemctl enable --now {name}.timer"
                 ),
@@ -432,7 +439,7 @@ fn lasting(outcome: &Outcome, request: &Request<'_>) -> Vec<String> {
             format!("echo '@reboot root echo advise > {knob}' > /etc/cron.d/hugeleaf-shmem"),
             // cron passes over files with a dot in their names.
             format!(
-                "echo '*/10 * * * * root {program} promote {target} >/dev/null 2>&1' > \
+                "echo '*/10 * * * * root {program} promote {all}{target} >/dev/null 2>&1' > \
                  /etc/cron.d/hugeleaf-{}",
                 name.replace(['.', '@', ':'], "-")
             ),
@@ -440,7 +447,7 @@ fn lasting(outcome: &Outcome, request: &Request<'_>) -> Vec<String> {
         Scheduler::Unknown => (
             format!("echo advise > {knob}    # at boot, before {target} starts"),
             format!(
-                "{program} promote {target}    # after each restart, once it has filled its memory"
+                "{program} promote {all}{target}    # after each restart, once it has filled its memory"
             ),
         ),
     };
@@ -644,6 +651,37 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
         assert!(!text.contains("hugeleaf demote"), "{text}");
         assert!(text.contains("until what maps it ends"), "{text}");
         assert!(text.contains("refused even to root"), "{text}");
+    }
+
+    /// The next command takes what this one took.
+    #[test]
+    fn several_programs_of_one_name_are_named_with_all() {
+        let mut process = one();
+        process.unit = None;
+        let request = Request {
+            targets: "--all mariadbd",
+            ..request(Direction::Promote)
+        };
+        let text = page(&outcome(vec![process]), &request).text(VIEW);
+        for command in [
+            "undo: hugeleaf demote --all mariadbd ",
+            "/usr/bin/hugeleaf promote --all mariadbd >",
+        ] {
+            assert!(text.contains(command), "{text}");
+        }
+    }
+
+    /// What is printed of a reason goes by its row in the one table, as in `why`.
+    #[test]
+    fn a_command_is_printed_where_something_helps() {
+        use eligible::Remedy;
+        for reason in eligible::Reason::ALL {
+            let command = |direction| remedy((*reason).into(), None, &request(direction));
+            let helps = matches!(reason.remedy(), Remedy::Change | Remedy::PromoteAndGrow);
+            assert_eq!(command(Direction::Promote).is_some(), helps, "{reason:?}");
+            let forked = *reason == eligible::Reason::CopyOnWrite;
+            assert_eq!(command(Direction::Demote).is_some(), forked, "{reason:?}");
+        }
     }
 
     #[test]

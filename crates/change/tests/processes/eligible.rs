@@ -158,7 +158,7 @@ fn what_cannot_go_back_is_said_before_it_moves() {
     victim.tell("lock a");
     let mut said = Vec::new();
     let outcome = bench.promote_with(&bench.kernel, &[victim.pid()], &fast(), &mut |progress| {
-        said.push((progress.moving.is_zero(), progress.one_way));
+        said.push((progress.stalls.total.is_zero(), progress.one_way));
     });
     assert!(outcome.unwrap().is_complete());
     let part = Part {

@@ -80,7 +80,6 @@ fn a_stop_says_what_was_done_so_far() {
     let Some(bench) = Bench::new("a_stop_says_what_was_done_so_far") else {
         return;
     };
-    // More than one call moves, however slow the host is: 64 pages.
     let (victim, _) = bench.private_victim(80);
     let stop = AtomicBool::new(false);
     let outcome = promote(
@@ -95,15 +94,13 @@ fn a_stop_says_what_was_done_so_far() {
     .unwrap();
     assert!(outcome.interrupted && outcome.stopped_by == Some(StoppedBy::Signal));
     let p = &outcome.processes[0];
-    assert!(
-        p.done >= bench.pages(3) && p.done < bench.pages(80),
-        "{p:#?}"
-    );
-    let rest_of_it = bench.pages(80) - p.done;
-    assert_eq!(bytes_of(&p.failed, Reason::Interrupted), rest_of_it);
+    // Of those that were tried some may have been busy.
+    let not_tried = bytes_of(&p.failed, Reason::Interrupted);
+    assert!(not_tried > Bytes::ZERO, "{p:#?}");
+    assert!(not_tried <= bench.pages(77), "{p:#?}");
     // Going on is the same command again.
     let rest = bench.promote(&[victim.pid()], &fast());
-    assert_eq!((rest.done(), rest.is_complete()), (rest_of_it, true));
+    assert_eq!(rest.asked(), bench.pages(80) - p.done, "{rest:#?}");
 }
 
 #[test]

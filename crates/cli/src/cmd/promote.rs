@@ -7,7 +7,7 @@ use hugeleaf_change::{
     promote,
 };
 use hugeleaf_host::TargetError;
-use hugeleaf_report::promote::{Direction, Request, Scheduler, json, page};
+use hugeleaf_report::promote::{ALL, Direction, Request, Scheduler, json, page};
 use hugeleaf_sys::{Pid, setcap_advice};
 use hugeleaf_units::parse_time;
 use hugeleaf_verdict::ends::ends;
@@ -133,6 +133,11 @@ fn run(
         false => Several::Asked(direction.verb()),
     };
     let pids = context.targets(&common.targets, several)?;
+    // As the next command has to name them.
+    let targets = match context.targets(&common.targets, Several::Refused) {
+        Ok(_) => common.targets.join(" "),
+        Err(_) => format!("{ALL}{}", common.targets.join(" ")),
+    };
     let host = context.host()?;
     context.stop_on_signals()?;
     let bar = context.bar(BYTES, 0);
@@ -149,7 +154,7 @@ fn run(
     let ends = ends(&host);
     let request = Request {
         direction,
-        targets: &common.targets.join(" "),
+        targets: &targets,
         pace: common.pace(),
         program: &own_path(),
         scheduler: scheduler(context),
