@@ -7,7 +7,7 @@
 
 pub mod hugetlb;
 mod memory;
-mod mounts;
+pub(crate) mod mounts;
 
 use std::fmt::Display;
 use std::path::Path;
@@ -20,14 +20,13 @@ use crate::process::stat::parse_memlock;
 use crate::root::Root;
 use crate::system::files;
 
-pub(crate) use mounts::unescape;
 pub use mounts::{Mount, cgroup_in, mounts_in};
 use mounts::{below, mount_lines, mounts, own_and_above};
 
 /// cgroups nest no deeper than this in practice; a loop of bind mounts would.
 const DEEPEST: usize = 32;
 
-/// The most cgroups that are looked at: whoever has a part of the tree may make any number there.
+/// The most cgroups that are read: the owner of a part of the tree may create any number.
 const MOST_CGROUPS: usize = 1 << 16;
 
 /// The limits that bind a process: `process` is its PID, or `self`.
@@ -40,17 +39,16 @@ pub fn of(root: &Root, process: impl Display) -> ProcessLimits {
         ..ProcessLimits::default()
     };
     for mount in mounts(root, "hugetlb") {
-        let add = |path: String| hugetlb::of_cgroup(root, &mount, &path, &sizes);
-        limits
-            .hugetlb
-            .extend(own_and_above(&mount, &text, "hugetlb").filter_map(add));
+        let of_path = |path: String| hugetlb::of_cgroup(root, &mount, &path, &sizes);
+        let own = own_and_above(&mount, &text, "hugetlb");
+        limits.hugetlb.extend(own.filter_map(of_path));
+        limits.is_in_container |= is_container(root, &mount, &text, "hugetlb");
     }
     for mount in mounts(root, "memory") {
-        let add = |path: String| memory::of_cgroup(root, &mount, &path);
-        limits
-            .memory
-            .extend(own_and_above(&mount, &text, "memory").flat_map(add));
-        limits.is_in_container |= is_container(root, &mount, &text, &sizes);
+        let of_path = |path: String| memory::of_cgroup(root, &mount, &path);
+        let own = own_and_above(&mount, &text, "memory");
+        limits.memory.extend(own.flat_map(of_path));
+        limits.is_in_container |= is_container(root, &mount, &text, "memory");
     }
     limits
 }
@@ -93,17 +91,17 @@ fn sizes(root: &Root) -> Vec<PageSize> {
     sizes.into_iter().map(|(size, _)| size).collect()
 }
 
-/// Whether a process is in a container's cgroup: the reader's own, whose mount has the files that the top of a
+/// Tells whether a process is in a container's cgroup: the reader's own, whose mount has the files that the top of a
 /// hierarchy lacks or is not of the top; or one that a manager of containers made.
-fn is_container(root: &Root, mount: &Mount, text: &str, sizes: &[PageSize]) -> bool {
+fn is_container(root: &Root, mount: &Mount, text: &str, controller: &str) -> bool {
     const MANAGERS: [&str; 5] = ["kubepods", "docker", "libpod", "crio", "lxc"];
     let is_limited = || {
         !root.read(below(&mount.at, "", "cgroup.events")).is_absent()
-            || hugetlb::of_cgroup(root, mount, "", sizes).is_some()
+            || hugetlb::of_cgroup(root, mount, "", &sizes(root)).is_some()
             || !memory::of_cgroup(root, mount, "").is_empty()
     };
     let is_top = mount.top == "/" && (mount.version == 1 || !is_limited());
-    let path = cgroup_in(text, mount.version, "memory").unwrap_or_default();
+    let path = cgroup_in(text, mount.version, controller).unwrap_or_default();
     let is_its = |part: &str| {
         let of_manager = MANAGERS.iter().any(|name| part.starts_with(name));
         of_manager && !part.ends_with(".service")
@@ -111,7 +109,7 @@ fn is_container(root: &Root, mount: &Mount, text: &str, sizes: &[PageSize]) -> b
     !is_top || path.split('/').any(is_its)
 }
 
-/// Whether a file of a cgroup that lists controllers has one.
+/// Looks for a controller in a file of a cgroup that lists them.
 fn lists(root: &Root, mount: &Mount, path: &str, file: &str, controller: &str) -> bool {
     let listed = root.read(below(&mount.at, path, file)).or_default();
     listed

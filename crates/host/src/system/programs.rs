@@ -41,12 +41,22 @@ pub fn read_running<'a>(
     let pids = captured(root, "proc", Fact::from((!pids.is_empty()).then_some(pids)));
     pids.map(|pids| {
         let one = |pid| {
-            let name = files::line(root, format!("proc/{pid}/comm"));
-            let (name, executable) = (name.known()?.clone(), link(root, pid, "exe"));
+            let (name, executable) = (name_of(root, pid)?, link(root, pid, "exe"));
             let packages = packages(&name, executable.as_deref())?;
             Some(read_one(root, pid, name, executable, packages))
         };
         pids.into_iter().filter_map(one).collect()
+    })
+}
+
+/// `comm`, or the same of `stat` where a capture has only that.
+fn name_of(root: &Root, pid: Pid) -> Option<String> {
+    let comm = files::line(root, format!("proc/{pid}/comm"))
+        .known()
+        .cloned();
+    comm.or_else(|| {
+        let stat = root.parse(format!("proc/{pid}/stat"), parse_stat);
+        Some(stat.known()?.name.clone())
     })
 }
 
@@ -148,7 +158,6 @@ mod tests {
     #[test]
     fn a_process_is_read_with_its_parent_and_switches() {
         let (_dir, root) = crate::testing::host(&[
-            ("proc/12/comm", "redis-server\n"),
             (
                 "proc/12/stat",
                 "12 (redis-server) S 7 12 12 0 -1 0 1 2 3 4 5 6 7 8 20 0 4 0 99 1 1",

@@ -605,7 +605,7 @@ fn of_server(server: &Server) -> Vec<Row> {
         };
         row.of(&process.limits, |row, limits| {
             let Some(limit) = limits.iter().find(|limit| limit.name == name) else {
-                return row;
+                return row.should(State::Unknown, format!("its limits do not have {name}"));
             };
             let row = row.is(format!("{}, at most {}", limit.soft, limit.hard));
             let is_low = |least: &u64| limit.hard.parse::<u64>().is_ok_and(|hard| hard < *least);
