@@ -129,7 +129,7 @@ fn commands_count() {
     std::fs::remove_file(&file).unwrap();
     let e = m.read().unwrap_err();
     assert!(matches!(e, MetricError::Unreachable { .. }), "{e}");
-    assert!(e.to_string().contains("No such file"), "{e}");
+    assert!(e.next().contains("No such file"), "{e}");
 }
 
 #[test]

@@ -138,7 +138,7 @@ mod tests {
             "hugeleaf_verify_good 0",
             "hugeleaf_findings{id=\"service-short\",severity=\"problem\"} 1",
             "hugeleaf_service_short_pages{service=\"postgresql@15-main\"} 8400",
-            "hugeleaf_service_running{service=\"odd \\\"name\\\"\\\\\\n\"} 0",
+            r#"hugeleaf_service_running{service="odd \"name\"\\\\\\u000a"} 0"#,
             "hugeleaf_pool_pages{page_bytes=\"2097152\",state=\"unused\"} 100",
         ] {
             assert!(
