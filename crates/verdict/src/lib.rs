@@ -10,6 +10,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 
+pub mod advice;
 pub mod check;
 pub mod eligible;
 pub mod ends;

@@ -24,7 +24,7 @@ mod notes;
 mod promise;
 mod read;
 mod rights;
-mod room;
+pub(crate) mod room;
 mod sense;
 mod step;
 mod tighten;

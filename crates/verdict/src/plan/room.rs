@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use hugeleaf_host::{Fact, Host};
+use hugeleaf_host::{Fact, Host, Pool};
 use hugeleaf_units::{Bytes, Failure, PageSize, Pages};
 
 use super::layout::{NodeNow, OnNode, Wants, place};
@@ -141,6 +141,50 @@ pub(super) fn used(host: &Host) -> Result<(Bytes, Bytes), Failure> {
     Ok((total, total - available - in_pools))
 }
 
+/// The one rule for the size of pools: the most that all of them together may take of memory of which base pages use a
+/// part, so that a margin and, whatever is used, [`Margin::floor`] stay free.
+fn most_in_pools(total: Bytes, used: Bytes, margin: Bytes) -> Bytes {
+    (total - used - margin).min(total - Margin::floor(total))
+}
+
+/// The most pages that a pool may have, of one node or over all, while the others stay as they are; never fewer than it
+/// has.
+///
+/// # Errors
+/// Where it is not known what memory there is.
+pub(crate) fn most_pages(host: &Host, size: PageSize, node: Option<u32>) -> Result<Pages, Failure> {
+    let (total, used) = used(host)?;
+    let in_pools = host.totals().map(|pool| pool.all().of(pool.size));
+    let in_pools: Bytes = in_pools.sum();
+    let mut own = host.pools.iter();
+    let own = own.find(|pool| pool.size == size && pool.node == node);
+    let own = own.map_or(Pages(0), Pool::all);
+    let most = most_in_pools(total, used, Margin::usual(total)) - (in_pools - own.of(size));
+    Ok(Pages(most.get() / size.bytes().get()).max(own))
+}
+
+/// Whether a pool may have so many pages by the rule that plans go by.
+///
+/// # Errors
+/// Where it may not: why, in a sentence without its end.
+pub(crate) fn fits(
+    host: &Host,
+    size: PageSize,
+    node: Option<u32>,
+    pages: Pages,
+) -> Result<(), String> {
+    let most = most_pages(host, size, node).map_err(|failure| failure.to_string())?;
+    if pages <= most {
+        return Ok(());
+    }
+    let total = host.memory.total.get().unwrap_or_default();
+    Err(format!(
+        "{pages} pages of {size} are {}, and of {total} of memory at most {most} pages ({}) leave enough to everybody else",
+        pages.of(size),
+        most.of(size)
+    ))
+}
+
 #[derive(Debug, Clone, Default)]
 pub(super) struct Book {
     pub now: PoolNow,
@@ -216,15 +260,13 @@ impl Ledger {
     }
 
     fn fits(&self) -> bool {
-        let needed = self.in_pools() + (self.used - self.moves);
         let margin = match self.forced {
             true => Margin::even_forced(self.total).min(self.margin),
             false => self.margin,
         };
-        let is_room = needed + margin <= self.total
-            && self.in_pools() + Margin::floor(self.total) <= self.total;
+        let used = self.used - self.moves;
         // A pool that is as it was takes nothing more away, whatever the margin says.
-        is_room || self.grows_by().is_zero()
+        self.in_pools() <= most_in_pools(self.total, used, margin) || self.grows_by().is_zero()
     }
 
     pub fn grows_by(&self) -> Bytes {
