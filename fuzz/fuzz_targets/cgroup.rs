@@ -2,7 +2,8 @@
 #![no_main]
 
 use hugeleaf_host::process::stat::{parse_cgroup, unit_of};
-use hugeleaf_host::system::cgroups::{hits_of, limit_of, own_in};
+use hugeleaf_host::limits::cgroup_in;
+use hugeleaf_host::limits::hugetlb::{hits_of, limit_of};
 use hugeleaf_units::{Bytes, PageSize};
 use libfuzzer_sys::fuzz_target;
 
@@ -12,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
         let _ = unit_of(&path);
     }
     let _ = unit_of(&text);
-    let _ = own_in(&text);
+    let _ = (cgroup_in(&text, 1, "hugetlb"), cgroup_in(&text, 2, ""));
     let _ = hits_of(&text);
     for shift in [16, 21, 30] {
         if let Ok(size) = PageSize::new(Bytes(1 << shift)) {

@@ -10,7 +10,7 @@ use std::process::Output;
 
 use crate::common::{files_below, repository};
 use assert_cmd::Command;
-use hugeleaf_host::system::read_memory_limits;
+use hugeleaf_host::limits;
 use hugeleaf_host::{Root, read_host, read_owners};
 use hugeleaf_report::page::View;
 use hugeleaf_report::status::{status, status_json};
@@ -213,7 +213,7 @@ fn each_file_that_cannot_be_read_is_said_and_nothing_panics() {
                 }
             };
             facts.owners = read_owners(&root).known().cloned().unwrap_or_default();
-            facts.memory_limits = read_memory_limits(&root);
+            facts.memory_limits = limits::all_memory(&root);
             let found = findings(&facts);
             assert!(!status(&facts, &found).text(View::plain(100)).is_empty());
             let json = status_json(&facts, &found);

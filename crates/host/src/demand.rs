@@ -24,7 +24,7 @@ use hugeleaf_units::{Bytes, PageSize};
 use serde::{Deserialize, Serialize};
 
 use crate::fact::Fact;
-use crate::model::Held;
+use crate::model::{Held, ProcessLimits};
 
 pub use account::read_user;
 pub use jvm::{Region as JavaRegion, Sizes as JavaSizes, parse_sizes as parse_java_sizes};
@@ -54,8 +54,8 @@ pub struct Service {
     pub configured_by: Option<PathBuf>,
     /// The unit's own command, where it has exactly one and that has no prefix (systemd.service(5)).
     pub exec_start: Option<String>,
-    /// Its cgroup's path, as in [`crate::Cgroup::path`].
-    pub cgroup: Option<String>,
+    /// The limits that bind it, by its first process; none where it does not run.
+    pub limits: ProcessLimits,
     /// It takes its pages as it grows, and not all at its start: having fewer is no shortfall as long
     /// as the pool has the rest.
     pub grows: bool,

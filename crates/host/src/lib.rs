@@ -15,6 +15,7 @@
 #[cfg(feature = "full")]
 pub mod demand;
 pub mod fact;
+pub mod limits;
 pub mod model;
 mod parse;
 pub mod process;
@@ -34,9 +35,9 @@ pub mod watch;
 pub use fact::{Fact, ReadError};
 pub use model::{
     Advised, Asked, Available, Buddy, Cgroup, FreeBlocks, Held, Host, HugetlbLimit, Khugepaged,
-    Limited, Limits, Memory, MemoryLimit, Owner, PageSizeInfo, Pool, Process, ProcessKind, Role,
-    RunAsked, RunRole, RunSettings, RunWay, Segment, SharedObject, Sysctl, Thp, ThpOrder, ThpUse,
-    VmFlags, pool_file, size_folder, thp_file, thp_is_on,
+    Limited, Limits, Memory, MemoryLimit, Owner, PageSizeInfo, Pool, Process, ProcessKind,
+    ProcessLimits, Role, RunAsked, RunRole, RunSettings, RunWay, Segment, SharedObject, Sysctl,
+    Thp, ThpOrder, ThpUse, VmFlags, pool_file, size_folder, thp_file, thp_is_on,
 };
 pub use parse::ParseError;
 // Parts of the model that the kernel's page map gives: whoever judges a snapshot needs no sys.

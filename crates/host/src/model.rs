@@ -38,8 +38,11 @@ pub struct Host {
     pub buddy: Fact<Buddy>,
     /// Limits and knobs outside THP that bear on large pages.
     pub limits: Limits,
-    /// cgroups that limit hugetlb pages.
+    /// All cgroups that limit hugetlb pages; those that bind a process are in its own limits.
     pub cgroups: Fact<Vec<Cgroup>>,
+    /// This host is seen from inside a container.
+    #[serde(skip)]
+    pub is_in_container: bool,
     /// cgroups that limit memory; filled by `status` only.
     #[serde(skip)]
     pub memory_limits: Vec<MemoryLimit>,
@@ -499,8 +502,8 @@ pub struct Limits {
     pub memlock: Fact<Bytes>,
     /// What the kernel was started with (`/proc/cmdline`).
     pub boot: Fact<String>,
-    /// Settings for large pages in `/etc/sysctl.conf` and `/etc/sysctl.d`, in the order in which
-    /// they are applied: of two with one key the later holds.
+    /// Settings for large pages in the folders `sysctl.d`, in the order in which they are applied: of two with one key
+    /// the later holds.
     pub sysctl: Fact<Vec<Sysctl>>,
 }
 
@@ -510,7 +513,7 @@ fn limit<S: Serializer>(limit: &Fact<Bytes>, out: S) -> Result<S::Ok, S::Error> 
     limit.clone().and_then(set).serialize(out)
 }
 
-/// One setting as a file below `/etc` has it; what is in force may differ.
+/// One setting as a file has it; what is in force may differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Sysctl {
     pub path: String,
@@ -598,12 +601,6 @@ impl HugetlbLimit {
 }
 
 impl Cgroup {
-    /// Whether a cgroup of this path is this one or is below it.
-    pub fn holds(&self, path: &str) -> bool {
-        let below = path.strip_prefix(self.path.trim_end_matches('/'));
-        below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    }
-
     /// The path of a file of the hugetlb controller for pages of a size.
     pub fn file(&self, size: PageSize, name: &str) -> String {
         format!("{}/hugetlb.{}.{name}", self.folder, name_of(size))
@@ -622,6 +619,39 @@ impl Cgroup {
     }
 }
 
+/// The limits that bind a process, from its own cgroup up (see [`crate::limits::of`]).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ProcessLimits {
+    /// Its cgroups that limit hugetlb pages.
+    pub hugetlb: Vec<Cgroup>,
+    /// Its cgroups that limit memory.
+    pub memory: Vec<MemoryLimit>,
+    /// Soft memlock limit (`limits`); `u64::MAX` is unlimited.
+    pub memlock: Fact<Bytes>,
+    /// Its cgroup is that of a container or pod: whoever started it sets the limits.
+    pub is_in_container: bool,
+}
+
+impl ProcessLimits {
+    /// The cgroup that leaves least of the pages of a size, with its limit.
+    pub fn tightest(&self, size: PageSize, of: Limited) -> Option<(&Cgroup, &HugetlbLimit)> {
+        let all = self.hugetlb.iter();
+        let all = all.flat_map(|group| group.hugetlb.iter().map(move |limit| (group, limit)));
+        all.filter(|(_, limit)| limit.size == size && limit.room(of).is_some())
+            .min_by_key(|(_, limit)| limit.room(of))
+    }
+
+    /// What may be taken before any page that somebody uses has to go; absent where no cgroup limits it.
+    pub fn memory_room(&self) -> Fact<Bytes> {
+        self.memory.iter().map(MemoryLimit::room).min().into()
+    }
+
+    /// The same where all page cache is given up for it.
+    pub fn memory_room_at_most(&self) -> Option<Bytes> {
+        self.memory.iter().map(MemoryLimit::room_at_most).min()
+    }
+}
+
 /// A cgroup that limits memory of every page size but that of pools: a page beyond the limit is refused,
 /// or somebody in the cgroup is killed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -632,7 +662,7 @@ pub struct MemoryLimit {
     /// The file that sets it, as in `/sys/fs/cgroup/db.slice/memory.max`.
     #[serde(skip)]
     pub file: String,
-    /// The limit (`memory.max`, v1 `memory.limit_in_bytes`).
+    /// The limit (`memory.max` or `memory.high`, v1 `memory.limit_in_bytes`).
     #[serde(rename = "limit_bytes")]
     pub limit: Bytes,
     /// In use, page cache included (`memory.current`, v1 `memory.usage_in_bytes`).
@@ -644,6 +674,9 @@ pub struct MemoryLimit {
     /// Other page cache (`active_file`).
     #[serde(rename = "used_cache_bytes")]
     pub used_cache: Bytes,
+    /// Beyond it the kernel takes memory away and slows down who asks for more, and refuses nothing (`memory.high`).
+    #[serde(skip)]
+    pub only_throttles: bool,
 }
 
 impl MemoryLimit {
@@ -772,8 +805,6 @@ pub struct Process {
     pub page_tables: Bytes,
     /// Proportional share of resident memory; read only when the process was looked at alone.
     pub pss: Fact<Bytes>,
-    /// Soft memlock limit (`limits`); `u64::MAX` is unlimited.
-    pub memlock: Fact<Bytes>,
     /// Its hugetlb group rights and the like: supplementary groups and gid (`Groups`, `Gid`).
     pub groups: Vec<u64>,
     /// Effective capabilities (`CapEff`).
@@ -785,8 +816,8 @@ pub struct Process {
     pub children: Vec<Pid>,
     /// What `hugeleaf run` started it with (`environ`, `HUGELEAF_RUN`); read where segments are.
     pub run: Fact<RunSettings>,
-    /// Limits of the memory cgroups that it is in, from its own up; read where segments are.
-    pub memory_limits: Vec<MemoryLimit>,
+    /// The limits that bind it; read where segments are.
+    pub limits: ProcessLimits,
 }
 
 impl Process {

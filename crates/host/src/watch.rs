@@ -14,14 +14,14 @@ use hugeleaf_sys::{Kernel, PageState, Pid, ScanDetail, ticks_per_second};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::fact::{Fact, ReadError};
-use crate::model::{Host, MemoryLimit};
+use crate::limits;
+use crate::model::Host;
 use crate::parse::ParseError;
 use crate::process::file_of;
 use crate::process::maps::{MapLine, SmapsEntry, read_maps, read_smaps_lines};
 use crate::process::stat::{Stat, Status, parse_cgroup, parse_stat, parse_status, unit_of};
 use crate::root::Root;
 use crate::snapshot::all_pids;
-use crate::system::memory_limits_of;
 
 /// After so many looks a thread of the kernel is looked at again: its id may be somebody else's by then.
 const KERNEL_THREADS_EVERY: u32 = 12;
@@ -300,7 +300,7 @@ pub fn look_closer(
         page_tables: first.page_tables.unwrap_or_default(),
         large: first.hugetlb.unwrap_or_default(),
         thp_disabled: first.thp_enabled == Some(false),
-        room: room_of(&memory_limits_of(root, leader)),
+        room: limits::of(root, leader).memory_room_at_most(),
         file: file_of_program(root, leader),
         ..Holding::default()
     };
@@ -426,10 +426,6 @@ fn by_smaps(root: &Root, pid: Pid, pmd: PageSize, objects: &mut Objects) -> Fact
         }
     }
     Fact::Known(own)
-}
-
-fn room_of(limits: &[MemoryLimit]) -> Option<Bytes> {
-    limits.iter().map(MemoryLimit::room_at_most).min()
 }
 
 fn file_of_program(root: &Root, pid: Pid) -> Option<(u64, u64, i64)> {

@@ -176,7 +176,7 @@ fn a_container_is_what_runs_in_it() {
             (found[0].kind, found[0].name.as_str()),
             (ServiceKind::Container, "a")
         );
-        assert_eq!(found[0].cgroup.as_deref(), Some("/kubepods/a"));
+        assert_eq!(found[0].limits.hugetlb[0].path, "/kubepods/a");
         assert_eq!(found[0].pids, [Pid(1000)]);
         let shared = found[0]
             .demands

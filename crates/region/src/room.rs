@@ -30,7 +30,7 @@ impl Room {
         let root = Root::live();
         let free = hugeleaf_host::system::available(&root).get()?;
         let free = (Bytes(free.get().saturating_sub(LEFT.get())), "memory");
-        let limit = hugeleaf_host::system::memory_room(&root).get();
+        let limit = hugeleaf_host::limits::of(&root, "self").memory_room().get();
         let limit = limit.map(|bytes| {
             let left = LEFT_IN_CGROUP + Bytes(bytes.get() / LEFT_IN_CGROUP_ONE_IN);
             (bytes.saturating_sub(left), "the memory cgroup")

@@ -289,7 +289,7 @@ fn remedy(reason: Reason, holes: HolesAdvice, request: &Request<'_>) -> Option<S
             let size = ends.size;
             format!(
                 "{}    # pages of {size} for these, after a restart",
-                ends.command()?
+                ends.command.as_ref()?
             )
         }
         Reason::Not(PartlyResident | PartlyMapped) => {
@@ -465,6 +465,7 @@ mod tests {
             path: "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled".to_owned(),
             setting: "never".to_owned(),
             better: Some("inherit"),
+            command: Some("echo inherit > FILE".to_owned()),
         };
         let of = |ends| {
             remedy(
@@ -478,12 +479,11 @@ mod tests {
         };
         assert_eq!(
             of(Some(&ends)).unwrap(),
-            "echo inherit > /sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled    # pages \
-             of 2M for these, after a restart"
+            "echo inherit > FILE    # pages of 2M for these, after a restart"
         );
         assert_eq!(of(None), None);
         let on = Ends {
-            better: None,
+            command: None,
             ..ends.clone()
         };
         assert_eq!(of(Some(&on)), None);

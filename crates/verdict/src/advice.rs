@@ -5,8 +5,8 @@
 //! [`Change::check`] refuses what this host cannot provide, and makes an [`Advice`] of the rest. [`agree`] looks at all
 //! that is on one screen, and at what running programs want: of two commands that contradict each other, none is printed.
 
-use hugeleaf_host::{Host, pool_file, thp_file};
-use hugeleaf_units::{PageSize, Pages};
+use hugeleaf_host::{Host, Pool, pool_file, thp_file};
+use hugeleaf_units::{Bytes, PageSize, Pages};
 use serde::Serialize;
 
 use crate::findings::shell_word;
@@ -59,7 +59,8 @@ impl Setting {
 
     /// The command that gives it a value.
     fn command(&self, value: &str) -> String {
-        match self.path.strip_prefix(SYSCTL) {
+        let is_momentary = [COMPACT, DROP_CACHES].contains(&&*self.path);
+        match self.path.strip_prefix(SYSCTL).filter(|_| !is_momentary) {
             Some(key) => format!("sysctl -w {}={}", key.replace('/', "."), shell_word(value)),
             None => format!("echo {} > {}", shell_word(value), shell_word(&self.path)),
         }
@@ -67,6 +68,8 @@ impl Setting {
 }
 
 const SYSCTL: &str = "/proc/sys/";
+pub const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+const COMPACT: &str = "/proc/sys/vm/compact_memory";
 
 hugeleaf_units::named! {
     /// How far a change reaches.
@@ -89,6 +92,8 @@ pub struct Change {
     pub scope: Scope,
     /// What it may harm, in a few words; nothing where it harms nobody.
     pub risk: Option<&'static str>,
+    /// Memory is joined first.
+    pub compacts: bool,
 }
 
 /// A change that this host can provide, and that leaves memory for others. Only [`Change::check`] makes one.
@@ -100,13 +105,19 @@ pub struct Advice {
     to: String,
     scope: Scope,
     risk: Option<&'static str>,
+    #[serde(skip)]
+    compacts: bool,
 }
 
-/// Why a change is not advised, in a sentence without its end.
+/// Why a change is not advised, in a sentence without its end, and what to do instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     pub why: String,
+    pub instead: String,
 }
+
+/// What decides where a command alone cannot: a plan knows what all services need, and what is left to others.
+pub const PLAN: &str = "hugeleaf plan --output plan.toml && hugeleaf apply plan.toml";
 
 impl Change {
     pub fn new(setting: Setting, to: impl ToString) -> Change {
@@ -116,6 +127,7 @@ impl Change {
             to: to.to_string(),
             scope: Scope::Host,
             risk: None,
+            compacts: false,
         }
     }
 
@@ -133,6 +145,22 @@ impl Change {
         Change { risk, ..self }
     }
 
+    /// The command where it may be advised, otherwise what to do instead.
+    pub fn command(self, host: &Host) -> String {
+        match self.check(host) {
+            Ok(advice) => advice.command(),
+            Err(refused) => refused.instead,
+        }
+    }
+
+    /// Joins free memory first.
+    pub fn compacting(self) -> Change {
+        Change {
+            compacts: true,
+            ..self
+        }
+    }
+
     /// # Errors
     /// Where this host cannot provide it, or where it would leave too little for others.
     pub fn check(self, host: &Host) -> Result<Advice, Refused> {
@@ -143,6 +171,7 @@ impl Change {
             to,
             scope,
             risk,
+            compacts,
         } = self;
         Ok(Advice {
             setting,
@@ -150,27 +179,56 @@ impl Change {
             to,
             scope,
             risk,
+            compacts,
         })
     }
 }
 
 /// What a host does not have, or does not have enough of.
 fn provides(host: &Host, change: &Change) -> Result<(), Refused> {
-    match change.setting.kind {
-        Kind::Pool(size, node) => {
-            let pages = change.to.parse().map_err(|_| Refused {
-                why: format!("'{}' is no number of pages", change.to),
-            })?;
-            room::fits(host, size, node, Pages(pages)).map_err(|why| Refused { why })
-        }
-        Kind::File => Ok(()),
+    let command = change.setting.command(&change.to);
+    if host.is_in_container {
+        return Err(Refused {
+            why: "this is a container, and the setting is the host's".to_owned(),
+            instead: format!("# on the host of this container: {command}"),
+        });
     }
+    let Kind::Pool(size, node) = change.setting.kind else {
+        return Ok(());
+    };
+    let fits = match change.to.parse() {
+        Ok(pages) => room::fits(host, size, node, Pages(pages)),
+        Err(_) => Err(format!("'{}' is no number of pages", change.to)),
+    };
+    let instead = PLAN.to_owned();
+    fits.map_err(|why| Refused { why, instead })
 }
 
 impl Advice {
     /// The command, to be pasted into a shell.
     pub fn command(&self) -> String {
-        self.setting.command(&self.to)
+        let command = self.setting.command(&self.to);
+        match self.compacts {
+            true => format!("echo 1 > {COMPACT}; {command}"),
+            false => command,
+        }
+    }
+
+    /// Whether both cannot be followed: they give one setting different values, or one of them takes pages of a size
+    /// into pools and the other gives some back.
+    fn contradicts(&self, other: &Advice) -> bool {
+        let grows = |advice: &Advice| {
+            let number = |text: &str| text.parse::<u64>().ok();
+            let from = advice.from.as_deref().and_then(number)?;
+            Some(number(&advice.to)?.cmp(&from))
+        };
+        match (self.setting.kind, other.setting.kind) {
+            _ if self.setting == other.setting => self.to != other.to,
+            (Kind::Pool(one, _), Kind::Pool(two, _)) if one == two => {
+                matches!((grows(self), grows(other)), (Some(a), Some(b)) if a == b.reverse() && a.is_ne())
+            }
+            _ => false,
+        }
     }
 
     pub const fn setting(&self) -> &Setting {
@@ -180,6 +238,50 @@ impl Advice {
     pub const fn risk(&self) -> Option<&'static str> {
         self.risk
     }
+}
+
+/// A cgroup's limit on memory with another value: nobody but those in the cgroup is affected.
+pub fn raised_limit(file: &str, limit: u64) -> String {
+    Setting::file(file).command(&limit.to_string())
+}
+
+/// Joins free memory, so that larger blocks are there.
+pub fn compact(host: &Host) -> String {
+    Change::new(Setting::file(COMPACT), 1).command(host)
+}
+
+/// A pool with as many pages as the reader knows that a program needs.
+pub fn some_pages(host: &Host, size: PageSize) -> String {
+    let all = host.pool(size).map_or(Pages(0), Pool::all);
+    let existing = match all {
+        Pages(0) => String::new(),
+        all => format!("{all} and "),
+    };
+    let most = room::most_pages(host, size, None).ok();
+    let most = most.map_or(String::new(), |most| format!(", {most} at most"));
+    let command = Setting::pool(size, None).command("N");
+    format!("{command}    # N: {existing}as many as the program needs{most}")
+}
+
+/// A pod's line for so many bytes on pages of a size, as in `hugepages-2Mi: 514Mi`.
+pub fn pod_line(size: PageSize, bytes: Bytes) -> String {
+    let mebibyte = Bytes::from_mib(1).get();
+    let amount = match bytes.get() {
+        n if n % mebibyte == 0 => format!("{}Mi", n / mebibyte),
+        n => n.to_string(),
+    };
+    format!("hugepages-{size}i: {amount}")
+}
+
+/// The way past a limit on pages of a pool for a program in a container: who started it sets the limit, and what is
+/// written into the cgroup is lost or refused.
+pub fn of_container(size: PageSize, needs: Option<Bytes>, program: &str) -> String {
+    let off = crate::why::asking(program).map_or(String::new(), |(.., off)| format!("; or {off}"));
+    let line = needs.map_or_else(
+        || format!("hugepages-{size}i"),
+        |needs| pod_line(size, needs),
+    );
+    format!("# the pod's resources.limits: {line}{off}; then start the container anew")
 }
 
 /// A setting that a running program wants.
@@ -215,13 +317,9 @@ impl Wanted {
 /// something else.
 pub fn agree(all: &[&Advice], wants: &[Want]) -> Vec<Option<String>> {
     let against = |advice: &&Advice| {
-        let same = |setting: &Setting| *setting == advice.setting;
-        let others = all.iter();
-        let other = others
-            .into_iter()
-            .find(|o| same(&o.setting) && o.to != advice.to);
-        let other = other.map(|o| format!("{} is advised as well", o.command()));
-        let mut wants = wants.iter().filter(|want| same(&want.setting));
+        let other = all.iter().find(|other| other.contradicts(advice));
+        let other = other.map(|_| "other findings here ask for the opposite".to_owned());
+        let mut wants = wants.iter().filter(|want| want.setting == advice.setting);
         let want = wants.find(|want| !want.values.allows(&advice.to));
         other.or_else(|| want.map(|want| format!("{} wants it otherwise", want.who)))
     };

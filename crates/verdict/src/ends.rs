@@ -8,20 +8,17 @@
 use hugeleaf_host::{Host, Thp, ThpOrder, ThpUse};
 use hugeleaf_units::PageSize;
 
+use crate::advice::{Change, Setting};
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ends {
     pub size: PageSize,
     pub path: String,
     pub setting: String,
-    /// What to write into it, where it is off; `None` where it is on for somebody.
+    /// The value to set, where it is off; `None` where it is on for somebody.
     pub better: Option<&'static str>,
-}
-
-impl Ends {
-    /// Switches the size on, where it is off: a line for a shell.
-    pub fn command(&self) -> Option<String> {
-        Some(format!("echo {} > {}", self.better?, self.path))
-    }
+    /// The command that sets it.
+    pub command: Option<String>,
 }
 
 /// The largest size below a full huge page that the processor translates as one and that the kernel
@@ -36,20 +33,19 @@ pub fn ends(host: &Host) -> Option<Ends> {
     let setting = order.anon.known()?.clone();
     let of = ThpUse::Private;
     let is_off = order.in_force(thp, of)? == "never";
-    Some(match (is_off, setting.as_str()) {
+    let (path, setting, better) = match (is_off, setting.as_str()) {
         // The size follows `enabled`, which is off itself.
-        (true, "inherit") => Ends {
-            size: order.size,
-            path: of.file(),
-            setting: "never".to_owned(),
-            better: Some("madvise"),
-        },
-        (is_off, _) => Ends {
-            size: order.size,
-            path: order.file(of),
-            setting,
-            better: is_off.then(|| follow(thp)),
-        },
+        (true, "inherit") => (of.file(), "never".to_owned(), Some("madvise")),
+        (is_off, _) => (order.file(of), setting, is_off.then(|| follow(thp))),
+    };
+    let on = |better: &str| Change::new(Setting::file(&*path), better).from(&setting);
+    let command = better.map(|better| on(better).command(host));
+    Some(Ends {
+        size: order.size,
+        path,
+        setting,
+        better,
+        command,
     })
 }
 
@@ -73,22 +69,22 @@ mod tests {
         assert_eq!(off.size.to_string(), "2M");
         let folder = "/sys/kernel/mm/transparent_hugepage";
         assert_eq!(
-            off.command().unwrap(),
+            off.command.unwrap(),
             format!("echo inherit > {folder}/hugepages-2048kB/enabled")
         );
         thp(&mut host).enabled = word("never");
         assert_eq!(
-            ends(&host).unwrap().command().unwrap(),
+            ends(&host).unwrap().command.unwrap(),
             format!("echo madvise > {folder}/hugepages-2048kB/enabled")
         );
         // It follows the setting for all.
         thp(&mut host).orders[1].anon = word("inherit");
         assert_eq!(
-            ends(&host).unwrap().command().unwrap(),
+            ends(&host).unwrap().command.unwrap(),
             format!("echo madvise > {folder}/enabled")
         );
         thp(&mut host).enabled = word("always");
-        assert_eq!(ends(&host).unwrap().command(), None);
+        assert_eq!(ends(&host).unwrap().command, None);
     }
 
     #[test]

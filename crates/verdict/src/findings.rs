@@ -12,9 +12,12 @@ mod rules;
 mod thp;
 mod unreadable;
 
+pub(crate) use cgroups::without_pods;
 pub use memory::{Holder, by_name};
-pub(crate) use pools::boot_pools;
+pub(crate) use pools::{boot_pools, short as pool_short};
 pub use rules::findings;
+
+use crate::advice::{self, Advice, Refused};
 
 hugeleaf_units::named! {
     /// How bad a finding is. The worst is the smallest, so that it sorts first.
@@ -32,6 +35,37 @@ pub struct Finding {
     pub severity: Severity,
     pub text: String,
     pub command: String,
+    /// What the command changes, where it changes the host.
+    #[serde(rename = "change", skip_serializing_if = "Option::is_none")]
+    pub advice: Option<Advice>,
+}
+
+/// What to do about a finding: a command that changes the host, or one that only looks.
+pub(crate) struct Next(String, Option<Advice>);
+
+impl From<Advice> for Next {
+    fn from(advice: Advice) -> Next {
+        Next(advice.command(), Some(advice))
+    }
+}
+
+impl From<String> for Next {
+    fn from(command: String) -> Next {
+        Next(command, None)
+    }
+}
+
+impl From<&str> for Next {
+    fn from(command: &str) -> Next {
+        command.to_owned().into()
+    }
+}
+
+/// A change where it may be advised; otherwise what to do instead.
+impl From<Result<Advice, Refused>> for Next {
+    fn from(checked: Result<Advice, Refused>) -> Next {
+        checked.map_or_else(|refused| refused.instead.into(), Next::from)
+    }
 }
 
 impl Finding {
@@ -39,39 +73,57 @@ impl Finding {
         severity: Severity,
         id: &'static str,
         text: impl Into<String>,
-        command: impl Into<String>,
+        next: impl Into<Next>,
     ) -> Finding {
+        let Next(command, advice) = next.into();
         Finding {
             id,
             severity,
             text: text.into(),
-            command: command.into(),
+            command,
+            advice,
         }
     }
 
     pub(crate) fn problem(
         id: &'static str,
         text: impl Into<String>,
-        command: impl Into<String>,
+        next: impl Into<Next>,
     ) -> Finding {
-        Finding::new(Severity::Problem, id, text, command)
+        Finding::new(Severity::Problem, id, text, next)
     }
 
     pub(crate) fn warning(
         id: &'static str,
         text: impl Into<String>,
-        command: impl Into<String>,
+        next: impl Into<Next>,
     ) -> Finding {
-        Finding::new(Severity::Warning, id, text, command)
+        Finding::new(Severity::Warning, id, text, next)
     }
 
     pub(crate) fn note(
         id: &'static str,
         text: impl Into<String>,
-        command: impl Into<String>,
+        next: impl Into<Next>,
     ) -> Finding {
-        Finding::new(Severity::Note, id, text, command)
+        Finding::new(Severity::Note, id, text, next)
     }
+}
+
+/// All of one screen, the worst first. Commands that contradict each other are not printed: a plan weighs what all need.
+pub(crate) fn on_one_screen(mut all: Vec<Finding>) -> Vec<Finding> {
+    all.sort_by_key(|finding| finding.severity);
+    let advised: Vec<&Advice> = all.iter().filter_map(|f| f.advice.as_ref()).collect();
+    let mut against = advice::agree(&advised, &[]).into_iter();
+    for finding in &mut all {
+        let is_advice = finding.advice.is_some();
+        if let Some(why) = is_advice.then(|| against.next().flatten()).flatten() {
+            finding.text = format!("{} ({why}: a plan decides.)", finding.text);
+            finding.command = advice::PLAN.to_owned();
+            finding.advice = None;
+        }
+    }
+    all
 }
 
 /// A word as a shell takes it. Names of processes and cgroups may hold anything, and commands are

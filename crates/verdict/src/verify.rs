@@ -25,7 +25,7 @@ use crate::plan::{PagesOf, Plan};
 pub use needs::slack;
 pub use rules::verify;
 
-const PLAN: &str = "hugeleaf plan --output plan.toml && hugeleaf apply plan.toml";
+use crate::advice::PLAN;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {

@@ -28,6 +28,7 @@ use serde::Serialize;
 
 use crate::eligible::{Reason, Remedy};
 
+pub(crate) use hugetlb::asking;
 pub use hugetlb::available;
 pub use summary::{Line, Summary, counted, summarise};
 pub(crate) use words::restart;
@@ -83,6 +84,8 @@ pub struct Room {
     /// What may still be taken, all page cache of the cgroup given up.
     pub left: Bytes,
     pub page: Bytes,
+    /// Whoever started the container sets it.
+    pub is_in_container: bool,
 }
 
 /// A THP size below the PMD's that is off for some memory, which it would fit.
@@ -90,6 +93,8 @@ pub struct Room {
 pub struct OffSize {
     pub size: PageSize,
     pub knob: String,
+    /// The command that sets it to `always`.
+    pub turn_on: String,
     /// Whether it is the size that this host's processor translates as one.
     pub is_translated_as_one: bool,
     /// Resident bytes that are in whole pages of the size.

@@ -33,6 +33,7 @@ fn host() -> Host {
         buddy: Fact::Absent,
         limits: Limits::default(),
         cgroups: Fact::Absent,
+        is_in_container: false,
         owners: Vec::new(),
         memory_limits: Vec::new(),
         kernel_log: Fact::Absent,

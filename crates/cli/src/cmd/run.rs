@@ -12,7 +12,7 @@ use hugeleaf_change::start::{
     Found, Library, SqliteCache, Watcher, library_for, place, set_numa, stands_in_the_way,
     variables,
 };
-use hugeleaf_host::system::memory_room;
+use hugeleaf_host::limits;
 use hugeleaf_host::{Host, Program, ProgramError, RunWay, find_program};
 use hugeleaf_proof::{circumstances, write_whole};
 use hugeleaf_report::page::View;
@@ -120,7 +120,7 @@ fn prepare_and_start(args: &Args, context: &Context) -> Result<ExitCode, Failure
     check(args, context)?;
     let host = hugeleaf_host::read_start_facts(&context.root, &context.kernel)?;
     let (policy, mapped) = policy(args, &host)?;
-    let room = memory_room(&context.root).get();
+    let room = limits::of(&context.root, "self").memory_room().get();
     let settled = settle(&policy, &host, room)?;
     let program = program(args, context)?;
     let obstacle = program.as_ref().and_then(|p| stands_in_the_way(&policy, p));

@@ -1,7 +1,7 @@
 //! See `hugeleaf status --help`.
 
+use hugeleaf_host::limits;
 use hugeleaf_host::read_owners;
-use hugeleaf_host::system::read_memory_limits;
 use hugeleaf_report::status::{status, status_json};
 use hugeleaf_verdict::findings::findings;
 
@@ -14,7 +14,7 @@ pub struct Args {}
 pub fn run(_args: &Args, context: &Context) -> Result<Status, Failure> {
     let mut host = context.host()?;
     host.owners = read_owners(&context.root).or_default();
-    host.memory_limits = read_memory_limits(&context.root);
+    host.memory_limits = limits::all_memory(&context.root);
     let findings = findings(&host);
     context.answer(
         Context::view(false),

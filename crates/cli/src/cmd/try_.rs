@@ -159,7 +159,9 @@ fn settings(args: &Args, context: &Context, host: &Host) -> Result<Settings, Fai
         });
     };
     // A container may have less than the host.
-    let room = hugeleaf_host::system::memory_room(&context.root).get();
+    let room = hugeleaf_host::limits::of(&context.root, "self")
+        .memory_room()
+        .get();
     let available = room.map_or(available, |room| room.min(available));
     let cache = args.cache.unwrap_or_else(|| default_cache(available));
     // What the database needs in addition to its pages, and what a host should never be without.

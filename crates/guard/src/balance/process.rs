@@ -1,7 +1,7 @@
 //! A server's process: which it is, what it holds, and what its cgroups leave it. Read below a [`Root`].
 
+use hugeleaf_host::limits;
 use hugeleaf_host::process::stat::{parse_stat, parse_status};
-use hugeleaf_host::system::memory_limits_of;
 use hugeleaf_host::{Fact, Root};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
@@ -73,7 +73,7 @@ pub(crate) fn see(root: &Root, pid: Pid, is_shared: bool) -> Option<ProcessSeen>
     };
     let shares = is_shared.then(|| proportional(root, pid)).flatten();
     let resident = shares.or(status.resident).unwrap_or_default();
-    let limits = memory_limits_of(root, pid);
+    let limits = limits::of(root, pid).memory;
     Some(ProcessSeen {
         id: ProgramId {
             pid: pid.0,

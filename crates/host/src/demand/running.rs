@@ -9,6 +9,7 @@ use hugeleaf_units::{Bytes, PageKind};
 
 use super::{Demand, DemandError, Mappings, Place, Service, ServiceKind, account};
 use crate::fact::Fact;
+use crate::limits;
 use crate::model::{Held, Host, Process, Role, Segment};
 use crate::process::{Looking, ProcessError, read_process};
 use crate::root::{Root, Theirs};
@@ -118,7 +119,7 @@ impl Look<'_> {
         service.user = Some(account::of_process(self.root, process));
         service.pids = vec![process.pid];
         service.since = self.since(process);
-        service.cgroup.clone_from(&process.cgroup);
+        service.limits = limits::of(self.root, process.pid);
         service.node = self.bound_to(process.pid);
         service
     }

@@ -13,6 +13,7 @@ use super::{
     measured, postgres, sysv,
 };
 use crate::fact::Fact;
+use crate::limits;
 use crate::model::{Host, Process};
 use crate::root::Root;
 use crate::system::unit_files::{self, UnitFile};
@@ -406,18 +407,15 @@ fn of_container(look: &Look<'_>, path: &str) -> Result<Service, DemandError> {
             .any(|above| own_or_above(&above.to_string_lossy()))
     };
     let inside: Vec<Process> = all.iter().filter(is_in).cloned().collect();
-    let cgroup = inside
-        .first()
-        .and_then(|p| p.cgroup.clone())
-        .ok_or_else(|| {
-            DemandError::usage(
-                format!("{path}: no process is in a cgroup of that path"),
-                "cat /proc/PID/cgroup    # of a process in the container",
-            )
-        })?;
+    let first = inside.first().ok_or_else(|| {
+        DemandError::usage(
+            format!("{path}: no process is in a cgroup of that path"),
+            "cat /proc/PID/cgroup    # of a process in the container",
+        )
+    })?;
     let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
     let mut service = Service::new(name, ServiceKind::Container);
-    service.cgroup = Some(cgroup);
+    service.limits = limits::of(look.root, first.pid);
     for part in inside_of(look, &inside, &all) {
         service.pids.extend(part.pids);
         service.demands.extend(part.demands);

@@ -7,6 +7,7 @@ use hugeleaf_sys::{Errno, Kernel, LONGEST_UNSCANNED, PageMap, Pid, ScanDetail};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::fact::{Fact, ReadError};
+use crate::limits;
 use crate::model::{Advised, Asked, Held, Host, Process, ProcessKind, Role, Segment};
 use crate::process::maps::{
     MapLine, SmapsCounts, SmapsEntry, mappings, parse_policies, read_smaps_lines,
@@ -15,11 +16,10 @@ use crate::process::pages::{parse_pages, part_of};
 use crate::process::rings::read_registered;
 use crate::process::role::role_of;
 use crate::process::run::read_run_settings;
-use crate::process::stat::{Stat, parse_cgroup, parse_memlock, parse_stat, parse_status, unit_of};
+use crate::process::stat::{Stat, parse_cgroup, parse_stat, parse_status, unit_of};
 use crate::process::{Looking, ProcessError, file_of};
 use crate::root::Root;
 use crate::snapshot::hides_processes;
-use crate::system::memory_limits_of;
 
 /// Reads one process as closely as `looking` says.
 ///
@@ -61,13 +61,11 @@ pub fn read_process(
     let counts = entries.iter().map(|e| e.counts);
     process.pss = Fact::Known(counts.map(|c| c.pss + c.hugetlb).sum());
     process.set_table(Fact::Known(sizes.table(&entries)));
-    let limits = root.parse(file_of(pid, "limits"), parse_memlock);
-    process.memlock = limits.and_then(|(soft, _)| soft.into());
     process.children = children(root, pid);
     if looking >= Looking::Segments {
         process.segments = segments(root, host, pid, &entries);
         process.run = read_run_settings(root, pid);
-        process.memory_limits = memory_limits_of(root, pid);
+        process.limits = limits::of(root, pid);
     }
     if looking >= Looking::Pages {
         attach_pages(root, kernel, host, &mut process, pages);

@@ -58,7 +58,7 @@ fn size_of_folder(name: &str) -> Option<PageSize> {
 }
 
 /// The sizes that `folder` has a subfolder for, smallest first, with the subfolder's path.
-pub(super) fn sizes_in(root: &Root, folder: &str) -> Fact<Vec<(PageSize, String)>> {
+pub(crate) fn sizes_in(root: &Root, folder: &str) -> Fact<Vec<(PageSize, String)>> {
     root.list(folder).map(|names| {
         let mut sizes: Vec<(PageSize, String)> = names
             .iter()

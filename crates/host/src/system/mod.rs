@@ -7,19 +7,17 @@ pub mod auxv;
 #[cfg(feature = "full")]
 pub mod boot_time;
 pub mod buddy;
-pub mod cgroups;
 #[cfg(feature = "full")]
 pub mod counters;
 #[cfg(feature = "full")]
 pub mod features;
-mod files;
+pub(crate) mod files;
 #[cfg(feature = "full")]
 mod identity;
+mod kernel_limits;
 #[cfg(feature = "full")]
 pub mod kernel_log;
-mod limits;
 pub mod meminfo;
-mod memory_limits;
 #[cfg(feature = "full")]
 mod owners;
 #[cfg(feature = "full")]
@@ -37,7 +35,8 @@ use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
 
 use crate::fact::{Fact, ReadError};
-use crate::model::{Cgroup, Host};
+use crate::limits;
+use crate::model::{Cgroup, Host, ProcessLimits};
 use crate::root::Root;
 use files::line;
 
@@ -45,13 +44,12 @@ use files::line;
 pub use features::names_of_processes;
 #[cfg(feature = "full")]
 pub use identity::{Identity, identity};
-pub use memory_limits::{memory_limits_of, memory_room, read_memory_limits};
 #[cfg(feature = "full")]
 pub use owners::read_owners;
 pub use pools::{parse_nodes, read as read_pools};
 
 /// Reads the host below `root`, without [`Host::owners`] (see [`read_owners`]: it looks at every
-/// process) and [`Host::memory_limits`] (see [`read_memory_limits`]: every cgroup). `kernel` answers for what only a system call tells, and only where `root` is live.
+/// process) and [`Host::memory_limits`] (see [`limits::all_memory`]: every cgroup). `kernel` answers for what only a system call tells, and only where `root` is live.
 ///
 /// # Errors
 /// Where not even the size of a base page can be determined; everything else is a [`crate::Fact`].
@@ -73,7 +71,12 @@ pub fn available(root: &Root) -> Fact<Bytes> {
 /// # Errors
 /// As [`read_host`].
 pub fn read_memory_facts(root: &Root, kernel: &Kernel) -> Result<Host, ReadError> {
-    read_facts(root, kernel, cgroups::read(root))
+    read_facts(
+        root,
+        kernel,
+        limits::of(root, "self"),
+        limits::all_hugetlb(root),
+    )
 }
 
 /// The same again, of cgroups only those that this process is in: what a program that it starts
@@ -82,10 +85,17 @@ pub fn read_memory_facts(root: &Root, kernel: &Kernel) -> Result<Host, ReadError
 /// # Errors
 /// As [`read_host`].
 pub fn read_start_facts(root: &Root, kernel: &Kernel) -> Result<Host, ReadError> {
-    read_facts(root, kernel, cgroups::read_own(root))
+    let own = limits::of(root, "self");
+    let cgroups = Fact::Known(own.hugetlb.clone());
+    read_facts(root, kernel, own, cgroups)
 }
 
-fn read_facts(root: &Root, kernel: &Kernel, cgroups: Fact<Vec<Cgroup>>) -> Result<Host, ReadError> {
+fn read_facts(
+    root: &Root,
+    kernel: &Kernel,
+    own: ProcessLimits,
+    cgroups: Fact<Vec<Cgroup>>,
+) -> Result<Host, ReadError> {
     let base_page = if root.is_live() {
         kernel.base_page()
     } else {
@@ -104,15 +114,15 @@ fn read_facts(root: &Root, kernel: &Kernel, cgroups: Fact<Vec<Cgroup>>) -> Resul
         memory,
         page_sizes: Vec::new(),
         buddy: root.parse("proc/buddyinfo", buddy::parse),
-        limits: limits::read(root),
+        limits: kernel_limits::read(root, own.memlock.clone()),
         cgroups,
+        is_in_container: own.is_in_container,
         owners: Vec::new(),
         memory_limits: Vec::new(),
         kernel_log: Fact::Absent,
         nodes,
     };
-    let own_cgroups = cgroups::own(root);
-    host.page_sizes = sizes::page_sizes(&host, &own_cgroups);
+    host.page_sizes = sizes::page_sizes(&host, &own);
     Ok(host)
 }
 

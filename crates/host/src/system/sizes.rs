@@ -4,15 +4,14 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use crate::fact::Fact;
 use crate::model::{
-    Available, Host, Limited, PageSizeInfo, Pool, Thp, ThpOrder, ThpUse, thp_is_on,
+    Available, Host, Limited, PageSizeInfo, Pool, ProcessLimits, Thp, ThpOrder, ThpUse, thp_is_on,
 };
 
 /// What limits a size that must be found contiguous in free memory.
 const FREE_BLOCKS: &str = "free blocks";
 
-/// The page sizes of a host whose other facts are read. `own_cgroups` are the cgroups that this
-/// process is in, by version.
-pub fn page_sizes(host: &Host, own_cgroups: &[(u8, String)]) -> Vec<PageSizeInfo> {
+/// The page sizes of a host whose other facts are read, for a process of these limits.
+pub fn page_sizes(host: &Host, own: &ProcessLimits) -> Vec<PageSizeInfo> {
     let mut sizes = vec![PageSizeInfo {
         size: host.base_page,
         kind: PageKind::Base,
@@ -29,7 +28,7 @@ pub fn page_sizes(host: &Host, own_cgroups: &[(u8, String)]) -> Vec<PageSizeInfo
         sizes.extend(thp.orders.iter().map(|order| thp_size(host, thp, order)));
     }
     let totals = host.totals();
-    sizes.extend(totals.map(|pool| hugetlb_size(host, pool, own_cgroups)));
+    sizes.extend(totals.map(|pool| hugetlb_size(host, pool, own)));
     for info in &mut sizes {
         info.if_defragmented = if_defragmented(host, info);
         info.sysv_without_privilege = sysv_without_privilege(host, info);
@@ -68,7 +67,7 @@ fn free_blocks(host: &Host, size: PageSize) -> Fact<Bytes> {
     buddy.map(|buddy| buddy.free_for(size, host.base_page))
 }
 
-fn hugetlb_size(host: &Host, pool: &Pool, own_cgroups: &[(u8, String)]) -> PageSizeInfo {
+fn hugetlb_size(host: &Host, pool: &Pool, own: &ProcessLimits) -> PageSizeInfo {
     let count = |fact: &Fact<Pages>| fact.get().map_or("unknown".to_owned(), |n| n.to_string());
     PageSizeInfo {
         size: pool.size,
@@ -79,8 +78,7 @@ fn hugetlb_size(host: &Host, pool: &Pool, own_cgroups: &[(u8, String)]) -> PageS
             count(&pool.total),
             count(&pool.overcommit)
         ),
-        available: from_pool(host, pool)
-            .map(|had| within_cgroups(host, pool.size, had, own_cgroups)),
+        available: from_pool(host, pool).map(|had| within_cgroups(pool.size, had, own)),
         if_defragmented: Fact::Absent,
         sysv_without_privilege: None,
     }
@@ -115,27 +113,16 @@ fn from_pool(host: &Host, pool: &Pool) -> Fact<Available> {
     })
 }
 
-/// The same, less what the cgroups that this process is in leave of it: both a fault limit and a
-/// reservation limit bound what can be used.
-fn within_cgroups(
-    host: &Host,
-    size: PageSize,
-    mut had: Available,
-    own_cgroups: &[(u8, String)],
-) -> Available {
-    for cgroup in host.cgroups.entries() {
-        let is_own =
-            |(version, path): &(u8, String)| *version == cgroup.version && cgroup.holds(path);
-        if !own_cgroups.iter().any(is_own) {
+/// The same, less what the cgroups of the process leave of it: both a fault limit and a reservation limit bound what
+/// can be used.
+fn within_cgroups(size: PageSize, mut had: Available, own: &ProcessLimits) -> Available {
+    for of in [Limited::Faults, Limited::Reservations] {
+        let Some((cgroup, limit)) = own.tightest(size, of) else {
             continue;
-        }
-        for limit in cgroup.hugetlb.iter().filter(|limit| limit.size == size) {
-            for of in [Limited::Faults, Limited::Reservations] {
-                if let Some(left) = limit.room(of).filter(|left| *left < had.bytes) {
-                    had.bytes = left;
-                    had.limited_by = format!("cgroup {}", cgroup.path);
-                }
-            }
+        };
+        if let Some(left) = limit.room(of).filter(|left| *left < had.bytes) {
+            had.bytes = left;
+            had.limited_by = format!("cgroup {}", cgroup.path);
         }
     }
     had

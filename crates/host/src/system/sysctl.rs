@@ -1,4 +1,11 @@
-//! What `/etc/sysctl.conf` and `/etc/sysctl.d` ask for (sysctl.conf(5), sysctl.d(5)).
+//! Settings in files that are applied at boot, as systemd reads them (sysctl.d(5)): the folders [`FOLDERS`] in one order by
+//! name, where a file hides those of its name in later folders. `/etc/sysctl.conf` is read where a link there names it, and
+//! where systemd does not apply the files.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use hugeleaf_units::Bytes;
 
 use super::files;
 use crate::fact::Fact;
@@ -13,13 +20,50 @@ const KEYS: [&str; 5] = [
     "kernel.shmall",
 ];
 
-/// The settings in the order in which they are applied; unreadable where one of the files is.
+/// A file hides those of its name in later folders.
+const FOLDERS: [&str; 5] = [
+    "etc/sysctl.d",
+    "run/sysctl.d",
+    "usr/local/lib/sysctl.d",
+    "usr/lib/sysctl.d",
+    "lib/sysctl.d",
+];
+
+/// The settings in the order in which they are applied: of two with one key the later holds. Unreadable where one of the
+/// files is.
 pub fn read(root: &Root) -> Fact<Vec<Sysctl>> {
-    files::paths_in(root, "etc/sysctl.d", ".conf").and_then(|mut paths| {
-        // systemd-sysctl reads /etc/sysctl.conf as 99-sysctl.conf, `sysctl --system` last.
+    let mut by_name = BTreeMap::new();
+    for folder in FOLDERS {
+        let paths = match files::paths_in(root, folder, ".conf") {
+            Fact::Known(paths) => paths,
+            Fact::Absent => continue,
+            Fact::Unreadable(error) => return Fact::Unreadable(error),
+        };
+        for path in paths {
+            let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+            by_name.entry(name).or_insert(path);
+        }
+    }
+    let mut paths: Vec<String> = by_name.into_values().collect();
+    paths.retain(|path| !is_masked(root, path));
+    if !is_systemd(root) {
         paths.push("etc/sysctl.conf".to_owned());
-        files::parse_each(root, paths, parse)
-    })
+    }
+    files::parse_each(root, paths, parse)
+}
+
+/// A link to /dev/null: it hides a file and says nothing.
+fn is_masked(root: &Root, path: &str) -> bool {
+    std::fs::read_link(root.path(path)).is_ok_and(|to| to == Path::new("/dev/null"))
+}
+
+/// Its program that applies the files is there. Others (sysctl(8) `--system`, OpenRC) read `/etc/sysctl.conf` last.
+fn is_systemd(root: &Root) -> bool {
+    let is_there = |folder: &str| {
+        let program = format!("{folder}/systemd/systemd-sysctl");
+        !root.beginning(program, Bytes(1)).is_absent()
+    };
+    is_there("usr/lib") || is_there("lib")
 }
 
 /// The settings of one file that bear on large pages. Comments and lines of another shape are
@@ -57,6 +101,45 @@ mod tests {
             pairs,
             [("vm.nr_hugepages", "4096"), ("vm.hugetlb_shm_group", "5")]
         );
+    }
+
+    /// The paths whose value of `vm.nr_hugepages` is applied, in order.
+    fn applied(root: &Root) -> Vec<String> {
+        let settings = read(root);
+        settings.known().unwrap().iter().map(|s| s.path.clone()).collect()
+    }
+
+    #[test]
+    fn folders_by_name_and_a_file_hides_its_namesakes() {
+        const LINE: &str = "vm.nr_hugepages = 1\n";
+        let (dir, root) = crate::testing::host(&[
+            ("usr/lib/sysctl.d/50-a.conf", LINE),
+            ("usr/lib/sysctl.d/70-hidden.conf", LINE),
+            ("usr/local/lib/sysctl.d/60-b.conf", LINE),
+            ("run/sysctl.d/70-hidden.conf", "kernel.shmmax = 1\n"),
+            ("run/sysctl.d/80-masked.conf", LINE),
+            ("etc/sysctl.d/40-c.conf", LINE),
+            ("etc/sysctl.d/x.txt", LINE),
+            ("etc/sysctl.conf", LINE),
+        ]);
+        let at = |name: &str| dir.path().join(name);
+        std::os::unix::fs::symlink("/dev/null", at("etc/sysctl.d/80-masked.conf")).unwrap();
+        let mut expected = vec![
+            "/etc/sysctl.d/40-c.conf",
+            "/usr/lib/sysctl.d/50-a.conf",
+            "/usr/local/lib/sysctl.d/60-b.conf",
+            "/run/sysctl.d/70-hidden.conf",
+            "/etc/sysctl.conf",
+        ];
+        assert_eq!(applied(&root), expected);
+        // systemd goes by a link to it, as Debian up to 12 and Fedora have one, and Debian 13 has none.
+        std::fs::create_dir_all(at("usr/lib/systemd")).unwrap();
+        std::fs::write(at("usr/lib/systemd/systemd-sysctl"), "").unwrap();
+        expected.pop();
+        assert_eq!(applied(&root), expected);
+        std::os::unix::fs::symlink("../sysctl.conf", at("etc/sysctl.d/99-sysctl.conf")).unwrap();
+        expected.push("/etc/sysctl.d/99-sysctl.conf");
+        assert_eq!(applied(&root), expected);
     }
 
     #[test]

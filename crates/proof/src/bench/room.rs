@@ -1,14 +1,18 @@
 //! How much memory a benchmark may take.
 
 use hugeleaf_host::Root;
-use hugeleaf_host::system::{available, memory_room};
+use hugeleaf_host::limits;
+use hugeleaf_host::system::available;
 use hugeleaf_units::Bytes;
 
 /// Half of the memory available without pushing anything out, and of what the tightest
 /// memory cgroup leaves; `None` where that cannot be determined. Reserved huge pages are not in it.
 pub fn room(root: &Root) -> Option<Bytes> {
     let available = available(root).get()?;
-    let within = memory_room(root).get().unwrap_or(available);
+    let within = limits::of(root, "self")
+        .memory_room()
+        .get()
+        .unwrap_or(available);
     Some(Bytes(available.min(within).get() / 2))
 }
 

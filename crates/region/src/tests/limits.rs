@@ -86,7 +86,7 @@ impl Drop for Cgroup {
 
 /// As the controller's files are named for a size.
 fn name_of(size: PageSize) -> String {
-    hugeleaf_host::system::cgroups::name_of(size)
+    hugeleaf_host::limits::hugetlb::name_of(size)
 }
 
 /// Asks for memory and uses all of it, or tells why there is none.

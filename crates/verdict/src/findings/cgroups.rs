@@ -1,9 +1,10 @@
 //! cgroups that limit hugetlb pages.
 
 use hugeleaf_host::{Cgroup, Fact, Host, HugetlbLimit, Limited, Pool};
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, PageSize, Pages};
 
-use super::{Finding, shell_word};
+use super::{Finding, Next, shell_word};
+use crate::advice::{Change, Scope, Setting, of_container};
 
 fn limits(host: &Host) -> impl Iterator<Item = (&Cgroup, &HugetlbLimit)> {
     let cgroups = host.cgroups.entries().iter();
@@ -40,12 +41,15 @@ pub fn faults_only(host: &Host) -> Option<Finding> {
         .collect();
     let (cgroup, limit) = open.first()?;
     let allowed = limit.fault_limit.get().flatten().unwrap_or_default();
-    let command = if limit.reservation_limit.is_absent() {
+    let next: Next = if host.is_in_container {
+        of_container(limit.size, None, "postgres").into()
+    } else if limit.reservation_limit.is_absent() {
         // The kernel has no reservation limits (before Linux 5.7): only seeing it is left.
-        format!("cat {}", file(cgroup, limit, "failcnt", "events"))
+        format!("cat {}", file(cgroup, limit, "failcnt", "events")).into()
     } else {
         let file = cgroup.limit_file(limit.size, Limited::Reservations);
-        format!("echo {allowed:#} > {}", shell_word(&file))
+        let change = Change::new(Setting::file(file), format!("{allowed:#}"));
+        change.in_scope(Scope::Cgroup).check(host).into()
     };
     Some(Finding::problem(
         "cgroup-faults-only",
@@ -56,7 +60,70 @@ pub fn faults_only(host: &Host) -> Option<Finding> {
             names(&open),
             limit.size
         ),
-        command,
+        next,
+    ))
+}
+
+/// A Kubernetes node whose pods may have no page of a size, neither reserved nor touched, while its pool has free ones: the
+/// kubelet reads the pools once, when it starts (kubernetes #72307).
+pub fn kubelet(host: &Host) -> Option<Finding> {
+    let (pool, cgroup) = host
+        .totals()
+        .find_map(|pool| Some((pool, without_pods(host, pool.size)?)))?;
+    Some(Finding::problem(
+        "kubelet-before-pool",
+        format!(
+            "cgroup {} may have no pages of {}, by both of its limits, and the pool has {} free: the kubelet was \
+             started before the pool was made, and offers none to pods.",
+            cgroup.path,
+            pool.size,
+            pool.available()
+        ),
+        "systemctl restart kubelet",
+    ))
+}
+
+/// The cgroup of all pods, where it may have no page of a size although the pool has free ones.
+pub(crate) fn without_pods(host: &Host, size: PageSize) -> Option<&Cgroup> {
+    let is_of_all_pods = |cgroup: &Cgroup| {
+        let name = cgroup.path.rsplit('/').next().unwrap_or_default();
+        let name = name.trim_end_matches(".slice");
+        name == "kubepods" || name.ends_with("-kubepods")
+    };
+    let has_free = host.pool(size).is_some_and(|p| p.available() > Pages(0));
+    let mut limits = limits(host)
+        .filter(|(cgroup, limit)| limit.size == size && is_of_all_pods(cgroup) && is_shut(limit));
+    limits.next().map(|(cgroup, _)| cgroup).filter(|_| has_free)
+}
+
+/// No page may be touched, and none be reserved.
+fn is_shut(limit: &HugetlbLimit) -> bool {
+    let none = |limit: &Fact<Option<Bytes>>| limit.get().flatten() == Some(Bytes::ZERO);
+    none(&limit.fault_limit)
+        && (none(&limit.reservation_limit) || limit.reservation_limit.is_absent())
+}
+
+/// A pod that has pages, or a container in it that may have some, and may have none itself: a resize in place sets its
+/// limits to 0 (kubernetes #141991).
+pub fn resized_pod(host: &Host) -> Option<Finding> {
+    let (pod, limit) = limits(host).find(|(pod, limit)| {
+        let is_pod = pod.path.split('/').skip(2).any(|part| part.contains("pod"));
+        let inside = format!("{}/", pod.path);
+        let mut of_size = limits(host).filter(|(_, l)| l.size == limit.size);
+        let allows = |(c, l): (&Cgroup, &HugetlbLimit)| {
+            c.path.starts_with(&inside) && l.fault_limit.get().flatten() > Some(Bytes::ZERO)
+        };
+        let uses = limit.usage(Limited::Faults) > Bytes::ZERO;
+        is_pod && pod.path.contains("kubepods") && is_shut(limit) && (uses || of_size.any(allows))
+    })?;
+    Some(Finding::problem(
+        "pod-limits-zero",
+        format!(
+            "cgroup {} may have no more pages of {}, by both of its limits, although what runs in it was given some: a \
+             resize of a pod in place sets them to 0.",
+            pod.path, limit.size
+        ),
+        "# delete the pod, so that it is made anew with its limits",
     ))
 }
 
@@ -133,6 +200,14 @@ mod tests {
             faults_only(&host).unwrap().command,
             "echo 1073741824 > /sys/fs/cgroup/db.slice/hugetlb.2MB.rsvd.max"
         );
+        // Of a container the limit is set by who starts it.
+        host.is_in_container = true;
+        let command = faults_only(&host).unwrap().command;
+        assert!(
+            command.starts_with("# the pod's resources.limits: hugepages-2Mi"),
+            "{command}"
+        );
+        host.is_in_container = false;
         // Without a single page in the pool mmap fails by itself.
         host.pools[0] = pool("2M", None, 0);
         assert_eq!(faults_only(&host), None);
@@ -143,6 +218,56 @@ mod tests {
         let mut host = healthy();
         host.cgroups = limited(Some(0), Fact::Absent, 0);
         assert!(faults_only(&host).unwrap().command.starts_with("cat "));
+    }
+
+    fn cgroup(path: &str, both: u64, used: u64) -> Cgroup {
+        let mut groups = limited(Some(both), Fact::Known(Some(Bytes(both))), 0);
+        let Fact::Known(groups) = &mut groups else {
+            unreachable!()
+        };
+        let mut group = groups.remove(0);
+        path.clone_into(&mut group.path);
+        group.hugetlb[0].fault_usage = Fact::Known(Bytes(used));
+        group
+    }
+
+    #[test]
+    fn a_kubelet_that_was_started_before_the_pool() {
+        let mut host = healthy();
+        host.pools[0].free = Fact::Known(Pages(600));
+        for path in [
+            "/kubepods.slice",
+            "/kubelet.slice/kubelet-kubepods.slice",
+            "/kubepods",
+        ] {
+            host.cgroups = Fact::Known(vec![cgroup(path, 0, 0)]);
+            let found = super::super::findings(&host);
+            assert_eq!(ids(found), ["kubelet-before-pool"], "{path}");
+        }
+        // A pod that asked for none, a limit, and a pool that has nothing free.
+        for near in [
+            cgroup("/kubepods.slice/kubepods-pod1.slice", 0, 0),
+            cgroup("/kubepods", 2 << 20, 0),
+        ] {
+            host.cgroups = Fact::Known(vec![near]);
+            assert_eq!(kubelet(&host), None);
+        }
+        host.cgroups = Fact::Known(vec![cgroup("/kubepods", 0, 0)]);
+        host.pools[0].free = Fact::Known(Pages(0));
+        assert_eq!(kubelet(&host), None);
+    }
+
+    #[test]
+    fn a_pod_that_was_resized_in_place() {
+        let mut host = healthy();
+        let pod = "/kubepods.slice/kubepods-pod1.slice";
+        let container = cgroup(&format!("{pod}/cri-1.scope"), 4 << 20, 0);
+        host.cgroups = Fact::Known(vec![cgroup(pod, 0, 0), container]);
+        assert_eq!(ids(resized_pod(&host)), ["pod-limits-zero"]);
+        host.cgroups = Fact::Known(vec![cgroup(pod, 0, 2 << 20)]);
+        assert_eq!(ids(resized_pod(&host)), ["pod-limits-zero"]);
+        host.cgroups = Fact::Known(vec![cgroup(pod, 0, 0)]);
+        assert_eq!(resized_pod(&host), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use hugeleaf_host::{Fact, Host, Thp, ThpOrder, ThpUse, pool_file, thp_is_on};
 use hugeleaf_units::{PageSize, Pages};
 
 use super::{Finding, shell_word};
+use crate::advice::{Change, Setting};
 use crate::list;
 
 /// The words by which shared memory's top-level knob overrules every size.
@@ -28,7 +29,7 @@ pub fn anon_top(host: &Host) -> Option<Finding> {
     Some(Finding::warning(
         "dead-enabled",
         format!("transparent_hugepage/enabled is {top} and dead: no size inherits it."),
-        format!("echo inherit > {}", full.file(ThpUse::Private)),
+        Change::new(Setting::file(full.file(ThpUse::Private)), "inherit").check(host),
     ))
 }
 
@@ -43,7 +44,7 @@ pub fn shmem_top(host: &Host) -> Option<Finding> {
                 "transparent_hugepage/shmem_enabled is {top} and dead for shared anonymous memory: \
                  no size inherits it."
             ),
-            format!("echo inherit > {}", full.file(ThpUse::Shared)),
+            Change::new(Setting::file(full.file(ThpUse::Shared)), "inherit").check(host),
         )
     })
 }
@@ -74,7 +75,7 @@ fn inherit(host: &Host, of: ThpUse, better: &str) -> Option<Finding> {
             if inheriting.len() == 1 { "s" } else { "" },
             of.knob()
         ),
-        format!("echo {better} > {}", inheriting.first()?.file(of)),
+        Change::new(Setting::file(inheriting.first()?.file(of)), better).check(host),
     ))
 }
 
@@ -95,7 +96,7 @@ pub fn defrag(host: &Host) -> Option<Finding> {
     Some(Finding::warning(
         "dead-defrag",
         format!("transparent_hugepage/defrag is {set} and dead: THP is never for private memory."),
-        format!("echo madvise > {}", ThpUse::Private.file()),
+        Change::new(Setting::file(ThpUse::Private.file()), "madvise").check(host),
     ))
 }
 
@@ -141,7 +142,7 @@ pub fn khugepaged(host: &Host) -> Option<Finding> {
              shared memory.",
             tuned.join(", ")
         ),
-        format!("echo madvise > {}", ThpUse::Private.file()),
+        Change::new(Setting::file(ThpUse::Private.file()), "madvise").check(host),
     ))
 }
 
@@ -164,7 +165,7 @@ pub fn shm_group(host: &Host) -> Option<Finding> {
     Some(Finding::warning(
         "dead-shm-group",
         format!("hugetlb_shm_group lets group {group} use hugetlb pages, and every pool is empty."),
-        format!("echo 1 > {file}"),
+        Change::new(Setting::file(file), 1).check(host),
     ))
 }
 

@@ -6,6 +6,7 @@ use hugeleaf_host::{Fact, Host, Owner, ThpUse};
 use hugeleaf_units::Bytes;
 
 use super::{Finding, Severity, shell_word};
+use crate::advice::{self, Change, Setting};
 
 /// Page tables above these parts of memory are a warning and a problem.
 const MUCH: f64 = 0.01;
@@ -108,7 +109,7 @@ pub fn shmem_on_base(host: &Host) -> Option<Finding> {
              memory can be promoted live from then on.",
             order.size
         ),
-        format!("echo advise > {}", order.file_in_force(of)),
+        Change::new(Setting::file(order.file_in_force(of)), "advise").check(host),
     ))
 }
 
@@ -137,7 +138,7 @@ pub fn fragmented(host: &Host) -> Option<Finding> {
     Some(Finding::warning(
         "fragmented",
         format!("Free memory is fragmented: of {free} only {whole} is in whole {pmd} blocks."),
-        "echo 1 > /proc/sys/vm/compact_memory",
+        advice::compact(host),
     ))
 }
 

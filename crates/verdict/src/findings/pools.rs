@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_host::{Host, Pool, pool_file};
+use hugeleaf_host::{Host, Pool};
 use hugeleaf_units::{PageSize, Pages};
 
-use super::{Finding, Severity};
+use super::{Finding, Next, Severity, without_pods};
+use crate::advice::{Change, PLAN, Setting};
 
 /// An idle part of memory from which on it is a waste worth a warning.
 const MUCH_IDLE: f64 = 0.02;
@@ -17,7 +18,8 @@ pub fn idle(host: &Host, pool: &Pool) -> Option<Finding> {
         fact.get()?;
     }
     let idle = pool.available().min(pool.lasting());
-    if idle == Pages(0) {
+    // Pods want them, and are kept from them: a finding of its own.
+    if idle == Pages(0) || without_pods(host, pool.size).is_some() {
         return None;
     }
     let bytes = idle.of(pool.size);
@@ -31,6 +33,13 @@ pub fn idle(host: &Host, pool: &Pool) -> Option<Finding> {
         true => Severity::Warning,
         false => Severity::Note,
     };
+    let left = pool.lasting() - idle;
+    // A file or the command line asks for them again at the next boot: a plan changes both.
+    let asked = asked(host).remove(&pool.size);
+    let next: Next = match asked.is_some_and(|(pages, _)| Pages(pages) > left) {
+        true => "hugeleaf plan --tighten".into(),
+        false => change(pool, left).check(host).into(),
+    };
     Some(Finding::new(
         severity,
         "pool-unused",
@@ -40,16 +49,19 @@ pub fn idle(host: &Host, pool: &Pool) -> Option<Finding> {
              is about to start.",
             pool.size
         ),
-        format!("echo {} > {}", pool.lasting() - idle, file(pool)),
+        next,
     ))
 }
 
-fn file(pool: &Pool) -> String {
-    pool_file(pool.size, pool.node, "nr_hugepages")
+/// The pool with another number of pages.
+fn change(pool: &Pool, pages: Pages) -> Change {
+    Change::new(Setting::pool(pool.size, pool.node), pages)
+        .from(pool.lasting())
+        .at_risk("memory in a pool is of use to nobody else")
 }
 
 /// Pages beyond the pool: they leave it when they are freed, and may not be available again.
-pub fn surplus(_host: &Host, pool: &Pool) -> Option<Finding> {
+pub fn surplus(host: &Host, pool: &Pool) -> Option<Finding> {
     let surplus = pool.surplus.get().filter(|n| *n > Pages(0))?;
     Some(Finding::note(
         "pool-surplus",
@@ -58,7 +70,7 @@ pub fn surplus(_host: &Host, pool: &Pool) -> Option<Finding> {
              when freed, and may be unavailable after a restart of who holds them.",
             pool.size
         ),
-        format!("echo {} > {}", pool.all(), file(pool)),
+        change(pool, pool.all()).check(host),
     ))
 }
 
@@ -80,7 +92,7 @@ pub fn uneven(host: &Host, pool: &Pool) -> Option<Finding> {
                  where they are bound to it.",
                 pool.size
             ),
-            format!("echo {} > {}", all / nodes.len() as u64, file(least_pool)),
+            change(least_pool, Pages(all / nodes.len() as u64)).check(host),
         )
     })
 }
@@ -90,20 +102,25 @@ pub fn short(host: &Host, pool: &Pool) -> Option<Finding> {
     pool.total.get()?;
     let (has, asked) = (pool.lasting(), Pages(asked));
     let missing = asked - has;
-    (missing > Pages(0)).then(|| {
-        Finding::problem(
-            "pool-short",
-            format!(
-                "{by} asks for {asked} pages of {}, the pool has {has}: {missing} short ({}).",
-                pool.size,
-                missing.of(pool.size)
-            ),
-            format!(
-                "echo 1 > /proc/sys/vm/compact_memory; echo {asked} > {}",
-                file(pool)
-            ),
-        )
-    })
+    if missing == Pages(0) {
+        return None;
+    }
+    let mut text = format!(
+        "{by} asks for {asked} pages of {}, the pool has {has}: {missing} short ({}).",
+        pool.size,
+        missing.of(pool.size)
+    );
+    let idle = pool.available().min(has);
+    let next: Next = match change(pool, asked).compacting().check(host) {
+        Err(refused) => {
+            text.push_str(&format!(" That is no fit: {}.", refused.why));
+            refused.instead.into()
+        }
+        // Those that are there are not used either.
+        Ok(_) if idle >= missing => PLAN.into(),
+        Ok(advice) => advice.into(),
+    };
+    Some(Finding::problem("pool-short", text, next))
 }
 
 /// How many pages of each size are asked for, and by what. The boot parameters come first, so
@@ -209,6 +226,24 @@ mod tests {
     }
 
     #[test]
+    fn pages_that_a_file_asks_for_again_are_for_a_plan() {
+        let mut host = healthy();
+        host.pools[0].free = Fact::Known(Pages(1000));
+        host.limits.boot = word("hugepages=3096");
+        assert!(all(idle, &host)[0].command.starts_with("echo 3096 > "));
+        host.limits.boot = word("hugepages=3097");
+        assert_eq!(all(idle, &host)[0].command, "hugeleaf plan --tighten");
+        // The pool is the host's.
+        host.limits.boot = word("");
+        host.is_in_container = true;
+        assert!(
+            all(idle, &host)[0]
+                .command
+                .starts_with("# on the host of this container: echo 3096")
+        );
+    }
+
+    #[test]
     fn surplus_pages() {
         let mut host = healthy();
         host.pools[0].overcommit = Fact::Known(Pages(100));
@@ -247,6 +282,19 @@ mod tests {
             "{}",
             found[0].text
         );
+        // More than leaves enough to everybody else, and more than is there already and nobody uses.
+        host.limits.sysctl = Fact::Known(vec![set("32000")]);
+        let found = all(short, &host);
+        assert!(
+            found[0].text.contains("at most 21299 pages"),
+            "{}",
+            found[0].text
+        );
+        assert_eq!(found[0].command, PLAN);
+        host.limits.sysctl = Fact::Known(vec![set("4097")]);
+        host.pools[0].free = Fact::Known(Pages(1));
+        assert_eq!(all(short, &host)[0].command, PLAN);
+        host.pools[0].free = Fact::Known(Pages(0));
         // Surplus pages come and go: they make up for nothing.
         host.limits.sysctl = Fact::Known(vec![set("4096")]);
         host.pools[0].surplus = Fact::Known(Pages(1));

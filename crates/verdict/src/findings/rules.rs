@@ -13,6 +13,8 @@ use Rule::{Host, Pool};
 
 const RULES: &[Rule] = &[
     Host(cgroups::faults_only),
+    Host(cgroups::kubelet),
+    Host(cgroups::resized_pod),
     Host(cgroups::limit_hit),
     Pool(pools::short),
     Host(pools::kernel_log),
@@ -45,7 +47,5 @@ pub fn findings(host: &host::Host) -> Vec<Finding> {
             Pool(rule) => host.totals().filter_map(|pool| rule(host, pool)).collect(),
         }
     };
-    let mut all: Vec<Finding> = RULES.iter().flat_map(by).collect();
-    all.sort_by_key(|finding| finding.severity);
-    all
+    super::on_one_screen(RULES.iter().flat_map(by).collect())
 }

@@ -3,6 +3,7 @@
 use hugeleaf_host::{Host, ThpUse};
 
 use super::Finding;
+use crate::advice::{Change, Setting};
 
 /// Every size is `never` for private and for shared memory.
 pub fn off(host: &Host) -> Option<Finding> {
@@ -21,7 +22,7 @@ pub fn off(host: &Host) -> Option<Finding> {
         "thp-off",
         "THP is never for every size: programs that ask for it with madvise get base pages, in \
          silence. Only hugetlb and hugeleaf promote give large pages.",
-        format!("echo madvise > {}", ThpUse::Private.file()),
+        Change::new(Setting::file(ThpUse::Private.file()), "madvise").check(host),
     ))
 }
 

@@ -284,13 +284,11 @@ fn limit_now(host: &Host, path: &str) -> Option<Option<String>> {
 }
 
 /// Limits of the cgroups that a service is in, where they are below what is planned for it.
-pub(super) fn cgroup_knobs(host: &Host, service: &Service, planned: &ForService) -> Vec<Knob> {
-    let Some(path) = &service.cgroup else {
-        return Vec::new();
-    };
-    let groups = host.cgroups.entries().iter();
+pub(super) fn cgroup_knobs(service: &Service, planned: &ForService) -> Vec<Knob> {
     let mut knobs = Vec::new();
-    for group in groups.filter(|group| group.holds(path)) {
+    // Of a container the limit is set by who starts it: in its own configuration (`ways`).
+    let groups = service.limits.hugetlb.iter();
+    for group in groups.filter(|_| !service.limits.is_in_container) {
         for limit in &group.hugetlb {
             let needed = planned.pages_of(limit.size).of(limit.size);
             for of in LIMITED {

@@ -133,7 +133,7 @@ fn settings(plan: &mut Plan, facts: &Facts<'_>, services: &[Service], wishes: &W
     plan.knobs = knobs::thp_knobs(host, plan);
     plan.knobs.extend(knobs::shm_knobs(host, services));
     for (service, planned) in services.iter().zip(&plan.services) {
-        for knob in knobs::cgroup_knobs(host, service, planned) {
+        for knob in knobs::cgroup_knobs(service, planned) {
             match plan.knobs.iter_mut().find(|k| k.path == knob.path) {
                 // Two services in one cgroup: what the larger needs is the least.
                 Some(same) if number(&same.now) < number(&knob.now) => *same = knob,

@@ -7,6 +7,7 @@ use hugeleaf_units::{Bytes, PageSize};
 use super::arithmetic::wastes_little;
 use super::facts::Facts;
 use super::model::{ForService, Plan};
+use crate::advice::pod_line;
 use crate::clean;
 
 pub(super) fn ways(
@@ -25,6 +26,9 @@ pub(super) fn ways(
         ServiceKind::Mover => mover(plan, planned),
         ServiceKind::Other => other(plan, service, planned),
     };
+    if service.limits.is_in_container && service.kind != ServiceKind::Container {
+        lines.extend(pod(planned));
+    }
     lines.extend(larger(facts, service, planned));
     lines.iter().map(|line| clean(line)).collect()
 }
@@ -131,16 +135,14 @@ fn sysv(service: &Service) -> Vec<String> {
 }
 
 fn pod(planned: &ForService) -> Vec<String> {
-    let mebibyte = Bytes::from_mib(1).get();
+    let line = |size: PageSize| pod_line(size, planned.pages_of(size).of(size));
     sizes(planned)
         .into_iter()
         .map(|size| {
-            let bytes = planned.pages_of(size).of(size);
-            let amount = match bytes.get() {
-                n if n % mebibyte == 0 => format!("{}Mi", n / mebibyte),
-                n => n.to_string(),
-            };
-            format!("pod, resources.limits and resources.requests: hugepages-{size}i: {amount}")
+            format!(
+                "pod, resources.limits and resources.requests: {}",
+                line(size)
+            )
         })
         .collect()
 }

@@ -1,10 +1,10 @@
 //! One rung of a ladder, tried on the host: available, or not and why.
 
-use hugeleaf_host::{Available, Host, Limited, Pool, RunRole, RunWay, ThpUse, pool_file};
+use hugeleaf_host::{Available, Host, Limited, Pool, RunRole, RunWay, ThpUse};
 use hugeleaf_units::{Bytes, Failure, PageKind, PageSize, Pages, Rung};
 
+use crate::advice::{self, Change, Scope, Setting, of_container};
 use crate::eligible::huge_page as pmd;
-use crate::findings::shell_word;
 use crate::list;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +89,7 @@ pub fn full_thp(host: &Host, role: RunRole) -> Result<RunWay, Failure> {
     if role == RunRole::Shm && shared_setting(host) == Some("deny") {
         return Err(Failure::new(
             "shmem_enabled is deny, which forbids them in all shared memory",
-            format!("echo advise > {}", ThpUse::Shared.file()),
+            Change::new(Setting::file(ThpUse::Shared.file()), "advise").command(host),
         ));
     }
     Ok(RunWay::Thp)
@@ -134,7 +134,7 @@ fn smaller_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Fai
                 Some("inherit") => format!("{knob} is inherit, and {name} is {word}"),
                 _ => format!("{knob} is {word}"),
             };
-            let command = format!("echo always > {}", order.file(of));
+            let command = Change::new(Setting::file(order.file(of)), "always").command(host);
             Err(Failure::new(because, command))
         }
     }
@@ -177,18 +177,12 @@ pub fn pool_short(host: &Host, size: PageSize, needed: Option<Bytes>) -> Failure
         return cgroup_short(host, size, cgroup, needed);
     }
     let total = host.pool(size).map_or(Pages(0), Pool::all);
-    let file = pool_file(size, None, "nr_hugepages");
     let Some(needed) = needed else {
         let because = match total.get() {
             0 => format!("the pool of {size} pages is empty"),
             n => format!("none of the {n} pages of {size} in the pool is free"),
         };
-        let existing = match total.get() {
-            0 => String::new(),
-            n => format!("{n} and "),
-        };
-        let command = format!("echo N > {file}    # N: {existing}as many as the program needs");
-        return Failure::new(because, command);
+        return Failure::new(because, advice::some_pages(host, size));
     };
     let short = size.pages_for(needed - left_bytes);
     Failure::new(
@@ -196,7 +190,9 @@ pub fn pool_short(host: &Host, size: PageSize, needed: Option<Bytes>) -> Failure
             "the pool has {} free pages of {size}, {short} too few",
             left_bytes.get() / size.bytes().get()
         ),
-        format!("echo {} > {file}", total.get() + short.get()),
+        Change::new(Setting::pool(size, None), total + short)
+            .from(total)
+            .command(host),
     )
 }
 
@@ -207,10 +203,12 @@ fn cgroup_short(host: &Host, size: PageSize, path: &str, needed: Option<Bytes>) 
     };
     let mut cgroups = host.cgroups.entries().iter();
     let command = match cgroups.find(|cgroup| cgroup.path == path) {
+        Some(_) if host.is_in_container => of_container(size, needed, ""),
         Some(cgroup) => {
             let most = if cgroup.version == 1 { "-1" } else { "max" };
             let file = cgroup.limit_file(size, Limited::Faults);
-            format!("echo {most} > {}", shell_word(&file))
+            let raised = Change::new(Setting::file(file), most);
+            raised.in_scope(Scope::Cgroup).command(host)
         }
         None => "hugeleaf status".to_owned(),
     };

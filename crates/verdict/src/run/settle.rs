@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::rung::{Judged, full_thp, judge, left_in_pool, pool_short};
 use super::rung::{private_setting, shared_setting};
 use super::{Policy, Want};
+use crate::advice::{Change, Setting};
 use crate::eligible::huge_page as pmd;
 use crate::list;
 
@@ -184,7 +185,7 @@ fn first_touch(host: &Host) -> Option<(PageSize, Failure)> {
         size,
         Failure::new(
             format!("{file} is {word}, so memory is never large when it is first touched"),
-            format!("echo madvise > {file}"),
+            Change::new(Setting::file(&*file), "madvise").command(host),
         ),
     ))
 }

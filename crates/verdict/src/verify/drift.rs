@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 
 use hugeleaf_host::system::settings::BootLine;
-use hugeleaf_host::{Fact, Host, Sysctl, pool_file};
+use hugeleaf_host::{Fact, Host, Pool, Sysctl, pool_file, size_folder};
 use hugeleaf_units::{Bytes, Pages};
 
 use super::{Applied, Did, Facts, GivenBack, Place, Stands};
-use crate::findings::{Finding, Severity, boot_pools, findings, shell_word};
+use crate::advice::{Change, Setting};
+use crate::findings::{Finding, Severity, boot_pools, findings, pool_short, shell_word};
 use crate::plan::Plan;
 
 /// Pools with fewer pages than files or the kernel's command line ask for, and facts that could not
@@ -18,7 +19,15 @@ pub(super) fn pools(facts: &Facts<'_>) -> Vec<Finding> {
     let mut pools = host.pools.iter();
     let is_blind = pools.any(|pool| unread(&pool.total) || unread(&pool.free));
     let mut all = findings(&host);
-    all.retain(|finding| matches!(finding.id, "pool-short" | "unreadable"));
+    all.retain(|finding| {
+        const OF_POOLS: [&str; 4] = [
+            "pool-short",
+            "kubelet-before-pool",
+            "pod-limits-zero",
+            "unreadable",
+        ];
+        OF_POOLS.contains(&finding.id)
+    });
     for finding in &mut all {
         if finding.id == "unreadable" && is_blind {
             finding.severity = Severity::Problem;
@@ -93,7 +102,9 @@ pub(super) fn sysctl(facts: &Facts<'_>) -> Vec<Finding> {
         Some(Finding::warning(
             "sysctl-drift",
             format!("{key} is {now}, and {path} says {wanted}{then}."),
-            format!("sysctl -p {}", shell_word(path)),
+            Change::new(Setting::sysctl(key), wanted)
+                .from(now)
+                .check(facts.host),
         ))
     };
     settings.iter().enumerate().filter_map(one).collect()
@@ -201,17 +212,16 @@ fn in_force_places<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Place> {
 /// Places that are not as a plan in force left them.
 pub(super) fn places(facts: &Facts<'_>) -> Vec<Finding> {
     let newest = facts.applied.first();
-    let short = pools(facts);
-    // The size, as in `hugepages-2048kB`, in whichever node's folder.
-    let size = |place: &Place| {
-        let mut parts = place.path.iter().filter_map(|part| part.to_str());
-        parts
-            .find(|part| part.starts_with("hugepages-"))
-            .map(str::to_owned)
+    let host = with_given(facts);
+    // Of whichever node's folder.
+    let is_of = |place: &Place, pool: &Pool| {
+        let folder = size_folder(pool.size);
+        place.path.iter().any(|part| part.to_str() == Some(&folder))
     };
     let is_reported = |place: &&Place| {
-        let size = size(place).filter(|_| place.what == Did::Pool);
-        size.is_some_and(|size| short.iter().any(|finding| finding.command.contains(&size)))
+        let mut pools = host.totals();
+        let is_short = |pool: &Pool| is_of(place, pool) && pool_short(&host, pool).is_some();
+        place.what == Did::Pool && pools.any(is_short)
     };
     in_force_places(facts)
         .filter(|place| !is_reported(place))
@@ -334,7 +344,7 @@ pub(super) fn journal(facts: &Facts<'_>) -> Vec<Finding> {
         let plan = applied.plan.as_ref().err();
         let plan = plan.map(|why| format!("The plan of apply {id} cannot be read: {why}."));
         let damaged = journal.chain(plan);
-        found.extend(damaged.map(|text| Finding::warning("journal-damaged", text, &undo)));
+        found.extend(damaged.map(|text| Finding::warning("journal-damaged", text, undo.as_str())));
     }
     found
 }

@@ -1,12 +1,13 @@
 //! What services asked for, what they have, and what the pools could give them.
 
 use hugeleaf_host::demand::{Demand, Insists, Place, Service, ServiceKind};
-use hugeleaf_host::{Fact, Held, Pool, pool_file};
+use hugeleaf_host::{Fact, Held, Pool};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use super::{Facts, PLAN, PoolRow, Row, pages_text, rights};
+use crate::advice::{Change, Setting};
 use crate::each_its_own;
-use crate::findings::Finding;
+use crate::findings::{Finding, Next, without_pods};
 use crate::plan::{ForService, PagesOf, can_be_found, is_same, is_same_place, pages_of, promised};
 
 /// A pool may be so many pages, or so large a part of it, more than what is in use: plans are made
@@ -359,13 +360,13 @@ pub(super) fn restart(rows: &[Looked<'_>], pools: &[PoolRow], facts: &Facts<'_>)
     rows.iter().filter_map(one).collect()
 }
 
-fn grow_command(facts: &Facts<'_>, page: PageSize, pools: &[PoolRow], missing: Pages) -> String {
+fn grow_command(facts: &Facts<'_>, page: PageSize, pools: &[PoolRow], missing: Pages) -> Next {
     if !facts.applied.is_empty() {
-        return PLAN.to_owned();
+        return PLAN.into();
     }
     let total = pool_of(pools, page).map_or(Pages(0), |pool| pool.total);
-    let file = pool_file(page, None, "nr_hugepages");
-    format!("echo {} > {file}", total + missing)
+    let change = Change::new(Setting::pool(page, None), total + missing).from(total);
+    change.check(facts.host).into()
 }
 
 /// Each service would get its pages alone, but not all of them together: after a reboot the last
@@ -429,7 +430,8 @@ fn needed_together(facts: &Facts<'_>, asking: &[&Looked<'_>], pool: &PoolRow) ->
 /// Pages that nobody has, is promised or asked for.
 pub(super) fn unused(facts: &Facts<'_>, pools: &[PoolRow]) -> Vec<Finding> {
     let one = |pool: &PoolRow| {
-        if pool.unused <= slack(pool.total) {
+        let for_pods = without_pods(facts.host, pool.page).is_some();
+        if pool.unused <= slack(pool.total) || for_pods {
             return None;
         }
         let bytes: Bytes = pool.unused.of(pool.page);

@@ -6,7 +6,8 @@ use hugeleaf_host::{HugetlbLimit, Limited};
 use hugeleaf_units::Bytes;
 
 use super::{Facts, PLAN, Row};
-use crate::findings::{Finding, shell_word};
+use crate::advice::{Change, Scope, Setting, of_container};
+use crate::findings::{Finding, Next, shell_word};
 
 /// The first thing that keeps a service from what it asked for.
 pub(super) fn of(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<Finding> {
@@ -15,25 +16,38 @@ pub(super) fn of(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<Find
 
 /// A limit of its cgroup, or of one above, that is below what it asked for.
 pub(super) fn cgroup(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<Finding> {
-    let own = service.cgroup.as_deref()?;
-    let above = facts.host.cgroups.entries().iter();
-    let mut limits = above
-        .filter(|cgroup| cgroup.holds(own))
-        .flat_map(|cgroup| cgroup.hugetlb.iter().map(move |limit| (cgroup, limit)));
+    let groups = service.limits.hugetlb.iter();
+    let mut limits =
+        groups.flat_map(|cgroup| cgroup.hugetlb.iter().map(move |limit| (cgroup, limit)));
     limits.find_map(|(cgroup, limit)| {
         let asked = row.asked.iter().find(|pages| pages.page == limit.size)?;
         let asked = asked.bytes();
         let (of, allowed, then) = too_low(limit, asked)?;
-        let file = shell_word(&cgroup.limit_file(limit.size, of));
+        let setting = Setting::file(cgroup.limit_file(limit.size, of));
+        let raised = Change::new(setting, format!("{asked:#}")).from(allowed.get());
+        let next: Next = match service.limits.is_in_container {
+            true => of_container(limit.size, Some(asked), program(service.kind)).into(),
+            false => raised.in_scope(Scope::Cgroup).check(facts.host).into(),
+        };
         Some(Finding::problem(
             "cgroup-limit",
             format!(
                 "{} asks for {asked} on pages of {}, and its cgroup {} allows {allowed}: {then}.",
                 row.name, limit.size, cgroup.path
             ),
-            format!("echo {asked:#} > {file}"),
+            next,
         ))
     })
+}
+
+/// The name of its processes, of a program that is configured to take pages of a pool.
+const fn program(kind: ServiceKind) -> &'static str {
+    match kind {
+        ServiceKind::PostgreSql => "postgres",
+        ServiceKind::MariaDb => "mariadbd",
+        ServiceKind::Jvm => "java",
+        _ => "",
+    }
 }
 
 /// The limit that is below what is asked, and what comes of it.

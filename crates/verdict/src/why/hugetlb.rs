@@ -1,7 +1,7 @@
 //! Why shared memory is not on pages of a pool that somebody filled.
 
-use hugeleaf_host::{Cgroup, HugetlbLimit, Limited, Pool, RunRole, RunWay, Segment};
-use hugeleaf_units::{PageSize, Pages};
+use hugeleaf_host::{Limited, Pool, RunRole, RunWay, Segment};
+use hugeleaf_units::Pages;
 
 use crate::eligible::is_on_pool;
 
@@ -10,26 +10,33 @@ use super::{Case, Reason};
 /// CAP_IPC_LOCK (include/uapi/linux/capability.h).
 const CAP_IPC_LOCK: u32 = 14;
 
-/// Programs that can take shared memory from a pool, by how their names begin, with the setting that makes
-/// them.
-pub const ASKING: &[(&str, &str)] = &[
-    ("postgres", "huge_pages = on"),
-    ("mysqld", "large-pages"),
-    ("mariadbd", "large-pages"),
-    ("java", "-XX:+UseLargePages"),
-    ("oracle", "use_large_pages = only"),
-    ("ora_", "use_large_pages = only"),
-    ("db2sysc", "DB2_LARGE_PAGE_MEM=DB"),
+/// Programs that can take shared memory from a pool, by how their names begin, with the setting that makes them, and the
+/// one by which they leave it.
+pub const ASKING: &[(&str, &str, &str)] = &[
+    ("postgres", "huge_pages = on", "huge_pages = off"),
+    ("mysqld", "large-pages", "skip-large-pages"),
+    ("mariadbd", "large-pages", "skip-large-pages"),
+    ("java", "-XX:+UseLargePages", "-XX:-UseLargePages"),
+    (
+        "oracle",
+        "use_large_pages = only",
+        "use_large_pages = false",
+    ),
+    ("ora_", "use_large_pages = only", "use_large_pages = false"),
+    ("db2sysc", "DB2_LARGE_PAGE_MEM=DB", "DB2_LARGE_PAGE_MEM="),
 ];
+
+/// What is known of a program that can take shared memory from a pool.
+pub fn asking(name: &str) -> Option<&'static (&'static str, &'static str, &'static str)> {
+    ASKING.iter().find(|(begins, ..)| name.starts_with(begins))
+}
 
 /// Whether the process takes memory from pools, or is of a program that can. Others never ask,
 /// however many pages there are.
 fn asks(case: &Case<'_>) -> bool {
     let process = case.process;
     let is_hugetlb = |way: &RunWay| matches!(way, RunWay::Hugetlb(_));
-    ASKING
-        .iter()
-        .any(|(name, _)| process.name.starts_with(name))
+    asking(&process.name).is_some()
         || process.segments.iter().any(is_on_pool)
         || process
             .run
@@ -46,7 +53,11 @@ pub fn reason(case: &Case<'_>, segment: &Segment) -> Option<Reason> {
         return Some(reason);
     }
     let short = |of: Limited| {
-        let room = tightest(case, pool.size, of).and_then(|(_, limit)| limit.room(of));
+        let room = case
+            .process
+            .limits
+            .tightest(pool.size, of)
+            .and_then(|(_, limit)| limit.room(of));
         room.is_some_and(|room| room < segment.range.len())
     };
     if short(Limited::Reservations) {
@@ -91,6 +102,7 @@ fn no_right(case: &Case<'_>, segment: &Segment) -> Option<Reason> {
         || process.capabilities >> CAP_IPC_LOCK & 1 == 1
         || group.is_none_or(|g| process.groups.contains(&g))
         || process
+            .limits
             .memlock
             .get()
             .is_none_or(|limit| limit >= segment.range.len());
@@ -100,19 +112,4 @@ fn no_right(case: &Case<'_>, segment: &Segment) -> Option<Reason> {
         (false, Some(0)) => Some(Reason::Memlock),
         (false, _) => Some(Reason::ShmGroup),
     }
-}
-
-/// The cgroup, the process's own or one above it, that leaves least of the pages of a size, with its limit.
-pub fn tightest<'a>(
-    case: &Case<'a>,
-    size: PageSize,
-    of: Limited,
-) -> Option<(&'a Cgroup, &'a HugetlbLimit)> {
-    let own = case.process.cgroup.as_deref()?;
-    let groups = case.host.cgroups.entries().iter();
-    groups
-        .filter(|group| group.holds(own))
-        .flat_map(|g| g.hugetlb.iter().map(move |l| (g, l)))
-        .filter(|(_, l)| l.size == size && l.room(of).is_some())
-        .min_by_key(|(_, l)| l.room(of))
 }

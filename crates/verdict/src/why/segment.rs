@@ -390,7 +390,9 @@ fn none_promotable(found: &mut [Found], reason: Reason) {
 /// back: where not even one fits below the limit, promotion gets none (tried on cgroups of both
 /// versions, see docs/internals/kernel-notes.md).
 pub fn check_memory_limit(case: &Case<'_>, found: &mut [Found]) {
-    if room(case).is_some_and(|room| room.left < room.page) {
+    let mut limits = case.process.limits.memory.iter();
+    let page = case.pmd.map_or(Bytes::ZERO, |pmd| pmd.bytes());
+    if limits.any(|limit| !limit.only_throttles && limit.room_at_most() < page) {
         none_promotable(found, Reason::CgroupMemory);
     }
 }
@@ -398,7 +400,7 @@ pub fn check_memory_limit(case: &Case<'_>, found: &mut [Found]) {
 /// What the tightest memory limit above the process leaves it.
 pub fn room(case: &Case<'_>) -> Option<Room> {
     let page = case.pmd?.bytes();
-    let limits = case.process.memory_limits.iter();
+    let limits = case.process.limits.memory.iter();
     let tightest = limits.min_by_key(|l| l.room_at_most())?;
     Some(Room {
         cgroup: tightest.path.clone(),
@@ -406,5 +408,6 @@ pub fn room(case: &Case<'_>) -> Option<Room> {
         limit: tightest.limit,
         left: tightest.room_at_most(),
         page,
+        is_in_container: case.process.limits.is_in_container,
     })
 }

@@ -8,6 +8,7 @@ use crate::ends::ends;
 use crate::eligible::{Kind, tmpfs_mount};
 
 use super::{Case, OffSize, Reason};
+use crate::advice::{Change, Setting};
 
 /// Why private anonymous memory that is all there is not large yet.
 pub fn of_private(case: &Case<'_>, segment: &Segment) -> Reason {
@@ -127,6 +128,8 @@ pub fn off_sizes(case: &Case<'_>, segment: &Segment, range: Range, bytes: Bytes)
             let inside = range.aligned_inside(f.order.size);
             OffSize {
                 size: f.order.size,
+                turn_on: Change::new(Setting::file(f.order.file(thp_use(segment))), "always")
+                    .command(case.host),
                 knob: f.order.file(thp_use(segment)),
                 is_translated_as_one: f.is_translated_as_one,
                 bytes: inside.map_or(Bytes::ZERO, |r| bytes.scaled(r.len(), range.len())),

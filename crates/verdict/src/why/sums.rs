@@ -3,8 +3,8 @@
 use hugeleaf_host::Process;
 use hugeleaf_units::Bytes;
 
+use crate::advice;
 use crate::clean;
-use crate::findings::shell_word;
 
 use super::{Figures, OffSize, Reason, Verdict};
 
@@ -156,7 +156,13 @@ pub fn promote_within(f: &Figures, adds: Bytes, promote: &str) -> String {
     let need = room.limit - room.left + adds + room.page + room.page;
     let pages = need.get().div_ceil(room.page.get().max(1));
     let limit = pages.saturating_mul(room.page.get());
-    format!("echo {limit} > {} && {promote}", shell_word(&room.file))
+    match room.is_in_container {
+        true => {
+            let limit = Bytes(limit);
+            format!("# start the container with a memory limit of {limit}, then: {promote}")
+        }
+        false => format!("{} && {promote}", advice::raised_limit(&room.file, limit)),
+    }
 }
 
 pub fn copy_on_write(who: &str, bytes: Bytes) -> String {
@@ -203,8 +209,8 @@ pub fn orders_off(bytes: Bytes, f: &Figures) -> String {
 pub fn turn_size_on(bytes: Bytes, f: &Figures, who: &str) -> String {
     match best_size(&f.off_sizes, bytes) {
         Some(off) => format!(
-            "# a choice for the whole host, for {} here at most: echo always > {}, then restart {who}",
-            off.bytes, off.knob
+            "# a choice for the whole host, for {} here at most: {}, then restart {who}",
+            off.bytes, off.turn_on
         ),
         None => "# nothing to do".to_owned(),
     }
@@ -218,6 +224,7 @@ mod tests {
     #[test]
     fn a_size_for_the_whole_host_brings_at_least_a_tenth() {
         let off = |size: &str, bytes: u64, is_translated_as_one| OffSize {
+            turn_on: format!("echo always > {size}"),
             size: size.parse::<PageSize>().unwrap(),
             knob: size.to_owned(),
             is_translated_as_one,

@@ -497,7 +497,7 @@ fn a_pool_that_is_short_says_by_how_much() {
 #[test]
 fn sysv_memory_needs_a_group_or_the_memlock_limit() {
     let (mut host, mut p) = pool_and_segment(pool("2M", 100, 100, 0));
-    p.memlock = Fact::Known(Bytes(8 * M - 1));
+    p.limits.memlock = Fact::Known(Bytes(8 * M - 1));
     let verdict = only(&host, &p);
     assert_eq!(verdict.id, Reason::Memlock);
     assert!(
@@ -518,7 +518,7 @@ fn sysv_memory_needs_a_group_or_the_memlock_limit() {
     assert_eq!(allowed(|p| p.groups.push(54321)), Reason::PoolUnused);
     assert_eq!(allowed(|p| p.capabilities = 1 << 14), Reason::PoolUnused);
     assert_eq!(
-        allowed(|p| p.memlock = Fact::Known(Bytes(8 * M))),
+        allowed(|p| p.limits.memlock = Fact::Known(Bytes(8 * M))),
         Reason::PoolUnused
     );
     // Memory from mmap needs none of them.
@@ -547,9 +547,8 @@ fn cgroup(path: &str, reservation: Option<u64>, fault: Option<u64>) -> Cgroup {
 #[test]
 fn cgroup_limits_of_the_process_and_those_above_it() {
     let (mut host, mut p) = pool_and_segment(pool("2M", 100, 100, 0));
-    p.cgroup = Some("/a/b".to_owned());
     let mut with = |groups: Vec<Cgroup>| {
-        host.cgroups = Fact::Known(groups);
+        p.limits.hugetlb = groups;
         only(&host, &p)
     };
     let verdict = with(vec![cgroup("/a", Some(8 * M), None)]);
@@ -567,21 +566,27 @@ fn cgroup_limits_of_the_process_and_those_above_it() {
     let verdict = with(vec![cgroup("/a/b", None, Some(6 * M))]);
     assert_eq!(verdict.id, Reason::CgroupFault);
     assert!(verdict.text.contains("SIGBUS"), "{verdict:?}");
-    // Enough, no limit, and somebody else's limit.
+    // Enough, and no limit.
     for near in [
         cgroup("/a/b", Some(12 * M), Some(8 * M)),
         cgroup("/a/b", None, None),
-        cgroup("/a/bc", Some(0), Some(0)),
-        cgroup("/b", Some(0), Some(0)),
     ] {
         assert_eq!(with(vec![near]).id, Reason::PoolUnused);
     }
     // A short pool is met before the fault limit, after the reservation.
     host.pools = vec![pool("2M", 1, 1, 0)];
-    host.cgroups = Fact::Known(vec![cgroup("/a/b", None, Some(0))]);
+    p.limits.hugetlb = vec![cgroup("/a/b", None, Some(0))];
     assert_eq!(only(&host, &p).id, Reason::PoolShort);
-    host.cgroups = Fact::Known(vec![cgroup("/a/b", Some(0), Some(0))]);
+    p.limits.hugetlb = vec![cgroup("/a/b", Some(0), Some(0))];
     assert_eq!(only(&host, &p).id, Reason::CgroupReservation);
+    // In a container its cgroup is not to be written.
+    p.limits.is_in_container = true;
+    p.name = "postgres".to_owned();
+    let command = only(&host, &p).command;
+    assert!(
+        command.contains("hugepages-2Mi: 12Mi; or huge_pages = off"),
+        "{command}"
+    );
 }
 
 #[test]
@@ -1112,9 +1117,10 @@ fn a_cgroup_that_is_full_has_no_room_for_a_large_page() {
         usage: Bytes(100 * M) - Bytes(left) + Bytes(3 * M),
         unused_cache: Bytes(2 * M),
         used_cache: Bytes(M),
+        only_throttles: false,
     };
     let mut p = process(vec![anon(AT, 8 * M)]);
-    p.memory_limits = vec![limit(2 * M - 4 * K), limit(50 * M)];
+    p.limits.memory = vec![limit(2 * M - 4 * K), limit(50 * M)];
     let verdict = only(&host, &p);
     assert_eq!(verdict.id, Reason::CgroupMemory);
     assert!(
@@ -1129,13 +1135,18 @@ fn a_cgroup_that_is_full_has_no_room_for_a_large_page() {
         verdict.command,
         format!("echo {limit_then} > /sys/fs/cgroup/db/memory.max && hugeleaf promote 100")
     );
+    // memory.high refuses nothing.
+    let mut high = limit(0);
+    high.only_throttles = true;
+    p.limits.memory = vec![high, limit(50 * M)];
+    assert_eq!(only(&host, &p).id, Reason::NotAdvised);
     // Room for one page is enough: each is returned before the next is taken.
-    p.memory_limits = vec![limit(2 * M)];
+    p.limits.memory = vec![limit(2 * M)];
     assert_eq!(only(&host, &p).id, Reason::NotAdvised);
     // What fills up pages needs room for those as well.
     let runs = vec![(range(AT, 7 * M), OWN)];
     set_pages(&mut p.segments[0], runs);
-    p.memory_limits = vec![limit(2 * M + 512 * K)];
+    p.limits.memory = vec![limit(2 * M + 512 * K)];
     let accounts = account(&host, &p, "100");
     let summary = summarise(&[(&p, &accounts)]);
     let grows = summary

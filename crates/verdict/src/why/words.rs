@@ -5,6 +5,7 @@ use hugeleaf_host::{Host, Limited, Process, Segment, ThpUse};
 use hugeleaf_units::time::interval;
 use hugeleaf_units::{Bytes, PageSize};
 
+use crate::advice::{self, Change, Scope, Setting};
 use crate::clean;
 use crate::eligible::{Kind, tmpfs_mount};
 use crate::findings::shell_word;
@@ -289,14 +290,14 @@ impl Words<'_> {
             }
             Reason::ShmemDeny => (
                 format!("{knob} is deny, which forbids large pages in shared memory altogether"),
-                format!("echo never > {knob} && {promote}"),
+                self.then(Change::new(Setting::file(&*knob), "never"), &promote),
             ),
             Reason::ShmemSizeOff => (
                 format!(
                     "{path} is {}, and promotion of shared memory goes by that one",
                     own.unwrap_or_default()
                 ),
-                format!("echo inherit > {path} && {promote}"),
+                self.then(Change::new(Setting::file(&*path), "inherit"), &promote),
             ),
             _ => self.misaligned(&knob, on),
         }
@@ -323,7 +324,7 @@ impl Words<'_> {
         );
         let step = (!places_well).then(|| match on {
             Some(folder) => format!("mount -o remount,huge=advise {}", shell_word(folder)),
-            None => format!("echo advise > {knob}"),
+            None => Change::new(Setting::file(knob), "advise").command(self.case.host),
         });
         (text, restart(step, self.case.process))
     }
@@ -331,6 +332,11 @@ impl Words<'_> {
 
 // Pools.
 impl Words<'_> {
+    /// A change of the host, and what it makes possible.
+    fn then(&self, change: Change, command: &str) -> String {
+        format!("{} && {command}", change.command(self.case.host))
+    }
+
     fn pool(&self) -> Both {
         let (process, name) = (self.case.process, &self.name);
         let Some(pool) = hugetlb::pool(self.case, self.segment) else {
@@ -338,7 +344,7 @@ impl Words<'_> {
         };
         let (size, len) = (pool.size, self.segment.range.len());
         let (need, had) = (size.pages_for(len), hugetlb::available(pool));
-        let memlock = process.memlock.get().unwrap_or_default();
+        let memlock = process.limits.memlock.get().unwrap_or_default();
         let group = self.case.host.limits.hugetlb_shm_group.get().unwrap_or(0);
         match self.finding.reason {
             Reason::PoolShort => {
@@ -374,7 +380,8 @@ impl Words<'_> {
                 );
                 let command = match self.group_for_pools() {
                     Some(group) => {
-                        let step = format!("sysctl -w vm.hugetlb_shm_group={group}");
+                        let setting = Setting::sysctl("vm.hugetlb_shm_group");
+                        let step = Change::new(setting, group).command(self.case.host);
                         restart(Some(step), process)
                     }
                     None => format!(
@@ -396,7 +403,8 @@ impl Words<'_> {
 
     /// A limit of a cgroup on pages of a pool.
     fn cgroup(&self, size: PageSize, of: Limited) -> Both {
-        let Some((group, limit)) = hugetlb::tightest(self.case, size, of) else {
+        let limits = &self.case.process.limits;
+        let Some((group, limit)) = limits.tightest(size, of) else {
             return (String::new(), NOTHING.to_owned());
         };
         let len = self.segment.range.len();
@@ -411,10 +419,14 @@ impl Words<'_> {
             limit.room(of).unwrap_or_default()
         );
         let most = size.pages_for(limit.usage(of) + len).of(size);
-        let step = format!(
-            "echo {most:#} > {}",
-            shell_word(&group.limit_file(size, of))
-        );
+        if limits.is_in_container {
+            return (
+                text,
+                advice::of_container(size, Some(most), &self.case.process.name),
+            );
+        }
+        let raised = Change::new(Setting::file(group.limit_file(size, of)), most.get());
+        let step = raised.in_scope(Scope::Cgroup).command(self.case.host);
         (text, restart(Some(step), self.case.process))
     }
 
@@ -473,10 +485,11 @@ impl Words<'_> {
         );
         let needed = self.case.pmd.map_or(Bytes::ZERO, |p| p.bytes());
         let command = match joined >= needed {
-            true => format!("echo 1 > /proc/sys/vm/compact_memory && hugeleaf promote {target}"),
+            true => format!("{} && hugeleaf promote {target}", advice::compact(host)),
             false => format!(
-                "sync && echo 1 > /proc/sys/vm/drop_caches && echo 1 > \
-                 /proc/sys/vm/compact_memory    # then: hugeleaf promote {target}"
+                "sync && {} && {}    # then: hugeleaf promote {target}",
+                Change::new(Setting::file(advice::DROP_CACHES), 1).command(host),
+                advice::compact(host)
             ),
         };
         (text, command)
@@ -587,8 +600,8 @@ pub fn restart(step: Option<String>, process: &Process) -> String {
 /// The program must ask for pages of the pool, and start again.
 fn ask_for_them(process: &Process) -> String {
     let name = clean(&process.name);
-    let setting = hugetlb::ASKING.iter().find(|(n, _)| name.starts_with(n));
-    let how = setting.map_or_else(String::new, |(_, setting)| format!(" ({setting})"));
+    let setting = hugetlb::asking(&name);
+    let how = setting.map_or_else(String::new, |(_, setting, _)| format!(" ({setting})"));
     match service(process) {
         Some(unit) => format!("# let {name} ask for them{how}, then: systemctl restart {unit}"),
         None => format!("# let {name} ask for them{how}, then restart it once"),

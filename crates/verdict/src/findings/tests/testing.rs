@@ -98,6 +98,7 @@ pub fn healthy() -> Host {
             ..Limits::default()
         },
         cgroups: Fact::Absent,
+        is_in_container: false,
         owners: Vec::new(),
         memory_limits: Vec::new(),
         kernel_log: Fact::Known(Vec::new()),

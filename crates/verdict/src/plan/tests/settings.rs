@@ -152,14 +152,10 @@ fn limited(path: &str, version: u8, most: u64) -> Cgroup {
 #[test]
 fn limits_of_cgroups_above_the_service_are_raised() {
     let mut host = host();
-    host.cgroups = Fact::Known(vec![
-        limited("/pods", 2, 2 * GIB),
-        limited("/pods/one", 2, GIB),
-        limited("/pods/one-more", 2, 1),
-        limited("/other", 2, 1),
-    ]);
+    let groups = vec![limited("/pods/one", 2, GIB), limited("/pods", 2, 2 * GIB)];
+    host.cgroups = Fact::Known(groups.clone());
     let mut pod = service("one", ServiceKind::Container, 2 * GIB);
-    pod.cgroup = Some("/pods/one".to_owned());
+    pod.limits.hugetlb = groups;
     let plan = usual(&host, &[pod]);
     assert_eq!(
         knobs(&plan),

@@ -5,7 +5,7 @@ use hugeleaf_host::{
     Advised, Asked, Buddy, Fact, FreeBlocks, Held, Host, Khugepaged, Limits, Memory, Pool, Process,
     Role, Segment, Thp, ThpOrder, VmFlags,
 };
-use hugeleaf_host::{PageMap, PageRun, PageState, Pid};
+use hugeleaf_host::{PageMap, PageRun, PageState, Pid, ProcessLimits};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range};
 
 pub const K: u64 = 1024;
@@ -75,6 +75,7 @@ pub fn host() -> Host {
             ..Limits::default()
         },
         cgroups: Fact::Absent,
+        is_in_container: false,
         owners: Vec::new(),
         memory_limits: Vec::new(),
         kernel_log: Fact::Absent,
@@ -135,7 +136,10 @@ pub fn process(segments: Vec<Segment>) -> Process {
         thp_disabled: Fact::Known(false),
         resident,
         resident_anon: resident,
-        memlock: Fact::Known(Bytes(8 * M)),
+        limits: ProcessLimits {
+            memlock: Fact::Known(Bytes(8 * M)),
+            ..ProcessLimits::default()
+        },
         groups: vec![999],
         segments,
         ..Process::default()

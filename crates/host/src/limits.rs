@@ -1,0 +1,276 @@
+//! Limits as a process meets them: of its cgroups, versions 1 and 2, and of its own
+//! (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/hugetlb.rst, cgroup-v1/memory.rst).
+//!
+//! [`of`] is the one answer to which limits bind a process. It maps the path in `/proc/PID/cgroup` to the folder where
+//! this reader sees its files. Inside a container both the path and the mount begin at the container's own cgroup: its
+//! limits are at the mount itself, and those above it cannot be seen.
+
+pub mod hugetlb;
+mod memory;
+
+use std::fmt::Display;
+use std::path::{Component, Path};
+
+use hugeleaf_units::PageSize;
+
+use crate::fact::Fact;
+use crate::model::{Cgroup, MemoryLimit, ProcessLimits};
+use crate::process::stat::parse_memlock;
+use crate::root::Root;
+use crate::system::files;
+
+/// cgroups nest no deeper than this in practice; a loop of bind mounts would.
+const DEEPEST: usize = 32;
+
+/// The most cgroups that are looked at: whoever has a part of the tree may make any number there.
+const MOST_CGROUPS: usize = 1 << 16;
+
+/// The limits that bind a process: `process` is its PID, or `self`.
+pub fn of(root: &Root, process: impl Display) -> ProcessLimits {
+    let memlock = root.parse(format!("proc/{process}/limits"), parse_memlock);
+    let text = root.read(format!("proc/{process}/cgroup")).or_default();
+    let sizes = sizes(root);
+    let mut limits = ProcessLimits {
+        memlock: memlock.and_then(|(soft, _)| soft.into()),
+        ..ProcessLimits::default()
+    };
+    for mount in mounts(root, "hugetlb") {
+        let add = |path: String| hugetlb::of_cgroup(root, &mount, &path, &sizes);
+        limits
+            .hugetlb
+            .extend(own_and_above(&mount, &text, "hugetlb").filter_map(add));
+    }
+    for mount in mounts(root, "memory") {
+        let add = |path: String| memory::of_cgroup(root, &mount, &path);
+        limits
+            .memory
+            .extend(own_and_above(&mount, &text, "memory").flat_map(add));
+        limits.is_in_container |= is_container(root, &mount, &text, &sizes);
+    }
+    limits
+}
+
+/// Every cgroup that limits hugetlb pages. Absent where no hierarchy has the hugetlb controller.
+pub fn all_hugetlb(root: &Root) -> Fact<Vec<Cgroup>> {
+    mount_lines(root).and_then(|lines| {
+        let mut mounts = mounts_in(&lines, "hugetlb");
+        mounts.retain(|mount| {
+            mount.version == 1 || lists(root, mount, "", "cgroup.controllers", "hugetlb")
+        });
+        if mounts.is_empty() {
+            return Fact::Absent;
+        }
+        let (sizes, mut found) = (sizes(root), Vec::new());
+        for mount in &mounts {
+            each_below(root, mount, "hugetlb", &mut |path| {
+                found.extend(hugetlb::of_cgroup(root, mount, path, &sizes));
+            });
+        }
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        Fact::Known(found)
+    })
+}
+
+/// Every cgroup of the host that limits memory, by path.
+pub fn all_memory(root: &Root) -> Vec<MemoryLimit> {
+    let mut found = Vec::new();
+    for mount in mounts(root, "memory") {
+        each_below(root, &mount, "memory", &mut |path| {
+            found.extend(memory::of_cgroup(root, &mount, path));
+        });
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found
+}
+
+fn sizes(root: &Root) -> Vec<PageSize> {
+    let sizes = files::sizes_in(root, "sys/kernel/mm/hugepages").or_default();
+    sizes.into_iter().map(|(size, _)| size).collect()
+}
+
+/// A mounted hierarchy that may have a controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// 1 or 2.
+    pub version: u8,
+    /// Where it is mounted, as in `/sys/fs/cgroup`.
+    pub at: String,
+    /// The cgroup that is there: not the top in a container without a cgroup namespace.
+    pub top: String,
+}
+
+/// `mountinfo`, which names the cgroup at each mount, or `mounts`.
+fn mount_lines(root: &Root) -> Fact<String> {
+    let names = ["proc/self/mountinfo", "proc/self/mounts", "proc/mounts"];
+    let mut facts = names.into_iter().map(|name| root.read(name));
+    facts.find(|fact| !fact.is_absent()).unwrap_or(Fact::Absent)
+}
+
+fn mounts(root: &Root, controller: &str) -> Vec<Mount> {
+    let lines = mount_lines(root);
+    lines
+        .map(|lines| mounts_in(&lines, controller))
+        .or_default()
+}
+
+/// The mounts of cgroup2, and of cgroup v1 with a controller, in a `mountinfo` or a `mounts` file (proc(5)).
+pub fn mounts_in(lines: &str, controller: &str) -> Vec<Mount> {
+    let parse = |line: &str| {
+        let (top, at, kind, options) = match line.split_once(" - ") {
+            Some((place, kind)) => {
+                let mut place = place.split(' ').skip(3);
+                let mut kind = kind.split(' ');
+                (place.next()?, place.next()?, kind.next()?, kind.nth(1)?)
+            }
+            None => {
+                let mut words = line.split(' ').skip(1);
+                ("/", words.next()?, words.next()?, words.next()?)
+            }
+        };
+        let version = match kind {
+            "cgroup2" => 2,
+            "cgroup" if options.split(',').any(|o| o == controller) => 1,
+            _ => return None,
+        };
+        Some(Mount {
+            version,
+            at: unescape(at),
+            top: unescape(top),
+        })
+    };
+    lines.lines().filter_map(parse).collect()
+}
+
+/// `\040` and the like as proc(5) writes blanks in paths.
+fn unescape(text: &str) -> String {
+    text.replace("\\040", " ")
+        .replace("\\011", "\t")
+        .replace("\\012", "\n")
+        .replace("\\134", "\\")
+}
+
+/// The cgroup of a process in a hierarchy: the unified line of a `cgroup` file, or a controller's (cgroups(7)).
+pub fn cgroup_in(text: &str, version: u8, controller: &str) -> Option<String> {
+    text.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        let is_it = match version {
+            2 => controllers.is_empty(),
+            _ => controllers.split(',').any(|c| c == controller),
+        };
+        is_it.then(|| path.to_owned())
+    })
+}
+
+/// The paths below a mount of the cgroup that a `cgroup` file names and of those above it, its own first. One outside
+/// the reader's cgroup namespace (`/../…`) has no name here.
+fn own_and_above(mount: &Mount, text: &str, controller: &str) -> impl Iterator<Item = String> {
+    let own = cgroup_in(text, mount.version, controller);
+    let own = own.filter(|path| {
+        !Path::new(path)
+            .components()
+            .any(|c| c == Component::ParentDir)
+    });
+    let own = own.map(|path| {
+        let top = mount.top.trim_end_matches('/');
+        let rest = path.strip_prefix(top);
+        let below = rest.filter(|rest| rest.is_empty() || rest.starts_with('/'));
+        below.map_or(path.clone(), |rest| {
+            format!("/{}", rest.trim_start_matches('/'))
+        })
+    });
+    let above = own.map(|path| {
+        let all = Path::new(&path)
+            .ancestors()
+            .map(|above| above.to_string_lossy());
+        all.map(|path| path.trim_end_matches('/').to_owned())
+            .collect()
+    });
+    let above: Vec<String> = above.unwrap_or_default();
+    above.into_iter()
+}
+
+/// Whether a process is in a container's cgroup: the reader's own, whose mount has the files that the top of a
+/// hierarchy lacks or is not of the top; or one that a manager of containers made.
+fn is_container(root: &Root, mount: &Mount, text: &str, sizes: &[PageSize]) -> bool {
+    const MANAGERS: [&str; 5] = ["kubepods", "docker", "libpod", "crio", "lxc"];
+    let is_limited = || {
+        !root.read(below(&mount.at, "", "cgroup.events")).is_absent()
+            || hugetlb::of_cgroup(root, mount, "", sizes).is_some()
+            || !memory::of_cgroup(root, mount, "").is_empty()
+    };
+    let is_top = mount.top == "/" && (mount.version == 1 || !is_limited());
+    let path = cgroup_in(text, mount.version, "memory").unwrap_or_default();
+    !is_top
+        || path
+            .split('/')
+            .any(|part| MANAGERS.iter().any(|name| part.starts_with(name)))
+}
+
+/// Whether a file of a cgroup that lists controllers has one.
+fn lists(root: &Root, mount: &Mount, path: &str, file: &str, controller: &str) -> bool {
+    let listed = root.read(below(&mount.at, path, file)).or_default();
+    listed
+        .split_ascii_whitespace()
+        .any(|name| name == controller)
+}
+
+/// A path below the root, without the leading slash that would leave it.
+fn below(mount: &str, cgroup: &str, file: &str) -> String {
+    let path = format!("{mount}{cgroup}/{file}");
+    path.trim_start_matches('/').to_owned()
+}
+
+/// Calls `each` with the path of every cgroup of a hierarchy that has a controller's files.
+fn each_below(root: &Root, mount: &Mount, controller: &str, each: &mut dyn FnMut(&str)) {
+    let mut left = MOST_CGROUPS;
+    walk(root, mount, controller, ("", 0), &mut left, each);
+}
+
+fn walk(
+    root: &Root,
+    mount: &Mount,
+    controller: &str,
+    (path, depth): (&str, usize),
+    left: &mut usize,
+    each: &mut dyn FnMut(&str),
+) {
+    each(path);
+    // In version 2 only children of a cgroup that hands the controller down have its files.
+    let hands_down =
+        mount.version == 1 || lists(root, mount, path, "cgroup.subtree_control", controller);
+    if depth < DEEPEST && hands_down {
+        for name in folders(&root.path(below(&mount.at, path, ""))) {
+            if *left == 0 {
+                return;
+            }
+            *left -= 1;
+            let child = format!("{path}/{name}");
+            walk(root, mount, controller, (&child, depth + 1), left, each);
+        }
+    }
+}
+
+/// The folders in a folder, sorted; none where it cannot be read: cgroups come and go.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "folders of the kernel, a limited number"
+)]
+fn folders(path: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .take(MOST_CGROUPS)
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// The name that a cgroup is shown by: the top of what a mount has is `/`.
+fn shown(path: &str) -> String {
+    if path.is_empty() { "/" } else { path }.to_owned()
+}
+
+#[cfg(test)]
+mod tests;

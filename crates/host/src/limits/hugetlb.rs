@@ -1,0 +1,101 @@
+//! cgroups that limit hugetlb pages, versions 1 and 2
+//! (Documentation/admin-guide/cgroup-v1/hugetlb.rst, cgroup-v2.rst).
+
+use hugeleaf_units::{Bytes, PageSize};
+
+use super::{Mount, below, shown};
+use crate::fact::Fact;
+pub use crate::model::name_of;
+use crate::model::{Cgroup, HugetlbLimit};
+use crate::parse::{self, ParseError};
+use crate::root::Root;
+
+/// A cgroup that limits one of the sizes; `None` of one that limits none.
+pub(super) fn of_cgroup(
+    root: &Root,
+    mount: &Mount,
+    path: &str,
+    sizes: &[PageSize],
+) -> Option<Cgroup> {
+    let hugetlb: Vec<HugetlbLimit> = sizes
+        .iter()
+        .filter_map(|size| limit(root, mount, path, *size))
+        .collect();
+    (!hugetlb.is_empty()).then(|| Cgroup {
+        version: mount.version,
+        path: shown(path),
+        folder: format!("{}{path}", mount.at),
+        hugetlb,
+    })
+}
+
+/// What a cgroup allows of one size; `None` where it limits neither faults nor reservations.
+fn limit(root: &Root, mount: &Mount, path: &str, size: PageSize) -> Option<HugetlbLimit> {
+    let (max, current) = match mount.version {
+        1 => ("limit_in_bytes", "usage_in_bytes"),
+        _ => ("max", "current"),
+    };
+    let prefix = format!("hugetlb.{}", name_of(size));
+    let file = |name: &str| below(&mount.at, path, &format!("{prefix}.{name}"));
+    let limit = |name: &str| root.parse(file(name), |text| limit_of(text, size));
+    let usage = |name: &str| root.parse(file(name), parse::number).map(Bytes);
+    let fault_limit = limit(max);
+    let reservation_limit = limit(&format!("rsvd.{max}"));
+    let is_open = |limit: &Fact<Option<Bytes>>| matches!(limit, Fact::Absent | Fact::Known(None));
+    if is_open(&fault_limit) && is_open(&reservation_limit) {
+        return None;
+    }
+    Some(HugetlbLimit {
+        size,
+        fault_limit,
+        fault_usage: usage(current),
+        reservation_limit,
+        reservation_usage: usage(&format!("rsvd.{current}")),
+        hits: match mount.version {
+            1 => root.parse(file("failcnt"), parse::number),
+            _ => root.parse(file("events"), hits_of),
+        },
+    })
+}
+
+/// A limit: `max` (version 2), or a number that version 1 writes as the most a counter of pages
+/// holds, are both unlimited.
+pub fn limit_of(text: &str, size: PageSize) -> Result<Option<Bytes>, ParseError> {
+    const MOST: u64 = i64::MAX.unsigned_abs();
+    if text.trim() == "max" {
+        return Ok(None);
+    }
+    let bytes = parse::number(text)?;
+    Ok((bytes < size.round_down(MOST)).then_some(Bytes(bytes)))
+}
+
+/// The `max` line of an `events` file.
+pub fn hits_of(text: &str) -> Result<u64, ParseError> {
+    let hits = text.lines().find_map(|line| line.strip_prefix("max "));
+    let hits = hits.and_then(|n| n.trim().parse().ok());
+    hits.ok_or_else(|| ParseError::new(1, "expected a line 'max NUMBER'", text.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_and_lines() {
+        let name = |text: &str| name_of(text.parse().unwrap());
+        assert_eq!(
+            [name("64K"), name("32M"), name("16G")],
+            ["64KB", "32MB", "16GB"]
+        );
+        assert!(limit_of("ma", "2M".parse().unwrap()).is_err());
+        assert!(hits_of("low 0\n").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "([a-z0-9:/, \\\\]*\n?)*") {
+            let _ = (hits_of(&text), limit_of(&text, "2M".parse().unwrap()));
+        }
+    }
+}

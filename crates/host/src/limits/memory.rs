@@ -1,0 +1,64 @@
+//! Limits of memory cgroups, versions 1 and 2, and what they leave
+//! (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst).
+
+use hugeleaf_units::Bytes;
+
+use super::{Mount, below, shown};
+use crate::model::MemoryLimit;
+use crate::parse::{ParseError, number};
+use crate::root::Root;
+
+/// The limits of one cgroup: the hard one, and that from which on the kernel throttles it. None of one that has none, or
+/// whose files cannot be read.
+pub(super) fn of_cgroup(root: &Root, mount: &Mount, path: &str) -> Vec<MemoryLimit> {
+    let (limits, usage, caches): (&[&str], _, _) = match mount.version {
+        2 => (
+            &["memory.max", "memory.high"],
+            "memory.current",
+            ["inactive_file ", "active_file "],
+        ),
+        _ => (
+            &["memory.limit_in_bytes"],
+            "memory.usage_in_bytes",
+            ["total_inactive_file ", "total_active_file "],
+        ),
+    };
+    let file = |name: &str| below(&mount.at, path, name);
+    let set =
+        |name: &&'static str| Some((*name, root.parse(file(name), limit_of).get().flatten()?));
+    let limits: Vec<(&str, Bytes)> = limits.iter().filter_map(set).collect();
+    if limits.is_empty() {
+        return Vec::new();
+    }
+    let Some(usage) = root.parse(file(usage), number).get() else {
+        return Vec::new();
+    };
+    let stat = root.read(file("memory.stat"));
+    let [unused_cache, used_cache] = caches.map(|name| {
+        let bytes = stat.known().and_then(|text| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().parse().ok()
+        });
+        Bytes(bytes.unwrap_or(0))
+    });
+    let limit = |(name, limit): (&str, Bytes)| MemoryLimit {
+        version: mount.version,
+        path: shown(path),
+        file: format!("{}{path}/{name}", mount.at),
+        limit,
+        usage: Bytes(usage),
+        unused_cache,
+        used_cache,
+        only_throttles: name == "memory.high",
+    };
+    limits.into_iter().map(limit).collect()
+}
+
+/// `max` is unlimited, and so is version 1's largest number, which no machine has in memory.
+fn limit_of(text: &str) -> Result<Option<Bytes>, ParseError> {
+    const NO_MACHINE: u64 = 1 << 60;
+    match text.trim() {
+        "max" => Ok(None),
+        _ => Ok(Some(Bytes(number(text)?)).filter(|b| b.get() < NO_MACHINE)),
+    }
+}

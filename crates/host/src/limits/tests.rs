@@ -1,0 +1,233 @@
+use std::io::ErrorKind;
+
+use hugeleaf_units::Bytes;
+
+use super::*;
+use crate::model::Limited;
+use proptest::prelude::*;
+
+fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+    let (dir, root) = crate::testing::host(files);
+    std::fs::create_dir_all(dir.path().join("sys/kernel/mm/hugepages/hugepages-2048kB")).unwrap();
+    (dir, root)
+}
+
+fn two_mib() -> PageSize {
+    "2M".parse().unwrap()
+}
+
+fn hugetlb(limits: &ProcessLimits) -> Vec<&str> {
+    limits
+        .hugetlb
+        .iter()
+        .map(|cgroup| cgroup.path.as_str())
+        .collect()
+}
+
+/// The paths with limits on memory, and what each leaves where its page cache is given up.
+fn memory(limits: &[MemoryLimit]) -> Vec<(&str, u64)> {
+    let one = |l: &'_ MemoryLimit| l.room_at_most().get();
+    limits.iter().map(|l| (l.path.as_str(), one(l))).collect()
+}
+
+#[test]
+fn those_of_a_process_and_those_above_it() {
+    let files = [
+        ("proc/self/mounts", "cgroup2 /cg cgroup2 rw 0 0\n"),
+        ("proc/7/cgroup", "0::/a/b\n"),
+        (
+            "proc/7/limits",
+            "Max locked memory         8388608   8388608   bytes\n",
+        ),
+        ("cg/cgroup.controllers", "hugetlb memory\n"),
+        ("cg/cgroup.subtree_control", "hugetlb memory\n"),
+        ("cg/a/cgroup.subtree_control", "hugetlb memory\n"),
+        ("cg/a/hugetlb.2MB.max", "2097152\n"),
+        ("cg/a/hugetlb.2MB.events", "max 3\n"),
+        ("cg/a/memory.max", "1000\n"),
+        ("cg/a/memory.high", "950\n"),
+        ("cg/a/memory.current", "900\n"),
+        ("cg/a/memory.stat", "inactive_file 50\nactive_file 20\n"),
+        ("cg/a/b/hugetlb.2MB.max", "4194304\n"),
+        ("cg/a/b/hugetlb.2MB.rsvd.max", "max\n"),
+        ("cg/a/b/memory.max", "2000\n"),
+        ("cg/a/b/memory.current", "800\n"),
+        ("cg/a/c/hugetlb.2MB.max", "6291456\n"),
+        ("cg/a/c/memory.max", "max\n"),
+        // Nobody handed the controller down to this one: its file is left over.
+        ("cg/a/c/d/hugetlb.2MB.max", "0\n"),
+        ("cg/e/memory.max", "3000\n"),
+        ("cg/e/memory.current", "1\n"),
+    ];
+    let (_dir, root) = host(&files);
+    let own = of(&root, 7);
+    assert_eq!(hugetlb(&own), ["/a/b", "/a"]);
+    assert_eq!(
+        memory(&own.memory),
+        [("/a/b", 1200), ("/a", 170), ("/a", 120)]
+    );
+    let throttles: Vec<bool> = own.memory.iter().map(|l| l.only_throttles).collect();
+    assert_eq!(throttles, [false, false, true]);
+    assert_eq!(own.memory_room(), Fact::Known(Bytes(100)));
+    assert_eq!(own.memory_room_at_most(), Some(Bytes(120)));
+    assert_eq!(own.memlock, Fact::Known(Bytes(8 << 20)));
+    let (cgroup, limit) = own.tightest(two_mib(), Limited::Faults).unwrap();
+    assert_eq!((cgroup.path.as_str(), limit.hits.get()), ("/a", Some(3)));
+    assert_eq!(cgroup.folder, "/cg/a");
+    assert_eq!(own.tightest(two_mib(), Limited::Reservations), None);
+    assert!(!own.is_in_container);
+    assert_eq!(of(&root, 8), ProcessLimits::default());
+
+    let all = all_hugetlb(&root);
+    let all: Vec<&str> = all
+        .known()
+        .unwrap()
+        .iter()
+        .map(|c| c.path.as_str())
+        .collect();
+    assert_eq!(all, ["/a", "/a/b", "/a/c"]);
+    assert_eq!(
+        memory(&all_memory(&root)),
+        [("/a", 170), ("/a", 120), ("/a/b", 1200), ("/e", 2999)]
+    );
+
+    let denied = root.failing("cg/a/b/hugetlb.2MB.max", ErrorKind::PermissionDenied);
+    let own = of(&denied, 7);
+    assert!(
+        own.hugetlb[0].hugetlb[0]
+            .fault_limit
+            .error()
+            .unwrap()
+            .denied
+    );
+    let denied = root.failing("proc/self/mounts", ErrorKind::PermissionDenied);
+    assert!(all_hugetlb(&denied).error().is_some());
+}
+
+/// A cgroup namespace: the path and the mount begin at the container's own cgroup.
+#[test]
+fn inside_a_container_the_limits_are_at_the_mount() {
+    let files = [
+        (
+            "proc/self/mountinfo",
+            "31 23 0:28 / /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n",
+        ),
+        ("proc/self/cgroup", "0::/\n"),
+        ("proc/9/cgroup", "0::/sub\n"),
+        ("proc/10/cgroup", "0::/../other\n"),
+        ("sys/fs/cgroup/cgroup.controllers", "hugetlb memory\n"),
+        ("sys/fs/cgroup/cgroup.subtree_control", "hugetlb\n"),
+        ("sys/fs/cgroup/cgroup.events", "populated 1\n"),
+        ("sys/fs/cgroup/hugetlb.2MB.max", "0\n"),
+        ("sys/fs/cgroup/memory.max", "1000\n"),
+        ("sys/fs/cgroup/memory.current", "400\n"),
+        ("sys/fs/cgroup/sub/hugetlb.2MB.max", "2097152\n"),
+        ("sys/fs/other/hugetlb.2MB.max", "0\n"),
+    ];
+    let (_dir, root) = host(&files);
+    let own = of(&root, "self");
+    assert_eq!(hugetlb(&own), ["/"]);
+    assert_eq!(own.hugetlb[0].folder, "/sys/fs/cgroup");
+    assert_eq!(own.memory_room(), Fact::Known(Bytes(600)));
+    assert!(own.is_in_container);
+    assert_eq!(hugetlb(&of(&root, 9)), ["/sub", "/"]);
+    // It is in no cgroup that has a name here.
+    assert_eq!(hugetlb(&of(&root, 10)), [""; 0]);
+}
+
+/// Without a cgroup namespace the path is that of the host, and only the container's own cgroup is mounted.
+#[test]
+fn a_container_that_has_its_own_cgroup_mounted() {
+    for (mounts, lines) in [
+        (
+            "proc/self/mountinfo",
+            "9 8 0:7 /docker/abc /cg/huge ro - cgroup cgroup rw,hugetlb\n",
+        ),
+        (
+            "proc/self/mounts",
+            "cgroup /cg/huge cgroup rw,hugetlb 0 0\n",
+        ),
+    ] {
+        let (_dir, root) = host(&[
+            (mounts, lines),
+            ("proc/self/cgroup", "4:cpu:/x\n3:hugetlb:/docker/abc\n"),
+            ("cg/huge/hugetlb.2MB.limit_in_bytes", "2097152\n"),
+            (
+                "cg/huge/hugetlb.2MB.rsvd.limit_in_bytes",
+                "9223372036852678656\n",
+            ),
+        ]);
+        let own = of(&root, "self");
+        assert_eq!(hugetlb(&own), ["/"], "{mounts}");
+        let limit = &own.hugetlb[0].hugetlb[0];
+        assert_eq!(limit.fault_limit, Fact::Known(Some(Bytes(2 << 20))));
+        assert_eq!(limit.reservation_limit, Fact::Known(None));
+    }
+}
+
+#[test]
+fn version_1() {
+    let files = [
+        (
+            "proc/self/mounts",
+            "cgroup /mnt/huge\\040tlb cgroup rw,hugetlb 0 0\ncgroup /cg/memory cgroup rw,memory 0 0\n",
+        ),
+        ("proc/self/cgroup", "5:memory:/x\n4:cpu,hugetlb:/a:b\n"),
+        (
+            "mnt/huge tlb/a:b/hugetlb.2MB.limit_in_bytes",
+            "9223372036852678656\n",
+        ),
+        (
+            "mnt/huge tlb/a:b/hugetlb.2MB.rsvd.limit_in_bytes",
+            "2097152\n",
+        ),
+        ("mnt/huge tlb/a:b/hugetlb.2MB.failcnt", "0\n"),
+        ("cg/memory/x/memory.limit_in_bytes", "9223372036854771712\n"),
+        ("cg/memory/x/memory.usage_in_bytes", "400\n"),
+    ];
+    let own = of(&host(&files).1, "self");
+    assert_eq!((own.hugetlb[0].version, hugetlb(&own)), (1, vec!["/a:b"]));
+    let limit = &own.hugetlb[0].hugetlb[0];
+    assert_eq!(limit.fault_limit, Fact::Known(None));
+    assert_eq!(limit.reservation_limit, Fact::Known(Some(Bytes(2 << 20))));
+    assert!(limit.fault_usage.is_absent());
+    // Unlimited is a number there.
+    assert_eq!(own.memory_room(), Fact::Absent);
+    let mut limited = files;
+    limited[5].1 = "300\n";
+    // Over its limit: no room, not a huge one.
+    assert_eq!(
+        of(&host(&limited).1, "self").memory_room(),
+        Fact::Known(Bytes::ZERO)
+    );
+}
+
+#[test]
+fn no_controller_is_absent() {
+    let (_dir, root) = host(&[
+        (
+            "proc/self/mounts",
+            "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+        ),
+        ("sys/fs/cgroup/cgroup.controllers", "cpu memory\n"),
+    ]);
+    assert!(all_hugetlb(&root).is_absent());
+    assert_eq!(all_memory(&root), []);
+    assert_eq!(of(&host(&[]).1, "self"), ProcessLimits::default());
+}
+
+proptest! {
+    /// However a path is written, and wherever the mount begins: no file outside the mount is read.
+    #[test]
+    fn no_path_leaves_the_mount(top in "(/|(/(a|b|\\.\\.)){0,3})", path in "(/(a|b|\\.|\\.\\.)){0,4}") {
+        let mount = Mount { version: 2, at: "/cg".to_owned(), top };
+        for below in own_and_above(&mount, &format!("0::{path}\n"), "memory") {
+            prop_assert!(!below.contains("..") && (below.is_empty() || below.starts_with('/')));
+        }
+    }
+
+    #[test]
+    fn never_panics(text in "([a-z0-9:/, \\\\-]*\n?)*") {
+        let _ = (mounts_in(&text, "memory"), cgroup_in(&text, 2, ""), cgroup_in(&text, 1, "cpu"));
+    }
+}

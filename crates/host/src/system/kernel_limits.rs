@@ -1,0 +1,24 @@
+//! Limits and knobs outside THP and the pools that bear on large pages.
+
+use hugeleaf_units::{Bytes, Pages};
+
+use super::files;
+use crate::fact::Fact;
+use crate::model::Limits;
+use crate::root::Root;
+
+/// The limits of a host; `memlock` is that of this very process.
+pub fn read(root: &Root, memlock: Fact<Bytes>) -> Limits {
+    let number = |name: &str| files::number(root, format!("proc/sys/{name}"));
+    Limits {
+        hugetlb_shm_group: number("vm/hugetlb_shm_group"),
+        shmmax: number("kernel/shmmax").map(Bytes),
+        shmall: number("kernel/shmall").map(Pages),
+        overcommit_memory: number("vm/overcommit_memory"),
+        min_free: number("vm/min_free_kbytes").map(Bytes::from_kib),
+        compaction_proactiveness: number("vm/compaction_proactiveness"),
+        memlock,
+        boot: files::line(root, "proc/cmdline"),
+        sysctl: super::sysctl::read(root),
+    }
+}

@@ -1,0 +1,238 @@
+//! Pages of pools that no running process holds: files that were left in a hugetlbfs, and SysV segments that nobody is
+//! attached to. They stay until somebody removes them.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+
+use hugeleaf_sys::{Kernel, Pid};
+use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
+
+use crate::demand::{account, sysv};
+use crate::fact::Fact;
+use crate::limits::unescape;
+use crate::model::{Host, Leftover, LeftoverKind, Process};
+use crate::process::{Looking, read_process};
+use crate::root::Root;
+
+/// Files are looked for so deep below a mount, and so many of them.
+const DEEPEST: usize = 8;
+const MOST_FILES: usize = 4096;
+/// More processes than this on pages of pools: what they hold together is not added up.
+const MOST_HOLDERS: usize = 256;
+
+/// Those of this mount and IPC namespace, the largest first. Absent where it is not known who holds pages: other users'
+/// processes are hidden.
+pub fn read_leftovers(root: &Root, kernel: &Kernel, host: &Host) -> Fact<Vec<Leftover>> {
+    if host.totals().all(|pool| pool.used() == Pages(0)) {
+        return Fact::Known(Vec::new());
+    }
+    let files = files(root);
+    let segments = sysv::read(root).or_default();
+    let segments: Vec<sysv::Segment> = segments.into_iter().filter(|s| s.attached == 0).collect();
+    if files.is_empty() && segments.is_empty() {
+        return Fact::Known(Vec::new());
+    }
+    let pids = root.list("proc").or_default();
+    let pids: Vec<Pid> = pids.iter().filter_map(|n| n.parse().ok().map(Pid)).collect();
+    let Some(held) = held(root, &pids) else {
+        return Fact::Absent;
+    };
+    let mut found: Vec<Leftover> = files
+        .into_iter()
+        .filter(|file| !held.contains(&file.inode))
+        .map(|file| file.leftover)
+        .collect();
+    for pool in host.totals() {
+        found.extend(of_segments(root, kernel, host, pool.size, &segments, &found));
+    }
+    for one in &mut found {
+        one.owner = account::of_uid(root, one.uid).name;
+    }
+    found.sort_by_key(|one| std::cmp::Reverse(one.bytes));
+    Fact::Known(found)
+}
+
+/// Device and inode.
+type Inode = (u64, u64);
+
+struct Found {
+    inode: Inode,
+    leftover: Leftover,
+}
+
+/// The mounts of hugetlbfs in a `mountinfo` file, with the size of their pages.
+pub fn mounts_in(mountinfo: &str) -> Vec<(String, PageSize)> {
+    let parse = |line: &str| {
+        let (place, kind) = line.split_once(" - ")?;
+        let options = kind.strip_prefix("hugetlbfs ")?.split(' ').next_back()?;
+        let mut options = options.split(',');
+        let size = options.find_map(|option| option.strip_prefix("pagesize="))?;
+        Some((unescape(place.split(' ').nth(4)?), size.parse().ok()?))
+    };
+    mountinfo.lines().filter_map(parse).collect()
+}
+
+/// Files of hugetlbfs that have pages, each once.
+fn files(root: &Root) -> Vec<Found> {
+    let mounts = root.read("proc/self/mountinfo");
+    let mounts = mounts.map(|text| mounts_in(&text)).or_default();
+    let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
+    for (at, size) in mounts {
+        let mut folders = vec![(at, 0)];
+        while let Some((folder, depth)) = folders.pop() {
+            for name in root.list(folder.trim_start_matches('/')).or_default() {
+                let path = format!("{}/{name}", folder.trim_end_matches('/'));
+                let of = root.path(path.trim_start_matches('/'));
+                // Not followed where it is a link: whoever may write there may have made one.
+                let Ok(file) = std::fs::symlink_metadata(of) else {
+                    continue;
+                };
+                // A captured file has no pages of a pool: its length stands for them.
+                let bytes = match root.is_live() {
+                    true => Bytes(file.blocks() * 512),
+                    false => Bytes(file.len()),
+                };
+                if file.is_dir() && depth < DEEPEST {
+                    folders.push((path, depth + 1));
+                } else if file.is_file()
+                    && bytes >= size.bytes()
+                    && found.len() < MOST_FILES
+                    && seen.insert((file.dev(), file.ino()))
+                {
+                    found.push(Found {
+                        inode: (file.dev(), file.ino()),
+                        leftover: Leftover {
+                            size,
+                            bytes,
+                            uid: file.uid(),
+                            owner: None,
+                            kind: LeftoverKind::File { path },
+                        },
+                    });
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The files that running processes map or have open; `None` where a process may not be looked at.
+fn held(root: &Root, pids: &[Pid]) -> Option<BTreeSet<Inode>> {
+    let mut held = BTreeSet::new();
+    for pid in pids {
+        match root.read(format!("proc/{pid}/maps")) {
+            Fact::Known(maps) => held.extend(maps.lines().filter_map(mapped)),
+            Fact::Absent => continue,
+            Fact::Unreadable(_) => return None,
+        }
+        let folder = format!("proc/{pid}/fd");
+        for fd in root.list(&folder).or_default() {
+            let link = root.path(format!("{folder}/{fd}"));
+            // Of a pipe, a socket or a device there is nothing to follow.
+            let is_file = std::fs::read_link(&link).is_ok_and(|to| to.is_absolute() && !to.starts_with("/dev"));
+            if let (true, Ok(file)) = (is_file || !root.is_live(), std::fs::metadata(&link)) {
+                held.insert((file.dev(), file.ino()));
+            }
+        }
+    }
+    Some(held)
+}
+
+/// Device and inode of a line of `maps`, of a mapping of a file.
+fn mapped(line: &str) -> Option<Inode> {
+    let mut words = line.split_ascii_whitespace().skip(3);
+    let (major, minor) = words.next()?.split_once(':')?;
+    let number = |hex: &str| u32::from_str_radix(hex, 16).ok();
+    let inode = words.next()?.parse().ok().filter(|inode| *inode != 0)?;
+    Some((hugeleaf_sys::device(number(major)?, number(minor)?), inode))
+}
+
+/// Segments without attachments on pages of a size. The kernel does not say of what pages a segment is: those whose pages
+/// are whole pages of the size, as long as the pool has so many in use that no process and no file holds.
+fn of_segments(
+    root: &Root,
+    kernel: &Kernel,
+    host: &Host,
+    size: PageSize,
+    segments: &[sysv::Segment],
+    files: &[Leftover],
+) -> Vec<Leftover> {
+    let whole = |s: &&sysv::Segment| s.resident >= size.bytes() && size.divides(s.resident.get());
+    let candidates: Vec<&sysv::Segment> = segments.iter().filter(whole).collect();
+    let used = host.pool(size).map_or(Pages(0), |pool| pool.used());
+    if candidates.is_empty() {
+        return Vec::new();
+    }
+    let Some(by_processes) = held_by_processes(root, kernel, host, size) else {
+        return Vec::new();
+    };
+    let of_files = files.iter().filter(|file| file.size == size);
+    let of_files: Bytes = of_files.map(|file| file.bytes).sum();
+    let mut left = used.of(size) - of_files - by_processes;
+    let mut found = Vec::new();
+    for segment in candidates.into_iter().filter(|s| s.resident <= used.of(size)) {
+        if segment.resident > left {
+            continue;
+        }
+        left -= segment.resident;
+        found.push(Leftover {
+            size,
+            bytes: segment.resident,
+            uid: segment.uid,
+            owner: None,
+            kind: LeftoverKind::SysV { id: segment.id },
+        });
+    }
+    found
+}
+
+/// The pages of a size that processes hold, of what they share the most that one of them has.
+fn held_by_processes(root: &Root, kernel: &Kernel, host: &Host, size: PageSize) -> Option<Bytes> {
+    let owners = super::read_owners(root).or_default();
+    let holders = owners.into_iter().filter(|owner| !owner.hugetlb.is_zero());
+    let holders: Vec<Pid> = holders.map(|owner| owner.pid).collect();
+    if holders.len() > MOST_HOLDERS {
+        return None;
+    }
+    let read = |pid: &Pid| read_process(root, kernel, host, *pid, Looking::Segments).ok();
+    let processes: Vec<Process> = holders.iter().filter_map(read).collect();
+    let of_size = |held: &&crate::model::Held| held.kind == PageKind::Hugetlb && held.size == size;
+    let mut shared = std::collections::BTreeMap::new();
+    let mut private = Bytes::ZERO;
+    for segment in processes.iter().flat_map(|p| &p.segments) {
+        let bytes: Bytes = segment.by_page_size.iter().filter(of_size).map(|h| h.bytes).sum();
+        match segment.shared {
+            true => {
+                let most: &mut Bytes = shared.entry(segment.object).or_default();
+                *most = bytes.max(*most);
+            }
+            false => private += bytes,
+        }
+    }
+    Some(private + shared.into_values().sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn mounts_and_mapped_files() {
+        let lines = "40 27 0:39 / /dev/huge\\040pages rw,relatime shared:2 - hugetlbfs none rw,pagesize=2M,size=4M\n\
+                     41 27 0:40 / /tmp rw - tmpfs tmpfs rw\n42 27 0:41 / /h rw - hugetlbfs none rw\n";
+        let two = "2M".parse().unwrap();
+        assert_eq!(mounts_in(lines), [("/dev/huge pages".to_owned(), two)]);
+        let line = "7f00-7f40 rw-s 00000000 00:27 1234                       /dev/hugepages/a b";
+        assert_eq!(mapped(line), Some((hugeleaf_sys::device(0, 0x27), 1234)));
+        assert_eq!(mapped("7f00-7f40 rw-p 00000000 00:00 0 "), None);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "([a-z0-9:/=, -]*\n?)*") {
+            let _ = mounts_in(&text);
+            let _: Vec<_> = text.lines().filter_map(mapped).collect();
+        }
+    }
+}
