@@ -89,6 +89,13 @@ impl Context {
         hugeleaf_host::read_host(&self.root, &self.kernel).map_err(|error| self.no_host(error))
     }
 
+    /// The same with the pages of pools that no running process holds.
+    pub fn host_and_leftovers(&self) -> Result<Host, Failure> {
+        let mut host = self.host()?;
+        host.leftovers = hugeleaf_host::read_leftovers(&self.root, &self.kernel, &host);
+        Ok(host)
+    }
+
     /// Only a capture can lack what a running kernel tells by itself.
     fn no_host(&self, error: ReadError) -> Failure {
         let root = self.root.path("");

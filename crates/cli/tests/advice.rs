@@ -3,6 +3,7 @@
 //! at; a command in the sources that is of no kind fails here. None says a relative number where
 //! the kernel takes none.
 
+mod captured;
 mod host;
 mod kinds;
 mod sources;

@@ -98,6 +98,58 @@ fn crates() -> Vec<String> {
     names
 }
 
+/// A command that changes a setting of the host is made of a change that was checked (`hugeleaf_verdict::advice`): what the
+/// host has, what is left to others, what else is on the screen.
+#[test]
+fn commands_that_change_the_host_are_made_in_one_place() {
+    const EXCEPTIONS: [(&str, &str); 5] = [
+        ("crates/verdict/src/advice.rs", "the one place"),
+        (
+            "crates/verdict/src/check/",
+            "settings of devices and of the kernel, a row each, with their risk",
+        ),
+        (
+            "crates/report/src/promote.rs",
+            "lines of files that are read at boot",
+        ),
+        (
+            "crates/region/src/extent.rs",
+            "the library judges no host: who links it is told what its own memory lacks",
+        ),
+        (
+            "crates/preload/src/",
+            "what it writes into files of the kernel is no advice",
+        ),
+    ];
+    let is_command = |line: &str| {
+        let mut echoes = line.match_indices("echo ").map(|(at, _)| &line[at..]);
+        let writes = |echo: &str| {
+            let to = echo
+                .split_once(" > ")
+                .map(|(_, to)| to.starts_with(['/', '{', '$']));
+            to.unwrap_or(false)
+        };
+        line.contains("sysctl -w ") || echoes.any(writes)
+    };
+    let mut findings = Vec::new();
+    for (path, code) in sources() {
+        if EXCEPTIONS
+            .iter()
+            .any(|(begins, _)| path.starts_with(begins))
+        {
+            continue;
+        }
+        for (number, line) in code
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| is_command(line))
+        {
+            findings.push(format!("{path}:{}: {}", number + 1, line.trim()));
+        }
+    }
+    check("make it of a Change (hugeleaf_verdict::advice)", &findings);
+}
+
 /// `/proc` and `/sys` are below a value that goes from `--root` to each reader.
 #[test]
 fn no_absolute_system_paths() {

@@ -35,9 +35,10 @@ pub mod watch;
 pub use fact::{Fact, ReadError};
 pub use model::{
     Advised, Asked, Available, Buddy, Cgroup, FreeBlocks, Held, Host, HugetlbLimit, Khugepaged,
-    Limited, Limits, Memory, MemoryLimit, Owner, PageSizeInfo, Pool, Process, ProcessKind,
-    ProcessLimits, Role, RunAsked, RunRole, RunSettings, RunWay, Segment, SharedObject, Sysctl,
-    Thp, ThpOrder, ThpUse, VmFlags, pool_file, size_folder, thp_file, thp_is_on,
+    Leftover, LeftoverKind, Limited, Limits, Memory, MemoryLimit, Owner, PageSizeInfo, Pool,
+    Process, ProcessKind, ProcessLimits, Role, RunAsked, RunRole, RunSettings, RunWay, Segment,
+    SharedObject, Sysctl, Thp, ThpOrder, ThpUse, VmFlags, pool_file, size_folder, thp_file,
+    thp_is_on,
 };
 pub use parse::ParseError;
 // Parts of the model that the kernel's page map gives: whoever judges a snapshot needs no sys.
@@ -49,5 +50,5 @@ pub use {
     process::{Looking, ProcessError, read_all_processes, read_process},
     program::{Elf, Format, Privilege, Program, ProgramError, find_program, parse_elf},
     snapshot::{Target, TargetError, find_targets},
-    system::{Identity, identity, read_host, read_owners},
+    system::{Identity, identity, read_host, read_leftovers, read_owners},
 };

@@ -142,7 +142,7 @@ pub fn mounts_in(lines: &str, controller: &str) -> Vec<Mount> {
 }
 
 /// `\040` and the like as proc(5) writes blanks in paths.
-fn unescape(text: &str) -> String {
+pub(crate) fn unescape(text: &str) -> String {
     text.replace("\\040", " ")
         .replace("\\011", "\t")
         .replace("\\012", "\n")

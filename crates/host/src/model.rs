@@ -49,6 +49,8 @@ pub struct Host {
     /// Who uses hugetlb pages and page tables most; filled by `status` only.
     #[serde(skip)]
     pub owners: Vec<Owner>,
+    /// Pages of pools that no running process holds; absent where that was not looked at.
+    pub leftovers: Fact<Vec<Leftover>>,
     /// Lines of the kernel log that speak of pools or allocations that fell short.
     pub kernel_log: Fact<Vec<String>>,
     /// Nodes that have memory, as in `/sys/devices/system/node/node0`; `[0]` where there is no such
@@ -60,6 +62,16 @@ impl Host {
     /// The pools over all nodes, one a size.
     pub fn totals(&self) -> impl Iterator<Item = &Pool> {
         self.pools.iter().filter(|pool| pool.node.is_none())
+    }
+
+    /// Pages of a pool that no running process holds.
+    pub fn left_over(&self, size: PageSize) -> Pages {
+        let of_size = self
+            .leftovers
+            .entries()
+            .iter()
+            .filter(|one| one.size == size);
+        of_size.map(|one| size.pages_for(one.bytes)).sum()
     }
 
     /// The pool of one size over all nodes.
@@ -689,6 +701,28 @@ impl MemoryLimit {
     pub fn room_at_most(&self) -> Bytes {
         self.limit - (self.usage - self.unused_cache - self.used_cache)
     }
+}
+
+/// Pages of a pool that no running process holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Leftover {
+    #[serde(rename = "page_bytes")]
+    pub size: PageSize,
+    pub bytes: Bytes,
+    pub uid: u32,
+    /// The name of the user.
+    pub owner: Option<String>,
+    #[serde(flatten)]
+    pub kind: LeftoverKind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "what", rename_all = "lowercase")]
+pub enum LeftoverKind {
+    /// A file in a hugetlbfs.
+    File { path: String },
+    /// A SysV segment that nobody is attached to.
+    SysV { id: u64 },
 }
 
 /// A process as far as a host-wide screen speaks of it.

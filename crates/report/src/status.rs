@@ -5,11 +5,14 @@
 
 use hugeleaf_host::{Fact, Host, Memory, MemoryLimit, PageSizeInfo, Pool, Thp, ThpOrder, ThpUse};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
+use hugeleaf_verdict::advice::Advice;
 use hugeleaf_verdict::findings::{Finding, Holder, Severity, by_name};
 use serde_json::{Value as Json, json};
 
 use crate::json::{answer, both};
-use crate::page::{Block, Cell, Mark, Narrow, Note, Page, Section, Table, Value, counted, listed};
+use crate::page::{
+    Block, Cell, Command, Mark, Narrow, Note, Page, Section, Table, Value, counted, listed,
+};
 
 /// How many of a kind are shown before `and N more`.
 const MOST_CGROUPS: usize = 8;
@@ -436,7 +439,10 @@ fn memory_limits(host: &Host) -> Section {
     let table = Table::of(limits)
         .left("CGROUP", |l| l.path.clone())
         .right("V", |l| l.version)
-        .right("LIMIT", |l| l.limit)
+        .right("LIMIT", |l| match l.only_throttles {
+            true => format!("{} (high)", l.limit),
+            false => l.limit.to_string(),
+        })
         .right("USED", |l| l.usage)
         .right("PAGE CACHE", |l| l.unused_cache + l.used_cache)
         .right("LEFT", |l| l.room_at_most())
@@ -466,7 +472,13 @@ pub(crate) fn severity_word(severity: Severity) -> Cell {
 
 pub(crate) fn findings_block(findings: &[Finding]) -> Block {
     let note = |finding: &Finding| {
-        Note::new(severity_word(finding.severity), &finding.text).run("run", &finding.command)
+        let mut command = Command::new("run", &finding.command);
+        if let Some(risk) = finding.advice.as_ref().and_then(Advice::risk) {
+            command.note = format!("risk: {risk}");
+        }
+        let mut note = Note::new(severity_word(finding.severity), &finding.text);
+        note.commands.push(command);
+        note
     };
     let notes: Vec<Note> = findings.iter().map(note).collect();
     match notes.is_empty() {

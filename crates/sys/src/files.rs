@@ -293,6 +293,11 @@ pub fn effective_gid() -> u32 {
     rustix::process::getegid().as_raw()
 }
 
+/// Major and minor number of a device, as `/proc` writes them.
+pub fn device_numbers(device: u64) -> (u32, u32) {
+    (rustix::fs::major(device), rustix::fs::minor(device))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -51,8 +51,8 @@ pub use ethtool::offloads;
 pub use file_capabilities::{FileCapabilities, setcap_advice};
 pub use file_system::{FileSystem, file_system_at};
 pub use files::{
-    FileKind, FileLook, HostChange, append_to, effective_gid, look_at, probe_folder, probe_write,
-    rename, write_value,
+    FileKind, FileLook, HostChange, append_to, device_numbers, effective_gid, look_at,
+    probe_folder, probe_write, rename, write_value,
 };
 pub use frames::frames_of;
 pub use gate::{Answer, Gate, Memory, MemoryCall, ProcessCall};

@@ -9,6 +9,7 @@ use hugeleaf_host::{Host, Pool, pool_file, thp_file};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 use serde::Serialize;
 
+use crate::asking::Asking;
 use crate::findings::shell_word;
 use crate::plan::room;
 
@@ -165,6 +166,8 @@ impl Change {
     /// Where this host cannot provide it, or where it would leave too little for others.
     pub fn check(self, host: &Host) -> Result<Advice, Refused> {
         provides(host, &self)?;
+        let is_thp = self.setting.path.starts_with(&thp_file(""));
+        let for_all = is_thp.then_some("it changes what every program on this host gets");
         let Change {
             setting,
             from,
@@ -178,7 +181,7 @@ impl Change {
             from,
             to,
             scope,
-            risk,
+            risk: risk.or(for_all),
             compacts,
         })
     }
@@ -276,12 +279,15 @@ pub fn pod_line(size: PageSize, bytes: Bytes) -> String {
 /// The way past a limit on pages of a pool for a program in a container: who started it sets the limit, and what is
 /// written into the cgroup is lost or refused.
 pub fn of_container(size: PageSize, needs: Option<Bytes>, program: &str) -> String {
-    let off = crate::why::asking(program).map_or(String::new(), |(.., off)| format!("; or {off}"));
+    let off = Asking::of(program).map_or(
+        "servers that take none (PostgreSQL: huge_pages = off)",
+        |program| program.off,
+    );
     let line = needs.map_or_else(
         || format!("hugepages-{size}i"),
         |needs| pod_line(size, needs),
     );
-    format!("# the pod's resources.limits: {line}{off}; then start the container anew")
+    format!("# the pod's resources.limits: {line}; or {off}; then start the container anew")
 }
 
 /// A setting that a running program wants.
@@ -330,6 +336,8 @@ pub fn agree(all: &[&Advice], wants: &[Want]) -> Vec<Option<String>> {
 mod tests {
     use super::*;
     use crate::findings::tests::testing::{healthy, size};
+    use hugeleaf_host::Fact;
+    use proptest::prelude::*;
 
     fn advice(change: Change) -> Advice {
         change.check(&healthy()).unwrap()
@@ -361,6 +369,52 @@ mod tests {
         };
         assert!(agree(&[&one], std::slice::from_ref(&want))[0].is_some());
         assert!(agree(&[&two], &[want])[0].is_none());
+    }
+
+    #[test]
+    fn a_container_changes_nothing_of_its_host() {
+        let mut host = healthy();
+        host.is_in_container = true;
+        let refused = Change::new(Setting::thp("enabled"), "madvise").check(&host);
+        let instead = refused.unwrap_err().instead;
+        assert!(
+            instead.starts_with("# on the host of this container: echo madvise > "),
+            "{instead}"
+        );
+    }
+
+    proptest! {
+        /// However many commands there are for pools: those that may be printed can all be followed, and each leaves
+        /// to everybody else what plans leave.
+        #[test]
+        fn what_may_be_printed_fits_and_agrees(
+            pages in 0_u64..40_000,
+            asked in proptest::collection::vec((0_u64..40_000, proptest::option::of(0_u32..2)), 1..6),
+        ) {
+            let mut host = healthy();
+            host.pools[0].total = Fact::Known(Pages(pages));
+            let used = size("2M").bytes() * pages + Bytes(8 << 30);
+            host.memory.available = Fact::Known(host.memory.total.get().unwrap() - used);
+            let change = |(to, node): (u64, Option<u32>)| {
+                let from = match node {
+                    None => pages,
+                    Some(_) => 2048,
+                };
+                Change::new(Setting::pool(size("2M"), node), to).from(from).check(&host).ok()
+            };
+            let advised: Vec<Advice> = asked.into_iter().filter_map(change).collect();
+            let all: Vec<&Advice> = advised.iter().collect();
+            let stands = agree(&all, &[]);
+            let printed: Vec<&Advice> = all.iter().zip(&stands).filter(|(_, s)| s.is_none()).map(|(a, _)| *a).collect();
+            for one in &printed {
+                let own = if one.setting.path.contains("/node/") { 2048 } else { pages };
+                let to: u64 = one.to.parse().unwrap();
+                let grown = size("2M").bytes() * to.saturating_sub(own);
+                let left = host.memory.available.get().unwrap() - grown;
+                prop_assert!(grown.is_zero() || left >= Bytes(6 << 30), "{one:?} leaves {left}");
+                prop_assert!(printed.iter().all(|other| !one.contradicts(other)));
+            }
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod unreadable;
 
 pub(crate) use cgroups::without_pods;
 pub use memory::{Holder, by_name};
-pub(crate) use pools::{boot_pools, short as pool_short};
+pub(crate) use pools::{boot_pools, left_over, short as pool_short};
 pub use rules::findings;
 
 use crate::advice::{self, Advice, Refused};

@@ -11,6 +11,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 
 pub mod advice;
+mod asking;
 pub mod check;
 pub mod eligible;
 pub mod ends;

@@ -28,7 +28,6 @@ use serde::Serialize;
 
 use crate::eligible::{Reason, Remedy};
 
-pub(crate) use hugetlb::asking;
 pub use hugetlb::available;
 pub use summary::{Line, Summary, counted, summarise};
 pub(crate) use words::restart;

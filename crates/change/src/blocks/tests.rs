@@ -35,6 +35,7 @@ fn host() -> Host {
         cgroups: Fact::Absent,
         is_in_container: false,
         owners: Vec::new(),
+        leftovers: Fact::Absent,
         memory_limits: Vec::new(),
         kernel_log: Fact::Absent,
         nodes: vec![0],

@@ -28,7 +28,7 @@ impl From<hugeleaf_units::Failure> for Failure {
 }
 
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
-    let host = context.host()?;
+    let host = context.host_and_leftovers()?;
     let identity = hugeleaf_host::identity(&context.root);
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/usr/bin/hugeleaf"));
     let made = jiff::Timestamp::now().round(jiff::Unit::Second);

@@ -12,7 +12,7 @@ pub struct Args {}
 
 /// Runs it. Findings are no failure: they are what was asked for.
 pub fn run(_args: &Args, context: &Context) -> Result<Status, Failure> {
-    let mut host = context.host()?;
+    let mut host = context.host_and_leftovers()?;
     host.owners = read_owners(&context.root).or_default();
     host.memory_limits = limits::all_memory(&context.root);
     let findings = findings(&host);

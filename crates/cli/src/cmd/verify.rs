@@ -48,7 +48,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         .as_deref()
         .map(|text| since_of(text, now))
         .transpose()?;
-    let host = context.host()?;
+    let host = context.host_and_leftovers()?;
     let report = verify(&context.root, &context.kernel, &host, since, &[]);
     match &args.prometheus {
         Some(file) if file == Path::new("-") => {

@@ -3,7 +3,7 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use hugeleaf::{Region, RegionOptions};
 use hugeleaf_host::{Root, read_memory_facts};
@@ -15,7 +15,7 @@ use super::is_program;
 use super::kinds::{Held, kind};
 use super::sources::printed;
 use crate::apply::namespace::Namespace;
-use crate::common::{NOBODY, good, holder, not_run, public_copy, stderr};
+use crate::common::{NOBODY, good, holder, not_run, public_copy, stderr, stdout};
 
 /// A value of the host that is put back.
 struct Kept(String, String);
@@ -168,6 +168,81 @@ fn a_pool_gets_the_pages_that_were_said() {
     host.shell(&command);
     assert_eq!(chosen(&pool.file), "16", "{command}");
     good(&host.hugeleaf(&run));
+}
+
+/// A SysV segment on two pages of a pool that nobody is attached to; empty where this host has no perl.
+struct Segment(String);
+
+impl Segment {
+    fn new(host: &Namespace, page: PageSize) -> Segment {
+        let page = page.bytes().get();
+        // IPC_CREAT and SHM_HUGETLB.
+        let perl = format!(
+            "$id = shmget(0, 2 * {page}, 0600 | 01000 | 04000) // exit; shmwrite($id, $_, $_ * {page}, 1) for 0, 1; print $id"
+        );
+        Segment(host.shell(&format!(
+            "command -v perl >/dev/null || exit 0; perl -e '{perl}'"
+        )))
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        let _ = Command::new("ipcrm").args(["-m", &self.0]).output();
+    }
+}
+
+#[test]
+fn pages_that_no_process_holds_are_named_and_freed() {
+    let test = "pages_that_no_process_holds_are_named_and_freed";
+    let Some((host, pool)) = pool(test) else {
+        return;
+    };
+    let bytes = hugeleaf_units::Pages(6).of(pool.page);
+    std::fs::write(&pool.file, "20").unwrap();
+    host.shell("mkdir /mnt/h && mount -t hugetlbfs none /mnt/h");
+    host.shell(&format!("fallocate -l {bytes:#} '/mnt/h/of a dead one'"));
+    let segment = Segment::new(&host, pool.page);
+    for command in ["status", "verify"] {
+        let out = stdout(&host.hugeleaf(&[command]));
+        let text = out.split_whitespace().collect::<Vec<_>>().join(" ");
+        let named = format!("file /mnt/h/of a dead one ({bytes} of root)");
+        assert!(text.contains(&named), "{text}");
+        let named = format!("SysV segment {}", segment.0);
+        assert!(segment.0.is_empty() || text.contains(&named), "{text}");
+    }
+    // None of them is for a service, and none is asked for at boot.
+    let plan = good(&host.hugeleaf(&["plan", "--bytes", &format!("{bytes:#}"), "--json"]));
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    let pools = plan["pools"].as_array().unwrap().iter();
+    let sum = |key: &str| -> u64 { pools.clone().filter_map(|p| p[key].as_u64()).sum() };
+    assert_eq!(sum("pages") - sum("idle"), 6, "{plan}");
+    // A process that has the file open, or maps it, holds the pages.
+    let mut open = host.command(
+        "sh",
+        &["-c", "exec 3<'/mnt/h/of a dead one'; echo; read -r line"],
+    );
+    let mut open = open
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = [0];
+    std::io::Read::read_exact(&mut open.stdout.take().unwrap(), &mut line).unwrap();
+    let found = findings(&host, "status");
+    assert!(
+        !found.iter().any(|(_, command)| command.starts_with("rm")),
+        "{found:?}"
+    );
+    drop(open.stdin.take());
+    open.wait().unwrap();
+    host.shell(&command_of(&findings(&host, "verify"), "pool-leftovers"));
+    let found = findings(&host, "status");
+    assert!(
+        !found.iter().any(|(id, _)| id == "pool-leftovers"),
+        "{found:?}"
+    );
+    host.shell("umount /mnt/h");
 }
 
 #[test]

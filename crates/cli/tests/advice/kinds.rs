@@ -14,6 +14,7 @@ pub enum Held {
 }
 
 const POOLS: Held = Run("a_pool_gets_the_pages_that_were_said");
+const LEFT_OVER: Held = Run("pages_that_no_process_holds_are_named_and_freed");
 const KNOBS: Held = Run("a_knob_says_what_was_said");
 const FILES: Held = Run("files_that_are_not_in_force_are_put_in_force");
 const ACCOUNTS: Held = NotHere("it changes an account of the host for good");
@@ -21,7 +22,7 @@ const SERVICE: Held = NotHere("it starts a service of the host anew");
 const SERVER: Held = NotHere("it asks a server by an address that the person has");
 
 /// Each command, `*` for any text; the first that fits counts.
-pub const KINDS: [(&str, Held); 68] = [
+pub const KINDS: [(&str, Held); 65] = [
     // Pools.
     (
         "echo $(($(cat $f) + *)) > $f",
@@ -31,15 +32,6 @@ pub const KINDS: [(&str, Held); 68] = [
     (
         "printf '*' > /etc/systemd/system/*",
         NotHere("it leaves units on the host"),
-    ),
-    ("echo 1 > /proc/sys/vm/compact_memory; echo * > *", POOLS),
-    (
-        "echo 1 > /proc/sys/vm/compact_memory && hugeleaf promote *",
-        KNOBS,
-    ),
-    (
-        "echo 1 > /proc/sys/vm/drop_caches && echo 1 > /proc/sys/vm/compact_memory",
-        KNOBS,
     ),
     ("echo 1 > /proc/sys/vm/compact_memory", KNOBS),
     (
@@ -51,7 +43,6 @@ pub const KINDS: [(&str, Held); 68] = [
         NotHere("it leaves a file below /etc on the host; its line is parsed"),
     ),
     ("echo * > */shmem_enabled*", KNOBS),
-    ("echo inherit > *", KNOBS),
     ("echo madvise > *", KNOBS),
     ("echo advise > *", KNOBS),
     ("echo always > *", KNOBS),
@@ -66,7 +57,6 @@ pub const KINDS: [(&str, Held); 68] = [
         "ethtool -K * rx on tx on tso on gro on",
         NotHere("it changes a network device of the host, which may be how the host is reached"),
     ),
-    ("sysctl -w vm.hugetlb_shm_group=*", KNOBS),
     ("sysctl kernel.*=*", KNOBS),
     (
         "sysctl -w vm.dirty_background_bytes=* vm.dirty_bytes=*",
@@ -108,6 +98,8 @@ pub const KINDS: [(&str, Held); 68] = [
         "kill -CONT *",
         NotHere("it is for a process that somebody stopped"),
     ),
+    ("rm -- *", LEFT_OVER),
+    ("ipcrm *", LEFT_OVER),
     ("mv *", Run("a_file_in_the_way_is_moved_aside")),
     (
         "chmod go-w *",

@@ -45,7 +45,7 @@ pub(super) fn of_process(root: &Root, process: &Process) -> User {
 }
 
 /// An account that owns something, by its number alone.
-pub(super) fn of_uid(root: &Root, uid: u32) -> User {
+pub(crate) fn of_uid(root: &Root, uid: u32) -> User {
     match read_user(root, &uid.to_string()) {
         Fact::Known(user) => user,
         _ => User {

@@ -16,6 +16,8 @@ pub struct Segment {
     pub bytes: Bytes,
     pub creator: Pid,
     pub attached: u64,
+    /// In memory; zero where the kernel does not say.
+    pub resident: Bytes,
     pub uid: u32,
     pub gid: u32,
 }
@@ -57,6 +59,7 @@ pub fn parse(text: &str) -> Result<Vec<Segment>, ParseError> {
                 bytes: Bytes(number("size")?),
                 creator: Pid(small("cpid")?),
                 attached: number("nattch")?,
+                resident: Bytes(number("rss").unwrap_or_default()),
                 uid: small("uid")?,
                 gid: small("gid")?,
             })
@@ -80,6 +83,7 @@ mod tests {
             bytes: Bytes(8_388_608_000),
             creator: Pid(4711),
             attached: 2,
+            resident: Bytes(4096),
             uid: 54321,
             gid: 500,
         };

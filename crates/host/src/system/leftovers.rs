@@ -1,7 +1,8 @@
 //! Pages of pools that no running process holds: files that were left in a hugetlbfs, and SysV segments that nobody is
 //! attached to. They stay until somebody removes them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
 use hugeleaf_sys::{Kernel, Pid};
@@ -10,7 +11,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use crate::demand::{account, sysv};
 use crate::fact::Fact;
 use crate::limits::unescape;
-use crate::model::{Host, Leftover, LeftoverKind, Process};
+use crate::model::{Held, Host, Leftover, LeftoverKind, Process};
 use crate::process::{Looking, read_process};
 use crate::root::Root;
 
@@ -33,7 +34,10 @@ pub fn read_leftovers(root: &Root, kernel: &Kernel, host: &Host) -> Fact<Vec<Lef
         return Fact::Known(Vec::new());
     }
     let pids = root.list("proc").or_default();
-    let pids: Vec<Pid> = pids.iter().filter_map(|n| n.parse().ok().map(Pid)).collect();
+    let pids: Vec<Pid> = pids
+        .iter()
+        .filter_map(|n| n.parse().ok().map(Pid))
+        .collect();
     let Some(held) = held(root, &pids) else {
         return Fact::Absent;
     };
@@ -43,7 +47,9 @@ pub fn read_leftovers(root: &Root, kernel: &Kernel, host: &Host) -> Fact<Vec<Lef
         .map(|file| file.leftover)
         .collect();
     for pool in host.totals() {
-        found.extend(of_segments(root, kernel, host, pool.size, &segments, &found));
+        found.extend(of_segments(
+            root, kernel, host, pool.size, &segments, &found,
+        ));
     }
     for one in &mut found {
         one.owner = account::of_uid(root, one.uid).name;
@@ -52,8 +58,13 @@ pub fn read_leftovers(root: &Root, kernel: &Kernel, host: &Host) -> Fact<Vec<Lef
     Fact::Known(found)
 }
 
-/// Device and inode.
-type Inode = (u64, u64);
+/// Device and inode, as `maps` has them.
+type Inode = (u32, u32, u64);
+
+fn inode_of(file: &Metadata) -> Inode {
+    let (major, minor) = hugeleaf_sys::device_numbers(file.dev());
+    (major, minor, file.ino())
+}
 
 struct Found {
     inode: Inode,
@@ -97,10 +108,10 @@ fn files(root: &Root) -> Vec<Found> {
                 } else if file.is_file()
                     && bytes >= size.bytes()
                     && found.len() < MOST_FILES
-                    && seen.insert((file.dev(), file.ino()))
+                    && seen.insert(inode_of(&file))
                 {
                     found.push(Found {
-                        inode: (file.dev(), file.ino()),
+                        inode: inode_of(&file),
                         leftover: Leftover {
                             size,
                             bytes,
@@ -129,9 +140,10 @@ fn held(root: &Root, pids: &[Pid]) -> Option<BTreeSet<Inode>> {
         for fd in root.list(&folder).or_default() {
             let link = root.path(format!("{folder}/{fd}"));
             // Of a pipe, a socket or a device there is nothing to follow.
-            let is_file = std::fs::read_link(&link).is_ok_and(|to| to.is_absolute() && !to.starts_with("/dev"));
+            let is_file = std::fs::read_link(&link)
+                .is_ok_and(|to| to.is_absolute() && !to.starts_with("/dev"));
             if let (true, Ok(file)) = (is_file || !root.is_live(), std::fs::metadata(&link)) {
-                held.insert((file.dev(), file.ino()));
+                held.insert(inode_of(&file));
             }
         }
     }
@@ -144,7 +156,7 @@ fn mapped(line: &str) -> Option<Inode> {
     let (major, minor) = words.next()?.split_once(':')?;
     let number = |hex: &str| u32::from_str_radix(hex, 16).ok();
     let inode = words.next()?.parse().ok().filter(|inode| *inode != 0)?;
-    Some((hugeleaf_sys::device(number(major)?, number(minor)?), inode))
+    Some((number(major)?, number(minor)?, inode))
 }
 
 /// Segments without attachments on pages of a size. The kernel does not say of what pages a segment is: those whose pages
@@ -170,11 +182,14 @@ fn of_segments(
     let of_files: Bytes = of_files.map(|file| file.bytes).sum();
     let mut left = used.of(size) - of_files - by_processes;
     let mut found = Vec::new();
-    for segment in candidates.into_iter().filter(|s| s.resident <= used.of(size)) {
+    for segment in candidates
+        .into_iter()
+        .filter(|s| s.resident <= used.of(size))
+    {
         if segment.resident > left {
             continue;
         }
-        left -= segment.resident;
+        left = left - segment.resident;
         found.push(Leftover {
             size,
             bytes: segment.resident,
@@ -196,11 +211,16 @@ fn held_by_processes(root: &Root, kernel: &Kernel, host: &Host, size: PageSize) 
     }
     let read = |pid: &Pid| read_process(root, kernel, host, *pid, Looking::Segments).ok();
     let processes: Vec<Process> = holders.iter().filter_map(read).collect();
-    let of_size = |held: &&crate::model::Held| held.kind == PageKind::Hugetlb && held.size == size;
-    let mut shared = std::collections::BTreeMap::new();
+    let of_size = |held: &&Held| held.kind == PageKind::Hugetlb && held.size == size;
+    let mut shared = BTreeMap::new();
     let mut private = Bytes::ZERO;
     for segment in processes.iter().flat_map(|p| &p.segments) {
-        let bytes: Bytes = segment.by_page_size.iter().filter(of_size).map(|h| h.bytes).sum();
+        let bytes: Bytes = segment
+            .by_page_size
+            .iter()
+            .filter(of_size)
+            .map(|h| h.bytes)
+            .sum();
         match segment.shared {
             true => {
                 let most: &mut Bytes = shared.entry(segment.object).or_default();
@@ -224,7 +244,7 @@ mod tests {
         let two = "2M".parse().unwrap();
         assert_eq!(mounts_in(lines), [("/dev/huge pages".to_owned(), two)]);
         let line = "7f00-7f40 rw-s 00000000 00:27 1234                       /dev/hugepages/a b";
-        assert_eq!(mapped(line), Some((hugeleaf_sys::device(0, 0x27), 1234)));
+        assert_eq!(mapped(line), Some((0, 0x27, 1234)));
         assert_eq!(mapped("7f00-7f40 rw-p 00000000 00:00 0 "), None);
     }
 

@@ -17,6 +17,8 @@ mod identity;
 mod kernel_limits;
 #[cfg(feature = "full")]
 pub mod kernel_log;
+#[cfg(feature = "full")]
+pub mod leftovers;
 pub mod meminfo;
 #[cfg(feature = "full")]
 mod owners;
@@ -44,6 +46,8 @@ use files::line;
 pub use features::names_of_processes;
 #[cfg(feature = "full")]
 pub use identity::{Identity, identity};
+#[cfg(feature = "full")]
+pub use leftovers::read_leftovers;
 #[cfg(feature = "full")]
 pub use owners::read_owners;
 pub use pools::{parse_nodes, read as read_pools};
@@ -118,6 +122,7 @@ fn read_facts(
         cgroups,
         is_in_container: own.is_in_container,
         owners: Vec::new(),
+        leftovers: Fact::Absent,
         memory_limits: Vec::new(),
         kernel_log: Fact::Absent,
         nodes,

@@ -106,7 +106,12 @@ mod tests {
     /// The paths whose value of `vm.nr_hugepages` is applied, in order.
     fn applied(root: &Root) -> Vec<String> {
         let settings = read(root);
-        settings.known().unwrap().iter().map(|s| s.path.clone()).collect()
+        settings
+            .known()
+            .unwrap()
+            .iter()
+            .map(|s| s.path.clone())
+            .collect()
     }
 
     #[test]

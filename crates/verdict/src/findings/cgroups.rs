@@ -42,7 +42,7 @@ pub fn faults_only(host: &Host) -> Option<Finding> {
     let (cgroup, limit) = open.first()?;
     let allowed = limit.fault_limit.get().flatten().unwrap_or_default();
     let next: Next = if host.is_in_container {
-        of_container(limit.size, None, "postgres").into()
+        of_container(limit.size, None, "").into()
     } else if limit.reservation_limit.is_absent() {
         // The kernel has no reservation limits (before Linux 5.7): only seeing it is left.
         format!("cat {}", file(cgroup, limit, "failcnt", "events")).into()

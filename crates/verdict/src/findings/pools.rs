@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_host::{Host, Pool};
-use hugeleaf_units::{PageSize, Pages};
+use hugeleaf_host::{Host, LeftoverKind, Pool};
+use hugeleaf_units::{Bytes, PageSize, Pages};
 
-use super::{Finding, Next, Severity, without_pods};
+use super::{Finding, Next, Severity, shell_word, without_pods};
 use crate::advice::{Change, PLAN, Setting};
+use crate::{clean, list};
 
 /// An idle part of memory from which on it is a waste worth a warning.
 const MUCH_IDLE: f64 = 0.02;
@@ -60,6 +61,69 @@ fn change(pool: &Pool, pages: Pages) -> Change {
         .at_risk("memory in a pool is of use to nobody else")
 }
 
+/// The command by which a pool, of one node or of all, gets more pages; and why it may not. While as many pages of the size
+/// are unused, a plan says whether anybody needs more.
+fn grown(host: &Host, of_size: &Pool, pool: &Pool, to: Pages) -> (Next, Option<String>) {
+    match change(pool, to).compacting().check(host) {
+        Err(refused) => (refused.instead.into(), Some(refused.why)),
+        Ok(_) if of_size.available() >= to - pool.lasting() => (PLAN.into(), None),
+        Ok(advice) => (advice.into(), None),
+    }
+}
+
+/// Pages that no running process holds.
+pub fn leftovers(host: &Host) -> Option<Finding> {
+    let (text, command) = left_over(host)?;
+    Some(Finding::warning("pool-leftovers", text, command))
+}
+
+/// What holds pages without a process, in a sentence, and the command that removes it.
+pub fn left_over(host: &Host) -> Option<(String, String)> {
+    const SHOWN: usize = 3;
+    let all = host.leftovers.entries();
+    let first = all.first()?;
+    let bytes: Bytes = all.iter().map(|one| one.bytes).sum();
+    let pages: Pages = all.iter().map(|one| one.size.pages_for(one.bytes)).sum();
+    let shown = all.iter().take(SHOWN).map(|one| {
+        let owner = one
+            .owner
+            .clone()
+            .unwrap_or_else(|| format!("user {}", one.uid));
+        let what = match &one.kind {
+            LeftoverKind::File { path } => format!("file {}", clean(path)),
+            LeftoverKind::SysV { id } => format!("SysV segment {id}"),
+        };
+        format!("{what} ({} of {owner})", one.bytes)
+    });
+    let mut shown: Vec<String> = shown.collect();
+    if let Some(more) = all.len().checked_sub(SHOWN + 1) {
+        shown.push(format!("{} more", more + 1));
+    }
+    let plural = if all.len() == 1 { "it" } else { "them" };
+    let text = format!(
+        "{pages} pages of {} ({bytes}) are held by no running process: {}. Nobody gets them before somebody removes {plural}; \
+         check first that no program is to come back to {plural}.",
+        first.size,
+        list(shown)
+    );
+    let files = all.iter().filter_map(|one| match &one.kind {
+        LeftoverKind::File { path } => Some(shell_word(path)),
+        LeftoverKind::SysV { .. } => None,
+    });
+    let files: Vec<String> = files.take(SHOWN).collect();
+    let segments = all.iter().filter_map(|one| match one.kind {
+        LeftoverKind::SysV { id } => Some(format!("-m {id}")),
+        LeftoverKind::File { .. } => None,
+    });
+    let segments: Vec<String> = segments.take(SHOWN).collect();
+    let both = [
+        (!files.is_empty()).then(|| format!("rm -- {}", files.join(" "))),
+        (!segments.is_empty()).then(|| format!("ipcrm {}", segments.join(" "))),
+    ];
+    let command: Vec<String> = both.into_iter().flatten().collect();
+    Some((text, command.join("; ")))
+}
+
 /// Pages beyond the pool: they leave it when they are freed, and may not be available again.
 pub fn surplus(host: &Host, pool: &Pool) -> Option<Finding> {
     let surplus = pool.surplus.get().filter(|n| *n > Pages(0))?;
@@ -70,7 +134,7 @@ pub fn surplus(host: &Host, pool: &Pool) -> Option<Finding> {
              when freed, and may be unavailable after a restart of who holds them.",
             pool.size
         ),
-        change(pool, pool.all()).check(host),
+        grown(host, pool, pool, pool.all()).0,
     ))
 }
 
@@ -92,7 +156,7 @@ pub fn uneven(host: &Host, pool: &Pool) -> Option<Finding> {
                  where they are bound to it.",
                 pool.size
             ),
-            change(least_pool, Pages(all / nodes.len() as u64)).check(host),
+            grown(host, pool, least_pool, Pages(all / nodes.len() as u64)).0,
         )
     })
 }
@@ -105,21 +169,13 @@ pub fn short(host: &Host, pool: &Pool) -> Option<Finding> {
     if missing == Pages(0) {
         return None;
     }
-    let mut text = format!(
-        "{by} asks for {asked} pages of {}, the pool has {has}: {missing} short ({}).",
+    let (next, refused) = grown(host, pool, pool, asked);
+    let refused = refused.map_or(String::new(), |why| format!(" It does not fit: {why}."));
+    let text = format!(
+        "{by} asks for {asked} pages of {}, the pool has {has}: {missing} short ({}).{refused}",
         pool.size,
         missing.of(pool.size)
     );
-    let idle = pool.available().min(has);
-    let next: Next = match change(pool, asked).compacting().check(host) {
-        Err(refused) => {
-            text.push_str(&format!(" That is no fit: {}.", refused.why));
-            refused.instead.into()
-        }
-        // Those that are there are not used either.
-        Ok(_) if idle >= missing => PLAN.into(),
-        Ok(advice) => advice.into(),
-    };
     Some(Finding::problem("pool-short", text, next))
 }
 
@@ -179,8 +235,7 @@ pub fn kernel_log(host: &Host) -> Option<Finding> {
 mod tests {
     use super::super::tests::testing::{healthy, ids, pool, size, word};
     use super::*;
-    use hugeleaf_host::Fact;
-    use hugeleaf_host::Sysctl;
+    use hugeleaf_host::{Fact, Leftover, Sysctl};
 
     fn all(rule: fn(&Host, &Pool) -> Option<Finding>, host: &Host) -> Vec<Finding> {
         host.totals().filter_map(|pool| rule(host, pool)).collect()
@@ -244,6 +299,36 @@ mod tests {
     }
 
     #[test]
+    fn pages_that_no_process_holds_are_named_with_what_removes_them() {
+        let mut host = healthy();
+        host.leftovers = Fact::Known(Vec::new());
+        assert_eq!(leftovers(&host), None);
+        let left = |bytes: u64, owner: Option<&str>, kind| Leftover {
+            size: size("2M"),
+            bytes: Bytes(bytes << 20),
+            uid: 7,
+            owner: owner.map(str::to_owned),
+            kind,
+        };
+        let file = |path: &str| LeftoverKind::File {
+            path: path.to_owned(),
+        };
+        host.leftovers = Fact::Known(vec![
+            left(40, Some("root"), file("/dev/hugepages/a b")),
+            left(20, None, LeftoverKind::SysV { id: 32 }),
+        ]);
+        let found = leftovers(&host).unwrap();
+        for part in [
+            "30 pages of 2M (60M)",
+            "file /dev/hugepages/a b (40M of root)",
+            "SysV segment 32 (20M of user 7)",
+        ] {
+            assert!(found.text.contains(part), "{}", found.text);
+        }
+        assert_eq!(found.command, "rm -- '/dev/hugepages/a b'; ipcrm -m 32");
+    }
+
+    #[test]
     fn surplus_pages() {
         let mut host = healthy();
         host.pools[0].overcommit = Fact::Known(Pages(100));
@@ -262,7 +347,7 @@ mod tests {
         host.pools[2].total = Fact::Known(Pages(1363));
         let found = all(uneven, &host);
         let file = "node1/hugepages/hugepages-2048kB/nr_hugepages";
-        assert!(found[0].command.starts_with("echo 2048 > ") && found[0].command.ends_with(file));
+        assert!(found[0].command.contains("echo 2048 > ") && found[0].command.ends_with(file));
     }
 
     #[test]

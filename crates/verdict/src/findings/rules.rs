@@ -21,6 +21,7 @@ const RULES: &[Rule] = &[
     Host(memory::page_tables),
     Host(memory::shmem_on_base),
     Host(memory::fragmented),
+    Host(pools::leftovers),
     Pool(pools::idle),
     Pool(pools::uneven),
     Pool(pools::surplus),

@@ -106,6 +106,9 @@ pub(super) fn place(nodes: &[NodeNow], wants: &Wants, may_shrink: bool) -> Vec<O
 pub(super) struct Wanted {
     pub size: PageSize,
     pub others: u64,
+    /// Pages that no running process holds: they are there until somebody removes what holds them, and no file asks for
+    /// them again.
+    pub left_over: u64,
     pub promised: u64,
     pub whom: Vec<String>,
     pub wants: Wants,
@@ -120,6 +123,12 @@ impl Wanted {
         let pools = by_node(host, self.size);
         let now: Vec<NodeNow> = pools.iter().map(|pool| NodeNow::of(pool)).collect();
         let mut on = place(&now, &self.wants, self.may_shrink);
+        let mut left_over = self.left_over;
+        for on in &mut on {
+            let here = left_over.min(on.pages - on.idle);
+            on.idle += here;
+            left_over -= here;
+        }
         self.keep_configured(&mut on);
         let mut found = Vec::new();
         let mut left = (self.others, self.promised);

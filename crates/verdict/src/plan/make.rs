@@ -13,7 +13,7 @@ use super::model::{BasePages, Boot, ForDemand, ForHost, ForPool, ForService, Pag
 use super::promise::{self, listed, standing};
 use super::room::{Book, Ledger, Margin, pools_now, sizes, used};
 use super::{knobs, notes, rights, ways};
-use crate::{clean, free_name, list};
+use crate::{asking, clean, free_name, list};
 
 /// Makes a plan for these services; the first are served first.
 pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<Plan, Failure> {
@@ -28,6 +28,7 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
             now,
             nodes: by_node(host, size).into_iter().map(NodeNow::of).collect(),
             configured: configured.get(&size).copied().unwrap_or_default(),
+            left_over: host.left_over(size).get().min(now.taken),
             ..Book::default()
         };
         (size, book)
@@ -77,6 +78,7 @@ fn pools(host: &Host, ledger: &Ledger, plan: &Plan) -> Vec<ForPool> {
         let wanted = Wanted {
             size: *size,
             others: book.others,
+            left_over: book.left_over,
             promised: book.promised,
             whom: whom.map(|s| s.name.clone()).collect(),
             wants: book.wants(),
@@ -248,10 +250,9 @@ pub(super) struct Chooser {
 
 impl Chooser {
     fn new(host: &Host, had: &[PageSize], wishes: &Wishes) -> Chooser {
-        let default = host.memory.default_hugetlb_page.get();
         Chooser {
             had: had.to_vec(),
-            default: default.filter(|d| had.contains(d)).or(had.last().copied()),
+            default: asking::page(host, None),
             named: wishes.sizes.clone(),
         }
     }

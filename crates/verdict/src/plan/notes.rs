@@ -2,14 +2,14 @@
 //! /etc says otherwise, what has to stop before the pages are available.
 
 use hugeleaf_host::Host;
-use hugeleaf_host::demand::{Service, ServiceKind};
-use hugeleaf_units::Pages;
+use hugeleaf_host::demand::{Demand, Place, Service, ServiceKind};
+use hugeleaf_units::{Bytes, Pages};
 
 use super::arithmetic::{all_pages_text, wastes_little};
 use super::derive::boot_arguments;
 use super::facts::{Facts, Wishes, lacks};
 use super::model::{ForPool, ForService, PagesOf, Plan};
-use super::room::{Book, Ledger};
+use super::room::{Book, Ledger, fits};
 use crate::{clean, list};
 
 pub(super) fn notes(
@@ -22,7 +22,8 @@ pub(super) fn notes(
     let mut lines = cut(plan);
     lines.extend(stop_first(plan, facts.host, ledger));
     lines.extend(promised(plan));
-    lines.extend(idle(plan, ledger));
+    lines.extend(left_over(facts.host));
+    lines.extend(idle(plan, facts.host, ledger));
     lines.extend(contradicted(plan, facts.host));
     lines.extend(not_in_kernel(plan, services, wishes));
     lines.extend(
@@ -33,6 +34,7 @@ pub(super) fn notes(
                 let lines = [
                     lacks_size(plan, asked, planned),
                     wasteful(plan, asked, planned),
+                    unfilled(asked, planned),
                     takes_idle(asked, planned, ledger),
                     not_started(plan, asked, planned, wishes),
                 ];
@@ -105,12 +107,21 @@ fn promised(plan: &Plan) -> impl Iterator<Item = String> {
     })
 }
 
+/// Pages that no running process holds: no service gets them, and no file asks for them again.
+fn left_over(host: &Host) -> Option<String> {
+    let (text, command) = crate::findings::left_over(host)?;
+    Some(format!(
+        "{text} The plan makes none of them permanent; to free them: {command}"
+    ))
+}
+
 /// Pages that stand idle in the pools and that no service of a plan needs.
-fn idle(plan: &Plan, ledger: &Ledger) -> Vec<String> {
+fn idle(plan: &Plan, host: &Host, ledger: &Ledger) -> Vec<String> {
     let mut lines = Vec::new();
     for size in &plan.host.pages {
         let until_boot: u64 = plan.of_size(*size).map(|p| p.idle.get()).sum();
         let idle = ledger.sizes.get(size).map_or(0, Book::idle);
+        let until_boot = until_boot.saturating_sub(host.left_over(*size).get());
         let configured = idle.saturating_sub(until_boot);
         let text = |pages| all_pages_text(&[PagesOf::new(*size, Pages(pages))]);
         // A pool that the plan leaves alone stays as it is.
@@ -166,6 +177,16 @@ pub(super) fn contradicted(plan: &Plan, host: &Host) -> Vec<String> {
                 .filter(|_| *key == "vm.nr_hugepages")
         };
         let suffices = matches!((pages(&s.value), pages(ours)), (Some(a), Some(b)) if a >= b);
+        let fits = default
+            .zip(s.value.parse().ok())
+            .filter(|_| *key == "vm.nr_hugepages")
+            .map_or(Ok(()), |(size, asked)| fits(host, size, None, Pages(asked)));
+        if let (true, Err(why)) = (later(&s.path), fits) {
+            return Some(format!(
+                "{} sets {key} = {} and is read after hugeleaf's own file, which says {ours}; {why}: take that line out",
+                s.path, s.value
+            ));
+        }
         (later(&s.path) && s.value != *ours && !suffices).then(|| {
             format!(
                 "{} sets {key} = {} and is read after hugeleaf's own file, which says {ours}: take \
@@ -189,6 +210,32 @@ fn lacks_size(plan: &Plan, asked: &Service, planned: &ForService) -> Option<Stri
         format!(
             "{} is configured for pages of {size}, which this kernel cannot reserve",
             planned.name
+        )
+    })
+}
+
+/// A setting of PostgreSQL's by which what it maps fills the pages that it gets. What goes with a buffer takes less than one
+/// part in so many of it.
+fn unfilled(asked: &Service, planned: &ForService) -> Option<String> {
+    const GOES_WITH: u64 = 32;
+    if asked.kind != ServiceKind::PostgreSql {
+        return None;
+    }
+    let pages: Bytes = planned.pages().map(|p| p.bytes()).sum();
+    let page = planned.pages().map(|p| p.page).max()?;
+    let mapped: Bytes = asked
+        .demands
+        .iter()
+        .filter(|d| d.place == Place::Pool)
+        .map(Demand::bytes)
+        .sum();
+    let left = pages - mapped;
+    let more = Bytes::from_mib((left.get() - left.get() / GOES_WITH) >> 20);
+    (!wastes_little(mapped, page) && !more.is_zero()).then(|| {
+        format!(
+            "{} uses {mapped} of the {pages} on its pages of {page}: shared_buffers larger by {}MB would fill them",
+            planned.name,
+            more.get() >> 20
         )
     })
 }

@@ -212,7 +212,8 @@ pub(super) fn enter(
             .now
             .taken
             .saturating_sub(new_hold)
-            .saturating_sub(theirs);
+            .saturating_sub(theirs)
+            .saturating_sub(book.left_over);
         // Pages of which nobody knows who has them: those that were so when the newest plan was made
         // still are; of the rest some may be what was promised to services that nobody can tell.
         let before = newest.iter().flat_map(|plan| plan.of_size(size));
@@ -226,7 +227,7 @@ pub(super) fn enter(
         book.promised = standing.iter().map(|s| s.wants(size)).sum();
         if in_force.iter().any(|one| one.plan.is_err()) {
             // What it promised is not known: all that stands idle may be that.
-            let known = book.others + new_hold + book.promised;
+            let known = book.others + book.left_over + new_hold + book.promised;
             book.promised += book.now.lasting.saturating_sub(known);
         }
         for one in standing {

@@ -190,6 +190,8 @@ pub(super) struct Book {
     pub now: PoolNow,
     pub nodes: Vec<NodeNow>,
     pub others: u64,
+    /// Pages that no running process holds: they stay until somebody removes what holds them.
+    pub left_over: u64,
     pub promised: u64,
     /// Pages that files which are not ours ask for at boot.
     pub configured: u64,
@@ -201,7 +203,7 @@ pub(super) struct Book {
 
 impl Book {
     pub fn wants(&self) -> Wants {
-        let all = [self.others, self.promised, self.planned];
+        let all = [self.others, self.left_over, self.promised, self.planned];
         let all = all.into_iter().fold(0, u64::saturating_add);
         Wants {
             free: self

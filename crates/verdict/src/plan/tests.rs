@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use hugeleaf_host::demand::{Demand, Insists, Mappings, Place, Service, ServiceKind, User};
-use hugeleaf_host::{Fact, Held, Host, Identity, Sysctl};
+use hugeleaf_host::{Fact, Held, Host, Identity, Leftover, LeftoverKind, Sysctl};
 use hugeleaf_units::{Bytes, PageKind, Pages};
 
 use super::*;

@@ -52,7 +52,7 @@ pub fn tighten(
         let most = samples.iter().filter_map(|s| s.0.get(size)).max().copied();
         let most = most.unwrap_or(0).max(pool.taken);
         let waiting = waiting(facts, *size);
-        let wanted = wanted(*size, pool, most, waiting);
+        let wanted = wanted(host, *size, pool, most, waiting);
         let keep = wanted.wants.free;
         pools.extend(wanted.layout(host));
         notes.push(line(*size, pool.total, most, keep, samples.len(), watched));
@@ -95,14 +95,16 @@ fn possible(facts: &Facts<'_>, now: &BTreeMap<PageSize, PoolNow>) -> Result<(), 
 
 /// What a pool is to come to: the most that was in use and a little more, and what stopped
 /// services wait for.
-fn wanted(size: PageSize, pool: &PoolNow, most: u64, waiting: u64) -> Wanted {
+fn wanted(host: &Host, size: PageSize, pool: &PoolNow, most: u64, waiting: u64) -> Wanted {
+    let left_over = host.left_over(size).get().min(pool.taken);
     let keep = most
         .saturating_add(most.div_ceil(KEPT))
         .saturating_add(waiting)
         .min(pool.total);
     Wanted {
         size,
-        others: pool.taken,
+        others: pool.taken - left_over,
+        left_over,
         promised: waiting.min(keep.saturating_sub(pool.taken)),
         whom: Vec::new(),
         wants: Wants {

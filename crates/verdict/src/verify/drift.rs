@@ -20,7 +20,8 @@ pub(super) fn pools(facts: &Facts<'_>) -> Vec<Finding> {
     let is_blind = pools.any(|pool| unread(&pool.total) || unread(&pool.free));
     let mut all = findings(&host);
     all.retain(|finding| {
-        const OF_POOLS: [&str; 4] = [
+        const OF_POOLS: [&str; 5] = [
+            "pool-leftovers",
             "pool-short",
             "kubelet-before-pool",
             "pod-limits-zero",

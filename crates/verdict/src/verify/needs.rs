@@ -6,9 +6,10 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use super::{Facts, PLAN, PoolRow, Row, pages_text, rights};
 use crate::advice::{Change, Setting};
-use crate::each_its_own;
+use crate::asking::Asking;
 use crate::findings::{Finding, Next, without_pods};
 use crate::plan::{ForService, PagesOf, can_be_found, is_same, is_same_place, pages_of, promised};
+use crate::{asking, each_its_own};
 
 /// A pool may be so many pages, or so large a part of it, more than what is in use: plans are made
 /// to that.
@@ -143,7 +144,6 @@ fn add(all: &mut Vec<PagesOf>, pages: PagesOf) {
 }
 
 fn asked_by_itself(facts: &Facts<'_>, service: &Service) -> Vec<PagesOf> {
-    let default = facts.host.memory.default_hugetlb_page.get();
     let asks = match service.wish.how {
         // It may have been configured in a way that is not seen here: what it has, it asked for.
         Insists::Never | Insists::Cannot => service.demands.iter().any(has_hugetlb),
@@ -163,7 +163,7 @@ fn asked_by_itself(facts: &Facts<'_>, service: &Service) -> Vec<PagesOf> {
         .filter(|demand| demand.place == Place::Pool);
     for demand in from_pool.filter(|_| asks) {
         let is_known = service.wish.how != Insists::Unknown || has_hugetlb(demand);
-        if let Some(page) = demand.page.or(default).filter(|_| is_known) {
+        if let Some(page) = asking::page(facts.host, demand.page).filter(|_| is_known) {
             let mappings = demand.mappings.iter();
             let pages = mappings.map(|mapping| page.pages_for(mapping.bytes) * mapping.count);
             add(&mut all, PagesOf::new(page, pages.sum()));
@@ -244,12 +244,53 @@ pub(super) fn short(facts: &Facts<'_>, rows: &mut [Looked<'_>], pools: &[PoolRow
         let available = pool_of(pools, page).map_or(Pages(0), PoolRow::available);
         let finding = match rights {
             Some(finding) => finding,
-            None => by_pool(service, &looked.row, page, available),
+            None => by_other_pool(facts, service, &looked.row, page)
+                .unwrap_or_else(|| by_pool(service, &looked.row, page, available)),
         };
         looked.row.reason = Some(finding.text.clone());
         findings.push(finding);
     }
     findings
+}
+
+/// The pool of the size that it asks for has too few, and another has enough, which it can be told to take.
+fn by_other_pool(
+    facts: &Facts<'_>,
+    service: &Service,
+    row: &Row,
+    page: PageSize,
+) -> Option<Finding> {
+    let needs: Bytes = service.demands.iter().map(Demand::bytes).sum();
+    let is_named = service.demands.iter().any(|demand| demand.page.is_some());
+    let enough = |pool: &&Pool| pool.available() >= pool.size.pages_for(needs);
+    let fewest = facts
+        .host
+        .pool(page)
+        .is_some_and(|pool| pool.available() >= row.short);
+    if fewest || is_named || !facts.applied.is_empty() {
+        return None;
+    }
+    let program = Asking::of(rights::program(service.kind))?;
+    let others = facts.host.totals().filter(|pool| pool.size != page);
+    let other = others.filter(enough).max_by_key(|pool| pool.size)?;
+    let setting = program.size_setting(other.size)?;
+    Some(Finding::problem(
+        "service-short",
+        format!(
+            "{} asked for {} on large pages and is {} short: it asks for pages of the default size, and the pool of {} \
+             has {} free.",
+            row.name,
+            Row::bytes(&row.asked),
+            pages_text(row.short, page),
+            other.size,
+            other.available()
+        ),
+        format!(
+            "# let it ask for those ({setting}, {}), then: {}",
+            program.on,
+            restart_command(row)
+        ),
+    ))
 }
 
 fn by_pool(service: &Service, row: &Row, page: PageSize, available: Pages) -> Finding {
@@ -430,8 +471,10 @@ fn needed_together(facts: &Facts<'_>, asking: &[&Looked<'_>], pool: &PoolRow) ->
 /// Pages that nobody has, is promised or asked for.
 pub(super) fn unused(facts: &Facts<'_>, pools: &[PoolRow]) -> Vec<Finding> {
     let one = |pool: &PoolRow| {
-        let for_pods = without_pods(facts.host, pool.page).is_some();
-        if pool.unused <= slack(pool.total) || for_pods {
+        // Pods are kept from them, and in a container the pool is not ours.
+        let is_not_ours =
+            without_pods(facts.host, pool.page).is_some() || facts.host.is_in_container;
+        if pool.unused <= slack(pool.total) || is_not_ours {
             return None;
         }
         let bytes: Bytes = pool.unused.of(pool.page);

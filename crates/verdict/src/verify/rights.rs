@@ -41,7 +41,7 @@ pub(super) fn cgroup(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<
 }
 
 /// The name of its processes, of a program that is configured to take pages of a pool.
-const fn program(kind: ServiceKind) -> &'static str {
+pub(super) const fn program(kind: ServiceKind) -> &'static str {
     match kind {
         ServiceKind::PostgreSql => "postgres",
         ServiceKind::MariaDb => "mariadbd",

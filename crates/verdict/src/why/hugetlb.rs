@@ -1,8 +1,9 @@
 //! Why shared memory is not on pages of a pool that somebody filled.
 
 use hugeleaf_host::{Limited, Pool, RunRole, RunWay, Segment};
-use hugeleaf_units::Pages;
+use hugeleaf_units::{PageSize, Pages};
 
+use crate::asking::{self, Asking};
 use crate::eligible::is_on_pool;
 
 use super::{Case, Reason};
@@ -10,33 +11,12 @@ use super::{Case, Reason};
 /// CAP_IPC_LOCK (include/uapi/linux/capability.h).
 const CAP_IPC_LOCK: u32 = 14;
 
-/// Programs that can take shared memory from a pool, by how their names begin, with the setting that makes them, and the
-/// one by which they leave it.
-pub const ASKING: &[(&str, &str, &str)] = &[
-    ("postgres", "huge_pages = on", "huge_pages = off"),
-    ("mysqld", "large-pages", "skip-large-pages"),
-    ("mariadbd", "large-pages", "skip-large-pages"),
-    ("java", "-XX:+UseLargePages", "-XX:-UseLargePages"),
-    (
-        "oracle",
-        "use_large_pages = only",
-        "use_large_pages = false",
-    ),
-    ("ora_", "use_large_pages = only", "use_large_pages = false"),
-    ("db2sysc", "DB2_LARGE_PAGE_MEM=DB", "DB2_LARGE_PAGE_MEM="),
-];
-
-/// What is known of a program that can take shared memory from a pool.
-pub fn asking(name: &str) -> Option<&'static (&'static str, &'static str, &'static str)> {
-    ASKING.iter().find(|(begins, ..)| name.starts_with(begins))
-}
-
 /// Whether the process takes memory from pools, or is of a program that can. Others never ask,
 /// however many pages there are.
 fn asks(case: &Case<'_>) -> bool {
     let process = case.process;
     let is_hugetlb = |way: &RunWay| matches!(way, RunWay::Hugetlb(_));
-    asking(&process.name).is_some()
+    Asking::of(&process.name).is_some()
         || process.segments.iter().any(is_on_pool)
         || process
             .run
@@ -72,15 +52,29 @@ pub fn reason(case: &Case<'_>, segment: &Segment) -> Option<Reason> {
     Some(Reason::PoolUnused)
 }
 
-/// The pool that the segment would be on: the default size where that has pages or may take some,
-/// else the largest size that fits.
+/// The pool that the segment would be on: that of the size which the program asks for, where it has pages or may take
+/// some; otherwise one that has enough and that the program takes by itself, or can be told to ([`size_setting`]).
 pub fn pool<'a>(case: &Case<'a>, segment: &Segment) -> Option<&'a Pool> {
     let fits = |p: &&Pool| p.gives_any() && p.size.bytes() <= segment.range.len();
     let filled = || case.host.totals().filter(fits);
-    let default = case.host.memory.default_hugetlb_page.get();
+    let asked = asking::page(case.host, None);
+    let can_take = |p: &&Pool| match Asking::of(&case.process.name) {
+        Some(program) if program.takes_any_size() => true,
+        Some(program) => program.size_setting(p.size).is_some() && short(p, segment) == Pages(0),
+        // Of one that has pages, or was started for some, the size is not known.
+        None => true,
+    };
     filled()
-        .find(|p| Some(p.size) == default)
-        .or_else(|| filled().max_by_key(|p| p.size))
+        .find(|p| Some(p.size) == asked)
+        .or_else(|| filled().filter(can_take).max_by_key(|p| p.size))
+}
+
+/// The setting that a program needs besides, so that it asks for pages of this size.
+pub fn size_setting(case: &Case<'_>, size: PageSize) -> Option<String> {
+    let is_other = asking::page(case.host, None) != Some(size);
+    Asking::of(&case.process.name)?
+        .size_setting(size)
+        .filter(|_| is_other)
 }
 
 /// How many pages of the pool nobody has or was promised, overcommit included.

@@ -438,6 +438,39 @@ fn pool_and_segment(pool: hugeleaf_host::Pool) -> (Host, Process) {
     (host, process)
 }
 
+/// A program that is told no size asks for the default one: pages of another stand idle.
+#[test]
+fn a_pool_of_another_size_than_the_default_one() {
+    let (mut host, mut p) = pool_and_segment(pool("2M", 100, 100, 0));
+    p.segments[0].name = "/dev/zero (deleted)".to_owned();
+    host.pools.push(pool("1G", 0, 0, 0));
+    host.memory.default_hugetlb_page = Fact::Known(size("1G"));
+    let verdict = only(&host, &p);
+    assert_eq!(verdict.id, Reason::PoolUnused);
+    assert!(
+        verdict
+            .text
+            .contains("asks for pages of 1G, the default size"),
+        "{verdict:?}"
+    );
+    assert!(
+        verdict
+            .command
+            .contains("(huge_page_size = 2MB, huge_pages = on)"),
+        "{verdict:?}"
+    );
+    // It looks for a size that has pages.
+    p.name = "mariadbd".to_owned();
+    assert!(only(&host, &p).command.contains("(large-pages)"));
+    // It cannot be told.
+    p.name = "mysqld".to_owned();
+    assert_eq!(only(&host, &p).id, Reason::Misaligned);
+    // The default size it is.
+    p.name = "postgres".to_owned();
+    host.memory.default_hugetlb_page = Fact::Known(size("2M"));
+    assert!(only(&host, &p).command.contains("(huge_pages = on)"));
+}
+
 /// Most programs never ask for pages of a pool: whatever is in one, their memory is where it is.
 #[test]
 fn a_pool_is_nothing_to_a_program_that_does_not_ask() {

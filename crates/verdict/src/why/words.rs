@@ -6,6 +6,7 @@ use hugeleaf_units::time::interval;
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::advice::{self, Change, Scope, Setting};
+use crate::asking::{self, Asking};
 use crate::clean;
 use crate::eligible::{Kind, tmpfs_mount};
 use crate::findings::shell_word;
@@ -391,13 +392,21 @@ impl Words<'_> {
                 };
                 (text, command)
             }
-            _ => (
-                format!(
-                    "the pool has {had} free pages of {size}, enough for the {need} of this \
-                     segment: the program did not ask for them, or started before they were there"
-                ),
-                ask_for_them(process),
-            ),
+            _ => {
+                let setting = hugetlb::size_setting(self.case, size);
+                let default = asking::page(self.case.host, None).filter(|_| setting.is_some());
+                let why = match default {
+                    Some(default) => format!(
+                        "the program asks for pages of {default}, the default size, unless it is told otherwise"
+                    ),
+                    None => "the program did not ask for them, or started before they were there"
+                        .to_owned(),
+                };
+                let text = format!(
+                    "the pool has {had} free pages of {size}, enough for the {need} of this segment: {why}"
+                );
+                (text, ask_for_them(process, setting))
+            }
         }
     }
 
@@ -598,10 +607,10 @@ pub fn restart(step: Option<String>, process: &Process) -> String {
 }
 
 /// The program must ask for pages of the pool, and start again.
-fn ask_for_them(process: &Process) -> String {
+fn ask_for_them(process: &Process, size: Option<String>) -> String {
     let name = clean(&process.name);
-    let setting = hugetlb::asking(&name);
-    let how = setting.map_or_else(String::new, |(_, setting, _)| format!(" ({setting})"));
+    let size = size.map_or(String::new(), |size| format!("{size}, "));
+    let how = Asking::of(&name).map_or(String::new(), |p| format!(" ({size}{})", p.on));
     match service(process) {
         Some(unit) => format!("# let {name} ask for them{how}, then: systemctl restart {unit}"),
         None => format!("# let {name} ask for them{how}, then restart it once"),

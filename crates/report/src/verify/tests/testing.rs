@@ -62,6 +62,7 @@ pub(in crate::verify) fn report() -> Report {
             time: "2026-11-20T10:00:00Z".to_owned(),
         }),
         findings: vec![Finding {
+            advice: None,
             id: "service-short",
             severity: Severity::Problem,
             text: "postgresql@15-main asked for 8.2G and got nothing.".to_owned(),

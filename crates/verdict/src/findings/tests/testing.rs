@@ -100,6 +100,7 @@ pub fn healthy() -> Host {
         cgroups: Fact::Absent,
         is_in_container: false,
         owners: Vec::new(),
+        leftovers: Fact::Absent,
         memory_limits: Vec::new(),
         kernel_log: Fact::Known(Vec::new()),
         nodes: vec![0, 1],

@@ -495,3 +495,57 @@ proptest! {
         prop_assert!(check(&plan, &now).is_ok(), "{:?}", check(&plan, &now));
     }
 }
+
+/// A file that a dead program left in a hugetlbfs, or a segment without attachments.
+#[test]
+fn pages_that_no_process_holds_are_never_made_permanent() {
+    let mut host = host();
+    fill(&mut host, "2M", 50, 80, 0);
+    host.leftovers = Fact::Known(vec![Leftover {
+        size: size("2M"),
+        bytes: Pages(60).of(size("2M")),
+        uid: 0,
+        owner: Some("root".to_owned()),
+        kind: LeftoverKind::File {
+            path: "/dev/hugepages/seg0".to_owned(),
+        },
+    }]);
+    let plan = usual(&host, &[service("a", ServiceKind::Other, 20 << 20)]);
+    let sum = |of: fn(&ForPool) -> Pages| -> Pages { plan.pools.iter().map(of).sum() };
+    // 10 for the service, 20 that others hold: those are asked for at each boot. 60 stay meanwhile.
+    assert_eq!(
+        (sum(|p| p.pages), sum(ForPool::lasting)),
+        (Pages(100), Pages(30))
+    );
+    assert_eq!(sum(|p| p.others), Pages(20));
+    has(
+        &plan.notes,
+        "60 pages of 2M (120M) are held by no running process: file /dev/hugepages/seg0",
+    );
+    has(&plan.notes, "rm -- /dev/hugepages/seg0");
+    // The service is not to be short of what they hold.
+    let plan = usual(&host, &[service("a", ServiceKind::Other, 100 << 20)]);
+    let pages: Pages = plan.pools.iter().map(|p| p.pages).sum();
+    assert_eq!(pages, Pages(20 + 60 + 50));
+}
+
+#[test]
+fn shared_buffers_that_would_fill_whole_pages() {
+    let mut host = host();
+    host.memory.default_hugetlb_page = Fact::Known(size("1G"));
+    let plan = usual(&host, &[service("pg", ServiceKind::PostgreSql, 514 << 20)]);
+    assert_eq!(pools(&plan), ["1G/0: 1", "1G/1: 0"]);
+    has(
+        &plan.notes,
+        "uses 514M of the 1G on its pages of 1G: shared_buffers larger by 494MB would fill them",
+    );
+    let plan = usual(&host, &[service("pg", ServiceKind::PostgreSql, 1020 << 20)]);
+    assert!(
+        !plan
+            .notes
+            .iter()
+            .any(|note| note.contains("shared_buffers")),
+        "{:?}",
+        plan.notes
+    );
+}

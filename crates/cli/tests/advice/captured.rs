@@ -1,0 +1,182 @@
+//! Advice on captured hosts, each of which got a dangerous or a useless command once.
+
+use serde_json::Value;
+
+use crate::common::{hugeleaf, repository, stdout};
+
+fn answer(host: &str, arguments: &[&str]) -> Value {
+    let root = repository()
+        .join("fixtures")
+        .join(host)
+        .display()
+        .to_string();
+    let out = hugeleaf(&[&["--root", &root, "--json"], arguments].concat())
+        .output()
+        .unwrap();
+    serde_json::from_str(&stdout(&out)).unwrap()
+}
+
+/// The findings of a screen: id, text, command.
+fn findings(host: &str, command: &str) -> Vec<[String; 3]> {
+    let answer = answer(host, &[command]);
+    let all = answer["findings"].as_array().unwrap().iter();
+    let one =
+        |f: &Value| ["id", "text", "command"].map(|k| f[k].as_str().unwrap_or_default().to_owned());
+    all.map(one).collect()
+}
+
+fn why(host: &str) -> [String; 3] {
+    let answer = answer(host, &["why", "1000"]);
+    let worst = &answer["summary"]["lines"][0];
+    ["id", "text", "command"].map(|key| worst[key].as_str().unwrap_or_default().to_owned())
+}
+
+#[track_caller]
+fn has(all: &[[String; 3]], id: &str, text: &str, command: &str) {
+    let is_it = |f: &&[String; 3]| f[0] == id;
+    let found = all
+        .iter()
+        .find(is_it)
+        .unwrap_or_else(|| panic!("no {id}: {all:#?}"));
+    assert!(
+        found[1].contains(text) && found[2].contains(command),
+        "{found:#?}"
+    );
+}
+
+const PLAN: &str = "hugeleaf plan --output plan.toml";
+
+/// A server that is allowed no pages of the pool that it sees: with `huge_pages = on` it is killed by SIGBUS.
+#[test]
+fn inside_a_container_that_may_have_no_pages() {
+    let line = "# the pod's resources.limits: hugepages-2Mi: 514Mi; or huge_pages = off";
+    for host in ["advice/container", "advice/container-below"] {
+        let found = why(host);
+        assert_eq!(found[0], "cgroup-fault", "{host}");
+        assert!(found[2].starts_with(line), "{found:?}");
+        has(
+            &findings(host, "verify"),
+            "cgroup-limit",
+            "allows 0: it starts, and is killed (SIGBUS)",
+            line,
+        );
+        let status = findings(host, "status");
+        has(
+            &status,
+            "cgroup-faults-only",
+            "SIGBUS",
+            "# the pod's resources.limits: hugepages-2Mi; or",
+        );
+        // Nothing of the host is changed from here.
+        has(
+            &status,
+            "pool-unused",
+            "",
+            "# on the host of this container: ",
+        );
+    }
+}
+
+#[test]
+fn a_kubelet_that_was_started_before_the_pool() {
+    for command in ["status", "verify"] {
+        let found = findings("advice/kubelet-before-pool", command);
+        has(
+            &found,
+            "kubelet-before-pool",
+            "the pool has 600 free",
+            "systemctl restart kubelet",
+        );
+        assert!(
+            !found.iter().any(|f| f[2].contains("nr_hugepages")),
+            "{found:#?}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_asks_for_more_than_there_is() {
+    for command in ["status", "verify"] {
+        let found = findings("advice/too-many-pages", command);
+        has(
+            &found,
+            "pool-short",
+            "It does not fit: 8000 pages of 2M are 15.6G",
+            PLAN,
+        );
+        assert!(
+            !found.iter().any(|f| f[2].starts_with("echo")),
+            "{found:#?}"
+        );
+    }
+    let notes = answer("advice/too-many-pages", &["plan"])["notes"].to_string();
+    assert!(
+        notes.contains("90-db.conf sets vm.nr_hugepages = 8000")
+            && notes.contains("take that line out"),
+        "{notes}"
+    );
+}
+
+#[test]
+fn a_pool_of_another_size_than_the_default_one() {
+    let setting = "huge_page_size = 2MB, huge_pages = on";
+    let found = why("advice/default-1g");
+    assert!(
+        found[1].contains("asks for pages of 1G") && found[2].contains(setting),
+        "{found:?}"
+    );
+    has(
+        &findings("advice/default-1g", "verify"),
+        "service-short",
+        "the pool of 2M has 600 free",
+        setting,
+    );
+    let notes = answer("advice/default-1g", &["plan"])["notes"].to_string();
+    assert!(
+        notes.contains("shared_buffers larger by 494MB would fill them"),
+        "{notes}"
+    );
+}
+
+/// On no screen does one command take pages into a pool while another gives some of that size back.
+#[test]
+fn no_screen_contradicts_itself() {
+    let hosts = [
+        "x86-4k-two-nodes",
+        "arm64-16k",
+        "arm64-64k",
+        "dead-knobs",
+        "x86-old-kernel",
+        "x86-7.3-two-nodes",
+        "advice/too-many-pages",
+    ];
+    for host in hosts {
+        for command in ["status", "verify"] {
+            let answer = answer(host, &[command]);
+            let all = answer["findings"].as_array().unwrap().iter();
+            let pools = all.filter_map(|f| {
+                let path = f["change"]["setting"].as_str()?;
+                let size = path
+                    .split('/')
+                    .find(|part| part.starts_with("hugepages-"))?;
+                let number = |key: &str| f["change"][key].as_str()?.parse::<u64>().ok();
+                Some((size.to_owned(), number("to")?.cmp(&number("from")?)))
+            });
+            let pools: Vec<_> = pools.collect();
+            for (size, way) in &pools {
+                let against = pools.iter().any(|(s, w)| s == size && w != way);
+                assert!(!against, "{host} {command}: {answer:#}");
+            }
+            // Unused pages are a reason to take none.
+            let ids = answer["findings"].as_array().unwrap().iter();
+            let unused = ids.filter(|f| f["id"] == "pool-unused").count();
+            assert!(
+                unused == 0
+                    || pools.is_empty()
+                    || host != "x86-4k-two-nodes"
+                    || pools.iter().all(|(s, _)| s != "hugepages-2048kB"),
+                "{answer:#}"
+            );
+        }
+    }
+}
