@@ -10,8 +10,8 @@ use hugeleaf_units::{Bytes, PageSize, Pages};
 use serde::Serialize;
 
 use crate::asking::Asking;
-use crate::findings::shell_word;
 use crate::plan::room;
+use crate::shell_word;
 
 /// A setting of a host: the file that the kernel shows it in.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -17,6 +17,8 @@ pub use memory::{Holder, by_name};
 pub(crate) use pools::{boot_pools, left_over, short as pool_short};
 pub use rules::findings;
 
+pub use crate::shell_word;
+
 use crate::advice::{self, Advice, Refused};
 
 hugeleaf_units::named! {
@@ -126,16 +128,6 @@ pub(crate) fn on_one_screen(mut all: Vec<Finding>) -> Vec<Finding> {
     all
 }
 
-/// A word as a shell takes it. Names of processes and cgroups may hold anything, and commands are
-/// there to be copied.
-pub fn shell_word(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@+,".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', "'\\''"))
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     pub mod testing;
@@ -154,7 +146,7 @@ pub(crate) mod tests {
             shell_word("/sys/fs/cgroup/a.slice"),
             "/sys/fs/cgroup/a.slice"
         );
-        assert_eq!(shell_word("a b'; rm x"), "'a b'\\''; rm x'");
+        assert_eq!(shell_word("a b'; :"), "'a b'\\''; :'");
         assert_eq!(shell_word(""), "''");
     }
 

@@ -27,7 +27,11 @@ fn findings(host: &str, command: &str) -> Vec<[String; 3]> {
 
 fn why(host: &str) -> [String; 3] {
     let answer = answer(host, &["why", "1000"]);
-    let worst = &answer["summary"]["lines"][0];
+    let verdicts = answer["processes"][0]["verdicts"]
+        .as_array()
+        .unwrap()
+        .iter();
+    let worst = verdicts.max_by_key(|v| v["bytes"].as_u64()).unwrap();
     ["id", "text", "command"].map(|key| worst[key].as_str().unwrap_or_default().to_owned())
 }
 
@@ -133,7 +137,7 @@ fn a_pool_of_another_size_than_the_default_one() {
     );
     let notes = answer("advice/default-1g", &["plan"])["notes"].to_string();
     assert!(
-        notes.contains("shared_buffers larger by 494MB would fill them"),
+        notes.contains("shared_buffers larger by 495MB would fill them"),
         "{notes}"
     );
 }

@@ -209,7 +209,11 @@ fn pages_that_no_process_holds_are_named_and_freed() {
         let named = format!("file /mnt/h/of a dead one ({bytes} of root)");
         assert!(text.contains(&named), "{text}");
         let named = format!("SysV segment {}", segment.0);
-        assert!(segment.0.is_empty() || text.contains(&named), "{text}");
+        let segments = std::fs::read_to_string("/proc/sysvipc/shm").unwrap();
+        assert!(
+            segment.0.is_empty() || text.contains(&named),
+            "{text}\n{segments}"
+        );
     }
     // None of them is for a service, and none is asked for at boot.
     let plan = good(&host.hugeleaf(&["plan", "--bytes", &format!("{bytes:#}"), "--json"]));

@@ -22,7 +22,7 @@ const SERVICE: Held = NotHere("it starts a service of the host anew");
 const SERVER: Held = NotHere("it asks a server by an address that the person has");
 
 /// Each command, `*` for any text; the first that fits counts.
-pub const KINDS: [(&str, Held); 65] = [
+pub const KINDS: [(&str, Held); 64] = [
     // Pools.
     (
         "echo $(($(cat $f) + *)) > $f",
@@ -45,7 +45,6 @@ pub const KINDS: [(&str, Held); 65] = [
     ("echo * > */shmem_enabled*", KNOBS),
     ("echo madvise > *", KNOBS),
     ("echo advise > *", KNOBS),
-    ("echo always > *", KNOBS),
     (
         "echo 600000 > /sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs",
         KNOBS,

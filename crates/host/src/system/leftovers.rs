@@ -11,13 +11,14 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use crate::demand::{account, sysv};
 use crate::fact::Fact;
 use crate::limits::unescape;
-use crate::model::{Held, Host, Leftover, LeftoverKind, Process};
+use crate::model::{Held, Host, Leftover, LeftoverKind, Pool, Process};
+use crate::process::stat::parse_status;
 use crate::process::{Looking, read_process};
 use crate::root::Root;
 
 /// Files are looked for so deep below a mount, and so many of them.
 const DEEPEST: usize = 8;
-const MOST_FILES: usize = 4096;
+const MOST_FILES: usize = 4000;
 /// More processes than this on pages of pools: what they hold together is not added up.
 const MOST_HOLDERS: usize = 256;
 
@@ -134,7 +135,8 @@ fn held(root: &Root, pids: &[Pid]) -> Option<BTreeSet<Inode>> {
         match root.read(format!("proc/{pid}/maps")) {
             Fact::Known(maps) => held.extend(maps.lines().filter_map(mapped)),
             Fact::Absent => continue,
-            Fact::Unreadable(_) => return None,
+            Fact::Unreadable(_) if has_pages(root, *pid) => return None,
+            Fact::Unreadable(_) => continue,
         }
         let folder = format!("proc/{pid}/fd");
         for fd in root.list(&folder).or_default() {
@@ -148,6 +150,14 @@ fn held(root: &Root, pids: &[Pid]) -> Option<BTreeSet<Inode>> {
         }
     }
     Some(held)
+}
+
+/// Whether a process that cannot be looked at has pages of pools; so, where that is not known either.
+fn has_pages(root: &Root, pid: Pid) -> bool {
+    let status = root.parse(format!("proc/{pid}/status"), parse_status);
+    status
+        .known()
+        .is_none_or(|status| status.hugetlb != Some(Bytes::ZERO))
 }
 
 /// Device and inode of a line of `maps`, of a mapping of a file.
@@ -169,9 +179,13 @@ fn of_segments(
     segments: &[sysv::Segment],
     files: &[Leftover],
 ) -> Vec<Leftover> {
-    let whole = |s: &&sysv::Segment| s.resident >= size.bytes() && size.divides(s.resident.get());
-    let candidates: Vec<&sysv::Segment> = segments.iter().filter(whole).collect();
-    let used = host.pool(size).map_or(Pages(0), |pool| pool.used());
+    let candidates = segments.iter().filter_map(|segment| {
+        let resident = resident(segment, size, host.base_page);
+        let is_whole = resident >= size.bytes() && size.divides(resident.get());
+        is_whole.then_some((segment, resident))
+    });
+    let candidates: Vec<(&sysv::Segment, Bytes)> = candidates.collect();
+    let used = host.pool(size).map_or(Pages(0), Pool::used);
     if candidates.is_empty() {
         return Vec::new();
     }
@@ -182,23 +196,30 @@ fn of_segments(
     let of_files: Bytes = of_files.map(|file| file.bytes).sum();
     let mut left = used.of(size) - of_files - by_processes;
     let mut found = Vec::new();
-    for segment in candidates
-        .into_iter()
-        .filter(|s| s.resident <= used.of(size))
-    {
-        if segment.resident > left {
+    for (segment, resident) in candidates {
+        if resident > left {
             continue;
         }
-        left = left - segment.resident;
+        left = left - resident;
         found.push(Leftover {
             size,
-            bytes: segment.resident,
+            bytes: resident,
             uid: segment.uid,
             owner: None,
             kind: LeftoverKind::SysV { id: segment.id },
         });
     }
     found
+}
+
+/// The memory of a segment, were it on pages of a size: some kernels count each base page of a large one as a large one
+/// (from 6.7; `shm_add_rss_swap`, ipc/shm.c).
+fn resident(segment: &sysv::Segment, size: PageSize, base: PageSize) -> Bytes {
+    let most = size.pages_for(segment.bytes).of(size);
+    match segment.resident > most {
+        true => Bytes(segment.resident.get() / size.holds(base).max(1)),
+        false => segment.resident,
+    }
 }
 
 /// The pages of a size that processes hold, of what they share the most that one of them has.

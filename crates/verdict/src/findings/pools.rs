@@ -56,9 +56,13 @@ pub fn idle(host: &Host, pool: &Pool) -> Option<Finding> {
 
 /// The pool with another number of pages.
 fn change(pool: &Pool, pages: Pages) -> Change {
+    let risk = match pages > pool.lasting() {
+        true => "memory in a pool is of use to nobody else",
+        false => "a server that starts later finds fewer pages",
+    };
     Change::new(Setting::pool(pool.size, pool.node), pages)
         .from(pool.lasting())
-        .at_risk("memory in a pool is of use to nobody else")
+        .at_risk(risk)
 }
 
 /// The command by which a pool, of one node or of all, gets more pages; and why it may not. While as many pages of the size

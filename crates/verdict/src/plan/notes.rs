@@ -231,7 +231,8 @@ fn unfilled(asked: &Service, planned: &ForService) -> Option<String> {
         .sum();
     let left = pages - mapped;
     let more = Bytes::from_mib((left.get() - left.get() / GOES_WITH) >> 20);
-    (!wastes_little(mapped, page) && !more.is_zero()).then(|| {
+    // Less than a tenth is not worth another setting.
+    (left * 10 >= mapped).then(|| {
         format!(
             "{} uses {mapped} of the {pages} on its pages of {page}: shared_buffers larger by {}MB would fill them",
             planned.name,

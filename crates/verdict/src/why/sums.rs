@@ -210,7 +210,8 @@ pub fn turn_size_on(bytes: Bytes, f: &Figures, who: &str) -> String {
     match best_size(&f.off_sizes, bytes) {
         Some(off) => format!(
             "# a choice for the whole host, for {} here at most: {}, then restart {who}",
-            off.bytes, off.turn_on
+            off.bytes,
+            off.turn_on.trim_start_matches("# ")
         ),
         None => "# nothing to do".to_owned(),
     }

@@ -1,0 +1,123 @@
+//! Where the files of a cgroup are: the mounts of hierarchies, and the path of a process below them.
+
+use std::path::{Component, Path};
+
+use crate::fact::Fact;
+use crate::root::Root;
+
+/// A mounted hierarchy that may have a controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// 1 or 2.
+    pub version: u8,
+    /// Where it is mounted, as in `/sys/fs/cgroup`.
+    pub at: String,
+    /// The cgroup that is there: not the top in a container without a cgroup namespace.
+    pub top: String,
+}
+
+/// `mountinfo`, which names the cgroup at each mount, or `mounts`.
+pub(super) fn mount_lines(root: &Root) -> Fact<String> {
+    let names = ["proc/self/mountinfo", "proc/self/mounts", "proc/mounts"];
+    let mut facts = names.into_iter().map(|name| root.read(name));
+    facts.find(|fact| !fact.is_absent()).unwrap_or(Fact::Absent)
+}
+
+pub(super) fn mounts(root: &Root, controller: &str) -> Vec<Mount> {
+    let lines = mount_lines(root);
+    lines
+        .map(|lines| mounts_in(&lines, controller))
+        .or_default()
+}
+
+/// The mounts of cgroup2, and of cgroup v1 with a controller, in a `mountinfo` or a `mounts` file (proc(5)).
+pub fn mounts_in(lines: &str, controller: &str) -> Vec<Mount> {
+    let parse = |line: &str| {
+        let (top, at, kind, options) = match line.split_once(" - ") {
+            Some((place, kind)) => {
+                let mut place = place.split(' ').skip(3);
+                let mut kind = kind.split(' ');
+                (place.next()?, place.next()?, kind.next()?, kind.nth(1)?)
+            }
+            None => {
+                let mut words = line.split(' ').skip(1);
+                ("/", words.next()?, words.next()?, words.next()?)
+            }
+        };
+        let version = match kind {
+            "cgroup2" => 2,
+            "cgroup" if options.split(',').any(|o| o == controller) => 1,
+            _ => return None,
+        };
+        Some(Mount {
+            version,
+            at: unescape(at),
+            top: unescape(top),
+        })
+    };
+    lines.lines().filter_map(parse).collect()
+}
+
+/// `\040` and the like as proc(5) writes blanks in paths.
+pub(crate) fn unescape(text: &str) -> String {
+    text.replace("\\040", " ")
+        .replace("\\011", "\t")
+        .replace("\\012", "\n")
+        .replace("\\134", "\\")
+}
+
+/// The cgroup of a process in a hierarchy: the unified line of a `cgroup` file, or a controller's (cgroups(7)).
+pub fn cgroup_in(text: &str, version: u8, controller: &str) -> Option<String> {
+    text.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        let is_it = match version {
+            2 => controllers.is_empty(),
+            _ => controllers.split(',').any(|c| c == controller),
+        };
+        is_it.then(|| path.to_owned())
+    })
+}
+
+/// The paths below a mount of the cgroup that a `cgroup` file names and of those above it, its own first. One outside
+/// the reader's cgroup namespace (`/../…`) has no name here.
+pub(super) fn own_and_above(
+    mount: &Mount,
+    text: &str,
+    controller: &str,
+) -> impl Iterator<Item = String> {
+    let own = cgroup_in(text, mount.version, controller);
+    let own = own.filter(|path| {
+        !Path::new(path)
+            .components()
+            .any(|c| c == Component::ParentDir)
+    });
+    let own = own.map(|path| {
+        let top = mount.top.trim_end_matches('/');
+        let rest = path.strip_prefix(top);
+        let below = rest.filter(|rest| rest.is_empty() || rest.starts_with('/'));
+        below.map_or(path.clone(), |rest| {
+            format!("/{}", rest.trim_start_matches('/'))
+        })
+    });
+    let above = own.map(|path| {
+        let all = Path::new(&path)
+            .ancestors()
+            .map(|above| above.to_string_lossy());
+        all.map(|path| path.trim_end_matches('/').to_owned())
+            .collect()
+    });
+    let above: Vec<String> = above.unwrap_or_default();
+    above.into_iter()
+}
+
+/// A path below the root, without the leading slash that would leave it.
+pub(super) fn below(mount: &str, cgroup: &str, file: &str) -> String {
+    let path = format!("{mount}{cgroup}/{file}");
+    path.trim_start_matches('/').to_owned()
+}
+
+/// The name that a cgroup is shown by: the top of what a mount has is `/`.
+pub(super) fn shown(path: &str) -> String {
+    if path.is_empty() { "/" } else { path }.to_owned()
+}
