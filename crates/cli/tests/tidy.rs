@@ -150,6 +150,42 @@ fn commands_that_change_the_host_are_made_in_one_place() {
     check("make it of a Change (hugeleaf_verdict::advice)", &findings);
 }
 
+/// The limits that bind a process are read by `hugeleaf_host::limits`, which knows where their files are inside a container.
+#[test]
+fn limits_of_cgroups_are_read_in_one_place() {
+    const EXCEPTIONS: [(&str, &str); 4] = [
+        ("crates/host/src/limits/", "the one place"),
+        (
+            "crates/host/src/model.rs",
+            "names of files in commands; it opens none",
+        ),
+        (
+            "crates/verdict/src/plan/allowed.rs",
+            "the pattern of what a plan may write",
+        ),
+        ("crates/verdict/src/run/settle.rs", "the name in a sentence"),
+    ];
+    const FILES: [&str; 6] = [
+        "memory.max",
+        "memory.high",
+        "memory.current",
+        "limit_in_bytes",
+        "rsvd.",
+        "cgroup.controllers",
+    ];
+    let mut findings = Vec::new();
+    for (path, code) in sources() {
+        let is_exception = |(begins, _): &(&str, &str)| path.starts_with(begins);
+        if EXCEPTIONS.iter().any(is_exception) || path == "crates/host/src/limits.rs" {
+            continue;
+        }
+        let reads = |line: &str| line.contains('"') && FILES.iter().any(|file| line.contains(file));
+        let lines = code.lines().enumerate().filter(|(_, line)| reads(line));
+        findings.extend(lines.map(|(number, _)| format!("{path}:{}", number + 1)));
+    }
+    check("ask hugeleaf_host::limits::of", &findings);
+}
+
 /// `/proc` and `/sys` are below a value that goes from `--root` to each reader.
 #[test]
 fn no_absolute_system_paths() {
