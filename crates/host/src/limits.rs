@@ -104,10 +104,11 @@ fn is_container(root: &Root, mount: &Mount, text: &str, sizes: &[PageSize]) -> b
     };
     let is_top = mount.top == "/" && (mount.version == 1 || !is_limited());
     let path = cgroup_in(text, mount.version, "memory").unwrap_or_default();
-    !is_top
-        || path
-            .split('/')
-            .any(|part| MANAGERS.iter().any(|name| part.starts_with(name)))
+    let is_its = |part: &str| {
+        let of_manager = MANAGERS.iter().any(|name| part.starts_with(name));
+        of_manager && !part.ends_with(".service")
+    };
+    !is_top || path.split('/').any(is_its)
 }
 
 /// Whether a file of a cgroup that lists controllers has one.

@@ -135,6 +135,13 @@ fn a_pool_of_another_size_than_the_default_one() {
         "the pool of 2M has 600 free",
         setting,
     );
+    // Those are not called unused in the same breath.
+    has(
+        &findings("advice/default-1g", "verify"),
+        "pool-unused",
+        "343 pages of 2M",
+        "",
+    );
     let notes = answer("advice/default-1g", &["plan"])["notes"].to_string();
     assert!(
         notes.contains("shared_buffers larger by 495MB would fill them"),

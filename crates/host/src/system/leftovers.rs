@@ -28,7 +28,10 @@ pub fn read_leftovers(root: &Root, kernel: &Kernel, host: &Host) -> Fact<Vec<Lef
     if host.totals().all(|pool| pool.used() == Pages(0)) {
         return Fact::Known(Vec::new());
     }
-    let files = files(root);
+    let files = match sees_all_processes(root) {
+        true => files(root),
+        false => Vec::new(),
+    };
     let segments = sysv::read(root).or_default();
     let segments: Vec<sysv::Segment> = segments.into_iter().filter(|s| s.attached == 0).collect();
     if files.is_empty() && segments.is_empty() {
@@ -57,6 +60,14 @@ pub fn read_leftovers(root: &Root, kernel: &Kernel, host: &Host) -> Fact<Vec<Lef
     }
     found.sort_by_key(|one| std::cmp::Reverse(one.bytes));
     Fact::Known(found)
+}
+
+/// Whether this is the PID namespace of the host: in another one a process that holds a file may not be seen.
+fn sees_all_processes(root: &Root) -> bool {
+    /// Of the first namespace on every kernel (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
+    const FIRST: &str = "pid:[4026531836]";
+    let own = std::fs::read_link(root.path("proc/self/ns/pid"));
+    own.map_or(!root.is_live(), |own| own.to_str() == Some(FIRST))
 }
 
 /// Device and inode, as `maps` has them.

@@ -212,7 +212,13 @@ pub(super) fn pools(facts: &Facts<'_>, rows: &[Looked<'_>]) -> Vec<PoolRow> {
             unused: Pages(0),
         };
         let of = |all: &[PagesOf]| count_of(all, pool.size);
-        let waiting = rows.iter().map(|l| of(&l.row.asked) - of(&l.row.got)).sum();
+        let told = |l: &Looked<'_>| {
+            let (other, pages, _) = other_pool(facts, l.service?, &l.row)?;
+            (other.size == pool.size).then_some(pages)
+        };
+        let waits =
+            |l: &Looked<'_>| of(&l.row.asked) - of(&l.row.got) + told(l).unwrap_or_default();
+        let waiting = rows.iter().map(waits).sum();
         row.unused = (row.available() - waiting).min(row.total - row.surplus);
         Some(row)
     };
@@ -244,8 +250,10 @@ pub(super) fn short(facts: &Facts<'_>, rows: &mut [Looked<'_>], pools: &[PoolRow
         let available = pool_of(pools, page).map_or(Pages(0), PoolRow::available);
         let finding = match rights {
             Some(finding) => finding,
-            None => by_other_pool(facts, service, &looked.row, page)
-                .unwrap_or_else(|| by_pool(service, &looked.row, page, available)),
+            None => match other_pool(facts, service, &looked.row) {
+                Some((other, _, settings)) => by_other_pool(&looked.row, page, other, &settings),
+                None => by_pool(service, &looked.row, page, available),
+            },
         };
         looked.row.reason = Some(finding.text.clone());
         findings.push(finding);
@@ -253,28 +261,33 @@ pub(super) fn short(facts: &Facts<'_>, rows: &mut [Looked<'_>], pools: &[PoolRow
     findings
 }
 
-/// The pool of the size that it asks for has too few, and another has enough, which it can be told to take.
-fn by_other_pool(
-    facts: &Facts<'_>,
+/// The pool of another size than the service asks for that has enough for it, where that of its size has not, with the pages
+/// that it would take and the settings by which it does.
+fn other_pool<'a>(
+    facts: &Facts<'a>,
     service: &Service,
     row: &Row,
-    page: PageSize,
-) -> Option<Finding> {
-    let needs: Bytes = service.demands.iter().map(Demand::bytes).sum();
-    let is_named = service.demands.iter().any(|demand| demand.page.is_some());
-    let enough = |pool: &&Pool| pool.available() >= pool.size.pages_for(needs);
-    let fewest = facts
-        .host
-        .pool(page)
-        .is_some_and(|pool| pool.available() >= row.short);
-    if fewest || is_named || !facts.applied.is_empty() {
+) -> Option<(&'a Pool, Pages, String)> {
+    let page = row.page()?;
+    let demands = || service.demands.iter().filter(|d| d.place == Place::Pool);
+    let needs: Bytes = demands().map(Demand::bytes).sum();
+    let own = facts.host.pool(page);
+    let is_enough = own.is_some_and(|pool| pool.available() >= row.short);
+    let is_settled = demands().any(|d| d.page.is_some()) || !facts.applied.is_empty();
+    if row.short == Pages(0) || is_enough || is_settled {
         return None;
     }
     let program = Asking::of(rights::program(service.kind))?;
+    let enough = |pool: &&Pool| pool.available() >= pool.size.pages_for(needs);
     let others = facts.host.totals().filter(|pool| pool.size != page);
     let other = others.filter(enough).max_by_key(|pool| pool.size)?;
-    let setting = program.size_setting(other.size)?;
-    Some(Finding::problem(
+    let size = program.size_setting(other.size)?;
+    let pages = other.size.pages_for(needs);
+    Some((other, pages, format!("{size}, {}", program.on)))
+}
+
+fn by_other_pool(row: &Row, page: PageSize, other: &Pool, settings: &str) -> Finding {
+    Finding::problem(
         "service-short",
         format!(
             "{} asked for {} on large pages and is {} short: it asks for pages of the default size, and the pool of {} \
@@ -286,11 +299,10 @@ fn by_other_pool(
             other.available()
         ),
         format!(
-            "# let it ask for those ({setting}, {}), then: {}",
-            program.on,
+            "# let it ask for those ({settings}), then: {}",
             restart_command(row)
         ),
-    ))
+    )
 }
 
 fn by_pool(service: &Service, row: &Row, page: PageSize, available: Pages) -> Finding {
