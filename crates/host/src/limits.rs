@@ -7,7 +7,7 @@
 
 pub mod hugetlb;
 mod memory;
-mod mounts;
+pub(crate) mod mounts;
 
 use std::fmt::Display;
 use std::path::Path;
@@ -20,7 +20,6 @@ use crate::process::stat::parse_memlock;
 use crate::root::Root;
 use crate::system::files;
 
-pub(crate) use mounts::unescape;
 pub use mounts::{Mount, cgroup_in, mounts_in};
 use mounts::{below, mount_lines, mounts, own_and_above};
 
@@ -40,17 +39,16 @@ pub fn of(root: &Root, process: impl Display) -> ProcessLimits {
         ..ProcessLimits::default()
     };
     for mount in mounts(root, "hugetlb") {
-        let add = |path: String| hugetlb::of_cgroup(root, &mount, &path, &sizes);
-        limits
-            .hugetlb
-            .extend(own_and_above(&mount, &text, "hugetlb").filter_map(add));
+        let of_path = |path: String| hugetlb::of_cgroup(root, &mount, &path, &sizes);
+        let own = own_and_above(&mount, &text, "hugetlb");
+        limits.hugetlb.extend(own.filter_map(of_path));
+        limits.is_in_container |= is_container(root, &mount, &text, "hugetlb");
     }
     for mount in mounts(root, "memory") {
-        let add = |path: String| memory::of_cgroup(root, &mount, &path);
-        limits
-            .memory
-            .extend(own_and_above(&mount, &text, "memory").flat_map(add));
-        limits.is_in_container |= is_container(root, &mount, &text, &sizes);
+        let of_path = |path: String| memory::of_cgroup(root, &mount, &path);
+        let own = own_and_above(&mount, &text, "memory");
+        limits.memory.extend(own.flat_map(of_path));
+        limits.is_in_container |= is_container(root, &mount, &text, "memory");
     }
     limits
 }
@@ -95,15 +93,15 @@ fn sizes(root: &Root) -> Vec<PageSize> {
 
 /// Whether a process is in a container's cgroup: the reader's own, whose mount has the files that the top of a
 /// hierarchy lacks or is not of the top; or one that a manager of containers made.
-fn is_container(root: &Root, mount: &Mount, text: &str, sizes: &[PageSize]) -> bool {
+fn is_container(root: &Root, mount: &Mount, text: &str, controller: &str) -> bool {
     const MANAGERS: [&str; 5] = ["kubepods", "docker", "libpod", "crio", "lxc"];
     let is_limited = || {
         !root.read(below(&mount.at, "", "cgroup.events")).is_absent()
-            || hugetlb::of_cgroup(root, mount, "", sizes).is_some()
+            || hugetlb::of_cgroup(root, mount, "", &sizes(root)).is_some()
             || !memory::of_cgroup(root, mount, "").is_empty()
     };
     let is_top = mount.top == "/" && (mount.version == 1 || !is_limited());
-    let path = cgroup_in(text, mount.version, "memory").unwrap_or_default();
+    let path = cgroup_in(text, mount.version, controller).unwrap_or_default();
     let is_its = |part: &str| {
         let of_manager = MANAGERS.iter().any(|name| part.starts_with(name));
         of_manager && !part.ends_with(".service")

@@ -162,6 +162,8 @@ fn a_container_that_has_its_own_cgroup_mounted() {
         let limit = &own.hugetlb[0].hugetlb[0];
         assert_eq!(limit.fault_limit, Fact::Known(Some(Bytes(2 << 20))));
         assert_eq!(limit.reservation_limit, Fact::Known(None));
+        // By its mount, or by its path.
+        assert!(own.is_in_container, "{mounts}");
     }
 }
 

@@ -10,7 +10,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use crate::demand::{account, sysv};
 use crate::fact::Fact;
-use crate::limits::unescape;
+use crate::limits::mounts::unescape;
 use crate::model::{Held, Host, Leftover, LeftoverKind, Pool, Process};
 use crate::process::stat::parse_status;
 use crate::process::{Looking, read_process};
