@@ -26,7 +26,7 @@ use mounts::{below, mount_lines, mounts, own_and_above};
 /// cgroups nest no deeper than this in practice; a loop of bind mounts would.
 const DEEPEST: usize = 32;
 
-/// The most cgroups that are looked at: whoever has a part of the tree may make any number there.
+/// The most cgroups that are read: the owner of a part of the tree may create any number.
 const MOST_CGROUPS: usize = 1 << 16;
 
 /// The limits that bind a process: `process` is its PID, or `self`.
@@ -91,7 +91,7 @@ fn sizes(root: &Root) -> Vec<PageSize> {
     sizes.into_iter().map(|(size, _)| size).collect()
 }
 
-/// Whether a process is in a container's cgroup: the reader's own, whose mount has the files that the top of a
+/// Tells whether a process is in a container's cgroup: the reader's own, whose mount has the files that the top of a
 /// hierarchy lacks or is not of the top; or one that a manager of containers made.
 fn is_container(root: &Root, mount: &Mount, text: &str, controller: &str) -> bool {
     const MANAGERS: [&str; 5] = ["kubepods", "docker", "libpod", "crio", "lxc"];
@@ -109,7 +109,7 @@ fn is_container(root: &Root, mount: &Mount, text: &str, controller: &str) -> boo
     !is_top || path.split('/').any(is_its)
 }
 
-/// Whether a file of a cgroup that lists controllers has one.
+/// Looks for a controller in a file of a cgroup that lists them.
 fn lists(root: &Root, mount: &Mount, path: &str, file: &str, controller: &str) -> bool {
     let listed = root.read(below(&mount.at, path, file)).or_default();
     listed

@@ -640,7 +640,7 @@ pub struct ProcessLimits {
     pub memory: Vec<MemoryLimit>,
     /// Soft memlock limit (`limits`); `u64::MAX` is unlimited.
     pub memlock: Fact<Bytes>,
-    /// Its cgroup is that of a container or pod: whoever started it sets the limits.
+    /// Its cgroup is that of a container or pod, whose manager sets the limits.
     pub is_in_container: bool,
 }
 
@@ -653,7 +653,7 @@ impl ProcessLimits {
             .min_by_key(|(_, limit)| limit.room(of))
     }
 
-    /// What may be taken before any page that somebody uses has to go; absent where no cgroup limits it.
+    /// The memory left before the kernel must reclaim pages in use; absent where no cgroup limits it.
     pub fn memory_room(&self) -> Fact<Bytes> {
         self.memory.iter().map(MemoryLimit::room).min().into()
     }
@@ -721,7 +721,7 @@ pub struct Leftover {
 pub enum LeftoverKind {
     /// A file in a hugetlbfs.
     File { path: String },
-    /// A SysV segment that nobody is attached to.
+    /// A SysV segment without attachments.
     SysV { id: u64 },
 }
 

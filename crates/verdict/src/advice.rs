@@ -73,7 +73,7 @@ pub const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 const COMPACT: &str = "/proc/sys/vm/compact_memory";
 
 hugeleaf_units::named! {
-    /// How far a change reaches.
+    /// The reach of a change.
     pub enum Scope {
         Host = "host",
         /// A cgroup and all below it.
@@ -83,7 +83,7 @@ hugeleaf_units::named! {
     }
 }
 
-/// A change that nobody has checked yet.
+/// A change that is not checked yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     pub setting: Setting,
@@ -91,7 +91,7 @@ pub struct Change {
     pub from: Option<String>,
     pub to: String,
     pub scope: Scope,
-    /// What it may harm, in a few words; nothing where it harms nobody.
+    /// The risk in a few words; nothing where there is none.
     pub risk: Option<&'static str>,
     /// Memory is joined first.
     pub compacts: bool,
@@ -117,7 +117,7 @@ pub struct Refused {
     pub instead: String,
 }
 
-/// What decides where a command alone cannot: a plan knows what all services need, and what is left to others.
+/// The command that decides where one setting alone cannot: a plan weighs the needs of all services.
 pub const PLAN: &str = "hugeleaf plan --output plan.toml && hugeleaf apply plan.toml";
 
 impl Change {
@@ -187,7 +187,7 @@ impl Change {
     }
 }
 
-/// What a host does not have, or does not have enough of.
+/// Refuses a change that the host cannot provide.
 fn provides(host: &Host, change: &Change) -> Result<(), Refused> {
     let command = change.setting.command(&change.to);
     if host.is_in_container {
@@ -217,7 +217,7 @@ impl Advice {
         }
     }
 
-    /// Whether both cannot be followed: they give one setting different values, or one of them takes pages of a size
+    /// Two commands contradict each other where they give one setting different values, or where one takes pages of a size
     /// into pools and the other gives some back.
     fn contradicts(&self, other: &Advice) -> bool {
         let grows = |advice: &Advice| {
@@ -243,7 +243,7 @@ impl Advice {
     }
 }
 
-/// A cgroup's limit on memory with another value: nobody but those in the cgroup is affected.
+/// A cgroup's limit on memory with another value: only processes of the cgroup are affected.
 pub fn raised_limit(file: &str, limit: u64) -> String {
     Setting::file(file).command(&limit.to_string())
 }
@@ -276,8 +276,8 @@ pub fn pod_line(size: PageSize, bytes: Bytes) -> String {
     format!("hugepages-{size}i: {amount}")
 }
 
-/// The way past a limit on pages of a pool for a program in a container: who started it sets the limit, and what is
-/// written into the cgroup is lost or refused.
+/// The way past a limit on pages of a pool for a program in a container: its manager sets the limit, and refuses or
+/// overwrites what others write into the cgroup.
 pub fn of_container(size: PageSize, needs: Option<Bytes>, program: &str) -> String {
     let off = Asking::of(program).map_or(
         "servers that take none (PostgreSQL: huge_pages = off)",
@@ -318,7 +318,7 @@ impl Wanted {
     }
 }
 
-/// Which of the commands of one screen may stand: in the same order, nothing for one that may, and otherwise why not.
+/// Judges the commands of one screen together: in the same order, nothing for one that may be printed, otherwise the reason.
 /// Two that give one setting different values contradict each other, and so do a command and a program that wants
 /// something else.
 pub fn agree(all: &[&Advice], wants: &[Want]) -> Vec<Option<String>> {
@@ -385,7 +385,7 @@ mod tests {
 
     proptest! {
         /// However many commands there are for pools: those that may be printed can all be followed, and each leaves
-        /// to everybody else what plans leave.
+        /// as much memory as plans leave.
         #[test]
         fn what_may_be_printed_fits_and_agrees(
             pages in 0_u64..40_000,

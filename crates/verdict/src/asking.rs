@@ -1,4 +1,4 @@
-//! Which pool a program asks for pages, and the settings that make it. One reading for `why`, `plan` and `verify`.
+//! The pool that a program asks for pages, and the settings for that. One reading for `why`, `plan` and `verify`.
 
 use hugeleaf_host::Host;
 use hugeleaf_units::PageSize;
@@ -6,7 +6,7 @@ use hugeleaf_units::PageSize;
 /// A program that can take shared memory from a pool.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asking {
-    /// How the names of its processes begin.
+    /// The beginning of its processes' names.
     begins: &'static str,
     /// The setting that makes it ask.
     pub on: &'static str,

@@ -37,12 +37,12 @@ pub struct Finding {
     pub severity: Severity,
     pub text: String,
     pub command: String,
-    /// What the command changes, where it changes the host.
+    /// The change that the command makes, where it changes the host.
     #[serde(rename = "change", skip_serializing_if = "Option::is_none")]
     pub advice: Option<Advice>,
 }
 
-/// What to do about a finding: a command that changes the host, or one that only looks.
+/// The command of a finding: one that changes the host, or one that only looks.
 pub(crate) struct Next(String, Option<Advice>);
 
 impl From<Advice> for Next {

@@ -135,7 +135,7 @@ fn a_pool_of_another_size_than_the_default_one() {
         "the pool of 2M has 600 free",
         setting,
     );
-    // Those are not called unused in the same breath.
+    // Pages that the server can be told to take do not count as unused.
     has(
         &findings("advice/default-1g", "verify"),
         "pool-unused",

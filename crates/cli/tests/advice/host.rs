@@ -170,7 +170,7 @@ fn a_pool_gets_the_pages_that_were_said() {
     good(&host.hugeleaf(&run));
 }
 
-/// A SysV segment on two pages of a pool that nobody is attached to; empty where this host has no perl.
+/// A SysV segment on two pages of a pool, without attachments; empty where this host has no perl.
 struct Segment(String);
 
 impl Segment {

@@ -29,7 +29,7 @@ pub(super) fn of_cgroup(
     })
 }
 
-/// What a cgroup allows of one size; `None` where it limits neither faults nor reservations.
+/// Reads the limits of a cgroup on one size; `None` where it limits neither faults nor reservations.
 fn limit(root: &Root, mount: &Mount, path: &str, size: PageSize) -> Option<HugetlbLimit> {
     let (max, current) = match mount.version {
         1 => ("limit_in_bytes", "usage_in_bytes"),

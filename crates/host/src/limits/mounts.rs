@@ -1,4 +1,4 @@
-//! Where the files of a cgroup are: the mounts of hierarchies, and the path of a process below them.
+//! Places of the files of a cgroup: the mounts of hierarchies, and the path of a process below them.
 
 use std::path::{Component, Path};
 
@@ -10,7 +10,7 @@ use crate::root::Root;
 pub struct Mount {
     /// 1 or 2.
     pub version: u8,
-    /// Where it is mounted, as in `/sys/fs/cgroup`.
+    /// The mount point, as in `/sys/fs/cgroup`.
     pub at: String,
     /// The cgroup that is there: not the top in a container without a cgroup namespace.
     pub top: String,

@@ -1,5 +1,5 @@
-//! Pages of pools that no running process holds: files that were left in a hugetlbfs, and SysV segments that nobody is
-//! attached to. They stay until somebody removes them.
+//! Pages of pools that no running process holds: files left in a hugetlbfs, and SysV segments without attachments. They stay
+//! until they are removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
@@ -62,9 +62,9 @@ pub fn read_leftovers(root: &Root, kernel: &Kernel, host: &Host) -> Fact<Vec<Lef
     Fact::Known(found)
 }
 
-/// Whether this is the PID namespace of the host: in another one a process that holds a file may not be seen.
+/// Tells whether this is the PID namespace of the host: in another one, processes that hold a file may be invisible.
 fn sees_all_processes(root: &Root) -> bool {
-    /// Of the first namespace on every kernel (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
+    /// The first namespace on every kernel (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
     const FIRST: &str = "pid:[4026531836]";
     let own = std::fs::read_link(root.path("proc/self/ns/pid"));
     own.map_or(!root.is_live(), |own| own.to_str() == Some(FIRST))
@@ -106,7 +106,7 @@ fn files(root: &Root) -> Vec<Found> {
             for name in root.list(folder.trim_start_matches('/')).or_default() {
                 let path = format!("{}/{name}", folder.trim_end_matches('/'));
                 let of = root.path(path.trim_start_matches('/'));
-                // Not followed where it is a link: whoever may write there may have made one.
+                // Links are not followed: any user who may write there can make one.
                 let Ok(file) = std::fs::symlink_metadata(of) else {
                     continue;
                 };
@@ -152,7 +152,7 @@ fn held(root: &Root, pids: &[Pid]) -> Option<BTreeSet<Inode>> {
         let folder = format!("proc/{pid}/fd");
         for fd in root.list(&folder).or_default() {
             let link = root.path(format!("{folder}/{fd}"));
-            // Of a pipe, a socket or a device there is nothing to follow.
+            // Links of pipes, sockets and devices lead to no file.
             let is_file = std::fs::read_link(&link)
                 .is_ok_and(|to| to.is_absolute() && !to.starts_with("/dev"));
             if let (true, Ok(file)) = (is_file || !root.is_live(), std::fs::metadata(&link)) {
@@ -163,7 +163,7 @@ fn held(root: &Root, pids: &[Pid]) -> Option<BTreeSet<Inode>> {
     Some(held)
 }
 
-/// Whether a process that cannot be looked at has pages of pools; so, where that is not known either.
+/// Tells whether a process whose mappings cannot be read has pages of pools; true where that is unknown too.
 fn has_pages(root: &Root, pid: Pid) -> bool {
     let status = root.parse(format!("proc/{pid}/status"), parse_status);
     status

@@ -1,4 +1,4 @@
-//! Settings in files that are applied at boot, as systemd reads them (sysctl.d(5)): the folders [`FOLDERS`] in one order by
+//! Settings in files that are applied at boot, as systemd reads them (sysctl.d(5)): all folders in one order by
 //! name, where a file hides those of its name in later folders. `/etc/sysctl.conf` is read where a link there names it, and
 //! where systemd does not apply the files.
 

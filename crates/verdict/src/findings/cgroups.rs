@@ -200,7 +200,7 @@ mod tests {
             faults_only(&host).unwrap().command,
             "echo 1073741824 > /sys/fs/cgroup/db.slice/hugetlb.2MB.rsvd.max"
         );
-        // Of a container the limit is set by who starts it.
+        // A container's limits are set by its manager.
         host.is_in_container = true;
         let command = faults_only(&host).unwrap().command;
         assert!(

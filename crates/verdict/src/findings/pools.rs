@@ -57,7 +57,7 @@ pub fn idle(host: &Host, pool: &Pool) -> Option<Finding> {
 /// The pool with another number of pages.
 fn change(pool: &Pool, pages: Pages) -> Change {
     let risk = match pages > pool.lasting() {
-        true => "memory in a pool is of use to nobody else",
+        true => "nothing else can use memory that is in a pool",
         false => "a server that starts later finds fewer pages",
     };
     Change::new(Setting::pool(pool.size, pool.node), pages)
@@ -81,7 +81,7 @@ pub fn leftovers(host: &Host) -> Option<Finding> {
     Some(Finding::warning("pool-leftovers", text, command))
 }
 
-/// What holds pages without a process, in a sentence, and the command that removes it.
+/// A sentence on the files and segments that hold pages without a process, and the command that removes them.
 pub fn left_over(host: &Host) -> Option<(String, String)> {
     const SHOWN: usize = 3;
     let all = host.leftovers.entries();
@@ -103,10 +103,13 @@ pub fn left_over(host: &Host) -> Option<(String, String)> {
     if let Some(more) = all.len().checked_sub(SHOWN + 1) {
         shown.push(format!("{} more", more + 1));
     }
-    let plural = if all.len() == 1 { "it" } else { "them" };
+    let (removed, them) = match all.len() {
+        1 => ("it is removed", "it"),
+        _ => ("they are removed", "them"),
+    };
     let text = format!(
-        "{pages} pages of {} ({bytes}) are held by no running process: {}. Nobody gets them before somebody removes {plural}; \
-         check first that no program is to come back to {plural}.",
+        "{pages} pages of {} ({bytes}) are held by no running process: {}. Others can use these pages only after {removed}; \
+         check first that no program still needs {them}.",
         first.size,
         list(shown)
     );
@@ -371,7 +374,7 @@ mod tests {
             "{}",
             found[0].text
         );
-        // More than leaves enough to everybody else, and more than is there already and nobody uses.
+        // More than fits, and more while as many pages are unused.
         host.limits.sysctl = Fact::Known(vec![set("32000")]);
         let found = all(short, &host);
         assert!(

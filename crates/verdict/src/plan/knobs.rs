@@ -286,7 +286,7 @@ fn limit_now(host: &Host, path: &str) -> Option<Option<String>> {
 /// Limits of the cgroups that a service is in, where they are below what is planned for it.
 pub(super) fn cgroup_knobs(service: &Service, planned: &ForService) -> Vec<Knob> {
     let mut knobs = Vec::new();
-    // Of a container the limit is set by who starts it: in its own configuration (`ways`).
+    // A container's limits are set by its manager, from its own configuration (`ways`).
     let groups = service.limits.hugetlb.iter();
     for group in groups.filter(|_| !service.limits.is_in_container) {
         for limit in &group.hugetlb {

@@ -106,7 +106,7 @@ pub(super) fn place(nodes: &[NodeNow], wants: &Wants, may_shrink: bool) -> Vec<O
 pub(super) struct Wanted {
     pub size: PageSize,
     pub others: u64,
-    /// Pages that no running process holds: they are there until somebody removes what holds them, and no file asks for
+    /// Pages that no running process holds: they stay until the file or segment is removed, and no file asks for
     /// them again.
     pub left_over: u64,
     pub promised: u64,

@@ -163,7 +163,7 @@ pub(crate) fn most_pages(host: &Host, size: PageSize, node: Option<u32>) -> Resu
     Ok(Pages(most.get() / size.bytes().get()).max(own))
 }
 
-/// Whether a pool may have so many pages by the rule that plans go by.
+/// Checks the size of a pool by the rule that plans go by.
 ///
 /// # Errors
 /// Where it may not: why, in a sentence without its end.
@@ -179,7 +179,7 @@ pub(crate) fn fits(
     }
     let total = host.memory.total.get().unwrap_or_default();
     Err(format!(
-        "{pages} pages of {size} are {}, and of {total} of memory at most {most} pages ({}) leave enough to everybody else",
+        "{pages} pages of {size} are {}, and of {total} of memory at most {most} pages ({}) leave enough to the rest of the host",
         pages.of(size),
         most.of(size)
     ))
@@ -190,7 +190,7 @@ pub(super) struct Book {
     pub now: PoolNow,
     pub nodes: Vec<NodeNow>,
     pub others: u64,
-    /// Pages that no running process holds: they stay until somebody removes what holds them.
+    /// Pages that no running process holds: they stay until the file or segment is removed.
     pub left_over: u64,
     pub promised: u64,
     /// Pages that files which are not ours ask for at boot.

@@ -214,7 +214,7 @@ fn in_force_places<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Place> {
 pub(super) fn places(facts: &Facts<'_>) -> Vec<Finding> {
     let newest = facts.applied.first();
     let host = with_given(facts);
-    // Of whichever node's folder.
+    // The folder of any node.
     let is_of = |place: &Place, pool: &Pool| {
         let folder = size_folder(pool.size);
         place.path.iter().any(|part| part.to_str() == Some(&folder))

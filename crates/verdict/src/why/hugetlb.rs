@@ -61,7 +61,7 @@ pub fn pool<'a>(case: &Case<'a>, segment: &Segment) -> Option<&'a Pool> {
     let can_take = |p: &&Pool| match Asking::of(&case.process.name) {
         Some(program) if program.takes_any_size() => true,
         Some(program) => program.size_setting(p.size).is_some() && short(p, segment) == Pages(0),
-        // Of one that has pages, or was started for some, the size is not known.
+        // A program that has pages, or was started for some: its size is not known.
         None => true,
     };
     filled()
