@@ -318,7 +318,7 @@ impl Kernel {
     pub fn drain(&self, page: PageSize) -> Result<(), SysError> {
         match self.ask(ProcessCall::Drain(page), "madvise", || page.to_string())? {
             Some(_) => Ok(()),
-            None => crate::fetch::drain(page),
+            None => crate::fetch::drain(page, self.base_page()),
         }
     }
 

@@ -22,7 +22,7 @@ const SERVICE: Held = NotHere("it starts a service of the host anew");
 const SERVER: Held = NotHere("it asks a server by an address that the person has");
 
 /// Each command, `*` for any text; the first that fits counts.
-pub const KINDS: [(&str, Held); 62] = [
+pub const KINDS: [(&str, Held); 61] = [
     // Pools.
     (
         "echo $(($(cat $f) + *)) > $f",
@@ -129,7 +129,6 @@ pub const KINDS: [(&str, Held); 62] = [
     ("redis-cli *", SERVER),
     ("echo stats | nc *", SERVER),
     ("jcmd * *", NotHere("it asks a JVM that runs")),
-    ("sh -c '*'", NotHere("it is the person's own command")),
     ("hugeleaf", Run("flags_that_are_printed_are_taken")),
     ("hugeleaf *", Run("flags_that_are_printed_are_taken")),
 ];

@@ -49,7 +49,7 @@ fn check_agrees_with_the_kernel() {
     let size: u64 = number(format!("{folder}/hpage_pmd_size")).unwrap();
     let own = format!("{folder}/hugepages-{}kB/enabled", size / 1024);
     let own = chosen(&own).filter(|word| word != "inherit");
-    let thp = own.unwrap_or_else(|| chosen(&format!("{folder}/enabled")).unwrap());
+    let thp = own.unwrap_or_else(|| chosen(format!("{folder}/enabled")).unwrap());
     assert_eq!(row(features, "thp")["value"], thp);
     // One node has nothing to balance: then the row says that there are not several.
     let missing = features.iter().filter(|row| row["id"] == "numa");
