@@ -124,20 +124,6 @@ fn the_version_is_that_of_the_package() {
     );
 }
 
-/// Titles and words are compared with each other, not amounts: how much memory is free changes between two calls.
-#[test]
-fn without_a_command_it_is_status() {
-    let words = |text: String| {
-        let titles = text
-            .lines()
-            .filter(|line| line.chars().all(|c| c.is_ascii_uppercase() || c == ' '));
-        titles.map(str::to_owned).collect::<Vec<_>>()
-    };
-    let status = words(good(&run(&["status"])));
-    assert!(status.contains(&"PAGE SIZES".to_owned()), "{status:?}");
-    assert_eq!(words(good(&run(&[]))), status);
-}
-
 /// In a pipe: no colour, no cursor movement, no progress.
 #[test]
 fn quiet_in_pipes() {

@@ -176,6 +176,9 @@ fn again(value: &Value) -> Result<Predicted, Unsaid> {
         user: time("user_seconds"),
         system: time("system_seconds"),
         busiest: time("busiest_thread_seconds"),
+        waited: watched["waited_seconds"]
+            .as_f64()
+            .map(Duration::from_secs_f64),
         faults: watched["minor_faults"].as_u64().unwrap_or(0),
         walks: watched["walk_cycles_share"].as_f64(),
     };
