@@ -5,7 +5,7 @@
 //! text, and states of one thing that add up.
 //!
 //! Labels hold names of processes and units, which are anybody's. [`Family::add`] is the only way in: there characters
-//! that a terminal acts on are written out ([`label`]), so both formats are valid wherever they are sent, and printing
+//! that a terminal acts on are written out (`label`), so both formats are valid wherever they are sent, and printing
 //! them changes nothing more.
 
 use std::fmt;
