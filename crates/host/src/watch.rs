@@ -264,7 +264,7 @@ pub struct Holding {
     pub page_tables: Bytes,
     /// Whether THP is switched off for its first process (`THP_enabled: 0`).
     pub thp_disabled: bool,
-    /// Whether a process that was forked from the first one writes out what it got: see [`is_save`].
+    /// Whether a process that was forked from the first one writes out what it got: see `is_save`.
     pub saving: bool,
     /// What the nearest memory limit of its cgroups leaves, page cache given up; `None` without a limit.
     pub room: Option<Bytes>,
