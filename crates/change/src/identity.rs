@@ -60,7 +60,7 @@ impl Identity {
         }
         match Who::of(root, self.pid()) {
             Ok(now) if now == self.who => Ok(()),
-            Ok(now) if now.started() == self.who.started() => Err(Lost::Ended(ended_by(&now))),
+            Ok(now) if now.is_same_process(&self.who) => Err(Lost::Ended(ended_by(&now))),
             _ => Err(Lost::Ended(Ended::Exited)),
         }
     }

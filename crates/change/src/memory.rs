@@ -1,7 +1,6 @@
 //! Memory of processes, as it is remembered: whose it is, where, and how much of it was held.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use hugeleaf_host::{Process, ProcessError, Root};
 use hugeleaf_sys::Pid;
@@ -41,11 +40,9 @@ impl Who {
         self.image[0] != 0
     }
 
-    /// When it started, since boot.
-    pub fn started(&self) -> Duration {
-        let ticks = hugeleaf_sys::ticks_per_second().max(1);
-        Duration::from_secs(self.start_ticks / ticks)
-            + Duration::from_secs(self.start_ticks % ticks) / u32::try_from(ticks).unwrap_or(1)
+    /// Tells whether it is the same process, which may have become another program.
+    pub(crate) fn is_same_process(&self, other: &Who) -> bool {
+        (self.pid, self.start_ticks) == (other.pid, other.start_ticks)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Commands are guests in the cgroup that they are started in: a database may be in it, and near its limit.
 
 use hugeleaf_host::Root;
-use hugeleaf_host::guest::{Guest, read_guest};
+use hugeleaf_host::limits::guest::{Guest, read_guest};
 use hugeleaf_units::Bytes;
 
 use crate::Command;

@@ -7,6 +7,7 @@ use hugeleaf_change::Memory;
 use hugeleaf_change::pressure::{available, floor_of};
 use hugeleaf_host::demand::read_user;
 use hugeleaf_host::process::maps::read_maps;
+use hugeleaf_host::system::counters::{Resource, read_stalled, read_thp_events, read_vmstat};
 use hugeleaf_host::system::read_pools;
 use hugeleaf_host::watch::{Holding, Program, Watch, look_closer, since_boot};
 use hugeleaf_host::{Fact, Host, Pool, ReadError, Root};
@@ -39,6 +40,7 @@ struct Pressure {
     at: Duration,
     memory: Option<Duration>,
     processors: Option<Duration>,
+    /// Pages that tasks scanned themselves because they needed memory (`pgscan_direct`).
     scanned: Option<u64>,
 }
 
@@ -140,7 +142,6 @@ impl<'a> Observer<'a> {
                 surplus: count(&pool.surplus),
             })
         });
-        let events = self.root.read("proc/vmstat");
         let meminfo = self.root.read("proc/meminfo");
         HostStatus {
             kernel: seen.kernel.clone(),
@@ -151,9 +152,7 @@ impl<'a> Observer<'a> {
             counts: seen.counts,
             page_tables_bytes: meminfo.known().and_then(|text| page_tables_in(text)),
             pools: pools.collect(),
-            events: events
-                .known()
-                .map_or_else(BTreeMap::new, |text| events_in(text)),
+            events: read_thp_events(self.root).or_default(),
         }
     }
 
@@ -211,12 +210,11 @@ impl<'a> Observer<'a> {
     }
 
     fn host_seen(&mut self, at: Duration) -> HostSeen {
-        let text = |path: &str| self.root.read(path).known().cloned().unwrap_or_default();
         let now = Pressure {
             at,
-            memory: stalled_in(&text("proc/pressure/memory")),
-            processors: stalled_in(&text("proc/pressure/cpu")),
-            scanned: scanned_in(&text("proc/vmstat")),
+            memory: read_stalled(self.root, Resource::Memory).get(),
+            processors: read_stalled(self.root, Resource::Processors).get(),
+            scanned: read_vmstat(self.root, "pgscan_direct").get(),
         };
         // An order makes for two looks in a row: what happened between them is too short to be known.
         if self
@@ -323,21 +321,6 @@ fn unable(kernel: &Kernel, host: &Host) -> Option<String> {
     }
 }
 
-/// `total=` of the `some` line, in microseconds (Documentation/accounting/psi.rst).
-fn stalled_in(text: &str) -> Option<Duration> {
-    let line = text.lines().find(|line| line.starts_with("some "))?;
-    let total = line
-        .split_whitespace()
-        .find_map(|word| word.strip_prefix("total="))?;
-    total.parse().ok().map(Duration::from_micros)
-}
-
-/// Pages that tasks scanned themselves because they needed memory (`pgscan_direct`).
-fn scanned_in(text: &str) -> Option<u64> {
-    let mut lines = text.lines();
-    lines.find_map(|line| line.strip_prefix("pgscan_direct ")?.trim().parse().ok())
-}
-
 /// `PageTables` of `/proc/meminfo` (proc(5)).
 fn page_tables_in(text: &str) -> Option<Bytes> {
     let line = text
@@ -350,48 +333,18 @@ fn page_tables_in(text: &str) -> Option<Bytes> {
         .map(Bytes::from_kib)
 }
 
-/// The kernel's counters of THP and compaction (mm/vmstat.c).
-fn events_in(text: &str) -> BTreeMap<String, u64> {
-    let lines = text.lines().filter_map(|line| line.split_once(' '));
-    let of_ours =
-        lines.filter(|(name, _)| name.starts_with("thp_") || name.starts_with("compact_"));
-    of_ours
-        .filter_map(|(name, n)| Some((name.to_owned(), n.trim().parse().ok()?)))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_writes() {
-        let vmstat = "pgscan_direct 12\nthp_fault_alloc 7\ncompact_stall 3\nnr_free 9\nthp_x y\n";
-        assert_eq!(scanned_in(vmstat), Some(12));
-        let events = events_in(vmstat);
-        assert_eq!(
-            events.into_iter().collect::<Vec<_>>(),
-            [("compact_stall".into(), 3), ("thp_fault_alloc".into(), 7)]
-        );
+    fn page_tables_of_meminfo() {
         assert_eq!(
             page_tables_in("MemTotal: 1 kB\nPageTables:      12 kB\n"),
             Some(Bytes::from_kib(12))
         );
-        let psi = "some avg10=0.00 avg60=0.10 avg300=0.00 total=1500000\nfull avg10=0.00 total=7\n";
-        assert_eq!(stalled_in(psi), Some(Duration::from_millis(1500)));
-        for text in [
-            "",
-            "some",
-            "some total=x",
-            "full total=3",
-            "PageTables:",
-            "thp_",
-        ] {
-            assert_eq!(
-                (stalled_in(text), page_tables_in(text), scanned_in(text)),
-                (None, None, None)
-            );
-            assert!(events_in(text).is_empty());
+        for text in ["", "some", "PageTables:", "thp_"] {
+            assert_eq!(page_tables_in(text), None);
         }
     }
 }

@@ -15,8 +15,6 @@
 #[cfg(feature = "full")]
 pub mod demand;
 pub mod fact;
-#[cfg(feature = "full")]
-pub mod guest;
 pub mod limits;
 pub mod model;
 mod parse;
@@ -51,6 +49,6 @@ pub use system::{read_memory_facts, read_start_facts};
 pub use {
     process::{Looking, ProcessError, read_all_processes, read_process},
     program::{Elf, Format, Privilege, Program, ProgramError, find_program, parse_elf},
-    snapshot::{ProcessTree, Resolved, Target, TargetError},
+    snapshot::{ProcessTree, Resolved, Target, TargetError, is_in_host_pid_namespace},
     system::{Identity, identity, read_host, read_leftovers, read_owners},
 };

@@ -5,6 +5,8 @@
 //! this reader sees its files. Inside a container both the path and the mount begin at the container's own cgroup: its
 //! limits are at the mount itself, and those above it cannot be seen.
 
+#[cfg(feature = "full")]
+pub mod guest;
 pub mod hugetlb;
 mod memory;
 pub(crate) mod mounts;

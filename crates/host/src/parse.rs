@@ -53,6 +53,44 @@ pub fn kib(line: usize, value: &str) -> Result<Bytes, ParseError> {
     }
 }
 
+/// A line of `mountinfo` (proc_pid_mountinfo(5)); blanks in paths are escaped.
+#[cfg_attr(
+    not(feature = "full"),
+    expect(dead_code, reason = "limits need some of the fields")
+)]
+pub(crate) struct MountLine<'a> {
+    pub device: &'a str,
+    /// The folder of the file system that is mounted.
+    pub top: &'a str,
+    pub at: &'a str,
+    /// Options of this mount.
+    pub options: &'a str,
+    pub file_system: &'a str,
+    pub source: &'a str,
+    /// Options of the file system.
+    pub file_system_options: &'a str,
+}
+
+impl<'a> MountLine<'a> {
+    /// `None` of a line of another form.
+    pub fn parse(line: &'a str) -> Option<MountLine<'a>> {
+        let (mount, source) = line.split_once(" - ")?;
+        let mut mount = mount.split(' ').skip(2);
+        // Not by any number of blanks: a source may be empty.
+        let mut source = source.split(' ');
+        Some(MountLine {
+            device: mount.next()?,
+            top: mount.next()?,
+            at: mount.next()?,
+            options: mount.next()?,
+            file_system: source.next()?,
+            source: source.next()?,
+            // The source may hold blanks.
+            file_system_options: source.next_back().unwrap_or_default(),
+        })
+    }
+}
+
 /// The lines of a `Name: value` file, numbered from 1; lines of another shape are passed over,
 /// since kernels add lines over time.
 pub fn fields(text: &str) -> impl Iterator<Item = (usize, &str, &str)> {

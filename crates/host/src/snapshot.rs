@@ -275,6 +275,15 @@ fn descendants(root: &Root, top: Pid) -> Vec<Pid> {
 }
 
 /// The ids of all processes that `/proc` shows, ascending.
+/// Tells whether this process is in the PID namespace of the host: in another one, processes may be invisible.
+/// Unknown where the link cannot be read.
+pub fn is_in_host_pid_namespace(root: &Root) -> Option<bool> {
+    /// The first namespace on every kernel (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
+    const FIRST: &str = "pid:[4026531836]";
+    let own = std::fs::read_link(root.path("proc/self/ns/pid")).ok()?;
+    Some(own.as_os_str() == FIRST)
+}
+
 pub(crate) fn all_pids(root: &Root) -> Vec<Pid> {
     let names = root.list("proc").or_default();
     let mut pids: Vec<Pid> = names

@@ -16,12 +16,12 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 use crate::fact::{Fact, ReadError};
 use crate::limits;
 use crate::model::Host;
-use crate::parse::ParseError;
 use crate::process::file_of;
 use crate::process::maps::{MapLine, SmapsEntry, read_maps, read_smaps_lines};
 use crate::process::stat::{Stat, parse_cgroup, parse_stat, parse_status, unit_of};
 use crate::root::Root;
 use crate::snapshot::all_pids;
+use crate::system::counters::read_uptime;
 use crate::totals::once;
 
 /// After so many looks a thread of the kernel is looked at again: its id may be somebody else's by then.
@@ -218,15 +218,7 @@ impl Known {
 /// # Errors
 /// Where it cannot be read.
 pub fn since_boot(root: &Root) -> Result<Duration, ReadError> {
-    let parse = |text: &str| {
-        let first = text.split_ascii_whitespace().next().unwrap_or("");
-        let seconds = first.parse().ok().map(Duration::try_from_secs_f64);
-        match seconds {
-            Some(Ok(time)) => Ok(time),
-            _ => Err(ParseError::new(1, "expected seconds since boot", text)),
-        }
-    };
-    match root.parse("proc/uptime", parse) {
+    match read_uptime(root) {
         Fact::Known(time) => Ok(time),
         Fact::Unreadable(error) => Err(error),
         Fact::Absent => Err(ReadError::new(root.path("proc/uptime"), "no such file")),

@@ -13,6 +13,7 @@ use hugeleaf_change::{
     PromoteOptions, Stalls, Who, can_split_shared, demote, promote,
 };
 use hugeleaf_host::process::stat::{parse_stat, parse_status};
+use hugeleaf_host::system::counters::read_vmstat;
 use hugeleaf_host::totals::of_processes;
 use hugeleaf_host::{Held, Host, Looking, Process, ProcessError, Root, read_process};
 use hugeleaf_perf::processor::Processor;
@@ -338,8 +339,7 @@ impl Subject for LiveSubject<'_> {
                 side_metrics.page_tables = plus(side_metrics.page_tables, tables);
             }
         }
-        let vmstat = self.root.read("proc/vmstat");
-        side_metrics.compaction_stalls = vmstat.known().and_then(|t| compaction_stalls(t));
+        side_metrics.compaction_stalls = read_vmstat(self.root, "compact_stall").get();
         side_metrics
     }
 }
@@ -430,14 +430,6 @@ fn joined(mut a: Vec<Memory>, b: Vec<Memory>) -> Vec<Memory> {
     a
 }
 
-/// `compact_stall` of `/proc/vmstat`: how often an allocation waited for compaction.
-fn compaction_stalls(vmstat: &str) -> Option<u64> {
-    let line = vmstat
-        .lines()
-        .find_map(|l| l.strip_prefix("compact_stall "))?;
-    line.trim().parse().ok()
-}
-
 /// What a result says of the machine and of the knobs in force. `command` is what was typed; its
 /// passwords are left out.
 pub fn circumstances(root: &Root, host: &Host, command: &[String]) -> Circumstances {
@@ -496,13 +488,6 @@ fn is_virtual(cpuinfo: &str) -> Option<bool> {
 mod tests {
     use super::*;
     use hugeleaf_units::Range;
-
-    #[test]
-    fn reads_the_stalls() {
-        assert_eq!(compaction_stalls("a 1\ncompact_stall 42\nb 2\n"), Some(42));
-        assert_eq!(compaction_stalls("compact_stall x\n"), None);
-        assert_eq!(compaction_stalls(""), None);
-    }
 
     #[test]
     fn a_virtual_processor_says_so() {

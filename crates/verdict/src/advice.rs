@@ -85,31 +85,25 @@ hugeleaf_units::named! {
 }
 
 /// A change that is not checked yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Change {
-    pub setting: Setting,
+    #[serde(flatten)]
+    setting: Setting,
     /// The value now, where it is known.
-    pub from: Option<String>,
-    pub to: String,
-    pub scope: Scope,
+    from: Option<String>,
+    to: String,
+    scope: Scope,
     /// The risk in a few words; nothing where there is none.
-    pub risk: Option<&'static str>,
+    risk: Option<&'static str>,
     /// Memory is joined first.
-    pub compacts: bool,
+    #[serde(skip)]
+    compacts: bool,
 }
 
 /// A change that this host can provide, and that leaves memory for others. Only [`Change::check`] makes one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Advice {
-    #[serde(flatten)]
-    setting: Setting,
-    from: Option<String>,
-    to: String,
-    scope: Scope,
-    risk: Option<&'static str>,
-    #[serde(skip)]
-    compacts: bool,
-}
+#[serde(transparent)]
+pub struct Advice(Change);
 
 /// Why a change is not advised, in a sentence without its end, and what to do instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -169,22 +163,10 @@ impl Change {
         provides(host, &self)?;
         let is_thp = self.setting.path.starts_with(&thp_file(""));
         let for_all = is_thp.then_some("it changes what every program on this host gets");
-        let Change {
-            setting,
-            from,
-            to,
-            scope,
-            risk,
-            compacts,
-        } = self;
-        Ok(Advice {
-            setting,
-            from,
-            to,
-            scope,
-            risk: risk.or(for_all),
-            compacts,
-        })
+        Ok(Advice(Change {
+            risk: self.risk.or(for_all),
+            ..self
+        }))
     }
 }
 
@@ -217,8 +199,8 @@ fn provides(host: &Host, change: &Change) -> Result<(), Refused> {
 impl Advice {
     /// The command, to be pasted into a shell.
     pub fn command(&self) -> String {
-        let command = self.setting.command(&self.to);
-        match self.compacts {
+        let command = self.0.setting.command(&self.0.to);
+        match self.0.compacts {
             true => format!("echo 1 > {COMPACT}; {command}"),
             false => command,
         }
@@ -229,11 +211,11 @@ impl Advice {
     fn contradicts(&self, other: &Advice) -> bool {
         let grows = |advice: &Advice| {
             let number = |text: &str| text.parse::<u64>().ok();
-            let from = advice.from.as_deref().and_then(number)?;
-            Some(number(&advice.to)?.cmp(&from))
+            let from = advice.0.from.as_deref().and_then(number)?;
+            Some(number(&advice.0.to)?.cmp(&from))
         };
-        match (self.setting.kind, other.setting.kind) {
-            _ if self.setting == other.setting => self.to != other.to,
+        match (self.0.setting.kind, other.0.setting.kind) {
+            _ if self.0.setting == other.0.setting => self.0.to != other.0.to,
             (Kind::Pool(one, _), Kind::Pool(two, _)) if one == two => {
                 matches!((grows(self), grows(other)), (Some(a), Some(b)) if a == b.reverse() && a.is_ne())
             }
@@ -242,11 +224,11 @@ impl Advice {
     }
 
     pub const fn setting(&self) -> &Setting {
-        &self.setting
+        &self.0.setting
     }
 
     pub const fn risk(&self) -> Option<&'static str> {
-        self.risk
+        self.0.risk
     }
 }
 
@@ -350,8 +332,10 @@ pub fn agree(all: &[&Advice], wants: &[Want]) -> Vec<Option<String>> {
     let against = |advice: &&Advice| {
         let other = all.iter().find(|other| other.contradicts(advice));
         let other = other.map(|_| "other findings here ask for the opposite".to_owned());
-        let mut wants = wants.iter().filter(|want| want.setting == advice.setting);
-        let want = wants.find(|want| !want.values.allows(&advice.to));
+        let mut wants = wants
+            .iter()
+            .filter(|want| want.setting == *advice.setting());
+        let want = wants.find(|want| !want.values.allows(&advice.0.to));
         other.or_else(|| want.map(|want| format!("{} wants it otherwise", want.who)))
     };
     all.iter().map(against).collect()
@@ -432,8 +416,8 @@ mod tests {
             let stands = agree(&all, &[]);
             let printed: Vec<&Advice> = all.iter().zip(&stands).filter(|(_, s)| s.is_none()).map(|(a, _)| *a).collect();
             for one in &printed {
-                let own = if one.setting.path.contains("/node/") { 2048 } else { pages };
-                let to: u64 = one.to.parse().unwrap();
+                let own = if one.setting().path.contains("/node/") { 2048 } else { pages };
+                let to: u64 = one.0.to.parse().unwrap();
                 let grown = size("2M").bytes() * to.saturating_sub(own);
                 let left = host.memory.available.get().unwrap() - grown;
                 prop_assert!(grown.is_zero() || left >= Bytes(6 << 30), "{one:?} leaves {left}");

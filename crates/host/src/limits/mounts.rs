@@ -3,6 +3,7 @@
 use std::path::{Component, Path};
 
 use crate::fact::Fact;
+use crate::parse::MountLine;
 use crate::root::Root;
 
 /// A mounted hierarchy that may have a controller.
@@ -33,12 +34,13 @@ pub(super) fn mounts(root: &Root, controller: &str) -> Vec<Mount> {
 /// The mounts of cgroup2, and of cgroup v1 with a controller, in a `mountinfo` or a `mounts` file (proc(5)).
 pub fn mounts_in(lines: &str, controller: &str) -> Vec<Mount> {
     let parse = |line: &str| {
-        let (top, at, kind, options) = match line.split_once(" - ") {
-            Some((place, kind)) => {
-                let mut place = place.split(' ').skip(3);
-                let mut kind = kind.split(' ');
-                (place.next()?, place.next()?, kind.next()?, kind.nth(1)?)
-            }
+        let (top, at, kind, options) = match MountLine::parse(line) {
+            Some(line) => (
+                line.top,
+                line.at,
+                line.file_system,
+                line.file_system_options,
+            ),
             None => {
                 let mut words = line.split(' ').skip(1);
                 ("/", words.next()?, words.next()?, words.next()?)

@@ -9,6 +9,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 use crate::fact::{Fact, ReadError};
 use crate::limits;
 use crate::model::{Advised, Asked, Held, Host, Process, ProcessKind, Role, Segment};
+use crate::parse::MountLine;
 use crate::process::maps::{
     MapLine, SmapsCounts, SmapsEntry, mappings, parse_policies, read_smaps_lines,
 };
@@ -319,15 +320,12 @@ pub struct Mount {
 pub fn parse_mountinfo(text: &str) -> Vec<((u32, u32), Mount)> {
     text.lines()
         .filter_map(|line| {
-            let (mount, source) = line.split_once(" - ")?;
-            let (major, minor) = mount.split_ascii_whitespace().nth(2)?.split_once(':')?;
-            let mut fields = source.split_ascii_whitespace();
-            let file_system = fields.next()?.to_owned();
-            // The source may hold spaces, escaped; the options are last.
-            let mut options = fields.last().unwrap_or_default().split(',');
+            let line = MountLine::parse(line)?;
+            let (major, minor) = line.device.split_once(':')?;
+            let mut options = line.file_system_options.split(',');
             let huge = options.find_map(|option| option.strip_prefix("huge="));
             let mount = Mount {
-                file_system,
+                file_system: line.file_system.to_owned(),
                 huge: huge.map(str::to_owned),
             };
             Some(((major.parse().ok()?, minor.parse().ok()?), mount))

@@ -39,6 +39,16 @@ pub fn parse_stalled(text: &str) -> Result<Duration, ParseError> {
         .ok_or_else(|| ParseError::new(1, "expected a line of some with a total", text))
 }
 
+/// A counter of `/proc/vmstat`; absent of a kernel that does not have it.
+pub fn read_vmstat(root: &Root, name: &str) -> Fact<u64> {
+    root.read("proc/vmstat").and_then(|text| {
+        parse_vmstat(&text)
+            .find(|(of, _)| *of == name)
+            .map(|(_, n)| n)
+            .into()
+    })
+}
+
 /// The kernel's counters of THP and of compaction, by their names (mm/vmstat.c).
 pub fn read_thp_events(root: &Root) -> Fact<BTreeMap<String, u64>> {
     root.read("proc/vmstat").map(|text| {
@@ -57,9 +67,14 @@ pub fn read_compaction(root: &Root) -> Compaction {
     Compaction {
         stalls: count("compact_stall"),
         failures: count("compact_fail"),
-        uptime: root.parse("proc/uptime", parse_uptime),
+        uptime: read_uptime(root),
         pressure: root.parse("proc/pressure/memory", parse_last_minute),
     }
+}
+
+/// The time since this host was started, suspended time included: it never goes back.
+pub fn read_uptime(root: &Root) -> Fact<Duration> {
+    root.parse("proc/uptime", parse_uptime)
 }
 
 /// The first number of `/proc/uptime`, in seconds.
@@ -114,6 +129,10 @@ mod tests {
         std::fs::write(dir.path().join("proc/vmstat"), vmstat).unwrap();
         let root = Root::at(dir.path());
         let events = read_thp_events(&root).known().cloned().unwrap();
+        assert_eq!(read_vmstat(&root, "pgscan_direct"), Fact::Known(12));
+        assert!(
+            read_vmstat(&root, "thp_x").is_absent() && read_vmstat(&root, "pgscan").is_absent()
+        );
         let expected = [
             ("compact_stall".to_owned(), 3),
             ("thp_fault_alloc".into(), 7),

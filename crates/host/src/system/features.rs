@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::files;
 use crate::fact::{Fact, ReadError};
+use crate::parse::MountLine;
 use crate::root::Root;
 
 /// Settings that are a file of one line or two each; [`SINCE`] has those that not every kernel has.
@@ -260,24 +261,16 @@ fn abilities(at: &str) -> Fact<Abilities> {
 fn parse_disk_mounts(text: &str) -> Vec<DiskMount> {
     let mut all: Vec<DiskMount> = Vec::new();
     for line in text.lines() {
-        let Some((mount, source)) = line.split_once(" - ") else {
+        let Some(mount) = MountLine::parse(line) else {
             continue;
         };
-        let (mount, source): (Vec<&str>, Vec<&str>) =
-            (mount.split(' ').collect(), source.split(' ').collect());
-        let (Some(at), Some(own)) = (mount.get(4), mount.get(5)) else {
-            continue;
-        };
-        let (Some(kind), Some(device)) = (source.first(), source.get(1)) else {
-            continue;
-        };
-        let is_on_disk = device.starts_with("/dev/") && !device.starts_with("/dev/loop");
-        if is_on_disk && all.iter().all(|known| known.at != *at) {
-            let more = source.last().copied().unwrap_or_default();
+        let is_on_disk =
+            mount.source.starts_with("/dev/") && !mount.source.starts_with("/dev/loop");
+        if is_on_disk && all.iter().all(|known| known.at != mount.at) {
             all.push(DiskMount {
-                at: (*at).to_owned(),
-                kind: (*kind).to_owned(),
-                options: format!("{own},{more}"),
+                at: mount.at.to_owned(),
+                kind: mount.file_system.to_owned(),
+                options: format!("{},{}", mount.options, mount.file_system_options),
                 can: Fact::Absent,
             });
         }

@@ -12,9 +12,12 @@ use crate::demand::{account, sysv};
 use crate::fact::Fact;
 use crate::limits::mounts::unescape;
 use crate::model::{Held, Host, Leftover, LeftoverKind, Pool, Process};
+use crate::parse::MountLine;
+use crate::process::maps::read_maps;
 use crate::process::stat::parse_status;
 use crate::process::{Looking, read_process};
 use crate::root::Root;
+use crate::snapshot::{all_pids, is_in_host_pid_namespace};
 
 /// Files are looked for so deep below a mount, and so many of them.
 const DEEPEST: usize = 8;
@@ -28,7 +31,8 @@ pub fn read_leftovers(root: &Root, kernel: &Kernel, host: &Host) -> Fact<Vec<Lef
     if host.totals().all(|pool| pool.used() == Pages(0)) {
         return Fact::Known(Vec::new());
     }
-    let files = match sees_all_processes(root) {
+    // A capture is read as its host's own.
+    let files = match is_in_host_pid_namespace(root).unwrap_or(!root.is_live()) {
         true => files(root),
         false => Vec::new(),
     };
@@ -37,12 +41,7 @@ pub fn read_leftovers(root: &Root, kernel: &Kernel, host: &Host) -> Fact<Vec<Lef
     if files.is_empty() && segments.is_empty() {
         return Fact::Known(Vec::new());
     }
-    let pids = root.list("proc").or_default();
-    let pids: Vec<Pid> = pids
-        .iter()
-        .filter_map(|n| n.parse().ok().map(Pid))
-        .collect();
-    let Some(held) = held(root, &pids) else {
+    let Some(held) = held(root) else {
         return Fact::Absent;
     };
     let mut found: Vec<Leftover> = files
@@ -62,14 +61,6 @@ pub fn read_leftovers(root: &Root, kernel: &Kernel, host: &Host) -> Fact<Vec<Lef
     Fact::Known(found)
 }
 
-/// Tells whether this is the PID namespace of the host: in another one, processes that hold a file may be invisible.
-fn sees_all_processes(root: &Root) -> bool {
-    /// The first namespace on every kernel (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
-    const FIRST: &str = "pid:[4026531836]";
-    let own = std::fs::read_link(root.path("proc/self/ns/pid"));
-    own.map_or(!root.is_live(), |own| own.to_str() == Some(FIRST))
-}
-
 /// Device and inode, as `maps` has them.
 type Inode = (u32, u32, u64);
 
@@ -86,11 +77,10 @@ struct Found {
 /// The mounts of hugetlbfs in a `mountinfo` file, with the size of their pages.
 pub fn mounts_in(mountinfo: &str) -> Vec<(String, PageSize)> {
     let parse = |line: &str| {
-        let (place, kind) = line.split_once(" - ")?;
-        let options = kind.strip_prefix("hugetlbfs ")?.split(' ').next_back()?;
-        let mut options = options.split(',');
+        let mount = MountLine::parse(line).filter(|mount| mount.file_system == "hugetlbfs")?;
+        let mut options = mount.file_system_options.split(',');
         let size = options.find_map(|option| option.strip_prefix("pagesize="))?;
-        Some((unescape(place.split(' ').nth(4)?), size.parse().ok()?))
+        Some((unescape(mount.at), size.parse().ok()?))
     };
     mountinfo.lines().filter_map(parse).collect()
 }
@@ -140,13 +130,13 @@ fn files(root: &Root) -> Vec<Found> {
 }
 
 /// The files that running processes map or have open; `None` where a process may not be looked at.
-fn held(root: &Root, pids: &[Pid]) -> Option<BTreeSet<Inode>> {
+fn held(root: &Root) -> Option<BTreeSet<Inode>> {
     let mut held = BTreeSet::new();
-    for pid in pids {
-        match root.read(format!("proc/{pid}/maps")) {
-            Fact::Known(maps) => held.extend(maps.lines().filter_map(mapped)),
+    for pid in all_pids(root) {
+        match root.parse_lines(format!("proc/{pid}/maps"), read_maps) {
+            Fact::Known(maps) => held.extend(maps.iter().map(|map| map.object)),
             Fact::Absent => continue,
-            Fact::Unreadable(_) if has_pages(root, *pid) => return None,
+            Fact::Unreadable(_) if has_pages(root, pid) => return None,
             Fact::Unreadable(_) => continue,
         }
         let folder = format!("proc/{pid}/fd");
@@ -169,15 +159,6 @@ fn has_pages(root: &Root, pid: Pid) -> bool {
     status
         .known()
         .is_none_or(|status| status.hugetlb != Some(Bytes::ZERO))
-}
-
-/// Device and inode of a line of `maps`, of a mapping of a file.
-fn mapped(line: &str) -> Option<Inode> {
-    let mut words = line.split_ascii_whitespace().skip(3);
-    let (major, minor) = words.next()?.split_once(':')?;
-    let number = |hex: &str| u32::from_str_radix(hex, 16).ok();
-    let inode = words.next()?.parse().ok().filter(|inode| *inode != 0)?;
-    Some((number(major)?, number(minor)?, inode))
 }
 
 /// Segments without attachments on pages of a size. The kernel does not say of what pages a segment is: those whose pages
@@ -267,6 +248,7 @@ fn held_by_processes(root: &Root, kernel: &Kernel, host: &Host, size: PageSize) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::maps::parse_map_line;
     use proptest::prelude::*;
 
     #[test]
@@ -276,15 +258,15 @@ mod tests {
         let two = "2M".parse().unwrap();
         assert_eq!(mounts_in(lines), [("/dev/huge pages".to_owned(), two)]);
         let line = "7f00-7f40 rw-s 00000000 00:27 1234                       /dev/hugepages/a b";
-        assert_eq!(mapped(line), Some((0, 0x27, 1234)));
-        assert_eq!(mapped("7f00-7f40 rw-p 00000000 00:00 0 "), None);
+        let mapped = |line| parse_map_line(1, line).unwrap().object;
+        assert_eq!(mapped(line), (0, 0x27, 1234));
+        assert_eq!(mapped("7f00-7f40 rw-p 00000000 00:00 0 "), (0, 0, 0));
     }
 
     proptest! {
         #[test]
         fn never_panics(text in "([a-z0-9:/=, -]*\n?)*") {
             let _ = mounts_in(&text);
-            let _: Vec<_> = text.lines().filter_map(mapped).collect();
         }
     }
 }

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use hugeleaf_host::{Host, system};
+use hugeleaf_host::{Host, is_in_host_pid_namespace, system};
 use hugeleaf_perf::processor::Processor;
 
 use super::events::MEMORY;
@@ -95,7 +95,7 @@ impl Session {
                 thread.io = self.work.io_of(place, thread.tid);
             }
         }
-        if outside::is_within(&self.root) {
+        if is_in_host_pid_namespace(&self.root) == Some(false) {
             outside::tell_apart(&mut trace);
         }
         trace

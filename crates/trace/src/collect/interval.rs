@@ -312,12 +312,8 @@ pub fn parse_stat(text: &str) -> (Vec<u64>, BTreeMap<String, u64>) {
 
 /// `/proc/vmstat`: a name and a number a line.
 pub fn parse_vmstat(text: &str) -> BTreeMap<String, u64> {
-    text.lines()
-        .filter_map(|line| {
-            let (name, value) = line.split_once(' ')?;
-            Some((name.to_owned(), value.trim().parse().ok()?))
-        })
-        .collect()
+    let counters = hugeleaf_host::system::counters::parse_vmstat(text);
+    counters.map(|(name, n)| (name.to_owned(), n)).collect()
 }
 
 /// A file of `/proc/pressure`: microseconds of `some` and of `full`.

@@ -2,21 +2,10 @@
 //! thread (perf_event_pid, kernel/events/core.c), and a busy host would look idle. What is not known to be idle is a row
 //! of its own.
 
-use hugeleaf_host::Root;
-
 use super::processes::OUTSIDE;
 use crate::model::{Mode, Process, Trace};
 
-/// The host's own namespace, on every host (PROC_PID_INIT_INO, include/linux/proc_ns.h).
-const OF_HOST: &str = "pid:[4026531836]";
-
-/// Whether this process is in a PID namespace of its own; not where that cannot be read.
-pub fn is_within(root: &Root) -> bool {
-    let link = std::fs::read_link(root.path("proc/self/ns/pid"));
-    link.is_ok_and(|link| link.as_os_str() != OF_HOST)
-}
-
-/// Whether the kernel's function is one of the idle thread.
+/// Tells whether the kernel's function is one of the idle thread.
 fn is_idle(function: &str) -> bool {
     const IDLE: [&str; 10] = [
         "do_idle",

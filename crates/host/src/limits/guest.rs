@@ -3,9 +3,10 @@
 use hugeleaf_sys::{Pid, own_pid};
 use hugeleaf_units::Bytes;
 
-use crate::limits;
+use super::memory;
+use super::mounts::{below, mounts, own_and_above};
 use crate::model::MemoryLimit;
-use crate::parse;
+use crate::parse::number;
 use crate::root::Root;
 
 /// A memory limit that this process shares with others.
@@ -25,48 +26,28 @@ impl Guest {
 
 /// The tightest memory limit that this process shares with others; `None` where there is none.
 pub fn read_guest(root: &Root) -> Option<Guest> {
-    let limits = limits::of(root, own_pid()).memory;
-    let ends = limits.iter().filter(|limit| !limit.only_throttles);
-    let shared = ends.filter(|limit| is_shared(root, limit));
-    let limit = shared.min_by_key(|limit| limit.room_at_most())?.clone();
-    let all_end_together = folders(root, &limit).any(|folder| {
-        let group = root.parse(format!("{folder}/memory.oom.group"), parse::number);
-        group.get() == Some(1)
-    });
-    Some(Guest {
-        limit,
-        all_end_together,
-    })
+    let text = root.read("proc/self/cgroup").or_default();
+    let mut guests: Vec<Guest> = Vec::new();
+    for mount in mounts(root, "memory") {
+        let mut all_end_together = false;
+        for path in own_and_above(&mount, &text, "memory") {
+            let group = root.parse(below(&mount.at, &path, "memory.oom.group"), number);
+            all_end_together |= group.get() == Some(1);
+            let limits = memory::of_cgroup(root, &mount, &path).into_iter();
+            let ends = limits.filter(|limit| !limit.only_throttles);
+            let shared = ends.filter(|_| is_shared(root, &below(&mount.at, &path, "cgroup.procs")));
+            guests.extend(shared.map(|limit| Guest {
+                limit,
+                all_end_together,
+            }));
+        }
+    }
+    guests.into_iter().min_by_key(Guest::room)
 }
 
-/// The folder of a limit's cgroup, below the root.
-fn folder_of(limit: &MemoryLimit) -> &str {
-    let folder = limit.file.rsplit_once('/').map_or("", |(folder, _)| folder);
-    folder.trim_start_matches('/')
-}
-
-/// The folders of the cgroups between this process and a limit, the limit's included.
-fn folders(root: &Root, limit: &MemoryLimit) -> impl Iterator<Item = String> {
-    let own = root.read("proc/self/cgroup").or_default();
-    let path = own.lines().find_map(|line| line.strip_prefix("0::"));
-    // In a container the path may be that of the host, and then only the limit's own folder is there.
-    let rest = path.and_then(|path| path.strip_prefix(limit.path.trim_end_matches('/')));
-    let at = folder_of(limit).to_owned();
-    let parts = rest
-        .unwrap_or_default()
-        .split('/')
-        .filter(|p| !p.is_empty());
-    let below = parts.scan(at.clone(), |folder, part| {
-        *folder = format!("{folder}/{part}");
-        Some(folder.clone())
-    });
-    std::iter::once(at.clone()).chain(below.collect::<Vec<_>>())
-}
-
-/// Whether other processes are under a limit too: it is that of a cgroup above, or others are in it.
-fn is_shared(root: &Root, limit: &MemoryLimit) -> bool {
-    let processes = root.read(format!("{}/cgroup.procs", folder_of(limit)));
-    let processes = processes.or_default();
+/// Tells whether others are in a cgroup too, by its list of processes: they are in it, or it is one above this process's.
+fn is_shared(root: &Root, processes: &str) -> bool {
+    let processes = root.read(processes).or_default();
     let mut pids = processes.lines().filter_map(|line| line.parse().ok());
     !pids.any(|pid| Pid(pid) == own_pid()) || processes.lines().count() > 1
 }
