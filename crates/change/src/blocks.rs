@@ -277,7 +277,7 @@ pub struct Rules<'a> {
     pub huge: PageSize,
     pub base: PageSize,
     pub min_resident: Percent,
-    /// What blocks held when they were split, in place of `min_resident`; `None` where nobody knows.
+    /// Memory that blocks held when they were split, in place of `min_resident`; `None` where that is unknown.
     pub held: Option<&'a Footprint>,
     /// Ranges to keep to, one list a process in the order of the processes; `None` for no limit.
     pub only: Vec<Option<Vec<Range>>>,
@@ -303,7 +303,7 @@ impl Rules<'_> {
         }
     }
 
-    /// How much of a block must be in memory.
+    /// Returns the memory that a block must have resident.
     fn needs(&self, block: &Block) -> Bytes {
         if let Some(held) = self.held {
             return held.of(block.spot()).unwrap_or(self.huge.bytes());

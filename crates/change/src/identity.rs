@@ -74,7 +74,7 @@ impl Identity {
     }
 }
 
-/// What the addresses in place of those that were planned for tell: a process that is being killed has given its memory
+/// Tells how a process ended by the addresses that it shows now: a process that is being killed has given its memory
 /// up before it has exited, and shows no address (`do_task_stat`, fs/proc/array.c).
 const fn ended_by(now: &Who) -> Ended {
     match now.has_addresses() {

@@ -7,7 +7,7 @@ use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, Range};
 use serde::{Deserialize, Serialize};
 
-/// Which process: an id comes to mean another one, but not together with the moment at which it started and the
+/// Identity of a process: its id can be reused, but not together with the moment at which it started and the
 /// places of its program's code, stack and arguments (proc(5)). Holds for one boot, PID namespace and time namespace.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
@@ -30,12 +30,12 @@ impl Who {
         })
     }
 
-    /// Whether it still runs, and still runs this program.
+    /// Returns true while it runs, and runs this program.
     pub fn is_there(&self, root: &Root) -> bool {
         Who::of(root, self.pid).is_ok_and(|now| now == *self)
     }
 
-    /// Whether its program's addresses are shown: one that is being killed has none any more.
+    /// Returns true where its program's addresses are shown: one that is being killed has none any more.
     pub(crate) const fn has_addresses(&self) -> bool {
         self.image[0] != 0
     }
@@ -71,8 +71,8 @@ pub type ObjectId = (u32, u32, u64, bool);
 /// A block: the process (0 of memory that several map), the address or the offset, and the object.
 pub(crate) type Spot = (Pid, u64, ObjectId);
 
-/// What blocks held when they were split. A block may become huge again while it holds as much: then it comes back to
-/// what it was. What its process gave back since would be filled up again for good.
+/// Memory that blocks held when they were split. A block may become huge again while it holds as much: then it gets back
+/// its size. Memory that its process freed since would be filled up again for good.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Footprint(HashMap<Spot, Bytes>);
 
@@ -82,7 +82,7 @@ impl Footprint {
         self.0.get(&block).copied()
     }
 
-    /// Of memory that several processes map, what the one with the most of it has.
+    /// Keeps the largest amount where several processes map the block.
     pub(crate) fn add(&mut self, block: Spot, held: Bytes) {
         let known = self.0.entry(block).or_default();
         *known = held.max(*known);
@@ -118,7 +118,7 @@ mod tests {
         };
         assert!(!who([0; 4]).has_addresses());
         assert!(who([0x40_0000, 0x40_1000, 1, 2]).has_addresses());
-        // What the kernel shows to who may not see addresses.
+        // The kernel shows this to users who may not see addresses.
         assert!(who([1, 1, 0, 0]).has_addresses());
     }
 }

@@ -376,11 +376,11 @@ impl Mover<'_, '_> {
         }
     }
 
-    /// What can be done before a call takes none of the process's time.
+    /// Does all that can be done before a call, and that then takes none of the process's time.
     fn fetch(&mut self, blocks: usize) {
         let (kernel, huge) = (self.job.context.kernel, self.rules.huge);
         if self.job.pace != Percent::ALL.into() && huge.bytes() <= MOST_TO_DRAIN {
-            // Where it is refused, the call waits as it always did.
+            // If the kernel refuses it, the call waits longer.
             let _ = kernel.drain(huge);
         }
         let pages = blocks as u64;

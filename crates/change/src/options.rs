@@ -50,12 +50,12 @@ impl FromStr for Percent {
     }
 }
 
-/// What moving may take of a process's time: all calls together, and each of them.
+/// Limits on the time that a process is held up: by all calls together, and by each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     /// The share of the time that calls may take, waiting included: 100% never pauses.
     pub budget: Percent,
-    /// How long one call should take at most; `None`: as long as is quickest. It is held by moving fewer huge pages
+    /// Longest time that one call should take; `None`: as long as is quickest. It is held by moving fewer huge pages
     /// in a call. A call for one huge page cannot be divided: [`crate::Stalls`] counts those that took longer.
     pub longest_stall: Option<Duration>,
 }
@@ -89,7 +89,7 @@ pub struct PromoteOptions {
     pub keep_available: Option<Bytes>,
     /// Only blocks that are inside these ranges; `None` for all that is eligible.
     pub only: Option<Vec<Memory>>,
-    /// What blocks held when they were split: each is taken while it holds that still, whatever `min_resident` says,
+    /// Memory that blocks held when they were split: each is taken while it holds that still, whatever `min_resident` says,
     /// so that it comes back to what it was and does not grow beyond.
     pub held: Option<Footprint>,
     /// Where a process has switched THP off for itself, take that back first

@@ -244,7 +244,7 @@ pub struct ProcessOutcome {
     pub unmapped: Bytes,
     #[serde(skip)]
     pub no_zeros: Option<NoZeros>,
-    /// Of what was promoted, what no demotion can split again, and why.
+    /// Promoted memory that no demotion can split again, and why.
     pub one_way: Vec<Part>,
     /// The same by role.
     #[serde(rename = "roles")]
@@ -277,7 +277,7 @@ pub struct ProcessOutcome {
 }
 
 impl ProcessOutcome {
-    /// What was moved, with whose it is.
+    /// Returns the memory that was moved, with its process.
     pub fn memory(&self) -> Memory {
         Memory {
             who: self.who,
@@ -332,6 +332,6 @@ pub struct Progress<'a> {
     pub elapsed: Duration,
     /// Of that, time in calls that move memory: what the budget bounds.
     pub stalls: Stalls,
-    /// What no demotion can take back, known before the first call; of several reasons that of most bytes.
+    /// Memory that no demotion can take back, known before the first call; of several reasons that of most bytes.
     pub one_way: Option<Part>,
 }

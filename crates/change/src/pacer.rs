@@ -21,7 +21,7 @@ use crate::options::{Pace, Percent};
 /// A 2-core virtual machine does 1.1 to 2 GiB once the memory is warm.
 pub const ASSUMED_BYTES_A_SECOND: Bytes = Bytes(1 << 30);
 
-/// How long splitting a huge page takes, with room to spare: 0.13 ms on a 2-core virtual machine.
+/// Time to split a huge page, with a margin: 0.13 ms on a 2-core virtual machine.
 const ASSUMED_SPLIT: Duration = Duration::from_micros(500);
 
 /// The most that one call moves where there is no budget to keep: long enough that what a call
@@ -31,7 +31,7 @@ const LARGEST_CALL: Bytes = Bytes(64 << 20);
 /// Huge pages that one call maps into a further process that shares them. Nothing is copied there.
 const ATTACHED_A_CALL: u64 = 16;
 
-/// How long to pause after a call of this length, so that calls take `budget` of the time.
+/// Returns the pause after a call of this length, so that calls take `budget` of the time.
 pub fn pause_after(took: Duration, budget: Percent) -> Duration {
     let budget = u32::from(budget.get());
     took.saturating_mul(100 - budget) / budget
@@ -77,7 +77,7 @@ impl Stalls {
     }
 }
 
-/// How much memory one call may move: one huge page where stalls are bounded, by a budget or each.
+/// Returns how much memory one call may move: one huge page where stalls are bounded, by a budget or each.
 pub fn bytes_a_call(pace: Pace, huge: PageSize) -> Bytes {
     match (pace.budget, pace.longest_stall) {
         (Percent::ALL, None) => Bytes(huge.round_down(LARGEST_CALL.get())).max(huge.bytes()),
@@ -97,7 +97,7 @@ pub fn attached_a_call(pace: Pace, huge: PageSize) -> Bytes {
         .max(huge.bytes())
 }
 
-/// How many huge pages one call splits. A call
+/// Returns how many huge pages one call splits. A call
 /// takes 1024, but what a split takes away is restored after each call, and the process should not be
 /// without it for long, nor for good where this program is killed in between.
 pub fn splits_a_call(pace: Pace) -> usize {

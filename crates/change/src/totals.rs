@@ -33,7 +33,7 @@ pub struct Totals {
     pub left_out: Vec<Part>,
     #[serde(rename = "grown_bytes")]
     pub grown: Bytes,
-    /// Of what was promoted (in a dry run: would be), what no demotion can split again, and why.
+    /// Memory that was promoted (in a dry run: would be) and that no demotion can split again, and why.
     pub one_way: Vec<Part>,
     #[serde(rename = "roles")]
     pub by_role: Vec<RoleOutcome>,
@@ -41,7 +41,7 @@ pub struct Totals {
     pub holes: Holes,
 }
 
-/// What of a planned promotion no demotion can take back, of several reasons that of most bytes. Looks whether the
+/// Returns the part of a planned promotion that no demotion can take back, of several reasons that of most bytes. Checks whether the
 /// host lets memory be split that several processes map, where there is some.
 pub(crate) fn one_way(context: &Context<'_>, works: &mut [Work]) -> Option<Part> {
     let asks = |block: &Block| {

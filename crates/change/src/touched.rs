@@ -128,10 +128,10 @@ fn watch(
     }
 }
 
-/// Whether a walk over all page tables of a process takes no longer than `held`.
+/// Returns true where a walk over all page tables of a process takes no longer than `held`.
 ///
 /// # Errors
-/// That it would; those of [`walk_time`].
+/// The walk would take longer; those of [`walk_time`].
 pub fn may_walk(kernel: &Kernel, root: &Root, pid: Pid, held: Duration) -> Result<(), String> {
     let walk = walk_time(kernel, root, pid)?;
     if walk <= held {
@@ -143,11 +143,11 @@ pub fn may_walk(kernel: &Kernel, root: &Root, pid: Pid, held: Duration) -> Resul
     ))
 }
 
-/// How long a walk over all page tables of a process takes at most, by its base pages. They are counted in parts that
+/// Returns the longest time of a walk over all page tables of a process, by its base pages. They are counted in parts that
 /// hold its lock for a short time each.
 ///
 /// # Errors
-/// That it ended, or may not be read.
+/// The process ended, or may not be read.
 pub fn walk_time(kernel: &Kernel, root: &Root, pid: Pid) -> Result<Duration, String> {
     let base = kernel.base_page();
     let pagemap = root.open(format!("proc/{pid}/pagemap"));

@@ -29,7 +29,7 @@ pub struct Outcome {
     /// Of that, time in the calls that move memory.
     #[serde(flatten)]
     pub stalls: Stalls,
-    /// What blocks held after they were split ([`crate::PromoteOptions::held`]).
+    /// Memory that blocks held after they were split ([`crate::PromoteOptions::held`]).
     #[serde(skip)]
     pub held: Footprint,
     /// How long it held back for the host's sake, beyond the budget.

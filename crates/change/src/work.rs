@@ -196,7 +196,7 @@ const PRESSURE_EVERY: Duration = Duration::from_millis(100);
 /// How long to wait for pressure to end before giving up.
 const PATIENCE: Duration = Duration::from_secs(10);
 const HOLD_BACK: Duration = Duration::from_millis(200);
-/// How long a signal may wait for a pause to end.
+/// Longest time that a signal waits for a pause to end.
 const SLEEP_AT_ONCE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Job<'a> {
@@ -212,7 +212,7 @@ pub(crate) struct Job<'a> {
     pub(crate) done: Bytes,
     pub(crate) total: Bytes,
     pub(crate) stage: Stage,
-    /// What no demotion can take back.
+    /// Memory that no demotion can take back.
     pub(crate) one_way: Option<Part>,
 }
 

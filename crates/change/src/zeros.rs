@@ -62,7 +62,7 @@ fn map_again(job: &mut Job<'_>, work: &mut Work, range: Range) -> Result<(), NoZ
     answer.map(|_| ()).map_err(|error| NoZeros::of(&error))
 }
 
-/// What of the blocks of private memory is the zero page: returned, and not brought back. Notes what each block of
+/// Returns how much of the blocks of private memory is the zero page: returned, and not brought back. Notes the memory that each block of
 /// `split` (one entry a block) holds.
 pub(crate) fn given_back(
     context: &Context<'_>,
@@ -88,7 +88,7 @@ pub(crate) fn given_back(
     given_back
 }
 
-/// How much of a range is in memory; all of it where nothing tells.
+/// Returns how much of a range is in memory; all of it where that is unknown.
 fn mapped(context: &Context<'_>, work: &Work, range: Range) -> Bytes {
     let pagemap = &work.identity.pagemap;
     let map = context.kernel.page_map(pagemap, range, ScanDetail::Sizes);

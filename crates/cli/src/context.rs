@@ -245,7 +245,7 @@ impl Context {
     }
 }
 
-/// What becomes of a name that several unrelated process trees have.
+/// Treatment of a name that several unrelated process trees have.
 #[derive(Debug, Clone, Copy)]
 pub enum Several {
     All,
@@ -254,7 +254,7 @@ pub enum Several {
     Asked(&'static str),
 }
 
-/// Whether somebody is there to answer a question.
+/// Returns true where a person can answer a question.
 pub fn can_ask() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }

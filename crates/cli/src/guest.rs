@@ -9,12 +9,12 @@ use crate::context::Failure;
 
 /// Memory of most commands, all that they map included (docs/internals/kernel-notes.md).
 const USUAL: Bytes = Bytes::from_mib(8);
-/// Of those that move memory: free memory is brought back from a hypervisor by touching it.
+/// Memory of commands that move memory: free memory is brought back from a hypervisor by touching it.
 const MOVES: Bytes = Bytes::from_mib(24);
-/// Where all end together an estimate must not be wrong.
+/// Memory of any command where all processes end together: an estimate must not be wrong there.
 const TOGETHER: Bytes = Bytes::from_mib(64);
 
-/// What a command may take; `None` of one that must not fail for that: it starts a program, or does nothing that takes
+/// Returns the memory that a command may take; `None` of one that must not fail for that: it starts a program, or does nothing that takes
 /// memory.
 const fn need(command: Option<&Command>) -> Option<Bytes> {
     match command {

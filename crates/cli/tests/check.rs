@@ -115,7 +115,7 @@ fn bare_metal_with_two_nodes_and_programs_that_disagree() {
             ("governor", "look"),
             // MongoDB from 8 wants 1 as Redis does, PostgreSQL 2.
             ("overcommit", "change"),
-            // Which MongoDB it is, is not known.
+            // The version of MongoDB is not known.
             ("thp", "look"),
         ],
     );

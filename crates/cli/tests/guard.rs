@@ -209,7 +209,7 @@ fn killed_while_it_moves_it_leaves_processes_as_they_are() {
             .is_some_and(|p| p["state"] == "kept")
     });
     guard.wait_for("all of it", |_| worker.huge() > 390 << 20);
-    // What those that were killed moved counts as moved: their journal says which memory it is.
+    // Memory that the killed guards moved counts as moved: their journal names it.
     guard.wait_for("it knows what was moved", |s| {
         let moved = guard
             .program(s, worker.pid())
@@ -559,7 +559,7 @@ fn without_rights_it_says_what_it_cannot_see() {
     assert!(Kernel::new().knows_process_madvise());
 }
 
-/// What others read of a guard that systemd started: node_exporter the textfile, any user by `verify` the journal. And
+/// Readers of a guard that systemd started: node_exporter reads the textfile, any user the journal by `verify`. And
 /// the program is where README.md and the packages put it.
 #[test]
 fn the_unit_fits_its_readers() {

@@ -11,7 +11,7 @@ use crate::state::State;
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
     schema: u64,
-    /// Which start of the host it is of, and which namespaces: process ids and times since boot mean nothing in others.
+    /// Boot of the host and namespaces that it is of: process ids and times since boot mean nothing in others.
     boot: String,
     state: State,
 }

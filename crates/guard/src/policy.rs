@@ -45,7 +45,7 @@ const EQUAL: f64 = 1.02;
 const TEST_AGAIN: Duration = Duration::from_secs(3600);
 /// What a program touches is sampled again after this long.
 const SAMPLE_AGAIN: Duration = Duration::from_secs(1800);
-/// How long some pairs of a test may take, moves not counted.
+/// Longest time of some pairs of a test, moves not counted.
 const LONGEST_TEST: Duration = Duration::from_secs(1800);
 const SAMPLE: Duration = Duration::from_secs(1);
 /// Verdicts of so many programs are remembered.
@@ -94,7 +94,7 @@ pub enum Job {
         pairs: usize,
         interval: Duration,
         pace: Pace,
-        /// How long it may take at most.
+        /// Longest time that it may take.
         limit: Duration,
     },
     Sample {
@@ -672,7 +672,7 @@ fn start(
     Decision::of(seen, rule, job, next.why)
 }
 
-/// How long some pairs of a test may take: a metric that answers slowly must not hold up everything, but its moves have
+/// Returns the longest time of some pairs of a test: a metric that answers slowly must not hold up everything, but its moves have
 /// the time that their budget makes them take.
 fn longest_test(held: Bytes, pace: Pace) -> Duration {
     let moves = 2 * (PAIRS_AT_A_TIME + 1);

@@ -54,7 +54,7 @@ pub struct Closer {
     pub file: Option<FileId>,
     /// Bytes of it on base pages that it touches a second, where that was sampled.
     pub touched: Option<f64>,
-    /// Of the memory that the guard moved, what is mapped still; `None` where it moved none.
+    /// Memory that the guard moved and that is still mapped; `None` where it moved none.
     #[serde(skip)]
     pub moved: Option<Vec<Memory>>,
     pub unreadable: Option<String>,

@@ -26,19 +26,19 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::read;
 use rustix::net::{SendFlags, Shutdown, SocketFlags, send, shutdown};
 
-/// So many connections of a listener at once; one more ends another.
+/// Maximum number of connections of a listener; one more ends another.
 const CONNECTIONS: usize = 64;
-/// So many of them may be slow to read their answers, each of which is a page in memory.
+/// Maximum number of connections that are slow to read their answers, each of which is a page in memory.
 const SLOW_READERS: usize = 32;
-/// So many wait in the kernel to be taken.
+/// Maximum number of connections that wait in the kernel to be taken.
 const BACKLOG: i32 = 2000;
 /// Answers on loopback take so much of a processor.
 const SHARE: f64 = 0.2;
-/// So much of it is saved up at most.
+/// Maximum that is saved up of it.
 const SAVED: Duration = Duration::from_millis(200);
-/// So long an answer on loopback is given again to whoever asks for the same.
+/// Time for which an answer on loopback is reused for the same question.
 const FRESH: Duration = Duration::from_millis(250);
-/// So many answers are kept for that.
+/// Maximum number of answers that are kept for that.
 const KEPT: usize = 16;
 const REQUEST: usize = 8 << 10;
 const FIELDS: usize = 64;
@@ -155,7 +155,7 @@ impl Listener {
         rustix::net::accept_with(self.fd(), flags)
     }
 
-    /// Whether any local user may connect.
+    /// True where any local user may connect.
     const fn is_open_to_all(&self) -> bool {
         matches!(self, Listener::Tcp(_))
     }
@@ -187,7 +187,7 @@ enum Goes {
     Over,
 }
 
-/// What a listener's thread goes by.
+/// State of a listener's thread.
 struct Serving<'a> {
     listener: &'a Listener,
     hosts: Vec<String>,
@@ -227,10 +227,10 @@ impl Budget {
     }
 }
 
-/// What is left once time has passed and some of it was spent.
+/// Returns the rest once time has passed and some of it was spent.
 fn after(left: f64, passed: Duration, spent: Duration) -> f64 {
     let earned = left + passed.as_secs_f64() * SHARE;
-    // Of one long answer no more is made good than of a few short ones.
+    // One long answer is made good as far as a few short ones.
     (earned.min(SAVED.as_secs_f64()) - spent.as_secs_f64()).max(-SAVED.as_secs_f64())
 }
 
@@ -322,7 +322,7 @@ impl Serving<'_> {
         }
     }
 
-    /// Where there are too many, ends the oldest of those that read slowly, or of those that ask for nothing.
+    /// Ends the oldest connection that reads slowly, or that asks for nothing, where there are too many.
     fn make_room(&mut self) {
         let is_slow = |c: &Connection| c.response.is_some() && !c.drains;
         let slow = self.connections.iter().filter(|c| is_slow(c)).count();
@@ -447,7 +447,7 @@ impl Connection {
     }
 }
 
-/// What the bytes of a request ask for; `None` while more is to come, and an answer where it is refused. Total: any
+/// Parses the bytes of a request; `None` while more is to come, and an answer where it is refused. Total: any
 /// bytes may come.
 pub fn asked<'a>(
     bytes: &'a [u8],
@@ -496,7 +496,7 @@ pub fn asked<'a>(
     }))
 }
 
-/// Whether a reader takes `kind` at least as readily as plain text (RFC 9110, 12.5.1): then it gets that.
+/// Returns true where a reader accepts `kind` at least as readily as plain text (RFC 9110, 12.5.1): then it gets that.
 fn prefers(accept: &str, kind: &str) -> bool {
     let weight = |wanted: &str| {
         let of = |part: &str| {

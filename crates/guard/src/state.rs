@@ -85,7 +85,7 @@ pub struct Moved {
     pub left: Option<Bytes>,
     /// When what is left is tried again, since boot; `None` where all was got.
     pub again: Option<Duration>,
-    /// Which memory, by process: that and no other is moved back. A closer look takes out what is not mapped any more.
+    /// Memory that was moved, by process: only that is moved back. A closer scan removes memory that is not mapped any more.
     #[serde(default)]
     pub memory: Vec<Memory>,
 }
@@ -121,7 +121,7 @@ impl Moved {
         ranges.map(|range| range.len()).sum()
     }
 
-    /// What a promotion was about to move that was ended by force: it may have moved any of it.
+    /// Adds the plan of a promotion that was killed: it may have moved any of it.
     pub fn add_intended(&mut self, intended: &[Memory], now: Duration) {
         self.at = now;
         intended.iter().for_each(|memory| self.add(memory));

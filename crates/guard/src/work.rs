@@ -171,7 +171,7 @@ fn tested(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> Result<
     if result.experiment.design == Design::BeforeAfter {
         return Err("its memory cannot be moved back, so there are no pairs".into());
     }
-    // What was measured until then counts.
+    // Pairs that were measured until then count.
     if result.experiment.ending == Ending::Interrupted && result.pairs.is_empty() {
         return Ok(Came::Stopped);
     }

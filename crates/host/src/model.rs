@@ -55,7 +55,7 @@ pub struct Host {
     pub leftovers: Fact<Vec<Leftover>>,
     /// Lines of the kernel log that speak of pools or allocations that fell short.
     pub kernel_log: Fact<Vec<String>>,
-    /// How often allocations waited for compaction; filled by [`crate::read_host`] only.
+    /// Allocations that waited for compaction; filled by [`crate::read_host`] only.
     #[serde(flatten)]
     pub compaction: Compaction,
     /// Nodes that have memory, as in `/sys/devices/system/node/node0`; `[0]` where there is no such

@@ -256,7 +256,7 @@ pub struct Holding {
     pub page_tables: Bytes,
     /// Whether THP is switched off for its first process (`THP_enabled: 0`).
     pub thp_disabled: bool,
-    /// Whether a process that was forked from the first one writes out what it got: see `is_save`.
+    /// True while a process that was forked from the first one writes its memory out: see `is_save`.
     pub saving: bool,
     /// What the nearest memory limit of its cgroups leaves, page cache given up; `None` without a limit.
     pub room: Option<Bytes>,
@@ -275,11 +275,11 @@ struct Kin {
     age: Duration,
     /// Its private memory.
     anon: Bytes,
-    /// How much of that others have as well, since a fork.
+    /// Part of that which others have too, since a fork.
     common: Bytes,
 }
 
-/// Whether one of the processes that were forked from the first one writes its memory out, as Redis does: it alone of them
+/// Returns true where one of the processes that were forked from the first one writes its memory out, as Redis does: it alone of them
 /// holds at least half as much private memory as the first one, shares some of it still, and came late. Workers of a
 /// server are several, or have been there for most of its life.
 fn is_save(first: &Kin, forked: &[Kin]) -> bool {
@@ -397,7 +397,7 @@ struct Sizes {
 struct Found {
     small: Bytes,
     large: Bytes,
-    /// What others have as well, since a fork; in neither of the two.
+    /// Memory that others have too, since a fork; in neither of the two.
     common: Bytes,
 }
 
@@ -503,7 +503,7 @@ fn by_smaps(root: &Root, pid: Pid, pmd: PageSize, objects: &mut Objects) -> Fact
                 *sum = (sum.0 + small, sum.1 + large);
             }
             true => {}
-            // What others have as well counts by the kernel's shares.
+            // Memory that others have too counts by the kernel's shares.
             false => {
                 found.small += small.scaled(counts.pss, counts.resident);
                 found.large += large.scaled(counts.pss, counts.resident);

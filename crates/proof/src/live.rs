@@ -33,7 +33,7 @@ pub struct LiveSubject<'a> {
     processes: Vec<Who>,
     pace: Pace,
     ranges: Vec<Memory>,
-    /// What blocks held when they were split last: they become huge again while they hold it.
+    /// Memory that blocks held when they were split last: they become huge again while they hold it.
     held: Footprint,
     stalls: Stalls,
     /// Whether memory that several processes map is moved back and forth.

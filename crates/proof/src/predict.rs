@@ -24,7 +24,7 @@ const LONG: Duration = Duration::from_secs(1);
 /// So many short ones, over the time there is.
 const LOOKS: u32 = 9;
 
-/// How processes are watched.
+/// Settings for watching processes.
 #[derive(Debug, Clone, Copy)]
 pub struct Watch<'a> {
     pub time: Duration,
@@ -46,7 +46,7 @@ pub struct Observed {
 /// Watches processes side by side.
 ///
 /// # Errors
-/// That none of them could be watched, with the reason of the first; that it was stopped.
+/// None of them could be watched, with the reason of the first; it was stopped.
 pub fn observe(
     kernel: &Kernel,
     place: (&Root, &Host),
@@ -85,7 +85,7 @@ pub fn observe(
     })
 }
 
-/// What was seen of one process.
+/// Observation of one process.
 struct One {
     process: Process,
     watched: Watched,

@@ -88,7 +88,7 @@ pub struct Experiment {
     pub began_on: Arm,
     pub left_on: Option<Arm>,
     pub moved_bytes: Bytes,
-    /// How long the moves held up the processes; `None` where a program moved its own memory.
+    /// Stalls of the processes by moves; `None` where a program moved its own memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalls: Option<Stalls>,
 }

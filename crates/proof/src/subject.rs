@@ -121,7 +121,7 @@ pub trait Subject {
         None
     }
 
-    /// How long its processes were held up by moves so far; `None` where it moves its own memory.
+    /// Returns the stalls of its processes by moves so far; `None` where it moves its own memory.
     fn stalls(&self) -> Option<Stalls> {
         None
     }

@@ -44,7 +44,7 @@ pub enum Scheduler {
     Unknown,
 }
 
-/// What a command needs before a name that is that of several unrelated programs.
+/// Flag before a name that several unrelated programs have.
 pub const ALL: &str = "--all ";
 
 #[derive(Debug, Clone)]
@@ -297,7 +297,7 @@ fn remedy(reason: Reason, holes: HolesAdvice, request: &Request<'_>) -> Option<S
         Reason::Not(CopyOnWrite) => {
             format!("hugeleaf {verb} {targets}    # once the child has exited")
         }
-        // What could not come back stays, whatever would help a promotion.
+        // Memory that could not come back stays, whatever would help a promotion.
         Reason::Not(_) if request.direction == Direction::Demote => return None,
         Reason::Not(TooSmall) => {
             let ends = request.ends?;
@@ -315,7 +315,7 @@ fn remedy(reason: Reason, holes: HolesAdvice, request: &Request<'_>) -> Option<S
             )
         }
         Reason::Not(ProcessDisabled) => format!("hugeleaf promote --switch-thp-on {targets}"),
-        // What depends on more than the reason.
+        // These depend on more than the reason.
         Reason::Not(reason) if matches!(reason.remedy(), Change | PromoteAndGrow) => {
             format!("hugeleaf why {targets}")
         }
@@ -671,7 +671,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
         }
     }
 
-    /// What is printed of a reason goes by its row in the one table, as in `why`.
+    /// A reason is printed by its row in the one table, as in `why`.
     #[test]
     fn a_command_is_printed_where_something_helps() {
         use eligible::Remedy;

@@ -1,4 +1,4 @@
-//! What is done to memory of this process so that a call on another's takes less long: free memory that a hypervisor
+//! Work on memory of this process that makes a call on another's shorter: free memory that a hypervisor
 //! took away is touched, and lists of new pages are emptied.
 
 use hugeleaf_units::{Bytes, PageSize};

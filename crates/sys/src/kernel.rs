@@ -168,7 +168,7 @@ impl Kernel {
         }
     }
 
-    /// Whether MADV_COLLAPSE takes the mapping in which `block` is, whatever its pages are: asks with the
+    /// Returns true where MADV_COLLAPSE takes the mapping of `block`, whatever its pages are: asks with the
     /// first base page of a whole huge page, for which the kernel checks the mapping and moves nothing
     /// (`madvise_collapse`, mm/khugepaged.c).
     ///

@@ -318,7 +318,7 @@ const PAGE_IS_HUGE: u64 = 1 << 6;
 
 const REGIONS_A_SCAN: usize = 1024;
 
-/// What the kernel finds in a range, in parts that hold its lock for a short time each.
+/// Scans a range in parts that hold the kernel's lock for a short time each.
 fn scan(fd: RawFd, range: Range, base: PageSize) -> Result<Vec<PageRun>, SysError> {
     let part = base.bytes().get().saturating_mul(WALKED_A_SCAN);
     let mut out = Runs::default();

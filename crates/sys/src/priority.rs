@@ -39,7 +39,7 @@ impl RunsFirst {
 
 impl Drop for RunsFirst {
     fn drop(&mut self) {
-        // What it was before is always allowed.
+        // The former policy is always allowed.
         let _ = set(self.policy, self.priority);
     }
 }

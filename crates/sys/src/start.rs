@@ -45,7 +45,7 @@ extern "C" fn remember_sigpipe() {
 /// The file that says in which order the kernel ends processes for lack of memory (proc_pid_oom_score_adj(5)).
 const OOM: &CStr = c"/proc/self/oom_score_adj";
 
-/// What [`be_ended_first`] found in [`OOM`].
+/// Value that [`be_ended_first`] found in [`OOM`].
 static OOM_FOUND: OnceLock<Vec<u8>> = OnceLock::new();
 
 /// Has the kernel end this process first where memory is short, in the host or in a cgroup: it is a guest there. What is
@@ -63,7 +63,7 @@ pub fn be_ended_first() {
 /// Returns what this thread has used of its stack and no longer does, and free parts of the heap: reading the command line
 /// takes more of both than most commands do. Only for the main thread: the stacks of others end somewhere.
 pub fn return_unused() {
-    /// What this call and signals may use, and how far below that is looked: the gap below a stack is a megabyte.
+    /// Stack that this call and signals may use, and how far below it is looked: the gap below a stack is a megabyte.
     const KEPT: usize = 16 << 10;
     const MOST: usize = 768 << 10;
     let page = rustix::param::page_size();
@@ -96,7 +96,7 @@ pub fn exec(command: &mut Command) -> std::io::Error {
     command.exec()
 }
 
-/// What the program is to find: SIGPIPE and [`OOM`] as this program found them, and `mask` blocked.
+/// State that the program finds: SIGPIPE and [`OOM`] as this program found them, and `mask` blocked.
 fn give_back(command: &mut Command, mask: Option<libc::sigset_t>) {
     let ignored = SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed);
     let oom = OOM_FOUND.get();

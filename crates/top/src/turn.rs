@@ -11,11 +11,11 @@ use crate::model::Id;
 const SHARE: f64 = 0.005;
 /// So much is saved up at most: time in which nobody looked is not made good in one go.
 const MOST: Duration = Duration::from_millis(20);
-/// So much is owed at most, what 30 seconds earn: figures must not be minutes old for one look at much memory. A look
+/// Maximum debt, the earnings of 30 seconds: figures must not be minutes old for one look at much memory. A look
 /// that takes longer than that has the next sample come later ([`crate::look`]).
 const DEBT: Duration = Duration::from_millis(150);
 
-/// How much of a processor closer looks may still take: earned as time passes, spent by looks. It is processor time: a
+/// Processor time that closer looks may still take: earned as time passes, spent by looks. It is processor time: a
 /// look that waits for a processor takes none from others. One look at much memory can spend more than there is; those
 /// after it then wait.
 #[derive(Debug, Clone, Copy, PartialEq)]

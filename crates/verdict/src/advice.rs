@@ -158,7 +158,7 @@ impl Change {
     }
 
     /// # Errors
-    /// Where this host cannot provide it, or where it would leave too little for others.
+    /// This host cannot provide it, or it would leave too little for others.
     pub fn check(self, host: &Host) -> Result<Advice, Refused> {
         provides(host, &self)?;
         let is_thp = self.setting.path.starts_with(&thp_file(""));

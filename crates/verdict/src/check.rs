@@ -23,7 +23,7 @@ pub use file_systems::{FileSystem, file_systems};
 pub use model::{Checked, Profile, Program, Row, Server, State, Want, Wanted};
 pub use programs::{PROGRAMS_SOURCE, packages, programs, servers};
 
-/// What programs that run here want of the host's settings, for other screens that advise them.
+/// Wants of the programs that run here on the host's settings, for other screens that advise them.
 pub fn wants(host: &Host, servers: &Fact<Vec<Server>>) -> Vec<advice::Want> {
     let checked = Checked {
         host,

@@ -233,7 +233,7 @@ pub fn block(kind: Kind, len: Bytes, tally: &Tally, needs: Bytes) -> Result<(), 
     })
 }
 
-/// Whether what is on a huge page may be split: only what could come back, by the rules of [`mapping`] and
+/// Judges whether a huge page may be split: only memory that could come back, by the rules of [`mapping`] and
 /// [`block`]. Files stay: what MADV_COLD does to those is to unmap them.
 pub fn splits(
     host: &Host,

@@ -14,7 +14,7 @@ const ROOM: u64 = 2;
 /// Above this part of CommitLimit allocations are about to fail.
 const NEARLY_ALL: f64 = 0.9;
 
-/// What the mode risks here, with the figures.
+/// Returns the risk of the mode here, with the figures.
 ///
 /// # Errors
 /// Why the host cannot bear it, in a sentence without its end.
@@ -45,7 +45,7 @@ pub(crate) fn strict(host: &Host) -> Result<String, String> {
     }
 }
 
-/// That allocations are about to fail, where the mode is strict.
+/// Returns why allocations are about to fail, where the mode is strict.
 pub(crate) fn nearly_full(host: &Host) -> Option<String> {
     let (limit, committed) = (
         host.memory.commit_limit.get()?,

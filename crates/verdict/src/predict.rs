@@ -36,7 +36,7 @@ pub struct Watched {
     pub user: Duration,
     pub system: Duration,
     pub busiest: Duration,
-    /// How long its threads waited for a processor; `None` where the kernel does not count that.
+    /// Time that its threads waited for a processor; `None` where the kernel does not count that.
     pub waited: Option<Duration>,
     pub faults: u64,
     /// Share of its cycles in page walks, where the processor counts them.
@@ -199,7 +199,7 @@ pub fn together(all: &[Watched], model: &Model) -> Option<Watched> {
         Seen {
             time: looks().map(|look| look.time).sum::<Duration>() / count,
             resident: looks().map(|look| look.resident).sum(),
-            // What is taken off once below is of all of them.
+            // The amount that is subtracted once below is of all of them.
             touched: most.max(beyond + most.min(reach)),
             large: looks().map(|look| look.large).sum(),
         }
@@ -423,7 +423,7 @@ mod tests {
         ));
         let tree = together(&vec![backend.clone(); 10], &MODEL).unwrap();
         let all = said(&tree);
-        // Of each 4,000 pages beyond a TLB, in 10 ms.
+        // For each 4,000 pages beyond a TLB, in 10 ms.
         let misses = all.misses_per_second.unwrap();
         assert!((3.9e6..4.1e6).contains(&misses), "{misses}");
         assert_eq!(tree.user, Duration::from_millis(1500));

@@ -490,7 +490,7 @@ fn a_torn_block_is_taken_or_left_out() {
     assert_eq!(left.holes.advice(), Some((50, Bytes(M), Bytes(M))));
 }
 
-/// What could not come back is not split.
+/// Memory that could not come back is not split.
 #[test]
 fn what_a_promotion_would_refuse_is_not_split() {
     let block = span(START, 2 * M);
@@ -591,13 +591,13 @@ fn why_and_promote_say_the_same() {
     }
 }
 
-/// What only `why` tells apart has one name here.
+/// Reasons that only `why` tells apart have one name here.
 fn coarse(id: Not) -> Not {
     match id {
         Not::OrdersOff | Not::OrderAtFault | Not::Locked => Not::TooSmall,
         Not::ShmGroup | Not::Memlock | Not::CgroupReservation | Not::PoolShort => Not::Misaligned,
         Not::CgroupFault | Not::PoolUnused | Not::ShmemDeny | Not::NoThp => Not::Misaligned,
-        // Of the host as it is now, and of pins that nobody can place.
+        // These depend on the host as it is now, or on pins that nobody can place.
         Not::NoContiguous | Not::CgroupMemory | Not::Pinned => Not::SmallSteps,
         id if id.remedy() == eligible::Remedy::Promote => Not::SmallSteps,
         id => id,

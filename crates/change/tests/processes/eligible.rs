@@ -1,4 +1,4 @@
-//! What `why`, `promote`, `demote` and the kernel say of memory of each kind is the same.
+//! `why`, `promote`, `demote` and the kernel say the same of memory of each kind.
 
 use std::io::Write;
 
@@ -141,7 +141,7 @@ fn a_file_is_promised_where_the_kernel_takes_it() {
     let text = process.segments.iter().find(|s| s.name == path).unwrap();
     assert!(!text.collapses.is_absent(), "{text:#?}");
     assert_eq!(text.collapses.get() == Some(true), stays > Bytes::ZERO);
-    // Where it is on huge pages, demotion says that it stays there.
+    // Demotion says of memory on huge pages that it stays there.
     let on_huge: Bytes = Held::on_base(&text.by_page_size);
     let back = bench.demote(&[victim.pid()], &fast_demote());
     let left = bytes_of(&back.processes[0].left_out, Not::FileStays);

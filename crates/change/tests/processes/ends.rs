@@ -94,7 +94,7 @@ fn a_stop_says_what_was_done_so_far() {
     .unwrap();
     assert!(outcome.interrupted && outcome.stopped_by == Some(StoppedBy::Signal));
     let p = &outcome.processes[0];
-    // Of those that were tried some may have been busy.
+    // Some of those that were tried may have been busy.
     let not_tried = bytes_of(&p.failed, Reason::Interrupted);
     assert!(not_tried > Bytes::ZERO, "{p:#?}");
     assert!(not_tried <= bench.pages(77), "{p:#?}");

@@ -94,7 +94,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     Ok(predicted.is_ok().into())
 }
 
-/// So many processes are watched at most, each by a thread.
+/// Maximum number of processes that are watched, each by a thread.
 const MOST: usize = 32;
 
 /// Those of some processes that work, the busiest first; all where none does, or there is one.

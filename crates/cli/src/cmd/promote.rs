@@ -62,11 +62,11 @@ struct Common {
     /// The part of the process's time that the work may take
     #[arg(long, value_name = "PERCENT", default_value = "10%")]
     budget: Percent,
-    /// How long one call may hold up the process, as in 5ms; a call for one huge page takes about 1 ms, and
+    /// Bound the time that one call may hold up the process, as in 5ms; a call for one huge page takes about 1 ms, and
     /// longer where memory is fragmented or processors are busy
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     longest_stall: Option<Duration>,
-    /// Where a name is that of several unrelated programs, take all of them
+    /// Take all programs of a name that several unrelated programs have
     #[arg(long)]
     all: bool,
     /// Print what would be done, and change nothing

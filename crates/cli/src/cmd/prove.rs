@@ -90,7 +90,7 @@ pub struct Args {
     /// The part of the process's time that moving its memory may take
     #[arg(long, value_name = "PERCENT", default_value = "100%")]
     budget: Percent,
-    /// How long one call that moves memory may hold up the process, as in 5ms
+    /// Bound the time that one call which moves memory may hold up the process, as in 5ms
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     longest_stall: Option<Duration>,
     /// Write the result into this file; without it no file is written

@@ -295,7 +295,7 @@ fn answers_keep_their_share() {
     assert!(share <= SHARE * 1.05 && share > SHARE * 0.9, "{share}");
 }
 
-/// What readers of metrics send: Prometheus 2.42 and 3.5, VictoriaMetrics, curl, a browser.
+/// Headers that readers of metrics send: Prometheus 2.42 and 3.5, VictoriaMetrics, curl, a browser.
 #[test]
 fn a_reader_gets_the_format_that_it_asks_for() {
     let open = "application/openmetrics-text";

@@ -13,12 +13,12 @@ use crate::root::Root;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guest {
     pub limit: MemoryLimit,
-    /// Whether the end of one process for lack of memory is the end of all (`memory.oom.group`).
+    /// True where the kernel ends all processes together for lack of memory (`memory.oom.group`).
     pub all_end_together: bool,
 }
 
 impl Guest {
-    /// What may be taken where page cache is given up for it.
+    /// Returns the memory that may be taken where page cache is given up for it.
     pub fn room(&self) -> Bytes {
         self.limit.room_at_most()
     }

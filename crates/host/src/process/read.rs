@@ -297,7 +297,7 @@ fn segment(
         locked: c.locked,
         swapped: c.swapped,
         swapped_pss: c.swapped_pss,
-        // Where the kernel does not say: what others have of memory that may be merged.
+        // The kernel does not say: memory that may be merged and that others have too.
         merged: match c.merged {
             None if entry.flags.has("mg") => c.shared,
             merged => merged.unwrap_or_default(),

@@ -17,7 +17,7 @@ pub struct Spent {
     /// Processor time in user mode, of all threads, those that have ended included.
     pub user: Duration,
     pub system: Duration,
-    /// How long its living threads waited for a processor while they could have run; `None` where the kernel does not
+    /// Time that its living threads waited for a processor while they could have run; `None` where the kernel does not
     /// count that (`schedstat`).
     pub waited: Option<Duration>,
     /// Page faults that needed no disk.

@@ -60,7 +60,7 @@ pub fn read_thp_events(root: &Root) -> Fact<BTreeMap<String, u64>> {
     })
 }
 
-/// How often allocations waited for compaction since boot, and how long tasks stall for memory now.
+/// Reads the number of allocations that waited for compaction since boot, and the memory pressure now.
 pub fn read_compaction(root: &Root) -> Compaction {
     let events = read_thp_events(root);
     let count = |name: &str| events.clone().and_then(|all| all.get(name).copied().into());

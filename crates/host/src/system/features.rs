@@ -48,7 +48,7 @@ const WEAKNESSES: &str = "sys/devices/system/cpu/vulnerabilities";
 
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Features {
-    /// Whether they are of a captured host, which has what was captured.
+    /// True for a captured host, which has only the captured files.
     pub is_captured: bool,
     pub settings: BTreeMap<String, Fact<String>>,
     /// What the kernel does about weaknesses of this processor, by their name.
@@ -220,7 +220,7 @@ fn disks(root: &Root) -> Fact<Vec<Disk>> {
     })
 }
 
-/// Whether a hypervisor offers the disk, or one below it: those of virtio and Xen have names of their own, emulated
+/// Returns true where a hypervisor offers the disk, or one below it: those of virtio and Xen have names of their own, emulated
 /// disks of SCSI have their maker's. A volume may lie on a partition, as on `sda2`.
 fn is_virtual(root: &Root, name: &str) -> bool {
     const MAKERS: [&str; 6] = ["QEMU", "VMware", "Msft", "VBOX", "Google", "Amazon"];

@@ -10,7 +10,7 @@ use crate::fact::Fact;
 use crate::process::stat::{parse_stat, parse_status};
 use crate::root::Root;
 
-/// What the kernel keeps of a name in `comm` (TASK_COMM_LEN, without the zero at its end).
+/// Bytes of a name that the kernel keeps in `comm` (TASK_COMM_LEN, without the zero at its end).
 pub const NAME_LENGTH: usize = 15;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,9 +22,9 @@ pub struct Running {
     /// The path of its executable; absent where its link cannot be read.
     pub executable: Option<String>,
     pub arguments: Vec<String>,
-    /// Whether it or its unit switched THP off for it (`THP_enabled: 0`).
+    /// True where it or its unit switched THP off for it (`THP_enabled: 0`).
     pub thp_disabled: Fact<bool>,
-    /// Whether it is in the network namespace of this process, whose `net.*` settings are read.
+    /// True where it is in the network namespace of this process, whose `net.*` settings are read.
     pub shares_network: Fact<bool>,
     pub limits: Fact<Vec<Limit>>,
     /// First number of its version: by its path, or by the Debian package that it comes from.

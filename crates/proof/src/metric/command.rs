@@ -73,7 +73,7 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// What a command prints; an error has what it printed on stderr as well.
+/// Output of a command; an error has its standard error too.
 fn output(command: &str) -> Result<String, (String, String)> {
     let mut shell = std::process::Command::new("sh");
     shell

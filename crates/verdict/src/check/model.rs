@@ -76,7 +76,7 @@ pub(super) struct Ask {
     pub wants: advice::Wanted,
     /// The whole sentence: what is wrong, or who wants what, with the source.
     pub why: String,
-    /// What a row is where this is not so.
+    /// State of a row where this is not so.
     pub state: State,
     /// A rule for hosts in general, which gives way to what programs want that run here.
     pub is_general: bool,
@@ -100,7 +100,7 @@ impl Ask {
     }
 }
 
-/// What a program that runs here wants of the setting of a row.
+/// Want of a program that runs here on the setting of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Wanted {
     pub program: String,

@@ -58,7 +58,7 @@ fn name_fits(name: &str, process: &Running) -> bool {
     fits(name, &process.name, process.executable.as_deref())
 }
 
-/// Whether a process of this `comm` and this executable is of the name; `comm` is cut.
+/// Returns true where a process of this `comm` and this executable has the name; `comm` is cut.
 fn fits(name: &str, comm: &str, path: Option<&str>) -> bool {
     let file = path.and_then(|path| path.rsplit('/').next());
     match name.strip_suffix('*') {
@@ -90,7 +90,7 @@ impl Want {
         }
     }
 
-    /// Whether it is about this version and architecture; `None` where that is not known.
+    /// Returns true where it is about this version and architecture; `None` where that is not known.
     fn applies(&self, version: Option<u32>, arch: Option<&str>) -> Option<bool> {
         let is_of_arch = match (self.arch.is_empty(), arch) {
             (true, _) => Some(true),
@@ -131,7 +131,7 @@ impl Server {
         versions.collect::<Option<Vec<u32>>>()?.into_iter().min()
     }
 
-    /// Whether a setting matters to any of its processes: not THP to those that have it off, not swappiness without swap,
+    /// Returns true where a setting matters to any of its processes: not THP to those that have it off, not swappiness without swap,
     /// and not the network of another namespace.
     fn is_affected(&self, checked: &Checked<'_>, setting: &str) -> bool {
         let by = |process: &Running| match setting.split('.').next() {
@@ -168,7 +168,7 @@ fn wants<'a>(
     asked.collect()
 }
 
-/// What the programs that run here ask of a setting: to judge it by, and to list.
+/// Returns what the programs that run here ask of a setting: to judge it by, and to list.
 pub(super) fn asks(checked: &Checked<'_>, setting: &str) -> (Vec<Ask>, Vec<Wanted>) {
     let state = match setting.starts_with("thp.") {
         true => State::Change,

@@ -585,7 +585,7 @@ fn no_other_screen_advises_what_a_running_program_does_not_want() {
     );
 }
 
-/// What the commands of a screen set, each setting or file once.
+/// Settings that the commands of a screen change, each setting or file once.
 fn set_by(rows: &[Row]) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let commands = rows.iter().filter_map(|row| row.command.as_deref());

@@ -63,7 +63,7 @@ fn flags_that_the_kernel_refuses_and_flags_that_it_does_not() {
 #[test]
 fn merging_is_of_anonymous_memory() {
     let host = host();
-    // That it may be merged is no hindrance: what is merged is.
+    // Mergeable memory is no hindrance; merged memory is.
     is(&host, flagged(anon(AT, 4 * M), b"mg"), Ok(Kind::Private));
     let mut merged = flagged(anon(AT, 2 * M), b"mg");
     merged.merged = Bytes(64 * K);

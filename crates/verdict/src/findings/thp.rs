@@ -14,7 +14,7 @@ const TOO_LARGE: Bytes = Bytes(128 << 20);
 /// The setting of `defrag` under which only memory that asks for huge pages waits for them, and all others get them later.
 pub(crate) const DEFRAG_WITHOUT_STALLS: &str = "defer+madvise";
 
-/// Whether each page fault that could have a huge page waits for compaction.
+/// Finds that each page fault that could have a huge page waits for compaction.
 pub(crate) fn defrag_stalls(host: &Host) -> bool {
     let Some(thp) = host.thp.known() else {
         return false;
@@ -80,7 +80,7 @@ pub(crate) fn too_large(host: &Host) -> Option<String> {
     })
 }
 
-/// That smaller sizes than the PMD's take `max_ptes_none` for 0 (mm/khugepaged.c since Linux 7.2: they know both ends only).
+/// Finds that smaller sizes than the PMD's take `max_ptes_none` for 0 (mm/khugepaged.c since Linux 7.2: they know both ends only).
 pub(crate) fn ignored_max_ptes_none(host: &Host) -> Option<String> {
     let (thp, pmd) = (host.thp.known()?, host.pmd_page.get()?);
     let pages = thp.khugepaged.max_ptes_none.get()?.get();

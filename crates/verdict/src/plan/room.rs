@@ -151,7 +151,7 @@ fn most_in_pools(total: Bytes, used: Bytes, margin: Bytes) -> Bytes {
 /// has.
 ///
 /// # Errors
-/// Where it is not known what memory there is.
+/// The host's memory is not known.
 pub(crate) fn most_pages(host: &Host, size: PageSize, node: Option<u32>) -> Result<Pages, Failure> {
     let (total, used) = used(host)?;
     let in_pools = host.totals().map(|pool| pool.all().of(pool.size));
@@ -166,7 +166,7 @@ pub(crate) fn most_pages(host: &Host, size: PageSize, node: Option<u32>) -> Resu
 /// Checks the size of a pool by the rule that plans go by.
 ///
 /// # Errors
-/// Where it may not: why, in a sentence without its end.
+/// The reason, in a sentence without its end.
 pub(crate) fn fits(
     host: &Host,
     size: PageSize,

@@ -189,7 +189,7 @@ pub fn splits(seen: &Seen<'_>) -> Option<TraceFinding> {
     })
 }
 
-/// How much of the target went from transparent huge pages to base pages meanwhile; `None` of nothing, or where it is not
+/// Memory of the target that went from transparent huge pages to base pages meanwhile; `None` of nothing, or where it is not
 /// known.
 fn lost_by_target(seen: &Seen<'_>) -> Option<Bytes> {
     let at = |state: Option<&MemoryState>, kind: &str| {
@@ -203,7 +203,7 @@ fn lost_by_target(seen: &Seen<'_>) -> Option<Bytes> {
     );
     let fewer = at(before, "thp")?.saturating_sub(at(after, "thp")?);
     let more = at(after, "base")?.saturating_sub(at(before, "base")?);
-    // What it freed was not split.
+    // Memory that it freed was not split.
     Some(Bytes(fewer.min(more))).filter(|lost| !lost.is_zero())
 }
 
@@ -356,7 +356,7 @@ mod tests {
         assert!(its.command.contains("why"), "{}", its.command);
         let freed = of_target((10, 90), (10, 50));
         assert_eq!(freed.severity, Severity::Note);
-        // Of what is not known nothing is said.
+        // Nothing is said where it is not known.
         let unknown = testing::with_counter(testing::quiet(), "thp_split_page", 100);
         assert_eq!(finds(&unknown, "splits").unwrap().severity, Severity::Note);
     }

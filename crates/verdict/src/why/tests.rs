@@ -290,7 +290,7 @@ fn merged_pages() {
     merged.pages = Fact::Absent;
     let rest = ("not-advised", 4 * M - 64 * K);
     assert_eq!(ids(&host, merged), [("ksm-merged", 64 * K), rest]);
-    // That it may be merged is no hindrance.
+    // Mergeable memory is no hindrance.
     let mergeable = flagged(anon(AT, 8 * M), b"mg");
     assert_eq!(ids(&host, mergeable), [("not-advised", 8 * M)]);
 }
