@@ -35,22 +35,22 @@ const MOST_CGROUPS: usize = 1 << 16;
 pub fn of(root: &Root, process: impl Display) -> ProcessLimits {
     let memlock = root.parse(format!("proc/{process}/limits"), parse_memlock);
     let text = root.read(format!("proc/{process}/cgroup")).or_default();
-    let sizes = sizes(root);
+    let (lines, sizes) = (mount_lines(root).or_default(), sizes(root));
     let mut limits = ProcessLimits {
         memlock: memlock.and_then(|(soft, _)| soft.into()),
         ..ProcessLimits::default()
     };
-    for mount in mounts(root, "hugetlb") {
+    for mount in mounts_in(&lines, "hugetlb") {
         let of_path = |path: String| hugetlb::of_cgroup(root, &mount, &path, &sizes);
         let own = own_and_above(&mount, &text, "hugetlb");
         limits.hugetlb.extend(own.filter_map(of_path));
-        limits.is_in_container |= is_container(root, &mount, &text, "hugetlb");
+        limits.is_in_container |= is_container(root, &mount, &text, "hugetlb", &sizes);
     }
-    for mount in mounts(root, "memory") {
+    for mount in mounts_in(&lines, "memory") {
         let of_path = |path: String| memory::of_cgroup(root, &mount, &path);
         let own = own_and_above(&mount, &text, "memory");
         limits.memory.extend(own.flat_map(of_path));
-        limits.is_in_container |= is_container(root, &mount, &text, "memory");
+        limits.is_in_container |= is_container(root, &mount, &text, "memory", &sizes);
     }
     limits
 }
@@ -95,11 +95,17 @@ fn sizes(root: &Root) -> Vec<PageSize> {
 
 /// Tells whether a process is in a container's cgroup: the reader's own, whose mount has the files that the top of a
 /// hierarchy lacks or is not of the top; or one that a manager of containers made.
-fn is_container(root: &Root, mount: &Mount, text: &str, controller: &str) -> bool {
+fn is_container(
+    root: &Root,
+    mount: &Mount,
+    text: &str,
+    controller: &str,
+    sizes: &[PageSize],
+) -> bool {
     const MANAGERS: [&str; 5] = ["kubepods", "docker", "libpod", "crio", "lxc"];
     let is_limited = || {
         !root.read(below(&mount.at, "", "cgroup.events")).is_absent()
-            || hugetlb::of_cgroup(root, mount, "", &sizes(root)).is_some()
+            || hugetlb::of_cgroup(root, mount, "", sizes).is_some()
             || !memory::of_cgroup(root, mount, "").is_empty()
     };
     let is_top = mount.top == "/" && (mount.version == 1 || !is_limited());
