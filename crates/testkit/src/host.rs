@@ -3,7 +3,8 @@
 //! [`alone`] is for a test that changes a knob, a pool or a mount, or needs much of the memory:
 //! no other test that holds the host runs meanwhile. [`shared`] is for a test that needs the knobs
 //! as they are. Both record the knobs and compare them when they are dropped: `alone` restores
-//! them and fails where that did not work, `shared` fails where they differ.
+//! them and fails where that did not work, `shared` fails where they differ. A run that was killed cannot restore
+//! them: `alone` keeps their values in a file, and the next test that takes the host restores those first.
 //!
 //! The lock is flock(2) on `/run/lock/hugeleaf.lock`, which benchmarks and guests take exclusively
 //! with `hugeleaf_sys::lock_host`. Whoever waits for it holds a second lock, the turnstile, so
@@ -29,6 +30,9 @@ const FOLDER: &str = "/run/lock";
 const LOCK: &str = "hugeleaf.lock";
 const TURNSTILE: &str = "hugeleaf.turnstile";
 
+/// What the knobs were before the test that holds the host alone. In a folder that only root writes.
+const RECORD: &str = "/run/hugeleaf-tests.before";
+
 /// The folder of the knobs of transparent huge pages.
 pub const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 /// The folder with one folder a size of hugetlb page.
@@ -48,8 +52,16 @@ const VM: [&str; 6] = [
 #[derive(Debug)]
 #[must_use]
 pub struct Alone {
-    before: Mutex<Values>,
+    before: Mutex<Before>,
     held: Held,
+}
+
+#[derive(Debug)]
+struct Before {
+    /// To be restored: the host as it was.
+    host: Values,
+    /// As the test found it: with empty pools.
+    test: Values,
 }
 
 /// The host with its knobs as they are. Dropping it fails where they were changed meanwhile.
@@ -62,21 +74,38 @@ pub struct Shared {
 
 type Values = BTreeMap<PathBuf, String>;
 
-/// Waits until no other test holds the host, and holds it exclusively.
+/// Waits until no other test holds the host, and holds it exclusively. Pools that nobody uses are empty then,
+/// whatever the host had: a plan counts the pages that are there.
 ///
 /// # Panics
 /// Where the calling thread holds it shared: it would wait for itself.
 pub fn alone() -> Alone {
     let held = Held::take(Kind::Alone);
+    let is_first = held.is_outermost() && is_root();
+    if is_first {
+        restore(&recorded());
+    }
+    let host = knobs();
+    if is_first {
+        record(&host);
+        empty_pools();
+    }
+    let test = knobs();
     Alone {
-        before: Mutex::new(knobs()),
+        before: Mutex::new(Before { host, test }),
         held,
     }
 }
 
 /// Waits until no other test holds the host exclusively, and holds it shared.
 pub fn shared() -> Shared {
-    let held = Held::take(Kind::Shared);
+    let mut held = Held::take(Kind::Shared);
+    // Nobody holds the host alone: whoever left the record was killed.
+    while held.is_outermost() && is_root() && Path::new(RECORD).exists() {
+        held.end();
+        drop(alone());
+        held = Held::take(Kind::Shared);
+    }
     Shared {
         before: knobs(),
         held,
@@ -158,8 +187,12 @@ impl Alone {
             return;
         }
         let mut before = self.before.lock().unwrap();
-        if let Some(value) = chosen(&path) {
-            before.entry(path).or_insert(value);
+        if let Some(value) = chosen(&path)
+            && !before.host.contains_key(&path)
+        {
+            before.test.insert(path.clone(), value.clone());
+            before.host.insert(path, value);
+            record(&before.host);
         }
     }
 
@@ -168,26 +201,16 @@ impl Alone {
     #[track_caller]
     pub fn set_pool(&self, page_bytes: u64, pages: u64) -> u64 {
         let file = pool(page_bytes).join("nr_hugepages");
-        let now = || {
-            chosen(&file)
-                .and_then(|text| text.parse().ok())
-                .unwrap_or(0)
-        };
-        for _ in 0..5 {
-            self.set(&file, pages);
-            if now() == pages {
-                break;
-            }
-            compact();
-        }
-        now()
+        self.set(&file, pages);
+        write_whole(&file, &pages.to_string());
+        number(&file)
     }
 
-    /// Fails where a knob is not as it was when the host was taken; `when` says at what point.
+    /// Fails where a knob is not as it was when the test took the host; `when` says at what point.
     #[track_caller]
     pub fn assert_as_before(&self, when: &str) {
         let before = self.before.lock().unwrap();
-        let differ = differences(&before);
+        let differ = differences(&before.test);
         assert!(differ.is_empty(), "{when}: {}", differ.join("; "));
     }
 }
@@ -205,15 +228,45 @@ pub fn pool(page_bytes: u64) -> PathBuf {
 /// Whether a process uses pages of a pool, or was promised some: no test can then set it to a size of
 /// its own.
 pub fn has_pool_in_use() -> bool {
-    pools().any(|pool| {
-        let number = |name| facts_number(&pool.join(name));
-        number("nr_hugepages") - number("free_hugepages") + number("resv_hugepages") > 0
-    })
+    pools().any(|pool| is_in_use(&pool))
+}
+
+fn is_in_use(pool: &Path) -> bool {
+    let pages = |name| number(&pool.join(name));
+    pages("nr_hugepages") - pages("free_hugepages") + pages("resv_hugepages") > 0
 }
 
 /// Whether programs use pages that their pool is to lose: `undo` names them as still in use.
 pub fn has_surplus_pages() -> bool {
-    pools().any(|pool| facts_number(&pool.join("surplus_hugepages")) > 0)
+    pools().any(|pool| number(&pool.join("surplus_hugepages")) > 0)
+}
+
+/// Empties the pools that nobody uses. Pages larger than the largest block of free memory stay: a host that gave them
+/// back may have none again before it is booted.
+fn empty_pools() {
+    let blocks = std::fs::read_to_string("/proc/buddyinfo").unwrap_or_default();
+    let orders = |line: &str| line.split_whitespace().skip(4).count();
+    let Some(orders) = blocks
+        .lines()
+        .map(orders)
+        .max()
+        .filter(|&orders| orders > 0)
+    else {
+        return;
+    };
+    let largest = (rustix::param::page_size() as u64) << (orders - 1);
+    for pool in pools() {
+        if page_bytes(&pool).is_some_and(|bytes| bytes <= largest) && !is_in_use(&pool) {
+            let _ = std::fs::write(pool.join("nr_hugepages"), "0");
+        }
+    }
+}
+
+/// The size of the pages of a pool.
+fn page_bytes(pool: &Path) -> Option<u64> {
+    let name = pool.file_name()?.to_str()?;
+    let kib = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
+    Some(kib.parse::<u64>().ok()? * 1024)
 }
 
 fn pools() -> impl Iterator<Item = PathBuf> {
@@ -221,19 +274,58 @@ fn pools() -> impl Iterator<Item = PathBuf> {
     folders.flatten().map(|entry| entry.path())
 }
 
-fn facts_number(path: &Path) -> u64 {
+fn number(path: &Path) -> u64 {
     chosen(path).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// Writes the knobs that have another value now.
+fn restore(before: &Values) {
+    for (path, value) in before {
+        if chosen(path).as_ref() != Some(value) {
+            write_whole(path, value);
+        }
+    }
+}
+
+/// Writes a knob until it has the value: a pool may need memory to be compacted first.
+fn write_whole(path: &Path, value: &str) {
+    for _ in 0..5 {
+        let _ = std::fs::write(path, value);
+        if chosen(path).as_deref() == Some(value) {
+            break;
+        }
+        compact();
+    }
+}
+
+/// Keeps the values for the test after this one, should this one be killed.
+fn record(values: &Values) {
+    let lines = values.iter();
+    let lines = lines.map(|(path, value)| format!("{}\t{value}\n", path.display()));
+    let text: String = lines.collect();
+    // Never half a record: a rename replaces the whole.
+    let new = format!("{RECORD}.new");
+    let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, RECORD));
+    written.unwrap_or_else(|e| panic!("{RECORD}: {e}"));
+}
+
+/// The values that a killed run left; none where the last one restored them itself.
+fn recorded() -> Values {
+    let text = std::fs::read_to_string(RECORD).unwrap_or_default();
+    let pairs = text.lines().filter_map(|line| line.split_once('\t'));
+    pairs
+        .map(|(path, value)| (PathBuf::from(path), value.to_owned()))
+        .collect()
 }
 
 impl Drop for Alone {
     fn drop(&mut self) {
         let before = self.before.get_mut().unwrap_or_else(|e| e.into_inner());
-        for (path, value) in before.iter() {
-            if chosen(path).as_ref() != Some(value) {
-                let _ = std::fs::write(path, value);
-            }
+        restore(&before.host);
+        let differ = differences(&before.host);
+        if self.held.is_outermost() && is_root() {
+            let _ = std::fs::remove_file(RECORD);
         }
-        let differ = differences(before);
         self.held.end();
         complain("the host is not as it was", &differ);
     }
@@ -484,6 +576,48 @@ mod tests {
         let guard = shared();
         assert_eq!(chosen(&knob), Some(before));
         drop(guard);
+    }
+
+    #[test]
+    fn knobs_of_a_killed_run_are_restored_by_the_next() {
+        let test = "host::tests::knobs_of_a_killed_run_are_restored_by_the_next";
+        let knob = Path::new(THP).join("khugepaged/pages_to_scan");
+        let Some(before) = chosen(&knob).filter(|_| is_root()) else {
+            return crate::not_run(test, "needs root and khugepaged");
+        };
+        if !crate::apart(test) {
+            return;
+        }
+        for take in [|| Host::Alone(alone()), || Host::Shared(shared())] {
+            let guard = alone();
+            guard.set(&knob, 4099);
+            // As a killed run leaves it: the lock is let go, nothing is restored, the record stays.
+            std::mem::ManuallyDrop::new(guard).held.end();
+            let next = take();
+            assert_eq!(chosen(&knob).as_ref(), Some(&before));
+            drop(next);
+        }
+    }
+
+    #[test]
+    fn unused_pools_are_empty_for_a_test_and_are_given_back() {
+        let test = "unused_pools_are_empty_for_a_test_and_are_given_back";
+        let Some(bytes) = pools().filter_map(|pool| page_bytes(&pool)).min() else {
+            return crate::not_run(test, "this kernel has no pools");
+        };
+        if !is_root() || has_pool_in_use() {
+            return crate::not_run(test, "needs root and pools that nobody uses");
+        }
+        let outer = alone();
+        if outer.set_pool(bytes, 3) != 3 {
+            return crate::not_run(test, "no memory for three huge pages");
+        }
+        let file = pool(bytes).join("nr_hugepages");
+        empty_pools();
+        assert_eq!(number(&file), 0);
+        outer.set_pool(bytes, 3);
+        restore(&outer.before.lock().unwrap().test);
+        outer.assert_as_before("restored");
     }
 
     #[test]

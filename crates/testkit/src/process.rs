@@ -4,6 +4,8 @@ use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// The user that owns nothing ("nobody").
 pub const NOBODY: u32 = 65534;
@@ -18,11 +20,23 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// # Panics
+    /// Where it does not start, or has not ended after a quarter of an hour: a server that was to refuse to start may
+    /// serve instead. It is killed then.
     pub fn of(command: &mut Command) -> Answer {
+        const AT_MOST: Duration = Duration::from_secs(15 * 60);
         let shown = format!("{command:?}");
-        let out = command
-            .output()
-            .unwrap_or_else(|e| panic!("{shown} did not start: {e}"));
+        let piped = command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let child = piped.stderr(Stdio::piped()).spawn();
+        let child = child.unwrap_or_else(|e| panic!("{shown} did not start: {e}"));
+        let pid = rustix::process::Pid::from_child(&child);
+        let (ended, end) = mpsc::channel();
+        std::thread::spawn(move || ended.send(child.wait_with_output()));
+        let out = end.recv_timeout(AT_MOST).unwrap_or_else(|_| {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            panic!("{shown} has not ended after {AT_MOST:?}")
+        });
+        let out = out.unwrap_or_else(|e| panic!("{shown}: {e}"));
         Answer {
             command: shown,
             status: out.status.code().unwrap_or(-1),
