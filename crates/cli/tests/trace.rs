@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use hugeleaf_trace::model::{Ending, SourceState};
 use hugeleaf_trace::read_trace;
@@ -233,8 +233,8 @@ fn interrupted() {
     let mut child = Command::new(HUGELEAF)
         .args(["trace", "--for", "10m", "--intervals-only", "-o"])
         .arg(&file)
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
@@ -258,6 +258,18 @@ fn wait_until_it_listens(pid: u32) {
     });
 }
 
+/// Waits until a process has perf events open.
+fn wait_until_it_has_events(pid: u32) {
+    let is_event = |file: std::fs::DirEntry| {
+        let target = std::fs::read_link(file.path()).unwrap_or_default();
+        target.as_os_str() == "anon_inode:[perf_event]"
+    };
+    hugeleaf_testkit::until("it has events", || {
+        let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+        files.flatten().any(is_event)
+    });
+}
+
 /// A target that does not live to the end of the trace ends it.
 #[test]
 fn a_target_that_exits() {
@@ -267,16 +279,22 @@ fn a_target_that_exits() {
     }
     let dir = tempfile::tempdir().unwrap();
     let file: &Path = &dir.path().join("a.trace");
-    let mut target = Command::new("sleep").arg("2").spawn().unwrap();
+    // It lives until its standard input ends.
+    let mut target = Command::new("cat");
+    let mut target = target.stdin(Stdio::piped()).spawn().unwrap();
     let pid = target.id().to_string();
-    // It is no zombie: somebody waits for it.
-    let reaper = std::thread::spawn(move || target.wait());
-    let output = Command::new(HUGELEAF)
+    let tracer = Command::new(HUGELEAF)
         .args(["trace", &pid, "--for", "10m", "-o"])
         .arg(file)
-        .output()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .unwrap();
-    reaper.join().unwrap().unwrap();
+    wait_until_it_has_events(tracer.id());
+    // It is no zombie: somebody waits for it.
+    drop(target.stdin.take());
+    target.wait().unwrap();
+    let output = tracer.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(
         stderr(&output).contains("the target ended"),

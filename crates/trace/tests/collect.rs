@@ -4,10 +4,11 @@
 // A panic is how a test fails, also in its helpers.
 #![allow(clippy::unwrap_used)]
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use hugeleaf_host::{Root, read_host};
 use hugeleaf_sys::{Kernel, Mapping, Sharing};
 use hugeleaf_testkit::host::alone_as_root;
 use hugeleaf_trace::model::{Ending, Lock, LockKind, Mode, Process, SourceState, TracedTarget};
-use hugeleaf_trace::{Options, Trace, collect};
+use hugeleaf_trace::{Options, Progress, Trace, collect};
 use hugeleaf_units::{Bytes, PageSize};
 
 fn options(millis: u64) -> Options {
@@ -48,14 +49,26 @@ fn base_page() -> PageSize {
 
 /// A trace, or `None` where this host or user gives no events; then the test says so.
 fn trace(name: &str, options: &Options) -> Option<Trace> {
+    trace_while(name, options, &AtomicBool::new(false), || {})
+}
+
+/// The same until `stop` is set; calls `begun` once it is under way.
+fn trace_while(
+    name: &str,
+    options: &Options,
+    stop: &AtomicBool,
+    begun: impl FnOnce(),
+) -> Option<Trace> {
     let (root, kernel) = (Root::live(), Kernel::new());
-    match collect(
-        &root,
-        &kernel,
-        options,
-        &AtomicBool::new(false),
-        &mut |_| {},
-    ) {
+    let mut begun = Some(begun);
+    let mut watch = |progress| {
+        if let Progress::At(_) = progress
+            && let Some(begun) = begun.take()
+        {
+            begun();
+        }
+    };
+    match collect(&root, &kernel, options, stop, &mut watch) {
         Ok(trace) => Some(trace),
         Err(error) => {
             println!("not run: {name}: {error}");
@@ -97,12 +110,13 @@ impl Drop for Ended {
     }
 }
 
+/// A shell whose script may wait for a line (`read go`), on its standard input.
 fn shell(script: &str) -> Ended {
     let mut command = Command::new("sh");
     command.args(["-c", script]);
     Ended(
         command
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
             .unwrap(),
@@ -191,14 +205,16 @@ fn the_kernel_has_names() {
 /// A target that forks, each child short: all belong to it. And it ends, and so does the trace.
 #[test]
 fn a_target_that_forks_a_thousand_times_and_ends() {
-    // A pause first: the trace must have begun.
-    let script = "sleep 2; i=0; while [ $i -lt 1000 ]; do (:); i=$((i+1)); done; exec sleep 0.2";
+    let script = "read go; i=0; while [ $i -lt 1000 ]; do (:); i=$((i+1)); done; exec sleep 0.2";
     let mut child = shell(script);
     let pid = child.0.id();
+    let mut stdin = child.0.stdin.take().unwrap();
     // Somebody must take note of its end, or it stays as a zombie: that is no matter of the trace.
     let reaper = std::thread::spawn(move || child.0.wait());
-    let options = aimed_at(pid, options(60_000));
-    let Some(trace) = trace("a_target_that_forks_a_thousand_times_and_ends", &options) else {
+    let options = aimed_at(pid, options(600_000));
+    let name = "a_target_that_forks_a_thousand_times_and_ends";
+    let begun = || stdin.write_all(b"go\n").unwrap();
+    let Some(trace) = trace_while(name, &options, &AtomicBool::new(false), begun) else {
         return;
     };
     reaper.join().unwrap().unwrap();
@@ -266,21 +282,25 @@ fn calls_that_lock_memory() {
     const NAME: &str = "calls_that_lock_memory";
     const CALLS: u64 = 300;
     let length = Bytes(base_page().bytes().get() * 2);
+    let stop = Arc::new(AtomicBool::new(false));
+    let (go, begun) = mpsc::channel();
+    let done = Arc::clone(&stop);
     let worker = std::thread::spawn(move || {
-        // The trace is to be under way.
-        hugeleaf_testkit::pause(Duration::from_millis(1500));
+        // An error: there is no trace, and nobody waits for the calls.
+        let _ = begun.recv();
         let mapping = Mapping::anonymous(length, Sharing::Private).unwrap();
         for _ in 0..CALLS {
             lock_and_unlock(&mapping, usize::try_from(length.get()).unwrap());
         }
+        done.store(true, Ordering::Relaxed);
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
         tid.unsigned_abs()
     });
     let options = Options {
         every_call: true,
-        ..options(4000)
+        ..options(600_000)
     };
-    let trace = trace(NAME, &options);
+    let trace = trace_while(NAME, &options, &stop, move || go.send(()).unwrap());
     let tid = worker.join().unwrap();
     let Some(trace) = trace.filter(|t| used(NAME, t, "memory locking calls")) else {
         return;
@@ -314,13 +334,18 @@ fn direct_reads() {
     let length = Bytes::from_mib(4).get();
     std::fs::write(&file, vec![1u8; usize::try_from(length).unwrap()]).unwrap();
     let script = format!(
-        "sleep 2; dd if={} of=/dev/null iflag=direct bs=256k count=16 2>/dev/null; sleep 9",
+        "read go; dd if={} of=/dev/null iflag=direct bs=256k count=16 2>/dev/null",
         file.display()
     );
-    let child = shell(&script);
-    let options = aimed_at(child.0.id(), options(4000));
-    let trace = trace(NAME, &options);
-    drop(child);
+    let mut child = shell(&script);
+    let pid = child.0.id();
+    let mut stdin = child.0.stdin.take().unwrap();
+    let reaper = std::thread::spawn(move || child.0.wait());
+    let options = aimed_at(pid, options(600_000));
+    let begun = || stdin.write_all(b"go\n").unwrap();
+    let trace = trace_while(NAME, &options, &AtomicBool::new(false), begun);
+    drop(stdin);
+    reaper.join().unwrap().unwrap();
     let Some(trace) = trace.filter(|t| used(NAME, t, "direct i/o")) else {
         return;
     };
@@ -467,21 +492,15 @@ fn fewer_samples_where_the_kernel_allows_no_more() {
 /// Ctrl-C: what was collected until then is kept. And without events nothing is made up.
 #[test]
 fn stopped_early() {
-    let stop = Arc::new(AtomicBool::new(false));
-    let later = Arc::clone(&stop);
-    let thread = std::thread::spawn(move || {
-        hugeleaf_testkit::pause(Duration::from_millis(700));
-        later.store(true, Ordering::Relaxed);
-    });
+    let stop = AtomicBool::new(false);
     let options = Options {
         intervals_only: true,
-        ..options(60_000)
+        ..options(600_000)
     };
-    let (root, kernel) = (Root::live(), Kernel::new());
-    let trace = collect(&root, &kernel, &options, &stop, &mut |_| {}).unwrap();
-    thread.join().unwrap();
+    let begun = || stop.store(true, Ordering::Relaxed);
+    let trace = trace_while("stopped_early", &options, &stop, begun).unwrap();
     assert_eq!(trace.ending, Ending::Interrupted);
-    assert!(trace.seconds < 60.0 && !trace.intervals.is_empty());
+    assert!(trace.seconds < 600.0 && !trace.intervals.is_empty());
     // All that is switched off is said to be; what was read without events was read.
     use hugeleaf_trace::tables::measured::{Collection, not_measured};
     for what in Collection::ALL {

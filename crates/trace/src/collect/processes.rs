@@ -49,6 +49,8 @@ pub struct ProcessTable {
     threads: HashMap<(u32, u32), String>,
     everybody: bool,
     start_nanos: u64,
+    /// Processes of the target that were gone at the last look and whose end nothing has told yet.
+    missing: Vec<u32>,
 }
 
 /// The id that the kernel gives to a thread that is ending.
@@ -66,6 +68,7 @@ impl ProcessTable {
             threads: HashMap::new(),
             everybody,
             start_nanos,
+            missing: Vec::new(),
         }
     }
 
@@ -81,6 +84,20 @@ impl ProcessTable {
     pub fn aim(&mut self, pid: u32) {
         let place = self.find(pid);
         self.all[place as usize].in_target = true;
+    }
+
+    /// Ends the processes of the target that are gone though no record said so: they ended before the first record,
+    /// theirs was lost, or there are none. At the second look that misses them, for records of before the first one may
+    /// have come after it.
+    pub fn end_gone(&mut self, nanos: u64) {
+        let mut gone = self.target();
+        gone.retain(|pid| self.root.read(format!("proc/{pid}/stat")).is_absent());
+        for pid in &gone {
+            if self.missing.contains(pid) {
+                self.exit(nanos, *pid, *pid);
+            }
+        }
+        self.missing = gone;
     }
 
     /// The place of a living process; it is taken up if nobody knew it.
@@ -382,6 +399,18 @@ mod tests {
             (renamed.name.as_str(), renamed.earlier_names.len()),
             ("new", 1)
         );
+    }
+
+    #[test]
+    fn a_process_that_ended_without_a_record_is_ended_at_the_second_look() {
+        let mut processes = processes();
+        processes.aim(10);
+        processes.end_gone(2_000_000_000);
+        assert_eq!(processes.target(), [10]);
+        processes.end_gone(3_000_000_000);
+        assert!(processes.target().is_empty());
+        let all = processes.finish([]);
+        assert_eq!(all[0].ended_seconds, Some(2.0));
     }
 
     /// An id that is used again is another process.
