@@ -196,6 +196,8 @@ const PRESSURE_EVERY: Duration = Duration::from_millis(100);
 /// How long to wait for pressure to end before giving up.
 const PATIENCE: Duration = Duration::from_secs(10);
 const HOLD_BACK: Duration = Duration::from_millis(200);
+/// This process takes one of so many parts of the room in its cgroups: others in them may be about to need it.
+const OWN_PART: u64 = 16;
 /// Longest time that a signal waits for a pause to end.
 const SLEEP_AT_ONCE: Duration = Duration::from_millis(100);
 
@@ -245,6 +247,12 @@ impl<'a> Job<'a> {
 
     pub(crate) fn elapsed(&self) -> Duration {
         self.context.kernel.now().saturating_sub(self.start)
+    }
+
+    /// Returns the memory that this process may take for itself, as far as its cgroups are concerned.
+    pub(crate) fn most_to_touch(&self) -> Bytes {
+        let room = self.last.own_room.map_or(u64::MAX, Bytes::get);
+        Bytes(room / OWN_PART)
     }
 
     pub(crate) fn report(&mut self, stage: Stage, pid: Option<Pid>) {
