@@ -198,8 +198,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const HOLD_BACK: Duration = Duration::from_millis(200);
 /// This process takes one of so many parts of the room in its cgroups: others in them may be about to need it.
 const OWN_PART: u64 = 16;
-/// Longest time that a signal waits for a pause to end.
-const SLEEP_AT_ONCE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Job<'a> {
     pub(crate) context: Context<'a>,
@@ -348,19 +346,9 @@ impl<'a> Job<'a> {
         let before = self.context.kernel.now();
         let stage = self.stage;
         self.report(Stage::HoldingBack, Some(work.identity.pid()));
-        self.sleep(time);
+        self.context.kernel.wait(time, self.context.stop);
         self.stage = stage;
         self.held_back += self.context.kernel.now().saturating_sub(before);
-    }
-
-    /// Sleeps, but not on once it is asked to stop.
-    fn sleep(&self, time: Duration) {
-        let mut left = time;
-        while !left.is_zero() && !self.is_asked_to_stop() {
-            let part = left.min(SLEEP_AT_ONCE);
-            self.context.kernel.sleep(part);
-            left = left.saturating_sub(part);
-        }
     }
 
     /// Makes one call that changes a process, and pauses for as long as the budget asks. No other
@@ -379,7 +367,8 @@ impl<'a> Job<'a> {
         };
         let took = kernel.now().saturating_sub(before);
         self.stalls.add(took, self.pace);
-        self.sleep(pacer::pause_after(took, self.pace.budget));
+        let pause = pacer::pause_after(took, self.pace.budget);
+        kernel.wait(pause, self.context.stop);
         work.spent += kernel.now().saturating_sub(before);
         answer
     }
