@@ -12,7 +12,7 @@ use hugeleaf_units::{Bytes, PageSize};
 use crate::blocks::{Plan, Rules};
 use crate::error::ChangeError;
 use crate::identity::{Identity, Lost};
-use crate::memory::{Memory, Who, push_joined};
+use crate::memory::{Footprint, Memory, Who, push_joined};
 use crate::options::{Pace, Percent, ranges_of};
 use crate::outcome::{Ended, Fate, Method, Part, Progress, Reason, Skipped, Stage, StoppedBy};
 use crate::pacer::Stalls;
@@ -214,6 +214,8 @@ pub(crate) struct Job<'a> {
     pub(crate) stage: Stage,
     /// Memory that no demotion can take back.
     pub(crate) one_way: Option<Part>,
+    /// Memory that blocks held when they were split, where that is asked for.
+    pub(crate) held: Option<Footprint>,
 }
 
 impl<'a> Job<'a> {
@@ -238,6 +240,7 @@ impl<'a> Job<'a> {
             total: Bytes::ZERO,
             stage: Stage::Planning,
             one_way: None,
+            held: None,
         };
         job.report(Stage::Planning, None);
         job
