@@ -26,9 +26,9 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    /// How many huge pages to touch before a call that takes `pages`; mostly 0.
-    pub fn before(&mut self, pages: u64, huge: PageSize) -> u64 {
-        let batch = BATCH.get() / huge.bytes().get();
+    /// How many huge pages to touch before a call that takes `pages`; mostly 0, and `most` bytes at most.
+    pub fn before(&mut self, pages: u64, huge: PageSize, most: Bytes) -> u64 {
+        let batch = BATCH.min(most).get() / huge.bytes().get();
         // Larger ones would be most of what this process may take.
         if batch == 0 {
             return 0;
@@ -68,7 +68,7 @@ mod tests {
         let mut fetch = Fetch::default();
         let mut all = 0;
         for _ in 0..calls {
-            let pages = fetch.before(1, huge);
+            let pages = fetch.before(1, huge, BATCH);
             if pages > 0 {
                 let times = u32::try_from(pages).unwrap();
                 fetch.learn(pages, 1, each * times, huge);
@@ -92,33 +92,53 @@ mod tests {
     #[test]
     fn a_host_that_becomes_slow_is_noticed_and_one_that_is_no_longer_too() {
         let mut fetch = Fetch::default();
-        assert_eq!(fetch.before(1, huge(2)), 1);
+        assert_eq!(fetch.before(1, huge(2), BATCH), 1);
         fetch.learn(1, 1, Duration::from_millis(11), huge(2));
         // That one is used by the call it was for.
-        assert_eq!(fetch.before(1, huge(2)), 8);
+        assert_eq!(fetch.before(1, huge(2), BATCH), 8);
         fetch.learn(8, 1, Duration::from_millis(2), huge(2));
-        assert_eq!(fetch.before(100, huge(2)), 0);
-        assert_eq!(fetch.before(28, huge(2)), 0);
-        assert_eq!(fetch.before(1, huge(2)), 1);
+        assert_eq!(fetch.before(100, huge(2), BATCH), 0);
+        assert_eq!(fetch.before(28, huge(2), BATCH), 0);
+        assert_eq!(fetch.before(1, huge(2), BATCH), 1);
     }
 
     #[test]
     fn a_call_of_several_pages_takes_them_all() {
         let (mut fetch, slow) = (Fetch::default(), Duration::from_millis(88));
-        assert_eq!(fetch.before(8, huge(2)), 1);
+        assert_eq!(fetch.before(8, huge(2), BATCH), 1);
         fetch.learn(1, 8, Duration::from_millis(11), huge(2));
         for pages in [8, 4, 1] {
             // Of what was fetched before, the call before took all.
-            assert_eq!(fetch.before(pages, huge(2)), 8);
+            assert_eq!(fetch.before(pages, huge(2), BATCH), 8);
             fetch.learn(8, 8, slow, huge(2));
         }
         fetch.learn(8, 3, slow, huge(2));
-        assert_eq!((fetch.before(5, huge(2)), fetch.before(1, huge(2))), (0, 8));
+        assert_eq!(
+            (
+                fetch.before(5, huge(2), BATCH),
+                fetch.before(1, huge(2), BATCH)
+            ),
+            (0, 8)
+        );
     }
 
     #[test]
     fn huge_pages_that_are_too_large_are_left_alone() {
-        assert_eq!(Fetch::default().before(1, huge(512)), 0);
-        assert_eq!(Fetch::default().before(1, huge(32)), 0);
+        assert_eq!(Fetch::default().before(1, huge(512), BATCH), 0);
+        assert_eq!(Fetch::default().before(1, huge(32), BATCH), 0);
+    }
+
+    #[test]
+    fn no_more_than_it_may_have() {
+        for (most, first, slow) in [(0, 0, 0), (1, 0, 0), (5, 1, 2), (1 << 20, 1, 8)] {
+            let (mut fetch, most) = (Fetch::default(), Bytes::from_mib(most));
+            let now = fetch.before(1, huge(2), most);
+            fetch.learn(1, 1, Duration::from_millis(11), huge(2));
+            assert_eq!(
+                (now, fetch.before(1, huge(2), most)),
+                (first, slow),
+                "{most}"
+            );
+        }
     }
 }

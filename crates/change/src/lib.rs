@@ -54,5 +54,5 @@ pub use pacer::Stalls;
 pub use refusals::{NoSplit, NoZeros};
 pub use split::can_split_shared;
 pub use totals::Totals;
-pub use touched::{Look, MOST_HELD, Touched, look, may_walk, touched, walk_time};
+pub use touched::{Look, MOST_HELD, Touched, Watch, look, may_walk, touched, walk_time};
 pub use whole::Outcome;

@@ -379,12 +379,13 @@ impl Mover<'_, '_> {
     /// Does all that can be done before a call, and that then takes none of the process's time.
     fn fetch(&mut self, blocks: usize) {
         let (kernel, huge) = (self.job.context.kernel, self.rules.huge);
-        if self.job.pace != Percent::ALL.into() && huge.bytes() <= MOST_TO_DRAIN {
+        let most = self.job.most_to_touch();
+        if self.job.pace != Percent::ALL.into() && huge.bytes() <= MOST_TO_DRAIN.min(most) {
             // If the kernel refuses it, the call waits longer.
             let _ = kernel.drain(huge);
         }
         let pages = blocks as u64;
-        let fetched = self.fetch.before(pages, huge);
+        let fetched = self.fetch.before(pages, huge, most);
         if fetched > 0 {
             let before = kernel.now();
             // Without memory for it, the call itself will say so.

@@ -120,6 +120,8 @@ pub struct DemoteOptions {
     /// Only huge pages that are inside these ranges, as in [`crate::ProcessOutcome::moved`] of a
     /// promotion that is to be taken back; `None` for all of them.
     pub only: Option<Vec<Memory>>,
+    /// Note the memory that blocks hold when they are split ([`PromoteOptions::held`]).
+    pub notes_held: bool,
     pub dry_run: bool,
 }
 
@@ -129,6 +131,7 @@ impl Default for DemoteOptions {
         DemoteOptions {
             pace: Pace::default(),
             only: None,
+            notes_held: false,
             dry_run: false,
         }
     }

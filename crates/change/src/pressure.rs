@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use hugeleaf_host::system::counters::{Resource, read_stalled};
-use hugeleaf_host::{Host, Root};
+use hugeleaf_host::{Host, Root, limits};
 use hugeleaf_units::{Bytes, PageSize};
 
 /// The part of a time span that tasks of others may stall for memory before the work holds back.
@@ -22,6 +22,8 @@ pub struct Sample {
     pub available: Option<Bytes>,
     /// Direct compactions since boot (`compact_stall` in `/proc/vmstat`).
     pub compactions: Option<u64>,
+    /// Room in the cgroups of this program before page cache in use has to go; `None` too where nothing limits them.
+    pub own_room: Option<Bytes>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +45,7 @@ pub fn sample(root: &Root, at: Duration, own: Duration) -> Sample {
         stalled: read_stalled(root, Resource::Memory).get(),
         available: available(root),
         compactions: number_after(&text("proc/vmstat"), "compact_stall"),
+        own_room: limits::of(root, "self").memory_room().get(),
     }
 }
 

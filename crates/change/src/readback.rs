@@ -90,7 +90,7 @@ pub(crate) fn outcome(
     work: &mut Work,
     to_huge: bool,
     unreached: Reason,
-    held: &mut Footprint,
+    held: Option<&mut Footprint>,
 ) -> ProcessOutcome {
     if work.lost.is_none() {
         work.lost = work.identity.check(context.kernel, context.root).err();

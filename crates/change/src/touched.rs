@@ -8,6 +8,7 @@
 //! somebody says otherwise). What it costs the process besides is a TLB flush and the bits being set again, which a machine
 //! without nested paging notices (kernel-notes.md). So it is for rare questions: which of several programs to move first.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hugeleaf_host::process::identity;
@@ -26,6 +27,15 @@ pub const MOST_HELD: Duration = Duration::from_millis(5);
 /// A walk takes at most so long for a base page: 70 to 100 ns were measured (kernel-notes.md).
 const A_PAGE: Duration = Duration::from_nanos(100);
 
+/// Settings for watching a process.
+#[derive(Debug, Clone, Copy)]
+pub struct Watch<'a> {
+    pub time: Duration,
+    /// For so long a look may keep a process from mapping memory.
+    pub held: Duration,
+    pub stop: &'a AtomicBool,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Touched {
     /// Bytes a second, each page once.
@@ -40,28 +50,28 @@ pub struct Look {
     pub cost: Duration,
 }
 
-/// Watches what a process touches for `time`.
+/// Watches what a process touches.
 ///
 /// # Errors
 /// Why its bits could not be cleared or read; that it ended meanwhile.
-pub fn touched(kernel: &Kernel, root: &Root, pid: Pid, time: Duration) -> Result<Touched, String> {
-    watch(kernel, root, pid, (time, MOST_HELD), "smaps_rollup").map(|seen| Touched {
+pub fn touched(kernel: &Kernel, root: &Root, pid: Pid, time: Watch<'_>) -> Result<Touched, String> {
+    watch(kernel, root, pid, time, "smaps_rollup").map(|seen| Touched {
         bytes_per_second: seen.rate(),
         cost: seen.cost,
     })
 }
 
-/// Watches which base pages of some ranges a process touches for `time`, and for as long as a walk over them takes. The
+/// Watches which base pages of some ranges a process touches for a time, and for as long as a walk over them takes. The
 /// process waits for the first of the two walks where it maps memory or faults meanwhile: the kernel holds its lock
-/// (clear_refs_write, fs/proc/task_mmu.c). So nothing is done where a walk would take longer than `held`.
+/// (clear_refs_write, fs/proc/task_mmu.c). So nothing is done where a walk would take longer than is allowed.
 pub fn look(
     kernel: &Kernel,
     root: &Root,
     pid: Pid,
     ranges: &[Range],
-    (time, held): (Duration, Duration),
+    time: Watch<'_>,
 ) -> Result<Look, String> {
-    let seen = watch(kernel, root, pid, (time, held), "smaps")?;
+    let seen = watch(kernel, root, pid, time, "smaps")?;
     let of_ranges = |entry: &&SmapsEntry| {
         ranges
             .iter()
@@ -104,7 +114,7 @@ fn watch(
     kernel: &Kernel,
     root: &Root,
     pid: Pid,
-    (time, held): (Duration, Duration),
+    Watch { time, held, stop }: Watch<'_>,
     file: &str,
 ) -> Result<Seen, String> {
     let before = identity(root, pid).map_err(|e| e.to_string())?;
@@ -113,7 +123,9 @@ fn watch(
     let began = kernel.now();
     write_value(&path, ALL).map_err(|e| e.to_string())?;
     let from = kernel.now();
-    kernel.sleep(time);
+    if !kernel.wait(time, stop) {
+        return Err("stopped on request".to_owned());
+    }
     let to = kernel.now();
     let between = to.saturating_sub(from).max(Duration::from_millis(1));
     let entries = entries(root, pid, file)?;
@@ -193,6 +205,16 @@ mod tests {
     use super::*;
     use hugeleaf_sys::{Kernel, effective_uid, own_pid};
 
+    /// One that nobody stops.
+    fn whole(time: Duration, held: Duration) -> Watch<'static> {
+        static STOP: AtomicBool = AtomicBool::new(false);
+        Watch {
+            time,
+            held,
+            stop: &STOP,
+        }
+    }
+
     #[test]
     fn what_is_touched_is_counted() {
         if effective_uid() != 0 {
@@ -204,13 +226,8 @@ mod tests {
         let stop = std::sync::atomic::AtomicBool::new(false);
         // Other tests of this process hold more than a scan may hold up.
         let ask = |time| {
-            let seen = watch(
-                &kernel,
-                &root,
-                own_pid(),
-                (time, Duration::MAX),
-                "smaps_rollup",
-            );
+            let time = whole(time, Duration::MAX);
+            let seen = watch(&kernel, &root, own_pid(), time, "smaps_rollup");
             seen.unwrap().rate()
         };
         // Other tests touch memory of this process, too: now and then more than this one.
@@ -247,7 +264,7 @@ mod tests {
         let start = memory.as_ptr() as u64;
         let range = Range::new(start, start + memory.len() as u64).unwrap();
         let look = |ranges: &[Range]| {
-            let time = (Duration::from_millis(1), Duration::MAX);
+            let time = whole(Duration::from_millis(1), Duration::MAX);
             look(&kernel, &root, own_pid(), ranges, time).unwrap().seen
         };
         let all = look(&[range]);
@@ -275,8 +292,8 @@ mod tests {
         memory.iter_mut().step_by(page).for_each(|byte| *byte = 1);
         // On huge pages, where this host has them for it, there is nothing to walk; other tests free memory meanwhile.
         assert!(walk() > Duration::ZERO && before > Duration::ZERO);
-        let held = Duration::from_nanos(1);
-        let refused = look(&kernel, &root, own_pid(), &[], (Duration::ZERO, held));
+        let watch = whole(Duration::ZERO, Duration::from_nanos(1));
+        let refused = look(&kernel, &root, own_pid(), &[], watch);
         let error = refused.unwrap_err();
         assert!(error.contains("from mapping memory for"), "{error}");
         std::hint::black_box(memory);
@@ -285,6 +302,7 @@ mod tests {
     #[test]
     fn nobody_touches_nothing() {
         let (kernel, root) = (Kernel::new(), Root::live());
-        assert!(touched(&kernel, &root, Pid(u32::MAX / 2), Duration::ZERO).is_err());
+        let watch = whole(Duration::ZERO, Duration::MAX);
+        assert!(touched(&kernel, &root, Pid(u32::MAX / 2), watch).is_err());
     }
 }

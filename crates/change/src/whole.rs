@@ -29,7 +29,7 @@ pub struct Outcome {
     /// Of that, time in the calls that move memory.
     #[serde(flatten)]
     pub stalls: Stalls,
-    /// Memory that blocks held after they were split ([`crate::PromoteOptions::held`]).
+    /// Memory that blocks held after they were split, where that was asked for ([`crate::DemoteOptions::notes_held`]).
     #[serde(skip)]
     pub held: Footprint,
     /// How long it held back for the host's sake, beyond the budget.
@@ -77,10 +77,10 @@ pub(crate) fn finish(
         Some(StoppedBy::Signal) => Reason::Interrupted,
         None => Reason::NotSeen,
     };
-    let mut held = Footprint::default();
+    let mut held = job.held.take();
     let read = |work: &mut Work| match dry_run {
         true => readback::planned(work),
-        false => readback::outcome(&job.context, work, to_huge, unreached, &mut held),
+        false => readback::outcome(&job.context, work, to_huge, unreached, held.as_mut()),
     };
     let processes: Vec<_> = works.iter_mut().map(read).collect();
     let totals = totals::of(&works, &processes);
@@ -95,7 +95,7 @@ pub(crate) fn finish(
         totals,
         seconds: job.elapsed().as_secs_f64(),
         stalls: job.stalls,
-        held,
+        held: held.unwrap_or_default(),
         held_back_seconds: job.held_back.as_secs_f64(),
         huge_page: huge,
     }

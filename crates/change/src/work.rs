@@ -12,7 +12,7 @@ use hugeleaf_units::{Bytes, PageSize};
 use crate::blocks::{Plan, Rules};
 use crate::error::ChangeError;
 use crate::identity::{Identity, Lost};
-use crate::memory::{Memory, Who, push_joined};
+use crate::memory::{Footprint, Memory, Who, push_joined};
 use crate::options::{Pace, Percent, ranges_of};
 use crate::outcome::{Ended, Fate, Method, Part, Progress, Reason, Skipped, Stage, StoppedBy};
 use crate::pacer::Stalls;
@@ -196,8 +196,8 @@ const PRESSURE_EVERY: Duration = Duration::from_millis(100);
 /// How long to wait for pressure to end before giving up.
 const PATIENCE: Duration = Duration::from_secs(10);
 const HOLD_BACK: Duration = Duration::from_millis(200);
-/// Longest time that a signal waits for a pause to end.
-const SLEEP_AT_ONCE: Duration = Duration::from_millis(100);
+/// This process takes one of so many parts of the room in its cgroups: others in them may be about to need it.
+const OWN_PART: u64 = 16;
 
 pub(crate) struct Job<'a> {
     pub(crate) context: Context<'a>,
@@ -214,6 +214,8 @@ pub(crate) struct Job<'a> {
     pub(crate) stage: Stage,
     /// Memory that no demotion can take back.
     pub(crate) one_way: Option<Part>,
+    /// Memory that blocks held when they were split, where that is asked for.
+    pub(crate) held: Option<Footprint>,
 }
 
 impl<'a> Job<'a> {
@@ -238,6 +240,7 @@ impl<'a> Job<'a> {
             total: Bytes::ZERO,
             stage: Stage::Planning,
             one_way: None,
+            held: None,
         };
         job.report(Stage::Planning, None);
         job
@@ -245,6 +248,12 @@ impl<'a> Job<'a> {
 
     pub(crate) fn elapsed(&self) -> Duration {
         self.context.kernel.now().saturating_sub(self.start)
+    }
+
+    /// Returns the memory that this process may take for itself, as far as its cgroups are concerned.
+    pub(crate) fn most_to_touch(&self) -> Bytes {
+        let room = self.last.own_room.map_or(u64::MAX, Bytes::get);
+        Bytes(room / OWN_PART)
     }
 
     pub(crate) fn report(&mut self, stage: Stage, pid: Option<Pid>) {
@@ -340,19 +349,9 @@ impl<'a> Job<'a> {
         let before = self.context.kernel.now();
         let stage = self.stage;
         self.report(Stage::HoldingBack, Some(work.identity.pid()));
-        self.sleep(time);
+        self.context.kernel.wait(time, self.context.stop);
         self.stage = stage;
         self.held_back += self.context.kernel.now().saturating_sub(before);
-    }
-
-    /// Sleeps, but not on once it is asked to stop.
-    fn sleep(&self, time: Duration) {
-        let mut left = time;
-        while !left.is_zero() && !self.is_asked_to_stop() {
-            let part = left.min(SLEEP_AT_ONCE);
-            self.context.kernel.sleep(part);
-            left = left.saturating_sub(part);
-        }
     }
 
     /// Makes one call that changes a process, and pauses for as long as the budget asks. No other
@@ -371,7 +370,8 @@ impl<'a> Job<'a> {
         };
         let took = kernel.now().saturating_sub(before);
         self.stalls.add(took, self.pace);
-        self.sleep(pacer::pause_after(took, self.pace.budget));
+        let pause = pacer::pause_after(took, self.pace.budget);
+        kernel.wait(pause, self.context.stop);
         work.spent += kernel.now().saturating_sub(before);
         answer
     }

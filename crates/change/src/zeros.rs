@@ -62,13 +62,13 @@ fn map_again(job: &mut Job<'_>, work: &mut Work, range: Range) -> Result<(), NoZ
     answer.map(|_| ()).map_err(|error| NoZeros::of(&error))
 }
 
-/// Returns how much of the blocks of private memory is the zero page: returned, and not brought back. Notes the memory that each block of
-/// `split` (one entry a block) holds.
+/// Returns how much of the blocks of private memory is the zero page: returned, and not brought back. Notes in `held` the
+/// memory that each block of `split` (one entry a block) holds.
 pub(crate) fn given_back(
     context: &Context<'_>,
     work: &Work,
     split: &[bool],
-    held: &mut Footprint,
+    mut held: Option<&mut Footprint>,
 ) -> Bytes {
     let mut given_back = Bytes::ZERO;
     for (block, is_split) in work.plan.blocks.iter().zip(split) {
@@ -78,10 +78,10 @@ pub(crate) fn given_back(
                 given_back += zeros;
                 block.range.len() - zeros
             }
-            _ if *is_split => mapped(context, work, block.range),
+            _ if *is_split && held.is_some() => mapped(context, work, block.range),
             _ => continue,
         };
-        if *is_split {
+        if let (true, Some(held)) = (*is_split, &mut held) {
             held.add(block.spot(), holds);
         }
     }

@@ -173,6 +173,7 @@ fn fast() -> PromoteOptions {
 fn fast_demote() -> DemoteOptions {
     DemoteOptions {
         pace: Percent::ALL.into(),
+        notes_held: true,
         ..DemoteOptions::default()
     }
 }

@@ -9,8 +9,6 @@ use crate::context::Failure;
 
 /// Memory of most commands, all that they map included (docs/internals/kernel-notes.md).
 const USUAL: Bytes = Bytes::from_mib(8);
-/// Memory of commands that move memory: free memory is brought back from a hypervisor by touching it.
-const MOVES: Bytes = Bytes::from_mib(24);
 /// Memory of any command where all processes end together: an estimate must not be wrong there.
 const TOGETHER: Bytes = Bytes::from_mib(64);
 
@@ -21,13 +19,6 @@ const fn need(command: Option<&Command>) -> Option<Bytes> {
         Some(
             Command::Run(_) | Command::Completions(_) | Command::Manpages(_) | Command::Workload(_),
         ) => None,
-        Some(
-            Command::Promote(_)
-            | Command::Prove(_)
-            | Command::Guard(_)
-            | Command::Top(_)
-            | Command::Try(_),
-        ) => Some(MOVES),
         _ => Some(USUAL),
     }
 }
@@ -86,9 +77,8 @@ mod tests {
         for (need, room, together, good) in [
             (USUAL, 8, false, true),
             (USUAL, 7, false, false),
-            (MOVES, 20, false, false),
             (USUAL, 20, true, false),
-            (MOVES, 64, true, true),
+            (USUAL, 64, true, true),
         ] {
             let judged = judge(need, &guest(Bytes::from_mib(room), together));
             assert_eq!(judged.is_ok(), good, "{need} {room} {together}");

@@ -7,6 +7,7 @@ use crate::common::{
     Running, good, has_pool_in_use, hugeleaf, not_run, of_arm, refused, rows, samples, stderr,
     stdout, wait_until,
 };
+use crate::signals::catches;
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_proof::rows::Results;
 use hugeleaf_sys::Kernel;
@@ -311,14 +312,8 @@ fn an_interrupted_chase_says_so() {
         .unwrap();
     let running = Running(child);
     // Signals are waited for from the moment on that they are caught.
-    let status = format!("/proc/{}/status", running.0.id());
     wait_until("signals are caught", || {
-        let text = std::fs::read_to_string(&status).unwrap();
-        let caught = text
-            .lines()
-            .find_map(|l| l.strip_prefix("SigCgt:"))
-            .unwrap();
-        u64::from_str_radix(caught.trim(), 16).unwrap() & 2 != 0
+        catches(running.0.id(), rustix::process::Signal::INT)
     });
     // A sample alone would take longer than anybody waits here: it ends in the midst of one.
     signal(running.0.id(), rustix::process::Signal::INT);

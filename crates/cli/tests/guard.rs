@@ -4,7 +4,8 @@ mod browser;
 pub mod kit;
 mod pools;
 
-use std::io::{Read, Write};
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
@@ -504,6 +505,44 @@ fn readers_that_stand_still_hold_nobody_up() {
         );
     }
     assert!(guard.status()["paused_since"].is_null());
+}
+
+/// Asks as fast as it can, each time for another page, and reads nothing, until nobody listens.
+fn flood(address: &str) {
+    let mut open = VecDeque::new();
+    for n in 0_u64.. {
+        match TcpStream::connect(address) {
+            Ok(mut stream) => {
+                let _ = write!(stream, "GET /?{n} HTTP/1.1\r\nHost: {address}\r\n\r\n");
+                open.push_back(stream);
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return,
+            Err(_) => {}
+        }
+        open.drain(..open.len().saturating_sub(50));
+    }
+}
+
+/// A reader gets every answer meanwhile, and the scans that it counts go on.
+#[test]
+fn a_flood_of_requests_stops_no_scans() {
+    let place = Place::new();
+    let address = format!("127.0.0.1:{}", kit::free_port());
+    let rules = format!("schema = 1\nevery = '1s'\ncpu = '10%'\nlisten = '{address}'\n");
+    let guard = Guarding::start(&place, &rules);
+    let scans = || -> f64 {
+        let page = guard.page(&address, "/metrics");
+        let mut lines = page.lines();
+        let count = lines.find_map(|line| line.strip_prefix("hugeleaf_looks_total "));
+        count.unwrap_or_else(|| panic!("{page}")).parse().unwrap()
+    };
+    let first = scans();
+    for _ in 0..2 {
+        let address = address.clone();
+        std::thread::spawn(move || flood(&address));
+    }
+    let more = hugeleaf_testkit::size(4.0, 40.0);
+    hugeleaf_testkit::until("scans go on", || scans() >= first + more);
 }
 
 #[test]

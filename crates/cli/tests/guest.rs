@@ -1,9 +1,10 @@
 //! Commands are guests: where memory is short the kernel ends them first, and what `run` starts is not meant.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::common::{HUGELEAF, good, hugeleaf, not_run};
+use crate::common::{HUGELEAF, Running, good, hugeleaf, not_run};
 use hugeleaf_testkit::until;
 
 const NAME: &str = "oom_score_adj";
@@ -47,6 +48,46 @@ fn the_kernel_ends_a_command_first_and_not_what_it_starts() {
             own,
             "{words:?}"
         );
+    }
+}
+
+/// Returns the anonymous memory of a command in kB, but for relocations of its program file, while it waits to write its
+/// answer into a full pipe.
+fn held_while_it_answers(command: &mut Command) -> u64 {
+    let (answer, mut full) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&full, true).unwrap();
+    for part in [1000, 1] {
+        while full.write(&vec![0; part]).is_ok() {}
+    }
+    rustix::io::ioctl_fionbio(&full, false).unwrap();
+    let shown = format!("{command:?}");
+    let mut child = Running(command.stdout(full).spawn().unwrap());
+    let wchan = format!("/proc/{}/wchan", child.pid());
+    until(&format!("{shown} answers"), || {
+        assert!(child.0.try_wait().unwrap().is_none(), "{shown} ended");
+        std::fs::read_to_string(&wchan).unwrap().contains("pipe_w")
+    });
+    let mappings = hugeleaf_testkit::facts::mappings(child.0.id());
+    drop(answer);
+    let own = mappings
+        .iter()
+        .filter(|m| !m.name.starts_with("/") || m.name.contains("/lib"));
+    own.map(|mapping| mapping.kb("Anonymous")).sum()
+}
+
+/// Whoever is short of memory can look why. Relocations are a build's: 1.2M of a release.
+#[test]
+fn commands_hold_little_memory() {
+    let name = "commands_hold_little_memory";
+    let Some(_host) = crate::guard::kit::can_run(name) else {
+        return;
+    };
+    let target = crate::common::holder(64, None);
+    for words in ["status", "mem", "mem PID", "why PID", "promote PID"] {
+        let words = words.replace("PID", &target.pid());
+        let words: Vec<&str> = words.split(' ').collect();
+        let held = held_while_it_answers(&mut hugeleaf(&words));
+        assert!(held < 800, "{words:?}: {held} kB");
     }
 }
 

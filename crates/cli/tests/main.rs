@@ -34,6 +34,7 @@ mod run_compat;
 mod run_knobs;
 mod run_report;
 mod servers;
+mod signals;
 mod status;
 mod tidy;
 mod top;

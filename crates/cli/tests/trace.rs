@@ -5,8 +5,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use crate::signals::ended;
 use hugeleaf_trace::model::{Ending, SourceState};
 use hugeleaf_trace::read_trace;
+use rustix::process::Signal;
 
 /// `nobody` on every distribution.
 const NOBODY: u32 = 65534;
@@ -230,32 +232,13 @@ fn interrupted() {
     let _host = hugeleaf_testkit::host::shared();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.trace");
-    let mut child = Command::new(HUGELEAF)
-        .args(["trace", "--for", "10m", "--intervals-only", "-o"])
-        .arg(&file)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
-    // Signals that come before it listens would simply end it.
-    wait_until_it_listens(child.id());
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    assert!(child.wait().unwrap().success());
+    let args = ["trace", "--for", "10m", "--intervals-only", "-o"];
+    let mut command = Command::new(HUGELEAF);
+    let status = ended(command.args(args).arg(&file), Signal::INT, &|_| true);
+    assert!(status.success());
     let trace = read_trace(&file).unwrap();
     assert_eq!(trace.ending, Ending::Interrupted);
     assert!(trace.asked_seconds > 500.0);
-}
-
-/// Waits until a process catches SIGINT.
-fn wait_until_it_listens(pid: u32) {
-    const SIGINT: u64 = 1 << 1;
-    hugeleaf_testkit::until("it catches SIGINT", || {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let line = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
-        let caught = u64::from_str_radix(line.unwrap().trim(), 16).unwrap();
-        caught & SIGINT != 0
-    });
 }
 
 /// Waits until a process has perf events open.

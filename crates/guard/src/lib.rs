@@ -11,6 +11,7 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
+mod allowance;
 mod alone;
 pub mod balance;
 mod balancing;
@@ -37,6 +38,7 @@ mod tests;
 mod why;
 mod work;
 
+pub use allowance::Allowance;
 pub use alone::NoLock;
 pub use balancing::balance_lock;
 pub use config::{Action, Config, ConfigError};

@@ -68,7 +68,7 @@ pub fn once(
     }
     let mut observer = Observer::new(root, kernel, host);
     observer.look(&config, state)?;
-    kernel.sleep(APART);
+    kernel.wait(APART, stop);
     let (mut seen, mut now) = observer.look(&config, state)?;
     let mut decisions = decide(&config, state, &seen, now);
     let mut done = Vec::new();

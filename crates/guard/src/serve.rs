@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_sys::{process_usage, thread_usage};
 
+use crate::allowance::Allowance;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::read;
 use rustix::net::{SendFlags, Shutdown, SocketFlags, send, shutdown};
@@ -198,12 +199,11 @@ struct Serving<'a> {
     budget: Budget,
 }
 
-/// Processor time of the answers of a thread, kept within [`SHARE`].
+/// Processor time of the answers of a thread.
 struct Budget {
     at: Instant,
     used: Duration,
-    /// In seconds; negative where it was overdrawn.
-    left: f64,
+    allowance: Allowance,
 }
 
 impl Budget {
@@ -211,7 +211,8 @@ impl Budget {
         Budget {
             at: Instant::now(),
             used: thread_usage().processor(),
-            left: SAVED.as_secs_f64(),
+            // One long answer is made good as far as a few short ones.
+            allowance: Allowance::new(SHARE, SAVED, SAVED),
         }
     }
 
@@ -221,17 +222,11 @@ impl Budget {
         let spent = used.saturating_sub(self.used);
         let nanos = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
         ANSWERING.fetch_add(nanos, Ordering::Relaxed);
-        self.left = after(self.left, now.saturating_duration_since(self.at), spent);
+        self.allowance.earn(now.saturating_duration_since(self.at));
+        self.allowance.spend(spent);
         (self.at, self.used) = (now, used);
-        Duration::from_secs_f64((-self.left / SHARE).max(0.0)).min(TICK)
+        self.allowance.wait().min(TICK)
     }
-}
-
-/// Returns the rest once time has passed and some of it was spent.
-fn after(left: f64, passed: Duration, spent: Duration) -> f64 {
-    let earned = left + passed.as_secs_f64() * SHARE;
-    // One long answer is made good as far as a few short ones.
-    (earned.min(SAVED.as_secs_f64()) - spent.as_secs_f64()).max(-SAVED.as_secs_f64())
 }
 
 /// Serves until `stop` is set. `answer` must be quick: nobody else is served meanwhile.

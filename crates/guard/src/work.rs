@@ -3,8 +3,8 @@
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_change::{
-    ChangeError, DemoteOptions, Outcome, ProcessOutcome, Progress, PromoteOptions, Reason, Stalls,
-    StoppedBy, demote, promote, touched,
+    ChangeError, DemoteOptions, MOST_HELD, Outcome, ProcessOutcome, Progress, PromoteOptions,
+    Reason, Stalls, StoppedBy, Watch, demote, promote, touched,
 };
 use hugeleaf_host::{Host, Root};
 use hugeleaf_proof::{
@@ -76,7 +76,12 @@ pub fn work(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> Came 
         }
         Job::Sample { time } => {
             let leader = Pid(decision.id.pid);
-            match touched(tools.kernel, tools.root, leader, *time) {
+            let watch = Watch {
+                time: *time,
+                held: MOST_HELD,
+                stop,
+            };
+            match touched(kernel, root, leader, watch) {
                 Ok(touched) => Came::Sampled {
                     touched: touched.bytes_per_second,
                     cost: touched.cost,

@@ -367,15 +367,7 @@ impl Engine<'_> {
 
     /// Waits; `false` where Ctrl-C came.
     fn wait(&self, time: Duration) -> bool {
-        let until = self.kernel.now() + time;
-        while !self.is_stopped() {
-            let now = self.kernel.now();
-            if now >= until {
-                return true;
-            }
-            self.kernel.sleep(until - now);
-        }
-        false
+        self.kernel.wait(time, self.stop)
     }
 
     /// Where a move unmapped memory: waits until the processes have nearly all of it mapped again,

@@ -258,15 +258,18 @@ impl Subject for LiveSubject<'_> {
                 let options = PromoteOptions {
                     pace,
                     only,
-                    held: Some(self.held.clone()),
+                    held: Some(std::mem::take(&mut self.held)),
                     ..PromoteOptions::default()
                 };
-                promote(kernel, root, host, &pids, &options, quiet, stop)
+                let outcome = promote(kernel, root, host, &pids, &options, quiet, stop);
+                self.held = options.held.unwrap_or_default();
+                outcome
             }
             Arm::Base => {
                 let options = DemoteOptions {
                     pace,
                     only,
+                    notes_held: true,
                     ..DemoteOptions::default()
                 };
                 demote(kernel, root, host, &pids, &options, quiet, stop)

@@ -1,10 +1,10 @@
 //! Watches a process for a prediction (`hugeleaf_verdict::predict`), and measures what a read costs here.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hugeleaf_change::{look, may_walk};
+use hugeleaf_change::{Watch, look, may_walk};
 use hugeleaf_host::process::spent::spent;
 use hugeleaf_host::{Host, Looking, Process, Root, read_process};
 use hugeleaf_sys::{Kernel, Pid};
@@ -23,15 +23,6 @@ const SHORT: Duration = Duration::from_millis(2);
 const LONG: Duration = Duration::from_secs(1);
 /// So many short ones, over the time there is.
 const LOOKS: u32 = 9;
-
-/// Settings for watching processes.
-#[derive(Debug, Clone, Copy)]
-pub struct Watch<'a> {
-    pub time: Duration,
-    /// For so long a look may keep a process from mapping memory.
-    pub held: Duration,
-    pub stop: &'a AtomicBool,
-}
 
 #[derive(Debug)]
 pub struct Observed {
@@ -96,24 +87,23 @@ fn observe_one(
     kernel: &Kernel,
     (root, host): (&Root, &Host),
     pid: Pid,
-    Watch { time, held, stop }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<One, String> {
     // Reading its mappings takes as long as a look.
-    may_walk(kernel, root, pid, held)?;
+    may_walk(kernel, root, pid, watch.held)?;
     let process = read_process(root, kernel, host, pid, Looking::Segments);
     let process = process.map_err(|e| e.to_string())?;
     let ranges = could_be_larger(host, &process);
     let (from, before) = (kernel.now(), spent(root, pid).map_err(|e| e.to_string())?);
-    let one = |time| look(kernel, root, pid, &ranges, (time, held));
+    let one = |time| look(kernel, root, pid, &ranges, Watch { time, ..watch });
     let mut looks = Vec::new();
-    let pause = time.saturating_sub(LONG) / LOOKS;
+    let pause = watch.time.saturating_sub(LONG) / LOOKS;
     for _ in 0..LOOKS {
-        if stop.load(Ordering::Relaxed) {
-            return Err("stopped on request".to_owned());
-        }
         let look = one(SHORT)?;
         looks.push(look);
-        kernel.sleep(pause.saturating_sub(look.seen.time));
+        if !kernel.wait(pause.saturating_sub(look.seen.time), watch.stop) {
+            return Err("stopped on request".to_owned());
+        }
     }
     looks.push(one(LONG)?);
     let elapsed = kernel.now().saturating_sub(from);

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hugeleaf_units::{Bytes, PageSize, Range};
@@ -22,6 +23,9 @@ use crate::priority::RunsFirst;
 use crate::process::{Pid, PidFd};
 use crate::split::{self, SplitFile};
 use crate::{Errno, SysError, last_errno};
+
+/// Longest time that a stop flag waits for a pause to end.
+const WAITS_AT_ONCE: Duration = Duration::from_millis(100);
 
 /// The kernel as hugeleaf uses it on other processes and on the host, with the clock that paces it.
 #[derive(Debug, Clone)]
@@ -365,17 +369,40 @@ impl Kernel {
         RunsFirst::new()
     }
 
-    /// Waits. May return early when a signal arrives.
-    pub fn sleep(&self, time: Duration) {
-        if self.knows(ProcessCall::Sleep(time)).is_some() {
-            return;
+    /// Waits, but not on once `stop` is set; returns false then. A signal sets it, and may come just before a pause or in
+    /// another thread: the pause is made in parts.
+    #[expect(clippy::disallowed_methods, reason = "the place that waits")]
+    pub fn wait(&self, time: Duration, stop: &AtomicBool) -> bool {
+        let mut left = time;
+        while !stop.load(Ordering::Relaxed) {
+            if left.is_zero() {
+                return true;
+            }
+            let part = left.min(WAITS_AT_ONCE);
+            if self.knows(ProcessCall::Sleep(part)).is_none() {
+                std::thread::sleep(part);
+            }
+            left -= part;
         }
-        // Not std::thread::sleep: that one goes on sleeping after a signal, and Ctrl-C must end a
-        // long pause at once.
-        let request = rustix::thread::Timespec {
-            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(time.subsec_nanos()),
-        };
-        let _ = rustix::thread::nanosleep(&request);
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_ends_where_its_flag_is_set() {
+        let (kernel, stop) = (Kernel::new(), AtomicBool::new(false));
+        assert!(kernel.wait(Duration::ZERO, &stop));
+        assert!(kernel.wait(WAITS_AT_ONCE + Duration::from_millis(1), &stop));
+        let hour = Duration::from_secs(3600);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| kernel.wait(hour, &stop));
+            stop.store(true, Ordering::Relaxed);
+            assert!(!waits.join().unwrap());
+        });
+        assert!(!kernel.wait(Duration::ZERO, &stop));
     }
 }

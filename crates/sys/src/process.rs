@@ -108,8 +108,11 @@ pub fn ticks_per_second() -> u64 {
     rustix::param::clock_ticks_per_second()
 }
 
-/// The kernel's log as it stands in its ring buffer (syslog(2), SYSLOG_ACTION_READ_ALL). Reads
-/// nothing away from anybody.
+/// The ring buffer grows with the number of processors.
+const MOST_OF_LOG: i32 = 512 << 10;
+
+/// The last [`MOST_OF_LOG`] bytes of the kernel's log (syslog(2), SYSLOG_ACTION_READ_ALL). Reads nothing away from
+/// anybody.
 ///
 /// # Errors
 /// EPERM where `kernel.dmesg_restrict` is set and CAP_SYSLOG is missing. ENOSYS without printk.
@@ -119,11 +122,14 @@ pub fn kernel_log() -> Result<String, SysError> {
     let fail = || SysError::new("syslog", "", last_errno());
     // SAFETY: action 10 takes no buffer.
     let size = unsafe { libc::klogctl(SIZE_BUFFER, std::ptr::null_mut(), 0) };
+    let size = size.min(MOST_OF_LOG);
     let mut buffer = vec![0u8; usize::try_from(size).map_err(|_| fail())?];
     // SAFETY: the kernel writes at most `size` bytes, which is the buffer's length.
     let got = unsafe { libc::klogctl(READ_ALL, buffer.as_mut_ptr().cast(), size) };
     buffer.truncate(usize::try_from(got).map_err(|_| fail())?);
-    Ok(String::from_utf8_lossy(&buffer).into_owned())
+    // A copy is made of a log that needs one only.
+    Ok(String::from_utf8(buffer)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 /// O_DIRECT, as the flags of `/proc/PID/fdinfo/N` have it.

@@ -61,7 +61,8 @@ pub fn be_ended_first() {
 }
 
 /// Returns what this thread has used of its stack and no longer does, and free parts of the heap: reading the command line
-/// takes more of both than most commands do. Only for the main thread: the stacks of others end somewhere.
+/// takes more of both than most commands do. Threads share the heap from here on: with one of its own each would keep what
+/// it freed. Only for the main thread: the stacks of others end somewhere.
 pub fn return_unused() {
     /// Stack that this call and signals may use, and how far below it is looked: the gap below a stack is a megabyte.
     const KEPT: usize = 16 << 10;
@@ -73,7 +74,10 @@ pub fn return_unused() {
     unsafe {
         libc::madvise((end - MOST) as *mut libc::c_void, MOST, libc::MADV_DONTNEED);
         #[cfg(target_env = "gnu")]
-        libc::malloc_trim(0);
+        {
+            libc::malloc_trim(0);
+            libc::mallopt(libc::M_ARENA_MAX, 1);
+        }
     }
 }
 

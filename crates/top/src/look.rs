@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use hugeleaf_guard::Allowance;
 use hugeleaf_guard::status::{MoveStatus, PoolStatus, Status};
 use hugeleaf_guard::{Stand, client::ask_status};
 use hugeleaf_host::demand::read_user;
@@ -16,7 +17,7 @@ use jiff::Zoned;
 
 use crate::act::Tools;
 use crate::model::{Cost, GuardLine, Held, HostLine, Id, Move, Program, Rates, Sample};
-use crate::turn::{Allowance, Waiting, Wanted, order};
+use crate::turn::{Waiting, Wanted, allowance, order};
 
 /// Settings of the host are read again after so long.
 const SETTINGS_EVERY: Duration = Duration::from_secs(10);
@@ -59,7 +60,7 @@ impl Looker {
             watch: Watch::default(),
             users: HashMap::new(),
             closer: HashMap::new(),
-            allowance: Allowance::default(),
+            allowance: allowance(),
             at: None,
             settings_at: Duration::ZERO,
             guard_at: None,

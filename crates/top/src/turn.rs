@@ -3,46 +3,22 @@
 
 use std::time::Duration;
 
+use hugeleaf_guard::Allowance;
 use hugeleaf_units::Bytes;
 
 use crate::model::Id;
 
 /// So much of a processor's time closer looks may take.
 const SHARE: f64 = 0.005;
-/// So much is saved up at most: time in which nobody looked is not made good in one go.
+/// So much is saved up at most.
 const MOST: Duration = Duration::from_millis(20);
 /// Maximum debt, the earnings of 30 seconds: figures must not be minutes old for one look at much memory. A look
 /// that takes longer than that has the next sample come later ([`crate::look`]).
 const DEBT: Duration = Duration::from_millis(150);
 
-/// Processor time that closer looks may still take: earned as time passes, spent by looks. It is processor time: a
-/// look that waits for a processor takes none from others. One look at much memory can spend more than there is; those
-/// after it then wait.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Allowance {
-    left: f64,
-}
-
-impl Default for Allowance {
-    fn default() -> Allowance {
-        Allowance {
-            left: MOST.as_secs_f64(),
-        }
-    }
-}
-
-impl Allowance {
-    pub fn earn(&mut self, passed: Duration) {
-        self.left = (self.left + passed.as_secs_f64() * SHARE).min(MOST.as_secs_f64());
-    }
-
-    pub fn spend(&mut self, took: Duration) {
-        self.left = (self.left - took.as_secs_f64()).max(-DEBT.as_secs_f64());
-    }
-
-    pub fn is_left(&self) -> bool {
-        self.left > 0.0
-    }
+/// Processor time of closer looks.
+pub fn allowance() -> Allowance {
+    Allowance::new(SHARE, MOST, DEBT)
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -86,42 +62,6 @@ mod tests {
             pid,
             start_ticks: 0,
         }
-    }
-
-    #[test]
-    fn looks_keep_their_share() {
-        let mut allowance = Allowance::default();
-        let look = Duration::from_millis(3);
-        let mut spent = Duration::ZERO;
-        for _ in 0..600 {
-            allowance.earn(Duration::from_secs(1));
-            while allowance.is_left() {
-                allowance.spend(look);
-                spent += look;
-            }
-        }
-        let share = spent.as_secs_f64() / 600.0;
-        assert!((0.0049..0.0053).contains(&share), "{share}");
-    }
-
-    #[test]
-    fn one_long_look_makes_the_others_wait() {
-        let mut allowance = Allowance::default();
-        allowance.spend(Duration::from_millis(120));
-        for _ in 0..19 {
-            allowance.earn(Duration::from_secs(1));
-            assert!(!allowance.is_left());
-        }
-        allowance.earn(Duration::from_secs(3));
-        assert!(allowance.is_left());
-        // A night of sleep is not made good.
-        allowance.earn(Duration::from_secs(36_000));
-        allowance.spend(MOST);
-        assert!(!allowance.is_left());
-        // However long a look took, the next one comes within half a minute.
-        allowance.spend(Duration::from_secs(60));
-        allowance.earn(Duration::from_secs(31));
-        assert!(allowance.is_left());
     }
 
     #[test]

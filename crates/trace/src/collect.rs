@@ -317,7 +317,7 @@ impl Session {
         let mut horizon = monotonic_nanos();
         let (mut begun, mut next) = (0.0, INTERVAL.as_secs_f64().min(length));
         loop {
-            kernel.sleep(self.pause(opened.as_ref(), next));
+            kernel.wait(self.pause(opened.as_ref(), next), stop);
             let now = monotonic_nanos();
             if let Some(opened) = opened {
                 self.queue.drain(opened, horizon);

@@ -49,7 +49,8 @@ pub fn set(
             break;
         }
         make_room(context, file, caches);
-        context.kernel.sleep(Duration::from_millis(100) * attempts);
+        let pause = Duration::from_millis(100) * attempts;
+        context.kernel.wait(pause, context.stop);
     }
     Ok(result)
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hugeleaf_change::PromoteOptions;
 use hugeleaf_sys::{Advice, Answer, Errno, Gate, Kernel, ProcessCall};
+use hugeleaf_testkit::cgroup::MemoryCgroup;
 use hugeleaf_units::{Bytes, PageSize};
 
 use super::faulty::{Call, failing};
@@ -72,10 +73,8 @@ fn what_is_taken_is_fetched_before_it_is_needed() {
         return;
     };
     if bench.huge.bytes() > Bytes::from_mib(16) {
-        return println!(
-            "not run: what_is_taken_is_fetched_before_it_is_needed: {} are more than is fetched",
-            bench.huge
-        );
+        let name = "what_is_taken_is_fetched_before_it_is_needed";
+        return hugeleaf_testkit::not_run(name, "one huge page is more than is fetched");
     }
     let (victim, _) = bench.private_victim(PAGES);
     let slow = Guest::new(&bench, Duration::from_millis(500));
@@ -136,4 +135,40 @@ fn without_memory_for_it_the_work_goes_on() {
     let kernel = failing(Call::Fetch, Errno::NOMEM, 0, u64::MAX);
     let outcome = bench.promote_with(&kernel, &[victim.pid()], &fast(), &mut |_| {});
     assert!(outcome.unwrap().is_complete());
+}
+
+/// A server may share the cgroup, and need the room that is left there.
+#[test]
+fn a_small_share_of_its_own_cgroup_is_taken() {
+    const NAME: &str = "processes::fetches::a_small_share_of_its_own_cgroup_is_taken";
+    if !hugeleaf_testkit::apart(NAME) {
+        return;
+    }
+    let Some(bench) = Bench::new(NAME) else {
+        return;
+    };
+    if bench.huge.bytes() > Bytes::from_mib(4) {
+        return hugeleaf_testkit::not_run(NAME, "one huge page is more than is fetched");
+    }
+    let huge = bench.huge.bytes().get();
+    // Its room is smaller by what this process takes.
+    for (share, most) in [(3, 2), (1, 0)] {
+        let (victim, _) = bench.private_victim(PAGES);
+        let slow = Guest::new(&bench, Duration::from_millis(500));
+        let name = format!("hugeleaf-fetches-{}", std::process::id());
+        let Some(cgroup) = MemoryCgroup::new(&name, Bytes(16 * share * huge)) else {
+            return hugeleaf_testkit::not_run(NAME, "no memory cgroup can be made");
+        };
+        cgroup.add(std::process::id());
+        let kernel = Kernel::behind(slow.clone());
+        let options = PromoteOptions::default();
+        let outcome = bench.promote_with(&kernel, &[victim.pid()], &options, &mut |_| {});
+        assert!(outcome.unwrap().is_complete());
+        let fetched = |made: &Made| match made {
+            Made::Fetch(pages) => *pages,
+            Made::Move(_) => 0,
+        };
+        let made = slow.made.lock().unwrap();
+        assert_eq!(made.iter().map(fetched).max(), Some(most), "{made:?}");
+    }
 }

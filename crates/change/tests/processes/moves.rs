@@ -1,6 +1,6 @@
 //! What is moved, what is left out, and that nobody grows.
 
-use hugeleaf_change::{DemoteOptions, Memory, NoZeros, Percent, PromoteOptions, Reason};
+use hugeleaf_change::{DemoteOptions, Footprint, Memory, NoZeros, Percent, PromoteOptions, Reason};
 use hugeleaf_sys::Errno;
 
 use hugeleaf_units::Bytes;
@@ -167,7 +167,12 @@ fn what_a_process_gave_back_is_not_filled_up_again() {
     // As it was found: all of it comes back.
     let outcome = bench.promote(&[victim.pid()], &back);
     assert_eq!(outcome.done(), bench.pages(8), "{outcome:#?}");
-    bench.demote(&[victim.pid()], &fast_demote());
+    let unasked = DemoteOptions {
+        notes_held: false,
+        ..fast_demote()
+    };
+    let split = bench.demote(&[victim.pid()], &unasked);
+    assert_eq!(split.held, Footprint::default());
     victim.tell(&format!("free a {:#}", bench.huge.bytes()));
     let outcome = bench.promote(&[victim.pid()], &back);
     let process = &outcome.processes[0];

@@ -1,6 +1,5 @@
 //! See `hugeleaf mem --help`.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hugeleaf_host::process::{orders, read_run_settings};
@@ -42,11 +41,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     };
     context.need_live("mem --watch")?;
     context.stop_on_signals()?;
-    while !context.stop.load(Ordering::Relaxed) {
+    loop {
         look(args, context)?;
-        context.kernel.sleep(pause);
+        if !context.kernel.wait(pause, &context.stop) {
+            return Ok(Status::Good);
+        }
     }
-    Ok(Status::Good)
 }
 
 /// One look at the host, and its answer; on a terminal that is watched in place of the one before.

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hugeleaf_change::Watch;
 use hugeleaf_change::walk_time;
 use hugeleaf_host::Host;
 use hugeleaf_host::process::spent::{Spent, spent};
 use hugeleaf_proof::bench::{Machine, room};
 use hugeleaf_proof::circumstances;
-use hugeleaf_proof::predict::{Watch, observe, reads, table};
+use hugeleaf_proof::predict::{observe, reads, table};
 use hugeleaf_report::predict::Prediction;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, parse_time};
@@ -105,7 +106,7 @@ fn busiest(context: &Context, pids: &[Pid]) -> Vec<Pid> {
     }
     let look = || pids.iter().map(|pid| spent(&context.root, *pid).ok());
     let before: Vec<_> = look().collect();
-    context.kernel.sleep(WHILE);
+    context.kernel.wait(WHILE, &context.stop);
     let used = |(now, then): (Option<Spent>, &Option<Spent>)| {
         let since = now?.since(then.as_ref()?);
         Some(since.user + since.system + since.waited.unwrap_or_default())

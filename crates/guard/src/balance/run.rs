@@ -22,8 +22,6 @@ use crate::seen::ProgramId;
 
 /// While memory is on its way it looks so often.
 const SOON: Duration = Duration::from_millis(500);
-/// The stop flag is looked at so often.
-const TICK: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy)]
 pub struct Run<'a> {
@@ -138,14 +136,11 @@ fn one<'s, 'e: 's>(scope: &'s Scope<'s, 'e>, run: Run<'e>, place: usize, target:
             }
             worker.look();
         }
-        wait(
-            run.stop,
-            if is_moving {
-                SOON.min(target.every)
-            } else {
-                target.every
-            },
-        );
+        let pause = match is_moving {
+            true => SOON.min(target.every),
+            false => target.every,
+        };
+        run.kernel.wait(pause, run.stop);
     }
 }
 
@@ -200,17 +195,5 @@ fn publish(run: Run<'_>, place: usize, status: BalanceStatus) {
     let mut shared = run.shared.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(slot) = shared.get_mut(place) {
         *slot = Some(status);
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "ends when a signal came")]
-fn wait(stop: &AtomicBool, time: Duration) {
-    let until = Instant::now() + time;
-    while !stop.load(Ordering::Relaxed) {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        std::thread::sleep(left.min(TICK));
     }
 }

@@ -280,21 +280,6 @@ fn answers_are_given_again_and_accounted_for() {
     assert!(charged >= SAVED * 2, "{charged:?}");
 }
 
-#[test]
-fn answers_keep_their_share() {
-    let (second, mut left, mut spent) = (Duration::from_secs(1), 0.0, Duration::ZERO);
-    for _ in 0..600 {
-        left = after(left, second, Duration::ZERO);
-        while left > 0.0 {
-            let one = Duration::from_millis(3);
-            left = after(left, Duration::ZERO, one);
-            spent += one;
-        }
-    }
-    let share = spent.as_secs_f64() / 600.0;
-    assert!(share <= SHARE * 1.05 && share > SHARE * 0.9, "{share}");
-}
-
 /// Headers that readers of metrics send: Prometheus 2.42 and 3.5, VictoriaMetrics, curl, a browser.
 #[test]
 fn a_reader_gets_the_format_that_it_asks_for() {

@@ -1,5 +1,6 @@
 //! Processes as far as they tell which programs run here, and which settings of the host affect them.
 
+use std::io::BufRead;
 use std::path::Path;
 
 use hugeleaf_sys::{Pid, Rights};
@@ -112,28 +113,33 @@ fn version_of_package(root: &Root, pid: Pid, rights: Rights, packages: &[String]
         return None;
     }
     let theirs = root.as_process_sees(pid, rights).ok()?;
-    let text = theirs.read(Path::new("/var/lib/dpkg/status"));
-    parse_packages(text.known()?, packages)
+    let status = theirs.lines(Path::new("/var/lib/dpkg/status")).ok()?;
+    parse_packages(status, packages)
 }
 
-/// The first number of the version of the first of these packages that is installed (dpkg-query(1)).
-fn parse_packages(text: &str, packages: &[String]) -> Option<u32> {
-    let field = |paragraph: &str, name: &str| {
-        let mut lines = paragraph.lines();
-        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-        value.map(str::to_owned)
-    };
-    text.split("\n\n").find_map(|paragraph| {
-        let package = field(paragraph, "Package")?;
-        let is_installed = field(paragraph, "Status")?.ends_with(" installed");
-        if !packages.contains(&package) || !is_installed {
-            return None;
+/// The first number of the version of the first of these packages that is installed (dpkg-query(1)). The file is long, so
+/// that one paragraph at a time is in memory.
+fn parse_packages(status: impl BufRead, packages: &[String]) -> Option<u32> {
+    let (mut is_it, mut is_installed, mut version) = (false, false, None);
+    for line in status.lines().map_while(Result::ok).chain([String::new()]) {
+        match line.split_once(": ") {
+            Some(("Package", name)) => is_it = packages.iter().any(|package| package == name),
+            Some(("Status", status)) => is_installed = status.ends_with(" installed"),
+            Some(("Version", of)) => version = Some(of.to_owned()),
+            _ if line.is_empty() && is_it && is_installed => {
+                let version = version.take()?;
+                let upstream = version.split_once(':').map_or(&*version, |(_, rest)| rest);
+                return upstream
+                    .split(|c: char| !c.is_ascii_digit())
+                    .next()?
+                    .parse()
+                    .ok();
+            }
+            _ if line.is_empty() => (is_it, is_installed, version) = (false, false, None),
+            _ => {}
         }
-        let version = field(paragraph, "Version")?;
-        let upstream = version.split_once(':').map_or(&*version, |(_, rest)| rest);
-        let digits = upstream.split(|c: char| !c.is_ascii_digit()).next();
-        digits?.parse().ok()
-    })
+    }
+    None
 }
 
 #[cfg(test)]
@@ -151,8 +157,20 @@ mod tests {
         assert_eq!(version_in_path("/usr/bin/mongod"), None);
         assert_eq!(version_in_path("/opt/7.0/mongod"), None);
         let packages = ["mongodb-org-server".to_owned()];
-        assert_eq!(parse_packages(PACKAGES, &packages), Some(8));
-        assert_eq!(parse_packages(PACKAGES, &["mongodb".to_owned()]), None);
+        assert_eq!(parse_packages(PACKAGES.as_bytes(), &packages), Some(8));
+        assert_eq!(
+            parse_packages(PACKAGES.as_bytes(), &["mongodb".to_owned()]),
+            None
+        );
+    }
+
+    #[test]
+    fn one_paragraph_at_a_time_is_read() {
+        // It would not end.
+        let rest = std::io::BufReader::new(std::io::repeat(b'\n'));
+        let packages = ["mongodb-org-server".to_owned()];
+        let status = std::io::Read::chain(format!("{PACKAGES}\n").as_bytes(), rest);
+        assert_eq!(parse_packages(status, &packages), Some(8));
     }
 
     #[test]
@@ -180,7 +198,7 @@ mod tests {
     proptest! {
         #[test]
         fn never_panics(text in "(?s).*", path in ".*") {
-            let _ = parse_packages(&text, &[String::new()]);
+            let _ = parse_packages(text.as_bytes(), &[String::new()]);
             let _ = version_in_path(&path);
         }
     }

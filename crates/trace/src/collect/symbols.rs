@@ -36,7 +36,7 @@ pub struct Named {
 }
 
 /// Said once: there is one such frame.
-const ENDED: &str = "Some programs ended within a moment, before their code was looked at: \
+const ENDED: &str = "Some programs ended before their code was looked at, or are outside of this PID namespace: \
                      functions of their own have no names.";
 
 /// A name that is longer is cut: the table of symbols of a program can hold names of any length.
@@ -67,7 +67,7 @@ pub fn name_all(stacks: &Stacks, root: &Root) -> Named {
             }
             Frame::Ended => {
                 names[at] = Some(Symbol {
-                    name: "[ended before it was looked at]".to_owned(),
+                    name: "[program could not be looked at]".to_owned(),
                     module: "[not known]".to_owned(),
                     kernel: false,
                     unnamed: true,

@@ -1,6 +1,5 @@
 //! Looks at the pools over a time, for `--tighten`.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use hugeleaf_verdict::plan::{Sample, sample};
@@ -12,7 +11,6 @@ const GLANCE: Duration = Duration::from_millis(100);
 
 /// Samples of the pools until the time is over or somebody stops it: then what was seen so far
 /// counts. A captured host does not change: one look at it is all.
-#[expect(clippy::disallowed_methods, reason = "between two scans")]
 pub fn watch(
     period: Option<Duration>,
     every: Option<Duration>,
@@ -28,8 +26,7 @@ pub fn watch(
     bar.set_message("watching the pools");
     let begin = Instant::now();
     let mut next = every;
-    while begin.elapsed() < period && !context.stop.load(Ordering::Relaxed) {
-        std::thread::sleep(GLANCE.min(every));
+    while begin.elapsed() < period && context.kernel.wait(GLANCE.min(every), &context.stop) {
         bar.set_position(begin.elapsed().as_secs());
         if begin.elapsed() >= next {
             samples.push(sample(&context.host()?)?);

@@ -1,0 +1,168 @@
+//! SIGTERM and SIGINT end every command that works or waits for long, in the midst of a pause of an hour as well. Commands that move memory
+//! leave it as they found it. `apply`, `run`, `top`, `try` and `bench FILE` have tests of their own for that.
+
+use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{Running, good, holder, hugeleaf, wait_until};
+use crate::guard::kit::{Guarding, Place, Worker, can_run, rule};
+
+const BOTH: [Signal; 2] = [Signal::TERM, Signal::INT];
+
+/// A field of `/proc/PID/status` as written there.
+fn status(pid: u32, field: &str) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(field));
+    line.unwrap_or_default().trim().to_owned()
+}
+
+/// Tells whether a process has a handler for a signal.
+pub fn catches(pid: u32, signal: Signal) -> bool {
+    let caught = u64::from_str_radix(&status(pid, "SigCgt:"), 16);
+    caught.is_ok_and(|caught| caught >> (signal.as_raw() - 1) & 1 == 1)
+}
+
+/// Sends a command a signal once it is at work, and returns how it ended.
+#[track_caller]
+pub fn ended(
+    command: &mut Command,
+    signal: Signal,
+    is_at_work: &dyn Fn(u32) -> bool,
+) -> ExitStatus {
+    let shown = format!("{command:?}");
+    let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut running = Running(command.spawn().unwrap());
+    let pid = running.0.id();
+    wait_until(&format!("{shown} is at work"), || {
+        let ended = running.0.try_wait().unwrap();
+        assert!(ended.is_none(), "{shown} ended early: {ended:?}");
+        catches(pid, signal) && is_at_work(pid)
+    });
+    kill_process(Pid::from_child(&running.0), signal).unwrap();
+    let mut status = None;
+    wait_until(&format!("{shown} ends"), || {
+        status = running.0.try_wait().unwrap();
+        status.is_some()
+    });
+    let status = status.unwrap();
+    // It says what it has, or that it has nothing; the signal itself does not end it.
+    assert_eq!(status.signal(), None, "{shown}");
+    status
+}
+
+#[test]
+fn what_watches_ends() {
+    let _host = hugeleaf_testkit::host::shared();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (target, plan, trace, result) = (holder(8, None), file("p"), file("t"), file("r"));
+    let pid = target.pid();
+    let sleeps = |pid: u32| status(pid, "State:").starts_with('S');
+    let has_threads = |pid: u32| status(pid, "Threads:") != "1";
+    let always = |_: u32| true;
+    let commands: [(&str, &dyn Fn(u32) -> bool); 5] = [
+        (&format!("mem --watch 1h {pid}"), &sleeps),
+        (
+            &format!("plan --tighten --for 1h --every 1h --output {plan}"),
+            &sleeps,
+        ),
+        (&format!("predict {pid} --for 1h"), &has_threads),
+        (
+            &format!("trace --for 1h --intervals-only -o {trace}"),
+            &always,
+        ),
+        (
+            &format!("bench chase --sizes 64K --pages base --for 1h -o {result}"),
+            &always,
+        ),
+    ];
+    for (words, is_at_work) in commands {
+        for signal in BOTH {
+            let words: Vec<&str> = words.split(' ').collect();
+            ended(&mut hugeleaf(&words), signal, is_at_work);
+        }
+    }
+}
+
+/// Servers that take a connection and never answer.
+#[test]
+fn what_keeps_house_ends() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let component = |name: &str, kind: &str| {
+        format!(
+            "[[balance.component]]\nname = '{name}'\nkind = '{kind}'\naddress = '{address}'\nleast = '64M'\nmost = '100M'\n"
+        )
+    };
+    let place = Place::new();
+    let rules = format!(
+        "schema = 1\nevery = '1h'\nlisten = 'off'\n[[balance]]\nname = 'both'\ntarget = '150M'\naction = 'balance'\nevery = '1h'\n{}{}",
+        component("a", "memcached"),
+        component("b", "redis"),
+    );
+    let config = place.write("guard.toml", &rules);
+    let has_threads = |pid: u32| status(pid, "Threads:") != "1";
+    for command in ["balance", "guard"] {
+        for signal in BOTH {
+            let mut command = place.hugeleaf(&[command, "--config", &config]);
+            let ended = ended(&mut command, signal, &has_threads);
+            assert!(ended.success(), "{command:?}: {ended}");
+        }
+    }
+}
+
+#[test]
+fn what_moves_memory_ends() {
+    let Some(_host) = can_run("what_moves_memory_ends") else {
+        return;
+    };
+    let place = Place::new();
+    let counter = place.path("counter");
+    for signal in BOTH {
+        let mut worker = Worker::start(&place, "moved", &counter, 1.1);
+        worker.tell("grow 64");
+        let (pid, metric) = (worker.pid().to_string(), format!("cmd:cat {counter}"));
+        // In the midst of the move, and of the pauses that it makes.
+        let huge = || worker.huge();
+        let promote = &["promote", "--budget", "1%", &pid];
+        ended(&mut place.hugeleaf(promote), signal, &|_| huge() > 0);
+        good(&place.hugeleaf(&["promote", &pid]).output().unwrap());
+        let whole = huge();
+        let demote = &["demote", "--budget", "1%", &pid];
+        ended(&mut place.hugeleaf(demote), signal, &|_| huge() < whole);
+        good(&place.hugeleaf(&["demote", &pid]).output().unwrap());
+        // In a pause between two readings.
+        let result = place.path("result.json");
+        let settle = ["--settle", "1h", "--interval", "1h", "-o", &result];
+        let prove = [&["prove", &pid, "--metric", &metric][..], &settle].concat();
+        ended(&mut place.hugeleaf(&prove), signal, &|_| huge() > 0);
+        assert_eq!(huge(), 0, "{signal:?}");
+        worker.tell("");
+    }
+}
+
+/// The test waits in a thread, which no signal reaches.
+#[test]
+fn a_guard_that_tests_ends() {
+    let Some(_host) = can_run("a_guard_that_tests_ends") else {
+        return;
+    };
+    let place = Place::new();
+    let counter = place.path("counter");
+    let mut worker = Worker::start(&place, "paused", &counter, 1.1);
+    worker.tell("grow 64");
+    let test = format!(
+        "metric = 'cmd:cat {counter}'\nprove = {{ pairs = 100, every = '7d', over = '0s', interval = '1h' }}"
+    );
+    let guard = Guarding::start(&place, &rule("paused", &test));
+    guard.wait_for("it tests", |status| {
+        let program = guard.program(status, worker.pid());
+        program.is_some_and(|program| program.to_string().contains("\"testing\""))
+    });
+    guard.end();
+    assert!(worker.huge() > 60 << 20, "{}", worker.huge());
+    worker.tell("");
+}
