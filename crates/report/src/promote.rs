@@ -1,6 +1,8 @@
 //! What `promote` and `demote` say at their end: what they got, what they did not and why, what it
 //! cost, how to undo it, and how to make it last.
 
+use std::collections::BTreeMap;
+
 use hugeleaf_change::{
     Ended, Method, NoZeros, Outcome, Pace, Part, ProcessOutcome, Reason, Stalls, StoppedBy,
 };
@@ -9,6 +11,7 @@ use hugeleaf_units::Bytes;
 use hugeleaf_units::time::{measured, took};
 use hugeleaf_verdict::eligible;
 use hugeleaf_verdict::ends::Ends;
+use hugeleaf_verdict::growth::{self, Holes};
 use serde_json::json;
 
 use crate::json::{answer, both};
@@ -79,7 +82,7 @@ pub fn page(outcome: &Outcome, request: &Request<'_>) -> Page {
             &totals.one_way,
         ),
     ] {
-        let reasons = reasons(parts, totals.holes.advice(), request);
+        let reasons = reasons(parts, &totals.holes, request);
         page.section(title, vec![reasons.into()]);
     }
     page.add(about_processes(outcome));
@@ -221,8 +224,8 @@ fn zeros(outcome: &Outcome, request: &Request<'_>) -> [(&'static str, Option<Str
         format!(
             "by {gone} of base pages that hold only zeros, which splitting returned to the kernel; \
              they stay there{why}, and come back as the process writes to them. To promote it with \
-             them: hugeleaf promote --min-resident 1% {}",
-            request.targets
+             them: {}",
+            growth::promotion(request.targets, 1)
         )
     });
     let unmapped = (!unmapped.is_zero()).then(|| {
@@ -242,11 +245,11 @@ fn no_zeros(why: NoZeros) -> String {
     }
 }
 
-/// What a lower limit of residence would take: percent, bytes, and what it adds.
-type HolesAdvice = Option<(u8, Bytes, Bytes)>;
+/// The blocks that are in memory in part, by the reason for which they are left out.
+type AllHoles = BTreeMap<eligible::Reason, Holes>;
 
 /// The reasons, the one of most bytes first.
-fn reasons(parts: &[Part], holes: HolesAdvice, request: &Request<'_>) -> Vec<Note> {
+fn reasons(parts: &[Part], holes: &AllHoles, request: &Request<'_>) -> Vec<Note> {
     let mut parts = parts.to_vec();
     parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
     let note = |part: &Part| {
@@ -288,8 +291,8 @@ fn about_processes(outcome: &Outcome) -> Vec<Note> {
         .collect()
 }
 
-fn remedy(reason: Reason, holes: HolesAdvice, request: &Request<'_>) -> Option<String> {
-    use eligible::Reason::*;
+fn remedy(reason: Reason, holes: &AllHoles, request: &Request<'_>) -> Option<String> {
+    use eligible::Reason::{CopyOnWrite, ProcessDisabled, TooSmall};
     use eligible::Remedy::{Change, PromoteAndGrow};
     let targets = request.targets;
     let verb = request.direction.verb();
@@ -307,16 +310,12 @@ fn remedy(reason: Reason, holes: HolesAdvice, request: &Request<'_>) -> Option<S
                 ends.command.as_ref()?
             )
         }
-        Reason::Not(PartlyResident | PartlyMapped) if holes.is_some() => {
-            let (percent, there, added) = holes?;
-            format!(
-                "hugeleaf promote --min-resident {percent}% {targets}    # takes {there} of it, and adds \
-                 {added}"
-            )
-        }
         Reason::Not(ProcessDisabled) => format!("hugeleaf promote --switch-thp-on {targets}"),
+        Reason::Not(reason) if reason.remedy() == PromoteAndGrow => {
+            holes.get(&reason)?.growth()?.command(targets)
+        }
         // These depend on more than the reason.
-        Reason::Not(reason) if matches!(reason.remedy(), Change | PromoteAndGrow) => {
+        Reason::Not(reason) if reason.remedy() == Change => {
             format!("hugeleaf why {targets}")
         }
         Reason::Refused => format!("hugeleaf why {targets}"),
@@ -475,7 +474,6 @@ fn rate(bytes: Bytes, seconds: f64) -> Option<Bytes> {
 mod tests {
     use super::*;
     use crate::page::View;
-    use hugeleaf_change::blocks::Holes;
     use hugeleaf_change::{DoneBy, NoSplit, RoleOutcome, Totals};
     use hugeleaf_sys::{Errno, Pid};
     use serde_json::Value;
@@ -505,7 +503,7 @@ mod tests {
         let of = |ends| {
             remedy(
                 eligible::Reason::TooSmall.into(),
-                None,
+                &holes(),
                 &Request {
                     ends,
                     ..request(Direction::Promote)
@@ -572,14 +570,19 @@ mod tests {
         }
     }
 
+    fn holes() -> AllHoles {
+        let of = |reason| {
+            let mut holes = Holes::default();
+            holes.add(reason, Bytes::from_mib(30), Bytes::from_mib(10));
+            (reason, holes)
+        };
+        let all = eligible::Reason::ALL.iter().copied();
+        all.map(of).collect()
+    }
+
     /// As if no memory were shared.
     fn outcome(processes: Vec<ProcessOutcome>) -> Outcome {
         let sum = |of: fn(&ProcessOutcome) -> Bytes| processes.iter().map(of).sum();
-        let mut holes = Holes::default();
-        let huge: hugeleaf_units::PageSize = "2M".parse().unwrap();
-        for _ in 0..20 {
-            holes.add(eligible::Reason::PartlyResident, huge, Bytes::from_kib(512));
-        }
         Outcome {
             totals: Totals {
                 asked: sum(|p| p.asked),
@@ -590,7 +593,7 @@ mod tests {
                 grown: sum(|p| p.grown),
                 one_way: processes.iter().flat_map(|p| p.one_way.clone()).collect(),
                 by_role: processes.iter().flat_map(|p| p.by_role.clone()).collect(),
-                holes,
+                holes: holes(),
             },
             processes,
             skipped: Vec::new(),
@@ -676,7 +679,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
     fn a_command_is_printed_where_something_helps() {
         use eligible::Remedy;
         for reason in eligible::Reason::ALL {
-            let command = |direction| remedy((*reason).into(), None, &request(direction));
+            let command = |direction| remedy((*reason).into(), &holes(), &request(direction));
             let helps = matches!(reason.remedy(), Remedy::Change | Remedy::PromoteAndGrow);
             assert_eq!(command(Direction::Promote).is_some(), helps, "{reason:?}");
             let forked = *reason == eligible::Reason::CopyOnWrite;
@@ -845,7 +848,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
             assert_eq!(reason.id(), "shared-by-others");
             let text = reason.to_string();
             assert!(text.contains(says), "{text}");
-            let remedy = remedy(reason, None, &request);
+            let remedy = remedy(reason, &holes(), &request);
             assert_eq!(remedy.is_some(), next.is_some(), "{why:?}");
             assert!(
                 remedy.is_none_or(|r| next.is_some_and(|n| r.contains(n))),
@@ -861,7 +864,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
         let shared = Reason::SharedByOthers(None);
         for reason in [shared, Reason::Locked, eligible::Reason::Hugetlb.into()] {
             assert!(!reason.to_string().is_empty());
-            assert_eq!(remedy(reason, None, &request(Direction::Demote)), None);
+            assert_eq!(remedy(reason, &holes(), &request(Direction::Demote)), None);
         }
     }
 }

@@ -145,7 +145,10 @@ fn run(
     let outcome = change(&host, &pids, &mut |progress| {
         if progress.one_way != one_way && !common.dry_run {
             one_way = progress.one_way;
-            note(&bar, &one_way.map_or_else(String::new, cannot_go_back));
+            note(
+                &bar,
+                &one_way.map_or_else(String::new, Part::one_way_in_words),
+            );
         }
         show(&bar, progress);
     });
@@ -163,13 +166,6 @@ fn run(
     let view = Context::view(false);
     context.answer(view, || json(&outcome), || page(&outcome, &request))?;
     Ok((outcome.is_complete() || outcome.dry_run).into())
-}
-
-fn cannot_go_back(part: Part) -> String {
-    let Part { bytes, reason } = part;
-    format!(
-        "{bytes} stay on huge pages until what maps them ends, and no demotion takes them back: {reason}"
-    )
 }
 
 /// Where this program is; its name where that is not known.

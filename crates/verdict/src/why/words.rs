@@ -12,9 +12,8 @@ use crate::eligible::{Kind, tmpfs_mount};
 use crate::findings::shell_word;
 
 use super::segment::{self, Finding, Found};
-use super::{
-    Account, Case, Figures, Reason, Remedy, Verdict, hugetlb, setting, smallest_large_page, sums,
-};
+use super::sums::NOTHING;
+use super::{Account, Case, Figures, Reason, Verdict, hugetlb, setting, smallest_large_page, sums};
 
 /// Judges every segment of a process that was read page by page; one account a segment, in the
 /// same order. `target` is how commands name the process, as in `1234` or `tree:1234`.
@@ -102,14 +101,14 @@ impl Words<'_> {
         Figures {
             missing: f.missing,
             swapped: f.swapped,
-            least_percent: f.least_percent,
+            holes: f.holes.clone(),
             is_host_wide: match f.reason {
                 Reason::ShmemDeny | Reason::ShmemSizeOff | Reason::NoContiguous => true,
                 Reason::Misaligned => !setting::shmem_places_well(self.case, self.segment),
                 Reason::Memlock => self.group_for_pools().is_some(),
                 _ => false,
             },
-            promote: self.own_promotion(),
+            target: self.case.target.to_owned(),
             sharer: match f.reason {
                 Reason::CopyOnWrite => self.sharer(),
                 _ => String::new(),
@@ -133,14 +132,7 @@ impl Words<'_> {
             }
             PartlyResident | PartlyMapped | Sparse | Swapped => {
                 let text = sums::partly(reason, bytes, f);
-                let command = match reason {
-                    Sparse => NOTHING.to_owned(),
-                    Swapped if bytes.is_zero() => {
-                        format!("# once it is back in memory: {}", self.promote)
-                    }
-                    _ => sums::promote_within(f, f.missing + f.swapped, &f.promote),
-                };
-                (text, command)
+                (text, sums::promote_and_grow(bytes, f))
             }
             CopyOnWrite => (
                 sums::copy_on_write(&format!("with {}", f.sharer), bytes),
@@ -148,7 +140,7 @@ impl Words<'_> {
             ),
             CgroupMemory => (
                 sums::cgroup_memory(f),
-                sums::promote_within(f, Bytes::ZERO, &f.promote),
+                sums::promote_within(f, Bytes::ZERO, &self.promote),
             ),
             OrdersOff | OrderAtFault => self.order(f),
             Locked | Pinned | NoContiguous => self.pages(),
@@ -156,22 +148,7 @@ impl Words<'_> {
             _ => self.other(),
         }
     }
-
-    fn own_promotion(&self) -> String {
-        if self.finding.reason.remedy() != Remedy::PromoteAndGrow {
-            return self.promote.clone();
-        }
-        // Rounded down to tens: a figure to type, not one to measure by. Promotion goes by single
-        // pages, so the emptiest one decides.
-        let percent = (self.finding.least_percent / 10 * 10).max(10);
-        format!(
-            "hugeleaf promote --min-resident {percent}% {}",
-            self.case.target
-        )
-    }
 }
-
-const NOTHING: &str = "# nothing to do";
 
 // Settings.
 impl Words<'_> {
