@@ -7,10 +7,9 @@ use hugeleaf_change::{
     promote,
 };
 use hugeleaf_host::TargetError;
-use hugeleaf_report::promote::{ALL, Direction, Request, Scheduler, json, page};
+use hugeleaf_report::promote::{ALL, Commands, Direction, Request, Scheduler, json, page};
 use hugeleaf_sys::{Pid, setcap_advice};
 use hugeleaf_units::parse_time;
-use hugeleaf_verdict::ends::ends;
 use indicatif::ProgressBar;
 
 use crate::context::{Context, Failure, Several, Status, note};
@@ -154,14 +153,12 @@ fn run(
     });
     drop(bar);
     let outcome = outcome?;
-    let ends = ends(&host);
+    let commands = Commands::of(&host, own_path(), scheduler(context));
     let request = Request {
         direction,
         targets: &targets,
         pace: common.pace(),
-        program: &own_path(),
-        scheduler: scheduler(context),
-        ends: ends.as_ref(),
+        commands: &commands,
     };
     let view = Context::view(false);
     context.answer(view, || json(&outcome), || page(&outcome, &request))?;

@@ -301,10 +301,11 @@ impl Words<'_> {
              restart",
             self.page
         );
-        let step = (!places_well).then(|| match on {
-            Some(folder) => format!("mount -o remount,huge=advise {}", shell_word(folder)),
-            None => Change::new(Setting::file(knob), "advise").command(self.case.host),
-        });
+        let change = match on {
+            Some(folder) => Change::new(Setting::mount(folder), "huge=advise"),
+            None => Change::new(Setting::file(knob), "advise"),
+        };
+        let step = (!places_well).then(|| change.command(self.case.host));
         (text, restart(step, self.case.process))
     }
 }
@@ -346,11 +347,14 @@ impl Words<'_> {
                      this process is not in; its memlock limit of {memlock} does not stand in for \
                      that"
                 ),
-                format!(
-                    "usermod -aG $(getent group {group} | cut -d: -f1) $(id -nu {})    # then \
-                     restart {name}",
-                    process.uid
-                ),
+                {
+                    let user = format!("$(id -nu {})", process.uid);
+                    let joined = Change::new(Setting::groups(&user), group);
+                    format!(
+                        "{}    # then restart {name}",
+                        joined.command(self.case.host)
+                    )
+                },
             ),
             Reason::Memlock => {
                 let text = format!(
@@ -477,7 +481,10 @@ impl Words<'_> {
         let readahead = match segment.object {
             (0, ..) => format!("let its file system read {page} ahead; "),
             (major, minor, _) => {
-                format!("echo {kib} > /sys/class/bdi/{major}:{minor}/read_ahead_kb; ")
+                let file = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+                let step = Change::new(Setting::file(file), kib).in_scope(Scope::Device);
+                let step = step.command(self.case.host);
+                format!("{}; ", step.trim_start_matches("# "))
             }
         };
         if segment.name.ends_with(" (deleted)") {
