@@ -418,13 +418,16 @@ pub fn agree(all: &[&Advice], wants: &[Want]) -> Vec<Option<String>> {
     let against = |advice: &&Advice| {
         let other = all.iter().find(|other| other.contradicts(advice));
         let other = other.map(|_| "other findings here ask for the opposite".to_owned());
-        let mut wants = wants
-            .iter()
-            .filter(|want| want.setting == *advice.setting());
-        let want = wants.find(|want| !want.values.allows(&advice.0.to));
+        let want = unwanted(advice.setting(), &advice.0.to, wants);
         other.or_else(|| want.map(|want| format!("{} wants it otherwise", want.who)))
     };
     all.iter().map(against).collect()
+}
+
+/// Returns the want of a running program that a value of a setting contradicts.
+pub fn unwanted<'a>(setting: &Setting, to: &str, wants: &'a [Want]) -> Option<&'a Want> {
+    let against = |want: &&Want| want.setting == *setting && !want.values.allows(to);
+    wants.iter().find(against)
 }
 
 #[cfg(test)]
