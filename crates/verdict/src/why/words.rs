@@ -347,14 +347,7 @@ impl Words<'_> {
                      this process is not in; its memlock limit of {memlock} does not stand in for \
                      that"
                 ),
-                {
-                    let user = format!("$(id -nu {})", process.uid);
-                    let joined = Change::new(Setting::groups(&user), group);
-                    format!(
-                        "{}    # then restart {name}",
-                        joined.command(self.case.host)
-                    )
-                },
+                self.in_group(group),
             ),
             Reason::Memlock => {
                 let text = format!(
@@ -419,6 +412,12 @@ impl Words<'_> {
         let raised = Change::new(Setting::file(group.limit_file(size, of)), most.get());
         let step = raised.in_scope(Scope::Cgroup).command(self.case.host);
         (text, restart(Some(step), self.case.process))
+    }
+
+    fn in_group(&self, group: u64) -> String {
+        let user = format!("$(id -nu {})", self.case.process.uid);
+        let joined = Change::new(Setting::groups(&user), group).command(self.case.host);
+        format!("{joined}    # then restart {}", self.name)
     }
 
     /// A group of the process that could be let at pools.
