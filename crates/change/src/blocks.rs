@@ -14,6 +14,7 @@ use hugeleaf_host::{Held, Host, Process, Role, Segment};
 use hugeleaf_sys::{PageRun, PageState, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 use hugeleaf_verdict::eligible::{self, Slot, Tally, is_resident};
+use hugeleaf_verdict::growth::Holes;
 
 use crate::memory::{Footprint, Spot};
 use crate::options::Percent;
@@ -94,7 +95,7 @@ pub struct Plan {
     /// Hugetlb pages that others may map too: of which object, and where in it.
     pub pool_shared: Vec<(ObjectId, Range)>,
     /// The blocks that are left out because parts of them are not in memory.
-    pub holes: Holes,
+    pub holes: BTreeMap<eligible::Reason, Holes>,
     /// Blocks of which every page is the process's own or the zero page: a huge page that was split
     /// looks like that. Neither taken nor left out before [`Plan::settle`] is called.
     pub torn: Vec<Torn>,
@@ -125,10 +126,15 @@ impl Plan {
             }
             let own = huge.bytes() - block.missing;
             self.leave_out(torn.reason, own, own);
-            self.holes.add(torn.reason, huge, block.missing);
+            self.hole(torn.reason, own, block.missing);
         }
         self.blocks
             .sort_unstable_by_key(|block| block.range.start());
+    }
+
+    fn hole(&mut self, reason: eligible::Reason, there: Bytes, missing: Bytes) {
+        let holes = self.holes.entry(reason).or_default();
+        holes.add(reason, there, missing);
     }
 
     fn leave_out(&mut self, reason: impl Into<Reason>, bytes: Bytes, share: Bytes) {
@@ -174,53 +180,6 @@ impl Torn {
             && count >= WITNESSES
             && zero.is_some()
             && others.all(|(_, frame)| *frame == zero)
-    }
-}
-
-/// Blocks of which parts are not in memory, by how much is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Holes {
-    /// By full percents in memory: what is there, and what filling them up would add.
-    by_percent: BTreeMap<u8, (Bytes, Bytes)>,
-}
-
-impl Holes {
-    /// Adds a block that is left out, where it is for parts that are not in memory and a lower limit is worth it.
-    pub fn add(&mut self, reason: eligible::Reason, huge: PageSize, missing: Bytes) {
-        use eligible::Reason::{PartlyMapped, PartlyResident};
-        if !matches!(reason, PartlyResident | PartlyMapped) {
-            return;
-        }
-        let there = huge.bytes() - missing;
-        let percent = u128::from(there.get()) * 100 / u128::from(huge.bytes().get());
-        let percent = u8::try_from(percent.min(100)).unwrap_or(100);
-        let sum = self.by_percent.entry(percent).or_default();
-        *sum = (sum.0 + there, sum.1 + missing);
-    }
-
-    pub fn join(&mut self, other: &Holes) {
-        for (percent, (there, missing)) in &other.by_percent {
-            let sum = self.by_percent.entry(*percent).or_default();
-            *sum = (sum.0 + *there, sum.1 + *missing);
-        }
-    }
-
-    /// What a lower limit of residence would take, and what that would add: percent, bytes there,
-    /// bytes added. The highest of the tens that takes half of what there is; 1% where none does;
-    /// `None` where that takes nothing either.
-    pub fn advice(&self) -> Option<(u8, Bytes, Bytes)> {
-        let takes = |least: u8| -> (Bytes, Bytes) {
-            let those = self.by_percent.range(least..);
-            those.fold((Bytes::ZERO, Bytes::ZERO), |sum, (_, held)| {
-                (sum.0 + held.0, sum.1 + held.1)
-            })
-        };
-        let all = takes(1).0;
-        let tens = (1..10).rev().map(|n| n * 10).chain([1]);
-        let enough = |least: &u8| takes(*least).0.get() >= all.get().div_ceil(2);
-        let least = tens.into_iter().find(enough).filter(|_| !all.is_zero())?;
-        let (there, missing) = takes(least);
-        Some((least, there, missing))
     }
 }
 
@@ -415,7 +374,7 @@ fn plan_slot(
                 _ => Some(block.missing),
             };
             if let Some(missing) = missing {
-                plan.holes.add(reason, rules.huge, missing);
+                plan.hole(reason, rules.huge.bytes() - missing, missing);
             }
         }
     }

@@ -128,6 +128,14 @@ impl Part {
         }
     }
 
+    /// Says of memory that no demotion takes back what becomes of it.
+    pub fn one_way_in_words(self) -> String {
+        let Part { bytes, reason } = self;
+        format!(
+            "{bytes} stay on huge pages until what maps them ends, and no demotion takes them back: {reason}"
+        )
+    }
+
     pub fn total(table: &[Part]) -> Bytes {
         table.iter().map(|p| p.bytes).sum()
     }

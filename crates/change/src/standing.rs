@@ -3,9 +3,11 @@
 use std::path::Path;
 
 use hugeleaf_host::demand::read_services;
+use hugeleaf_host::system::programs::read_running;
 use hugeleaf_host::system::{boot_time, settings::read_settings};
 use hugeleaf_host::{Fact, Host, Root};
 use hugeleaf_sys::Kernel;
+use hugeleaf_verdict::check::{Server, packages, programs, servers, wants};
 use hugeleaf_verdict::plan::{InForce, Plan, Step, parse, steps};
 use hugeleaf_verdict::verify::{self, Did, Facts, GivenBack, Report, Stands};
 
@@ -88,7 +90,15 @@ pub fn verify(
         booted: boot_time::read(root).get(),
         log_since: log_since.or(newest),
         given,
+        wants: &wants(host, &servers_here(root)),
     })
+}
+
+/// The programs that run here of which it is known what they want of a host.
+pub fn servers_here(root: &Root) -> Fact<Vec<Server>> {
+    let known = programs();
+    let running = read_running(root, |name, path| packages(&known, name, path));
+    running.map(|all| servers(&known, &all))
 }
 
 fn seconds_of(time: &str) -> Option<u64> {

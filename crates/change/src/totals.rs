@@ -1,15 +1,16 @@
 //! What the processes come to together. Memory that several of them map, or that one maps several
 //! times (as a Java heap under ZGC does), is one memory: it counts once. Pure.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use hugeleaf_host::Role;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible;
+use hugeleaf_verdict::growth::Holes;
 use serde::Serialize;
 
-use crate::blocks::{Block, BlockKey, Holes, ObjectId};
+use crate::blocks::{Block, BlockKey, ObjectId};
 use crate::outcome::{Fate, Part, ProcessOutcome, Reason, RoleOutcome};
 use crate::readback;
 use crate::refusals::NoSplit;
@@ -38,7 +39,7 @@ pub struct Totals {
     #[serde(rename = "roles")]
     pub by_role: Vec<RoleOutcome>,
     #[serde(skip)]
-    pub holes: Holes,
+    pub holes: BTreeMap<eligible::Reason, Holes>,
 }
 
 /// Returns the part of a planned promotion that no demotion can take back, of several reasons that of most bytes. Checks whether the
@@ -72,7 +73,9 @@ pub(crate) fn of(works: &[Work], processes: &[ProcessOutcome]) -> Totals {
     let mut seen: HashMap<BlockKey, usize> = HashMap::new();
     let mut guessed = HashSet::new();
     for (work, outcome) in works.iter().zip(processes) {
-        totals.holes.join(&work.plan.holes);
+        for (reason, holes) in &work.plan.holes {
+            totals.holes.entry(*reason).or_default().join(holes);
+        }
         for part in &work.plan.left_out_share {
             Part::add(&mut totals.left_out, part.reason, part.bytes);
         }

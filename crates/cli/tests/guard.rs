@@ -55,6 +55,28 @@ fn what_a_rule_names_is_moved_and_kept_as_it_grows() {
     assert!(log[1]["rule"].as_str().unwrap().contains("name grower"));
 }
 
+/// Before it moves what no demotion takes back, the log says so.
+#[test]
+fn what_cannot_go_back_is_in_the_log_before_it_is_moved() {
+    let Some(_host) = can_run("what_cannot_go_back_is_in_the_log_before_it_is_moved") else {
+        return;
+    };
+    let place = Place::new();
+    let mut worker = Worker::grown(&place, "locked", 64);
+    worker.tell("lock");
+    let guard = Guarding::start(&place, &rule("locked", ""));
+    guard.wait_for("it is moved", |_| worker.huge() > 60 << 20);
+    guard.wait_for("it is logged", |s| s["counts"]["promotions"] == 1);
+    let log = guard.log();
+    let what: Vec<&str> = log.iter().map(|e| e["what"].as_str().unwrap()).collect();
+    assert_eq!(what, ["started", "promote", "one-way", "promoted"]);
+    let text = log[2]["text"].as_str().unwrap();
+    assert!(
+        text.contains("stay on huge pages") && text.contains("mlock"),
+        "{text}"
+    );
+}
+
 #[test]
 fn without_rules_it_watches_and_says_so() {
     let Some(_host) = can_run("without_rules_it_watches_and_says_so") else {

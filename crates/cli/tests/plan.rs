@@ -391,6 +391,7 @@ fn service(kind: ServiceKind) -> Service {
         page: None,
         source: "a test".to_owned(),
         held: None,
+        buffers: None,
     }];
     service
 }
@@ -423,6 +424,7 @@ fn each_file_that_cannot_be_read_leaves_a_plan_or_a_reason() {
                 made: None,
                 in_force: &[],
                 found: &[],
+                wants: &[],
             };
             for kind in [ServiceKind::PostgreSql, ServiceKind::Other] {
                 match make(&facts, &[service(kind)], &Wishes::default()) {

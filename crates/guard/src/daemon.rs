@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use hugeleaf_change::{Memory, Stalls};
+use hugeleaf_change::{Memory, Part, Progress, Stalls};
 use hugeleaf_host::{Fact, Host, Root};
 use hugeleaf_sys::{Existing, HostLock, Kernel, process_usage, write_whole};
 use hugeleaf_units::{Bytes, Failure};
@@ -109,10 +109,16 @@ pub trait Views: Send + Sync {
 
 enum Event {
     Order(Order),
-    /// A promotion is about to move this. Its thread goes on once the sender is dropped.
-    Intends(ProgramId, Vec<Memory>, Sender<()>),
+    /// A promotion is about to move memory. Its thread goes on once the sender is dropped.
+    Intends(Box<Intention>, Sender<()>),
     Done(Box<Decision>, Came, Spent),
     Said(Said),
+}
+
+struct Intention {
+    decision: Decision,
+    memory: Vec<Memory>,
+    one_way: Option<Part>,
 }
 
 /// The time that a decision took, and how long it held up processes.
@@ -494,12 +500,7 @@ impl<'a> Guard<'a> {
                     self.obey(&order);
                     return Ok(true);
                 }
-                Ok(Event::Intends(id, memory, _goes_on)) => {
-                    if let Some(track) = self.state.tracks.get_mut(&id) {
-                        track.intended = memory;
-                        self.save(true);
-                    }
-                }
+                Ok(Event::Intends(intention, _goes_on)) => self.intends(*intention, views),
                 Ok(Event::Done(decision, came, spent)) => {
                     self.done(scope, &decision, &came, &spent, views)?;
                 }
@@ -509,6 +510,20 @@ impl<'a> Guard<'a> {
                 }
                 Err(RecvTimeoutError::Disconnected) => return Ok(false),
             }
+        }
+    }
+
+    /// Notes what is about to be moved: in the state, and what cannot go back in the log and in the status.
+    fn intends(&mut self, intention: Intention, views: &dyn Views) {
+        let decision = &intention.decision;
+        if let Some(part) = intention.one_way {
+            let text = part.one_way_in_words();
+            self.tell(decision, "one-way", text, Some(part.bytes), None);
+            self.publish(views);
+        }
+        if let Some(track) = self.state.tracks.get_mut(&decision.id) {
+            track.intended = intention.memory;
+            self.save(true);
         }
     }
 
@@ -530,9 +545,14 @@ impl<'a> Guard<'a> {
         let (kernel, root, host) = (self.kernel, self.root, self.host);
         let events = self.events.0.clone();
         scope.spawn(move || {
-            let intend = |planned: &[Memory]| {
+            let intend = |seen: &Progress<'_>| {
                 let (written, wait) = channel();
-                let _ = events.send(Event::Intends(decision.id, planned.to_vec(), written));
+                let intention = Box::new(Intention {
+                    decision: decision.clone(),
+                    memory: seen.planned.to_vec(),
+                    one_way: seen.one_way,
+                });
+                let _ = events.send(Event::Intends(intention, written));
                 // Ends when the sender is dropped: by then it is in the state's file.
                 let _ = wait.recv();
             };
@@ -544,7 +564,7 @@ impl<'a> Guard<'a> {
                 progress: &|seen| {
                     *going.progress() = Some(seen.into());
                     if decision.job.kind() == JobKind::Promote && !seen.planned.is_empty() {
-                        intend(seen.planned);
+                        intend(seen);
                     }
                 },
             };

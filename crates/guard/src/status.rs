@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_change::{Progress, Stage};
+use hugeleaf_change::{Part, Progress, Stage};
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -192,6 +192,9 @@ pub struct MoveStatus {
     pub moving_seconds: f64,
     #[serde(default)]
     pub longest_stall_seconds: f64,
+    /// What no demotion takes back, in words; empty where all of it can go back.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub one_way: String,
 }
 
 impl From<&Progress<'_>> for MoveStatus {
@@ -203,6 +206,7 @@ impl From<&Progress<'_>> for MoveStatus {
             seconds: progress.elapsed.as_secs_f64(),
             moving_seconds: progress.stalls.total.as_secs_f64(),
             longest_stall_seconds: progress.stalls.longest.as_secs_f64(),
+            one_way: (progress.one_way).map_or_else(String::new, Part::one_way_in_words),
         }
     }
 }
@@ -235,7 +239,11 @@ impl std::fmt::Display for MoveStatus {
         if let Some(seconds) = self.left_seconds() {
             write!(f, ", {seconds:.0} s left")?;
         }
-        write!(f, ", stall {:.1} %", self.stalled().unwrap_or(0.0) * 100.0)
+        write!(f, ", stall {:.1} %", self.stalled().unwrap_or(0.0) * 100.0)?;
+        match self.one_way.is_empty() {
+            true => Ok(()),
+            false => write!(f, "; {}", self.one_way),
+        }
     }
 }
 
@@ -318,5 +326,7 @@ mod tests {
         one.done_bytes = Bytes(0);
         assert_eq!(one.left_seconds(), None);
         assert_eq!(MoveStatus::default().stalled(), None);
+        one.one_way = "2M stay".into();
+        assert_eq!(one.to_string(), ", 0 of 100, stall 10.0 %; 2M stay");
     }
 }

@@ -176,6 +176,8 @@ pub struct Demand {
     /// What it has of this now, by page size; `None` when it does not run. Of hugetlb pages also
     /// those that are promised to it and not yet touched: the pool counts them as its own.
     pub held: Option<Vec<Held>>,
+    /// `shared_buffers` of PostgreSQL as it is configured, where that is known in bytes.
+    pub buffers: Option<Bytes>,
 }
 
 impl Demand {
@@ -193,6 +195,7 @@ impl Demand {
             page: None,
             source: source.into(),
             held: None,
+            buffers: None,
         }
     }
 

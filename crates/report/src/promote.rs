@@ -1,18 +1,23 @@
 //! What `promote` and `demote` say at their end: what they got, what they did not and why, what it
 //! cost, how to undo it, and how to make it last.
 
+use std::collections::BTreeMap;
+
 use hugeleaf_change::{
     Ended, Method, NoZeros, Outcome, Pace, Part, ProcessOutcome, Reason, Stalls, StoppedBy,
 };
-use hugeleaf_host::Role;
+use hugeleaf_host::{Host, Role};
 use hugeleaf_units::Bytes;
 use hugeleaf_units::time::{measured, took};
-use hugeleaf_verdict::eligible;
-use hugeleaf_verdict::ends::Ends;
+use hugeleaf_verdict::ends::{Ends, ends};
+use hugeleaf_verdict::growth::{self, Holes};
+use hugeleaf_verdict::{advice, eligible};
 use serde_json::json;
 
 use crate::json::{answer, both};
 use crate::page::{Cell, Command, Mark, Note, Page, Table, TableOf, listed, thousands};
+
+pub use hugeleaf_verdict::advice::Scheduler;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
@@ -36,14 +41,6 @@ impl Direction {
     }
 }
 
-/// What starts programs at fixed times on this host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scheduler {
-    Systemd,
-    Cron,
-    Unknown,
-}
-
 /// Flag before a name that several unrelated programs have.
 pub const ALL: &str = "--all ";
 
@@ -53,11 +50,31 @@ pub struct Request<'a> {
     /// The targets as they were typed, joined by spaces; after [`ALL`] where they need it.
     pub targets: &'a str,
     pub pace: Pace,
+    pub commands: &'a Commands,
+}
+
+/// Commands for this host that pages of moves speak of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Commands {
     /// Where the program is, for lines that something else will run.
-    pub program: &'a str,
-    pub scheduler: Scheduler,
+    program: String,
+    scheduler: Scheduler,
     /// The smaller THP size that would serve the ends of mappings, where the host has one.
-    pub ends: Option<&'a Ends>,
+    ends: Option<Ends>,
+    compact: String,
+    shmem_at_boot: String,
+}
+
+impl Commands {
+    pub fn of(host: &Host, program: String, scheduler: Scheduler) -> Commands {
+        Commands {
+            program,
+            scheduler,
+            ends: ends(host),
+            compact: advice::compact(host),
+            shmem_at_boot: advice::shmem_at_boot(host, scheduler),
+        }
+    }
 }
 
 pub fn page(outcome: &Outcome, request: &Request<'_>) -> Page {
@@ -79,7 +96,7 @@ pub fn page(outcome: &Outcome, request: &Request<'_>) -> Page {
             &totals.one_way,
         ),
     ] {
-        let reasons = reasons(parts, totals.holes.advice(), request);
+        let reasons = reasons(parts, &totals.holes, request);
         page.section(title, vec![reasons.into()]);
     }
     page.add(about_processes(outcome));
@@ -221,8 +238,8 @@ fn zeros(outcome: &Outcome, request: &Request<'_>) -> [(&'static str, Option<Str
         format!(
             "by {gone} of base pages that hold only zeros, which splitting returned to the kernel; \
              they stay there{why}, and come back as the process writes to them. To promote it with \
-             them: hugeleaf promote --min-resident 1% {}",
-            request.targets
+             them: {}",
+            growth::promotion(request.targets, 1)
         )
     });
     let unmapped = (!unmapped.is_zero()).then(|| {
@@ -242,11 +259,11 @@ fn no_zeros(why: NoZeros) -> String {
     }
 }
 
-/// What a lower limit of residence would take: percent, bytes, and what it adds.
-type HolesAdvice = Option<(u8, Bytes, Bytes)>;
+/// The blocks that are in memory in part, by the reason for which they are left out.
+type AllHoles = BTreeMap<eligible::Reason, Holes>;
 
 /// The reasons, the one of most bytes first.
-fn reasons(parts: &[Part], holes: HolesAdvice, request: &Request<'_>) -> Vec<Note> {
+fn reasons(parts: &[Part], holes: &AllHoles, request: &Request<'_>) -> Vec<Note> {
     let mut parts = parts.to_vec();
     parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
     let note = |part: &Part| {
@@ -288,8 +305,8 @@ fn about_processes(outcome: &Outcome) -> Vec<Note> {
         .collect()
 }
 
-fn remedy(reason: Reason, holes: HolesAdvice, request: &Request<'_>) -> Option<String> {
-    use eligible::Reason::*;
+fn remedy(reason: Reason, holes: &AllHoles, request: &Request<'_>) -> Option<String> {
+    use eligible::Reason::{CopyOnWrite, ProcessDisabled, TooSmall};
     use eligible::Remedy::{Change, PromoteAndGrow};
     let targets = request.targets;
     let verb = request.direction.verb();
@@ -300,23 +317,19 @@ fn remedy(reason: Reason, holes: HolesAdvice, request: &Request<'_>) -> Option<S
         // Memory that could not come back stays, whatever would help a promotion.
         Reason::Not(_) if request.direction == Direction::Demote => return None,
         Reason::Not(TooSmall) => {
-            let ends = request.ends?;
+            let ends = request.commands.ends.as_ref()?;
             let size = ends.size;
             format!(
                 "{}    # pages of {size} for these, after a restart",
                 ends.command.as_ref()?
             )
         }
-        Reason::Not(PartlyResident | PartlyMapped) if holes.is_some() => {
-            let (percent, there, added) = holes?;
-            format!(
-                "hugeleaf promote --min-resident {percent}% {targets}    # takes {there} of it, and adds \
-                 {added}"
-            )
-        }
         Reason::Not(ProcessDisabled) => format!("hugeleaf promote --switch-thp-on {targets}"),
+        Reason::Not(reason) if reason.remedy() == PromoteAndGrow => {
+            holes.get(&reason)?.growth()?.command(targets)
+        }
         // These depend on more than the reason.
-        Reason::Not(reason) if matches!(reason.remedy(), Change | PromoteAndGrow) => {
+        Reason::Not(reason) if reason.remedy() == Change => {
             format!("hugeleaf why {targets}")
         }
         Reason::Refused => format!("hugeleaf why {targets}"),
@@ -324,7 +337,7 @@ fn remedy(reason: Reason, holes: HolesAdvice, request: &Request<'_>) -> Option<S
             format!("hugeleaf {verb} {targets}    # goes on where it stopped")
         }
         Reason::Pressure => format!("hugeleaf {verb} {targets}    # when memory is free again"),
-        Reason::NoContiguousMemory => "echo 1 > /proc/sys/vm/compact_memory".to_owned(),
+        Reason::NoContiguousMemory => request.commands.compact.clone(),
         Reason::SharedByOthers(Some(why)) => return why.remedy().map(str::to_owned),
         Reason::CgroupLimit => "hugeleaf status    # the cgroup's limits".to_owned(),
         _ => return None,
@@ -418,41 +431,35 @@ fn lasting(outcome: &Outcome, request: &Request<'_>) -> Vec<String> {
     let shared = shared
         .filter(|r| r.role == Role::Shm)
         .any(|r| !r.done.is_zero());
-    let program = request.program;
-    let knob = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+    let Commands {
+        program,
+        scheduler,
+        shmem_at_boot,
+        ..
+    } = request.commands;
     let name = target.trim_end_matches(".service");
-    // The knob's line, and that of the promotion.
-    let (advise, again) = match request.scheduler {
+    let again = match scheduler {
         Scheduler::Systemd => {
             let name = format!("hugeleaf-{}", name.replace('@', "-"));
-            (
-                format!("echo 'w {knob} - - - - advise' > /etc/tmpfiles.d/hugeleaf.conf"),
-                format!(
-                    "printf '[Service]\\nType=oneshot\\nSuccessExitStatus=1 3\\nExecStart={program} \
-                     promote {all}{target}\\n' > /etc/systemd/system/{name}.service; printf \
-                     '[Timer]\\nOnCalendar=*:0/10\\n[Install]\\nWantedBy=timers.target\\n' > \
-                     /etc/systemd/system/{name}.timer; systemctl enable --now {name}.timer"
-                ),
+            format!(
+                "printf '[Service]\\nType=oneshot\\nSuccessExitStatus=1 3\\nExecStart={program} \
+                 promote {all}{target}\\n' > /etc/systemd/system/{name}.service; printf \
+                 '[Timer]\\nOnCalendar=*:0/10\\n[Install]\\nWantedBy=timers.target\\n' > \
+                 /etc/systemd/system/{name}.timer; systemctl enable --now {name}.timer"
             )
         }
-        Scheduler::Cron => (
-            format!("echo '@reboot root echo advise > {knob}' > /etc/cron.d/hugeleaf-shmem"),
-            // cron passes over files with a dot in their names.
-            format!(
-                "echo '*/10 * * * * root {program} promote {all}{target} >/dev/null 2>&1' > \
-                 /etc/cron.d/hugeleaf-{}",
-                name.replace(['.', '@', ':'], "-")
-            ),
+        // cron passes over files with a dot in their names.
+        Scheduler::Cron => format!(
+            "echo '*/10 * * * * root {program} promote {all}{target} >/dev/null 2>&1' > \
+             /etc/cron.d/hugeleaf-{}",
+            name.replace(['.', '@', ':'], "-")
         ),
-        Scheduler::Unknown => (
-            format!("echo advise > {knob}    # at boot, before {target} starts"),
-            format!(
-                "{program} promote {all}{target}    # after each restart, once it has filled its memory"
-            ),
+        Scheduler::Unknown => format!(
+            "{program} promote {all}{target}    # after each restart, once it has filled its memory"
         ),
     };
     shared
-        .then_some(advise)
+        .then(|| shmem_at_boot.clone())
         .into_iter()
         .chain([again])
         .collect()
@@ -475,10 +482,10 @@ fn rate(bytes: Bytes, seconds: f64) -> Option<Bytes> {
 mod tests {
     use super::*;
     use crate::page::View;
-    use hugeleaf_change::blocks::Holes;
     use hugeleaf_change::{DoneBy, NoSplit, RoleOutcome, Totals};
     use hugeleaf_sys::{Errno, Pid};
     use serde_json::Value;
+    use std::sync::LazyLock;
 
     const VIEW: View = View::plain(100);
 
@@ -487,9 +494,19 @@ mod tests {
             direction,
             targets: "mariadbd",
             pace: Pace::default(),
-            program: "/usr/bin/hugeleaf",
-            scheduler: Scheduler::Cron,
-            ends: None,
+            commands: &CRON,
+        }
+    }
+
+    static CRON: LazyLock<Commands> = LazyLock::new(|| commands(Scheduler::Cron, None));
+
+    fn commands(scheduler: Scheduler, ends: Option<Ends>) -> Commands {
+        Commands {
+            program: "/usr/bin/hugeleaf".to_owned(),
+            scheduler,
+            ends,
+            compact: "compact".to_owned(),
+            shmem_at_boot: format!("shmem_enabled by {scheduler:?}"),
         }
     }
 
@@ -505,23 +522,23 @@ mod tests {
         let of = |ends| {
             remedy(
                 eligible::Reason::TooSmall.into(),
-                None,
+                &holes(),
                 &Request {
-                    ends,
+                    commands: &commands(Scheduler::Cron, ends),
                     ..request(Direction::Promote)
                 },
             )
         };
         assert_eq!(
-            of(Some(&ends)).unwrap(),
+            of(Some(ends.clone())).unwrap(),
             "echo inherit > FILE    # pages of 2M for these, after a restart"
         );
         assert_eq!(of(None), None);
         let on = Ends {
             command: None,
-            ..ends.clone()
+            ..ends
         };
-        assert_eq!(of(Some(&on)), None);
+        assert_eq!(of(Some(on)), None);
     }
 
     fn one() -> ProcessOutcome {
@@ -572,14 +589,19 @@ mod tests {
         }
     }
 
+    fn holes() -> AllHoles {
+        let of = |reason| {
+            let mut holes = Holes::default();
+            holes.add(reason, Bytes::from_mib(30), Bytes::from_mib(10));
+            (reason, holes)
+        };
+        let all = eligible::Reason::ALL.iter().copied();
+        all.map(of).collect()
+    }
+
     /// As if no memory were shared.
     fn outcome(processes: Vec<ProcessOutcome>) -> Outcome {
         let sum = |of: fn(&ProcessOutcome) -> Bytes| processes.iter().map(of).sum();
-        let mut holes = Holes::default();
-        let huge: hugeleaf_units::PageSize = "2M".parse().unwrap();
-        for _ in 0..20 {
-            holes.add(eligible::Reason::PartlyResident, huge, Bytes::from_kib(512));
-        }
         Outcome {
             totals: Totals {
                 asked: sum(|p| p.asked),
@@ -590,7 +612,7 @@ mod tests {
                 grown: sum(|p| p.grown),
                 one_way: processes.iter().flat_map(|p| p.one_way.clone()).collect(),
                 by_role: processes.iter().flat_map(|p| p.by_role.clone()).collect(),
-                holes,
+                holes: holes(),
             },
             processes,
             skipped: Vec::new(),
@@ -676,7 +698,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
     fn a_command_is_printed_where_something_helps() {
         use eligible::Remedy;
         for reason in eligible::Reason::ALL {
-            let command = |direction| remedy((*reason).into(), None, &request(direction));
+            let command = |direction| remedy((*reason).into(), &holes(), &request(direction));
             let helps = matches!(reason.remedy(), Remedy::Change | Remedy::PromoteAndGrow);
             assert_eq!(command(Direction::Promote).is_some(), helps, "{reason:?}");
             let forked = *reason == eligible::Reason::CopyOnWrite;
@@ -688,31 +710,23 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
     fn shared_memory_also_needs_the_knob_to_last() {
         let mut process = one();
         process.by_role[0].role = Role::Shm;
-        for (scheduler, knob, line) in [
-            (
-                Scheduler::Systemd,
-                "/etc/tmpfiles.d/hugeleaf.conf",
-                "systemctl enable --now",
-            ),
-            (
-                Scheduler::Cron,
-                "/etc/cron.d/hugeleaf-shmem",
-                "/etc/cron.d/hugeleaf-mariadb",
-            ),
+        for (scheduler, line) in [
+            (Scheduler::Systemd, "systemctl enable --now"),
+            (Scheduler::Cron, "/etc/cron.d/hugeleaf-mariadb"),
             (
                 Scheduler::Unknown,
-                "shmem_enabled",
                 "/usr/bin/hugeleaf promote mariadb.service",
             ),
         ] {
+            let commands = commands(scheduler, None);
             let request = Request {
-                scheduler,
+                commands: &commands,
                 ..request(Direction::Promote)
             };
             let lines = lasting(&outcome(vec![process.clone()]), &request);
             assert_eq!(lines.len(), 2, "{lines:?}");
             assert!(
-                lines[0].contains(knob) && lines[1].contains(line),
+                lines[0].starts_with("shmem_enabled") && lines[1].contains(line),
                 "{lines:?}"
             );
         }
@@ -845,7 +859,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
             assert_eq!(reason.id(), "shared-by-others");
             let text = reason.to_string();
             assert!(text.contains(says), "{text}");
-            let remedy = remedy(reason, None, &request);
+            let remedy = remedy(reason, &holes(), &request);
             assert_eq!(remedy.is_some(), next.is_some(), "{why:?}");
             assert!(
                 remedy.is_none_or(|r| next.is_some_and(|n| r.contains(n))),
@@ -861,7 +875,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
         let shared = Reason::SharedByOthers(None);
         for reason in [shared, Reason::Locked, eligible::Reason::Hugetlb.into()] {
             assert!(!reason.to_string().is_empty());
-            assert_eq!(remedy(reason, None, &request(Direction::Demote)), None);
+            assert_eq!(remedy(reason, &holes(), &request(Direction::Demote)), None);
         }
     }
 }

@@ -9,11 +9,10 @@ use hugeleaf_change::{
 };
 use hugeleaf_host::{Host, Looking, Process, ProcessError, Root, read_process};
 use hugeleaf_report::page::Page;
-use hugeleaf_report::promote::{Direction, Request, Scheduler, page};
+use hugeleaf_report::promote::{Commands, Direction, Request, page};
 use hugeleaf_report::why::Why;
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Failure;
-use hugeleaf_verdict::ends::{Ends, ends};
 use hugeleaf_verdict::why::{Account, account};
 
 use crate::model::{Move, Program};
@@ -28,46 +27,26 @@ pub struct Tools {
     pub explain_change: fn(ChangeError) -> Failure,
     /// The same of a process that cannot be read.
     pub explain_process: fn(ProcessError) -> Failure,
-    pub wording: Wording,
+    pub commands: Commands,
 }
 
-/// What pages of moves speak of.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wording {
-    pub program: String,
-    pub scheduler: Scheduler,
-    pub ends: Option<Ends>,
-}
-
-impl Wording {
-    pub fn of(host: &Host, program: String, scheduler: Scheduler) -> Wording {
-        Wording {
-            program,
-            scheduler,
-            ends: ends(host),
-        }
-    }
-
-    /// What came of a move, or would come of it, as `promote` and `demote` print it.
-    pub fn page(
-        &self,
-        outcome: &Outcome,
-        whom: &Program,
-        direction: Direction,
-        budget: Percent,
-    ) -> Page {
-        page(
-            outcome,
-            &Request {
-                direction,
-                targets: &targets(whom),
-                pace: budget.into(),
-                program: &self.program,
-                scheduler: self.scheduler,
-                ends: self.ends.as_ref(),
-            },
-        )
-    }
+/// What came of a move, or would come of it, as `promote` and `demote` print it.
+pub fn moved(
+    commands: &Commands,
+    outcome: &Outcome,
+    whom: &Program,
+    direction: Direction,
+    budget: Percent,
+) -> Page {
+    page(
+        outcome,
+        &Request {
+            direction,
+            targets: &targets(whom),
+            pace: budget.into(),
+            commands,
+        },
+    )
 }
 
 fn targets(program: &Program) -> String {
@@ -185,9 +164,8 @@ mod tests {
         let stop = AtomicBool::new(false);
         match change(&tools, &only, asked, &mut |_| {}, &stop) {
             Ok(outcome) => {
-                let page = tools
-                    .wording
-                    .page(&outcome, &only, asked.direction, asked.budget);
+                let (direction, budget) = (asked.direction, asked.budget);
+                let page = moved(&tools.commands, &outcome, &only, direction, budget);
                 assert!(outcome.dry_run && page.title == "hugeleaf promote");
             }
             // A kernel that cannot.

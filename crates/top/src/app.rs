@@ -5,13 +5,13 @@ use std::time::Duration;
 use hugeleaf_change::{Outcome, Percent, Stage};
 use hugeleaf_guard::status::MoveStatus;
 use hugeleaf_report::page::{Mark, Page, Paint, PaintedLine, View};
-use hugeleaf_report::promote::Direction;
+use hugeleaf_report::promote::{Commands, Direction};
 use hugeleaf_units::Failure;
 use ratatui::crossterm::event::{
     KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
 
-use crate::act::{Asked, Wording};
+use crate::act::{Asked, moved};
 use crate::history::History;
 use crate::look::is_own;
 use crate::model::{Id, Move, Program, Sample};
@@ -31,7 +31,7 @@ pub struct Config {
     pub can_move: bool,
     pub why_not: &'static str,
     pub colour: bool,
-    pub wording: Wording,
+    pub commands: Commands,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -491,7 +491,7 @@ impl App {
         match (&pane.body, &pane.about) {
             (Body::Waiting(what), _) => vec![vec![((*what).to_owned(), Paint::Mark(Mark::Dim))]],
             (Body::Page(page), _) => page.painted(view),
-            (Body::Ask(ask), Some(about)) => ask.page(&self.config.wording, about).painted(view),
+            (Body::Ask(ask), Some(about)) => ask.page(&self.config.commands, about).painted(view),
             (Body::Ask(_), None) => Vec::new(),
         }
     }
@@ -672,9 +672,11 @@ impl App {
             }
             Answer::Changed(program, asked, result) => {
                 self.moving = None;
-                let wording = &self.config.wording;
+                let commands = &self.config.commands;
                 let page = match *result {
-                    Ok(outcome) => wording.page(&outcome, &program, asked.direction, asked.budget),
+                    Ok(outcome) => {
+                        moved(commands, &outcome, &program, asked.direction, asked.budget)
+                    }
                     Err(refusal) => refused(&refusal),
                 };
                 if self.mode == Mode::List {

@@ -27,6 +27,6 @@ mod table;
 mod tests;
 mod turn;
 
-pub use act::{Tools, Wording};
+pub use act::Tools;
 pub use app::Config;
 pub use run::{Settings, TopError, run};

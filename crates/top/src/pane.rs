@@ -2,10 +2,10 @@
 
 use hugeleaf_change::{Outcome, Percent};
 use hugeleaf_report::page::{Block, Cell, Command, Note, Page};
-use hugeleaf_report::promote::Direction;
+use hugeleaf_report::promote::{Commands, Direction};
 use hugeleaf_units::Failure;
 
-use crate::act::Wording;
+use crate::act::moved;
 use crate::model::Program;
 use crate::table::Column;
 
@@ -57,8 +57,8 @@ impl Ask {
         !self.outcome.asked().is_zero()
     }
 
-    pub fn page(&self, wording: &Wording, whom: &Program) -> Page {
-        wording.page(&self.outcome, whom, self.direction, self.budget)
+    pub fn page(&self, commands: &Commands, whom: &Program) -> Page {
+        moved(commands, &self.outcome, whom, self.direction, self.budget)
     }
 
     /// What is asked, and what will happen where the answer is yes.

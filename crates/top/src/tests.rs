@@ -1,15 +1,15 @@
 //! A host with a bit of everything.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use hugeleaf_change::Outcome;
 use hugeleaf_guard::status::{MoveStatus, PoolStatus};
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_report::promote::Scheduler;
+use hugeleaf_report::promote::{Commands, Scheduler};
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::{Bytes, Failure, PageSize};
 
-use crate::act::{Tools, Wording};
+use crate::act::Tools;
 use crate::app::{App, Config, Event, Playing};
 use crate::model::{Cost, GuardLine, Held, HostLine, Move, Program, Rates, Sample};
 
@@ -150,6 +150,7 @@ pub fn moving() -> Move {
             seconds: 12.0,
             moving_seconds: 1.1,
             longest_stall_seconds: 0.003,
+            ..MoveStatus::default()
         },
         budget_percent: 10,
     }
@@ -177,16 +178,17 @@ pub fn outcome() -> Outcome {
     }
 }
 
+static COMMANDS: LazyLock<Commands> = LazyLock::new(|| {
+    let host = read_host(&Root::live(), &Kernel::new()).unwrap();
+    Commands::of(&host, "hugeleaf".into(), Scheduler::Unknown)
+});
+
 pub fn config(colour: bool) -> Config {
     Config {
         can_move: true,
         why_not: "",
         colour,
-        wording: Wording {
-            program: "hugeleaf".into(),
-            scheduler: Scheduler::Unknown,
-            ends: None,
-        },
+        commands: COMMANDS.clone(),
     }
 }
 
@@ -209,7 +211,7 @@ pub fn tools() -> Tools {
     let kernel = Kernel::new();
     let host = read_host(&root, &kernel).unwrap();
     Tools {
-        wording: Wording::of(&host, "hugeleaf".into(), Scheduler::Unknown),
+        commands: COMMANDS.clone(),
         root,
         kernel: Arc::new(kernel),
         host,

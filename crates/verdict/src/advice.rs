@@ -14,7 +14,7 @@ use crate::overcommit;
 use crate::plan::room;
 use crate::shell_word;
 
-/// A setting of a host: the file that the kernel shows it in.
+/// A setting of a host: the file that the kernel shows it in, or what a program of the host sets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Setting {
     #[serde(rename = "setting")]
@@ -28,6 +28,16 @@ enum Kind {
     File,
     /// The pool of one size, of one node or of all.
     Pool(PageSize, Option<u32>),
+    /// Options of the mount at the path.
+    Mount,
+    /// Groups of a user, each by its number.
+    Groups,
+    /// Offloads of a network device.
+    Offloads,
+    Governor,
+    /// Files, or SysV segments, to be removed.
+    Files,
+    Segments,
 }
 
 impl Setting {
@@ -55,17 +65,68 @@ impl Setting {
         }
     }
 
+    /// Options of the mount at a folder.
+    pub fn mount(at: &str) -> Setting {
+        Setting::of(Kind::Mount, at)
+    }
+
+    /// The groups of a user, who is a word of a shell.
+    pub fn groups(user: &str) -> Setting {
+        Setting::of(Kind::Groups, user)
+    }
+
+    pub fn offloads(device: &str) -> Setting {
+        Setting::of(Kind::Offloads, device)
+    }
+
+    pub fn governor() -> Setting {
+        Setting::of(Kind::Governor, "")
+    }
+
+    /// Files that are to be removed: their value is the list of them.
+    pub fn files() -> Setting {
+        Setting::of(Kind::Files, "")
+    }
+
+    /// SysV segments that are to be removed.
+    pub fn segments() -> Setting {
+        Setting::of(Kind::Segments, "")
+    }
+
+    fn of(kind: Kind, path: &str) -> Setting {
+        let path = path.to_owned();
+        Setting { path, kind }
+    }
+
     pub fn path(&self) -> &str {
         &self.path
     }
 
     /// The command that gives it a value.
     fn command(&self, value: &str) -> String {
+        let of = shell_word(&self.path);
+        match self.kind {
+            Kind::File | Kind::Pool(..) => {}
+            Kind::Mount => return format!("mount -o remount,{value} {of}"),
+            Kind::Groups => {
+                let group = format!("\"$(getent group {value} | cut -d: -f1)\"");
+                return format!("usermod -aG {group} {}", self.path);
+            }
+            Kind::Offloads => return format!("ethtool -K {of} {value}"),
+            Kind::Governor => return format!("cpupower frequency-set -g {value}"),
+            Kind::Files => return format!("rm -- {value}"),
+            Kind::Segments => return format!("ipcrm {value}"),
+        }
         let is_momentary = [COMPACT, DROP_CACHES].contains(&&*self.path);
         match self.path.strip_prefix(SYSCTL).filter(|_| !is_momentary) {
             Some(key) => format!("sysctl -w {}={}", key.replace('/', "."), shell_word(value)),
-            None => format!("echo {} > {}", shell_word(value), shell_word(&self.path)),
+            None => format!("echo {} > {of}", shell_word(value)),
         }
+    }
+
+    /// Whether a container has it of its own.
+    const fn is_of_container(&self) -> bool {
+        matches!(self.kind, Kind::Groups | Kind::Files | Kind::Segments)
     }
 }
 
@@ -173,7 +234,7 @@ impl Change {
 /// Refuses a change that the host cannot provide.
 fn provides(host: &Host, change: &Change) -> Result<(), Refused> {
     let command = change.setting.command(&change.to);
-    if host.is_in_container {
+    if host.is_in_container && !change.setting.is_of_container() {
         return Err(Refused {
             why: "this is a container, and the setting is the host's".to_owned(),
             instead: format!("# on the host of this container: {command}"),
@@ -229,6 +290,31 @@ impl Advice {
 
     pub const fn risk(&self) -> Option<&'static str> {
         self.0.risk
+    }
+}
+
+/// What starts programs at fixed times on a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheduler {
+    Systemd,
+    Cron,
+    Unknown,
+}
+
+/// Lets programs that ask for it have shared memory on huge pages, at each start of the host.
+pub fn shmem_at_boot(host: &Host, by: Scheduler) -> String {
+    let change = Change::new(Setting::thp("shmem_enabled"), "advise");
+    let (path, to) = (change.setting.path.clone(), change.to.clone());
+    let command = match change.check(host) {
+        Ok(advice) => advice.command(),
+        Err(refused) => return refused.instead,
+    };
+    match by {
+        Scheduler::Systemd => {
+            format!("echo 'w {path} - - - - {to}' > /etc/tmpfiles.d/hugeleaf.conf")
+        }
+        Scheduler::Cron => format!("echo '@reboot root {command}' > /etc/cron.d/hugeleaf-shmem"),
+        Scheduler::Unknown => format!("{command}    # at boot, before what maps it starts"),
     }
 }
 
@@ -332,13 +418,16 @@ pub fn agree(all: &[&Advice], wants: &[Want]) -> Vec<Option<String>> {
     let against = |advice: &&Advice| {
         let other = all.iter().find(|other| other.contradicts(advice));
         let other = other.map(|_| "other findings here ask for the opposite".to_owned());
-        let mut wants = wants
-            .iter()
-            .filter(|want| want.setting == *advice.setting());
-        let want = wants.find(|want| !want.values.allows(&advice.0.to));
+        let want = unwanted(advice.setting(), &advice.0.to, wants);
         other.or_else(|| want.map(|want| format!("{} wants it otherwise", want.who)))
     };
     all.iter().map(against).collect()
+}
+
+/// Returns the want of a running program that a value of a setting contradicts.
+pub fn unwanted<'a>(setting: &Setting, to: &str, wants: &'a [Want]) -> Option<&'a Want> {
+    let against = |want: &&Want| want.setting == *setting && !want.values.allows(to);
+    wants.iter().find(against)
 }
 
 #[cfg(test)]
@@ -378,6 +467,41 @@ mod tests {
         };
         assert!(agree(&[&one], std::slice::from_ref(&want))[0].is_some());
         assert!(agree(&[&two], &[want])[0].is_none());
+    }
+
+    #[test]
+    fn programs_set_what_has_no_file() {
+        let mut host = healthy();
+        let commands = |host: &Host| {
+            let settings = [
+                (Setting::mount("/a b"), "relatime"),
+                (Setting::offloads("eth0"), "tso on"),
+                (Setting::governor(), "performance"),
+                (Setting::groups("$(id -nu 7)"), "70"),
+                (Setting::files(), "/dev/hugepages/a"),
+                (Setting::segments(), "-m 7"),
+            ];
+            settings.map(|(setting, to)| Change::new(setting, to).command(host))
+        };
+        let on_host = [
+            "mount -o remount,relatime '/a b'",
+            "ethtool -K eth0 tso on",
+            "cpupower frequency-set -g performance",
+            "usermod -aG \"$(getent group 70 | cut -d: -f1)\" $(id -nu 7)",
+            "rm -- /dev/hugepages/a",
+            "ipcrm -m 7",
+        ];
+        assert_eq!(commands(&host), on_host);
+        let one = |to: &str| advice(Change::new(Setting::mount("/data"), to));
+        assert!(agree(&[&one("relatime"), &one("noatime")], &[])[0].is_some());
+        host.is_in_container = true;
+        for (inside, outside) in commands(&host).iter().zip(on_host).skip(3) {
+            assert_eq!(inside, outside);
+        }
+        for inside in &commands(&host)[..3] {
+            assert!(inside.starts_with("# on the host of this container: "));
+        }
+        assert!(shmem_at_boot(&host, Scheduler::Cron).starts_with("# on the host"));
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod check;
 pub mod eligible;
 pub mod ends;
 pub mod findings;
+pub mod growth;
 pub(crate) mod overcommit;
 pub mod plan;
 pub mod predict;

@@ -25,7 +25,7 @@ use crate::plan::{PagesOf, Plan};
 pub use needs::slack;
 pub use rules::verify;
 
-use crate::advice::PLAN;
+use crate::advice::{PLAN, Want};
 
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
@@ -41,6 +41,8 @@ pub struct Facts<'a> {
     /// Lines of the kernel's log before this time, in seconds since 1970, are of the past.
     pub log_since: Option<u64>,
     pub given: &'a [GivenBack],
+    /// What running programs want of the host.
+    pub wants: &'a [Want],
 }
 
 /// Pages of a pool that the guard gave back while memory was short, and takes again: the pool is not short of them.

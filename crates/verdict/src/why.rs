@@ -27,6 +27,7 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 use serde::Serialize;
 
 use crate::eligible::{Reason, Remedy};
+use crate::growth::Holes;
 
 pub use hugetlb::available;
 pub use summary::{Line, Summary, counted, summarise};
@@ -62,11 +63,11 @@ pub struct Figures {
     pub missing: Bytes,
     /// Bytes of the range in swap.
     pub swapped: Bytes,
-    /// How full the emptiest large page's worth of the range is, in percent, rounded down.
-    pub least_percent: u64,
+    /// The blocks of the range that are in memory in part.
+    pub holes: Holes,
     pub is_host_wide: bool,
-    /// The promotion of the command, without what comes before it.
-    pub promote: String,
+    /// How commands name the process.
+    pub target: String,
     /// Who shares the pages, of those that are shared copy-on-write.
     pub sharer: String,
     pub room: Option<Room>,

@@ -173,33 +173,6 @@ fn what_is_huge_is_already_there() {
 }
 
 #[test]
-fn a_lower_limit_is_advised_where_it_takes_something() {
-    let mut holes = Holes::default();
-    assert_eq!(holes.advice(), None);
-    // Less than a hundredth: 1% would not take it.
-    holes.add(Not::PartlyResident, size("2M"), Bytes(2 * M - 8192));
-    assert_eq!(holes.advice(), None);
-    holes.add(Not::PartlyResident, size("2M"), Bytes(2 * M - 65536));
-    assert_eq!(
-        holes.advice(),
-        Some((1, Bytes(65536), Bytes(2 * M - 65536)))
-    );
-    for _ in 0..3 {
-        holes.add(Not::PartlyResident, size("2M"), Bytes(M));
-    }
-    assert_eq!(holes.advice(), Some((50, Bytes(3 * M), Bytes(3 * M))));
-    let mut more = Holes::default();
-    for _ in 0..9 {
-        more.add(Not::PartlyResident, size("2M"), Bytes(4096));
-    }
-    more.join(&holes);
-    assert_eq!(
-        more.advice(),
-        Some((90, Bytes(18 * M - 9 * 4096), Bytes(9 * 4096)))
-    );
-}
-
-#[test]
 fn one_page_short_is_not_whole() {
     let block = span(START, 2 * M);
     let most = span(START, 2 * M - 4096);
@@ -487,7 +460,8 @@ fn a_torn_block_is_taken_or_left_out() {
     );
     let left = settled(false);
     assert_eq!(left.left_out[0].reason, Not::PartlyResident.into());
-    assert_eq!(left.holes.advice(), Some((50, Bytes(M), Bytes(M))));
+    let growth = left.holes[&Not::PartlyResident].growth().unwrap();
+    assert_eq!((growth.percent, growth.adds), (50, Bytes(M)));
 }
 
 /// Memory that could not come back is not split.
@@ -616,7 +590,7 @@ fn by_reason(parts: impl Iterator<Item = (Reason, Bytes)>) -> BTreeMap<Not, Byte
 }
 
 /// One reason for each range, in both directions: `why` and a promotion call the same promotable and have the same
-/// reasons for the rest; what was promoted is split again, or was known to be one way; what was split can be promoted.
+/// reasons for the rest, and the same promotions that grow a process; what was promoted is split again, or was known to be one way; what was split can be promoted.
 #[track_caller]
 fn agree(host: &Host, process: &Process) {
     let rules = Rules { host, ..rules() };
@@ -632,6 +606,13 @@ fn agree(host: &Host, process: &Process) {
     for (reason, bytes) in &done {
         let same = said.get(reason).copied().unwrap_or_default();
         assert_eq!(same, *bytes, "{reason:?}: {why:#?} {planned:#?}");
+    }
+    for reason in Not::ALL {
+        let mut holes = Holes::default();
+        let those = why.iter().filter(|v| v.id == *reason);
+        those.for_each(|v| holes.join(&v.figures.holes));
+        let growth = planned.holes.get(reason).and_then(Holes::growth);
+        assert_eq!(holes.growth(), growth, "{reason:?}: {why:#?}");
     }
     let there = with_huge(process, &planned, true);
     let split = plan_split(0, &there, &rules);

@@ -2,15 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use hugeleaf_change::standing::servers_here;
+use hugeleaf_host::Host;
 use hugeleaf_host::system::features::read_features;
-use hugeleaf_host::system::programs::read_running;
-use hugeleaf_host::{Fact, Host, Root};
 use hugeleaf_proof::circumstances;
 use hugeleaf_proof::worth::{Worths, add};
 use hugeleaf_report::check::{check as screen, check_json};
-use hugeleaf_verdict::check::{
-    Checked, Profile, Server, State, check, file_systems, packages, programs, servers,
-};
+use hugeleaf_verdict::check::{Checked, Profile, State, check, file_systems};
 
 use super::results::all_in;
 
@@ -63,13 +61,6 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         || screen(&rows, &mounted, args.profile, &worths),
     )?;
     Ok(rows.iter().all(|row| row.state != State::Change).into())
-}
-
-/// The programs that run here of which it is known what they want of a host.
-pub fn servers_here(root: &Root) -> Fact<Vec<Server>> {
-    let known = programs();
-    let running = read_running(root, |name, path| packages(&known, name, path));
-    running.map(|all| servers(&known, &all))
 }
 
 /// What the results in a folder say of this host; others are passed over.

@@ -8,12 +8,13 @@ mod watch;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_change::host::{look, mount_point};
-use hugeleaf_change::standing::in_force;
+use hugeleaf_change::standing::{in_force, servers_here};
 use hugeleaf_host::Host;
 use hugeleaf_host::demand::read_services;
 use hugeleaf_report::plan::Planned;
 use hugeleaf_sys::{Errno, Existing, write_whole};
 use hugeleaf_units::{Ladder, PageKind, PageSize};
+use hugeleaf_verdict::check::wants;
 use hugeleaf_verdict::plan::{
     Facts, GRUB, Mount, Plan, Wishes, keep, make, parse, steps, tighten, write,
 };
@@ -43,6 +44,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let facts = Facts {
         in_force: &in_force,
         found: &found,
+        wants: &wants(&host, &servers_here(&context.root)),
         host: &host,
         identity: &identity,
         grub_drop_ins: grub

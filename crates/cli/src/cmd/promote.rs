@@ -7,10 +7,9 @@ use hugeleaf_change::{
     promote,
 };
 use hugeleaf_host::TargetError;
-use hugeleaf_report::promote::{ALL, Direction, Request, Scheduler, json, page};
+use hugeleaf_report::promote::{ALL, Commands, Direction, Request, Scheduler, json, page};
 use hugeleaf_sys::{Pid, setcap_advice};
 use hugeleaf_units::parse_time;
-use hugeleaf_verdict::ends::ends;
 use indicatif::ProgressBar;
 
 use crate::context::{Context, Failure, Several, Status, note};
@@ -145,31 +144,25 @@ fn run(
     let outcome = change(&host, &pids, &mut |progress| {
         if progress.one_way != one_way && !common.dry_run {
             one_way = progress.one_way;
-            note(&bar, &one_way.map_or_else(String::new, cannot_go_back));
+            note(
+                &bar,
+                &one_way.map_or_else(String::new, Part::one_way_in_words),
+            );
         }
         show(&bar, progress);
     });
     drop(bar);
     let outcome = outcome?;
-    let ends = ends(&host);
+    let commands = Commands::of(&host, own_path(), scheduler(context));
     let request = Request {
         direction,
         targets: &targets,
         pace: common.pace(),
-        program: &own_path(),
-        scheduler: scheduler(context),
-        ends: ends.as_ref(),
+        commands: &commands,
     };
     let view = Context::view(false);
     context.answer(view, || json(&outcome), || page(&outcome, &request))?;
     Ok((outcome.is_complete() || outcome.dry_run).into())
-}
-
-fn cannot_go_back(part: Part) -> String {
-    let Part { bytes, reason } = part;
-    format!(
-        "{bytes} stay on huge pages until what maps them ends, and no demotion takes them back: {reason}"
-    )
 }
 
 /// Where this program is; its name where that is not known.

@@ -1,12 +1,12 @@
 //! See `hugeleaf status --help`.
 
+use hugeleaf_change::standing::servers_here;
 use hugeleaf_host::limits;
 use hugeleaf_host::read_owners;
 use hugeleaf_report::status::{status, status_json};
 use hugeleaf_verdict::check::wants;
 use hugeleaf_verdict::findings::{findings, unless_unwanted};
 
-use super::check::servers_here;
 use crate::context::{Context, Failure, Status};
 
 #[derive(Debug, Default, clap::Args)]

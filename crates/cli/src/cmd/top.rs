@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use hugeleaf_guard::Places;
 use hugeleaf_host::TargetError;
+use hugeleaf_report::promote::Commands;
 use hugeleaf_sys::Kernel;
-use hugeleaf_top::{Config, Settings, Tools, TopError, Wording};
+use hugeleaf_top::{Config, Settings, Tools, TopError};
 
 use crate::cmd::promote::{own_path, scheduler};
 use crate::context::{Context, Failure, Status};
@@ -56,7 +57,7 @@ pub fn run(args: Args, context: &Context) -> Result<Status, Failure> {
         (None, true, true) => "--read-only was given: nothing is moved",
         (None, true, false) => "",
     };
-    let wording = Wording::of(&host, own_path(), scheduler(context));
+    let commands = Commands::of(&host, own_path(), scheduler(context));
     let is_live = context.root.is_live();
     let socket = || args.socket.unwrap_or_else(|| Places::default().socket());
     let settings = Settings {
@@ -67,13 +68,13 @@ pub fn run(args: Args, context: &Context) -> Result<Status, Failure> {
             guard: is_live.then(socket),
             explain_change: |error| Failure::from(error).lines,
             explain_process: |error| Failure::from(TargetError::from(error)).lines,
-            wording: wording.clone(),
+            commands: commands.clone(),
         },
         config: Config {
             can_move: why_not.is_empty(),
             why_not,
             colour: Context::view(false).colour,
-            wording,
+            commands,
         },
         record: args.record,
         replay: args.replay,

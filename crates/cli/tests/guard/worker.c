@@ -3,6 +3,7 @@
  *
  * worker COUNTER RATIO: reads lines from standard input and answers each with "ok".
  *   grow MB   maps and touches so much more
+ *   lock      locks all of it
  *   quit
  * COUNTER is a file that holds a number which rises a thousand times a second, RATIO times as fast when all memory is
  * on huge pages; "-" for none. */
@@ -71,6 +72,7 @@ int main(int argc, char **argv) {
     while (fgets(line, sizeof line, stdin)) {
         size_t mb = 0;
         if (!strncmp(line, "quit", 4)) return 0;
+        if (!strncmp(line, "lock", 4) && mlock(memory, held)) return 5;
         if (sscanf(line, "grow %zu", &mb) == 1) {
             size_t to = held + (mb << 20);
             for (size_t at = held; at < to; at += 4096) memory[at] = (char)(at >> 12) | 1;

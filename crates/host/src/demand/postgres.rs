@@ -123,6 +123,10 @@ fn of_postmaster(look: &Look<'_>, postmaster: &Process) -> Result<Service, Deman
     {
         demand.page = Some(page);
     }
+    if let Some(demand) = service.demands.first_mut() {
+        let buffers = configured.setting("shared_buffers");
+        demand.buffers = buffers.and_then(|value| size_of(&value, None));
+    }
     Ok(service)
 }
 
@@ -302,6 +306,15 @@ fn page_of(value: &str) -> Option<PageSize> {
     PageSize::new(bytes).ok()
 }
 
+/// A size of memory as PostgreSQL writes it: `128MB`, or a number of blocks.
+fn size_of(value: &str, block: Option<Bytes>) -> Option<Bytes> {
+    let value: String = value.split_whitespace().collect();
+    match value.ends_with('B') {
+        true => value.parse().ok(),
+        false => Some(block? * value.parse::<u64>().ok()?),
+    }
+}
+
 fn no_data_folder(data: &Path) -> DemandError {
     let file = data.join("PG_VERSION");
     DemandError::usage(
@@ -433,8 +446,12 @@ impl Cluster {
         })?;
         let mappings = vec![Mappings::one(Bytes::from_mib(mib))];
         let source = format!("{} -C {SETTING}", self.program.display());
+        let block = self.ask(look, "block_size").ok();
+        let block = block.and_then(|bytes| bytes.parse().ok()).map(Bytes);
+        let buffers = self.ask(look, "shared_buffers").ok();
         Ok(Demand {
             page: page_of(&self.ask(look, "huge_page_size")?),
+            buffers: buffers.and_then(|value| size_of(&value, block)),
             ..Demand::new(WHAT, mappings, Place::Pool, source)
         })
     }
@@ -483,6 +500,18 @@ fn program_of(look: &Look<'_>, version: &str) -> Option<PathBuf> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn sizes_are_in_units_or_in_blocks() {
+        let block = Some(Bytes(1 << 13));
+        let of = |value, block| size_of(value, block).map(Bytes::get);
+        assert_eq!(of("128MB", None), Some(128 << 20));
+        assert_eq!(of("1 GB", None), Some(1 << 30));
+        assert_eq!(of("16384kB", None), Some(16 << 20));
+        assert_eq!(of("16384", block), Some(128 << 20));
+        assert_eq!(of("16384", None), None);
+        assert_eq!(of("a lot", block), None);
+    }
 
     #[test]
     fn memory_that_is_not_mapped_never_comes_from_a_pool() {

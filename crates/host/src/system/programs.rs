@@ -1,6 +1,6 @@
 //! Processes as far as they tell which programs run here, and which settings of the host affect them.
 
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 use std::path::Path;
 
 use hugeleaf_sys::{Pid, Rights};
@@ -28,7 +28,7 @@ pub struct Running {
     /// True where it is in the network namespace of this process, whose `net.*` settings are read.
     pub shares_network: Fact<bool>,
     pub limits: Fact<Vec<Limit>>,
-    /// First number of its version: by its path, or by the Debian package that it comes from.
+    /// First number of its version: by its path, or by the package of Debian or RPM that it comes from.
     pub version: Option<u32>,
 }
 
@@ -113,8 +113,70 @@ fn version_of_package(root: &Root, pid: Pid, rights: Rights, packages: &[String]
         return None;
     }
     let theirs = root.as_process_sees(pid, rights).ok()?;
-    let status = theirs.lines(Path::new("/var/lib/dpkg/status")).ok()?;
-    parse_packages(status, packages)
+    let status = theirs.lines(Path::new("/var/lib/dpkg/status")).ok();
+    if let Some(version) = status.and_then(|status| parse_packages(status, packages)) {
+        return Some(version);
+    }
+    let mut bases = RPM.iter().filter_map(|path| theirs.open(Path::new(path)));
+    bases.find_map(|base| version_in_rpm(base.take(RPM_MOST), packages))
+}
+
+/// Databases of RPM (`rpm --eval %_dbpath`): SQLite, Berkeley DB and ndb.
+const RPM: [&str; 6] = [
+    "/var/lib/rpm/rpmdb.sqlite",
+    "/usr/lib/sysimage/rpm/rpmdb.sqlite",
+    "/var/lib/rpm/Packages.db",
+    "/usr/lib/sysimage/rpm/Packages.db",
+    "/var/lib/rpm/Packages",
+    "/usr/lib/sysimage/rpm/Packages",
+];
+const RPM_MOST: u64 = 1 << 29;
+
+/// The first number of the version of one of these packages. Each format has headers of packages as they are in files of
+/// packages: the table of languages, which begins with `C`, name, version and release, each with a zero behind it. What was
+/// removed may be in there still: where versions differ, none is known.
+fn version_in_rpm(mut base: impl Read, packages: &[String]) -> Option<u32> {
+    /// Longer than a name with its version.
+    const OVERLAP: usize = 256;
+    let mut window = vec![0; 1 << 16];
+    let (mut held, mut found) = (0, None);
+    loop {
+        let read = base.read(window.get_mut(held..)?).ok()?;
+        let end = held + read;
+        for version in versions(window.get(..end)?, packages) {
+            if found.is_some_and(|other| other != version) {
+                return None;
+            }
+            found = Some(version);
+        }
+        if read == 0 {
+            return found;
+        }
+        held = end.min(OVERLAP);
+        window.copy_within(end - held..end, 0);
+    }
+}
+
+fn versions<'a>(text: &'a [u8], packages: &'a [String]) -> impl Iterator<Item = u32> + 'a {
+    let of_package = |rest: &[u8], name: &String| {
+        first_number(rest.strip_prefix(name.as_bytes())?.strip_prefix(b"\0")?)
+    };
+    let windows = text.windows(2).enumerate();
+    windows.filter_map(move |(at, two)| match two {
+        b"C\0" => {
+            let rest = text.get(at + 2..)?;
+            packages.iter().find_map(|name| of_package(rest, name))
+        }
+        _ => None,
+    })
+}
+
+/// `8` of `8.0.4` with a zero behind it.
+fn first_number(text: &[u8]) -> Option<u32> {
+    let version = text.split(|byte| *byte == 0).next()?;
+    let is_whole = version.len() < text.len();
+    let version = std::str::from_utf8(version).ok().filter(|_| is_whole)?;
+    version.split_once('.')?.0.parse().ok()
 }
 
 /// The first number of the version of the first of these packages that is installed (dpkg-query(1)). The file is long, so
@@ -169,8 +231,27 @@ mod tests {
         // It would not end.
         let rest = std::io::BufReader::new(std::io::repeat(b'\n'));
         let packages = ["mongodb-org-server".to_owned()];
-        let status = std::io::Read::chain(format!("{PACKAGES}\n").as_bytes(), rest);
+        let status = Read::chain(format!("{PACKAGES}\n").as_bytes(), rest);
         assert_eq!(parse_packages(status, &packages), Some(8));
+    }
+
+    /// The bytes of a database that rpm 4.18 made of a package; without their like for each index.
+    #[test]
+    fn a_database_of_rpm_tells_a_version_unless_it_has_several() {
+        let header =
+            |version: &str| format!("\0\x01C\0mongodb-org-server\0{version}\x001.el9\0x\0");
+        let packages = ["mongodb-org-server".to_owned()];
+        let version = |base: &str| version_in_rpm(base.as_bytes(), &packages);
+        let source = "mongodb-org-server-7.0.4-1.el9.src.rpm\0mongodb-org-server\0";
+        assert_eq!(version(&format!("{}{source}", header("8.0.4"))), Some(8));
+        assert_eq!(version(source), None);
+        let (old, new) = (header("7.0.1"), header("8.0.4"));
+        assert_eq!(version(&format!("{old}{new}")), None);
+        // Wherever a read ends.
+        for at in (1 << 16) - 80..=(1 << 16) + 8 {
+            let base = " ".repeat(at) + &new + &" ".repeat(300);
+            assert_eq!(version(&base), Some(8), "{at}");
+        }
     }
 
     #[test]
@@ -200,6 +281,7 @@ mod tests {
         fn never_panics(text in "(?s).*", path in ".*") {
             let _ = parse_packages(text.as_bytes(), &[String::new()]);
             let _ = version_in_path(&path);
+            let _ = version_in_rpm(text.as_bytes(), &["a".to_owned()]);
         }
     }
 }

@@ -257,7 +257,7 @@ pub(super) fn disks(checked: &Checked<'_>) -> Vec<Row> {
         of_disk(checked, disk)
     }));
     all.extend(each("mounts", &features.mounts, |mount| {
-        vec![of_mount(mount)]
+        vec![of_mount(checked, mount)]
     }));
     all
 }
@@ -359,7 +359,7 @@ fn of_disk(checked: &Checked<'_>, disk: &Disk) -> Vec<Row> {
 }
 
 /// File systems of which direct I/O and large folios are known (Documentation/filesystems; kernel-notes).
-fn of_mount(mount: &DiskMount) -> Row {
+fn of_mount(checked: &Checked<'_>, mount: &DiskMount) -> Row {
     let has = |option: &str| mount.options.split(',').any(|o| o == option);
     let direct = match mount.kind.as_str() {
         "ext4" | "xfs" | "btrfs" | "f2fs" => "direct I/O",
@@ -372,21 +372,21 @@ fn of_mount(mount: &DiskMount) -> Row {
         (_, true) => "relatime",
         _ => "atime of each read",
     };
+    let remounted = |row, option, risk| {
+        let change = Change::new(Setting::mount(&mount.at), option).in_scope(Scope::Device);
+        advise(checked, row, [change], risk)
+    };
     let row = Row::new("mount", format!("{}: {}", mount.at, mount.kind));
     let row = row.is(format!("{times}; {direct}"));
     if has("nobarrier") || has("barrier=0") {
-        return row
-            .change("commits are said to be on the disk before they are: a power cut loses them")
-            .by(
-                format!("mount -o remount,barrier {}", mount.at),
-                "commits take as long as they take",
-            );
+        let row = row
+            .change("commits are said to be on the disk before they are: a power cut loses them");
+        return remounted(row, "barrier", "commits take as long as they take");
     }
     row.when(!matches!(times, "noatime" | "relatime"), |row| {
-        row.look("each read is also a write").by(
-            format!("mount -o remount,relatime {}", mount.at),
-            "programs that look for files nobody reads see less",
-        )
+        let row = row.look("each read is also a write");
+        let risk = "programs that look for files nobody reads see less";
+        remounted(row, "relatime", risk)
     })
 }
 
@@ -411,13 +411,13 @@ pub(super) fn network(checked: &Checked<'_>) -> Vec<Row> {
                 (Some(queues), Some(mtu)) => row.is(format!("{queues} queues, {mtu}")),
                 _ => row,
             };
-            vec![row, offloads(device)]
+            vec![row, offloads(checked, device)]
         },
     ));
     all
 }
 
-fn offloads(device: &Network) -> Row {
+fn offloads(checked: &Checked<'_>, device: &Network) -> Row {
     const WHY: &str = "the processor does it, packet by packet; where the device offers it (no [fixed] in ethtool -k) it costs \
                        nothing there";
     const RISK: &str =
@@ -430,13 +430,12 @@ fn offloads(device: &Network) -> Row {
             .collect();
         match off.is_empty() {
             true => row.is("checksums, cutting and gathering of packets"),
-            false => row.is(format!("without {}", off.join(", "))).look(WHY).by(
-                format!(
-                    "ethtool -K {} rx on tx on tso on gro on",
-                    shell_word(&device.name)
-                ),
-                RISK,
-            ),
+            false => {
+                let row = row.is(format!("without {}", off.join(", "))).look(WHY);
+                let setting = Setting::offloads(&device.name);
+                let change = Change::new(setting, "rx on tx on tso on gro on");
+                advise(checked, row, [change.in_scope(Scope::Device)], RISK)
+            }
         }
     })
 }
@@ -491,11 +490,9 @@ fn governor(checked: &Checked<'_>) -> Row {
         let names = all.iter().map(|(name, count)| format!("{name} on {count}"));
         let is_fast = |name: &String| matches!(name.as_str(), "performance" | "schedutil");
         row.is(list(names)).when(!all.keys().all(is_fast), |row| {
-            row.look("processors that are slowed down while they wait take time to be fast again")
-                .by(
-                    "cpupower frequency-set -g performance",
-                    "it takes more power",
-                )
+            let why = "processors that are slowed down while they wait take time to be fast again";
+            let change = Change::new(Setting::governor(), "performance");
+            advise(checked, row.look(why), [change], "it takes more power")
         })
     })
 }

@@ -123,12 +123,16 @@ pub fn left_over(host: &Host) -> Option<(String, String)> {
         LeftoverKind::File { .. } => None,
     });
     let segments: Vec<String> = segments.take(SHOWN).collect();
-    let both = [
-        (!files.is_empty()).then(|| format!("rm -- {}", files.join(" "))),
-        (!segments.is_empty()).then(|| format!("ipcrm {}", segments.join(" "))),
-    ];
-    let command: Vec<String> = both.into_iter().flatten().collect();
-    Some((text, command.join("; ")))
+    let both = [(Setting::files(), files), (Setting::segments(), segments)];
+    let both = both.into_iter().filter(|(_, all)| !all.is_empty());
+    let removed = |(setting, all): (_, Vec<String>)| {
+        let change = Change::new(setting, all.join(" "));
+        change
+            .at_risk("whoever needs it still loses it")
+            .command(host)
+    };
+    let commands: Vec<String> = both.map(removed).collect();
+    Some((text, commands.join("; ")))
 }
 
 /// Pages beyond the pool: they leave it when they are freed, and may not be available again.

@@ -6,6 +6,8 @@ use hugeleaf_host::demand::{Demand, Service};
 use hugeleaf_host::{Host, Identity};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
 
+use crate::advice::Want;
+
 use super::arithmetic::{all_pages_text, sum_pages};
 use super::model::*;
 use super::room::Margin;
@@ -25,6 +27,8 @@ pub struct Facts<'a> {
     pub in_force: &'a [InForce],
     /// All services that were found on the host: who of those that were promised pages has them.
     pub found: &'a [Service],
+    /// What running programs want of the host.
+    pub wants: &'a [Want],
 }
 
 #[derive(Debug, Clone, Default)]

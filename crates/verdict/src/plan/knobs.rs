@@ -8,6 +8,7 @@ use hugeleaf_host::{Host, Limited, Thp, ThpOrder, ThpUse, thp_file, thp_is_on};
 use hugeleaf_units::Bytes;
 
 use super::model::{ForService, Knob, Plan};
+use crate::advice::{self, Setting, Want};
 use crate::ends::ends;
 use crate::list;
 
@@ -55,6 +56,22 @@ pub(super) fn thp_knobs(host: &Host, plan: &Plan) -> Vec<Knob> {
     let for_ends = for_ends.filter(is_new);
     knobs.extend(for_ends);
     knobs
+}
+
+/// Leaves out what a running program wants otherwise; returns a note on each.
+pub(super) fn without_unwanted(plan: &mut Plan, wants: &[Want]) -> Vec<String> {
+    let mut notes = Vec::new();
+    plan.knobs.retain(|knob| {
+        let path = knob.path.to_string_lossy();
+        let want = advice::unwanted(&Setting::file(&*path), &knob.now, wants);
+        notes.extend(want.map(|want| {
+            let Want { who, values, .. } = want;
+            let now = &knob.now;
+            format!("{path} is not set to {now}: {who} wants {values} (see hugeleaf check)")
+        }));
+        want.is_none()
+    });
+    notes
 }
 
 /// Shared memory that the pool does not hold can be promoted only where this was on when it was

@@ -60,8 +60,9 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
     plan.promises = listed(&standing, facts.in_force);
     plan.pools = pools(host, &ledger, &plan);
     plan.boot = boot(facts, &plan);
-    settings(&mut plan, facts, services, wishes);
+    let unwanted = settings(&mut plan, facts, services, wishes);
     plan.notes = notes::notes(&plan, facts, services, &ledger, wishes);
+    plan.notes.extend(unwanted);
     Ok(plan)
 }
 
@@ -127,7 +128,13 @@ fn wrong_size(service: &Service, had: &[PageSize]) -> Option<Failure> {
     ))
 }
 
-fn settings(plan: &mut Plan, facts: &Facts<'_>, services: &[Service], wishes: &Wishes) {
+/// Adds what is set beyond pools; returns a note on each setting that is left out.
+fn settings(
+    plan: &mut Plan,
+    facts: &Facts<'_>,
+    services: &[Service],
+    wishes: &Wishes,
+) -> Vec<String> {
     let host = facts.host;
     for (service, index) in services.iter().zip(0..) {
         started_through(plan, facts, wishes, service, index);
@@ -144,12 +151,14 @@ fn settings(plan: &mut Plan, facts: &Facts<'_>, services: &[Service], wishes: &W
             }
         }
     }
+    let unwanted = knobs::without_unwanted(plan, facts.wants);
     for (service, index) in services.iter().zip(0..) {
         rights::rights(plan, host, service, index);
     }
     for (service, index) in services.iter().zip(0..) {
         plan.services[index].ways = ways::ways(plan, facts, service, &plan.services[index]);
     }
+    unwanted
 }
 
 fn number(text: &str) -> u64 {

@@ -230,13 +230,19 @@ fn unfilled(asked: &Service, planned: &ForService) -> Option<String> {
         .map(Demand::bytes)
         .sum();
     let left = pages - mapped;
-    let more = Bytes::from_mib((left.get() - left.get() / GOES_WITH) >> 20);
+    let more = left - Bytes(left.get() / GOES_WITH);
+    // What is configured may wait for a restart: then it has nothing to do with what is mapped.
+    let buffers = asked.demands.iter().find_map(|d| d.buffers);
+    let buffers = buffers.filter(|buffers| *buffers < mapped && *buffers * 2 > mapped);
+    let setting = match buffers {
+        Some(buffers) => format!("shared_buffers = {}MB", (buffers + more).get() >> 20),
+        None => format!("shared_buffers larger by {}MB", more.get() >> 20),
+    };
     // Less than a tenth is not worth another setting.
     (left * 10 >= mapped).then(|| {
         format!(
-            "{} uses {mapped} of the {pages} on its pages of {page}: shared_buffers larger by {}MB would fill them",
-            planned.name,
-            more.get() >> 20
+            "{} uses {mapped} of the {pages} on its pages of {page}: {setting} would fill them",
+            planned.name
         )
     })
 }

@@ -68,6 +68,7 @@ fn demand(bytes: u64) -> Demand {
         page: None,
         source: "somebody said so".to_owned(),
         held: None,
+        buffers: None,
     }
 }
 
@@ -127,6 +128,7 @@ fn facts<'a>(host: &'a Host, identity: &'a Identity) -> Facts<'a> {
         made: Some("2026-11-21T17:20:00Z"),
         in_force: &[],
         found: &[],
+        wants: &[],
     }
 }
 

@@ -93,10 +93,7 @@ fn segments(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<Finding> 
                  the group {group} that may have them (vm.hugetlb_shm_group), and {memlock}.",
                 row.name
             ),
-            format!(
-                "usermod -aG \"$(getent group {group} | cut -d: -f1)\" {}",
-                shell_word(&name)
-            ),
+            Change::new(Setting::groups(&shell_word(&name)), group).check(facts.host),
         ));
     }
     Some(Finding::problem(

@@ -10,6 +10,7 @@ use hugeleaf_host::{Cgroup, Fact, Held, Host, HugetlbLimit, Pid, Sysctl};
 use hugeleaf_units::{Bytes, PageKind, Pages};
 
 use super::{Applied, Did, Facts, GivenBack, Place, Report, Stands, verify};
+use crate::advice::{Setting, Want, Wanted};
 use crate::findings::tests::testing::{healthy, size, word};
 use crate::plan::{BasePages, ForDemand, ForHost, ForPool, ForService, PagesOf, Plan};
 
@@ -23,6 +24,7 @@ struct World {
     booted: Option<u64>,
     log_since: Option<u64>,
     given: Vec<GivenBack>,
+    wants: Vec<Want>,
 }
 
 const PAGES: u64 = 4096; // not a page size: the pool of the healthy host
@@ -57,6 +59,7 @@ fn demand(pages: u64, held: Option<u64>) -> Demand {
             Held::add(&mut table, size("4K"), PageKind::Base, bytes(pages - held));
             table
         }),
+        buffers: None,
     }
 }
 
@@ -192,6 +195,7 @@ fn world() -> World {
         booted: Some(1_780_000_000),
         log_since: None,
         given: Vec::new(),
+        wants: Vec::new(),
     }
 }
 
@@ -206,6 +210,7 @@ impl World {
             booted: self.booted,
             log_since: self.log_since,
             given: &self.given,
+            wants: &self.wants,
         })
     }
 
@@ -246,6 +251,27 @@ impl World {
         self.applied.clear();
         self.host.limits.sysctl = Fact::Known(Vec::new());
     }
+}
+
+/// A command that contradicts what a running program wants is not printed.
+#[test]
+fn running_programs_are_asked_what_they_want() {
+    let mut world = world();
+    world.no_plan();
+    world.host.limits.sysctl = Fact::Known(vec![Sysctl {
+        key: "vm.hugetlb_shm_group".to_owned(),
+        value: "5".to_owned(),
+        path: "/etc/sysctl.d/50-a.conf".to_owned(),
+    }]);
+    let command = |world: &World| world.verify().findings[0].command.clone();
+    assert_eq!(command(&world), "sysctl -w vm.hugetlb_shm_group=5");
+    world.wants = vec![Want {
+        who: "Oracle".to_owned(),
+        setting: Setting::sysctl("vm.hugetlb_shm_group"),
+        values: Wanted::OneOf(vec!["0".to_owned()]),
+    }];
+    assert_eq!(command(&world), "hugeleaf check");
+    world.shows("sysctl-drift", &["Oracle wants it otherwise"]);
 }
 
 #[test]

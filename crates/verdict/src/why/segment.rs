@@ -4,19 +4,20 @@ use hugeleaf_host::{Fact, Role, Segment};
 use hugeleaf_units::{Bytes, PageKind, Range};
 
 use crate::eligible::{self, Kind, Slot};
+use crate::growth::Holes;
 
 use super::{Case, Reason, Remedy, Room, hugetlb, setting};
 
 /// A range, what stands in its way, and how much of it is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub reason: Reason,
     pub range: Range,
     pub bytes: Bytes,
     pub missing: Bytes,
     pub swapped: Bytes,
-    /// How full the emptiest large page's worth is, in percent.
-    pub least_percent: u64,
+    /// Its blocks that are in memory in part.
+    pub holes: Holes,
 }
 
 /// Where the bytes of a segment are, before anything is put in words.
@@ -65,9 +66,10 @@ pub fn examine(case: &Case<'_>, segment: &Segment) -> Found {
     found
 }
 
-/// A part of a whole in percent, rounded down.
-fn percent(part: Bytes, whole: Bytes) -> u64 {
-    Bytes(100).scaled(part, whole).get()
+fn holes(reason: Reason, there: Bytes, range: Range) -> Holes {
+    let mut holes = Holes::default();
+    holes.add(reason, there, range.len() - there);
+    holes
 }
 
 impl Found {
@@ -82,7 +84,7 @@ impl Found {
             bytes,
             missing: segment.range.len() - self.resident - segment.swapped,
             swapped: segment.swapped,
-            least_percent: percent(bytes, segment.range.len()),
+            holes: holes(reason, bytes, segment.range),
         });
     }
 
@@ -99,7 +101,7 @@ impl Found {
             last.bytes += finding.bytes;
             last.missing += finding.missing;
             last.swapped += finding.swapped;
-            last.least_percent = last.least_percent.min(finding.least_percent);
+            last.holes.join(&finding.holes);
             return;
         }
         self.findings.push(finding);
@@ -222,7 +224,7 @@ fn by_pages(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut Fou
                 bytes: slot.tally.on_base(),
                 missing: missing(slot),
                 swapped: slot.tally.swapped,
-                least_percent: percent(slot.tally.present, slot.range.len()),
+                holes: holes(reason, slot.tally.present, slot.range),
             }),
             None => found.small += slot.tally.on_base(),
         }
@@ -281,7 +283,7 @@ fn by_counters(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut 
                 bytes,
                 missing,
                 swapped,
-                least_percent: percent(bytes, segment.range.len()),
+                holes: holes(reason, bytes, segment.range),
             });
         }
     };
@@ -334,7 +336,7 @@ pub fn place_pinned(case: &Case<'_>, found: &mut [Found]) {
         let pinned = Finding {
             reason: Reason::Pinned,
             bytes: taken,
-            ..*finding
+            ..finding.clone()
         };
         if finding.bytes.is_zero() {
             *finding = pinned;

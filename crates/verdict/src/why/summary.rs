@@ -5,6 +5,8 @@ use hugeleaf_host::{Process, Segment};
 use hugeleaf_units::Bytes;
 use serde::Serialize;
 
+use crate::growth::Holes;
+
 use super::sums::{Group, best_size, is_summed};
 use super::{Account, Figures, OffSize, Reason, Remedy, Verdict};
 
@@ -109,6 +111,7 @@ fn part_of(account: &Account, segment: &Segment, counts: Counted) -> Account {
             Reason::CopyOnWrite => before.scaled(parts[0], shared),
             _ => before.scaled(parts[2], rest),
         };
+        verdict.figures.holes.scale(verdict.bytes, before);
         verdict.figures.missing = verdict.figures.missing.scaled(verdict.bytes, before);
         if !before.is_zero() {
             verdict.figures.swapped = verdict.figures.swapped.scaled(verdict.bytes, before);
@@ -191,10 +194,7 @@ fn line(group: &Group<'_>) -> Line {
         ranges: group.verdicts.len(),
         text,
         command,
-        adds: match first.id.remedy() {
-            Remedy::PromoteAndGrow => figures.missing + figures.swapped,
-            _ => Bytes::ZERO,
-        },
+        adds: figures.holes.growth().map_or(Bytes::ZERO, |g| g.adds),
         host_wide: could_move,
     }
 }
@@ -211,7 +211,10 @@ fn figures(group: &Group<'_>) -> Figures {
             None => off_sizes.push(off.clone()),
         }
     }
-    let least = group.verdicts.iter().map(|v| v.figures.least_percent).min();
+    let mut holes = Holes::default();
+    for verdict in &group.verdicts {
+        holes.join(&verdict.figures.holes);
+    }
     let rooms = group
         .verdicts
         .iter()
@@ -219,7 +222,7 @@ fn figures(group: &Group<'_>) -> Figures {
     Figures {
         missing: sum(group, |v| v.figures.missing),
         swapped: sum(group, |v| v.figures.swapped),
-        least_percent: least.unwrap_or(0),
+        holes,
         // The memory limit that leaves least to one of the processes.
         room: rooms.min_by_key(|room| room.left).cloned(),
         off_sizes,

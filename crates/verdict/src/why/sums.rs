@@ -8,6 +8,8 @@ use crate::clean;
 
 use super::{Figures, OffSize, Reason, Verdict};
 
+pub const NOTHING: &str = "# nothing to do";
+
 /// Verdicts that one command answers, and whose they are.
 pub struct Group<'a> {
     pub verdicts: Vec<&'a Verdict>,
@@ -50,24 +52,13 @@ impl Group<'_> {
         };
         let command = match first.id {
             Reason::PartlyResident | Reason::PartlyMapped | Reason::Swapped => {
-                self.command_for_all(f)
+                promote_and_grow(bytes, f)
             }
             Reason::CopyOnWrite if self.processes.len() > 1 => once_ended("the children have", f),
             Reason::OrdersOff => turn_size_on(bytes, f, &self.who()),
             _ => first.command.clone(),
         };
         (text, command)
-    }
-
-    /// The command that takes all of them: that of the range with the emptiest large page.
-    fn command_for_all(&self, f: &Figures) -> String {
-        // What is all in swap has no command yet.
-        let here = self.verdicts.iter().filter(|v| !v.bytes.is_zero());
-        let least = here.min_by_key(|v| v.figures.least_percent);
-        let Some(least) = least else {
-            return self.verdicts[0].command.clone();
-        };
-        promote_within(f, f.missing + f.swapped, &least.figures.promote)
     }
 
     fn copy_on_write(&self, bytes: Bytes, f: &Figures) -> String {
@@ -147,6 +138,18 @@ pub fn cgroup_memory(f: &Figures) -> String {
     )
 }
 
+/// The promotion of memory that is in part not there, and so grows the process.
+pub fn promote_and_grow(bytes: Bytes, f: &Figures) -> String {
+    match f.holes.growth() {
+        Some(growth) => promote_within(f, growth.adds, &growth.command(&f.target)),
+        None if bytes.is_zero() => {
+            let target = &f.target;
+            format!("# once it is back in memory: hugeleaf promote {target}")
+        }
+        None => NOTHING.to_owned(),
+    }
+}
+
 /// A promotion that adds so much to resident memory, after the limit of the cgroup is raised where it
 /// leaves too little. Two large pages beyond what is added: the kernel charges ahead on each processor.
 pub fn promote_within(f: &Figures, adds: Bytes, promote: &str) -> String {
@@ -171,7 +174,10 @@ pub fn copy_on_write(who: &str, bytes: Bytes) -> String {
 
 /// The promotion of copy-on-write pages, for when those who share them have ended: `who` with its verb.
 pub fn once_ended(who: &str, f: &Figures) -> String {
-    format!("# wait until {who} ended, then: {}", f.promote)
+    format!(
+        "# wait until {who} ended, then: hugeleaf promote {}",
+        f.target
+    )
 }
 
 pub fn private_copies(of: &str) -> String {
@@ -213,7 +219,7 @@ pub fn turn_size_on(bytes: Bytes, f: &Figures, who: &str) -> String {
             off.bytes,
             off.turn_on.trim_start_matches("# ")
         ),
-        None => "# nothing to do".to_owned(),
+        None => NOTHING.to_owned(),
     }
 }
 

@@ -12,9 +12,8 @@ use crate::eligible::{Kind, tmpfs_mount};
 use crate::findings::shell_word;
 
 use super::segment::{self, Finding, Found};
-use super::{
-    Account, Case, Figures, Reason, Remedy, Verdict, hugetlb, setting, smallest_large_page, sums,
-};
+use super::sums::NOTHING;
+use super::{Account, Case, Figures, Reason, Verdict, hugetlb, setting, smallest_large_page, sums};
 
 /// Judges every segment of a process that was read page by page; one account a segment, in the
 /// same order. `target` is how commands name the process, as in `1234` or `tree:1234`.
@@ -102,14 +101,14 @@ impl Words<'_> {
         Figures {
             missing: f.missing,
             swapped: f.swapped,
-            least_percent: f.least_percent,
+            holes: f.holes.clone(),
             is_host_wide: match f.reason {
                 Reason::ShmemDeny | Reason::ShmemSizeOff | Reason::NoContiguous => true,
                 Reason::Misaligned => !setting::shmem_places_well(self.case, self.segment),
                 Reason::Memlock => self.group_for_pools().is_some(),
                 _ => false,
             },
-            promote: self.own_promotion(),
+            target: self.case.target.to_owned(),
             sharer: match f.reason {
                 Reason::CopyOnWrite => self.sharer(),
                 _ => String::new(),
@@ -133,14 +132,7 @@ impl Words<'_> {
             }
             PartlyResident | PartlyMapped | Sparse | Swapped => {
                 let text = sums::partly(reason, bytes, f);
-                let command = match reason {
-                    Sparse => NOTHING.to_owned(),
-                    Swapped if bytes.is_zero() => {
-                        format!("# once it is back in memory: {}", self.promote)
-                    }
-                    _ => sums::promote_within(f, f.missing + f.swapped, &f.promote),
-                };
-                (text, command)
+                (text, sums::promote_and_grow(bytes, f))
             }
             CopyOnWrite => (
                 sums::copy_on_write(&format!("with {}", f.sharer), bytes),
@@ -148,7 +140,7 @@ impl Words<'_> {
             ),
             CgroupMemory => (
                 sums::cgroup_memory(f),
-                sums::promote_within(f, Bytes::ZERO, &f.promote),
+                sums::promote_within(f, Bytes::ZERO, &self.promote),
             ),
             OrdersOff | OrderAtFault => self.order(f),
             Locked | Pinned | NoContiguous => self.pages(),
@@ -156,22 +148,7 @@ impl Words<'_> {
             _ => self.other(),
         }
     }
-
-    fn own_promotion(&self) -> String {
-        if self.finding.reason.remedy() != Remedy::PromoteAndGrow {
-            return self.promote.clone();
-        }
-        // Rounded down to tens: a figure to type, not one to measure by. Promotion goes by single
-        // pages, so the emptiest one decides.
-        let percent = (self.finding.least_percent / 10 * 10).max(10);
-        format!(
-            "hugeleaf promote --min-resident {percent}% {}",
-            self.case.target
-        )
-    }
 }
-
-const NOTHING: &str = "# nothing to do";
 
 // Settings.
 impl Words<'_> {
@@ -324,10 +301,11 @@ impl Words<'_> {
              restart",
             self.page
         );
-        let step = (!places_well).then(|| match on {
-            Some(folder) => format!("mount -o remount,huge=advise {}", shell_word(folder)),
-            None => Change::new(Setting::file(knob), "advise").command(self.case.host),
-        });
+        let change = match on {
+            Some(folder) => Change::new(Setting::mount(folder), "huge=advise"),
+            None => Change::new(Setting::file(knob), "advise"),
+        };
+        let step = (!places_well).then(|| change.command(self.case.host));
         (text, restart(step, self.case.process))
     }
 }
@@ -369,11 +347,7 @@ impl Words<'_> {
                      this process is not in; its memlock limit of {memlock} does not stand in for \
                      that"
                 ),
-                format!(
-                    "usermod -aG $(getent group {group} | cut -d: -f1) $(id -nu {})    # then \
-                     restart {name}",
-                    process.uid
-                ),
+                self.in_group(group),
             ),
             Reason::Memlock => {
                 let text = format!(
@@ -440,6 +414,12 @@ impl Words<'_> {
         (text, restart(Some(step), self.case.process))
     }
 
+    fn in_group(&self, group: u64) -> String {
+        let user = format!("$(id -nu {})", self.case.process.uid);
+        let joined = Change::new(Setting::groups(&user), group).command(self.case.host);
+        format!("{joined}    # then restart {}", self.name)
+    }
+
     /// A group of the process that could be let at pools.
     fn group_for_pools(&self) -> Option<u64> {
         self.case.process.groups.iter().copied().find(|g| *g != 0)
@@ -500,7 +480,10 @@ impl Words<'_> {
         let readahead = match segment.object {
             (0, ..) => format!("let its file system read {page} ahead; "),
             (major, minor, _) => {
-                format!("echo {kib} > /sys/class/bdi/{major}:{minor}/read_ahead_kb; ")
+                let file = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+                let step = Change::new(Setting::file(file), kib).in_scope(Scope::Device);
+                let step = step.command(self.case.host);
+                format!("{}; ", step.trim_start_matches("# "))
             }
         };
         if segment.name.ends_with(" (deleted)") {

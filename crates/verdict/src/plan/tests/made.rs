@@ -539,6 +539,15 @@ fn shared_buffers_that_would_fill_whole_pages() {
         &plan.notes,
         "uses 514M of the 1G on its pages of 1G: shared_buffers larger by 494MB would fill them",
     );
+    let mut server = service("pg", ServiceKind::PostgreSql, 514 << 20);
+    // Configured since for a server that was started with another value: no part of what is mapped.
+    for (configured, says) in [
+        (480, "shared_buffers = 974MB would fill them"),
+        (2000, "shared_buffers larger by 494MB would"),
+    ] {
+        server.demands[0].buffers = Some(Bytes::from_mib(configured));
+        has(&usual(&host, std::slice::from_ref(&server)).notes, says);
+    }
     let plan = usual(&host, &[service("pg", ServiceKind::PostgreSql, 1020 << 20)]);
     assert!(
         !plan

@@ -1,6 +1,7 @@
 //! Knobs, rights and ways: proposed where somebody gains, and nowhere else.
 
 use super::*;
+use crate::advice::{Setting, Want, Wanted};
 use hugeleaf_host::{Cgroup, HugetlbLimit};
 
 fn knobs(plan: &Plan) -> Vec<String> {
@@ -23,6 +24,32 @@ fn private(bytes: u64) -> Service {
     let mut service = service("redis", ServiceKind::Redis, bytes);
     service.demands[0].place = Place::Thp;
     service
+}
+
+/// A plan sets nothing that a running program wants otherwise, and says so.
+#[test]
+fn what_a_running_program_wants_otherwise_is_left_out() {
+    let mut host = host();
+    thp(&mut host).enabled = word("never");
+    let (path, identity) = (hugeleaf_host::thp_file("enabled"), identity());
+    for (wanted, set, said) in [
+        ("never", &[][..], true),
+        ("madvise", &["enabled: never -> madvise"], false),
+    ] {
+        let wants = [Want {
+            who: "Redis".to_owned(),
+            setting: Setting::file(&*path),
+            values: Wanted::OneOf(vec![wanted.to_owned()]),
+        }];
+        let facts = Facts {
+            wants: &wants,
+            ..facts(&host, &identity)
+        };
+        let plan = make(&facts, &[private(GIB)], &Wishes::default()).unwrap();
+        assert_eq!(knobs(&plan), set);
+        let says = |note: &String| note.contains("is not set to madvise: Redis wants never");
+        assert_eq!(plan.notes.iter().any(says), said, "{:?}", plan.notes);
+    }
 }
 
 #[test]

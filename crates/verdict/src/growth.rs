@@ -1,0 +1,128 @@
+//! Promotions that grow a process: blocks of which parts are not in memory, and how much of a block must be there for it to
+//! be taken. Of the same blocks every command names the same percentage, because all are made here.
+
+use std::collections::BTreeMap;
+
+use hugeleaf_units::Bytes;
+
+use crate::eligible::{Reason, Remedy};
+
+/// Blocks of which parts are not in memory, by how much is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Holes {
+    /// By full percents in memory: what is there, and what filling them up would add.
+    by_percent: BTreeMap<u8, (Bytes, Bytes)>,
+}
+
+/// A lower limit of residence, the memory that it takes, and what that adds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Growth {
+    pub percent: u8,
+    pub takes: Bytes,
+    pub adds: Bytes,
+}
+
+impl Holes {
+    /// Adds a block that is left out, where a lower limit takes it.
+    pub fn add(&mut self, reason: Reason, there: Bytes, missing: Bytes) {
+        if reason.remedy() != Remedy::PromoteAndGrow {
+            return;
+        }
+        let percent = Bytes(100).scaled(there, there + missing).get();
+        self.put(u8::try_from(percent).unwrap_or(100), there, missing);
+    }
+
+    fn put(&mut self, percent: u8, there: Bytes, missing: Bytes) {
+        let sum = self.by_percent.entry(percent).or_default();
+        *sum = (sum.0 + there, sum.1 + missing);
+    }
+
+    pub fn join(&mut self, other: &Holes) {
+        for (percent, (there, missing)) in &other.by_percent {
+            self.put(*percent, *there, *missing);
+        }
+    }
+
+    /// The same blocks where only a part of their memory counts.
+    pub(crate) fn scale(&mut self, part: Bytes, whole: Bytes) {
+        for (there, missing) in self.by_percent.values_mut() {
+            *there = there.scaled(part, whole);
+            *missing = missing.scaled(part, whole);
+        }
+    }
+
+    /// The highest of the tens that takes half of what there is; 1% where none does; `None` where that takes nothing either.
+    pub fn growth(&self) -> Option<Growth> {
+        let takes = |percent: u8| {
+            let those = self.by_percent.range(percent..);
+            let sum = those.fold((Bytes::ZERO, Bytes::ZERO), |sum, (_, held)| {
+                (sum.0 + held.0, sum.1 + held.1)
+            });
+            let (takes, adds) = sum;
+            Growth {
+                percent,
+                takes,
+                adds,
+            }
+        };
+        let half = takes(1).takes.get().div_ceil(2);
+        let mut tens = (1..10).rev().map(|n| n * 10).chain([1]).map(takes);
+        tens.find(|growth| growth.takes.get() >= half && half > 0)
+    }
+}
+
+impl Growth {
+    pub fn command(&self, target: &str) -> String {
+        let Growth {
+            percent,
+            takes,
+            adds,
+        } = self;
+        let promote = promotion(target, *percent);
+        format!("{promote}    # takes {takes} of it, and adds {adds}")
+    }
+}
+
+/// The promotion of blocks of which so much is in memory.
+pub fn promotion(target: &str, percent: u8) -> String {
+    format!("hugeleaf promote --min-resident {percent}% {target}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lower_limit_is_advised_where_it_takes_something() {
+        const M: u64 = 1 << 20;
+        let growth = |percent, takes, adds| {
+            let (takes, adds) = (Bytes(takes), Bytes(adds));
+            Some(Growth {
+                percent,
+                takes,
+                adds,
+            })
+        };
+        let mut holes = Holes::default();
+        let add = |holes: &mut Holes, there: u64| {
+            holes.add(Reason::PartlyResident, Bytes(there), Bytes(2 * M - there));
+        };
+        assert_eq!(holes.growth(), None);
+        // Less than a hundredth: 1% would not take it.
+        add(&mut holes, 8192);
+        holes.add(Reason::Sparse, Bytes(M), Bytes(M));
+        assert_eq!(holes.growth(), None);
+        add(&mut holes, 65536);
+        assert_eq!(holes.growth(), growth(1, 65536, 2 * M - 65536));
+        for _ in 0..3 {
+            add(&mut holes, M);
+        }
+        assert_eq!(holes.growth(), growth(50, 3 * M, 3 * M));
+        let mut more = Holes::default();
+        for _ in 0..9 {
+            add(&mut more, 2 * M - 4096);
+        }
+        more.join(&holes);
+        assert_eq!(more.growth(), growth(90, 18 * M - 9 * 4096, 9 * 4096));
+    }
+}
