@@ -76,7 +76,8 @@ pub fn servers_here(root: &Root) -> Fact<Vec<Server>> {
 fn worths(folder: &Path, context: &Context, host: &Host) -> Worths {
     let here = circumstances(&context.root, host, &[]).host;
     let mut worths = Worths::new();
-    for results in all_in(folder).unwrap_or_default() {
+    for measured in all_in(folder).unwrap_or_default().results {
+        let results = measured.results;
         add(&mut worths, &results, &here);
     }
     worths
