@@ -398,11 +398,8 @@ fn many_folders_are_a_history_with_a_page() {
     refused(&run(&["compare", "--history", sets[0]]), 2, &["--history"]);
 }
 
-/// Each comparison that could not be made stops a release, with its file and the cause.
-#[test]
-fn a_comparison_that_could_not_be_made_is_not_no_difference() {
-    let below = tempfile::tempdir().unwrap();
-    let good_one = oltp(&[("base", &BASE), ("thp:2M", &LARGE)], 1 << 30);
+/// What B may be where it cannot be compared with a good A, and a word of the cause.
+fn incomparable(good_one: &Value) -> [(&'static str, Option<String>, &'static str); 8] {
     let text = good_one.to_string();
     let with = |change: &dyn Fn(&mut Value)| {
         let mut value = good_one.clone();
@@ -423,7 +420,7 @@ fn a_comparison_that_could_not_be_made_is_not_no_difference() {
         rows.retain(|row| row["arm"] == "base");
     });
     let few = with(&|v| v["rows"][0]["samples"].as_array_mut().unwrap().truncate(2));
-    let cases: [(&str, Option<String>, &str); 8] = [
+    [
         ("lacking", None, "only in A"),
         ("garbage", Some("{]".to_owned()), "no JSON"),
         (
@@ -440,8 +437,16 @@ fn a_comparison_that_could_not_be_made_is_not_no_difference() {
             "3 of 6 samples",
         ),
         ("few", Some(few), "too few samples"),
-    ];
-    for (name, b, cause) in cases {
+    ]
+}
+
+/// Each comparison that could not be made stops a release, with its file and the cause.
+#[test]
+fn a_comparison_that_could_not_be_made_is_not_no_difference() {
+    let below = tempfile::tempdir().unwrap();
+    let good_one = oltp(&[("base", &BASE), ("thp:2M", &LARGE)], 1 << 30);
+    let text = good_one.to_string();
+    for (name, b, cause) in incomparable(&good_one) {
         let folder = |side: &str| {
             let folder = below.path().join(format!("{name}-{side}"));
             std::fs::create_dir(&folder).unwrap();

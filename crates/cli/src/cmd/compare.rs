@@ -28,9 +28,10 @@ samples (host, kernel, settings, knobs) is listed, and each row names what of th
 Samples of two files are no pairs: their interval is by rank. Two arms of one file are compared in
 the rounds that both have.
 
-Exit status: 0 shown, whatever it says; 1 the two cannot be compared, or a file is no result; 2 wrong usage; 3 a file cannot be
-read. With --fail-if-slower also 1 where something is slower than that, or could not be compared: a result, an arm or a place
-that only one of the two has, a file that does not read, a sample that is not above 0, too few samples for an interval.")]
+Exit status: 0 shown, whatever it says; 1 the two cannot be compared, or a file is no result;
+2 wrong usage; 3 a file cannot be read. With --fail-if-slower also 1 where something is slower than
+that, or could not be compared: a result, an arm or a place that only one of the two has, a file
+that does not read, a sample that is not above 0, too few samples for an interval.")]
 pub struct Args {
     /// A result, or a folder of results
     #[arg(value_name = "A", required_unless_present = "history")]

@@ -399,18 +399,7 @@ const OVER: &str = "over";
 
 /// Mounts both and stays until its input ends. `/tmp` is laid over the host's, whose files stay visible: a workload may name a program
 /// there. The stage's own folder is put back where that is in it.
-const HOLD: &str = r#"
-mount -t tmpfs -o mode=1777 hugeleaf /dev/shm
-lay() {
-    cd "$1" && mount -t tmpfs hugeleaf over && mkdir over/upper over/work && chmod 1777 over/upper &&
-        mount -t overlay -o lowerdir=/tmp,upperdir=over/upper,workdir=over/work hugeleaf /tmp || return 1
-    case "$(pwd -P)" in
-    /tmp/*) mkdir -p "$1" && mount --no-canonicalize --bind . "$1" ;;
-    esac
-}
-lay "$1" && echo both || echo shm
-exec cat
-"#;
+const HOLD: &str = include_str!("hold.sh");
 
 impl Own {
     fn mounted(folder: &Path) -> io::Result<Own> {
