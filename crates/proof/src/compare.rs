@@ -175,6 +175,10 @@ struct Builder<'a> {
     compared: Compared,
 }
 
+/// The note on what was also measured and has no ratio.
+const NOT_COMPARED: &str =
+    "not compared: a sample is not above 0, or there are too few samples for an interval";
+
 /// So many circumstances that differ are notes.
 const MOST_DIFFERENCES: usize = 100;
 
@@ -306,11 +310,12 @@ impl<'a> Builder<'a> {
                 Err(NotCompared(reason))
             }
         };
-        let is_noted = row.quantity.main || sides.iter().all(Option::is_some);
-        if let Err(reason) = &judged
-            && is_noted
-        {
-            notes.push(self.note(reason.to_string()));
+        let is_in_both = sides.iter().all(Option::is_some);
+        match &judged {
+            Err(reason) if row.quantity.main => notes.push(self.note(reason.to_string())),
+            // Each row has its own reason (`not_compared`): one note for all of what was also measured.
+            Err(_) if is_in_both => notes.push(self.note(NOT_COMPARED)),
+            _ => {}
         }
         let [a, b] = sides;
         let (over, not_compared) = match judged {

@@ -43,13 +43,13 @@ impl Shown<'_> {
         page.add(vec![side("A", a), side("B", b)]);
         let rows = &self.compared.rows;
         let shown = shown(rows, all);
-        let notes = self.notes(rows.len() - shown.len());
+        let notes = self.notes(rows.len() - shown.len(), &shown);
         page.section("", vec![table(&shown).into()]);
         page.section("", vec![notes.into()]);
         page
     }
 
-    fn notes(&self, more: usize) -> Vec<Note> {
+    fn notes(&self, more: usize, shown: &[&ComparedRow]) -> Vec<Note> {
         let mut notes = Vec::new();
         if more > 0 {
             let text = format!("{more} rows of what was also measured: --all");
@@ -62,7 +62,9 @@ impl Shown<'_> {
         };
         let equal = format!("within ±{percent} %; brackets are 95 % intervals; unclear: {unclear}");
         notes.push(Note::new("equal", equal));
+        let named: HashSet<usize> = shown.iter().flat_map(|row| row.notes.clone()).collect();
         let bearing = self.compared.notes.iter();
+        let bearing = bearing.filter(|note| named.contains(&note.id));
         notes.extend(bearing.map(|note| Note::new(format!("note {}", note.id), &note.text)));
         notes.extend(Note::each("note", &self.compared.caveats));
         notes
