@@ -178,6 +178,27 @@ impl Connection {
     }
 }
 
+/// A connection that asks for `INFO` and can send no other command.
+pub struct Reading(Connection);
+
+impl Reading {
+    /// Connects as [`Connection::open`] does.
+    ///
+    /// # Errors
+    /// As [`Connection::open`].
+    pub fn open(address: &Address, patience: Duration) -> Result<Reading, Unanswered> {
+        Connection::open(address, patience).map(Reading)
+    }
+
+    /// The text of `INFO`, of all sections or of one.
+    ///
+    /// # Errors
+    /// As [`Connection::ask`].
+    pub fn info(&mut self, section: Option<&str>) -> Result<Info, Unanswered> {
+        self.0.info(section)
+    }
+}
+
 /// The lines `name:value` of `INFO`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Info(pub BTreeMap<String, String>);

@@ -1,6 +1,7 @@
 //! What came of a promotion or a demotion of several processes.
 
 use hugeleaf_units::{Bytes, PageSize};
+use hugeleaf_verdict::eligible;
 use serde::Serialize;
 
 use crate::memory::Footprint;
@@ -48,15 +49,18 @@ impl Outcome {
         self.totals.done
     }
 
-    /// Whether all was got that was asked for, of everybody who still lives, and there was something
-    /// to get.
+    /// Whether all was got that was asked for, of everybody who still lives. Where nothing was to be moved that is so too, unless
+    /// nobody could tell.
     pub fn is_complete(&self) -> bool {
         let totals = &self.totals;
         let ended = self.processes.iter().any(|p| p.ended.is_some());
         let missed = self.skipped.iter().any(|skipped| !skipped.error.is_end());
         let all = totals.done == totals.asked && self.processes.iter().all(|p| p.done == p.asked);
-        let any = !(totals.done + totals.already).is_zero();
-        !ended && !missed && self.stopped_by.is_none() && all && any
+        let untold = Reason::Not(eligible::Reason::ExclusiveUnknown);
+        let told =
+            (self.processes.iter()).all(|p| p.left_out.iter().all(|part| part.reason != untold));
+        let looked = !self.processes.is_empty() && told;
+        !ended && !missed && self.stopped_by.is_none() && all && looked
     }
 }
 

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::common::{Running, not_run, refused};
+use crate::common::{Running, good, not_run, refused};
 use crate::guard::kit::{self, Guarding, Place};
 use hugeleaf_guard::balance::kind_named;
 use hugeleaf_guard::balance::{Opening, Server as Balanced};
@@ -32,6 +32,7 @@ fn open(kind: &str, address: &str) -> Box<dyn Balanced> {
         address: address.into(),
         root: Root::live(),
         set_limit: false,
+        below_limit: false,
     })
 }
 
@@ -115,6 +116,36 @@ fn mariadb_gives_memory_back_and_gets_it_again() {
         server.look().unwrap().size == mib(256)
     });
     mariadb.server.assert_no_complaint(&mariadb::COMPLAINTS);
+}
+
+/// Neither a rule that watches nor a dry run of one that acts sets a limit, whatever its component says.
+#[test]
+fn who_watches_writes_nothing() {
+    let test = "who_watches_writes_nothing";
+    if redis_server::program().is_none() {
+        return not_run(test, "redis-server is not installed");
+    }
+    let redis = Redis::start();
+    let place = Place::new();
+    for (action, flags) in [
+        ("watch", &["--once"][..]),
+        ("balance", &["--once", "--dry-run"]),
+    ] {
+        let rules = format!(
+            "schema = 1\nlisten = 'off'\n[[balance]]\nname = 't'\ntarget = '256M'\naction = '{action}'\nevery = '1s'\n\
+             [[balance.component]]\nname = 'r'\nkind = 'redis'\naddress = '{}'\nleast = '64M'\nmost = '200M'\nset_limit = true\n",
+            redis.address()
+        );
+        let config = place.write("guard.toml", &rules);
+        let arguments = [&["balance", "--config", &config][..], flags].concat();
+        good(&place.hugeleaf(&arguments).output().unwrap());
+        let said = redis.send(&["CONFIG", "GET", "maxmemory"]);
+        assert_eq!(
+            said.split_whitespace().last(),
+            Some("0"),
+            "{action}: {said}"
+        );
+    }
 }
 
 #[test]

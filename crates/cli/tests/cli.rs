@@ -43,6 +43,17 @@ fn help() {
         .case("tests/help/*.trycmd");
 }
 
+/// One table has the exit statuses of all commands.
+#[test]
+fn every_command_has_its_exit_statuses_in_the_reference() {
+    let path = repository().join("docs/reference/exit-status.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    for command in COMMANDS {
+        let row = format!("| `{command}` |");
+        assert_eq!(text.matches(&row).count(), 1, "{row}");
+    }
+}
+
 #[test]
 fn every_command_has_help_and_a_snapshot_of_it() {
     for command in COMMANDS {

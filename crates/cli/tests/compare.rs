@@ -90,8 +90,10 @@ fn every_committed_result_is_the_same_as_itself() {
             let of = |side: &str| row[side]["median"].as_f64().unwrap();
             assert!(row["ratio"].is_null() || (row["ratio"].as_f64().unwrap() - 1.0).abs() < 1e-9);
             assert!((of("a") - of("b")).abs() < 1e-9, "{path}: {row}");
-            let verdict = row["verdict"].as_str().unwrap();
-            assert!(matches!(verdict, "same" | "unclear"), "{path}: {row}");
+            match row["verdict"].as_str() {
+                Some(verdict) => assert!(matches!(verdict, "same" | "unclear"), "{path}: {row}"),
+                None => assert!(row["not_compared"].is_string(), "{path}: {row}"),
+            }
         }
         compared += 1;
     }
@@ -374,6 +376,17 @@ fn many_folders_are_a_history_with_a_page() {
     ];
     assert_eq!(run(&back).status.code(), Some(0));
 
+    // A workload that the last set lacks was not compared.
+    let file = format!("{}/oltp.json", sets[0]);
+    std::fs::write(
+        format!("{}/other.json", sets[0]),
+        std::fs::read(file).unwrap().as_slice(),
+    )
+    .unwrap();
+    let output = run(&back);
+    assert_eq!(output.status.code(), Some(1));
+    line(&stderr(&output), &["not compared", "only in A"]);
+
     let nothing = below.path().join("nothing");
     std::fs::create_dir(&nothing).unwrap();
     let nothing = nothing.to_str().unwrap();
@@ -383,4 +396,120 @@ fn many_folders_are_a_history_with_a_page() {
         &["first folder"],
     );
     refused(&run(&["compare", "--history", sets[0]]), 2, &["--history"]);
+}
+
+/// What B may be where it cannot be compared with a good A, and a word of the cause.
+fn incomparable(good_one: &Value) -> [(&'static str, Option<String>, &'static str); 8] {
+    let text = good_one.to_string();
+    let with = |change: &dyn Fn(&mut Value)| {
+        let mut value = good_one.clone();
+        change(&mut value);
+        value.to_string()
+    };
+    let samples = |value: &dyn Fn(usize) -> f64| {
+        with(&|v| {
+            let row = &mut v["rows"][0];
+            assert_eq!(row["quantity"]["main"], true);
+            for n in 0..6 {
+                row["samples"][n]["value"] = json!(value(n));
+            }
+        })
+    };
+    let without_arm = with(&|v| {
+        let rows = v["rows"].as_array_mut().unwrap();
+        rows.retain(|row| row["arm"] == "base");
+    });
+    let few = with(&|v| v["rows"][0]["samples"].as_array_mut().unwrap().truncate(2));
+    [
+        ("lacking", None, "only in A"),
+        ("garbage", Some("{]".to_owned()), "no JSON"),
+        (
+            "cut",
+            Some(text[..text.len() / 2].to_owned()),
+            "ends in the middle",
+        ),
+        ("arm", Some(without_arm), "only A has samples of thp:2M"),
+        ("zero", Some(samples(&|_| 0.0)), "not above 0"),
+        ("negative", Some(samples(&|_| -5.0)), "not above 0"),
+        (
+            "second",
+            Some(samples(&|n| (n % 2) as f64)),
+            "3 of 6 samples",
+        ),
+        ("few", Some(few), "too few samples"),
+    ]
+}
+
+/// Each comparison that could not be made stops a release, with its file and the cause.
+#[test]
+fn a_comparison_that_could_not_be_made_is_not_no_difference() {
+    let below = tempfile::tempdir().unwrap();
+    let good_one = oltp(&[("base", &BASE), ("thp:2M", &LARGE)], 1 << 30);
+    let text = good_one.to_string();
+    for (name, b, cause) in incomparable(&good_one) {
+        let folder = |side: &str| {
+            let folder = below.path().join(format!("{name}-{side}"));
+            std::fs::create_dir(&folder).unwrap();
+            std::fs::write(folder.join("kept.json"), prove(&BASE, &BASE).to_string()).unwrap();
+            folder
+        };
+        let (a, other) = (folder("a"), folder("b"));
+        std::fs::write(a.join("oltp.json"), &text).unwrap();
+        if let Some(b) = &b {
+            std::fs::write(other.join("oltp.json"), b).unwrap();
+        }
+        let mut both = vec![[a.clone(), other.clone()]];
+        if b.is_some() {
+            both.push([a, other].map(|folder| folder.join("oltp.json")));
+        }
+        for paths in both {
+            let [a, b] = paths.each_ref().map(|path| path.to_str().unwrap());
+            let output = run(&["compare", a, b, "--fail-if-slower", "50%"]);
+            assert_eq!(output.status.code(), Some(1), "{name}: {}", stdout(&output));
+            let said = stderr(&output);
+            assert!(
+                said.contains(cause) && said.contains("oltp"),
+                "{name}: {said}"
+            );
+            // Without the flag what cannot be compared is shown.
+            if b.ends_with("-b") {
+                let shown = good(&run(&["compare", a, b]));
+                assert!(
+                    shown.replace("\n", " ").contains("left out"),
+                    "{name}: {shown}"
+                );
+            }
+        }
+    }
+    // The same without damage passes.
+    let folder = below.path().join("zero-a");
+    let folder = folder.to_str().unwrap();
+    good(&run(&[
+        "compare",
+        folder,
+        folder,
+        "--fail-if-slower",
+        "50%",
+    ]));
+}
+
+#[test]
+fn numbers_of_any_size_are_short() {
+    let folder = tempfile::tempdir().unwrap();
+    let huge = oltp(&[("base", &[1e308; 6])], 1 << 30);
+    let one = write(folder.path(), "one.json", &huge);
+    let other = write(
+        folder.path(),
+        "other.json",
+        &oltp(&[("base", &BASE)], 1 << 30),
+    );
+    for text in [
+        run(&["compare", &one, &one]),
+        run(&["compare", &other, &one]),
+    ]
+    .map(|o| good(&o))
+    {
+        assert!(text.lines().all(|line| line.len() < 200), "{text}");
+        line(&text, &["NOTPM", "e308"]);
+    }
 }

@@ -225,6 +225,14 @@ fn a_run_that_fails_is_no_sample() {
     let text = result.to_string();
     assert_eq!(result["rejected"].as_array().unwrap().len(), 2, "{text}");
     assert!(text.contains("no room"), "{text}");
+    // A figure of 0 is none.
+    let (_folder, path) = file(&SUM.replace("rate\\\", n", "rate\\\", 0"));
+    let given = path.to_str().unwrap();
+    let output = run(&["bench", given, "--yes", "--pairs", "1"]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let next = format!("next: hugeleaf bench {given} --dry-run");
+    assert!(said.contains("above 0") && said.contains(&next), "{said}");
     // And where all of them fail there is no result.
     let broken = SUM.replace("awk -v", "echo broken; exit 1; awk -v");
     let (_folder, path) = file(&broken);
@@ -317,7 +325,12 @@ fn is_running(mark: &str) -> bool {
 fn what_a_killed_run_leaves_is_removed_by_the_next() {
     let _host = hugeleaf_testkit::host::shared();
     const SLEEP: &str = "sleep\x004242.5";
-    let waits = SUM.replace("awk -v", "test ! -e \"$wait\" || sleep 4242.5; awk -v");
+    let shared = PathBuf::from(format!("/dev/shm/hugeleaf-test-{}", std::process::id()));
+    let waits = format!(
+        "test ! -e \"$wait\" || {{ : >{}; sleep 4242.5; }}; awk -v",
+        shared.display()
+    );
+    let waits = SUM.replace("awk -v", &waits);
     let (folder, path) = file(&waits.replace("n = 1000", "n = 1000\nwait = '/none'"));
     let below = below(&folder);
     // Of somebody else, or no folder at all: not ours to remove.
@@ -340,7 +353,9 @@ fn what_a_killed_run_leaves_is_removed_by_the_next() {
     // Without namespaces what had left its parents lives on until somebody looks.
     if crate::common::is_root() {
         wait_until("all of it to end", || !is_running(SLEEP));
+        assert!(!shared.exists());
     }
+    let _ = std::fs::remove_file(&shared);
     assert_eq!(std::fs::read_dir(&below).unwrap().count(), 2);
     let output = bench("/none").output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));

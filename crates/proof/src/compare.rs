@@ -7,17 +7,21 @@
 //! This module must not decide what a difference comes from: it lists what differs.
 
 mod facts;
+mod over;
 mod sets;
 
-pub use sets::{ComparedSets, History, HistoryRow, SetRow, Which, history, sets};
+pub use over::{Over, over};
+pub use sets::{
+    ComparedSets, History, HistoryRow, Measured, Set, SetRow, Stopping, Which, history, sets,
+};
+
+use std::collections::{HashMap, HashSet};
 
 use serde::{Serialize, Serializer};
 
-use crate::rows::{Kind, Place, Quantity, Results, Row, Sample, Value, places};
-use crate::spread::{CONFIDENCE, Spread};
-use crate::stats::{
-    Better, Effect, LogInterval, Method, Verdict, judge_beyond, log_ratio, rank_sum_interval,
-};
+use crate::rows::{NotCompared, Pairing, Place, Quantity, Results, Row, Sample, Value, places};
+use crate::spread::Spread;
+use crate::stats::{Better, Effect, Verdict};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compared {
@@ -53,13 +57,13 @@ pub struct ComparedRow {
     /// In A; missing where A does not have it.
     pub a: Option<Side>,
     pub b: Option<Side>,
-    /// B over A: the medians' ratio, or that of the interval where there is one. Missing where one
-    /// of them is not above 0.
+    /// B over A; missing where they were not compared, and of what is 0 in both.
     pub ratio: Option<f64>,
-    /// B over A with its interval; missing where there are too few samples.
+    /// B over A with its interval; missing of what was counted once.
     pub effect: Option<Effect>,
-    /// What that says; missing where only one has it.
     pub verdict: Option<Verdict>,
+    /// Why there is no verdict.
+    pub not_compared: Option<NotCompared>,
     pub notes: Vec<usize>,
 }
 
@@ -166,8 +170,17 @@ struct Builder<'a> {
     a: &'a Results,
     b: &'a Results,
     on_all: Vec<usize>,
+    /// The ids of notes by their texts.
+    noted: HashMap<String, usize>,
     compared: Compared,
 }
+
+/// The note on what was also measured and has no ratio.
+const NOT_COMPARED: &str =
+    "not compared: a sample is not above 0, or there are too few samples for an interval";
+
+/// So many circumstances that differ are notes.
+const MOST_DIFFERENCES: usize = 100;
 
 impl<'a> Builder<'a> {
     fn new(a: &'a Results, b: &'a Results, equal: f64) -> Result<Builder<'a>, CompareError> {
@@ -186,6 +199,7 @@ impl<'a> Builder<'a> {
             a,
             b,
             on_all: Vec::new(),
+            noted: HashMap::new(),
             compared: Compared {
                 arms: None,
                 is_within: false,
@@ -195,7 +209,9 @@ impl<'a> Builder<'a> {
                 equal,
             },
         };
-        for (name, of_a, of_b) in facts::differences(a, b) {
+        let differences = facts::differences(a, b);
+        let more = differences.len().saturating_sub(MOST_DIFFERENCES);
+        for (name, of_a, of_b) in differences.into_iter().take(MOST_DIFFERENCES) {
             let value = |value: &Option<Value>| match value {
                 Some(value) => value.to_string(),
                 None => "not reported".to_owned(),
@@ -204,6 +220,9 @@ impl<'a> Builder<'a> {
             let id = builder.note(text);
             let note = &mut builder.compared.notes[id - 1];
             (note.name, note.a, note.b) = (Some(name), of_a, of_b);
+        }
+        if more > 0 {
+            builder.note(format!("{more} more circumstances differ"));
         }
         for (of, name) in [(a, "A"), (b, "B")] {
             if of.experiment.is_interrupted() {
@@ -218,10 +237,11 @@ impl<'a> Builder<'a> {
     /// The id of a note, which is there once.
     fn note(&mut self, text: impl Into<String>) -> usize {
         let (text, notes) = (text.into(), &mut self.compared.notes);
-        if let Some(note) = notes.iter().find(|note| note.text == text) {
-            return note.id;
+        if let Some(id) = self.noted.get(&text) {
+            return *id;
         }
         let id = notes.len() + 1;
+        self.noted.insert(text.clone(), id);
         let (name, a, b) = (None, None, None);
         notes.push(Note {
             id,
@@ -235,16 +255,22 @@ impl<'a> Builder<'a> {
 
     fn compare(mut self, [of_a, of_b]: &[Vec<Row>; 2]) -> Result<Compared, CompareError> {
         let by_arm = self.compared.arms.is_none();
-        let is_same = |a: &Row, b: &Row| (!by_arm || a.arm == b.arm) && a.is_same_as(b);
+        let key = |row: &Row| (by_arm.then(|| row.arm.clone()), row.key());
+        let others: HashMap<_, &Row> = of_b.iter().map(|row| (key(row), row)).collect();
+        let mut in_both = HashSet::new();
         for row in of_a {
-            self.pair(Some(row), of_b.iter().find(|other| is_same(row, other)));
+            let key = key(row);
+            let other = others.get(&key).copied();
+            self.pair(Some(row), other);
+            in_both.extend(other.map(|_| key));
         }
         for row in of_b {
-            if !of_a.iter().any(|other| is_same(other, row)) {
+            if !in_both.contains(&key(row)) {
                 self.pair(None, Some(row));
             }
         }
-        if !self.compared.rows.iter().any(|row| row.verdict.is_some()) {
+        let is_in_both = |row: &ComparedRow| row.a.is_some() && row.b.is_some();
+        if !self.compared.rows.iter().any(is_in_both) {
             return Err(CompareError::NothingInCommon {
                 a: self.a.arm_names().join(", "),
                 b: self.b.arm_names().join(", "),
@@ -265,7 +291,6 @@ impl<'a> Builder<'a> {
         let Some(row) = a.or(b) else {
             return;
         };
-        let kind = row.quantity.kind;
         let sides = [a.and_then(Side::of), b.and_then(Side::of)];
         let mut notes = self.on_all.clone();
         for (name, of, row) in [("A", self.a, a), ("B", self.b, b)] {
@@ -276,109 +301,73 @@ impl<'a> Builder<'a> {
                 }));
             }
         }
-        let both = match &sides {
-            [None, None] => return,
-            [Some(a), Some(b)] => Some((a, b)),
-            [a, _] => {
-                if row.quantity.main {
-                    let who = if a.is_some() { "A" } else { "B" };
-                    notes.push(self.note(format!("only {who} has samples of {}", row.arm)));
-                }
-                None
+        let judged = match (&sides, a, b) {
+            ([None, None], ..) => return,
+            ([Some(_), Some(_)], Some(a), Some(b)) => self.judged(a, b),
+            ([own, _], ..) => {
+                let who = if own.is_some() { "A" } else { "B" };
+                let reason = format!("only {who} has samples of {}", row.arm);
+                Err(NotCompared(reason))
             }
         };
-        let interval = a.zip(b).filter(|_| both.is_some());
-        let interval = interval.and_then(|(a, b)| self.interval(a, b));
-        let medians = || both.and_then(|(a, b)| log_ratio(a.spread.median, b.spread.median));
-        let ratio = interval.map(|i| i.center).or_else(medians).map(f64::exp);
-        let verdict = both.map(|both| self.verdict(both, row, ratio, interval.as_ref()));
-        if kind == Kind::InBuckets && verdict.is_some() {
-            notes.push(self.note(
-                "a quantile read from buckets is known to its bucket only: compare means of the \
-                 same observations, --metric 'http://…#mean(NAME)'",
-            ));
-        }
-        if both.is_some() && interval.is_none() && ratio.is_some() && is_sampled(kind) {
-            notes.push(
-                self.note("too few samples for an interval: it takes 4 on each side, or 6 pairs"),
-            );
+        let is_in_both = sides.iter().all(Option::is_some);
+        match &judged {
+            Err(reason) if row.quantity.main => notes.push(self.note(reason.to_string())),
+            // Each row has its own reason (`not_compared`): one note for all of what was also measured.
+            Err(_) if is_in_both => notes.push(self.note(NOT_COMPARED)),
+            _ => {}
         }
         let [a, b] = sides;
+        let (over, not_compared) = match judged {
+            Ok(over) => (Some(over), None),
+            Err(reason) => (None, Some(reason)),
+        };
         self.compared.rows.push(ComparedRow {
             arm: self.compared.arms.is_none().then(|| row.arm.clone()),
             at: row.at.clone(),
             quantity: row.quantity.clone(),
             a,
             b,
-            ratio,
-            effect: interval.map(|interval| Effect {
-                // It says as much as the method.
-                estimator: None,
-                ..Effect::of(&interval, CONFIDENCE)
-            }),
-            verdict,
+            ratio: over.as_ref().and_then(|(over, _)| over.ratio),
+            effect: over.as_ref().and_then(|(over, _)| over.effect),
+            verdict: over.map(|(_, verdict)| verdict),
+            not_compared,
             notes,
         });
     }
 
     /// Of one file by the rounds that both have; else by rank.
-    fn interval(&self, a: &Row, b: &Row) -> Option<LogInterval> {
-        if !is_sampled(a.quantity.kind) {
-            return None;
-        }
+    fn judged(&self, a: &Row, b: &Row) -> Result<(Over, Verdict), NotCompared> {
         let has_rounds = |row: &Row| row.samples.iter().all(|sample| sample.round.is_some());
-        if self.compared.is_within && has_rounds(a) && has_rounds(b) {
-            return b.interval_over(a);
-        }
-        let logs = |row: &Row| -> Option<Vec<f64>> {
-            let values = row.samples.iter();
-            values.map(|sample| log_ratio(1.0, sample.value)).collect()
+        let is_within = self.compared.is_within;
+        let pairing = match is_within && has_rounds(a) && has_rounds(b) {
+            true => Pairing::Rounds,
+            false => Pairing::Ranks,
         };
-        rank_sum_interval(&logs(a)?, &logs(b)?, CONFIDENCE)
-    }
-
-    fn verdict(
-        &self,
-        (a, b): (&Side, &Side),
-        row: &Row,
-        ratio: Option<f64>,
-        interval: Option<&LogInterval>,
-    ) -> Verdict {
-        let is_zero = |side: &Side| side.samples.iter().all(|value| *value == 0.0);
+        let over = over(a, b, pairing)?;
         let equal = self.compared.equal.ln_1p();
         // What two times differ by of themselves is no finding.
-        let beyond = if self.compared.is_within { 0.0 } else { equal };
-        let judged =
-            |interval: &LogInterval| judge_beyond(interval, equal, beyond, row.quantity.better);
-        match (row.quantity.kind, ratio, interval) {
-            (Kind::InBuckets, ..) => Verdict::Unclear,
-            _ if is_zero(a) && is_zero(b) => Verdict::Same,
-            (Kind::Counted, Some(ratio), _) => judged(&LogInterval {
-                center: ratio.ln(),
-                low: ratio.ln(),
-                high: ratio.ln(),
-                method: Method::RankSum,
-            }),
-            (_, _, Some(interval)) => judged(interval),
-            _ => Verdict::Unclear,
-        }
+        let beyond = if is_within { 0.0 } else { equal };
+        let verdict = over.verdict(equal, beyond, a.quantity.better);
+        Ok((over, verdict))
     }
-}
-
-fn is_sampled(kind: Kind) -> bool {
-    !matches!(kind, Kind::Counted | Kind::InBuckets)
 }
 
 /// The rows, and for each main row of an arm that is not the first how much it is over the first, by
 /// the rounds that both have: what is left of two results of different hosts.
 fn with_gains(rows: &[Row]) -> Vec<Row> {
+    let mut firsts: HashMap<String, &Row> = HashMap::new();
+    for row in rows {
+        firsts.entry(row.key()).or_insert(row);
+    }
     let mut all = rows.to_vec();
     for row in rows.iter().filter(|row| row.quantity.main) {
-        let first = rows.iter().find(|first| first.is_same_as(row));
+        let first = firsts.get(&row.key());
         let Some(first) = first.filter(|first| first.arm != row.arm) else {
             continue;
         };
-        let gains = row.logs_over(first).into_iter();
+        // Of rows that cannot be compared there is no gain, and they say why themselves.
+        let gains = row.logs_over(first).unwrap_or_default().into_iter();
         let gains: Vec<Sample> = gains.map(|(at, log)| Sample::of(at, log.exp())).collect();
         if !gains.is_empty() {
             let name = format!("{} over {}", row.quantity.name, first.arm);

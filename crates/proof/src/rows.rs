@@ -6,17 +6,21 @@
 //!
 //! A file is somebody else's input: [`Results::read`] refuses what contradicts itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use hugeleaf_host::Held;
 use hugeleaf_units::{Bytes, Failure, PageKind, PageSize};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value as Json};
 
-use crate::spread::{CONFIDENCE, Spread};
-use crate::stats::{Better, Effect, LogInterval, log_ratio, signed_rank_interval};
+use crate::spread::Spread;
+use crate::stats::{Better, log_ratio};
 
 pub const SCHEMA: u64 = 2;
+/// So many arms, and as many that were unavailable, a result may have. Rows and samples are bounded by the length of its file alone.
+const MOST_ARMS: usize = 10_000;
+/// Each kind of place is a column.
+const MOST_PLACES: usize = 64;
 /// The schema before, of which each experiment had a format of its own.
 const OLD_SCHEMA: u64 = 1;
 
@@ -148,26 +152,61 @@ impl Row {
         }
     }
 
+    fn place_names(&self) -> impl Iterator<Item = &str> {
+        self.at.iter().map(|place| place.name.as_str())
+    }
+
+    /// What tells rows of one arm apart: quantity and place.
+    pub fn key(&self) -> String {
+        let at = self.at.iter();
+        let at = at.map(|place| format!("{}={}\n", place.name, place.value.to_json()));
+        format!("{}\n{}", self.quantity.name, at.collect::<String>())
+    }
+
+    /// The logarithm of each sample.
+    ///
+    /// # Errors
+    /// A sample is not above 0: the row has no ratio to another, and leaving such samples out would hide them.
+    pub fn logs(&self) -> Result<Vec<f64>, NotCompared> {
+        let logs = self.samples.iter().map(|s| log_ratio(1.0, s.value));
+        let logs: Vec<f64> = logs.flatten().collect();
+        let (good, all) = (logs.len(), self.samples.len());
+        match all - good {
+            0 => Ok(logs),
+            bad => Err(NotCompared(format!(
+                "{bad} of {all} samples of {} on {} are not above 0",
+                self.quantity.name, self.arm
+            ))),
+        }
+    }
+
     /// The logarithms of this over another, of each round that both have.
-    pub fn logs_over(&self, other: &Row) -> Vec<(usize, f64)> {
-        let log = |own: &Sample| {
-            let round = own.round?;
-            let other = other.samples.iter().find(|s| s.round == Some(round));
-            Some((round, log_ratio(other?.value, own.value)?))
+    ///
+    /// # Errors
+    /// As for [`Row::logs`].
+    pub fn logs_over(&self, other: &Row) -> Result<Vec<(usize, f64)>, NotCompared> {
+        let logs = |row: &Row| -> Result<Vec<(Option<usize>, f64)>, NotCompared> {
+            let rounds = row.samples.iter().map(|sample| sample.round);
+            Ok(rounds.zip(row.logs()?).collect())
         };
-        self.samples.iter().filter_map(log).collect()
+        let below: HashMap<Option<usize>, f64> = logs(other)?.into_iter().collect();
+        let over = |(round, log): (Option<usize>, f64)| Some((round?, log - below.get(&round)?));
+        Ok(logs(self)?.into_iter().filter_map(over).collect())
     }
+}
 
-    /// The logarithm of this over another, by the rounds that both have; `None` where these are too few.
-    pub fn interval_over(&self, other: &Row) -> Option<LogInterval> {
-        let logs: Vec<f64> = self.logs_over(other).into_iter().map(|log| log.1).collect();
-        signed_rank_interval(&logs, CONFIDENCE)
-    }
+/// Why two rows could not be compared. That is never "no difference".
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize)]
+#[error("{0}")]
+pub struct NotCompared(pub String);
 
-    /// The same as a ratio.
-    pub fn over(&self, other: &Row) -> Option<Effect> {
-        Some(Effect::of(&self.interval_over(other)?, CONFIDENCE))
-    }
+/// How samples of two rows belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pairing {
+    /// Those of one round are a pair.
+    Rounds,
+    /// None belongs to one of the other row.
+    Ranks,
 }
 
 /// Where within an experiment something was measured: `working_set_bytes`, `threads`, `mode`.
@@ -266,6 +305,7 @@ impl std::fmt::Display for Value {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Value::Bytes(bytes) => f.pad(&bytes.to_string()),
+            Value::Number(number) if number.abs() >= 1e15 => f.pad(&format!("{number:.2e}")),
             Value::Number(number) if number.fract() == 0.0 || number.abs() < 0.001 => {
                 f.pad(&number.to_string())
             }
@@ -596,17 +636,23 @@ impl Results {
         }
         let mut seen = BTreeSet::new();
         let mut quantities = BTreeMap::new();
+        let places: BTreeSet<&str> = self.rows.iter().flat_map(Row::place_names).collect();
+        for (most, is, what) in [
+            (MOST_ARMS, self.arms.len(), "arms"),
+            (MOST_ARMS, self.unavailable.len(), "unavailable arms"),
+            (MOST_PLACES, places.len(), "kinds of places"),
+        ] {
+            if is > most {
+                return Err(format!("it has {is} {what}, and at most {most} are read"));
+            }
+        }
         for row in &self.rows {
             let (arm, name) = (&row.arm, &row.quantity.name);
-            let at = row
-                .at
-                .iter()
-                .map(|p| format!("{}={}", p.name, p.value.to_json()));
             let mut rounds = BTreeSet::new();
             let of_rounds = row.samples.iter().filter_map(|sample| sample.round);
             let wrong = if !arms.contains(arm.as_str()) {
                 format!("a row of '{name}' is of '{arm}', which is no arm")
-            } else if !seen.insert((arm, at.collect::<Vec<_>>(), name)) {
+            } else if !seen.insert((arm, row.key())) {
                 format!("two rows are '{name}' of {arm} at the same place")
             } else if *quantities.entry(name).or_insert(&row.quantity) != &row.quantity {
                 format!("'{name}' is two different quantities")
@@ -623,11 +669,9 @@ impl Results {
     /// The names of the arms that are compared, in order: those of which there is what the experiment is made for, where
     /// it is made for something.
     pub fn arm_names(&self) -> Vec<String> {
-        let is_for = self.rows.iter().any(|row| row.quantity.main);
-        let has = |arm: &&ArmAbout| {
-            let mut rows = self.rows.iter().filter(|row| row.arm == arm.name);
-            !is_for || rows.any(|row| row.quantity.main)
-        };
+        let main = self.rows.iter().filter(|row| row.quantity.main);
+        let measured: BTreeSet<&str> = main.map(|row| row.arm.as_str()).collect();
+        let has = |arm: &&ArmAbout| measured.is_empty() || measured.contains(arm.name.as_str());
         let arms = self.arms.iter().filter(has);
         arms.map(|arm| arm.name.clone()).collect()
     }
@@ -661,11 +705,13 @@ impl Results {
 
     /// What a reader must know of a row: why its arm is unavailable, or what was seen of its memory.
     pub fn said_of(&self, row: &Row) -> Option<String> {
+        if !row.samples.is_empty() {
+            return row.said();
+        }
         let is_of = |not: &&Unavailable| {
             not.arm == row.arm && not.at.iter().all(|place| row.at.contains(place))
         };
         let not = self.unavailable.iter().find(is_of);
-        let not = not.filter(|_| row.samples.is_empty());
         not.map(|not| format!("unavailable: {}", not.reason))
             .or_else(|| row.said())
     }

@@ -146,19 +146,50 @@ pub fn t_quantile(confidence: f64, degrees: f64) -> f64 {
 /// `x` is too short for this confidence (fewer than 6 values for 0.95).
 pub fn signed_rank_interval(x: &[f64], confidence: f64) -> Option<LogInterval> {
     let rank = signed_rank_critical(x.len(), 1.0 - confidence)?;
-    let mut walsh = Vec::with_capacity(x.len() * (x.len() + 1) / 2);
-    for (i, a) in x.iter().enumerate() {
-        walsh.extend(x[i..].iter().map(|b| f64::midpoint(*a, *b)));
-    }
-    // Selected, not sorted: a thousand pairs have half a million means.
-    let (last, half) = (walsh.len() - 1, walsh.len() / 2);
-    let mut nth = |n: usize| *walsh.select_nth_unstable_by(n, f64::total_cmp).1;
+    let all = x.len() * (x.len() + 1) / 2;
+    let [below, above, low, high] = if x.len() > MADE_UP_TO {
+        let mut sorted = x.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        picks(all, rank).map(|n| nth_mean(&sorted, n))
+    } else {
+        let mut walsh = Vec::with_capacity(all);
+        for (i, a) in x.iter().enumerate() {
+            walsh.extend(x[i..].iter().map(|b| f64::midpoint(*a, *b)));
+        }
+        // Selected, not sorted: a thousand pairs have half a million means.
+        picks(all, rank).map(|n| *walsh.select_nth_unstable_by(n, f64::total_cmp).1)
+    };
     Some(LogInterval {
-        center: f64::midpoint(nth(last / 2), nth(half)),
-        low: nth(rank),
-        high: nth(last - rank),
+        center: f64::midpoint(below, above),
+        low,
+        high,
         method: Method::SignedRank,
     })
+}
+
+/// For more values than this their means are counted, not made.
+const MADE_UP_TO: usize = 1000;
+
+/// The ranks, among so many values, of both sides of the median and of the ends that leave `rank` outside.
+fn picks(all: usize, rank: usize) -> [usize; 4] {
+    let last = all - 1;
+    [last / 2, last.div_ceil(2), rank, last - rank]
+}
+
+/// The n-th smallest, from 0, of the means of all pairs of sorted finite values, each with itself too.
+fn nth_mean(x: &[f64], n: usize) -> f64 {
+    let at_most = |limit: f64| -> usize {
+        // The larger the first of a pair is, the fewer can be the second.
+        let mut end = x.len();
+        let each = x.iter().enumerate().map(|(i, a)| {
+            while end > i && f64::midpoint(*a, x[end - 1]) > limit {
+                end -= 1;
+            }
+            end.saturating_sub(i)
+        });
+        each.sum()
+    };
+    nth_counted((x[0], x[x.len() - 1]), n, at_most)
 }
 
 /// The largest k for which both tails together, `2 P(W <= k)`, hold at most `alpha`; W is the
@@ -220,19 +251,17 @@ pub fn rank_sum_interval(a: &[f64], b: &[f64], confidence: f64) -> Option<LogInt
     }
     let rank = rank_sum_critical(a.len(), b.len(), 1.0 - confidence)?;
     let (a, b) = (sorted(a), sorted(b));
-    let last = a.len() * b.len() - 1;
-    let nth = |n: usize| nth_difference(&a, &b, n);
+    let picks = picks(a.len() * b.len(), rank);
+    let [below, above, low, high] = picks.map(|n| nth_difference(&a, &b, n));
     Some(LogInterval {
-        center: f64::midpoint(nth(last / 2), nth(last.div_ceil(2))),
-        low: nth(rank),
-        high: nth(last - rank),
+        center: f64::midpoint(below, above),
+        low,
+        high,
         method: Method::RankSum,
     })
 }
 
-/// The n-th smallest, from 0, of all differences `b - a` of two sorted runs of finite values. The
-/// differences are not made: two runs of an hour have millions. Halves the line of all numbers until
-/// one is left, and counts what is at or below it.
+/// The n-th smallest, from 0, of all differences `b - a` of two sorted runs of finite values.
 fn nth_difference(a: &[f64], b: &[f64], n: usize) -> f64 {
     let at_most = |limit: f64| -> usize {
         // From the smallest of `b` up, ever more of `a` are too small.
@@ -243,6 +272,12 @@ fn nth_difference(a: &[f64], b: &[f64], n: usize) -> f64 {
         });
         each.sum()
     };
+    nth_counted((b[0] - a[a.len() - 1], b[b.len() - 1] - a[0]), n, at_most)
+}
+
+/// The n-th smallest, from 0, of values between two, of which `at_most` counts those up to a limit. The values are not made:
+/// two runs of an hour have millions of differences. Halves the line of all numbers until one is left.
+fn nth_counted((low, high): (f64, f64), n: usize, at_most: impl Fn(f64) -> usize) -> f64 {
     // Bits in the order of the numbers that they stand for.
     const SIGN: u64 = 1 << 63;
     let key = |x: f64| match x.to_bits() {
@@ -253,7 +288,7 @@ fn nth_difference(a: &[f64], b: &[f64], n: usize) -> f64 {
         0 => f64::from_bits(!key),
         _ => f64::from_bits(key & !SIGN),
     };
-    let (mut low, mut high) = (key(b[0] - a[a.len() - 1]), key(b[b.len() - 1] - a[0]));
+    let (mut low, mut high) = (key(low), key(high));
     while low < high {
         let middle = low + (high - low) / 2;
         match at_most(number(middle)) > n {
@@ -620,6 +655,20 @@ mod tests {
             all.sort_by(f64::total_cmp);
             for (n, value) in all.iter().enumerate() {
                 prop_assert_eq!(nth_difference(&a, &b, n), *value);
+            }
+        }
+
+        /// So are means.
+        #[test]
+        fn means_are_found_without_being_made(x in prop::collection::vec(-3.0f64..3.0, 1..24)) {
+            let mut x = x;
+            x.sort_by(f64::total_cmp);
+            let pairs = x.iter().enumerate();
+            let pairs = pairs.flat_map(|(i, a)| x[i..].iter().map(|b| f64::midpoint(*a, *b)));
+            let mut all: Vec<f64> = pairs.collect();
+            all.sort_by(f64::total_cmp);
+            for (n, value) in all.iter().enumerate() {
+                prop_assert_eq!(nth_mean(&x, n), *value);
             }
         }
 

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::compare::over;
 use crate::result::HostFingerprint;
-use crate::rows::{Results, fields};
+use crate::rows::{Pairing, Results, fields};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Worth {
     pub workload: String,
     /// Over the first arm, so that above 1 is better.
     pub ratio: f64,
-    /// Lower end of its 95 % interval, where there were rounds enough.
+    /// Lower end of its 95 % interval; missing of what was counted once.
     pub low: Option<f64>,
     pub high: Option<f64>,
 }
@@ -40,13 +41,14 @@ pub fn add(worths: &mut Worths, results: &Results, host: &HostFingerprint) {
         let Some(base) = results.row(&first.name, &row.at, &row.quantity.name) else {
             continue;
         };
-        let effect = row.over(base);
-        let medians = || Some(row.spread()?.median / base.spread()?.median);
-        let Some(ratio) = effect.as_ref().map(|effect| effect.ratio).or_else(medians) else {
+        let Ok(over) = over(base, row, Pairing::Rounds) else {
+            continue;
+        };
+        let Some(ratio) = over.ratio else {
             continue;
         };
         let gain = |ratio: f64| row.quantity.better.gain(ratio);
-        let ends = effect.map(|effect| {
+        let ends = over.effect.map(|effect| {
             let (a, b) = (gain(effect.low), gain(effect.high));
             (a.min(b), a.max(b))
         });

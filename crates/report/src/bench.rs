@@ -4,8 +4,11 @@
 use std::collections::BTreeSet;
 
 use hugeleaf_proof::Spread;
-use hugeleaf_proof::rows::{Chart as Declared, Place, Quantity, Results, Row, TIME, Value};
-use hugeleaf_proof::stats::{Better, Effect};
+use hugeleaf_proof::compare::over;
+use hugeleaf_proof::rows::{
+    Chart as Declared, NotCompared, Pairing, Place, Quantity, Results, Row, TIME, Value,
+};
+use hugeleaf_proof::stats::Better;
 use hugeleaf_units::{Bytes, time::measured};
 use serde_json::{Map, Value as Json};
 
@@ -165,7 +168,7 @@ impl<'a> Group<'a> {
         match has_places {
             true => {
                 blocks.push(self.grid(results, main, |_, row| spread(row)).into());
-                let over = |first: Option<&Row>, row: &Row| times_first(first?, row);
+                let over = |first: Option<&Row>, row: &Row| times_first(first?, row).ok();
                 let over = self.grid(results, main, over);
                 blocks.push(Section::new(over_first(results), vec![over.into()]).into());
             }
@@ -246,7 +249,7 @@ impl<'a> Group<'a> {
         let first = arms.first().and_then(|arm| of(arm));
         let over = |arm: &&str| {
             let row = of(arm).filter(|row| first.is_some_and(|first| first.arm != row.arm))?;
-            times_first(first?, row)
+            times_first(first?, row).ok()
         };
         let extents = |arm: &str| {
             let mut layouts = results.layouts.iter();
@@ -304,10 +307,12 @@ impl<'a> Group<'a> {
             };
             if declared.over_first {
                 let first = self.row(first, &numbers(row), quantity)?;
-                point.y = row.spread()?.median / first.spread()?.median;
-                if let Some(effect) = row.over(first).filter(|_| row.arm != first.arm) {
-                    (point.y, point.interval) = (effect.ratio, Some((effect.low, effect.high)));
-                }
+                let over = over(first, row, Pairing::Rounds);
+                (point.y, point.interval) = match over {
+                    _ if row.arm == first.arm => (1.0, None),
+                    Ok(over) => (over.ratio?, over.effect.map(|e| (e.low, e.high))),
+                    Err(_) => return None,
+                };
             } else {
                 let spread = row.spread()?;
                 (point.y, point.interval) = (spread.median, spread.low.zip(spread.high));
@@ -496,8 +501,11 @@ pub fn headlines(results: &Results) -> Vec<String> {
         let first = arms.iter().find_map(|arm| own(arm, place))?;
         let of = |arm: &&str| {
             let row = own(arm, place)?;
-            let over = times_first(first, row).filter(|_| row.arm != first.arm);
-            let over = over.map_or_else(String::new, |over| format!(", {over}"));
+            let over = match times_first(first, row) {
+                _ if row.arm == first.arm => String::new(),
+                Ok(over) => format!(", {over}"),
+                Err(why) => format!(" (not compared: {why})"),
+            };
             Some(format!(
                 "{arm} {}{over}",
                 value(row.spread()?.median, &main.unit)
@@ -591,19 +599,18 @@ fn spread(row: &Row) -> Option<String> {
     ))
 }
 
-/// A row over that of the first arm: `×2.00 [1.95, 2.04]`; by the medians and without an interval where there are too
-/// few rounds for one, or where it was counted once.
-fn times_first(first: &Row, row: &Row) -> Option<String> {
-    let Some(Effect {
-        ratio, low, high, ..
-    }) = row.over(first)
-    else {
-        let over = row.spread()?.median / first.spread()?.median;
-        return over.is_finite().then(|| times(over));
-    };
-    let ends = [low, high].map(times);
-    let [low, high] = ends.each_ref().map(|end| end.trim_start_matches('×'));
-    Some(format!("{} [{low}, {high}]", times(ratio)))
+/// A row over that of the first arm: `×2.00 [1.95, 2.04]`, or why there is no ratio.
+fn times_first(first: &Row, row: &Row) -> Result<String, NotCompared> {
+    let over = over(first, row, Pairing::Rounds)?;
+    Ok(match (over.effect, over.ratio) {
+        (Some(effect), _) => {
+            let ends = [effect.low, effect.high].map(times);
+            let [low, high] = ends.each_ref().map(|end| end.trim_start_matches('×'));
+            format!("{} [{low}, {high}]", times(effect.ratio))
+        }
+        (None, Some(ratio)) => times(ratio),
+        (None, None) => "equal".to_owned(),
+    })
 }
 
 /// A ratio, small ones too: `×0.67`, `×0.0039`.
@@ -789,7 +796,9 @@ note         thp:2M, 1G: not all of it was seen to be on these pages: <b>
         }
         let text = page(&results).text(View::plain(100));
         assert!(
-            text.starts_with("walk at 1G: base 400 ns; thp:2M 200 ns, ×0.50\n"),
+            text.starts_with(
+                "walk at 1G: base 400 ns; thp:2M 200 ns (not compared: too few samples"
+            ),
             "{text}"
         );
         results.rows.clear();

@@ -1,5 +1,7 @@
 //! `hugeleaf compare`: two results, or two arms of one.
 
+use std::collections::HashSet;
+
 use hugeleaf_proof::compare::{
     Compared, ComparedRow, ComparedSets, History, HistoryRow, SetRow, Side, Which,
 };
@@ -41,13 +43,13 @@ impl Shown<'_> {
         page.add(vec![side("A", a), side("B", b)]);
         let rows = &self.compared.rows;
         let shown = shown(rows, all);
-        let notes = self.notes(rows.len() - shown.len());
+        let notes = self.notes(rows.len() - shown.len(), &shown);
         page.section("", vec![table(&shown).into()]);
         page.section("", vec![notes.into()]);
         page
     }
 
-    fn notes(&self, more: usize) -> Vec<Note> {
+    fn notes(&self, more: usize, shown: &[&ComparedRow]) -> Vec<Note> {
         let mut notes = Vec::new();
         if more > 0 {
             let text = format!("{more} rows of what was also measured: --all");
@@ -55,12 +57,14 @@ impl Shown<'_> {
         }
         let percent = number(self.compared.equal * 100.0);
         let unclear = match self.compared.is_within {
-            true => "the interval is too wide, or there is none",
-            false => "the interval holds some of that and some beyond, or there is none",
+            true => "the interval is too wide",
+            false => "the interval holds some of that and some beyond",
         };
         let equal = format!("within ±{percent} %; brackets are 95 % intervals; unclear: {unclear}");
         notes.push(Note::new("equal", equal));
+        let named: HashSet<usize> = shown.iter().flat_map(|row| row.notes.clone()).collect();
         let bearing = self.compared.notes.iter();
+        let bearing = bearing.filter(|note| named.contains(&note.id));
         notes.extend(bearing.map(|note| Note::new(format!("note {}", note.id), &note.text)));
         notes.extend(Note::each("note", &self.compared.caveats));
         notes
@@ -205,10 +209,11 @@ pub fn history(history: &History) -> Page {
         })
         .done();
     page.section("", vec![table.into()]);
-    let notes = vec![
+    let mut notes = vec![
         Note::new("last", name(last)),
         Note::new("equal", within(history.equal)),
     ];
+    notes.extend(Note::each("left out", &history.left_out));
     page.section("", vec![notes.into()]);
     let charts = of_workloads(history);
     page.section("SET BY SET", charts.into_iter().map(Block::Chart).collect());
@@ -303,13 +308,9 @@ fn shown(rows: &[ComparedRow], all: bool) -> Vec<&ComparedRow> {
 }
 
 fn places<'a>(rows: &[&'a ComparedRow]) -> Vec<&'a Place> {
-    let mut first: Vec<&Place> = Vec::new();
-    for place in rows.iter().flat_map(|row| &row.at) {
-        if first.iter().all(|known| known.name != place.name) {
-            first.push(place);
-        }
-    }
-    first
+    let mut seen = HashSet::new();
+    let places = rows.iter().flat_map(|row| &row.at);
+    places.filter(|place| seen.insert(&place.name)).collect()
 }
 
 fn table<'a>(rows: &[&'a ComparedRow]) -> TableOf<&'a ComparedRow> {
@@ -370,6 +371,7 @@ pub fn three(ratio: f64) -> String {
 pub fn change(ratio: f64) -> String {
     let percent = (ratio - 1.0) * 100.0;
     match percent.abs() {
+        p if p >= 1e6 => format!("{percent:+.2e} %"),
         p if p >= 100.0 => format!("{percent:+.0} %"),
         // Not `-0.0`.
         p if p < 0.05 => "0.0 %".to_owned(),
@@ -380,6 +382,7 @@ pub fn change(ratio: f64) -> String {
 fn word(row: &ComparedRow) -> &'static str {
     let went_up = (row.quantity.better == Better::Higher) == (row.verdict == Some(Verdict::Faster));
     match (row.verdict, row.quantity.kind) {
+        (None, _) if row.a.is_some() && row.b.is_some() => "not compared",
         (None, _) if row.a.is_some() => "only in A",
         (None, _) => "only in B",
         (Some(Verdict::Same), _) => "equal",

@@ -115,10 +115,11 @@ fn headline(outcome: &Outcome, request: &Request<'_>) -> String {
         });
         return format!("would {verb} {asked}{time}; nothing was changed");
     }
+    let had_some = !outcome.totals.already.is_zero();
     match (outcome.is_complete(), asked.is_zero()) {
         (true, false) => format!("{past} all {done}"),
-        (true, true) => format!("nothing left to {verb}"),
-        (false, true) => format!("nothing to {verb}"),
+        (true, true) if had_some => format!("nothing left to {verb}"),
+        (_, true) => format!("nothing to {verb}"),
         (false, false) => format!("{past} {done} of {asked}; {} not", asked - done),
     }
 }

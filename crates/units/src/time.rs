@@ -70,7 +70,10 @@ pub fn minutes(seconds: f64) -> String {
     if seconds < 90.0 {
         return format!("{seconds:.0} s");
     }
-    format!("{:.1} min", seconds / 60.0)
+    match seconds / 60.0 {
+        long if long >= 1e15 => format!("{long:.2e} min"),
+        minutes => format!("{minutes:.1} min"),
+    }
 }
 
 /// A time in a table: `500 ms`, `1.5 s`, `12 µs`; zero is `0 ms`, what is not finite `-`.

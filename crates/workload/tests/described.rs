@@ -190,6 +190,54 @@ fn no_segment_outlives_its_command() {
     assert!(!outside.contains(&format!(" {size} ")), "{outside}");
 }
 
+/// A server and its load share folders that nobody else sees.
+#[test]
+fn what_commands_write_to_shared_folders_is_their_own() {
+    let name = format!("hugeleaf-test-{}", std::process::id());
+    let both = ["/tmp", "/dev/shm"].map(|folder| format!("{folder}/{name}"));
+    let [tmp, shm] = &both;
+    let serves = format!("echo a >{tmp}; echo b >{shm}; : >\"$work/up\"; exec sleep 1000");
+    let seen = tempfile::NamedTempFile::new().unwrap();
+    let mut stays = false;
+    staged(&server(&serves, "test -e \"$work/up\""), |_, stage, _| {
+        let running = stage.start(&[], &[]).unwrap().unwrap();
+        let said = run(stage, &format!("cat {tmp} {shm}"), LONG).unwrap();
+        assert_eq!(said, "a\nb\n");
+        // Files that are there already stay visible: a program may be among them.
+        run(stage, &format!("test -e {}", seen.path().display()), LONG).unwrap();
+        stays = stage.not_private().is_some();
+        drop(running);
+    });
+    if stays {
+        println!(
+            "not run: the part of what_commands_write_to_shared_folders_is_their_own: needs root, mount namespaces and overlayfs"
+        );
+        return both
+            .iter()
+            .for_each(|path| drop(std::fs::remove_file(path)));
+    }
+    for path in both {
+        assert!(!Path::new(&path).exists(), "{path}");
+    }
+}
+
+#[test]
+fn what_is_stopped_midway_is_asked_first() {
+    staged(&format!("{LEAST}{MEASURE}"), |_, stage, stop| {
+        let script = "trap 'echo bye >\"$work/bye\"; exit 0' TERM; : >\"$work/up\"; while :; do sleep 0.05; done";
+        let up = stage.work().join("up");
+        let error = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                hugeleaf_testkit::until("it is up", || up.exists());
+                stop.store(true, Ordering::Relaxed);
+            });
+            run(stage, script, LONG).unwrap_err()
+        });
+        assert!(matches!(error, StageError::Stopped), "{error}");
+        assert!(stage.work().join("bye").exists());
+    });
+}
+
 /// How many processes of this host have these words in their command line.
 fn count(words: &str) -> usize {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();

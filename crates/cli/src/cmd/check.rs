@@ -67,7 +67,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
 fn worths(folder: &Path, context: &Context, host: &Host) -> Worths {
     let here = circumstances(&context.root, host, &[]).host;
     let mut worths = Worths::new();
-    for results in all_in(folder).unwrap_or_default() {
+    for measured in all_in(folder).unwrap_or_default().results {
+        let results = measured.results;
         add(&mut worths, &results, &here);
     }
     worths

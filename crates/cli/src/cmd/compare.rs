@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hugeleaf_proof::compare::{CompareError, Which, arms, files, history, sets};
+use hugeleaf_proof::compare::{CompareError, Stopping, Which, arms, files, history, sets};
 use hugeleaf_proof::write_whole;
 use hugeleaf_report::compare::{
     Shown, history as history_page, history_json, sets as sets_page, sets_json,
@@ -28,8 +28,10 @@ samples (host, kernel, settings, knobs) is listed, and each row names what of th
 Samples of two files are no pairs: their interval is by rank. Two arms of one file are compared in
 the rounds that both have.
 
-Exit status: 0 shown, whatever it says; 1 slower than --fail-if-slower allows, or the two cannot be compared, or a file is no result; 2
-wrong usage; 3 a file cannot be read.")]
+Exit status: 0 shown, whatever it says; 1 the two cannot be compared, or a file is no result;
+2 wrong usage; 3 a file cannot be read. With --fail-if-slower also 1 where something is slower than
+that, or could not be compared: a result, an arm or a place that only one of the two has, a file
+that does not read, a sample that is not above 0, too few samples for an interval.")]
 pub struct Args {
     /// A result, or a folder of results
     #[arg(value_name = "A", required_unless_present = "history")]
@@ -52,7 +54,7 @@ pub struct Args {
     /// Differences within ± this count as none
     #[arg(long, value_name = "PERCENT", default_value = "2%")]
     equal: Part,
-    /// End with status 1 where what was measured for is slower by more than this
+    /// End with status 1 where what was measured for is slower by more than this, or could not be compared
     #[arg(long, value_name = "PERCENT")]
     fail_if_slower: Option<Part>,
     /// Also what else was measured: latencies, CPU, I/O, page tables
@@ -120,7 +122,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     };
     let view = Context::view(args.all);
     context.answer(view, || shown.json(), || shown.page(args.all))?;
-    args.status(|part| compared.slower_by(part))
+    args.status(|part| compared.stopping(part))
 }
 
 /// Two folders of results, by the experiment's name.
@@ -133,15 +135,17 @@ fn folders(args: &Args, paths: [&Path; 2], context: &Context) -> Result<Status, 
     let compared = sets(&a?, &b?, which, args.equal.0);
     if compared.rows.is_empty() {
         let [a, b] = paths.map(Path::display);
+        let why = compared.left_out.first();
+        let why = why.map_or_else(String::new, |why| format!("; {why}"));
         return Err(Failure::no(
-            format!("{a} and {b}: no result of the one is also in the other"),
+            format!("{a} and {b}: no result of the one is also in the other{why}"),
             "name folders with results of the same benchmarks: hugeleaf bench --help",
         ));
     }
     let page = || sets_page(&compared, which);
     context.answer(Context::view(args.all), || sets_json(&compared), page)?;
     args.write(page)?;
-    args.status(|part| compared.slower_by(part))
+    args.status(|part| compared.stopping(part))
 }
 
 /// Many folders, each held against the first.
@@ -161,7 +165,7 @@ fn many(args: &Args, context: &Context) -> Result<Status, Failure> {
     let page = || history_page(&compared);
     context.answer(Context::view(args.all), || history_json(&compared), page)?;
     args.write(page)?;
-    args.status(|part| compared.slower_by(part))
+    args.status(|part| compared.stopping(part))
 }
 
 impl Args {
@@ -179,20 +183,43 @@ impl Args {
         Ok(())
     }
 
-    /// A no where something is slower than is allowed, with what that is.
-    fn status(&self, slower: impl FnOnce(f64) -> Vec<String>) -> Result<Status, Failure> {
+    /// A no where something is slower than is allowed, or was not compared: that is not "no difference".
+    fn status(&self, stopping: impl FnOnce(f64) -> Stopping) -> Result<Status, Failure> {
         let Some(part) = self.fail_if_slower else {
             return Ok(Status::Good);
         };
-        let slower = slower(part.0);
+        let Stopping {
+            slower,
+            not_compared,
+        } = stopping(part.0);
         if !slower.is_empty() {
             let percent = 100.0 * part.0;
             let slower = slower.join(", ");
             tell(&format!("slower by more than {percent} %: {slower}"));
         }
-        Ok(slower.is_empty().into())
+        for reason in not_compared.iter().take(SHOWN) {
+            tell(&format!("not compared: {}: {reason}", self.names()));
+        }
+        if let more @ 1.. = not_compared.len().saturating_sub(SHOWN) {
+            tell(&format!("not compared: {more} more"));
+        }
+        Ok((slower.is_empty() && not_compared.is_empty()).into())
+    }
+
+    /// `A before.json, B after.json`.
+    fn names(&self) -> String {
+        let [first, .., last] = self.history.as_slice() else {
+            let sides = [("A", &self.a), ("B", &self.b)].into_iter();
+            let sides = sides.filter_map(|(side, path)| Some((side, path.as_ref()?.display())));
+            let sides = sides.map(|(side, path)| format!("{side} {path}"));
+            return sides.collect::<Vec<_>>().join(", ");
+        };
+        format!("A {}, B {}", first.display(), last.display())
     }
 }
+
+/// So many comparisons that could not be made are said.
+const SHOWN: usize = 20;
 
 fn refused(error: &CompareError) -> Failure {
     let (text, next) = (format!("compare: {error}"), error.next());

@@ -23,7 +23,8 @@ use crate::progress::BYTES;
   hugeleaf promote --switch-thp-on mariadbd   one that has switched THP off for itself
   hugeleaf promote --budget 100% 1234   as fast as the machine can, whatever it costs the server
 
-Exit status: 0 all of it was got; 1 less than that; 2 wrong usage; 3 a precondition is missing.")]
+Exit status: 0 promoted all that can be, or there is nothing to promote; 1 less than that: what was
+refused, busy or not reached, and a process that ended; 2 wrong usage; 3 a precondition is missing.")]
 pub struct PromoteArgs {
     #[command(flatten)]
     common: Common,
@@ -47,7 +48,10 @@ Memory that several processes map is split by debugfs, for all that map it; wher
 not let that file be used, it stays as it is, and the answer says why. Memory locked with mlock
 stays as it is, and so does what promote would refuse: it could not come back. What was huge before
 a promotion is split too. Pages of zeros that the kernel takes back as it splits are given to the
-process again: it keeps its size.")]
+process again: it keeps its size.
+
+Exit status: 0 demoted all that can be, or there is nothing to demote; 1 less than that: what was
+refused, busy or not reached, and a process that ended; 2 wrong usage; 3 a precondition is missing.")]
 pub struct DemoteArgs {
     #[command(flatten)]
     common: Common,

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use hugeleaf_proof::compare::{Measured, Set};
 use hugeleaf_proof::rows::Results;
 use hugeleaf_units::Bytes;
 
@@ -35,19 +36,40 @@ pub(super) fn read(path: &Path) -> Result<Results, Failure> {
     }
 }
 
-/// All results in a folder, by name; other files are passed over.
-pub(super) fn all_in(folder: &Path) -> Result<Vec<Results>, Failure> {
+/// All results in a folder, by name, and what does not read as one. Files that do not end in `.json` are passed over.
+pub(super) fn all_in(folder: &Path) -> Result<Set, Failure> {
     const MOST: usize = 1000;
-    let entries = std::fs::read_dir(folder).map_err(|e| {
+    let failed = |e: std::io::Error| {
         Failure::missing(
             format!("{}: {e}", folder.display()),
             "name a folder with results of hugeleaf bench",
         )
-    })?;
-    let paths = entries.flatten().map(|entry| entry.path());
-    let is_result =
-        |path: &PathBuf| path.extension().is_some_and(|end| end == "json") && path.is_file();
-    let mut paths: Vec<PathBuf> = paths.filter(is_result).take(MOST).collect();
+    };
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|end| end == "json") && !path.is_dir() {
+            paths.push(path);
+        }
+    }
+    if paths.len() > MOST {
+        let (shown, is) = (folder.display(), paths.len());
+        return Err(Failure::no(
+            format!("{shown}: it has {is} files that end in .json, and at most {MOST} are read"),
+            "name a folder with fewer results",
+        ));
+    }
     paths.sort();
-    Ok(paths.iter().filter_map(|path| read(path).ok()).collect())
+    let mut set = Set::default();
+    for path in paths {
+        match read(&path) {
+            Ok(results) => {
+                let file = path.file_name().unwrap_or_default();
+                let file = file.to_string_lossy().into_owned();
+                set.results.push(Measured { file, results });
+            }
+            Err(failure) => set.unread.push(failure.lines.what),
+        }
+    }
+    Ok(set)
 }

@@ -5,7 +5,7 @@
 //! off. An order is over when the server says so and, where it gave memory, when its process holds less: only then the
 //! policy hears of it, and gives that much to somebody else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use hugeleaf_balance::{
@@ -72,6 +72,8 @@ pub struct Core {
     problems: BTreeMap<&'static str, String>,
     /// Why each component stands apart, as it was said last.
     apart: BTreeMap<String, String>,
+    /// Those that were given a limit, as they had none.
+    given_limits: BTreeSet<usize>,
     /// Those that the policy lets be, as it was said last.
     troubled: BTreeMap<String, String>,
     looks: u32,
@@ -104,6 +106,7 @@ impl Core {
             would: Vec::new(),
             problems: BTreeMap::new(),
             apart: BTreeMap::new(),
+            given_limits: BTreeSet::new(),
             troubled: BTreeMap::new(),
             looks: 0,
             promote: BTreeMap::new(),
@@ -142,6 +145,7 @@ impl Core {
             }
         }
         self.answers(reports, now, &mut done);
+        self.limit(around, &mut done);
         self.divide(around, &fresh, now);
         for _ in 0..ROUNDS {
             if !self.round(around, now, &mut done) {
@@ -151,6 +155,33 @@ impl Core {
         self.tell_apart(around, now, &mut done);
         self.promotions(now, &mut done);
         done
+    }
+
+    /// Gives a limit to those that have none and are to get one, no lower than their least.
+    fn limit(&mut self, around: &Around, done: &mut Done) {
+        /// Not that of any order.
+        const ID: u64 = u64::MAX;
+        if self.target.action == BalanceAction::Watch || around.paused {
+            return;
+        }
+        for (index, part) in self.parts.iter().enumerate() {
+            let look = part.seen.as_ref().map(|(_, look)| look);
+            let Some(look) = look.filter(|look| look.is_unlimited && part.order.is_none()) else {
+                continue;
+            };
+            let to = look.size.max(part.member.least);
+            done.commands.push(Command {
+                part: index,
+                id: ID,
+                to,
+                shrinks: false,
+            });
+            if self.given_limits.insert(index) {
+                let text = format!("it has no limit and gets one of {to}");
+                done.said
+                    .push(said(&self.target.name, &part.member.name, "balance", text));
+            }
+        }
     }
 
     fn answers(&mut self, reports: &[Report], now: Duration, done: &mut Done) {

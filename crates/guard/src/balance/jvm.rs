@@ -13,7 +13,7 @@ use hugeleaf_sys::{Pid, answer_of, confine};
 use hugeleaf_units::Bytes;
 
 use super::process::named;
-use super::server::{Counts, Look, Opening, PATIENCE, Server, ServerKind};
+use super::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
 use hugeleaf_ask::Unanswered;
 
 /// Its flags are asked for again after this time.
@@ -37,14 +37,17 @@ pub(crate) const KIND: ServerKind = ServerKind {
         "" => Err("nobody is called that".into()),
         name => Ok(name.to_owned()),
     },
-    open: |opening: &Opening| {
-        Box::new(Jvm {
-            root: opening.root.clone(),
-            address: opening.address.trim().to_owned(),
-            flags: None,
-        })
-    },
+    observe: |opening| opened(opening),
+    open: |opening| opened(opening),
 };
+
+fn opened(opening: &Opening) -> Box<Jvm> {
+    Box::new(Jvm {
+        root: opening.root.clone(),
+        address: opening.address.trim().to_owned(),
+        flags: None,
+    })
+}
 
 struct Jvm {
     root: Root,
@@ -199,7 +202,7 @@ fn is_collector(name: &str) -> bool {
     })
 }
 
-impl Server for Jvm {
+impl Observer for Jvm {
     fn look(&mut self) -> Result<Look, Unanswered> {
         let pid = self.pid()?;
         let counts = self.times(pid)?;
@@ -219,7 +222,9 @@ impl Server for Jvm {
             ..Look::default()
         })
     }
+}
 
+impl Server for Jvm {
     fn resize(&mut self, to: Bytes) -> Result<(), Unanswered> {
         let pid = self.pid()?;
         self.flags = None;

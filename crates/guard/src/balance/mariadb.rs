@@ -8,7 +8,7 @@ use hugeleaf_ask::mysql::{Address, Connection, Rows};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
-use super::server::{Counts, Look, Opening, PATIENCE, Server, ServerKind};
+use super::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
 
 /// Where no chunk is said (MariaDB from 10.11.12 on), the pool is resized by extents of this size.
 const EXTENT: Bytes = Bytes::from_mib(8);
@@ -29,13 +29,16 @@ pub(crate) const KIND: ServerKind = ServerKind {
         let address = Address::parse(address)?;
         Ok(address.place().to_string())
     },
-    open: |opening: &Opening| {
-        Box::new(MariaDb {
-            address: Address::parse(&opening.address),
-            connection: None,
-        })
-    },
+    observe: |opening| opened(opening),
+    open: |opening| opened(opening),
 };
+
+fn opened(opening: &Opening) -> Box<MariaDb> {
+    Box::new(MariaDb {
+        address: Address::parse(&opening.address),
+        connection: None,
+    })
+}
 
 struct MariaDb {
     address: Result<Address, String>,
@@ -147,7 +150,7 @@ fn is_under_way(text: &str) -> bool {
     !text.trim().is_empty() && !over.iter().any(|word| text.contains(word))
 }
 
-impl Server for MariaDb {
+impl Observer for MariaDb {
     fn look(&mut self) -> Result<Look, Unanswered> {
         let variables = self.pairs(VARIABLES)?;
         let status = self.pairs(STATUS)?;
@@ -155,7 +158,9 @@ impl Server for MariaDb {
         look.pid = pid_in(&variables);
         Ok(look)
     }
+}
 
+impl Server for MariaDb {
     fn resize(&mut self, to: Bytes) -> Result<(), Unanswered> {
         let query = format!("SET GLOBAL innodb_buffer_pool_size = {}", to.get());
         self.ask(&query, RESIZE).map(drop)

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hugeleaf_sys::Pid;
 
-use super::server::{Counts, Look, Opening, PATIENCE, Server, ServerKind};
+use super::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
 use hugeleaf_ask::{Place, Unanswered, Wire};
 
 /// The limit is in these, and memory moves between classes in pages of this size.
@@ -30,13 +30,16 @@ pub(crate) const KIND: ServerKind = ServerKind {
     is_shared: false,
     returns: Duration::from_secs(45),
     check: |address| Place::parse(address, PORT).map(|place| place.to_string()),
-    open: |opening: &Opening| {
-        Box::new(Memcached {
-            place: Place::parse(&opening.address, PORT),
-            wire: None,
-        })
-    },
+    observe: |opening| opened(opening),
+    open: |opening| opened(opening),
 };
+
+fn opened(opening: &Opening) -> Box<Memcached> {
+    Box::new(Memcached {
+        place: Place::parse(&opening.address, PORT),
+        wire: None,
+    })
+}
 
 struct Memcached {
     place: Result<Place, String>,
@@ -109,7 +112,7 @@ fn largest_class(slabs: &Stats) -> Option<(u32, Bytes)> {
     Some((class, Bytes(slabs.number("total_malloced").ok()?)))
 }
 
-impl Server for Memcached {
+impl Observer for Memcached {
     fn look(&mut self) -> Result<Look, Unanswered> {
         let stats = self.stats("stats")?;
         let (hits, misses) = (stats.number("get_hits")?, stats.number("get_misses")?);
@@ -127,7 +130,9 @@ impl Server for Memcached {
             ..Look::default()
         })
     }
+}
 
+impl Server for Memcached {
     fn resize(&mut self, to: Bytes) -> Result<(), Unanswered> {
         let units = to.get() / UNIT.get();
         let said = self.ask(&format!("cache_memlimit {units}"), false)?;

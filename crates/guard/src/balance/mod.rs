@@ -26,5 +26,5 @@ pub use kinds::{KINDS, kind_named};
 pub(crate) use rules::WrittenTarget;
 pub use rules::{BalanceAction, Member, Pages, Target};
 pub use run::{Run, run};
-pub use server::{Opening, Server, ServerKind};
+pub use server::{Observer, Opening, Server, ServerKind};
 pub use status::{BalanceStatus, ComponentStatus};

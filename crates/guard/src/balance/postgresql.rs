@@ -7,7 +7,7 @@ use hugeleaf_ask::Unanswered;
 use hugeleaf_ask::postgres::{Address, Connection, Host};
 use hugeleaf_units::Bytes;
 
-use super::server::{Look, Opening, PATIENCE, Server, ServerKind};
+use super::server::{Look, Observer, Opening, PATIENCE, Server, ServerKind};
 
 pub(crate) const KIND: ServerKind = ServerKind {
     names: &["postgresql", "postgres"],
@@ -29,13 +29,16 @@ pub(crate) const KIND: ServerKind = ServerKind {
             false => Ok(format!("host={}", hosts.collect::<Vec<_>>().join(","))),
         }
     },
-    open: |opening: &Opening| {
-        Box::new(PostgreSql {
-            address: Address::parse(&opening.address),
-            connection: None,
-        })
-    },
+    observe: |opening| opened(opening),
+    open: |opening| opened(opening),
 };
+
+fn opened(opening: &Opening) -> Box<PostgreSql> {
+    Box::new(PostgreSql {
+        address: Address::parse(&opening.address),
+        connection: None,
+    })
+}
 
 struct PostgreSql {
     address: Result<Address, &'static str>,
@@ -44,7 +47,7 @@ struct PostgreSql {
 
 const BUFFERS: &str = "SELECT pg_size_bytes(current_setting('shared_buffers'))";
 
-impl Server for PostgreSql {
+impl Observer for PostgreSql {
     fn look(&mut self) -> Result<Look, Unanswered> {
         // After an error it connects anew.
         let mut connection = match self.connection.take() {
@@ -68,7 +71,9 @@ impl Server for PostgreSql {
             ..Look::default()
         })
     }
+}
 
+impl Server for PostgreSql {
     fn resize(&mut self, _to: Bytes) -> Result<(), Unanswered> {
         Err(Unanswered::new(
             "shared_buffers changes only with a restart",

@@ -1,7 +1,8 @@
 //! Redis and Valkey: `maxmemory`, with respect for what happens at that limit (`maxmemory-policy`).
 //!
-//! Where nothing may be evicted, a limit below what is in use makes every write fail: so there it is never set lower.
-//! Evicting frees memory inside the allocator; whether it is returned depends on how values lie, and is measured by who
+//! Where its policy may not evict any key, a limit below what is in use makes writes fail, and one below what its owner chose makes them fail
+//! earlier than he expects: so there it is set lower than neither. `volatile` policies count as such: how many bytes the keys
+//! that expire have, nobody says. Evicting frees memory inside the allocator; whether it is returned depends on how values lie, and is measured by who
 //! balances.
 
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
-use super::server::{Counts, Look, Opening, PATIENCE, Server, ServerKind};
+use super::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
 use hugeleaf_ask::{Unanswered, redis};
 
 /// Where writes fail at the limit, so much of what is in use stays on top of it, one part in so many.
@@ -19,48 +20,81 @@ pub(crate) const KIND: ServerKind = ServerKind {
     names: &["redis", "valkey"],
     address: "host:port, a socket's path, or redis://USER:PASSWORD@host:port",
     example: "localhost:6379",
-    resizes: "`maxmemory`; below what is in use only where its policy may evict; 0 (no limit) is left alone without `set_limit`",
+    resizes: "`maxmemory`; below what is in use, and below what its owner chose without `below_limit`, only where its policy may evict any key (`allkeys`); 0 (no limit) is left alone without `set_limit`",
     benefit: "`keyspace_hits` and `keyspace_misses`",
     miss: Duration::from_millis(1),
     processes: &["redis-server", "valkey-server"],
     is_shared: false,
     returns: Duration::from_secs(45),
     check: |address| redis::Address::parse(address).map(|address| address.place.to_string()),
-    open: |opening: &Opening| {
+    observe: |opening| Box::new(Reader::new(opening)),
+    open: |opening| {
         Box::new(Redis {
-            address: redis::Address::parse(&opening.address),
-            set_limit: opening.set_limit,
+            reader: Reader::new(opening),
             connection: None,
         })
     },
 };
 
-struct Redis {
+/// Asks for what it is. Its connection sends no other command.
+struct Reader {
     address: Result<redis::Address, String>,
     set_limit: bool,
+    below_limit: bool,
+    /// Its limit when it was first seen.
+    owners: Option<Bytes>,
+    connection: Option<redis::Reading>,
+}
+
+/// Sets its size, over a connection of its own.
+struct Redis {
+    reader: Reader,
     connection: Option<redis::Connection>,
 }
 
-impl Redis {
-    fn with<T>(
-        &mut self,
-        run: impl FnOnce(&mut redis::Connection) -> Result<T, Unanswered>,
-    ) -> Result<T, Unanswered> {
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => {
-                let address = self.address.as_ref();
-                let address = address.map_err(|e| Unanswered::new(e.clone()))?;
-                redis::Connection::open(address, PATIENCE)?
-            }
-        };
-        let done = run(&mut connection)?;
-        self.connection = Some(connection);
-        Ok(done)
+impl Reader {
+    fn new(opening: &Opening) -> Reader {
+        Reader {
+            address: redis::Address::parse(&opening.address),
+            set_limit: opening.set_limit,
+            below_limit: opening.below_limit,
+            owners: None,
+            connection: None,
+        }
     }
 
+    fn address(&self) -> Result<&redis::Address, Unanswered> {
+        let address = self.address.as_ref();
+        address.map_err(|e| Unanswered::new(e.clone()))
+    }
+}
+
+impl Observer for Reader {
+    fn look(&mut self) -> Result<Look, Unanswered> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => redis::Reading::open(self.address()?, PATIENCE)?,
+        };
+        let info = connection.info(None)?;
+        self.connection = Some(connection);
+        let info = Info(info);
+        if self.owners.is_none() {
+            self.owners = Some(Bytes(info.number("maxmemory")?));
+        }
+        let owners = self.owners.filter(|_| !self.below_limit);
+        info.look(self.set_limit, owners.unwrap_or_default())
+    }
+}
+
+impl Redis {
     fn ask(&mut self, words: &[&str]) -> Result<(), Unanswered> {
-        self.with(|connection| connection.ask(words)).map(drop)
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => redis::Connection::open(self.reader.address()?, PATIENCE)?,
+        };
+        connection.ask(words)?;
+        self.connection = Some(connection);
+        Ok(())
     }
 
     fn set(&mut self, to: Bytes) -> Result<(), Unanswered> {
@@ -77,29 +111,6 @@ impl Info {
         number.map_err(|e| Unanswered::new(format!("{e}; is it Redis? Try: redis-cli info")))
     }
 
-    /// The part of keys that may be evicted under a policy.
-    fn evictable(&self, policy: &str) -> f64 {
-        if policy.starts_with("allkeys") {
-            return 1.0;
-        }
-        if !policy.starts_with("volatile") {
-            return 0.0;
-        }
-        let (mut keys, mut expires) = (0.0, 0.0);
-        let databases = self.0.0.iter().filter(|(name, _)| name.starts_with("db"));
-        for (_, value) in databases {
-            for (name, count) in value.split(',').filter_map(|part| part.split_once('=')) {
-                let count: f64 = count.parse().unwrap_or(0.0);
-                match name {
-                    "keys" => keys += count,
-                    "expires" => expires += count,
-                    _ => {}
-                }
-            }
-        }
-        if keys > 0.0 { expires / keys } else { 0.0 }
-    }
-
     fn busy(&self) -> Option<String> {
         let is = |name: &str| self.0.get(name) == Some("1");
         let saves = is("rdb_bgsave_in_progress") || is("aof_rewrite_in_progress");
@@ -111,25 +122,31 @@ impl Info {
         }
     }
 
-    fn look(&self, set_limit: bool) -> Result<Look, Unanswered> {
+    /// `owners` is the limit that its owner chose; 0 where that does not bind.
+    fn look(&self, set_limit: bool, owners: Bytes) -> Result<Look, Unanswered> {
         let (limit, used) = (self.number("maxmemory")?, self.number("used_memory")?);
         let policy = self.0.get("maxmemory_policy").unwrap_or_default();
         let (hits, misses) = (
             self.number("keyspace_hits")?,
             self.number("keyspace_misses")?,
         );
-        let kept = 1.0 - self.evictable(policy);
         let headroom = Bytes(used / HEADROOM);
-        let floor = match kept > 0.0 {
-            true => Bytes(used).scaled(Bytes(part(kept)), Bytes(PARTS)) + headroom,
-            false => Bytes::ZERO,
+        let floor = match policy.starts_with("allkeys") {
+            true => Bytes::ZERO,
+            false => owners.max(Bytes(used) + headroom),
         };
         let no_limit = (limit == 0 && !set_limit).then(|| {
             "its maxmemory is 0, which is no limit; let it be, or add set_limit = true to its [[balance.component]]".to_owned()
         });
+        let size = match limit {
+            // One without a limit counts as what it uses, or as the limit that it is to get: policies evict from there on.
+            0 if set_limit => Bytes(used) + headroom,
+            0 => Bytes(used),
+            limit => Bytes(limit),
+        };
         Ok(Look {
-            // One without a limit counts as what it uses.
-            size: Bytes(if limit == 0 { used } else { limit }),
+            size,
+            is_unlimited: limit == 0 && set_limit,
             floor,
             used: Some(Bytes(used)),
             counts: Some(Counts {
@@ -144,40 +161,21 @@ impl Info {
     }
 }
 
-/// Shares are counted in these, so that sizes stay whole numbers.
-const PARTS: u64 = 1024;
-
-fn part(share: f64) -> u64 {
-    let parts = (share.clamp(0.0, 1.0) * 1024.0).ceil();
-    // Between 0 and 1024.
-    #[allow(clippy::cast_possible_truncation)]
-    let parts = parts as u64;
-    parts.min(PARTS)
+impl Observer for Redis {
+    fn look(&mut self) -> Result<Look, Unanswered> {
+        self.reader.look()
+    }
 }
 
 impl Server for Redis {
-    fn look(&mut self) -> Result<Look, Unanswered> {
-        let info = Info(self.with(|connection| connection.info(None))?);
-        let look = info.look(self.set_limit)?;
-        if self.set_limit && info.number("maxmemory")? == 0 {
-            // Its limit is what it uses and a part more: it is said as a size, and policies evict from there on.
-            let limit = look.size + Bytes(look.size.get() / HEADROOM);
-            self.set(limit)?;
-            return Ok(Look {
-                size: limit,
-                ..look
-            });
-        }
-        Ok(look)
-    }
-
     fn resize(&mut self, to: Bytes) -> Result<(), Unanswered> {
         // What is in use may have grown since the last look: where nothing may be evicted, every write would fail.
         let look = self.look()?;
         if to < look.size && to < look.floor {
             return Err(Unanswered::new(format!(
-                "it uses {} and its policy may not evict that, so a limit of {to} would make writes fail",
-                look.used.unwrap_or_default()
+                "it uses {} and its policy may not evict all of that, so a limit of {to}, below {}, would make writes fail",
+                look.used.unwrap_or_default(),
+                look.floor
             )));
         }
         self.set(to)
@@ -196,7 +194,9 @@ mod tests {
 
     fn look(policy: &str, change: (&str, &str), set_limit: bool) -> Look {
         let text = INFO.replace("POLICY", policy).replace(change.0, change.1);
-        Info(redis::Info::parse(&text)).look(set_limit).unwrap()
+        Info(redis::Info::parse(&text))
+            .look(set_limit, Bytes(850))
+            .unwrap()
     }
 
     #[test]
@@ -204,18 +204,25 @@ mod tests {
         let none = ("", "");
         assert_eq!(look("allkeys-lru", none, false).floor, Bytes::ZERO);
         assert_eq!(look("noeviction", none, false).floor, Bytes(900));
-        assert_eq!(look("volatile-lru", none, false).floor, Bytes(500));
-        let all = ("expires=5", "expires=0");
-        assert_eq!(look("volatile-lru", all, false).floor, Bytes(900));
+        // Half of its keys expire: how many bytes that is, it does not say.
+        assert_eq!(look("volatile-lru", none, false).floor, Bytes(900));
+        // Below what its owner chose writes would fail that did not before.
+        let little = ("used_memory:800", "used_memory:80");
+        assert_eq!(look("noeviction", little, false).floor, Bytes(850));
+        assert_eq!(look("volatile-ttl", little, false).floor, Bytes(850));
+        assert_eq!(look("allkeys-lru", little, false).floor, Bytes::ZERO);
     }
 
     #[test]
     fn no_limit_is_left_alone_unless_the_rule_says_so() {
         let unlimited = ("maxmemory:1000", "maxmemory:0");
         let alone = look("allkeys-lru", unlimited, false);
-        assert!(alone.fixed.unwrap().contains("set_limit"));
+        assert!(alone.fixed.as_ref().unwrap().contains("set_limit"));
         assert_eq!(alone.size, Bytes(800));
-        assert_eq!(look("allkeys-lru", unlimited, true).fixed, None);
+        let limited = look("allkeys-lru", unlimited, true);
+        assert_eq!((limited.fixed, limited.size), (None, Bytes(900)));
+        assert!(limited.is_unlimited && !alone.is_unlimited);
+        assert!(!look("allkeys-lru", ("", ""), true).is_unlimited);
         let saving = ("rdb_bgsave_in_progress:0", "rdb_bgsave_in_progress:1");
         assert!(look("allkeys-lru", saving, false).busy.is_some());
     }

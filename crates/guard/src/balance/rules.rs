@@ -57,6 +57,8 @@ pub struct Member {
     pub miss: Duration,
     /// Whether a server without a limit of its own is to get one.
     pub set_limit: bool,
+    /// Whether a server that fails instead of evicting may get less than its owner gave it.
+    pub below_limit: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -86,6 +88,8 @@ struct WrittenMember {
     miss: Option<Miss>,
     #[serde(default)]
     set_limit: bool,
+    #[serde(default)]
+    below_limit: bool,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -207,6 +211,7 @@ impl WrittenMember {
             most,
             miss: self.miss.map_or(kind.miss, |Miss(time)| time),
             set_limit: self.set_limit,
+            below_limit: self.below_limit,
         })
     }
 }

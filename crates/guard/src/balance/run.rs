@@ -14,7 +14,7 @@ use hugeleaf_units::Bytes;
 
 use super::core::{Around, Core, Said};
 use super::part::Report;
-use super::rules::Target;
+use super::rules::{BalanceAction, Target};
 use super::status::BalanceStatus;
 use super::worker::Worker;
 use crate::config::Share;
@@ -83,7 +83,8 @@ impl Surroundings {
 fn one<'s, 'e: 's>(scope: &'s Scope<'s, 'e>, run: Run<'e>, place: usize, target: &Target) {
     let began = Instant::now();
     let workers = target.components.iter().map(|member| {
-        let worker = Worker::start(member, run.root, began);
+        let acts = target.action == BalanceAction::Balance;
+        let worker = Worker::start(member, run.root, acts, began);
         worker.map_err(|e| format!("no thread: {e}"))
     });
     let workers: Vec<Result<Worker, String>> = workers.collect();

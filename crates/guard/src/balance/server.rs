@@ -10,11 +10,14 @@ use hugeleaf_units::Bytes;
 /// How long one call to a server may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A server whose size can be looked at, and perhaps set. Every call ends within some ten seconds and reads a bounded
-/// answer; it is made from a thread of that server's own.
-pub trait Server: Send {
+/// A server whose size can be looked at. An observer has no call that changes anything, and what only watches has nothing else. Every
+/// call ends within some ten seconds and reads a bounded answer; it is made from a thread of that server's own.
+pub trait Observer: Send {
     fn look(&mut self) -> Result<Look, Unanswered>;
+}
 
+/// A server whose size can be set, too.
+pub trait Server: Observer {
     /// Has it take that size. It may still be under way afterwards: `Look::busy`.
     ///
     /// # Errors
@@ -42,6 +45,8 @@ pub struct Look {
     /// What it is busy with that a resize has to wait for, or be waited for.
     pub busy: Option<String>,
     pub fixed: Option<String>,
+    /// It has no limit of its own, and is to get one; until then it counts as having this size.
+    pub is_unlimited: bool,
     /// Its process, as it says itself; that may be a number inside a container.
     pub pid: Option<Pid>,
 }
@@ -58,6 +63,8 @@ pub struct Opening {
     /// Where `/proc` is read.
     pub root: Root,
     pub set_limit: bool,
+    /// Whether a server that fails instead of evicting may get less than its owner gave it.
+    pub below_limit: bool,
 }
 
 #[derive(Debug)]
@@ -76,6 +83,7 @@ pub struct ServerKind {
     pub returns: Duration,
     /// The address without its password, or what is wrong with it.
     pub check: fn(&str) -> Result<String, String>,
+    pub observe: fn(&Opening) -> Box<dyn Observer>,
     pub open: fn(&Opening) -> Box<dyn Server>,
 }
 

@@ -10,8 +10,8 @@ use super::kinds::{KINDS, kind_named};
 use super::part::Report;
 use super::process::ProcessSeen;
 use super::rules::{BalanceAction, Member, Pages, Target};
-use super::server::{Counts, Look, Server};
-use super::worker::Worker;
+use super::server::{Counts, Look, Observer, Server};
+use super::worker::{Held, Worker};
 use crate::seen::ProgramId;
 use hugeleaf_ask::Unanswered;
 
@@ -146,6 +146,7 @@ pub(super) fn member(name: &str, kind: &str) -> Member {
         most: mib(2048),
         miss: Duration::from_millis(1),
         set_limit: false,
+        below_limit: false,
     }
 }
 
@@ -486,13 +487,15 @@ fn a_target_can_fall() {
 
 struct Hangs;
 
-impl Server for Hangs {
+impl Observer for Hangs {
     fn look(&mut self) -> Result<Look, Unanswered> {
         loop {
             std::thread::park();
         }
     }
+}
 
+impl Server for Hangs {
     fn resize(&mut self, _to: Bytes) -> Result<(), Unanswered> {
         Ok(())
     }
@@ -500,25 +503,59 @@ impl Server for Hangs {
 
 struct Answers(Bytes);
 
-impl Server for Answers {
+impl Observer for Answers {
     fn look(&mut self) -> Result<Look, Unanswered> {
         Ok(Look {
             size: self.0,
             ..Look::default()
         })
     }
+}
 
+impl Server for Answers {
     fn resize(&mut self, to: Bytes) -> Result<(), Unanswered> {
         self.0 = to;
         Ok(())
     }
 }
 
+/// One without a limit gets one where its rule says so, in no other way than by an order; who watches orders nothing.
+#[test]
+fn a_limit_is_set_by_an_order_and_never_by_a_look() {
+    for (action, used, to) in [
+        (BalanceAction::Balance, 10, Some(mib(64))),
+        (BalanceAction::Balance, 300, Some(mib(300))),
+        (BalanceAction::Watch, 300, None),
+    ] {
+        let target = Target {
+            name: "t".into(),
+            target: mib(1024),
+            action,
+            every: Duration::from_secs(1),
+            pages: Pages::Base,
+            components: vec![member("r", "redis")],
+        };
+        let mut core = Core::new(target, mib(2));
+        let look = Look {
+            size: mib(used),
+            is_unlimited: true,
+            ..Look::default()
+        };
+        let report = Report {
+            seen: Some((Duration::from_secs(1), look, None)),
+            ..Report::default()
+        };
+        let done = core.step(&[report], &Around::default(), Duration::from_secs(1));
+        let orders: Vec<Bytes> = done.commands.iter().map(|command| command.to).collect();
+        assert_eq!(orders, Vec::from_iter(to), "{action:?}");
+    }
+}
+
 #[test]
 fn a_server_that_hangs_holds_up_nobody() {
     let began = Instant::now();
-    let hangs = Worker::run(Box::new(Hangs), began, |_| None).unwrap();
-    let answers = Worker::run(Box::new(Answers(mib(1))), began, |_| None).unwrap();
+    let hangs = Worker::run(Held::Server(Box::new(Hangs)), began, |_| None).unwrap();
+    let answers = Worker::run(Held::Server(Box::new(Answers(mib(1)))), began, |_| None).unwrap();
     for _ in 0..1000 {
         hangs.look();
         hangs.resize(1, mib(2), true);

@@ -10,7 +10,7 @@ use hugeleaf_host::Root;
 use super::part::Report;
 use super::process::{find, see};
 use super::rules::Member;
-use super::server::{Opening, Server};
+use super::server::{Observer, Opening, Server};
 use hugeleaf_units::Bytes;
 
 /// What the thread is to do next: at most one of each, so that nothing piles up while it hangs.
@@ -35,19 +35,44 @@ impl Shared {
     }
 }
 
+/// What a thread has of its server.
+pub(crate) enum Held {
+    Observer(Box<dyn Observer>),
+    Server(Box<dyn Server>),
+}
+
+impl Held {
+    fn observer(&mut self) -> &mut dyn Observer {
+        match self {
+            Held::Observer(observer) => observer.as_mut(),
+            Held::Server(server) => server.as_mut(),
+        }
+    }
+}
+
 /// A server's thread. Dropped, it ends after the call that it is in.
 pub(crate) struct Worker {
     shared: Arc<Shared>,
 }
 
 impl Worker {
-    pub fn start(member: &Member, root: &Root, began: Instant) -> std::io::Result<Worker> {
+    /// Of a server that is only watched the thread has an observer, so that nothing can change it.
+    pub fn start(
+        member: &Member,
+        root: &Root,
+        acts: bool,
+        began: Instant,
+    ) -> std::io::Result<Worker> {
         let opening = Opening {
             address: member.address.clone(),
             root: root.clone(),
             set_limit: member.set_limit,
+            below_limit: member.below_limit,
         };
-        let server = (member.kind.open)(&opening);
+        let server = match acts {
+            true => Held::Server((member.kind.open)(&opening)),
+            false => Held::Observer((member.kind.observe)(&opening)),
+        };
         let (names, is_shared) = (member.kind.processes, member.kind.is_shared);
         let root = root.clone();
         Worker::run(server, began, move |said| {
@@ -56,7 +81,7 @@ impl Worker {
     }
 
     pub(crate) fn run(
-        mut server: Box<dyn Server>,
+        mut server: Held,
         began: Instant,
         process: impl Fn(Option<hugeleaf_sys::Pid>) -> Option<super::process::ProcessSeen>
         + Send
@@ -68,7 +93,7 @@ impl Worker {
             .name("hugeleaf-server".into())
             .spawn(move || {
                 while let Some(work) = next(&its) {
-                    step(server.as_mut(), &its, &work, began, &process);
+                    step(&mut server, &its, &work, began, &process);
                 }
             })?;
         Ok(Worker { shared })
@@ -125,18 +150,21 @@ fn next(shared: &Weak<Shared>) -> Option<Work> {
 }
 
 fn step(
-    server: &mut dyn Server,
+    server: &mut Held,
     shared: &Weak<Shared>,
     work: &Work,
     began: Instant,
     process: &dyn Fn(Option<hugeleaf_sys::Pid>) -> Option<super::process::ProcessSeen>,
 ) {
-    let answer = work.resize.map(|(id, to)| (id, server.resize(to)));
-    if work.returns && work.resize.is_none() {
-        // What it says is not needed: memory that is back is measured.
-        let _ = server.give_back();
+    let mut answer = None;
+    if let Held::Server(server) = server {
+        answer = work.resize.map(|(id, to)| (id, server.resize(to)));
+        if work.returns && work.resize.is_none() {
+            // What it says is not needed: memory that is back is measured.
+            let _ = server.give_back();
+        }
     }
-    let looked = server.look();
+    let looked = server.observer().look();
     let at = began.elapsed();
     let Some(shared) = shared.upgrade() else {
         return;

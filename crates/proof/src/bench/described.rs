@@ -13,13 +13,24 @@ use std::path::PathBuf;
 
 use crate::rows::Results;
 
+use hugeleaf_verdict::shell_word;
 pub use hugeleaf_workload::described::Described;
 
 pub use arm::{LabArm, LabPages, merged};
 pub use measure::measure;
 
+impl LabSettings<'_> {
+    /// The command that shows all that it runs, with what that is looked at for.
+    fn dry_run(&self, why: &str) -> String {
+        let given = shell_word(self.given);
+        format!("hugeleaf bench {given} --dry-run    # {why}")
+    }
+}
+
 pub struct LabSettings<'a> {
     pub described: &'a Described,
+    /// The name or file that was given, for commands that are printed.
+    pub given: &'a str,
     /// Its text, by which a result that is to be gone on with is known.
     pub text: &'a str,
     pub arms: Vec<LabArm>,

@@ -1,5 +1,7 @@
 //! What two results were made on and with, and where that differs.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value as Json};
 
 use crate::rows::{Results, Value};
@@ -16,15 +18,19 @@ pub(super) type Difference = (String, Option<Value>, Option<Value>);
 /// What differs, in the order of A, then what only B reports.
 pub(super) fn differences(a: &Results, b: &Results) -> Vec<Difference> {
     let (a, b) = (of(a), of(b));
-    let value = |facts: &Facts, name: &str| {
-        let fact = facts.iter().find(|fact| fact.0 == name);
-        fact.map(|fact| fact.1.clone())
-    };
-    let only_b = b.iter().filter(|fact| value(&a, &fact.0).is_none());
+    let by_name = |facts: &Facts| -> HashMap<String, Value> { facts.iter().cloned().collect() };
+    let (in_a, in_b) = (by_name(&a), by_name(&b));
+    let only_b = b.iter().filter(|fact| !in_a.contains_key(&fact.0));
     let all = a.iter().chain(only_b);
-    all.map(|(name, _)| (name.clone(), value(&a, name), value(&b, name)))
-        .filter(|(name, a, b)| !are_alike(name, a.as_ref(), b.as_ref()))
-        .collect()
+    all.map(|(name, _)| {
+        (
+            name.clone(),
+            in_a.get(name).cloned(),
+            in_b.get(name).cloned(),
+        )
+    })
+    .filter(|(name, a, b)| !are_alike(name, a.as_ref(), b.as_ref()))
+    .collect()
 }
 
 /// Everything that a result was made on and with.

@@ -1,9 +1,11 @@
 //! Two sets of results: before and after an upgrade, one host and another. A row a workload, arm and place, of what each was
 //! measured for. Pure.
 
+use std::collections::HashSet;
+
 use serde::{Serialize, Serializer};
 
-use super::{CompareError, Compared, ComparedRow, Side, files};
+use super::{Compared, ComparedRow, Side, files};
 use crate::rows::{Kind, Place, Results, places};
 use crate::stats::{Effect, Verdict};
 
@@ -61,59 +63,123 @@ impl Which {
     }
 }
 
-/// Compares results of the same experiment in two sets.
-pub fn sets(a: &[Results], b: &[Results], which: Which, equal: f64) -> ComparedSets {
-    let mut compared = ComparedSets {
-        rows: Vec::new(),
-        left_out: Vec::new(),
-        equal,
-    };
-    for one in a {
-        let name = &one.experiment.name;
-        let Some(other) = b.iter().find(|other| other.experiment.name == *name) else {
-            compared.left_out.push(format!("{name}: only in A"));
-            continue;
-        };
-        match files(one, other, equal) {
-            Ok(both) => compared.rows.extend(rows(name, which, &both)),
-            Err(
-                error @ (CompareError::Different { .. }
-                | CompareError::NothingInCommon { .. }
-                | CompareError::NoSuchArm { .. }),
-            ) => {
-                compared.left_out.push(format!("{name}: {error}"));
-            }
+/// The results of a folder.
+#[derive(Debug, Clone, Default)]
+pub struct Set {
+    pub results: Vec<Measured>,
+    /// Files that do not read as results, with the reason.
+    pub unread: Vec<String>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Measured {
+    /// The file's name.
+    pub file: String,
+    pub results: Results,
+}
+
+impl Measured {
+    fn name(&self) -> &str {
+        &self.results.experiment.name
+    }
+}
+
+impl Set {
+    /// The result that belongs to another set's: of the same experiment, and of the same file where there are several.
+    fn partner(&self, of: &Measured, own: &Set) -> Option<(usize, &Measured)> {
+        let is_same = |other: &&Measured| other.name() == of.name();
+        let all = self.results.iter().enumerate();
+        let all: Vec<_> = all.filter(|(_, other)| is_same(other)).collect();
+        let by_file = all.iter().find(|(_, other)| other.file == of.file);
+        let has_several = own.results.iter().filter(is_same).count() > 1;
+        match all.as_slice() {
+            [only] if !has_several => Some(*only),
+            _ => by_file.copied(),
         }
     }
-    let only_b = b.iter().map(|other| &other.experiment.name);
-    let only_b = only_b.filter(|name| a.iter().all(|one| one.experiment.name != **name));
-    compared
-        .left_out
-        .extend(only_b.map(|name| format!("{name}: only in B")));
+}
+
+/// Compares results of the same experiment in two sets.
+pub fn sets(a: &Set, b: &Set, which: Which, equal: f64) -> ComparedSets {
+    let mut compared = ComparedSets {
+        rows: Vec::new(),
+        left_out: [a, b].iter().flat_map(|set| set.unread.clone()).collect(),
+        equal,
+    };
+    let mut taken = HashSet::new();
+    for one in &a.results {
+        let name = one.name();
+        let Some((at, other)) = b.partner(one, a) else {
+            let text = format!("{name} ({}): only in A", one.file);
+            compared.left_out.push(text);
+            continue;
+        };
+        taken.insert(at);
+        match files(&one.results, &other.results, equal) {
+            Ok(both) => compared.add((name, &other.file), which, &both),
+            Err(error) => compared
+                .left_out
+                .push(format!("{name} ({}): {error}", other.file)),
+        }
+    }
+    let rest = b.results.iter().enumerate();
+    for (_, other) in rest.filter(|(at, _)| !taken.contains(at)) {
+        let text = format!("{} ({}): only in B", other.name(), other.file);
+        compared.left_out.push(text);
+    }
     compared
 }
 
-fn rows(name: &str, which: Which, both: &Compared) -> Vec<SetRow> {
-    let rows = both.rows.iter();
-    let rows = rows.filter(|row| which.takes(row) && row.verdict.is_some());
-    let median = |side: &Option<Side>| side.as_ref().map(|side| side.spread.median);
-    rows.map(|row| {
-        let ends = row.effect.as_ref().map(|effect| better(row, effect));
-        SetRow {
-            workload: name.to_owned(),
-            arm: row.arm.clone(),
-            what: row.quantity.name.clone(),
-            unit: row.quantity.unit.clone(),
-            a: median(&row.a),
-            b: median(&row.b),
-            at: row.at.clone(),
-            better_percent: row.ratio.map(|ratio| percent(row, ratio)),
-            low_percent: ends.map(|ends| ends.0),
-            high_percent: ends.map(|ends| ends.1),
-            verdict: row.verdict,
+impl ComparedSets {
+    fn add(&mut self, (name, file): (&str, &str), which: Which, both: &Compared) {
+        let rows = both.rows.iter().filter(|row| which.takes(row));
+        let (good, bad): (Vec<_>, Vec<_>) = rows.partition(|row| row.not_compared.is_none());
+        let reasons = bad.into_iter().filter_map(ComparedRow::reason);
+        let reasons = reasons.map(|reason| format!("{name} ({file}): {reason}"));
+        self.left_out.extend(reasons);
+        if good.is_empty() {
+            let text = format!("{name} ({file}): it has nothing that can be compared");
+            self.left_out.push(text);
         }
-    })
-    .collect()
+        self.rows
+            .extend(good.into_iter().map(|row| set_row(name, row)));
+    }
+}
+
+fn set_row(name: &str, row: &ComparedRow) -> SetRow {
+    let median = |side: &Option<Side>| side.as_ref().map(|side| side.spread.median);
+    let ends = row.effect.as_ref().map(|effect| better(row, effect));
+    SetRow {
+        workload: name.to_owned(),
+        arm: row.arm.clone(),
+        what: row.quantity.name.clone(),
+        unit: row.quantity.unit.clone(),
+        a: median(&row.a),
+        b: median(&row.b),
+        at: row.at.clone(),
+        better_percent: row.ratio.map(|ratio| percent(row, ratio)),
+        low_percent: ends.map(|ends| ends.0),
+        high_percent: ends.map(|ends| ends.1),
+        verdict: row.verdict,
+    }
+}
+
+impl ComparedRow {
+    /// `NOTPM of base: only A has samples of base`, where it was not compared.
+    fn reason(&self) -> Option<String> {
+        let reason = self.not_compared.as_ref()?;
+        let at = self.at.iter();
+        let at = at.map(|place| format!(", {} {}", place.head(), place.value));
+        let of = self.of_arm();
+        Some(format!("{of}{}: {reason}", at.collect::<String>()))
+    }
+
+    fn of_arm(&self) -> String {
+        match &self.arm {
+            Some(arm) => format!("{} of {arm}", self.quantity.name),
+            None => self.quantity.name.clone(),
+        }
+    }
 }
 
 /// A ratio as percent of throughput.
@@ -126,28 +192,37 @@ fn better(row: &ComparedRow, effect: &Effect) -> (f64, f64) {
     (a.min(b), a.max(b))
 }
 
+/// What stops a release: where both are empty, everything was compared and nothing was slower by more than allowed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stopping {
+    pub slower: Vec<String>,
+    /// Comparisons that could not be made, with the reason.
+    pub not_compared: Vec<String>,
+}
+
 impl Compared {
-    /// The main rows that are slower by more than `part`, in words; for who stops a release by it.
-    pub fn slower_by(&self, part: f64) -> Vec<String> {
+    /// What stops a release of the main rows, where they may be slower by `part`.
+    pub fn stopping(&self, part: f64) -> Stopping {
         let is_slower = |row: &&ComparedRow| {
             let slower = row.ratio.map(|ratio| -percent(row, ratio) / 100.0);
-            row.quantity.main
-                && row.verdict == Some(Verdict::Slower)
-                && slower.is_some_and(|s| s > part)
+            row.verdict == Some(Verdict::Slower) && slower.is_some_and(|s| s > part)
         };
-        let slower = self.rows.iter().filter(is_slower);
-        let words = slower.map(|row| match &row.arm {
-            Some(arm) => format!("{} of {arm}", row.quantity.name),
-            None => row.quantity.name.clone(),
-        });
-        words.collect()
+        let main = || self.rows.iter().filter(|row| row.quantity.main);
+        let none = main().next().is_none();
+        let none = none.then(|| "neither names what it was measured for".to_owned());
+        Stopping {
+            slower: main().filter(is_slower).map(ComparedRow::of_arm).collect(),
+            not_compared: main().filter_map(ComparedRow::reason).chain(none).collect(),
+        }
     }
 }
 
 impl ComparedSets {
-    /// The rows that are slower by more than `part`.
-    pub fn slower_by(&self, part: f64) -> Vec<String> {
-        slower(self.rows.iter(), part)
+    pub fn stopping(&self, part: f64) -> Stopping {
+        Stopping {
+            slower: slower(self.rows.iter(), part),
+            not_compared: self.left_out.clone(),
+        }
     }
 }
 
@@ -169,6 +244,8 @@ fn slower<'a>(rows: impl Iterator<Item = &'a SetRow>, part: f64) -> Vec<String> 
 pub struct History {
     pub sets: Vec<String>,
     pub rows: Vec<HistoryRow>,
+    /// What the last set and the first have that could not be compared, in a sentence each.
+    pub left_out: Vec<String>,
     pub equal: f64,
 }
 
@@ -183,17 +260,20 @@ pub struct HistoryRow {
 }
 
 /// Holds each of some sets against the first, in what each workload was measured for.
-pub fn history(sets_of: &[(String, Vec<Results>)], equal: f64) -> History {
+pub fn history(sets_of: &[(String, Set)], equal: f64) -> History {
     let mut all = History {
         sets: sets_of.iter().map(|(name, _)| name.clone()).collect(),
         rows: Vec::new(),
+        left_out: Vec::new(),
         equal,
     };
     let Some(((_, first), others)) = sets_of.split_first() else {
         return all;
     };
     for (index, (_, other)) in others.iter().enumerate() {
-        for row in sets(first, other, Which::Main, equal).rows {
+        let compared = sets(first, other, Which::Main, equal);
+        all.left_out = compared.left_out;
+        for row in compared.rows {
             let is_same = |known: &&mut HistoryRow| {
                 known.workload == row.workload && known.arm == row.arm && known.at == row.at
             };
@@ -217,10 +297,14 @@ pub fn history(sets_of: &[(String, Vec<Results>)], equal: f64) -> History {
 }
 
 impl History {
-    /// The rows that are slower in the last set than in the first by more than `part`.
-    pub fn slower_by(&self, part: f64) -> Vec<String> {
+    /// What stops a release: the last set against the first.
+    pub fn stopping(&self, part: f64) -> Stopping {
         let last = self.rows.iter();
-        slower(last.filter_map(|row| row.points.last()?.as_ref()), part)
+        let last = last.filter_map(|row| row.points.last()?.as_ref());
+        Stopping {
+            slower: slower(last, part),
+            not_compared: self.left_out.clone(),
+        }
     }
 }
 
@@ -244,47 +328,85 @@ mod tests {
         results
     }
 
+    fn set(all: impl IntoIterator<Item = Results>) -> Set {
+        let measured = |results: Results| Measured {
+            file: format!("{}.json", results.experiment.name),
+            results,
+        };
+        Set {
+            results: all.into_iter().map(measured).collect(),
+            unread: Vec::new(),
+        }
+    }
+
     #[test]
     fn a_row_a_workload_and_better_is_more() {
         let rate = || Quantity::rate("rate", "1/s").main();
         let time = || Quantity::amount("time", "s").main();
-        let a = [
+        let a = set([
             result("redis", rate(), 100.0),
             result("sort", time(), 10.0),
             result("gone", rate(), 1.0),
-        ];
-        let b = [
+        ]);
+        let b = set([
             result("sort", time(), 11.0),
             result("redis", rate(), 120.0),
             result("new", rate(), 1.0),
-        ];
+        ]);
         let compared = sets(&a, &b, Which::Main, 0.02);
         let percents = compared.rows.iter().map(|row| {
             let percent = row.better_percent.unwrap();
             format!("{} {percent:.0}", row.workload)
         });
         assert_eq!(percents.collect::<Vec<_>>(), ["redis 20", "sort -9"]);
-        assert_eq!(compared.left_out, ["gone: only in A", "new: only in B"]);
+        let left_out = ["gone (gone.json): only in A", "new (new.json): only in B"];
+        assert_eq!(compared.left_out, left_out);
+        assert_eq!(compared.stopping(0.2).not_compared, left_out);
         for row in &compared.rows {
             assert!(
                 row.low_percent <= row.better_percent && row.better_percent <= row.high_percent,
                 "{row:?}"
             );
         }
-        assert_eq!(compared.slower_by(0.02), ["sort on base"]);
-        assert!(compared.slower_by(0.2).is_empty());
-        let both = files(&a[1], &b[0], 0.02).unwrap();
-        assert_eq!(both.slower_by(0.02), ["time of base"]);
-        assert!(files(&a[0], &b[1], 0.02).unwrap().slower_by(0.0).is_empty());
+        assert_eq!(compared.stopping(0.02).slower, ["sort on base"]);
+        assert!(compared.stopping(0.2).slower.is_empty());
+        let both = |at: usize, other: usize| {
+            let (a, b) = (&a.results[at].results, &b.results[other].results);
+            files(a, b, 0.02).unwrap()
+        };
+        assert_eq!(both(1, 0).stopping(0.02).slower, ["time of base"]);
+        assert_eq!(both(0, 1).stopping(0.0), Stopping::default());
     }
 
     /// A set held against itself shifts nothing: what is the same is never slower.
     #[test]
     fn the_same_is_the_same() {
-        let a = [result("redis", Quantity::rate("rate", "1/s").main(), 100.0)];
+        let a = set([result("redis", Quantity::rate("rate", "1/s").main(), 100.0)]);
         let compared = sets(&a, &a, Which::Main, 0.02);
         assert_eq!(compared.rows[0].verdict, Some(Verdict::Same));
-        assert!(compared.slower_by(0.0).is_empty());
+        assert_eq!(compared.stopping(0.0), Stopping::default());
+    }
+
+    /// Two files of one experiment belong to the files of the same names, not both to the first.
+    #[test]
+    fn several_results_of_an_experiment_are_paired_by_file() {
+        let rate = |value| result("redis", Quantity::rate("rate", "1/s").main(), value);
+        let named = |all: [(&str, f64); 2]| {
+            let mut set = set(all.map(|(_, value)| rate(value)));
+            for (measured, (file, _)) in set.results.iter_mut().zip(all) {
+                file.clone_into(&mut measured.file);
+            }
+            set
+        };
+        let (a, b) = (
+            named([("1", 100.0), ("2", 50.0)]),
+            named([("1", 100.0), ("2", 40.0)]),
+        );
+        let compared = sets(&a, &b, Which::Main, 0.02);
+        assert_eq!(compared.stopping(0.1).slower, ["redis on base"]);
+        let other = named([("1", 100.0), ("3", 50.0)]);
+        let left_out = sets(&a, &other, Which::Main, 0.02).left_out;
+        assert_eq!(left_out, ["redis (2): only in A", "redis (3): only in B"]);
     }
 
     #[test]
@@ -299,7 +421,12 @@ mod tests {
             }
             all
         };
-        let compared = sets(&[with(100.0, 1.0)], &[with(50.0, 9.0)], Which::Counts, 0.02);
+        let compared = sets(
+            &set([with(100.0, 1.0)]),
+            &set([with(50.0, 9.0)]),
+            Which::Counts,
+            0.02,
+        );
         let [row] = compared.rows.as_slice() else {
             panic!("{compared:?}")
         };
@@ -313,7 +440,7 @@ mod tests {
     #[test]
     fn a_history_has_a_point_a_set() {
         let rate = || Quantity::rate("rate", "1/s").main();
-        let set = |name: &str, all: Vec<Results>| (name.to_owned(), all);
+        let set = |name: &str, all: Vec<Results>| (name.to_owned(), set(all));
         let history = history(
             &[
                 set(
@@ -336,7 +463,8 @@ mod tests {
         assert_eq!(history.rows.len(), 2);
         assert_eq!(percents(0), [Some(10.0), Some(-20.0)]);
         assert_eq!(percents(1), [None, Some(0.0)]);
-        assert_eq!(history.slower_by(0.02), ["redis on base"]);
+        assert_eq!(history.stopping(0.02).slower, ["redis on base"]);
+        assert!(history.left_out.is_empty());
         assert!(super::history(&[], 0.02).rows.is_empty());
     }
 }

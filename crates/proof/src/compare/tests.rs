@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::rows::{ArmAbout, Value};
+use crate::rows::{ArmAbout, Kind, Value};
 
 const EQUAL: f64 = 0.02;
 
@@ -135,7 +135,7 @@ fn quantiles_of_buckets_are_not_told_apart_by_interpolation() {
     let of = |kind| arms(&prove_result(kind), None, &names, EQUAL).unwrap();
     assert_eq!(of(Kind::Speed).rows[0].verdict, Some(Verdict::Faster));
     let compared = of(Kind::InBuckets);
-    assert_eq!(compared.rows[0].verdict, Some(Verdict::Unclear));
+    assert_eq!(compared.rows[0].verdict, None);
     assert_eq!(compared.rows[0].effect, None);
     assert!(
         compared
@@ -185,16 +185,13 @@ fn what_only_one_has_is_a_row_without_a_verdict() {
 }
 
 #[test]
-fn few_samples_have_a_ratio_and_no_verdict() {
+fn few_samples_have_no_ratio_and_no_verdict() {
     let a = read(&chase("6.1", &BASE[..1], &LARGE[..1]));
     let b = read(&chase("6.1", &LARGE[..1], &LARGE[..1]));
     let compared = files(&a, &b, EQUAL).unwrap();
-    assert_eq!(compared.rows[0].verdict, Some(Verdict::Unclear));
-    assert_eq!(
-        (compared.rows[0].ratio, compared.rows[0].effect),
-        (Some(0.5), None)
-    );
-    let note = &compared.notes[compared.rows[0].notes[0] - 1].text;
+    let row = &compared.rows[0];
+    assert_eq!((row.verdict, row.ratio, row.effect), (None, None, None));
+    let note = &compared.notes[row.notes[0] - 1].text;
     assert!(note.contains("too few"), "{note}");
 }
 
@@ -246,16 +243,99 @@ fn what_is_no_result_is_told_apart() {
     says(&stopped, "it holds no samples: it was interrupted");
 }
 
+/// Whatever was measured for is above 0; amounts beside it may be 0.
 #[test]
-fn zeros_are_the_same_and_have_no_ratio() {
-    let a = read(&chase("6.1", &[0.0; 6], &LARGE));
-    let compared = files(&a, &a, EQUAL).unwrap();
-    assert_eq!(compared.rows[0].verdict, Some(Verdict::Same));
-    assert_eq!(compared.rows[0].ratio, None);
-    let b = read(&chase("6.1", &BASE, &LARGE));
-    let compared = files(&a, &b, EQUAL).unwrap();
-    assert_eq!(compared.rows[0].verdict, Some(Verdict::Unclear));
-    assert_eq!(compared.rows[0].ratio, None);
+fn samples_that_are_not_above_zero_are_not_compared() {
+    let good = read(&chase("6.1", &BASE, &LARGE));
+    let mut long = BASE.to_vec();
+    long.extend(BASE.iter().chain(&BASE));
+    let every_second = |value: f64| {
+        let alternate = long.iter().enumerate();
+        let alternate = alternate.map(|(n, own)| if n % 2 == 0 { value } else { *own });
+        alternate.collect::<Vec<_>>()
+    };
+    let names = ["base".to_owned(), "thp:2M".to_owned()];
+    for samples in [
+        vec![0.0; 6],
+        vec![-1.0; 6],
+        every_second(0.0),
+        every_second(-3.0),
+    ] {
+        let bad = read(&chase("6.1", &samples, &long));
+        let within = arms(&bad, None, &names, EQUAL).unwrap();
+        for compared in [
+            files(&bad, &bad, EQUAL).unwrap(),
+            files(&good, &bad, EQUAL).unwrap(),
+            within,
+        ] {
+            let row = &compared.rows[0];
+            assert_eq!((row.verdict, row.ratio, row.effect), (None, None, None));
+            let stopping = compared.stopping(0.02).not_compared;
+            assert!(stopping[0].contains("not above 0"), "{stopping:?}");
+        }
+    }
+    let none = Row::new(
+        "base",
+        Vec::new(),
+        Quantity::amount("faults", ""),
+        vec![0.0.into(); 6],
+    );
+    let zeros = over(&none, &none, Pairing::Ranks).unwrap();
+    assert_eq!(zeros.verdict(EQUAL, EQUAL, Better::Lower), Verdict::Same);
+    assert_eq!(zeros.ratio, None);
+}
+
+#[test]
+fn a_result_that_was_made_for_nothing_stops_a_release() {
+    let text = chase("6.1", &BASE, &LARGE).replace("\"main\":true", "\"main\":false");
+    let one = read(&text);
+    let stopping = files(&one, &one, EQUAL).unwrap().stopping(0.02);
+    assert_eq!(stopping.not_compared.len(), 1);
+}
+
+/// No part of it takes time by the square of rows, samples or differences: this would not end.
+#[test]
+fn long_results_are_compared() {
+    let many = hugeleaf_testkit::size(2_000, 100_000);
+    let mut long = Results::empty("chase", "");
+    long.arms = ["base", "thp:2M"].map(ArmAbout::named).to_vec();
+    let quantity = Quantity::time("read", "ns").main();
+    for arm in ["base", "thp:2M"] {
+        let at = |n| vec![Place::number("n", n)];
+        let row = |n| Row::new(arm, at(n), quantity.clone(), Sample::alone([1.0; 2]));
+        long.rows.extend((0..many).map(row));
+        let samples = (0..2000).map(|n| Sample::of(n, 1.0 + n as f64));
+        long.rows.push(Row::new(
+            arm,
+            Vec::new(),
+            quantity.clone(),
+            samples.collect(),
+        ));
+    }
+    for n in 0..many {
+        long.settings.insert(n.to_string(), n.into());
+    }
+    let mut other = read(&long.to_json());
+    other
+        .settings
+        .values_mut()
+        .for_each(|value| *value = 0.into());
+    let compared = files(&long, &other, EQUAL).unwrap();
+    assert_eq!(compared.rows.len(), long.rows.len() + 1);
+    assert!(compared.notes.len() <= MOST_DIFFERENCES + 2);
+    let names = ["base".to_owned(), "thp:2M".to_owned()];
+    let within = arms(&long, None, &names, EQUAL).unwrap();
+    assert_eq!(within.rows.last().unwrap().ratio, Some(1.0));
+}
+
+#[test]
+fn a_result_beyond_what_is_read_is_refused_with_the_limit() {
+    let mut many = Results::empty("chase", "");
+    many.arms = (0..20_000)
+        .map(|n| ArmAbout::named(n.to_string()))
+        .collect();
+    let error = Results::read(&many.to_json()).unwrap_err().to_string();
+    assert!(error.contains("20000 arms, and at most 10000"), "{error}");
 }
 
 #[test]
@@ -276,6 +356,32 @@ proptest! {
     #[test]
     fn any_text_is_read_or_refused(text in "\\PC*") {
         let _ = Results::read(&text);
+    }
+
+    /// Two rows are compared, or there is a reason why not; and never by some of their samples.
+    #[test]
+    fn a_row_has_a_verdict_or_a_reason(
+        a in prop::collection::vec(-1.0f64..9.0, 1..12),
+        b in prop::collection::vec(-1.0f64..9.0, 1..12))
+    {
+        let both = [("base", &a), ("thp:2M", &b)].map(|(arm, samples)| {
+            let samples = samples.iter().enumerate().map(|(n, value)| Sample::of(n, *value));
+            Row::new(arm, Vec::new(), Quantity::time("read", "ns").main(), samples.collect())
+        });
+        for pairing in [Pairing::Rounds, Pairing::Ranks] {
+            let judged = over(&both[0], &both[1], pairing);
+            let is_positive = a.iter().chain(&b).all(|value| *value > 0.0);
+            let has_enough = match pairing {
+                Pairing::Rounds => a.len().min(b.len()) >= 6,
+                Pairing::Ranks => a.len().min(b.len()) >= 4,
+            };
+            if let Ok(over) = &judged {
+                prop_assert!(is_positive && over.effect.is_some() && over.ratio.is_some());
+            }
+            if is_positive && has_enough {
+                prop_assert!(judged.is_ok());
+            }
+        }
     }
 
     /// A result with one character changed is read or refused, and what was read can be compared.

@@ -10,11 +10,15 @@ pub(crate) fn ratio(value: f64) -> String {
     format!("{value:.2}")
 }
 
+/// From here on a number is written with an exponent.
+const LONG: f64 = 1e15;
+
 /// A number with about four digits that mean something; thousands apart from 10,000 on.
 pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     let decimals = match size {
-        s if s == 0.0 || s >= 1000.0 => 0,
+        s if s == 0.0 || (1000.0..LONG).contains(&s) || !s.is_finite() => 0,
+        s if s >= LONG => return format!("{value:.2e}"),
         s if s >= 100.0 => 1,
         s if s >= 10.0 => 2,
         s if s >= 0.01 => 3,
@@ -82,6 +86,8 @@ mod tests {
             (12_345.0, "12,345"),
             (-1_234_567.0, "-1,234,567"),
             (2_680_318_123.0, "2,680,318,123"),
+            (1e308, "1.00e308"),
+            (-2e15, "-2.00e15"),
         ] {
             assert_eq!(number(value), text, "{value}");
         }

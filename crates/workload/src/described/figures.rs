@@ -50,6 +50,11 @@ pub fn figures(measures: &[Measure], ran: &Ran) -> Result<Vec<Figure>, NoFigure>
         if !value.is_finite() || value < 0.0 {
             return Err(none(format!("{value} is not a figure")));
         }
+        // Of 0 there is no ratio.
+        if value == 0.0 && all.is_empty() {
+            let why = "0 is no figure to compare arms by, which has to be above 0";
+            return Err(none(why.to_owned()));
+        }
         all.push(Figure {
             name: measure.name.clone(),
             value,
@@ -199,6 +204,7 @@ mod tests {
             ("error: connection refused", "refused"),
             ("rate: many", "many"),
             ("rate: -1", "-1"),
+            ("rate: 0", "above 0"),
             ("rate: inf", "inf"),
             ("rate: NaN", "NaN"),
         ] {

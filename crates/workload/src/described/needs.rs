@@ -95,7 +95,7 @@ impl Needs {
         if self.root && !place.is_root {
             return unmet(
                 "it has to run as root".into(),
-                "sudo hugeleaf bench …".into(),
+                "run it again as root".into(),
             );
         }
         if let Some(size) = self.memory {

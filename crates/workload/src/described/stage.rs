@@ -1,12 +1,13 @@
 //! Where a workload runs: a folder of its own, an account without rights, and nothing left behind.
 //!
 //! As root every command runs in a PID, a mount and an IPC namespace of its own: when it ends, or this process does, however that
-//! is, all that it started ends and all that it mounted goes. It runs as `nobody` unless the file asks for root.
+//! is, all that it started ends and all that it mounted goes. `/tmp` and `/dev/shm` are the stage's own, and go with it. It runs as `nobody`
+//! unless the file asks for root.
 //! Without root, commands end with this process, and what they left is looked for and ended by a mark in its environment.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
-use std::io::{self, PipeReader, Read};
+use std::io::{self, BufRead, PipeReader, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -16,7 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hugeleaf_host::Root;
+use hugeleaf_host::{Resolved, Root, Target};
+use hugeleaf_sys::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -37,6 +39,9 @@ const KEPT: usize = 8 << 20;
 
 /// What a server may take to end after it was asked to.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The same of what is ended midway, so that a load and its server end within the time that a signal may take.
+const MIDWAY: Duration = Duration::from_secs(2);
 
 /// The status with which a command says that this host cannot do it, as test programs do.
 const LACKING: i32 = 77;
@@ -92,6 +97,7 @@ pub struct Stage<'a> {
     folder: PathBuf,
     account: Option<Account>,
     is_isolated: bool,
+    own: Option<Own>,
     mark: String,
     stop: &'a AtomicBool,
     /// Held as long as this process lives: by that the folder of one that was killed is known.
@@ -137,16 +143,20 @@ impl<'a> Stage<'a> {
         builder.mode(0o755).create(&folder).map_err(io_of(&shown))?;
         let lock = locked(&folder).map_err(|errno| io_of(&shown)(errno.into()))?;
         // From here on the folder is removed, whatever comes.
-        let stage = Stage {
+        let mut stage = Stage {
             described,
             folder,
             account,
             is_isolated: rustix::process::geteuid().is_root() && can_isolate(),
+            own: None,
             mark,
             stop,
             _lock: lock,
         };
         stage.furnish().map_err(io_of(&shown))?;
+        if stage.is_isolated {
+            stage.own = Own::mounted(&stage.folder).ok();
+        }
         Ok(stage)
     }
 
@@ -158,6 +168,19 @@ impl<'a> Stage<'a> {
         self.folder.join("files")
     }
 
+    /// What commands may leave behind on this host, where it does not let them have folders of their own.
+    pub fn not_private(&self) -> Option<&'static str> {
+        match &self.own {
+            Some(own) if own.has_tmp => None,
+            Some(_) => Some(
+                "Commands shared /tmp with the host, whose kernel has no overlay file system: what they wrote there stays.",
+            ),
+            None => Some(
+                "Commands shared /tmp and /dev/shm with the host: own ones take root and mount namespaces. What they wrote there stays.",
+            ),
+        }
+    }
+
     #[expect(
         clippy::disallowed_methods,
         reason = "a new folder, which goes at the end"
@@ -166,6 +189,7 @@ impl<'a> Stage<'a> {
         let mut builder = fs::DirBuilder::new();
         builder.mode(0o755).create(self.work())?;
         builder.create(self.files())?;
+        builder.create(self.folder.join(OVER))?;
         for (name, text) in &self.described.files {
             let file = self.files().join(name);
             fs::write(&file, text)?;
@@ -297,6 +321,15 @@ impl<'a> Stage<'a> {
     /// A command of the shell, ended with this process, as the account of this stage.
     fn command(&self, script: &str, variables: &Variables, start_with: &[OsString]) -> Command {
         let mut words: Vec<OsString> = ["setpriv", "--pdeathsig", "KILL"].map(Into::into).into();
+        if let Some(own) = &self.own {
+            let pid = own.holder.id();
+            words.extend(
+                ["nsenter", "--target", &pid.to_string(), "--mount", "--root"].map(Into::into),
+            );
+            // Whoever enters begins at the root.
+            words.extend(["--", "sh", "-c", "cd \"$0\" && exec \"$@\""].map(Into::into));
+            words.push(self.work().into());
+        }
         if self.is_isolated {
             words.extend(ISOLATED.map(Into::into));
         }
@@ -353,6 +386,63 @@ impl<'a> Stage<'a> {
     }
 }
 
+/// A mount namespace with `/dev/shm` and `/tmp` of its own, which all commands of a stage enter, so that a server and its load share them.
+/// It goes with its holder and with what runs in it.
+#[derive(Debug)]
+struct Own {
+    holder: Child,
+    has_tmp: bool,
+}
+
+/// The folder of a stage that what is written to `/tmp` goes to, as the holder sees it.
+const OVER: &str = "over";
+
+/// Mounts both and stays until its input ends. `/tmp` is laid over the host's, whose files stay visible: a workload may name a program
+/// there. The stage's own folder is put back where that is in it.
+const HOLD: &str = include_str!("hold.sh");
+
+impl Own {
+    fn mounted(folder: &Path) -> io::Result<Own> {
+        let words = [
+            "--pdeathsig",
+            "KILL",
+            "unshare",
+            "--mount",
+            "--propagation=private",
+        ];
+        let mut holder = Command::new("setpriv")
+            .args(words)
+            .args(["sh", "-eu", "-c", HOLD, "sh"])
+            .arg(folder)
+            .env("PATH", search_path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        let mut said = String::new();
+        let read = match holder.stdout.take() {
+            Some(out) => io::BufReader::new(out).read_line(&mut said),
+            None => Ok(0),
+        };
+        let own = Own {
+            holder,
+            has_tmp: said == "both\n",
+        };
+        match read? {
+            0 => Err(io::Error::other("no mounts")),
+            _ => Ok(own),
+        }
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
 /// Opens and locks a folder; fails where somebody else holds it.
 fn locked(folder: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -380,6 +470,8 @@ fn remove_abandoned(below: &Path) {
 impl Drop for Stage<'_> {
     fn drop(&mut self) {
         self.sweep();
+        // Its mounts are below the folder.
+        self.own = None;
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
@@ -447,11 +539,18 @@ impl Started {
     }
 
     fn ask_to_end(&self) {
-        let pid = self.inner().and_then(|pid| i32::try_from(pid).ok());
-        let pid = pid.and_then(rustix::process::Pid::from_raw);
-        if let Some(handle) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
-            let _ = pidfd_send_signal(&handle, Signal::TERM);
-        }
+        self.inner().into_iter().for_each(terminate);
+    }
+
+    /// Asks all that it started: the first of a PID namespace, where it is a shell, does not listen.
+    fn ask_all_to_end(&self) {
+        let tree = self
+            .inner()
+            .map(|pid| Target::Tree(Pid(pid)).resolve(&Root::live()));
+        let all = tree
+            .and_then(Result::ok)
+            .map_or_else(Vec::new, Resolved::all);
+        all.into_iter().for_each(|pid| terminate(pid.0));
     }
 
     fn has_ended(&self, time: Duration) -> bool {
@@ -502,13 +601,27 @@ impl Started {
 }
 
 impl Drop for Started {
+    /// Ends what is still under way: asks all of it, and ends it at once where it stays.
     fn drop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            self.ask_all_to_end();
+            if wait(&mut self.child, MIDWAY).is_some() {
+                return;
+            }
             let group = rustix::process::Pid::from_child(&self.child);
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
+    }
+}
+
+fn terminate(pid: u32) {
+    let pid = i32::try_from(pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw);
+    if let Some(handle) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
+        let _ = pidfd_send_signal(&handle, Signal::TERM);
     }
 }
 

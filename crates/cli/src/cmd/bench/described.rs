@@ -9,6 +9,7 @@ use hugeleaf_proof::rows::Results;
 use hugeleaf_proof::write_whole;
 use hugeleaf_report::described as view;
 use hugeleaf_units::Bytes;
+use hugeleaf_verdict::shell_word;
 use hugeleaf_workload::described::{Described, SHIPPED, shipped};
 
 use super::failure::failure;
@@ -115,7 +116,7 @@ impl Args {
                 ),
                 format!(
                     "hugeleaf bench {0} --dry-run, and then: hugeleaf bench {0} --yes",
-                    self.workload
+                    shell_word(&self.workload)
                 ),
             ));
         }
@@ -206,6 +207,7 @@ impl Args {
         let path = self.resume.clone().or_else(|| self.output.output.clone());
         let settings = LabSettings {
             described: &described,
+            given: &self.workload,
             text,
             arms: self.arms_set(&set, &described, machine),
             rounds: self.rounds,

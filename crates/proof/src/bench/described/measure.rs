@@ -46,7 +46,7 @@ pub fn measure(
     }
     let went = stage(settings, machine, &points, &mut run);
     run.ended(went)?;
-    check_samples(&run.results)?;
+    check_samples(&run.results, settings)?;
     if run.results.rows.iter().any(|row| row.doubtful) {
         run.explain_doubts();
     }
@@ -71,7 +71,7 @@ fn check(settings: &LabSettings<'_>, machine: &Machine<'_>) -> Result<(), BenchE
                 format!(
                     "bench {name}: the arm {arm} sets '{variable}', which is no variable of this workload"
                 ),
-                format!("hugeleaf bench {name} --dry-run    # its variables and commands"),
+                settings.dry_run("its variables and commands"),
             ));
         }
     }
@@ -84,20 +84,17 @@ fn check(settings: &LabSettings<'_>, machine: &Machine<'_>) -> Result<(), BenchE
     }
 }
 
-fn check_samples(results: &Results) -> Result<(), BenchError> {
+fn check_samples(results: &Results, settings: &LabSettings<'_>) -> Result<(), BenchError> {
     let has_any = results.rows.iter().any(|row| !row.samples.is_empty());
     let reason = results
         .rejected
         .first()
         .and_then(|rejected| rejected["reason"].as_str());
     match reason {
-        Some(reason) if !has_any && !results.experiment.is_interrupted() => {
-            let name = &results.experiment.name;
-            Err(BenchError::no(
-                format!("no run has succeeded; the first: {reason}"),
-                format!("hugeleaf bench {name} --dry-run    # what it runs"),
-            ))
-        }
+        Some(reason) if !has_any && !results.experiment.is_interrupted() => Err(BenchError::no(
+            format!("no run has succeeded; the first: {reason}"),
+            settings.dry_run("what it runs"),
+        )),
         _ => Ok(()),
     }
 }
@@ -227,12 +224,16 @@ fn stage(
 ) -> Result<(), BenchError> {
     let described = settings.described;
     let stage = Stage::new(described, &settings.below, machine.stop);
-    let stage = stage.map_err(|e| failed(described, "folder", e))?;
+    let stage = stage.map_err(|e| failed(settings, "folder", e))?;
+    if let Some(caveat) = stage.not_private() {
+        (run.progress)(BenchEvent::Note(caveat.to_owned()));
+        run.results.caveats.push(caveat.to_owned());
+    }
     if let Some(prepare) = &described.prepare {
         run.taking(format!("{}: preparing", described.name));
         let variables = variables(settings, machine, &common(&settings.arms), &Point::new(), 0);
         let prepared = stage.run(("prepare", prepare), (&variables, &[]), None, &mut |_| {});
-        prepared.map_err(|e| failed(described, "prepare", e))?;
+        prepared.map_err(|e| failed(settings, "prepare", e))?;
     }
     let arms = 0..settings.arms.len();
     let cells: Vec<(usize, usize)> = arms

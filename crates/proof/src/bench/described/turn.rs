@@ -6,9 +6,8 @@ use std::path::Path;
 
 use hugeleaf_host::Root;
 use hugeleaf_units::{Bytes, PageKind};
-use hugeleaf_workload::described::{
-    Described, Figure, Ran, Running, Script, Stage, StageError, figures,
-};
+use hugeleaf_verdict::shell_word;
+use hugeleaf_workload::described::{Figure, Ran, Running, Script, Stage, StageError, figures};
 
 use super::LabSettings;
 use super::arm::{LabArm, LabPages};
@@ -87,11 +86,14 @@ impl Turn<'_> {
             let name = &described.name;
             BenchError::missing(
                 format!("bench {name}: {e}"),
-                format!("hugeleaf bench {name} --dry-run    # what it runs, and where its figures come from"),
+                self.settings
+                    .dry_run("what it runs, and where its figures come from"),
             )
         })?;
         if let Some(server) = server {
-            server.stop().map_err(|e| failed(described, "server", e))?;
+            server
+                .stop()
+                .map_err(|e| failed(self.settings, "server", e))?;
         }
         Ok(Taken {
             figures,
@@ -109,7 +111,7 @@ impl Turn<'_> {
     fn started(&self, start_with: &[OsString]) -> Result<Option<Running>, BenchError> {
         let _off = ThpOff::during(self.is_base());
         let started = self.stage.start(&self.variables, start_with);
-        started.map_err(|e| failed(self.settings.described, "server", e))
+        started.map_err(|e| failed(self.settings, "server", e))
     }
 
     fn run(
@@ -123,8 +125,7 @@ impl Turn<'_> {
         };
         let with = (self.variables.as_slice(), &[][..]);
         let ran = self.stage.run((what, script), with, server, &mut |_| {});
-        ran.map(drop)
-            .map_err(|e| failed(self.settings.described, what, e))
+        ran.map(drop).map_err(|e| failed(self.settings, what, e))
     }
 
     /// Runs what is measured. Where there is no server that is what the arm is about, and is looked at meanwhile; a server is
@@ -147,7 +148,7 @@ impl Turn<'_> {
         };
         let with = (self.variables.as_slice(), before);
         let ran = self.stage.run(load, with, server, &mut watch);
-        let ran = ran.map_err(|e| failed(self.settings.described, "load", e))?;
+        let ran = ran.map_err(|e| failed(self.settings, "load", e))?;
         if let Some(pid) = server.and_then(Running::pid) {
             seen.look_now(&root, host, pid);
         }
@@ -170,12 +171,13 @@ impl Turn<'_> {
         if let Some(reason) = described.unfit.get(pages.kind(host)) {
             return lacking(
                 reason.clone(),
-                "hugeleaf bench with other --pages".to_owned(),
+                self.settings.dry_run("which pages it rules out"),
             );
         }
         if pages == LabPages::Promoted && described.server.is_none() {
             let reason = "it ends by itself: there is no server to promote".to_owned();
-            return lacking(reason, "hugeleaf bench with --pages run".to_owned());
+            let given = shell_word(self.settings.given);
+            return lacking(reason, format!("hugeleaf bench {given} --pages run"));
         }
         let Some(arm) = pages
             .asked(host)
@@ -213,7 +215,7 @@ impl Turn<'_> {
             };
             let with = (self.variables.as_slice(), &[][..]);
             let ran = self.stage.run(("warm", warm), with, server, watch);
-            ran.map_err(|e| failed(described, "warm", e))?;
+            ran.map_err(|e| failed(self.settings, "warm", e))?;
         }
         match (promoted, server.and_then(Running::pid)) {
             (Some(promoted), _) => promoted.map(Some),
@@ -251,18 +253,18 @@ impl Drop for ThpOff {
     }
 }
 
-pub(super) fn failed(described: &Described, what: &str, error: StageError) -> BenchError {
-    let name = &described.name;
+pub(super) fn failed(settings: &LabSettings<'_>, what: &str, error: StageError) -> BenchError {
+    let name = &settings.described.name;
     match error {
         StageError::Stopped => BenchError::Stopped,
         StageError::Lacking { said } => BenchError::Lacking(Shortage {
             from: Bytes::ZERO,
             reason: said,
-            next: format!("hugeleaf bench {name} --dry-run    # what it runs"),
+            next: settings.dry_run("what it runs"),
         }),
         error => BenchError::missing(
             format!("bench {name}: {}", words(what, &error)),
-            format!("hugeleaf bench {name} --dry-run    # what it runs"),
+            settings.dry_run("what it runs"),
         ),
     }
 }

@@ -1,0 +1,104 @@
+//! One row over another: the one place that says whether two rows can be compared, and what their ratio is. Whoever
+//! shows a ratio of samples (`compare`, `bench`, `check`) has it from here, so none is shown without its interval. Pure.
+
+use crate::rows::{Kind, NotCompared, Pairing, Row};
+use crate::spread::CONFIDENCE;
+use crate::stats::{
+    Better, Effect, LogInterval, Method, Verdict, judge_beyond, log_ratio, rank_sum_interval,
+    signed_rank_interval,
+};
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Over {
+    /// Missing of what is 0 in both.
+    pub ratio: Option<f64>,
+    /// Missing of what was counted once.
+    pub effect: Option<Effect>,
+    interval: Option<LogInterval>,
+}
+
+/// B over A.
+///
+/// # Errors
+/// Why that cannot be said: a sample that is not above 0, too few samples for an interval, quantiles of buckets.
+pub fn over(a: &Row, b: &Row, pairing: Pairing) -> Result<Over, NotCompared> {
+    let quantity = &a.quantity;
+    let is_zero = |row: &Row| row.samples.iter().all(|sample| sample.value == 0.0);
+    let may_be_zero = !quantity.main || quantity.kind == Kind::Counted;
+    if may_be_zero && is_zero(a) && is_zero(b) && !a.samples.is_empty() && !b.samples.is_empty() {
+        return Ok(Over {
+            ratio: None,
+            effect: None,
+            interval: None,
+        });
+    }
+    let few = |what: String| NotCompared(format!("too few samples for an interval: {what}"));
+    let interval = match (quantity.kind, pairing) {
+        (Kind::InBuckets, _) => {
+            return Err(NotCompared(
+                "a quantile read from buckets is known to its bucket only: compare means of the \
+                 same observations, --metric 'http://…#mean(NAME)'"
+                    .to_owned(),
+            ));
+        }
+        (Kind::Counted, _) => return counted(a, b),
+        (_, Pairing::Rounds) => {
+            let logs: Vec<f64> = b.logs_over(a)?.into_iter().map(|log| log.1).collect();
+            let interval = signed_rank_interval(&logs, CONFIDENCE);
+            interval.ok_or_else(|| few(format!("{} of 6 pairs", logs.len())))?
+        }
+        (_, Pairing::Ranks) => {
+            let logs = (a.logs()?, b.logs()?);
+            let interval = rank_sum_interval(&logs.0, &logs.1, CONFIDENCE);
+            let had = || format!("{} and {} of 4 each", logs.0.len(), logs.1.len());
+            interval.ok_or_else(|| few(had()))?
+        }
+    };
+    let effect = Effect::of(&interval, CONFIDENCE);
+    Ok(Over {
+        ratio: Some(effect.ratio),
+        // The estimator says as much as the method.
+        effect: Some(Effect {
+            estimator: None,
+            ..effect
+        }),
+        interval: Some(interval),
+    })
+}
+
+/// What was counted once is what it is, without an interval.
+fn counted(a: &Row, b: &Row) -> Result<Over, NotCompared> {
+    let median = |row: &Row| row.spread().map_or(f64::NAN, |spread| spread.median);
+    let (of_a, of_b) = (median(a), median(b));
+    let none = || {
+        NotCompared(format!(
+            "{of_a} and {of_b} have no ratio: both must be above 0"
+        ))
+    };
+    let log = log_ratio(of_a, of_b).ok_or_else(none)?;
+    Ok(Over {
+        ratio: Some(log.exp()),
+        effect: None,
+        interval: Some(LogInterval {
+            center: log,
+            low: log,
+            high: log,
+            method: Method::RankSum,
+        }),
+    })
+}
+
+impl Row {
+    /// This over another by the rounds that both have; `None` where that cannot be said.
+    pub fn over(&self, other: &Row) -> Option<Effect> {
+        over(other, self, Pairing::Rounds).ok()?.effect
+    }
+}
+
+impl Over {
+    /// What it says where a ratio within ±`equal` (a log ratio) counts as equal, and one beyond ±`beyond` as a difference.
+    pub fn verdict(&self, equal: f64, beyond: f64, better: Better) -> Verdict {
+        let judged = |interval: &LogInterval| judge_beyond(interval, equal, beyond, better);
+        self.interval.as_ref().map_or(Verdict::Same, judged)
+    }
+}
