@@ -259,14 +259,11 @@ impl Theirs {
         self.root.fact(relative, read).map(text_of)
     }
 
-    /// The first 8M of a file, by its absolute path, to be read line by line.
-    ///
-    /// # Errors
-    /// Those of open(2); that it is no regular file.
-    pub fn lines(&self, path: &Path) -> std::io::Result<impl BufRead + use<>> {
+    /// The first 8M of a regular file, by its absolute path, to be read line by line.
+    pub fn lines(&self, path: &Path) -> Option<impl BufRead + use<>> {
         use std::io::Read;
-        let file = self.inside.open(path.strip_prefix("/").unwrap_or(path))?;
-        Ok(BufReader::new(file.take(LARGEST_OF_OTHERS.get())))
+        let file = self.open(path)?;
+        Some(BufReader::new(file.take(LARGEST_OF_OTHERS.get())))
     }
 
     /// A file, by its absolute path, of at most 8M.

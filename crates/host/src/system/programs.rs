@@ -113,7 +113,7 @@ fn version_of_package(root: &Root, pid: Pid, rights: Rights, packages: &[String]
         return None;
     }
     let theirs = root.as_process_sees(pid, rights).ok()?;
-    let status = theirs.lines(Path::new("/var/lib/dpkg/status")).ok();
+    let status = theirs.lines(Path::new("/var/lib/dpkg/status"));
     if let Some(version) = status.and_then(|status| parse_packages(status, packages)) {
         return Some(version);
     }
