@@ -57,6 +57,8 @@ seed metric_text fixtures/**/redis-info*
 line kernel_log '<4>[    1.0] HugeTLB: allocating 100 of page size 2.00 MiB failed.  Only allocated 40 hugepages.\n'
 line sysctl 'vm.nr_hugepages = 8\n# note\n-vm/hugetlb_shm_group=5\n'
 line rings 'pos:\t0\nUserBufs:\t2\n    0: 0x7f1db1400000/65536\n    1: <none>\nPollList:\n'
+line counters '\x00compact_stall 12\nthp_fault_alloc 3\n' '\x01some avg10=0.00 avg60=0.10 avg300=0.00 total=123456\n' '\x02250000000 19000000000 41\n' \
+    '\x03cpu  1 2 3\nbtime 1700000000\n'
 line file_capabilities '\x01\x00\x00\x02\x00\x00\x80\x00\x00\x00\x00\x00\x40\x00\x00\x00\x00\x00\x00\x00'
 line units 2M 64K 1G,2M,64K 'hugetlb:2M,thp:2M!' 18446744073709551615 16E
 line trace_file 'hugeleaf trace 1\n' 'hugeleaf trace 2\n' 'hugeleaf trace 99\n'

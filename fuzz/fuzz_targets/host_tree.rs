@@ -1,12 +1,16 @@
-//! A whole captured host in which one file holds the input: every knob, pool, limit and cgroup
-//! file goes through its reader. Nothing but the base page may keep a host from being read.
+//! A whole captured host in which one file holds the input: every knob, pool, limit, cgroup and sysctl
+//! file goes through its reader, and what was read through the judges of `status`. Nothing but the base page may keep a
+//! host from being read. Of an own cgroup with a limit, no more is free than the limit; no advice contradicts another.
 #![no_main]
 
 use std::sync::LazyLock;
 
 use hugeleaf_fuzz::Tree;
+use hugeleaf_host::limits::{self, guest::read_guest};
+use hugeleaf_host::system::read_leftovers;
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_sys::Kernel;
+use hugeleaf_verdict::findings::findings;
 use libfuzzer_sys::fuzz_target;
 
 const FILES: &[(&str, &str)] = &[
@@ -78,9 +82,39 @@ const FILES: &[(&str, &str)] = &[
     ("sys/fs/cgroup/a.slice/hugetlb.2MB.current", "0\n"),
     ("sys/fs/cgroup/a.slice/hugetlb.2MB.rsvd.max", "4194304\n"),
     ("sys/fs/cgroup/a.slice/hugetlb.2MB.events", "max 0\n"),
+    ("sys/fs/cgroup/a.slice/memory.max", "104857600\n"),
+    ("sys/fs/cgroup/a.slice/memory.high", "max\n"),
+    ("sys/fs/cgroup/a.slice/memory.current", "73400320\n"),
+    (
+        "sys/fs/cgroup/a.slice/memory.stat",
+        "anon 1\ninactive_file 1048576\nactive_file 2097152\n",
+    ),
+    ("sys/fs/cgroup/a.slice/memory.oom.group", "1\n"),
+    ("sys/fs/cgroup/a.slice/cgroup.procs", "1\n2\n"),
+    (
+        "proc/self/mountinfo",
+        "30 1 0:26 / /mnt/huge\\040pages rw - hugetlbfs none rw,pagesize=2M\n",
+    ),
+    ("mnt/huge pages/left", "a file of a dead program\n"),
+    (
+        "proc/sysvipc/shm",
+        "key shmid perms size cpid lpid nattch uid gid\n0 32 1600 8388608 4711 4711 0 26 26\n",
+    ),
+    ("proc/vmstat", "compact_stall 9000000\nthp_fault_alloc 1\n"),
+    (
+        "proc/pressure/memory",
+        "some avg10=0.00 avg60=12.00 avg300=0.00 total=9\n",
+    ),
+    ("proc/uptime", "350735.47 234388.90\n"),
+    ("proc/sys/vm/overcommit_memory", "2\n"),
+    ("proc/sys/vm/swappiness", "60\n"),
     ("proc/sys/vm/hugetlb_shm_group", "0\n"),
     ("proc/sys/kernel/shmmax", "18446744073692774399\n"),
     ("etc/sysctl.d/90-pages.conf", "vm.nr_hugepages = 4\n"),
+    ("usr/lib/sysctl.d/50-default.conf", "vm.nr_hugepages = 8\n-vm/swappiness=1\n"),
+    ("run/sysctl.d/90-pages.conf", "vm.overcommit_memory = 1\n"),
+    ("etc/sysctl.conf", "vm.nr_hugepages = 100\n"),
+    ("etc/os-release", "ID=debian\nVERSION_ID=\"13\"\n"),
     ("var/log/dmesg", "HugeTLB: allocating 4 failed\n"),
     (
         "proc/7/smaps",
@@ -98,5 +132,13 @@ fuzz_target!(|data: &[u8]| {
         let touches_base_page = FILES[usize::from(data[0]) % FILES.len()].0 == "proc/7/smaps";
         assert!(host.is_ok() || touches_base_page);
         let _ = hugeleaf_host::read_owners(&root);
+        for limit in limits::of(&root, "self").memory {
+            assert!(limit.room() <= limit.room_at_most() && limit.room_at_most() <= limit.limit);
+        }
+        let _ = read_guest(&root);
+        if let Ok(host) = host {
+            let _ = read_leftovers(&root, &Kernel::new(), &host);
+            let _ = findings(&host);
+        }
     });
 });

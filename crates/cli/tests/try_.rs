@@ -138,15 +138,15 @@ fn json_holds_the_answers_of_all_four() {
 }
 
 #[test]
-fn ctrl_c_ends_it_and_its_workload() {
+fn signals_end_it_and_its_workload() {
     let _host = hugeleaf_testkit::host::shared();
     let _alone = alone();
-    if !can_collapse("ctrl_c_ends_it_and_its_workload") {
+    if !can_collapse("signals_end_it_and_its_workload") {
         return;
     }
-    for step in ["2", "5"] {
+    for (step, signal) in [("2", "-INT"), ("5", "-TERM")] {
         let (mut running, workload, mut lines) = started_up_to(step);
-        assert!(works("kill", &["-INT", &running.pid()]));
+        assert!(works("kill", &[signal, &running.pid()]));
         let status = running.0.wait().unwrap();
         assert_eq!(status.code(), Some(1), "in step {step}");
         let mut said = String::new();

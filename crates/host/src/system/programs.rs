@@ -231,8 +231,9 @@ mod tests {
         // It would not end.
         let rest = std::io::BufReader::new(std::io::repeat(b'\n'));
         let packages = ["mongodb-org-server".to_owned()];
-        let status = Read::chain(format!("{PACKAGES}\n").as_bytes(), rest);
-        assert_eq!(parse_packages(status, &packages), Some(8));
+        let status = format!("{PACKAGES}\n");
+        let endless = Read::chain(status.as_bytes(), rest);
+        assert_eq!(parse_packages(endless, &packages), Some(8));
     }
 
     /// The bytes of a database that rpm 4.18 made of a package; without their like for each index.
