@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use hugeleaf_sys::Pid;
+use hugeleaf_sys::{Pid, Question};
 use hugeleaf_units::Bytes;
 
 use super::server::{Counts, Look, Opening, PATIENCE, Server, ServerKind};
@@ -44,6 +44,7 @@ struct Redis {
 impl Redis {
     fn with<T>(
         &mut self,
+        question: Question<'_>,
         run: impl FnOnce(&mut redis::Connection) -> Result<T, Unanswered>,
     ) -> Result<T, Unanswered> {
         let mut connection = match self.connection.take() {
@@ -51,7 +52,7 @@ impl Redis {
             None => {
                 let address = self.address.as_ref();
                 let address = address.map_err(|e| Unanswered::new(e.clone()))?;
-                redis::Connection::open(address, PATIENCE)?
+                redis::Connection::open(address, question)?
             }
         };
         let done = run(&mut connection)?;
@@ -59,13 +60,14 @@ impl Redis {
         Ok(done)
     }
 
-    fn ask(&mut self, words: &[&str]) -> Result<(), Unanswered> {
-        self.with(|connection| connection.ask(words)).map(drop)
+    fn ask(&mut self, words: &[&str], question: Question<'_>) -> Result<(), Unanswered> {
+        self.with(question, |connection| connection.ask(words, question))
+            .map(drop)
     }
 
-    fn set(&mut self, to: Bytes) -> Result<(), Unanswered> {
+    fn set(&mut self, to: Bytes, question: Question<'_>) -> Result<(), Unanswered> {
         let bytes = to.get().to_string();
-        self.ask(&["CONFIG", "SET", "maxmemory", &bytes])
+        self.ask(&["CONFIG", "SET", "maxmemory", &bytes], question)
     }
 }
 
@@ -157,12 +159,13 @@ fn part(share: f64) -> u64 {
 
 impl Server for Redis {
     fn look(&mut self) -> Result<Look, Unanswered> {
-        let info = Info(self.with(|connection| connection.info(None))?);
+        let question = Question::new(PATIENCE);
+        let info = Info(self.with(question, |connection| connection.info(None, question))?);
         let look = info.look(self.set_limit)?;
         if self.set_limit && info.number("maxmemory")? == 0 {
             // Its limit is what it uses and a part more: it is said as a size, and policies evict from there on.
             let limit = look.size + Bytes(look.size.get() / HEADROOM);
-            self.set(limit)?;
+            self.set(limit, question)?;
             return Ok(Look {
                 size: limit,
                 ..look
@@ -180,11 +183,11 @@ impl Server for Redis {
                 look.used.unwrap_or_default()
             )));
         }
-        self.set(to)
+        self.set(to, Question::new(PATIENCE))
     }
 
     fn give_back(&mut self) -> Result<(), Unanswered> {
-        self.ask(&["MEMORY", "PURGE"])
+        self.ask(&["MEMORY", "PURGE"], Question::new(PATIENCE))
     }
 }
 
