@@ -322,13 +322,8 @@ fn a_dry_run_and_a_run_agree() {
     let _host = advised();
     let worker = Worker::start();
     let mut promote = Command::new(env!("CARGO_BIN_EXE_hugeleaf"));
-    assert!(
-        promote
-            .args(["promote", &worker.pid()])
-            .status()
-            .unwrap()
-            .success()
-    );
+    let promoted = promote.args(["promote", &worker.pid()]).output().unwrap();
+    assert!(promoted.status.success());
     let huge = worker.huge();
     let says = |more: &[&str]| {
         let output = quick(&worker).arg("--before-after").args(more).output();

@@ -677,11 +677,11 @@ fn start(
 /// Returns the longest time of some pairs of a test: a metric that answers slowly must not hold up everything, but its moves have
 /// the time that their budget makes them take.
 fn longest_test(held: Bytes, pace: Pace, interval: Duration) -> Duration {
-    let moves = 2 * (PAIRS_AT_A_TIME as u32 + 1);
-    let one = pacer::estimate_seconds(held, pace.budget);
-    let moving = Duration::try_from_secs_f64(one * f64::from(moves)).unwrap_or_default();
+    let moves = 2.0 * (PAIRS_AT_A_TIME + 1) as f64;
     // Settling takes three quarters of an interval.
-    READINGS + interval.max(LEAST_INTERVAL) * 2 * moves + moving
+    let interval = 2.0 * interval.max(LEAST_INTERVAL).as_secs_f64();
+    let one = pacer::estimate_seconds(held, pace.budget);
+    READINGS + Duration::try_from_secs_f64((one + interval) * moves).unwrap_or_default()
 }
 
 fn remembered<'a>(state: &'a State, seen: &Seen, host: &HostSeen) -> Option<&'a Remembered> {

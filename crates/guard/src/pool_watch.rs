@@ -168,3 +168,33 @@ impl<'a> PoolWatch<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A check may take as long as the programs that it asks: the loop goes on, and begins no second one.
+    #[test]
+    fn one_check_goes_on_at_a_time_and_nobody_waits_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, kernel) = (Root::at(folder.path()), Kernel::new());
+        let mut watch = PoolWatch::new(&root, &kernel);
+        let gone = PoolFinding {
+            id: "pool-short".into(),
+            severity: "problem".into(),
+            text: String::new(),
+            command: String::new(),
+        };
+        let state = PoolsState {
+            findings: vec![gone],
+            ..PoolsState::default()
+        };
+        let now = Duration::ZERO;
+        let check = watch.due(&state, &[], now).unwrap();
+        assert!(watch.is_checking() && watch.due(&state, &[], now).is_none());
+        let (found, cost) = std::thread::scope(|scope| scope.spawn(|| check.run()).join().unwrap());
+        assert_eq!(found, Ok(Vec::new()));
+        watch.checked(cost, Share(0.01));
+        assert!(!watch.is_checking() && watch.due(&state, &[], now).is_some());
+    }
+}

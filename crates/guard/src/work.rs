@@ -141,12 +141,13 @@ fn tested(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> Result<
         opened => opened.map_err(|e| e.to_string())?,
     };
     let mut subject = LiveSubject::new(kernel, root, host, &decision.name, &decision.pids, *pace);
+    let fixed_pairs = Some(*pairs);
     let settings = Settings {
         interval: *interval,
         settle: *interval / 4,
         at_most: Some(*limit),
         rule: Rule {
-            fixed_pairs: Some(*pairs),
+            fixed_pairs,
             ..Rule::default()
         },
         ..Settings::default()
@@ -176,13 +177,10 @@ fn tested(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> Result<
     }
     // Pairs that were measured until then count.
     if result.experiment.ending == Ending::Interrupted && result.pairs.is_empty() {
+        let (name, seconds) = (spec.shown(), limit.as_secs());
         return match stop.load(Ordering::Relaxed) {
             true => Ok(Came::Stopped),
-            false => Err(format!(
-                "{}: no pair in {} s: it answers too slowly",
-                spec.shown(),
-                limit.as_secs()
-            )),
+            false => Err(format!("{name}: no pair in {seconds} s")),
         };
     }
     Ok(Came::Tested {

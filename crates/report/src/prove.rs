@@ -417,7 +417,7 @@ pub(crate) fn longer(result: &ResultFile) -> String {
     }
     let minutes = number((seconds / 60.0).ceil().max(1.0));
     // Rounded down, so that it does not end before.
-    let until = number(((needed.exp() - 1.0) * 1000.0).floor().max(1.0) / 10.0);
+    let until = number(((needed.exp() - 1.0) * 1000.0).floor().clamp(1.0, 990.0) / 10.0);
     match settings.pairs {
         Some(_) => format!(
             "{command} with --pairs {} ({minutes} min): {seen}",

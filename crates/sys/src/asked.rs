@@ -57,6 +57,7 @@ pub struct Said {
 ///
 /// # Errors
 /// Errors of starting it; those of [`Question::left`], after which its whole group is ended.
+#[expect(clippy::disallowed_methods, reason = "the gate for commands")]
 pub fn answer_of(
     command: &mut Command,
     question: Question<'_>,
