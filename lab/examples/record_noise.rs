@@ -37,7 +37,10 @@ fn run() -> Result<(), String> {
     let here = hugeleaf_proof::circumstances(&root, &host, &args);
     let mut samples = Vec::new();
     let end = kernel.now() + Duration::from_secs_f64(minutes * 60.0);
-    let mut before = (metric.read(&AtomicBool::new(false)).map_err(explain)?, kernel.now());
+    let mut before = (
+        metric.read(&AtomicBool::new(false)).map_err(explain)?,
+        kernel.now(),
+    );
     // On a fixed grid: a late reading does not push the later ones.
     let mut due = before.1;
     while kernel.now() < end {
@@ -45,7 +48,10 @@ fn run() -> Result<(), String> {
         while kernel.now() < due {
             kernel.sleep(due.saturating_sub(kernel.now()));
         }
-        let after = (metric.read(&AtomicBool::new(false)).map_err(explain)?, kernel.now());
+        let after = (
+            metric.read(&AtomicBool::new(false)).map_err(explain)?,
+            kernel.now(),
+        );
         let elapsed = after.1.saturating_sub(before.1);
         let rate = metric::between(&metric.name, &before.0, &after.0, elapsed);
         samples.push(rate.map_err(explain)?);

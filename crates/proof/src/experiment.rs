@@ -43,7 +43,7 @@ pub(crate) const LEAST_SEPARATION: f64 = 0.01;
 /// Coverage may stray by this part of the arms' difference within an interval.
 const STRAY: f64 = 0.1;
 
-/// How often to look whether it is to stop.
+/// Interval between two looks at the flag that stops it.
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// How long to look whether memory is mapped again, and how often at most.

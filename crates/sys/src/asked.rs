@@ -90,7 +90,7 @@ pub fn answer_of(
     })
 }
 
-/// How often to look whether a command has ended.
+/// Interval between two looks at a command.
 const GLANCE: Duration = Duration::from_millis(1);
 /// A process that was killed is waited for in this thread for so many glances; one that hangs in the kernel is not.
 const LAST_GLANCES: u32 = 100;
