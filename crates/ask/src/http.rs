@@ -1,10 +1,10 @@
 //! A page by HTTP/1.1 (RFC 9112), without TLS.
 
-use std::time::{Duration, Instant};
+use hugeleaf_sys::Question;
 
 use crate::base64::encoded;
 use crate::percent::decoded_bytes;
-use crate::{Place, Unanswered, Wire};
+use crate::{Exchange, Place, Unanswered, Wire};
 
 /// The port where none is written.
 pub const PORT: u16 = 80;
@@ -87,19 +87,22 @@ impl Address {
     }
 }
 
-/// The page at an address, of `longest` bytes at most, within `patience`. What is no UTF-8 is replaced.
+/// The page at an address, of `longest` bytes at most. What is no UTF-8 is replaced.
 ///
 /// # Errors
 /// The server cannot be reached, or has no such page.
-pub fn page(address: &Address, patience: Duration, longest: usize) -> Result<String, Unanswered> {
-    let until = Instant::now() + patience;
+pub fn page(
+    address: &Address,
+    question: Question<'_>,
+    longest: usize,
+) -> Result<String, Unanswered> {
     let mut address = address.clone();
     for _ in 0..=MOST_REDIRECTS {
-        let left = until.saturating_duration_since(Instant::now());
-        let mut wire = Wire::connect(&address.place, left.max(Duration::from_millis(1)))?;
-        wire.longest = longest;
-        wire.send(address.request().as_bytes())?;
-        match answer(&mut wire)? {
+        let mut wire = Wire::connect(&address.place, question)?;
+        let mut exchange = wire.ask(question);
+        exchange.longest = longest;
+        exchange.send(address.request().as_bytes())?;
+        match answer(&mut exchange)? {
             Answer::Page(bytes) => return Ok(String::from_utf8_lossy(&bytes).into_owned()),
             Answer::Elsewhere(location) => address = address.elsewhere(&location)?,
         }
@@ -117,7 +120,7 @@ fn nonsense() -> Unanswered {
     Unanswered::new("its answer is no HTTP")
 }
 
-fn answer(wire: &mut Wire) -> Result<Answer, Unanswered> {
+fn answer(wire: &mut Exchange<'_>) -> Result<Answer, Unanswered> {
     let line = wire.line()?;
     let code = line
         .strip_prefix("HTTP/1.")
@@ -153,7 +156,7 @@ fn answer(wire: &mut Wire) -> Result<Answer, Unanswered> {
 }
 
 /// A body in pieces, each behind its length.
-fn chunks(wire: &mut Wire) -> Result<Vec<u8>, Unanswered> {
+fn chunks(wire: &mut Exchange<'_>) -> Result<Vec<u8>, Unanswered> {
     let mut body = Vec::new();
     loop {
         let line = wire.line()?;
@@ -221,7 +224,8 @@ mod tests {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(text).unwrap();
         theirs.shutdown(Shutdown::Write).unwrap();
-        answer(&mut Wire::over(ours, "it", Duration::from_secs(60)))
+        let question = Question::new(std::time::Duration::from_secs(60));
+        answer(&mut Wire::over(ours, "it").ask(question))
     }
 
     #[test]

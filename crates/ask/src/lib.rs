@@ -1,8 +1,8 @@
-//! Questions to servers. Every question ends: each answer has one deadline and a bounded length, so a server can neither
-//! hang this process nor fill it. [`http`], [`mysql`], [`postgres`] and [`redis`] speak as much of these protocols as a query for a few
+//! Questions to servers. Every question ends: an exchange has one deadline ([`hugeleaf_sys::Question`]) and a bounded
+//! length, so a server can neither hang this process nor fill it. [`http`], [`mysql`], [`postgres`] and [`redis`] speak as much of these protocols as a query for a few
 //! numbers needs: they log in and read texts, without TLS.
 //!
-//! This crate must not judge an answer. Main types: [`Place`], [`Wire`], [`Unanswered`].
+//! This crate must not judge an answer. Main types: [`Place`], [`Wire`], [`Exchange`], [`Unanswered`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
@@ -16,7 +16,7 @@ pub mod redis;
 mod wire;
 
 pub use place::Place;
-pub use wire::{LONGEST, Wire};
+pub use wire::{Exchange, LONGEST, Wire};
 
 /// Why a server did not do what it was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -4,13 +4,12 @@
 //! (`unix_socket`, `auth_socket`). MySQL asks for the password itself where `caching_sha2_password` has not seen the user
 //! since it started; the password is sent over a Unix socket only.
 
-use std::time::Duration;
-
+use hugeleaf_sys::Question;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 use crate::percent::decoded;
-use crate::{Place, Unanswered, Wire};
+use crate::{Exchange, Place, Unanswered, Wire};
 
 /// The port where none is written.
 pub const PORT: u16 = 3306;
@@ -152,38 +151,31 @@ pub struct Connection {
 pub type Rows = Vec<Vec<String>>;
 
 impl Connection {
-    /// Connects and logs in. Each later answer may take `patience` as well.
+    /// Connects and logs in.
     ///
     /// # Errors
     /// The server cannot be reached, or refuses.
-    pub fn open(address: &Address, patience: Duration) -> Result<Connection, Unanswered> {
-        let mut wire = Wire::connect(&address.place(), patience)?;
-        log_in(&mut wire, address)?;
+    pub fn open(address: &Address, question: Question<'_>) -> Result<Connection, Unanswered> {
+        let mut wire = Wire::connect(&address.place(), question)?;
+        log_in(&mut wire.ask(question), address)?;
         Ok(Connection { wire: Some(wire) })
     }
 
-    /// Asks one statement, whose answer may take `patience` from now on.
+    /// Asks one statement.
     ///
     /// # Errors
     /// The server's own error; or the connection broke, and is of no use any more.
-    pub fn ask(&mut self, statement: &str) -> Result<Rows, Unanswered> {
+    pub fn ask(&mut self, statement: &str, question: Question<'_>) -> Result<Rows, Unanswered> {
         let broke = || Unanswered::new("the connection broke before");
         let mut wire = self.wire.take().ok_or_else(broke)?;
-        let answer = rows(&mut wire, statement)?;
+        let answer = rows(&mut wire.ask(question), statement)?;
         self.wire = Some(wire);
         answer
-    }
-
-    /// Gives each answer that long from now on.
-    pub fn wait(&mut self, patience: Duration) {
-        if let Some(wire) = &mut self.wire {
-            wire.patience = patience;
-        }
     }
 }
 
 /// A packet: its number in the exchange, and its bytes.
-fn packet(wire: &mut Wire) -> Result<(u8, Vec<u8>), Unanswered> {
+fn packet(wire: &mut Exchange<'_>) -> Result<(u8, Vec<u8>), Unanswered> {
     let head = wire.bytes(4)?;
     let [a, b, c, number] = head[..] else {
         return Err(nonsense());
@@ -192,7 +184,7 @@ fn packet(wire: &mut Wire) -> Result<(u8, Vec<u8>), Unanswered> {
     Ok((number, wire.bytes(length as usize)?))
 }
 
-fn send(wire: &mut Wire, number: u8, body: &[u8]) -> Result<(), Unanswered> {
+fn send(wire: &mut Exchange<'_>, number: u8, body: &[u8]) -> Result<(), Unanswered> {
     let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
     let [a, b, c, 0] = length.to_le_bytes() else {
         return Err(Unanswered::new("the question is too long"));
@@ -285,7 +277,7 @@ fn greeting(body: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Unanswered> {
     Ok((salt, rest.text().to_vec()))
 }
 
-fn log_in(wire: &mut Wire, address: &Address) -> Result<(), Unanswered> {
+fn log_in(wire: &mut Exchange<'_>, address: &Address) -> Result<(), Unanswered> {
     let (number, body) = packet(wire)?;
     let (salt, plugin) = greeting(&body)?;
     let password = address.password.as_deref().unwrap_or_default();
@@ -367,7 +359,7 @@ fn mixed(a: &[u8], b: &[u8]) -> Vec<u8> {
 }
 
 /// The rows of an answer, or the server's own error; the outer error is that of a connection that broke.
-fn rows(wire: &mut Wire, statement: &str) -> Result<Result<Rows, Unanswered>, Unanswered> {
+fn rows(wire: &mut Exchange<'_>, statement: &str) -> Result<Result<Rows, Unanswered>, Unanswered> {
     send(wire, 0, &[&[QUERY], statement.as_bytes()].concat())?;
     let (_, body) = packet(wire)?;
     let columns = match body.split_first() {

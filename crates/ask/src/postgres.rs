@@ -6,14 +6,13 @@
 mod address;
 mod scram;
 
-use std::time::Duration;
-
+use hugeleaf_sys::Question;
 use md5::{Digest, Md5};
 
 pub use address::{Address, Host};
 use scram::Scram;
 
-use crate::{Place, Unanswered, Wire};
+use crate::{Exchange, Place, Unanswered, Wire};
 
 /// The port where none is written.
 pub const PORT: u16 = 5432;
@@ -26,20 +25,22 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to the first host that takes the login, within `patience` each, which each later answer gets as well.
-    /// Statements end there by themselves after that time.
+    /// Connects to the first host that takes the login; several share the time. Statements end there by themselves after
+    /// the time of the whole question.
     ///
     /// # Errors
     /// No server can be reached, or the last one refuses.
-    pub fn open(address: &Address, patience: Duration) -> Result<Connection, Unanswered> {
+    pub fn open(address: &Address, question: Question<'_>) -> Result<Connection, Unanswered> {
         if address.needs_tls {
             return Err(Unanswered::new(
                 "it is asked for TLS, which is not spoken here: use its socket, or sslmode=prefer",
             ));
         }
         let mut failed = Unanswered::new("both host and hostaddr are missing");
-        for place in address.places()? {
-            match Connection::open_at(&place, address, patience) {
+        let places = address.places()?;
+        for (at, place) in places.iter().enumerate() {
+            let its = question.first_of(places.len() - at);
+            match Connection::open_at(place, address, its) {
                 Ok(connection) => return Ok(connection),
                 Err(e) => failed = e,
             }
@@ -50,14 +51,15 @@ impl Connection {
     fn open_at(
         place: &Place,
         address: &Address,
-        patience: Duration,
+        question: Question<'_>,
     ) -> Result<Connection, Unanswered> {
-        let mut wire = Wire::connect(place, patience)?;
-        log_in(&mut wire, address)?;
+        let mut wire = Wire::connect(place, question)?;
+        log_in(&mut wire.ask(question), address)?;
         let mut connection = Connection { wire: Some(wire) };
-        connection.ask(&format!("SET statement_timeout = {}", patience.as_millis()))?;
+        let limit = question.time().as_millis();
+        connection.ask(&format!("SET statement_timeout = {limit}"), question)?;
         if let Some(writes) = address.writes {
-            let says = connection.ask("SHOW transaction_read_only")?;
+            let says = connection.ask("SHOW transaction_read_only", question)?;
             if (says.as_deref() == Some("off")) != writes {
                 return Err(Unanswered::new(format!(
                     "{place}: the session is not what target_session_attrs asks for"
@@ -71,10 +73,14 @@ impl Connection {
     ///
     /// # Errors
     /// The server's own error; or the connection broke, and is of no use any more.
-    pub fn ask(&mut self, statement: &str) -> Result<Option<String>, Unanswered> {
+    pub fn ask(
+        &mut self,
+        statement: &str,
+        question: Question<'_>,
+    ) -> Result<Option<String>, Unanswered> {
         let broke = || Unanswered::new("the connection broke before");
         let mut wire = self.wire.take().ok_or_else(broke)?;
-        let answer = first(&mut wire, statement)?;
+        let answer = first(&mut wire.ask(question), statement)?;
         self.wire = Some(wire);
         answer
     }
@@ -90,7 +96,7 @@ fn nonsense() -> Unanswered {
 }
 
 /// A message: its kind and its bytes.
-fn message(wire: &mut Wire) -> Result<(u8, Vec<u8>), Unanswered> {
+fn message(wire: &mut Exchange<'_>) -> Result<(u8, Vec<u8>), Unanswered> {
     let head = wire.bytes(5)?;
     let [kind, a, b, c, d] = head[..] else {
         return Err(nonsense());
@@ -99,7 +105,7 @@ fn message(wire: &mut Wire) -> Result<(u8, Vec<u8>), Unanswered> {
     Ok((kind, wire.bytes(length.ok_or_else(nonsense)? as usize)?))
 }
 
-fn send(wire: &mut Wire, kind: Option<u8>, body: &[u8]) -> Result<(), Unanswered> {
+fn send(wire: &mut Exchange<'_>, kind: Option<u8>, body: &[u8]) -> Result<(), Unanswered> {
     let length = u32::try_from(body.len() + 4).unwrap_or(u32::MAX);
     let kind = Vec::from_iter(kind);
     wire.send(&[&kind, &length.to_be_bytes()[..], body].concat())
@@ -114,7 +120,7 @@ fn refused(fields: &[u8]) -> Unanswered {
     })
 }
 
-fn log_in(wire: &mut Wire, address: &Address) -> Result<(), Unanswered> {
+fn log_in(wire: &mut Exchange<'_>, address: &Address) -> Result<(), Unanswered> {
     let user = address.user()?;
     let mut start = VERSION.to_be_bytes().to_vec();
     let settings = [
@@ -150,7 +156,7 @@ fn log_in(wire: &mut Wire, address: &Address) -> Result<(), Unanswered> {
 
 /// Answers a question about who logs in.
 fn answer(
-    wire: &mut Wire,
+    wire: &mut Exchange<'_>,
     address: &Address,
     user: &str,
     body: &[u8],
@@ -203,7 +209,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// The first value, or the server's own error; the outer error is that of a connection that broke.
 fn first(
-    wire: &mut Wire,
+    wire: &mut Exchange<'_>,
     statement: &str,
 ) -> Result<Result<Option<String>, Unanswered>, Unanswered> {
     send(wire, Some(b'Q'), format!("{statement}\0").as_bytes())?;

@@ -1,10 +1,11 @@
 //! The protocol of Redis and Valkey, RESP 2, and their `INFO`.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+
+use hugeleaf_sys::Question;
 
 use crate::percent::decoded;
-use crate::{Place, Unanswered, Wire};
+use crate::{Exchange, Place, Unanswered, Wire};
 
 /// The port where none is written.
 pub const PORT: u16 = 6379;
@@ -104,9 +105,9 @@ impl Connection {
     ///
     /// # Errors
     /// The server cannot be reached, or refuses.
-    pub fn open(address: &Address, patience: Duration) -> Result<Connection, Unanswered> {
+    pub fn open(address: &Address, question: Question<'_>) -> Result<Connection, Unanswered> {
         let mut connection = Connection {
-            wire: Wire::connect(&address.place, patience)?,
+            wire: Wire::connect(&address.place, question)?,
         };
         if let Some(password) = &address.password {
             let words = match address.user.as_str() {
@@ -118,10 +119,10 @@ impl Connection {
                 true => e,
                 false => Unanswered::new("it refuses the password"),
             };
-            connection.ask(&words).map_err(refused)?;
+            connection.ask(&words, question).map_err(refused)?;
         }
         if address.database != 0 {
-            connection.ask(&["SELECT", &address.database.to_string()])?;
+            connection.ask(&["SELECT", &address.database.to_string()], question)?;
         }
         Ok(connection)
     }
@@ -130,24 +131,30 @@ impl Connection {
     ///
     /// # Errors
     /// The connection broke, and is of no use any more; or the server's own error.
-    pub fn ask(&mut self, words: &[&str]) -> Result<Vec<String>, Unanswered> {
+    pub fn ask(
+        &mut self,
+        words: &[&str],
+        question: Question<'_>,
+    ) -> Result<Vec<String>, Unanswered> {
+        let mut exchange = self.wire.ask(question);
         let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
         for word in words {
             bytes.extend(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
         }
-        self.wire.send(&bytes)?;
-        let line = self.wire.line()?;
+        exchange.send(&bytes)?;
+        let line = exchange.line()?;
         let (kind, rest) = line.split_at_checked(1).unwrap_or(("", ""));
         match kind {
             "+" | ":" => Ok(vec![rest.to_owned()]),
             "-" => Err(Unanswered::new(rest)),
-            "$" => Ok(self.text(rest)?.into_iter().collect()),
+            "$" => Ok(text(&mut exchange, rest)?.into_iter().collect()),
             "*" => {
                 let count = rest.parse().unwrap_or(0);
                 let mut parts = Vec::new();
                 for _ in 0..MOST_PARTS.min(count) {
-                    let line = self.wire.line()?;
-                    let text = self.text(line.strip_prefix('$').unwrap_or_default())?;
+                    let line = exchange.line()?;
+                    let length = line.strip_prefix('$').unwrap_or_default();
+                    let text = text(&mut exchange, length)?;
                     parts.push(text.ok_or_else(|| Unanswered::new("its answer is none of Redis"))?);
                 }
                 Ok(parts)
@@ -158,22 +165,17 @@ impl Connection {
         }
     }
 
-    /// A text of so many bytes and the end of its line; none where the number is negative.
-    fn text(&mut self, length: &str) -> Result<Option<String>, Unanswered> {
-        let Ok(length) = length.parse::<usize>() else {
-            return Ok(None);
-        };
-        let bytes = self.wire.bytes(length.saturating_add(2))?;
-        Ok(Some(String::from_utf8_lossy(&bytes[..length]).into_owned()))
-    }
-
     /// The text of `INFO`, of all sections or of one.
     ///
     /// # Errors
     /// As [`Connection::ask`].
-    pub fn info(&mut self, section: Option<&str>) -> Result<Info, Unanswered> {
+    pub fn info(
+        &mut self,
+        section: Option<&str>,
+        question: Question<'_>,
+    ) -> Result<Info, Unanswered> {
         let words: Vec<&str> = ["INFO"].into_iter().chain(section).collect();
-        let answer = self.ask(&words)?;
+        let answer = self.ask(&words, question)?;
         Ok(Info::parse(answer.first().map_or("", String::as_str)))
     }
 }
@@ -186,17 +188,30 @@ impl Reading {
     ///
     /// # Errors
     /// As [`Connection::open`].
-    pub fn open(address: &Address, patience: Duration) -> Result<Reading, Unanswered> {
-        Connection::open(address, patience).map(Reading)
+    pub fn open(address: &Address, question: Question<'_>) -> Result<Reading, Unanswered> {
+        Connection::open(address, question).map(Reading)
     }
 
     /// The text of `INFO`, of all sections or of one.
     ///
     /// # Errors
     /// As [`Connection::ask`].
-    pub fn info(&mut self, section: Option<&str>) -> Result<Info, Unanswered> {
-        self.0.info(section)
+    pub fn info(
+        &mut self,
+        section: Option<&str>,
+        question: Question<'_>,
+    ) -> Result<Info, Unanswered> {
+        self.0.info(section, question)
     }
+}
+
+/// A text of so many bytes and the end of its line; none where the number is negative.
+fn text(exchange: &mut Exchange<'_>, length: &str) -> Result<Option<String>, Unanswered> {
+    let Ok(length) = length.parse::<usize>() else {
+        return Ok(None);
+    };
+    let bytes = exchange.bytes(length.saturating_add(2))?;
+    Ok(Some(String::from_utf8_lossy(&bytes[..length]).into_owned()))
 }
 
 /// The lines `name:value` of `INFO`.
@@ -269,8 +284,9 @@ mod tests {
             let _ = theirs.read(&mut [0; 64]);
             let _ = theirs.write_all(&bytes);
         });
-        let wire = Wire::over(ours, "redis", Duration::from_secs(60));
-        let answer = Connection { wire }.ask(&["INFO"]);
+        let wire = Wire::over(ours, "redis");
+        let question = Question::new(std::time::Duration::from_secs(60));
+        let answer = Connection { wire }.ask(&["INFO"], question);
         server.join().unwrap();
         answer
     }

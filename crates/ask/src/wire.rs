@@ -1,38 +1,52 @@
-//! A connection over TCP or a Unix socket. Each answer has a deadline and a bounded length.
+//! A connection over TCP or a Unix socket. Bytes go over it within a [`Question`] alone ([`Exchange`]): one deadline and a
+//! bound on the length for all that a server sends in answer.
 
-use std::io::ErrorKind;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::{Error, ErrorKind};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::io::read;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use hugeleaf_sys::Question;
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::{Errno, ioctl_fionbio, read};
+use rustix::net::sockopt::socket_error;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, send};
 
 use crate::{Place, Unanswered};
 
-/// The most bytes of an answer, unless a wire is given another bound.
+/// The most bytes of an answer, unless an exchange is given another bound.
 pub const LONGEST: usize = 256 << 10;
 
-/// Connects to the first address that accepts, by the deadline.
-fn connect(place: &Place, until: Instant) -> std::io::Result<OwnedFd> {
-    let left = || some(until.saturating_duration_since(Instant::now()));
+/// Time after which a server whose queue of connections is full is tried again.
+const AGAIN: Duration = Duration::from_millis(5);
+
+fn socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+}
+
+/// Connects to the first address that accepts.
+#[expect(clippy::disallowed_methods, reason = "the gate: none of these waits")]
+fn connect(place: &Place, question: Question<'_>) -> Result<OwnedFd, Error> {
     match place {
         Place::Unix(path) => {
             let address = SocketAddrUnix::new(path.as_str())?;
-            let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
-            let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
-            // Where the server's queue of connections is full, connect(2) waits for this long.
-            set_socket_timeout(&socket, Timeout::Send, Some(left()?))?;
-            rustix::net::connect(&socket, &address)?;
-            Ok(socket)
+            let socket = socket(AddressFamily::UNIX)?;
+            loop {
+                match rustix::net::connect(&socket, &address) {
+                    Ok(()) => return Ok(socket),
+                    Err(Errno::AGAIN) => question.wait(&mut [], AGAIN)?,
+                    Err(error) => return Err(error.into()),
+                }
+            }
         }
         Place::Tcp { host, port } => {
-            let mut failed = std::io::Error::new(ErrorKind::NotFound, "no such host");
-            for address in (host.as_str(), *port).to_socket_addrs()? {
-                match TcpStream::connect_timeout(&address, left()?) {
-                    Ok(stream) => return Ok(stream.into()),
+            let addresses = addresses(host, *port, question)?;
+            let mut failed = Error::new(ErrorKind::NotFound, "no such host");
+            for (at, address) in addresses.iter().enumerate() {
+                match connect_to(address, question.first_of(addresses.len() - at)) {
+                    Ok(socket) => return Ok(socket),
                     Err(e) => failed = e,
                 }
             }
@@ -41,66 +55,97 @@ fn connect(place: &Place, until: Instant) -> std::io::Result<OwnedFd> {
     }
 }
 
-/// The time left until a deadline; never 0, which would be no limit at all.
-fn some(left: Duration) -> std::io::Result<Duration> {
-    match left.is_zero() {
-        true => Err(ErrorKind::TimedOut.into()),
-        false => Ok(left.max(Duration::from_millis(1))),
+#[expect(clippy::disallowed_methods, reason = "the gate: none of these waits")]
+fn addresses(host: &str, port: u16, question: Question<'_>) -> Result<Vec<SocketAddr>, Error> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![(address, port).into()]);
     }
+    let host = host.to_owned();
+    // Servers of names may take half a minute.
+    question.aside(move || Ok((host.as_str(), port).to_socket_addrs()?.collect()))?
 }
 
+#[expect(clippy::disallowed_methods, reason = "the gate: none of these waits")]
+fn connect_to(address: &SocketAddr, question: Question<'_>) -> Result<OwnedFd, Error> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let socket = socket(family)?;
+    match rustix::net::connect(&socket, address) {
+        Ok(()) => return Ok(socket),
+        Err(Errno::INPROGRESS | Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    question.until_ready(PollFd::new(&socket, PollFlags::OUT))?;
+    socket_error(&socket)??;
+    Ok(socket)
+}
+
+/// A connection on which nothing is under way.
 pub struct Wire {
     shown: String,
     socket: OwnedFd,
     /// Bytes that were read and not consumed yet.
     buffer: Vec<u8>,
-    taken: usize,
-    /// How long the answer to a request may take.
-    pub patience: Duration,
-    /// The most bytes of an answer.
-    pub longest: usize,
-    until: Instant,
 }
 
 impl Wire {
-    /// Connects within `patience`, which each later answer gets as well.
-    ///
     /// # Errors
     /// Nobody answers there.
-    pub fn connect(place: &Place, patience: Duration) -> Result<Wire, Unanswered> {
+    pub fn connect(place: &Place, question: Question<'_>) -> Result<Wire, Unanswered> {
         let shown = place.to_string();
-        match connect(place, Instant::now() + patience) {
-            Ok(socket) => Ok(Wire::of(socket, shown, patience)),
-            Err(e) => Err(failed(&shown, patience, &e)),
+        match connect(place, question) {
+            Ok(socket) => Ok(Wire::of(socket, shown)),
+            Err(e) => Err(failed(&shown, question, &e)),
         }
     }
 
     /// A connection over a socket that is connected already; errors call it `shown`.
-    pub fn over(stream: UnixStream, shown: &str, patience: Duration) -> Wire {
-        Wire::of(stream.into(), shown.to_owned(), patience)
+    pub fn over(stream: UnixStream, shown: &str) -> Wire {
+        let socket: OwnedFd = stream.into();
+        // A socket takes this, whatever it is connected to.
+        let _ = ioctl_fionbio(&socket, true);
+        Wire::of(socket, shown.to_owned())
     }
 
-    fn of(socket: OwnedFd, shown: String, patience: Duration) -> Wire {
+    fn of(socket: OwnedFd, shown: String) -> Wire {
         Wire {
             shown,
             socket,
             buffer: Vec::new(),
-            taken: 0,
-            patience,
-            longest: LONGEST,
-            until: Instant::now() + patience,
         }
     }
 
-    /// Sends a request. From here on its answer has [`Wire::patience`] and [`LONGEST`] bytes.
-    ///
+    /// Begins an exchange, whose answers together may have [`LONGEST`] bytes.
+    pub fn ask<'a>(&'a mut self, question: Question<'a>) -> Exchange<'a> {
+        Exchange {
+            wire: self,
+            question,
+            taken: 0,
+            longest: LONGEST,
+        }
+    }
+}
+
+/// A question that is under way on a connection.
+pub struct Exchange<'a> {
+    wire: &'a mut Wire,
+    question: Question<'a>,
+    taken: usize,
+    /// The most bytes of all answers.
+    pub longest: usize,
+}
+
+impl Exchange<'_> {
     /// # Errors
     /// The server is gone, or takes nothing in time.
     pub fn send(&mut self, mut bytes: &[u8]) -> Result<(), Unanswered> {
-        self.until = Instant::now() + self.patience;
-        self.taken = 0;
         while !bytes.is_empty() {
-            match self.timed(|socket| send(socket, bytes, SendFlags::NOSIGNAL))? {
+            let sent = self.timed(PollFlags::OUT, |socket| {
+                send(socket, bytes, SendFlags::NOSIGNAL)
+            });
+            match sent? {
                 0 => return Err(self.closed()),
                 count => bytes = &bytes[count..],
             }
@@ -114,8 +159,9 @@ impl Wire {
     /// It is not there in time, too long, or the connection broke.
     pub fn line(&mut self) -> Result<String, Unanswered> {
         loop {
-            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+            let buffer = &mut self.wire.buffer;
+            if let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = buffer.drain(..=end).collect();
                 self.taken += line.len();
                 let text = String::from_utf8_lossy(&line);
                 return Ok(text.trim_end_matches(['\r', '\n']).to_owned());
@@ -127,26 +173,26 @@ impl Wire {
     /// The next `count` bytes of the answer.
     ///
     /// # Errors
-    /// As [`Wire::line`].
+    /// As [`Exchange::line`].
     pub fn bytes(&mut self, count: usize) -> Result<Vec<u8>, Unanswered> {
-        while self.buffer.len() < count {
+        while self.wire.buffer.len() < count {
             if count > self.longest {
                 return Err(self.too_long());
             }
             self.need()?;
         }
         self.taken += count;
-        Ok(self.buffer.drain(..count).collect())
+        Ok(self.wire.buffer.drain(..count).collect())
     }
 
     /// All bytes of the answer, of a server that then closes the connection.
     ///
     /// # Errors
-    /// As [`Wire::line`].
+    /// As [`Exchange::line`].
     pub fn rest(&mut self) -> Result<Vec<u8>, Unanswered> {
         while self.fill()? {}
-        self.taken += self.buffer.len();
-        Ok(std::mem::take(&mut self.buffer))
+        self.taken += self.wire.buffer.len();
+        Ok(std::mem::take(&mut self.wire.buffer))
     }
 
     /// Reads more of an answer that is not over.
@@ -159,47 +205,56 @@ impl Wire {
 
     /// Reads more; `false` where the connection is closed.
     fn fill(&mut self) -> Result<bool, Unanswered> {
-        if self.taken + self.buffer.len() > self.longest {
+        if self.taken + self.wire.buffer.len() > self.longest {
             return Err(self.too_long());
         }
         let mut some = [0; 8 << 10];
-        let count = self.timed(|socket| read(socket, &mut some))?;
-        self.buffer.extend_from_slice(&some[..count]);
+        let count = self.timed(PollFlags::IN, |socket| read(socket, &mut some))?;
+        self.wire.buffer.extend_from_slice(&some[..count]);
         Ok(count > 0)
     }
 
-    /// A call that ends by the deadline.
+    /// A call on the socket, made again until it needs not wait; the question may end before.
     fn timed(
         &self,
+        ready: PollFlags,
         mut call: impl FnMut(&OwnedFd) -> rustix::io::Result<usize>,
     ) -> Result<usize, Unanswered> {
-        let mut once = || -> std::io::Result<usize> {
-            let left = some(self.until.saturating_duration_since(Instant::now()))?;
-            set_socket_timeout(&self.socket, Timeout::Recv, Some(left))?;
-            set_socket_timeout(&self.socket, Timeout::Send, Some(left))?;
-            Ok(call(&self.socket)?)
+        let socket = &self.wire.socket;
+        let mut once = || -> Result<Option<usize>, Error> {
+            // Also where bytes trickle in, so that no call ever waits.
+            self.question.left()?;
+            match call(socket) {
+                Ok(count) => return Ok(Some(count)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.question.until_ready(PollFd::new(socket, ready))?,
+                Err(error) => return Err(error.into()),
+            }
+            Ok(None)
         };
         loop {
             match once() {
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                done => return done.map_err(|e| failed(&self.shown, self.patience, &e)),
+                Ok(Some(count)) => return Ok(count),
+                Ok(None) => {}
+                Err(e) => return Err(failed(&self.wire.shown, self.question, &e)),
             }
         }
     }
 
     fn too_long(&self) -> Unanswered {
-        Unanswered::new(format!("{}: its answer is too long", self.shown))
+        Unanswered::new(format!("{}: its answer is too long", self.wire.shown))
     }
 
     fn closed(&self) -> Unanswered {
-        Unanswered::new(format!("{}: it closed the connection", self.shown))
+        Unanswered::new(format!("{}: it closed the connection", self.wire.shown))
     }
 }
 
-fn failed(shown: &str, patience: Duration, error: &std::io::Error) -> Unanswered {
+fn failed(shown: &str, question: Question<'_>, error: &Error) -> Unanswered {
     match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            Unanswered::late(format!("{shown}: no answer in {} s", patience.as_secs()))
+        ErrorKind::TimedOut => {
+            let seconds = question.time().as_secs();
+            Unanswered::late(format!("{shown}: no answer in {seconds} s"))
         }
         _ => Unanswered::new(format!("{shown}: {error}")),
     }
@@ -209,10 +264,12 @@ fn failed(shown: &str, patience: Duration, error: &std::io::Error) -> Unanswered
 mod tests {
     use super::*;
     use std::io::{Read, Write};
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixListener;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     const PATIENCE: Duration = Duration::from_secs(10);
+    const SHORT: Duration = Duration::from_millis(50);
 
     fn serve(answer: impl Fn(&mut TcpStream) + Send + 'static) -> Place {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -224,28 +281,35 @@ mod tests {
         }
     }
 
-    fn asked(place: &Place, patience: Duration) -> Wire {
-        let mut wire = Wire::connect(place, patience).unwrap();
-        wire.send(b"stats\r\n").unwrap();
-        wire
+    fn asked<T>(
+        place: &Place,
+        question: Question<'_>,
+        read: impl FnOnce(&mut Exchange<'_>) -> T,
+    ) -> T {
+        let mut wire = Wire::connect(place, question).unwrap();
+        let mut exchange = wire.ask(question);
+        exchange.send(b"stats\r\n").unwrap();
+        read(&mut exchange)
     }
 
     #[test]
     fn an_endless_answer_is_cut_off() {
         let place = serve(|stream| while stream.write_all(&[b'x'; 4096]).is_ok() {});
-        let mut wire = asked(&place, PATIENCE);
-        let error = wire.line().unwrap_err();
-        assert!(error.what.contains("too long"), "{error}");
-        assert!(wire.buffer.len() <= LONGEST + (8 << 10));
+        asked(&place, Question::new(PATIENCE), |exchange| {
+            let error = exchange.line().unwrap_err();
+            assert!(error.what.contains("too long"), "{error}");
+            assert!(exchange.wire.buffer.len() <= LONGEST + (8 << 10));
+        });
     }
 
     #[test]
     fn endless_lines_are_cut_off_too() {
         let place = serve(|stream| while stream.write_all(b"STAT a 1\r\n").is_ok() {});
-        let mut wire = asked(&place, PATIENCE);
-        let error = std::iter::repeat_with(|| wire.line()).find_map(Result::err);
-        assert!(error.unwrap().what.contains("too long"));
-        assert!(wire.bytes(LONGEST + 1).is_err());
+        asked(&place, Question::new(PATIENCE), |exchange| {
+            let error = std::iter::repeat_with(|| exchange.line()).find_map(Result::err);
+            assert!(error.unwrap().what.contains("too long"));
+            assert!(exchange.bytes(LONGEST + 1).is_err());
+        });
     }
 
     #[test]
@@ -253,8 +317,33 @@ mod tests {
         let place = serve(|stream| {
             let _ = stream.read_to_end(&mut Vec::new());
         });
-        let error = asked(&place, Duration::from_millis(50)).line().unwrap_err();
+        let error = asked(&place, Question::new(SHORT), |asked| asked.line()).unwrap_err();
         assert!(error.is_late, "{error}");
+    }
+
+    /// A byte now and then: the deadline is that of the whole answer.
+    #[test]
+    fn a_server_that_trickles_is_late_and_can_be_left() {
+        let trickle = || {
+            serve(|stream| {
+                while stream.write_all(b"x").is_ok() {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            })
+        };
+        let error = asked(&trickle(), Question::new(SHORT), |asked| asked.line()).unwrap_err();
+        assert!(error.is_late, "{error}");
+        let error = asked(&trickle(), Question::new(SHORT), |asked| asked.rest()).unwrap_err();
+        assert!(error.is_late, "{error}");
+        let stop = AtomicBool::new(false);
+        let error = std::thread::scope(|scope| {
+            let question = Question::new(PATIENCE * 60).or_by(&stop);
+            let waits = scope.spawn(move || asked(&trickle(), question, |asked| asked.line()));
+            stop.store(true, Ordering::Relaxed);
+            waits.join()
+        });
+        // Stopped before it is connected, or after that.
+        assert!(error.is_err() || error.is_ok_and(|e| e.unwrap_err().what.ends_with("stopped")));
     }
 
     /// connect(2) to a Unix socket waits while the queue of connections is full.
@@ -265,7 +354,7 @@ mod tests {
         let _listener = UnixListener::bind(&path).unwrap();
         let place = Place::Unix(path.to_str().unwrap().to_owned());
         let mut open = Vec::new();
-        let error = std::iter::repeat_with(|| Wire::connect(&place, Duration::from_millis(50)))
+        let error = std::iter::repeat_with(|| Wire::connect(&place, Question::new(SHORT)))
             .take(10_000)
             .find_map(|wire| wire.map(|wire| open.push(wire)).err());
         assert!(error.unwrap().is_late);

@@ -36,13 +36,15 @@ pub struct Context {
     pub kernel: Kernel,
     /// The program hugeleaf, where that is not this program.
     pub program: Option<PathBuf>,
-    /// Becomes true on Ctrl-C (SIGINT) and SIGTERM: stop at the next safe point.
+    /// Becomes true on Ctrl-C (SIGINT) and SIGTERM: stop at the next safe point. Every question that is under way ends
+    /// at once.
     pub stop: Arc<AtomicBool>,
 }
 
 impl Context {
     pub fn new(global: Global) -> Context {
         let stop = Arc::new(AtomicBool::new(false));
+        hugeleaf_sys::end_questions_by(&stop);
         Context {
             json: global.json,
             root: global.root.map_or_else(Root::live, Root::at),

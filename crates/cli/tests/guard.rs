@@ -336,6 +336,43 @@ fn ended_while_it_tests_it_puts_memory_back() {
     worker.tell("");
 }
 
+/// A command that hangs, with a child that has left its group and keeps its pipe open.
+#[test]
+fn a_metric_that_hangs_does_not_hold_up_the_end() {
+    let Some(_host) = can_run("a_metric_that_hangs_does_not_hold_up_the_end") else {
+        return;
+    };
+    let place = Place::new();
+    let [counter, gate, hung] = ["counter", "gate", "hung"].map(|name| place.path(name));
+    let mut worker = Worker::start(&place, "hanging", &counter, 1.1);
+    worker.tell("grow 100");
+    let script = format!(
+        "#!/bin/sh\ntest -e {gate} || exec cat {counter}\nsetsid sleep 20 &\ntouch {hung}\nsleep 600\n"
+    );
+    let script = place.write("metric", &script);
+    let test = format!(
+        "metric = 'cmd:sh {script}'\nprove = {{ pairs = 100, every = '7d', over = '0s', interval = '1s' }}"
+    );
+    let guard = Guarding::start(&place, &rule("hanging", &test));
+    guard.wait_long_for("a test moves it to base pages", |_| {
+        worker.huge() > 95 << 20
+    });
+    guard.wait_long_for("it is tested", |_| worker.huge() < 4 << 20);
+    place.write("gate", "");
+    let exists = |path: &str| std::path::Path::new(path).exists();
+    hugeleaf_testkit::until("the metric hangs", || exists(&hung));
+    // The guard looks on meanwhile.
+    let looks = |s: &serde_json::Value| s["cost"]["looks"].as_u64().unwrap();
+    let before = looks(&guard.status());
+    guard.wait_for("it looks on", |s| looks(s) > before);
+    guard.end();
+    assert!(worker.huge() > 95 << 20, "{}", worker.huge());
+    // It did not wait for the metric's deadline.
+    let log = std::fs::read_to_string(place.path("log/guard.jsonl")).unwrap();
+    assert!(!log.contains("no answer"), "{log}");
+    worker.tell("");
+}
+
 #[test]
 fn a_pause_holds() {
     let Some(_host) = can_run("a_pause_holds") else {

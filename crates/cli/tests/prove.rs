@@ -313,6 +313,30 @@ fn a_dry_run_touches_nothing() {
     assert_eq!(worker.huge(), 0);
 }
 
+/// Memory that is on huge pages already has no time before: both say so, and move nothing.
+#[test]
+fn a_dry_run_and_a_run_agree() {
+    if !is_root("a_dry_run_and_a_run_agree") {
+        return;
+    }
+    let _host = advised();
+    let worker = Worker::start();
+    let mut promote = Command::new(env!("CARGO_BIN_EXE_hugeleaf"));
+    let promoted = promote.args(["promote", &worker.pid()]).output().unwrap();
+    assert!(promoted.status.success());
+    let huge = worker.huge();
+    let says = |more: &[&str]| {
+        let output = quick(&worker).arg("--before-after").args(more).output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(3));
+        said(&output).1
+    };
+    let run = says(&[]);
+    assert!(run.contains("on large pages already"), "{run}");
+    assert_eq!(says(&["--dry-run"]), run);
+    assert_eq!(worker.huge(), huge);
+}
+
 #[test]
 fn a_metric_that_stands_still_or_falls() {
     if !is_root("a_metric_that_stands_still_or_falls") {

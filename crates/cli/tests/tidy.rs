@@ -428,7 +428,7 @@ fn crates_use_only_what_lies_upstream() {
         ("sys", "units"),
         ("perf", "units sys"),
         ("host", "units sys"),
-        ("ask", ""),
+        ("ask", "sys"),
         ("trace", "units sys host perf"),
         ("verdict", "units host trace"),
         ("change", "units sys host verdict"),

@@ -13,6 +13,7 @@ use crate::alone::{NoLock, alone};
 use crate::balance::Said;
 use crate::balance::{BalanceStatus, Run, Target, run};
 use crate::config::Share;
+use crate::fault::{FAULT, caught};
 
 /// The lock is tried again so often.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -63,10 +64,10 @@ impl Balancing {
     ) -> Result<(), NoLock> {
         if let Some(going) = &self.going {
             let is_same = going.targets == targets && going.pause_memory == pause_memory;
-            if is_same {
-                return Ok(());
+            if !is_same {
+                going.stop.store(true, Ordering::Relaxed);
             }
-            going.stop.store(true, Ordering::Relaxed);
+            // One that is still wanted ends by a fault alone.
             if !going.has_ended.load(Ordering::Acquire) {
                 return Ok(());
             }
@@ -100,7 +101,14 @@ impl Balancing {
                 shared: &statuses,
                 enough: &|_, _| false,
             };
-            run(all, &targets);
+            if caught(|| run(all, &targets)).is_none() {
+                say(Said {
+                    what: "failed",
+                    name: "balance".into(),
+                    text: FAULT.into(),
+                    bytes: None,
+                });
+            }
             ended.store(true, Ordering::Release);
         });
         Ok(())

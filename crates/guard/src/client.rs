@@ -1,39 +1,37 @@
 //! Asks a guard that runs, over its socket.
 
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use hugeleaf_ask::{Place, Unanswered, Wire};
+use hugeleaf_sys::Question;
 use hugeleaf_units::Failure;
 
 use crate::status::Status;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// No answer is longer.
-const LONGEST: u64 = 64 << 20;
+const LONGEST: usize = 64 << 20;
 const START: &str = "systemctl start hugeleaf-guard, or: hugeleaf guard";
 
 /// The body of the answer to `METHOD PATH`.
 pub fn ask(socket: &Path, method: &str, path: &str) -> Result<Vec<u8>, Failure> {
-    let nobody = |why: std::io::Error| {
-        let next = match why.kind() {
-            ErrorKind::PermissionDenied => {
-                "run as root, or as a member of the group that the rules name (group = \"…\")"
-            }
-            _ => START,
+    let question = Question::new(PATIENCE);
+    let nobody = |why: Unanswered| {
+        let next = match why.what.contains("Permission denied") {
+            true => "run as root, or as a member of the group that the rules name (group = \"…\")",
+            false => START,
         };
-        let at = socket.display();
-        Failure::new(format!("no guard listens at {at}: {why}"), next)
+        Failure::new(format!("no guard listens at {why}"), next)
     };
     let wrong = |why: &dyn std::fmt::Display| wrong(socket, why);
-    let mut stream = UnixStream::connect(socket).map_err(nobody)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(nobody)?;
-    stream.set_write_timeout(Some(PATIENCE)).map_err(nobody)?;
+    let place = Place::Unix(socket.display().to_string());
+    let mut wire = Wire::connect(&place, question).map_err(nobody)?;
+    let mut exchange = wire.ask(question);
+    exchange.longest = LONGEST;
     let request = format!("{method} {path} HTTP/1.1\r\nHost: guard\r\n\r\n");
-    (stream.write_all(request.as_bytes())).map_err(|e| wrong(&e))?;
-    let mut answer = Vec::new();
-    (stream.take(LONGEST).read_to_end(&mut answer)).map_err(|e| wrong(&e))?;
+    (exchange.send(request.as_bytes())).map_err(|e| wrong(&e))?;
+    let mut answer = exchange.rest().map_err(|e| wrong(&e))?;
     let mut fields = [httparse::EMPTY_HEADER; 32];
     let mut response = httparse::Response::new(&mut fields);
     let Ok(httparse::Status::Complete(head)) = response.parse(&answer) else {

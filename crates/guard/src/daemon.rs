@@ -20,6 +20,7 @@ use crate::alone::alone;
 use crate::balance::Said;
 use crate::balancing::{Balancing, With};
 use crate::config::{Config, ConfigError};
+use crate::fault::{FAULT, caught, fault};
 use crate::files::{Files, group_id};
 use crate::keep::StateFile;
 use crate::log::{Entry, Log};
@@ -113,6 +114,8 @@ enum Event {
     Intends(Box<Intention>, Sender<()>),
     Done(Box<Decision>, Came, Spent),
     Said(Said),
+    /// A check of pools is over: what it found, and the processor time that it took.
+    Checked(Result<Vec<PoolFinding>, String>, Duration),
 }
 
 struct Intention {
@@ -257,26 +260,40 @@ impl<'a> Guard<'a> {
 
     pub fn run(mut self, views: &dyn Views) -> Result<(), GuardError> {
         self.say("started", self.rules_in_words());
-        // Who asks before the first look is over gets an answer that says so.
-        self.publish(views);
         std::thread::scope(|scope| {
-            let outcome = loop {
-                self.keep_serving(scope, views);
-                self.keep_balancing(scope);
-                match self.step(scope, views) {
-                    Ok(true) => {}
-                    Ok(false) => break Ok(()),
-                    Err(error) => break Err(error),
-                }
-            };
-            self.finish();
+            // After a fault the process ends as well, and whoever started it starts it again.
+            let outcome = caught(|| self.work(scope, views)).unwrap_or_else(|| Err(fault().into()));
+            self.balancing.stop();
+            let finished = caught(|| self.finish());
             for serving in self.serving.values() {
                 serving.stop.store(true, Ordering::Relaxed);
             }
-            outcome
+            // A job that waits for an answer of the loop has none to wait for.
+            self.events = channel();
+            outcome.and(finished.ok_or_else(|| fault().into()))
         })?;
         let _ = std::fs::remove_file(self.places.socket());
         Ok(())
+    }
+
+    /// Until it is told to end.
+    fn work<'s, 'v: 's>(
+        &mut self,
+        scope: &'s std::thread::Scope<'s, '_>,
+        views: &'v dyn Views,
+    ) -> Result<(), GuardError>
+    where
+        'a: 's,
+    {
+        // Who asks before the first look is over gets an answer that says so.
+        self.publish(views);
+        loop {
+            self.keep_serving(scope, views);
+            self.keep_balancing(scope);
+            if !self.step(scope, views)? {
+                return Ok(());
+            }
+        }
     }
 
     /// Serves what the rules ask for; what cannot be had is said, and tried again in a minute.
@@ -370,7 +387,7 @@ impl<'a> Guard<'a> {
         'a: 's,
     {
         let before = processor_without_answers();
-        let was_busy = !self.jobs.is_empty();
+        let was_busy = !self.jobs.is_empty() || self.pools.is_checking();
         let (observation, now) = self.observer.look(&self.config, &self.state)?;
         let closer = observation.programs.iter().any(|p| p.closer.is_some());
         let decisions = decide(&self.config, &mut self.state, &observation, now);
@@ -387,7 +404,7 @@ impl<'a> Guard<'a> {
         }
         let cost = processor_without_answers().saturating_sub(before);
         let alone = !was_busy && self.jobs.is_empty();
-        self.look_at_pools(alone, now);
+        self.look_at_pools(scope, now);
         self.save(false);
         self.publish(views);
         let cpu = self.pools.left(self.config.cpu);
@@ -400,7 +417,10 @@ impl<'a> Guard<'a> {
         self.wait_for_next(scope, views)
     }
 
-    fn look_at_pools(&mut self, alone: bool, now: Now) {
+    fn look_at_pools<'s>(&mut self, scope: &'s std::thread::Scope<'s, '_>, now: Now)
+    where
+        'a: 's,
+    {
         let (pools, at) = (self.observer.pools(), now.since_boot);
         pools::see(&mut self.state.pools, &pools, at);
         let short = pressure(&self.config, &self.state, &self.observation.host, at);
@@ -423,11 +443,25 @@ impl<'a> Guard<'a> {
         for resize in &decided.resizes {
             self.resize(resize, at);
         }
-        let cpu = self.config.cpu;
-        match self.pools.check(&self.state.pools, &pools, cpu, alone, at) {
-            None => {}
-            Some(Ok(found)) => self.found(found),
-            Some(Err(why)) => self.problem("pools", Some(why)),
+        if let Some(check) = self.pools.due(&self.state.pools, &pools, at) {
+            let events = self.events.0.clone();
+            scope.spawn(move || {
+                let (found, cost) = caught(|| check.run()).unwrap_or_else(|| {
+                    (
+                        Err(format!("pools are not checked: {FAULT}")),
+                        Duration::ZERO,
+                    )
+                });
+                let _ = events.send(Event::Checked(found, cost));
+            });
+        }
+    }
+
+    fn pools_checked(&mut self, found: Result<Vec<PoolFinding>, String>, cost: Duration) {
+        self.pools.checked(cost, self.config.cpu);
+        match found {
+            Ok(found) => self.found(found),
+            Err(why) => self.problem("pools", Some(why)),
         }
     }
 
@@ -505,6 +539,10 @@ impl<'a> Guard<'a> {
                     self.done(scope, &decision, &came, &spent, views)?;
                 }
                 Ok(Event::Said(said)) => self.balanced(said),
+                Ok(Event::Checked(found, cost)) => {
+                    self.pools_checked(found, cost);
+                    self.publish(views);
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     self.notify(&[sd_notify::NotifyState::Watchdog]);
                 }
@@ -570,11 +608,8 @@ impl<'a> Guard<'a> {
             };
             let began = Instant::now();
             let mut stalls = Stalls::default();
-            let came = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                work(tools, &decision, &mut stalls)
-            }))
-            .unwrap_or_else(|_| Came::Failed {
-                why: "a fault in hugeleaf; please report it".into(),
+            let came = caught(|| work(tools, &decision, &mut stalls)).unwrap_or(Came::Failed {
+                why: FAULT.into(),
                 ended: false,
             });
             let spent = Spent {
@@ -711,7 +746,6 @@ impl<'a> Guard<'a> {
     /// Ends what goes on: what is being moved stops where it is, what is being tested is put back as it was.
     fn finish(&mut self) {
         self.notify(&[sd_notify::NotifyState::Stopping]);
-        self.balancing.stop();
         for going in self.jobs.values() {
             going.stop.store(true, Ordering::Relaxed);
         }
@@ -727,7 +761,8 @@ impl<'a> Guard<'a> {
                     }
                 }
                 Ok(Event::Said(said)) => self.balanced(said),
-                Ok(Event::Order(_) | Event::Intends(..)) | Err(RecvTimeoutError::Timeout) => {
+                Ok(Event::Order(_) | Event::Intends(..) | Event::Checked(..))
+                | Err(RecvTimeoutError::Timeout) => {
                     self.notify(&[sd_notify::NotifyState::Watchdog]);
                 }
                 Err(RecvTimeoutError::Disconnected) => break,

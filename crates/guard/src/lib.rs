@@ -18,6 +18,7 @@ mod balancing;
 pub mod client;
 mod config;
 mod daemon;
+mod fault;
 mod files;
 mod keep;
 mod limits;

@@ -1,6 +1,7 @@
 //! Looks at the host for the policy: through `hugeleaf-host`, never by a file of its own.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hugeleaf_change::Memory;
@@ -89,7 +90,8 @@ impl<'a> Observer<'a> {
             users: BTreeMap::new(),
             before: None,
             shares: Shares::default(),
-            counts: counter.is_ok_and(|cpi| cpi.open(&[own_pid()]).is_ok()),
+            counts: counter
+                .is_ok_and(|cpi| cpi.open(&[own_pid()], &AtomicBool::new(false)).is_ok()),
             unable: unable(kernel, host),
         }
     }

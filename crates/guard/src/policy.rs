@@ -45,8 +45,10 @@ const EQUAL: f64 = 1.02;
 const TEST_AGAIN: Duration = Duration::from_secs(3600);
 /// What a program touches is sampled again after this long.
 const SAMPLE_AGAIN: Duration = Duration::from_secs(1800);
-/// Longest time of some pairs of a test, moves not counted.
-const LONGEST_TEST: Duration = Duration::from_secs(1800);
+/// Time of some pairs of a test in addition to intervals and moves: nothing else is moved on the host meanwhile.
+const READINGS: Duration = Duration::from_secs(60);
+/// A metric may need an interval of this length.
+const LEAST_INTERVAL: Duration = Duration::from_secs(5);
 const SAMPLE: Duration = Duration::from_secs(1);
 /// Verdicts of so many programs are remembered.
 const REMEMBERED: usize = 1000;
@@ -656,7 +658,7 @@ fn start(
                 pairs: (prove.pairs - done.min(prove.pairs)).clamp(1, PAIRS_AT_A_TIME),
                 interval: prove.interval,
                 pace,
-                limit: longest_test(track.closer.held(), pace),
+                limit: longest_test(track.closer.held(), pace, prove.interval),
             }
         }
         JobKind::Sample => {
@@ -674,10 +676,12 @@ fn start(
 
 /// Returns the longest time of some pairs of a test: a metric that answers slowly must not hold up everything, but its moves have
 /// the time that their budget makes them take.
-fn longest_test(held: Bytes, pace: Pace) -> Duration {
-    let moves = 2 * (PAIRS_AT_A_TIME + 1);
+fn longest_test(held: Bytes, pace: Pace, interval: Duration) -> Duration {
+    let moves = 2.0 * (PAIRS_AT_A_TIME + 1) as f64;
+    // Settling takes three quarters of an interval.
+    let interval = 2.0 * interval.max(LEAST_INTERVAL).as_secs_f64();
     let one = pacer::estimate_seconds(held, pace.budget);
-    LONGEST_TEST + Duration::try_from_secs_f64(one * moves as f64).unwrap_or_default()
+    READINGS + Duration::try_from_secs_f64((one + interval) * moves).unwrap_or_default()
 }
 
 fn remembered<'a>(state: &'a State, seen: &Seen, host: &HostSeen) -> Option<&'a Remembered> {

@@ -9,6 +9,7 @@ use hugeleaf_change::standing::{in_force, verify};
 use hugeleaf_host::{Pool, Root, pool_file, read_host};
 use hugeleaf_sys::{Kernel, children_usage};
 use hugeleaf_units::Pages;
+use hugeleaf_verdict::verify::GivenBack;
 
 use crate::config::Share;
 use crate::pools::{self, MayGive, PoolFinding, PoolsState, Resize};
@@ -24,8 +25,39 @@ pub struct PoolWatch<'a> {
     has_plans: bool,
     plans_read: Option<Duration>,
     checked: Option<Duration>,
+    is_checking: bool,
     cost: Duration,
     wait: Duration,
+}
+
+/// A check of pools, services and plans. It asks programs for their settings, which may take long, so it is made by a
+/// thread of its own.
+pub struct Check<'a> {
+    root: &'a Root,
+    kernel: &'a Kernel,
+    is_idle: bool,
+    given: Vec<GivenBack>,
+    unused: Vec<PoolFinding>,
+}
+
+impl Check<'_> {
+    /// Returns what is wrong now, or why that is not known; and the processor time that it took.
+    pub fn run(self) -> (Result<Vec<PoolFinding>, String>, Duration) {
+        if self.is_idle {
+            return (Ok(Vec::new()), Duration::ZERO);
+        }
+        // Helpers of this thread read as well. A scan at the same time is charged twice.
+        let used = || processor_without_answers() + children_usage().processor();
+        let before = used();
+        let found = read_host(self.root, self.kernel).map(|host| {
+            let report = verify(self.root, self.kernel, &host, None, &self.given);
+            let mut found = pools::kept(&report.findings);
+            found.extend(self.unused);
+            found
+        });
+        let found = found.map_err(|error| format!("pools are not checked: {error}"));
+        (found, used().saturating_sub(before))
+    }
 }
 
 impl<'a> PoolWatch<'a> {
@@ -37,6 +69,7 @@ impl<'a> PoolWatch<'a> {
             has_plans: false,
             plans_read: None,
             checked: None,
+            is_checking: false,
             cost: Duration::ZERO,
             wait: Duration::ZERO,
         }
@@ -59,40 +92,45 @@ impl<'a> PoolWatch<'a> {
         (self.checked, self.plans_read) = (None, None);
     }
 
-    /// What is wrong with pools, services and plans now; `None` where a check is not due. Where there is neither a
-    /// plan nor a pool nothing is read. It takes half of `budget` at most, of one processor. `alone`: nothing else
-    /// goes on, so that what it costs can be known.
-    pub fn check(
-        &mut self,
-        state: &PoolsState,
-        pools: &[Pool],
-        budget: Share,
-        alone: bool,
-        now: Duration,
-    ) -> Option<Result<Vec<PoolFinding>, String>> {
-        if !self.has_plans && pools.iter().all(|pool| pool.all() == Pages(0)) {
-            (self.checked, self.cost, self.wait) = (None, Duration::ZERO, Duration::ZERO);
-            return (!state.findings.is_empty()).then(|| Ok(Vec::new()));
+    /// The check that is due; `None` where none is, or one goes on. Where there is neither a plan nor a pool nothing is
+    /// read.
+    pub fn due(&mut self, state: &PoolsState, pools: &[Pool], now: Duration) -> Option<Check<'a>> {
+        let is_idle = !self.has_plans && pools.iter().all(|pool| pool.all() == Pages(0));
+        if is_idle {
+            (self.cost, self.wait) = (Duration::ZERO, Duration::ZERO);
         }
-        if self.checked.is_some_and(|at| now < at + self.wait) {
+        let is_due = match is_idle {
+            true => !state.findings.is_empty(),
+            false => self.checked.is_none_or(|at| now >= at + self.wait),
+        };
+        if self.is_checking || !is_due {
             return None;
         }
-        let used = || processor_without_answers() + children_usage().processor();
-        let before = used();
-        let found = read_host(self.root, self.kernel).map(|host| {
-            let report = verify(self.root, self.kernel, &host, None, &state.given_back());
-            let mut found = pools::kept(&report.findings);
-            found.extend(pools::unused_for_a_day(state, now));
-            found
-        });
-        if alone || self.cost.is_zero() {
-            self.cost = used().saturating_sub(before);
+        (self.is_checking, self.checked) = (true, (!is_idle).then_some(now));
+        Some(Check {
+            root: self.root,
+            kernel: self.kernel,
+            is_idle,
+            given: state.given_back(),
+            unused: pools::unused_for_a_day(state, now),
+        })
+    }
+
+    /// Returns true while a check goes on: what a scan costs is not known then.
+    pub const fn is_checking(&self) -> bool {
+        self.is_checking
+    }
+
+    /// Takes over what a check cost: it may take half of `budget`, of one processor.
+    pub fn checked(&mut self, cost: Duration, budget: Share) {
+        self.is_checking = false;
+        if self.checked.is_some() {
+            self.cost = cost;
+            let least = cost.as_secs_f64() / (budget.0 / 2.0).max(0.0001);
+            self.wait = Duration::try_from_secs_f64(least)
+                .unwrap_or(EVERY)
+                .max(EVERY);
         }
-        self.checked = Some(now);
-        let least = self.cost.as_secs_f64() / (budget.0 / 2.0).max(0.0001);
-        let least = Duration::try_from_secs_f64(least).unwrap_or(EVERY);
-        self.wait = least.max(EVERY);
-        Some(found.map_err(|error| format!("pools are not checked: {error}")))
     }
 
     /// Processor time of a check, and how long until the next.
@@ -128,5 +166,35 @@ impl<'a> PoolWatch<'a> {
             )),
             Err(error) => Err(format!("{which} could not be set: {error}")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A check may take as long as the programs that it asks: the loop goes on, and begins no second one.
+    #[test]
+    fn one_check_goes_on_at_a_time_and_nobody_waits_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, kernel) = (Root::at(folder.path()), Kernel::new());
+        let mut watch = PoolWatch::new(&root, &kernel);
+        let gone = PoolFinding {
+            id: "pool-short".into(),
+            severity: "problem".into(),
+            text: String::new(),
+            command: String::new(),
+        };
+        let state = PoolsState {
+            findings: vec![gone],
+            ..PoolsState::default()
+        };
+        let now = Duration::ZERO;
+        let check = watch.due(&state, &[], now).unwrap();
+        assert!(watch.is_checking() && watch.due(&state, &[], now).is_none());
+        let (found, cost) = std::thread::scope(|scope| scope.spawn(|| check.run()).join().unwrap());
+        assert_eq!(found, Ok(Vec::new()));
+        watch.checked(cost, Share(0.01));
+        assert!(!watch.is_checking() && watch.due(&state, &[], now).is_some());
     }
 }

@@ -27,6 +27,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::read;
 use rustix::net::{SendFlags, Shutdown, SocketFlags, send, shutdown};
 
+use crate::fault::caught;
+
 /// Maximum number of connections of a listener; one more ends another.
 const CONNECTIONS: usize = 64;
 /// Maximum number of connections that are slow to read their answers, each of which is a page in memory.
@@ -229,8 +231,15 @@ impl Budget {
     }
 }
 
-/// Serves until `stop` is set. `answer` must be quick: nobody else is served meanwhile.
+/// Serves until `stop` is set. `answer` must be quick: nobody else is served meanwhile. A fault ends the connections that
+/// there are, and the next ones are served.
 pub fn serve(listener: &Listener, stop: &AtomicBool, answer: &dyn Fn(Request<'_>) -> Response) {
+    while caught(|| serve_until(listener, stop, answer)).is_none() {
+        pause(TICK);
+    }
+}
+
+fn serve_until(listener: &Listener, stop: &AtomicBool, answer: &dyn Fn(Request<'_>) -> Response) {
     // The standard library's is so short that a flood would have the kernel drop others' connections.
     let _ = rustix::net::listen(listener.fd(), BACKLOG);
     let mut serving = Serving {

@@ -1,6 +1,6 @@
 //! Does what was decided, through `hugeleaf-change` and `hugeleaf-proof`, and says what came of it.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hugeleaf_change::{
     ChangeError, DemoteOptions, MOST_HELD, Outcome, ProcessOutcome, Progress, PromoteOptions,
@@ -134,7 +134,6 @@ fn tested(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> Result<
         return Err("no test".into());
     };
     let spec: MetricSpec = metric.parse().map_err(|e| format!("{e}"))?;
-    let mut metric = spec.open(&decision.pids).map_err(|e| e.to_string())?;
     let Tools {
         kernel,
         root,
@@ -142,13 +141,18 @@ fn tested(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> Result<
         stop,
         ..
     } = tools;
+    let mut metric = match spec.open(&decision.pids, stop) {
+        Err(_) if stop.load(Ordering::Relaxed) => return Ok(Came::Stopped),
+        opened => opened.map_err(|e| e.to_string())?,
+    };
     let mut subject = LiveSubject::new(kernel, root, host, &decision.name, &decision.pids, *pace);
+    let fixed_pairs = Some(*pairs);
     let settings = Settings {
         interval: *interval,
         settle: *interval / 4,
-        limit: *limit,
+        at_most: Some(*limit),
         rule: Rule {
-            fixed_pairs: Some(*pairs),
+            fixed_pairs,
             ..Rule::default()
         },
         ..Settings::default()
@@ -178,7 +182,11 @@ fn tested(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> Result<
     }
     // Pairs that were measured until then count.
     if result.experiment.ending == Ending::Interrupted && result.pairs.is_empty() {
-        return Ok(Came::Stopped);
+        let (name, seconds) = (spec.shown(), limit.as_secs());
+        return match stop.load(Ordering::Relaxed) {
+            true => Ok(Came::Stopped),
+            false => Err(format!("{name}: no pair in {seconds} s")),
+        };
     }
     Ok(Came::Tested {
         logs: result.pairs.iter().map(|pair| pair.ratio.ln()).collect(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hugeleaf_change::Percent;
 use hugeleaf_host::{Host, Root};
+use hugeleaf_sys::Question;
 use hugeleaf_workload::{ChildError, Client, Oltp};
 
 use crate::metric::{Kind, Metric, MetricError, Reading};
@@ -15,6 +16,9 @@ use crate::{Event, LiveSubject, ProveError, ResultFile, Settings, circumstances}
 const INTERVALS: u32 = 50;
 const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(1);
+
+/// Target of the result.
+pub const TARGET: &str = "the database of hugeleaf try";
 
 /// Measures the database for at most that long, and leaves it as it was.
 pub fn measure(
@@ -26,8 +30,7 @@ pub fn measure(
 ) -> Result<ResultFile, ProveError> {
     let kernel = workload.kernel();
     let pids = [workload.pid()];
-    let name = "the database of hugeleaf try";
-    let mut subject = LiveSubject::new(&kernel, root, host, name, &pids, Percent::ALL.into());
+    let mut subject = LiveSubject::new(&kernel, root, host, TARGET, &pids, Percent::ALL.into());
     let mut metric = operations(workload.client());
     let interval = (time / INTERVALS).clamp(SHORTEST, LONGEST);
     let settings = Settings {
@@ -55,7 +58,7 @@ pub fn measure(
 fn operations(client: Arc<Client>) -> Metric {
     const NAME: &str = "sqlite";
     // Counts up to 2^53 are exact, which is centuries of operations and months of nanoseconds.
-    let read = move || {
+    let read = move |_: Question<'_>| {
         let unreachable = |error: ChildError| MetricError::Unreachable {
             metric: NAME.to_owned(),
             reason: error.to_string(),

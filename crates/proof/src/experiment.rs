@@ -39,7 +39,7 @@ const RESIDENT_STRAY: f64 = 0.01;
 /// So many pairs in a row may be thrown away before the experiment is given up.
 const MOST_REJECTED: usize = 5;
 /// The arms must differ in coverage by at least this, or there is nothing to compare.
-const LEAST_SEPARATION: f64 = 0.01;
+pub(crate) const LEAST_SEPARATION: f64 = 0.01;
 /// Coverage may stray by this part of the arms' difference within an interval.
 const STRAY: f64 = 0.1;
 
@@ -64,6 +64,8 @@ pub struct Settings {
     pub settle: Duration,
     /// No pair is begun after this, once there are [`MIN_PAIRS`].
     pub limit: Duration,
+    /// Time after which it ends as if it were interrupted, however many pairs there are.
+    pub at_most: Option<Duration>,
     pub rule: Rule,
     pub equal: f64,
     pub keep: Keep,
@@ -85,6 +87,7 @@ impl Default for Settings {
             interval: Duration::from_secs(2),
             settle: Duration::from_millis(500),
             limit: Duration::from_secs(180),
+            at_most: None,
             rule: Rule::default(),
             equal: 1.02f64.ln(),
             keep: Keep::AsFound,
@@ -131,10 +134,15 @@ pub enum ProveError {
     #[error("{0}")]
     Subject(#[from] SubjectError),
     #[error(
-        "coverage is {:.1} % on large pages and {:.1} % on base pages: nothing to compare",
+        "coverage is {:.1} % on large pages and {:.1} % on base pages: nothing to compare; {left}",
         large * 100.0, base * 100.0
     )]
-    NoDifference { base: f64, large: f64 },
+    NoDifference {
+        base: f64,
+        large: f64,
+        /// State in which the memory was left, and the reason.
+        left: String,
+    },
     #[error(
         "memory that went to large pages does not go back: coverage {:.1} % before, {:.1} % on \
          large pages, {:.1} % after moving back",
@@ -164,6 +172,14 @@ pub enum ProveError {
 }
 
 impl ProveError {
+    /// The same with the state in which the memory was left, where it says that.
+    fn and_left(mut self, text: String) -> ProveError {
+        if let ProveError::NoDifference { left, .. } = &mut self {
+            *left = text;
+        }
+        self
+    }
+
     pub fn next(&self) -> String {
         match self {
             ProveError::Metric(e) | ProveError::BadReadings { error: e, .. } => e.next(),
@@ -187,6 +203,33 @@ impl ProveError {
     }
 }
 
+/// Chooses how to measure what was prepared, for an experiment and for its announcement.
+///
+/// # Errors
+/// [`SubjectError::Failed`]: this memory cannot be measured in the way that was asked for.
+pub fn design(prepared: &Prepared, settings: &Settings) -> Result<Design, ProveError> {
+    let refused = |what: String, next: &str| {
+        Err(ProveError::Subject(SubjectError::Failed(Failure::new(
+            what, next,
+        ))))
+    };
+    match (&prepared.one_way, settings.before_after) {
+        (Some(why), _) if settings.same_pages => refused(
+            format!("an A/A moves memory there and back: {why}"),
+            "hugeleaf prove --before-after, or a host that splits such memory",
+        ),
+        (_, true) if prepared.began == Arm::Large => refused(
+            format!(
+                "{} are on large pages already: there is no time before to measure",
+                prepared.bytes
+            ),
+            "the same command without --before-after    # moves it to base pages and back",
+        ),
+        (None, false) => Ok(Design::RandomPairs),
+        _ => Ok(Design::BeforeAfter),
+    }
+}
+
 /// Runs an experiment. `stop` (Ctrl-C) ends it early with what there is; `progress` is called with what
 /// happens. The subject is left as it was found, unless `settings.keep` says otherwise.
 ///
@@ -202,16 +245,7 @@ pub fn run(
     stop: &AtomicBool,
 ) -> Result<ResultFile, ProveError> {
     let prepared = subject.prepare()?;
-    if let (true, Some(why)) = (settings.same_pages, &prepared.one_way) {
-        return Err(ProveError::Subject(SubjectError::Failed(Failure::new(
-            format!("an A/A moves memory there and back: {why}"),
-            "hugeleaf prove --before-after, or a host that splits such memory",
-        ))));
-    }
-    let design = match prepared.one_way.is_some() || settings.before_after {
-        true => Design::BeforeAfter,
-        false => Design::RandomPairs,
-    };
+    let design = design(&prepared, settings)?;
     let interval = settings.interval.max(metric.least_interval);
     let mut engine = Engine {
         began: kernel.now(),
@@ -251,7 +285,10 @@ pub fn run(
     let (measured, judged) = done.unwrap_or_else(|panic| resume_unwind(panic));
     let (ending, left_on) = match (measured, left) {
         (Ok(ending), Ok(left_on)) => (ending, left_on),
-        (Err(error), Ok(_)) => return Err(error),
+        (Err(error), Ok(left_on)) => {
+            let left = engine.left_in_words(&prepared, left_on);
+            return Err(error.and_left(left));
+        }
         (measured, Err(error)) => {
             let after = measured.err().map(Box::new);
             return Err(ProveError::NotRestored { error, after });
@@ -362,12 +399,15 @@ impl Engine<'_> {
     }
 
     fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        let is_over = |most| self.elapsed() >= most;
+        self.stop.load(Ordering::Relaxed) || self.settings.at_most.is_some_and(is_over)
     }
 
     /// Waits; `false` where Ctrl-C came.
     fn wait(&self, time: Duration) -> bool {
-        self.kernel.wait(time, self.stop)
+        let most = self.settings.at_most;
+        let left = most.map_or(time, |most| most.saturating_sub(self.elapsed()).min(time));
+        self.kernel.wait(left, self.stop) && left == time
     }
 
     /// Where a move unmapped memory: waits until the processes have nearly all of it mapped again,
@@ -394,7 +434,10 @@ impl Engine<'_> {
             (self.progress)(Event::Note(note));
         }
         // Reads the metric once before anything is touched: most failures show here.
-        self.metric.read()?;
+        match self.metric.read(self.stop) {
+            Err(_) if self.is_stopped() => return Ok(Ending::Interrupted),
+            read => read?,
+        };
         self.page_sizes.before = self.subject.page_sizes()?;
         match design {
             Design::RandomPairs => self.random_pairs(prepared),
@@ -457,7 +500,7 @@ impl Engine<'_> {
             });
         }
         if self.separation() < LEAST_SEPARATION {
-            return Err(ProveError::NoDifference { base, large });
+            return Err(no_difference(base, large));
         }
         self.full = self.separation();
         Ok(true)
@@ -589,7 +632,7 @@ impl Engine<'_> {
                 self.page_sizes.large = self.subject.page_sizes()?;
                 let [base, large] = self.expected;
                 if self.separation() < LEAST_SEPARATION {
-                    return Err(ProveError::NoDifference { base, large });
+                    return Err(no_difference(base, large));
                 }
             }
             let begun = self.kernel.now();
@@ -768,7 +811,7 @@ impl Engine<'_> {
     /// The metric, and the middle of the time it took to read it.
     fn read(&mut self) -> Result<(Reading, Duration), MetricError> {
         let from = self.kernel.now();
-        let reading = self.metric.read()?;
+        let reading = self.metric.read(self.stop)?;
         let to = self.kernel.now();
         Ok((reading, from + to.saturating_sub(from) / 2))
     }
@@ -958,6 +1001,27 @@ impl Engine<'_> {
         }
         self.page_sizes.after = self.subject.page_sizes().unwrap_or_default();
         Ok(Some(to))
+    }
+
+    /// State of the memory after [`Engine::leave`], by its page tables.
+    fn left_in_words(&self, prepared: &Prepared, left_on: Option<Arm>) -> String {
+        let (before, after) = (&self.page_sizes.before, &self.page_sizes.after);
+        let Some(left) = left_on.and_then(|_| Left::of(before, after)) else {
+            return "its processes have ended".to_owned();
+        };
+        if left.as_found {
+            return format!(
+                "its memory is as it was found, {} on large pages",
+                left.large_after_bytes
+            );
+        }
+        let why = prepared.one_way.as_deref();
+        format!(
+            "its memory was left with {} on large pages, {} before: {}",
+            left.large_after_bytes,
+            left.large_before_bytes,
+            why.unwrap_or("the moves back did not take")
+        )
     }
 
     fn result(
@@ -1241,6 +1305,14 @@ impl Engine<'_> {
             ));
         }
         caveats
+    }
+}
+
+fn no_difference(base: f64, large: f64) -> ProveError {
+    ProveError::NoDifference {
+        base,
+        large,
+        left: String::new(),
     }
 }
 

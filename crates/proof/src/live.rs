@@ -21,7 +21,7 @@ use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, Failure};
 
 use crate::claim::{self, Claim};
-use crate::experiment::Circumstances;
+use crate::experiment::{Circumstances, LEAST_SEPARATION};
 use crate::result::{HostFingerprint, Knob};
 use crate::subject::{Arm, Prepared, SideMetrics, Subject, SubjectError};
 
@@ -235,6 +235,8 @@ impl Subject for LiveSubject<'_> {
             .collect();
         let down = Blocks::of(&processes, &splits, split);
         let mut prepared = self.choose(up, down)?;
+        let held = Held::total(&self.table()?);
+        need_enough(&self.name, &prepared, held)?;
         prepared.notes.extend(notes);
         Ok(prepared)
     }
@@ -423,6 +425,19 @@ impl LiveSubject<'_> {
     }
 }
 
+/// Refuses memory of which so little can be moved that the arms would be alike.
+fn need_enough(target: &str, prepared: &Prepared, held: Bytes) -> Result<(), SubjectError> {
+    let bytes = prepared.bytes;
+    if bytes.share_of(held).unwrap_or(1.0) >= LEAST_SEPARATION {
+        return Ok(());
+    }
+    let why = prepared.notes.join(" ");
+    Err(SubjectError::Failed(Failure::new(
+        format!("{target}: {bytes} of {held} can be moved, too little to compare: {why}"),
+        format!("hugeleaf why {target}"),
+    )))
+}
+
 fn joined(mut a: Vec<Memory>, b: Vec<Memory>) -> Vec<Memory> {
     for memory in b {
         match a.iter_mut().find(|known| known.who == memory.who) {
@@ -498,6 +513,24 @@ mod tests {
         assert_eq!(is_virtual(text), Some(true));
         assert_eq!(is_virtual("flags : fpu sse"), Some(false));
         assert_eq!(is_virtual("Features : fp"), None);
+    }
+
+    /// A PostgreSQL whose buffers are on huge pages and cannot be split has a little else.
+    #[test]
+    fn a_little_of_much_is_refused_before_it_moves() {
+        let prepared = Prepared {
+            began: Arm::Base,
+            bytes: Bytes::from_mib(4),
+            one_way: None,
+            notes: vec!["512M were on large pages before and stay there.".into()],
+        };
+        let enough = |held| need_enough("postgres", &prepared, Bytes::from_mib(held));
+        let error = enough(516).unwrap_err().to_string();
+        assert!(
+            error.contains("4M of 516M") && error.contains("512M were"),
+            "{error}"
+        );
+        assert!(enough(400).is_ok() && enough(0).is_ok());
     }
 
     fn who(pid: u32) -> Who {

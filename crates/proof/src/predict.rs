@@ -1,7 +1,7 @@
 //! Watches a process for a prediction (`hugeleaf_verdict::predict`), and measures what a read costs here.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hugeleaf_change::{Watch, look, may_walk};
@@ -44,8 +44,10 @@ pub fn observe(
     pids: &[Pid],
     watch: Watch<'_>,
 ) -> Result<Observed, String> {
+    // Counters of the processor are not waited for.
+    let goes_on = AtomicBool::new(false);
     let mut walks = walk_cycles(pids);
-    let began = walks.as_mut().and_then(|metric| metric.read().ok());
+    let began = walks.as_mut().and_then(|metric| metric.read(&goes_on).ok());
     let from = kernel.now();
     let one = |pid| move || observe_one(kernel, place, pid, watch);
     let all: Vec<_> = std::thread::scope(|scope| {
@@ -59,7 +61,7 @@ pub fn observe(
     }
     let elapsed = kernel.now().saturating_sub(from);
     let walks = walks.as_mut().zip(began).and_then(|(metric, began)| {
-        let now: Reading = metric.read().ok()?;
+        let now: Reading = metric.read(&goes_on).ok()?;
         between("walk-cycles", &began, &now, elapsed).ok()
     });
     let (seen, failed): (Vec<_>, Vec<_>) = all.into_iter().partition(Result::is_ok);
@@ -128,7 +130,7 @@ fn observe_one(
 /// The share of cycles in page walks, where this processor counts them; one that counts walks alone says no share.
 fn walk_cycles(pids: &[Pid]) -> Option<crate::Metric> {
     let spec: MetricSpec = "walk-cycles".parse().ok()?;
-    let metric = spec.open(pids).ok()?;
+    let metric = spec.open(pids, &AtomicBool::new(false)).ok()?;
     metric.unit.starts_with("share").then_some(metric)
 }
 

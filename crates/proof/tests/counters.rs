@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::hint::black_box;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use hugeleaf_perf::{
@@ -46,7 +47,7 @@ fn near(a: f64, b: f64, within: f64) {
 }
 
 fn above_and_below(counted: &mut Metric) -> (f64, f64) {
-    match counted.read().unwrap() {
+    match counted.read(&AtomicBool::new(false)).unwrap() {
         Reading::Ratio { above, below } => (above, below),
         other => panic!("{other:?}"),
     }

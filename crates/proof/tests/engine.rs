@@ -13,7 +13,7 @@ use hugeleaf_proof::{
     Arm, Circumstances, Design, Ending, Event, Keep, Prepared, ProveError, ResultFile, Settings,
     SideMetrics, Subject, SubjectError, Verdict, run,
 };
-use hugeleaf_sys::{Answer, Errno, Gate, Kernel, Pid, ProcessCall};
+use hugeleaf_sys::{Answer, Errno, Gate, Kernel, Pid, ProcessCall, Question};
 use hugeleaf_units::{Bytes, PageKind};
 
 /// A clock that only sleeping moves.
@@ -41,6 +41,8 @@ struct Fake {
     one_way: bool,
     /// Does not come back from large pages, and does not know it beforehand.
     sticks: bool,
+    /// No move takes.
+    stays: bool,
     /// Coverage read so far, and at which readings khugepaged has collapsed half of it.
     readings: usize,
     collapsed_at: Vec<usize>,
@@ -65,6 +67,7 @@ impl Fake {
             began,
             one_way: false,
             sticks: false,
+            stays: false,
             readings: 0,
             collapsed_at: Vec::new(),
             always_collapsed: false,
@@ -98,7 +101,7 @@ impl Subject for Fake {
             return Err(SubjectError::Ended { pid: Pid(7) });
         }
         self.lost |= self.loses && arm == Arm::Base;
-        if !(self.sticks && arm == Arm::Base) {
+        if !(self.stays || self.sticks && arm == Arm::Base) {
             *self.arm.lock().unwrap() = arm;
         }
         Ok(())
@@ -165,6 +168,8 @@ struct Rate {
     counts: [f64; 4],
     /// Sets this flag at a reading: Ctrl-C.
     interrupts: Option<(usize, Arc<AtomicBool>)>,
+    /// From this reading on its server stands still, and then somebody sets the flag.
+    hangs: Option<(usize, Arc<AtomicBool>)>,
 }
 
 impl Rate {
@@ -185,6 +190,7 @@ impl Rate {
             buckets: None,
             counts: [0.0; 4],
             interrupts: None,
+            hangs: None,
         }
     }
 }
@@ -195,12 +201,23 @@ impl Rate {
             better: self.better,
             kind: self.kind,
             instead_of_quantile: Some("http://h/#mean(x)".into()),
-            ..Metric::counter("rate", "1/s", move || self.read())
+            ..Metric::counter("rate", "1/s", move |question| self.read(question))
         }
     }
 
-    fn read(&mut self) -> Result<Reading, MetricError> {
+    fn read(&mut self, question: Question<'_>) -> Result<Reading, MetricError> {
         self.readings += 1;
+        if let Some((at, flag)) = &self.hangs
+            && self.readings > *at
+        {
+            flag.store(true, Ordering::Relaxed);
+            while question.wait(&mut [], Duration::from_millis(1)).is_ok() {}
+            return Err(MetricError::Unreachable {
+                metric: "rate".into(),
+                reason: "stopped".into(),
+                next: "wait".into(),
+            });
+        }
         if let Some((at, flag)) = &self.interrupts
             && self.readings >= *at
         {
@@ -797,5 +814,74 @@ fn results_come_back_from_their_file() {
     for arm in [Arm::Base, Arm::Large] {
         let row = back.row(arm.name(), &[], &main).unwrap();
         assert_eq!(row, result.samples(arm).unwrap());
+    }
+}
+
+/// A reading that waits for its server, as all questions do, is left where it is.
+#[test]
+fn a_stop_ends_a_reading_that_hangs() {
+    for readings in 0..4 {
+        let got = experiment(
+            Fake::new(Arm::Large),
+            (1.1, 0.01),
+            &settings(),
+            |rate, stop| rate.hangs = Some((readings, Arc::clone(stop))),
+        );
+        let result = got.result.unwrap();
+        assert_eq!(result.experiment.ending, Ending::Interrupted);
+        assert_eq!(got.left, Arm::Large, "as it was found");
+    }
+}
+
+#[test]
+fn an_experiment_ends_at_most_then() {
+    let settings = Settings {
+        at_most: Some(Duration::from_secs(30)),
+        rule: hugeleaf_proof::Rule {
+            fixed_pairs: Some(100),
+            ..hugeleaf_proof::Rule::default()
+        },
+        ..settings()
+    };
+    let got = experiment(Fake::new(Arm::Large), (1.1, 0.01), &settings, unspoilt);
+    let result = got.result.unwrap();
+    assert_eq!(result.experiment.ending, Ending::Interrupted);
+    assert!((1..8).contains(&result.pairs.len()));
+    assert_eq!(got.left, Arm::Large, "as it was found");
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_before_it_moves() {
+    let before_after = Settings {
+        before_after: true,
+        ..settings()
+    };
+    let got = experiment(Fake::new(Arm::Large), (1.1, 0.01), &before_after, unspoilt);
+    let error = got.result.unwrap_err().to_string();
+    assert!(error.contains("on large pages already"), "{error}");
+    assert!(got.moves.is_empty());
+}
+
+#[test]
+fn no_difference_says_how_memory_was_left() {
+    for (loses, says) in [
+        (
+            false,
+            "nothing to compare; its memory is as it was found, 1G on large pages",
+        ),
+        (
+            true,
+            "left with 768M on large pages, 1G before: the moves back did not take",
+        ),
+    ] {
+        let subject = Fake {
+            stays: true,
+            loses,
+            ..Fake::new(Arm::Base)
+        };
+        let got = experiment(subject, (1.1, 0.01), &settings(), unspoilt);
+        let error = got.result.unwrap_err();
+        assert!(matches!(error, ProveError::NoDifference { .. }), "{error}");
+        assert!(error.to_string().ends_with(says), "{error}");
     }
 }

@@ -4,12 +4,14 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hugeleaf_ask::{mysql, postgres, redis};
 use hugeleaf_proof::metric::{Kind, Metric, MetricError, MetricSpec, Reading, between};
 use hugeleaf_proof::stats::Better;
+use hugeleaf_sys::Question;
 use hugeleaf_testkit::mariadb::MariadbServer;
 use hugeleaf_testkit::postgresql::PostgresServer;
 use hugeleaf_testkit::redis_server::RedisServer;
@@ -20,7 +22,9 @@ use hugeleaf_testkit::{eventually, not_run};
 const DEADLINE: Duration = Duration::from_secs(60);
 
 fn metric(spec: &str) -> Result<Metric, MetricError> {
-    spec.parse::<MetricSpec>().unwrap().open(&[])
+    spec.parse::<MetricSpec>()
+        .unwrap()
+        .open(&[], &AtomicBool::new(false))
 }
 
 fn refused(spec: &str) -> MetricError {
@@ -31,7 +35,7 @@ fn refused(spec: &str) -> MetricError {
 }
 
 fn count(metric: &mut Metric) -> f64 {
-    match metric.read().unwrap() {
+    match metric.read(&AtomicBool::new(false)).unwrap() {
         Reading::Counter(n) => n,
         other => panic!("{other:?}"),
     }
@@ -80,15 +84,15 @@ fn http_by_type() {
     assert_eq!(count(&mut m), 20.0);
     let mut m = metric(&format!("gauge:lower:{url}#wait")).unwrap();
     assert_eq!((m.kind, m.better), (Kind::Gauge, Better::Lower));
-    assert_eq!(m.read(), Ok(Reading::Gauge(0.25)));
+    assert_eq!(m.read(&AtomicBool::new(false)), Ok(Reading::Gauge(0.25)));
     let mut m = metric(&format!("{url}#p50(request_seconds)")).unwrap();
     assert_eq!((m.kind, m.better), (Kind::Quantile, Better::Lower));
     assert_eq!(m.unit, "s");
-    let before = m.read().unwrap();
+    let before = m.read(&AtomicBool::new(false)).unwrap();
     *page.lock().unwrap() = PAGE
         .replace("le=\"0.2\"} 0", "le=\"0.2\"} 10")
         .replace("le=\"+Inf\"} 0", "le=\"+Inf\"} 10");
-    let after = m.read().unwrap();
+    let after = m.read(&AtomicBool::new(false)).unwrap();
     let p50 = between("m", &before, &after, Duration::from_secs(1)).unwrap();
     assert!((p50 - 0.15).abs() < 1e-9, "{p50}");
 }
@@ -127,7 +131,7 @@ fn commands_count() {
     let mut m = metric(&format!("cmd:cat {}", file.display())).unwrap();
     assert_eq!(count(&mut m), 5.0);
     std::fs::remove_file(&file).unwrap();
-    let e = m.read().unwrap_err();
+    let e = m.read(&AtomicBool::new(false)).unwrap_err();
     assert!(matches!(e, MetricError::Unreachable { .. }), "{e}");
     assert!(e.next().contains("No such file"), "{e}");
 }
@@ -171,15 +175,17 @@ fn redis_without_its_own_commands() {
     let spec = format!("redis:{}", socket.display());
     let mut m = eventually(|| metric(&spec));
     let address = redis::Address::parse(&socket.display().to_string()).unwrap();
-    let mut client = redis::Connection::open(&address, DEADLINE).unwrap();
+    let mut client = redis::Connection::open(&address, Question::new(DEADLINE)).unwrap();
     let before = count(&mut m);
     assert_eq!(count(&mut m), before, "its own reading counts");
     for i in 0..500 {
-        client.ask(&["SET", "key", &i.to_string()]).unwrap();
+        client
+            .ask(&["SET", "key", &i.to_string()], Question::new(DEADLINE))
+            .unwrap();
     }
     assert_eq!(count(&mut m) - before, 500.0);
     drop(server);
-    let e = m.read().unwrap_err();
+    let e = m.read(&AtomicBool::new(false)).unwrap_err();
     assert!(matches!(e, MetricError::Unreachable { .. }), "{e}");
 }
 
@@ -199,9 +205,9 @@ fn postgres_without_its_own_transactions() {
         assert_eq!(count(&mut m), idle, "its own transactions count");
     }
     let address = postgres::Address::parse(&dsn).unwrap();
-    let mut client = postgres::Connection::open(&address, DEADLINE).unwrap();
+    let mut client = postgres::Connection::open(&address, Question::new(DEADLINE)).unwrap();
     for _ in 0..200 {
-        client.ask("SELECT 1").unwrap();
+        client.ask("SELECT 1", Question::new(DEADLINE)).unwrap();
     }
     // What a session did is reported at the latest when it ends.
     drop(client);
@@ -231,11 +237,11 @@ fn mysql_without_its_own_statements() {
     let mut commits = metric(&format!("{spec}#Com_commit+Com_rollback")).unwrap();
     let e = metric(&format!("{spec}#No_such_variable"))
         .unwrap()
-        .read()
+        .read(&AtomicBool::new(false))
         .unwrap_err();
     assert!(matches!(e, MetricError::Garbage { .. }), "{e}");
     let address = mysql::Address::parse(&url).unwrap();
-    let mut client = mysql::Connection::open(&address, DEADLINE).unwrap();
+    let mut client = mysql::Connection::open(&address, Question::new(DEADLINE)).unwrap();
     // The session that asked in vain says goodbye in its own time, and that counts.
     eventually(|| {
         let twice = [count(&mut m), count(&mut m)];
@@ -250,16 +256,16 @@ fn mysql_without_its_own_statements() {
     // The other metric's two statements are another session's: they count.
     assert_eq!(later - before, 2.0, "its own statements count");
     for _ in 0..300 {
-        client.ask("DO 1").unwrap();
+        client.ask("DO 1", Question::new(DEADLINE)).unwrap();
     }
     assert_eq!(count(&mut m) - later, 300.0);
     assert_eq!(count(&mut commits), committed);
-    client.ask("BEGIN").unwrap();
-    client.ask("COMMIT").unwrap();
+    client.ask("BEGIN", Question::new(DEADLINE)).unwrap();
+    client.ask("COMMIT", Question::new(DEADLINE)).unwrap();
     assert_eq!(count(&mut commits) - committed, 1.0);
     mysql_logins(&mut client, &server.socket());
     drop(server);
-    let e = m.read().unwrap_err();
+    let e = m.read(&AtomicBool::new(false)).unwrap_err();
     assert!(matches!(e, MetricError::Unreachable { .. }), "{e}");
 }
 
@@ -267,7 +273,7 @@ fn mysql_without_its_own_statements() {
 fn postgres_logins(folder: &Path) {
     let of = |user: &str| format!("host={} dbname=postgres {user}", folder.display());
     let address = postgres::Address::parse(&of("user=postgres")).unwrap();
-    let mut client = postgres::Connection::open(&address, DEADLINE).unwrap();
+    let mut client = postgres::Connection::open(&address, Question::new(DEADLINE)).unwrap();
     for (kind, way) in [
         ("scram-sha-256", "scram-sha-256"),
         ("md5", "md5"),
@@ -275,15 +281,23 @@ fn postgres_logins(folder: &Path) {
     ] {
         let user = format!("by_{}", &way[..3]);
         client
-            .ask(&format!("SET password_encryption = '{kind}'"))
+            .ask(
+                &format!("SET password_encryption = '{kind}'"),
+                Question::new(DEADLINE),
+            )
             .unwrap();
         client
-            .ask(&format!("CREATE ROLE {user} LOGIN PASSWORD 'se''cret'"))
+            .ask(
+                &format!("CREATE ROLE {user} LOGIN PASSWORD 'se''cret'"),
+                Question::new(DEADLINE),
+            )
             .unwrap();
         let file = folder.join("data/pg_hba.conf");
         let rules = std::fs::read_to_string(&file).unwrap();
         std::fs::write(&file, format!("local all {user} {way}\n{rules}")).unwrap();
-        client.ask("SELECT pg_reload_conf()").unwrap();
+        client
+            .ask("SELECT pg_reload_conf()", Question::new(DEADLINE))
+            .unwrap();
         let wrong = format!("postgres:{}", of(&format!("user={user} password=nonsense")));
         // The server reads its rules in its own time.
         let refusal = eventually(|| match metric(&wrong) {
@@ -305,7 +319,10 @@ fn postgres_logins(folder: &Path) {
 /// The same for MariaDB.
 fn mysql_logins(client: &mut mysql::Connection, socket: &Path) {
     client
-        .ask("CREATE USER me@localhost IDENTIFIED BY 'se''cret'")
+        .ask(
+            "CREATE USER me@localhost IDENTIFIED BY 'se''cret'",
+            Question::new(DEADLINE),
+        )
         .unwrap();
     let of = |login: &str| format!("mysql://{login}@localhost?socket={}", socket.display());
     count(&mut metric(&of("me:se%27cret")).unwrap());
@@ -314,8 +331,113 @@ fn mysql_logins(client: &mut mysql::Connection, socket: &Path) {
     assert!(!e.contains("nonsense"), "{e}");
     // A plugin that trusts the socket: whoever runs this test is not that user.
     client
-        .ask("CREATE USER other@localhost IDENTIFIED VIA unix_socket")
+        .ask(
+            "CREATE USER other@localhost IDENTIFIED VIA unix_socket",
+            Question::new(DEADLINE),
+        )
         .unwrap();
     let e = refused(&of("other")).to_string();
     assert!(e.contains("Access denied"), "{e}");
+}
+
+/// Reads a metric whose server stands still, until the reading is stopped: the error says so, and not that time ran out.
+fn stopped(read: impl FnOnce(&AtomicBool) -> Result<(), MetricError> + Send, asked: impl Fn()) {
+    let stop = AtomicBool::new(false);
+    let error = std::thread::scope(|scope| {
+        let reads = scope.spawn(|| read(&stop).unwrap_err());
+        asked();
+        stop.store(true, Ordering::Relaxed);
+        reads.join().unwrap()
+    });
+    assert!(error.to_string().ends_with("stopped"), "{error}");
+}
+
+/// A process that is stopped until this is dropped.
+struct Halted(rustix::process::Pid);
+
+impl Halted {
+    fn new(pid: u32) -> Halted {
+        use rustix::process::{Pid, Signal, kill_process};
+        let pid = Pid::from_raw(pid.cast_signed()).unwrap();
+        kill_process(pid, Signal::STOP).unwrap();
+        Halted(pid)
+    }
+}
+
+impl Drop for Halted {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process(self.0, rustix::process::Signal::CONT);
+    }
+}
+
+#[test]
+fn a_server_that_was_stopped_is_left_at_once() {
+    let test = "a_server_that_was_stopped_is_left_at_once";
+    if let Some(server) = started(test, RedisServer::start(&ServerSettings::default())) {
+        let spec = format!("redis:{}", server.socket().display());
+        let mut m = eventually(|| metric(&spec));
+        let _halted = Halted::new(server.pid().unwrap());
+        stopped(|stop| m.read(stop).map(drop), || {});
+        let spec: MetricSpec = spec.parse().unwrap();
+        stopped(|stop| spec.open(&[], stop)?.read(stop).map(drop), || {});
+    }
+    if let Some(server) = started(test, PostgresServer::start(&ServerSettings::default())) {
+        let spec = format!("postgres:{}", server.dsn());
+        let mut m = eventually(|| metric(&spec));
+        let tree = hugeleaf_testkit::facts::tree(server.pid().unwrap());
+        let _halted: Vec<Halted> = tree.into_iter().map(Halted::new).collect();
+        stopped(|stop| m.read(stop).map(drop), || {});
+        let spec: MetricSpec = spec.parse().unwrap();
+        stopped(|stop| spec.open(&[], stop)?.read(stop).map(drop), || {});
+    }
+}
+
+/// Each of these answers a byte at a time, for ever: in the middle of a line, of a message, of a page's head and body.
+#[test]
+fn a_server_that_trickles_is_left_at_once() {
+    let starts = [
+        ("redis:ADDRESS", ""),
+        ("redis:ADDRESS", "$100000\r\n"),
+        ("postgres:postgres://me@ADDRESS/x", "R"),
+        ("mysql:me@ADDRESS", "J"),
+        ("http://ADDRESS/#a", "HTTP/1.1 200 OK\r\nX-a: "),
+        (
+            "http://ADDRESS/#a",
+            "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n",
+        ),
+    ];
+    for (spec, start) in starts {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let sent = Arc::new(AtomicBool::new(false));
+        let trickles = Arc::clone(&sent);
+        std::thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            let mut more = start.as_bytes().to_vec();
+            while stream.write_all(&more).is_ok() {
+                more = b"R".to_vec();
+                trickles.store(true, Ordering::Relaxed);
+                hugeleaf_testkit::pause(Duration::from_millis(10));
+            }
+        });
+        let spec: MetricSpec = spec.replace("ADDRESS", &address).parse().unwrap();
+        stopped(
+            |stop| spec.open(&[], stop)?.read(stop).map(drop),
+            || hugeleaf_testkit::until("it trickles", || sent.load(Ordering::Relaxed)),
+        );
+    }
+}
+
+#[test]
+fn a_command_that_does_not_end_is_left_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let began = dir.path().join("began");
+    let mut m = metric(&format!("cmd:touch {}; sleep 600", began.display())).unwrap();
+    stopped(
+        |stop| m.read(stop).map(drop),
+        || hugeleaf_testkit::until("it runs", || began.exists()),
+    );
+    // A child that leaves its group and keeps the pipe open is not waited for.
+    let mut m = metric("cmd:setsid sleep 5 & echo 7").unwrap();
+    assert_eq!(count(&mut m), 7.0);
 }

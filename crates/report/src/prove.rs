@@ -6,7 +6,7 @@ use hugeleaf_proof::result::ResultFile;
 use hugeleaf_proof::rows::{Row, fields};
 use hugeleaf_proof::rule::MIN_PAIRS;
 use hugeleaf_proof::stats::{Better, Effect, Estimator, Verdict};
-use hugeleaf_proof::{Arm, Design, Ending};
+use hugeleaf_proof::{Arm, Design, Ending, embedded};
 use hugeleaf_units::time::{measured, minutes};
 use hugeleaf_units::{Bytes, PageSize};
 
@@ -354,8 +354,8 @@ fn next(result: &ResultFile) -> Option<Note> {
         return None;
     }
     match result.verdict {
-        // What was measured by a phrase, as the database of `try`, is gone by the time this is read.
-        Verdict::Faster if target.contains(' ') => None,
+        // The database of `try` is gone by the time this is read.
+        Verdict::Faster if target == embedded::TARGET => None,
         Verdict::Faster if result.experiment.left_on != Some(Arm::Large) => {
             Some(Note::new("next", "").run("", format!("hugeleaf promote {target}")))
         }
@@ -367,18 +367,64 @@ fn next(result: &ResultFile) -> Option<Note> {
             );
             Some(Note::new("next", text))
         }
-        Verdict::Unclear => {
-            let minutes = (result.settings.for_seconds / 60.0).max(1.0) * 4.0;
-            let until = result.settings.equal * 75.0;
-            let text = format!(
-                "the same command with --for {}m --until {}%: four times the pairs halve the \
-                 interval",
-                number(minutes.ceil()),
-                number(until)
-            );
-            Some(Note::new("next", text))
-        }
+        Verdict::Unclear => Some(Note::new("next", longer(result))),
         _ => None,
+    }
+}
+
+/// An experiment that would take longer than this is not advised.
+const MOST_SECONDS: f64 = 86400.0;
+
+/// Half width of the interval, a log ratio, with which an effect like the one seen is a difference, or none.
+fn needed(effect: &Effect, equal: f64) -> f64 {
+    let (center, equal) = (effect.ratio.ln().abs(), (1.0 + equal).ln());
+    // The next estimate is another one.
+    center.max(equal - center) * 0.8
+}
+
+/// The next step after an unclear result, by its pairs, their noise, their effect and the time that they took.
+pub(crate) fn longer(result: &ResultFile) -> String {
+    let pairs = result.pairs.len();
+    let settings = &result.settings;
+    let is_try = result.experiment.target == embedded::TARGET;
+    let command = if is_try {
+        "hugeleaf try"
+    } else {
+        "the same command"
+    };
+    let Some(effect) = result.effect.as_ref().filter(|_| pairs >= MIN_PAIRS) else {
+        return format!("run it to the end: {pairs} of at least {MIN_PAIRS} pairs were made");
+    };
+    let half = (effect.high / effect.low).ln() / 2.0;
+    // Never wider than what was seen.
+    let needed = needed(effect, settings.equal).min(half / 1.1);
+    // The interval narrows with the root of the number of pairs.
+    let times = (half / needed).powi(2);
+    let seconds = result.experiment.duration_seconds * times;
+    let more = (pairs as f64 * times).ceil();
+    let percent = |half: f64| format!("{:.1}", (half.exp() - 1.0) * 100.0);
+    let seen = format!(
+        "{pairs} pairs gave ±{} %, and an effect like ×{} shows with ±{} %",
+        percent(half),
+        ratio(effect.ratio),
+        percent(needed)
+    );
+    if seconds.is_nan() || seconds > MOST_SECONDS {
+        return format!(
+            "choose a metric that varies less, or a longer --interval: {seen}, which takes {} pairs",
+            number(more)
+        );
+    }
+    let minutes = number((seconds / 60.0).ceil().max(1.0));
+    // Rounded down, so that it does not end before.
+    let until = number(((needed.exp() - 1.0) * 1000.0).floor().clamp(1.0, 990.0) / 10.0);
+    match settings.pairs {
+        Some(_) => format!(
+            "{command} with --pairs {} ({minutes} min): {seen}",
+            number(more)
+        ),
+        None if is_try => format!("{command} --for {minutes}m: {seen}"),
+        None => format!("{command} with --for {minutes}m --until {until}%: {seen}"),
     }
 }
 
@@ -573,7 +619,11 @@ next  hugeleaf promote redis-server
         for (verdict, says, next_says) in [
             (Verdict::Slower, "worse", None),
             (Verdict::Same, "within ±2 %", None),
-            (Verdict::Unclear, "too wide", Some("--for 12m --until 1.5%")),
+            (
+                Verdict::Unclear,
+                "too wide",
+                Some("run it to the end: 3 of"),
+            ),
         ] {
             result.verdict = verdict;
             assert!(meaning(&result).contains(says), "{}", meaning(&result));
@@ -588,6 +638,67 @@ next  hugeleaf promote redis-server
         result.verdict = Verdict::Faster;
         result.experiment.left_on = Some(Arm::Large);
         assert_eq!(next(&result), None);
+    }
+
+    /// An unclear result of so many pairs in so many seconds.
+    fn unclear(pairs: usize, seconds: f64, [low, middle, high]: [f64; 3]) -> ResultFile {
+        let mut result = example();
+        result.verdict = Verdict::Unclear;
+        result.pairs = std::iter::repeat_n(result.pairs[0], pairs).collect();
+        result.experiment.duration_seconds = seconds;
+        let effect = result.effect.as_mut().unwrap();
+        (effect.low, effect.ratio, effect.high) = (low, middle, high);
+        result
+    }
+
+    #[test]
+    fn the_next_step_follows_from_what_was_seen() {
+        let mut result = unclear(20, 200.0, [0.97, 1.04, 1.115]);
+        let says = |result: &ResultFile| next(result).unwrap().text.to_string();
+        let text = says(&result);
+        // ±7 % narrows to ±3.2 % in 4.9 times the time: whatever was asked for.
+        assert!(
+            text.contains("--for 17m --until 3.1%: 20 pairs gave ±7.2"),
+            "{text}"
+        );
+        result.settings.for_seconds = 36000.0;
+        assert_eq!(says(&result), text);
+        result.settings.pairs = Some(20);
+        assert!(
+            says(&result).contains("--pairs 99 (17 min)"),
+            "{}",
+            says(&result)
+        );
+        result.settings.pairs = None;
+        result.experiment.target = embedded::TARGET.into();
+        assert!(
+            says(&result).starts_with("hugeleaf try --for 17m: "),
+            "{}",
+            says(&result)
+        );
+        // Twice the noise takes four times the pairs; a smaller effect more of them.
+        let noisy = says(&unclear(20, 200.0, [0.9, 1.04, 1.2]));
+        assert!(noisy.contains("--for 71m"), "{noisy}");
+        let none = says(&unclear(20, 9000.0, [0.9, 1.0, 1.1]));
+        assert!(
+            none.starts_with("choose a metric that varies less"),
+            "{none}"
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_next_run_is_longer(pairs in 8usize..500, seconds in 1.0f64..1e5, low in 0.1f64..1.0, wide in 1.001f64..5.0) {
+            let result = unclear(pairs, seconds, [low, low * wide.sqrt(), low * wide]);
+            let text = longer(&result);
+            if let Some((_, rest)) = text.split_once("--for ") {
+                let minutes: f64 = rest.split('m').next().unwrap().replace(',', "").parse().unwrap();
+                proptest::prop_assert!(minutes * 60.0 >= seconds, "{}", text);
+                let until = rest.split("--until ").nth(1).unwrap().split('%').next().unwrap();
+                let until: f64 = until.parse().unwrap();
+                proptest::prop_assert!(until > 0.0 && until < 100.0, "{}", text);
+            }
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::bench::bytes;
 use crate::json::SCHEMA;
 use crate::mem::Mem;
 use crate::page::{Block, Cell, Mark, Note, Page, Table, TableOf, Value, fact, number, thousands};
-use crate::prove::{counted, median};
+use crate::prove::{counted, longer, median};
 use crate::status::status_json;
 use crate::why::Why;
 
@@ -195,13 +195,16 @@ fn verdict(result: &ResultFile) -> Note {
             Mark::Plain,
             "larger pages make no difference to this database here",
         ),
-        Verdict::Unclear => (
-            Mark::Warn,
-            "the samples scatter too much to say; give it longer: hugeleaf try --for 5m",
-        ),
+        Verdict::Unclear => (Mark::Warn, "the samples scatter too much to say"),
+    };
+    // The same as on the page.
+    let longer = (result.verdict == Verdict::Unclear).then(|| longer(result));
+    let meaning = match longer {
+        Some(longer) => format!("{meaning}; {longer}"),
+        None => meaning.to_owned(),
     };
     let text = match &result.effect {
-        None => meaning.to_owned(),
+        None => meaning,
         Some(effect) => format!(
             "×{:.3}, between ×{:.3} and ×{:.3} at {:.0} % confidence: {meaning}",
             effect.ratio,

@@ -6,7 +6,7 @@
 //!
 //! This crate must not judge: it does what it is told and says what the kernel answered.
 //!
-//! Main types: [`Kernel`], [`Gate`], [`PidFd`], [`Advice`], [`PageRun`], [`SysError`].
+//! Main types: [`Kernel`], [`Gate`], [`PidFd`], [`Question`], [`Advice`], [`PageRun`], [`SysError`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
@@ -32,6 +32,7 @@ mod patience;
 mod populate;
 mod priority;
 mod process;
+mod question;
 mod remote_call;
 mod space;
 mod split;
@@ -70,6 +71,7 @@ pub use process::{
     DIRECT_FLAG, NOFOLLOW_FLAG, Pid, PidFd, effective_uid, kernel_log, machine, own_pid,
     terminal_columns, ticks_per_second,
 };
+pub use question::{Question, end_questions_by};
 pub use space::{NodePolicy, Reserve, Space, may_lock, own_page_map};
 pub use split::SplitFile;
 pub use start::{

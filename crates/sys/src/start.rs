@@ -248,6 +248,10 @@ impl Started {
     ///
     /// # Errors
     /// Those of fork(2) and execvp(3), as [`std::io::Error`] has them.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a program of the user, which is no question"
+    )]
     pub fn start(command: &mut Command) -> std::io::Result<Started> {
         let (ours, before) = hold_signals().map_err(|e| std::io::Error::from(e.errno))?;
         give_back(command, Some(before));

@@ -52,6 +52,7 @@ impl Oltp {
     /// # Errors
     /// [`ChildError::TooSmall`], [`ChildError::Start`], [`ChildError::Stopped`] where `progress` broke
     /// off, [`ChildError::Ended`] with the workload's own words where it could not be built.
+    #[expect(clippy::disallowed_methods, reason = "our own program, ended with us")]
     pub fn spawn(
         settings: Settings,
         program: &Program,

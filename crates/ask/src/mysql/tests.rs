@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[test]
 fn addresses() {
@@ -78,13 +78,13 @@ fn greeted(plugin: &str) -> Vec<u8> {
 /// What `run` makes of a server that sends these bytes and no more, and what it was sent.
 fn with<T>(
     answers: Vec<Vec<u8>>,
-    run: impl FnOnce(&mut Wire) -> Result<T, Unanswered>,
+    run: impl FnOnce(&mut Exchange<'_>) -> Result<T, Unanswered>,
 ) -> (Result<T, Unanswered>, Vec<u8>) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(&answers.concat()).unwrap();
     theirs.shutdown(Shutdown::Write).unwrap();
-    let mut wire = Wire::over(ours, "it", PATIENCE);
-    let done = run(&mut wire);
+    let mut wire = Wire::over(ours, "it");
+    let done = run(&mut wire.ask(Question::new(PATIENCE)));
     drop(wire);
     let mut sent = Vec::new();
     theirs.read_to_end(&mut sent).unwrap();
@@ -145,9 +145,9 @@ fn rows_of_texts() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(&answer).unwrap();
         theirs.shutdown(Shutdown::Write).unwrap();
-        let wire = Some(Wire::over(ours, "it", PATIENCE));
+        let wire = Some(Wire::over(ours, "it"));
         let mut connection = Connection { wire };
-        let answer = connection.ask("SHOW STATUS");
+        let answer = connection.ask("SHOW STATUS", Question::new(PATIENCE));
         (answer, connection.wire.is_some())
     };
     let rows = vec![

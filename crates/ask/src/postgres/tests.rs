@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
 fn packed(kind: u8, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len() + 4).unwrap().to_be_bytes();
@@ -16,13 +16,13 @@ const READY: &[u8] = b"Z\0\0\0\x05I";
 /// What `run` makes of a server that sends these bytes and no more, and what it was sent.
 fn with<T>(
     answers: Vec<Vec<u8>>,
-    run: impl FnOnce(&mut Wire) -> Result<T, Unanswered>,
+    run: impl FnOnce(&mut Exchange<'_>) -> Result<T, Unanswered>,
 ) -> (Result<T, Unanswered>, Vec<u8>) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(&answers.concat()).unwrap();
     theirs.shutdown(Shutdown::Write).unwrap();
-    let mut wire = Wire::over(ours, "it", PATIENCE);
-    let done = run(&mut wire);
+    let mut wire = Wire::over(ours, "it");
+    let done = run(&mut wire.ask(Question::new(PATIENCE)));
     drop(wire);
     let mut sent = Vec::new();
     theirs.read_to_end(&mut sent).unwrap();

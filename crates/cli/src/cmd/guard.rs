@@ -1,6 +1,8 @@
 //! See `hugeleaf guard --help`.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use hugeleaf_guard::client::{ask, ask_status};
 use hugeleaf_guard::once::once;
@@ -196,11 +198,15 @@ fn guard(args: &Args, context: &Context) -> Result<Status, Failure> {
     let orders = guard.orders();
     let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])
         .map_err(|e| Failure::missing(format!("signals: {e}"), "try again"))?;
+    let stop = Arc::clone(&context.stop);
     std::thread::spawn(move || {
         for signal in signals.forever() {
             orders.send(match signal {
                 SIGHUP => Order::Reload,
-                _ => Order::Stop,
+                _ => {
+                    stop.store(true, Ordering::Relaxed);
+                    Order::Stop
+                }
             });
         }
     });

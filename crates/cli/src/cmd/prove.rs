@@ -2,15 +2,16 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hugeleaf_change::{Pace, Percent};
-use hugeleaf_proof::experiment::ProveError;
+use hugeleaf_proof::experiment::{ProveError, design};
 use hugeleaf_proof::metric::{self, MetricSpec};
 use hugeleaf_proof::rule::MIN_PAIRS;
 use hugeleaf_proof::{
-    Event, Keep, LiveSubject, Metric, MetricError, Settings, Subject, SubjectError, Verdict,
-    circumstances, run as experiment,
+    Design, Event, Keep, LiveSubject, Metric, MetricError, Settings, Subject, SubjectError,
+    Verdict, circumstances, run as experiment,
 };
 use hugeleaf_report::page::{Cell, Note, Page, View};
 use hugeleaf_report::prove::{page, whole_page};
@@ -170,9 +171,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
             longest_stall: args.longest_stall,
         },
     );
-    let mut metric = spec.open(&pids)?;
+    let mut metric = spec.open(&pids, &context.stop)?;
     if args.dry_run {
-        return dry_run(args, &mut subject, &mut metric);
+        return dry_run(args, &mut subject, &mut metric, &context.stop);
     }
     context.stop_on_all_signals()?;
     let command: Vec<String> = std::env::args().collect();
@@ -209,6 +210,7 @@ fn settings(args: &Args) -> Settings {
         interval: args.interval,
         settle: args.settle,
         limit: args.time,
+        at_most: None,
         rule,
         equal: (1.0 + args.equal.0).ln(),
         keep: match args.keep {
@@ -223,12 +225,17 @@ fn settings(args: &Args) -> Settings {
 }
 
 /// Says what would be done. The metric is read: it would be touched first.
-fn dry_run(args: &Args, subject: &mut dyn Subject, metric: &mut Metric) -> Result<Status, Failure> {
+fn dry_run(
+    args: &Args,
+    subject: &mut dyn Subject,
+    metric: &mut Metric,
+    stop: &AtomicBool,
+) -> Result<Status, Failure> {
     let prepared = subject.prepare().map_err(ProveError::from)?;
-    metric.read()?;
-    let design = match prepared.one_way.is_some() || args.before_after {
-        true => "before and after",
-        false => "in pairs of random order, balanced in blocks",
+    metric.read(stop)?;
+    let design = match design(&prepared, &settings(args))? {
+        Design::BeforeAfter => "before and after",
+        Design::RandomPairs => "in pairs of random order, balanced in blocks",
     };
     let interval = args.interval.max(metric.least_interval);
     let would = format!(

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hugeleaf_ask::Unanswered;
 use hugeleaf_ask::redis::{Address, Connection};
+use hugeleaf_sys::Question;
 use rustix::process::Signal;
 
 use super::numbers::no_more;
@@ -14,6 +15,9 @@ use super::under::{Mode, UNDER};
 use hugeleaf_testkit::facts::{pss_kb, tree};
 use hugeleaf_testkit::redis_server;
 use hugeleaf_testkit::server::{Account, Server, folder_for};
+
+/// Nothing that is asked takes longer.
+const TIME: Duration = Duration::from_secs(60);
 use hugeleaf_testkit::until as wait_until;
 
 /// Keys at the start.
@@ -57,13 +61,14 @@ impl Redis {
             .arg(folder.path());
         let server = Server::start(&mut command, folder, Signal::TERM, || {
             // Until the file is loaded it answers that it is not ready.
-            connect(&socket).is_ok_and(|mut c| c.ask(&["PING"]).is_ok())
+            connect(&socket).is_ok_and(|mut c| c.ask(&["PING"], Question::new(TIME)).is_ok())
         });
         Redis { server, socket }
     }
 
     fn ask(&self, words: &[&str]) -> String {
-        let answer = connect(&self.socket).and_then(|mut connection| connection.ask(words));
+        let answer = connect(&self.socket)
+            .and_then(|mut connection| connection.ask(words, Question::new(TIME)));
         let answer = answer.unwrap_or_else(|e| panic!("{words:?}: {e}"));
         answer.join(" ")
     }
@@ -75,7 +80,10 @@ impl Redis {
             let words = some.iter().flat_map(|key| [key.to_string(), value(*key)]);
             let words: Vec<String> = ["MSET".to_owned()].into_iter().chain(words).collect();
             connection
-                .ask(&words.iter().map(String::as_str).collect::<Vec<_>>())
+                .ask(
+                    &words.iter().map(String::as_str).collect::<Vec<_>>(),
+                    Question::new(TIME),
+                )
                 .unwrap();
         }
     }
@@ -95,7 +103,9 @@ impl Redis {
         let keys = KEYS.end + NEW_KEYS * saves();
         assert_eq!(self.ask_number(&["DBSIZE"]), keys);
         for key in 0..keys {
-            let held = connection.ask(&["GET", &key.to_string()]).unwrap();
+            let held = connection
+                .ask(&["GET", &key.to_string()], Question::new(TIME))
+                .unwrap();
             assert_eq!(held, [value(key)]);
         }
     }
@@ -107,7 +117,7 @@ impl Redis {
 
 fn connect(socket: &Path) -> Result<Connection, Unanswered> {
     let address = Address::parse(&socket.display().to_string());
-    Connection::open(&address.map_err(Unanswered::new)?, Duration::from_secs(60))
+    Connection::open(&address.map_err(Unanswered::new)?, Question::new(TIME))
 }
 
 /// Of different lengths: Redis holds them in chunks of different sizes.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_host::Root;
 use hugeleaf_host::process::stat::parse_stat;
-use hugeleaf_sys::{Pid, answer_of, confine};
+use hugeleaf_sys::{Pid, Question, answer_of, confine};
 use hugeleaf_units::Bytes;
 
 use super::process::named;
@@ -19,7 +19,7 @@ use hugeleaf_ask::Unanswered;
 /// Its flags are asked for again after this time.
 const FLAGS_HOLD: Duration = Duration::from_secs(30);
 /// No answer of jcmd is longer.
-const LONGEST: u64 = 256 << 10;
+const LONGEST: usize = 256 << 10;
 
 pub(crate) const KIND: ServerKind = ServerKind {
     names: &["jvm"],
@@ -86,7 +86,7 @@ fn flags_in(text: &str) -> Flags {
 }
 
 /// Runs jcmd; what it prints, bounded, in time.
-fn jcmd(pid: Pid, words: &[&str]) -> Result<String, Unanswered> {
+fn jcmd(pid: Pid, words: &[&str], question: Question<'_>) -> Result<String, Unanswered> {
     let mut command = Command::new("jcmd");
     command
         .arg(pid.to_string())
@@ -97,10 +97,10 @@ fn jcmd(pid: Pid, words: &[&str]) -> Result<String, Unanswered> {
         .stderr(Stdio::null());
     confine(&mut command);
     let shown = words.join(" ");
-    let said = answer_of(&mut command, PATIENCE, LONGEST, true).map_err(|e| match e.kind() {
+    let said = answer_of(&mut command, question, LONGEST).map_err(|e| match e.kind() {
         ErrorKind::TimedOut => Unanswered::late(format!(
             "no answer in {} s to jcmd {pid} {shown}",
-            PATIENCE.as_secs()
+            question.time().as_secs()
         )),
         _ => Unanswered::new(format!(
             "jcmd: {e}; install the JDK's tools, of the JVM's own version"
@@ -142,7 +142,9 @@ impl Jvm {
         {
             return Ok(flags.clone());
         }
-        let flags = flags_in(&jcmd(pid, &["VM.flags", "-all"]).map(|text| set_in(&text))?);
+        let flags = flags_in(
+            &jcmd(pid, &["VM.flags", "-all"], Question::new(PATIENCE)).map(|text| set_in(&text))?,
+        );
         self.flags = Some((pid, Instant::now(), flags.clone()));
         Ok(flags)
     }
@@ -229,7 +231,11 @@ impl Server for Jvm {
         let pid = self.pid()?;
         self.flags = None;
         let size = to.get().to_string();
-        let said = jcmd(pid, &["VM.set_flag", "SoftMaxHeapSize", &size])?;
+        let said = jcmd(
+            pid,
+            &["VM.set_flag", "SoftMaxHeapSize", &size],
+            Question::new(PATIENCE),
+        )?;
         // It ends in success whatever came of it.
         match said.to_ascii_lowercase().contains("successful") {
             true => Ok(()),

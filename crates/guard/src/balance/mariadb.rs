@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hugeleaf_ask::Unanswered;
 use hugeleaf_ask::mysql::{Address, Connection, Rows};
-use hugeleaf_sys::Pid;
+use hugeleaf_sys::{Pid, Question, open_regular, read_at_most};
 use hugeleaf_units::Bytes;
 
 use super::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
@@ -46,7 +46,7 @@ struct MariaDb {
 }
 
 impl MariaDb {
-    fn connect(&self) -> Result<Connection, Unanswered> {
+    fn connect(&self, question: Question<'_>) -> Result<Connection, Unanswered> {
         let address = self.address.as_ref();
         let address = address.map_err(|why| Unanswered::new(why.clone()))?;
         // The server's message may repeat the password.
@@ -57,22 +57,21 @@ impl MariaDb {
             },
             _ => e,
         };
-        Connection::open(address, PATIENCE).map_err(hidden)
+        Connection::open(address, question).map_err(hidden)
     }
 
-    fn ask(&mut self, query: &str, patience: Duration) -> Result<Rows, Unanswered> {
+    fn ask(&mut self, query: &str, question: Question<'_>) -> Result<Rows, Unanswered> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => self.connect()?,
+            None => self.connect(question)?,
         };
-        connection.wait(patience);
-        let rows = connection.ask(query)?;
+        let rows = connection.ask(query, question)?;
         self.connection = Some(connection);
         Ok(rows)
     }
 
-    fn pairs(&mut self, query: &str) -> Result<Pairs, Unanswered> {
-        let rows = self.ask(query, PATIENCE)?.into_iter();
+    fn pairs(&mut self, query: &str, question: Question<'_>) -> Result<Pairs, Unanswered> {
+        let rows = self.ask(query, question)?.into_iter();
         let pair = |row: Vec<String>| <[String; 2]>::try_from(row).ok().map(|[a, b]| (a, b));
         Ok(Pairs(rows.filter_map(pair).collect()))
     }
@@ -152,10 +151,11 @@ fn is_under_way(text: &str) -> bool {
 
 impl Observer for MariaDb {
     fn look(&mut self) -> Result<Look, Unanswered> {
-        let variables = self.pairs(VARIABLES)?;
-        let status = self.pairs(STATUS)?;
+        let question = Question::new(PATIENCE);
+        let variables = self.pairs(VARIABLES, question)?;
+        let status = self.pairs(STATUS, question)?;
         let mut look = look_of(&variables, &status)?;
-        look.pid = pid_in(&variables);
+        look.pid = pid_in(&variables, question);
         Ok(look)
     }
 }
@@ -163,17 +163,16 @@ impl Observer for MariaDb {
 impl Server for MariaDb {
     fn resize(&mut self, to: Bytes) -> Result<(), Unanswered> {
         let query = format!("SET GLOBAL innodb_buffer_pool_size = {}", to.get());
-        self.ask(&query, RESIZE).map(drop)
+        self.ask(&query, Question::new(RESIZE)).map(drop)
     }
 }
 
 /// The number in its pid file; relative names are below its data.
-fn pid_in(variables: &Pairs) -> Option<Pid> {
+fn pid_in(variables: &Pairs, question: Question<'_>) -> Option<Pid> {
     let file = std::path::Path::new(variables.0.get("datadir")?).join(variables.0.get("pid_file")?);
-    let mut text = String::new();
-    let file = hugeleaf_sys::open_regular(&file).ok()?;
-    // A number is short.
-    std::io::Read::read_to_string(&mut std::io::Read::take(file, 32), &mut text).ok()?;
+    let read = move || read_at_most(&open_regular(&file).ok()?, Bytes(32)).ok();
+    // Its data may be on a server that is gone.
+    let text = String::from_utf8(question.aside(read).ok()??).ok()?;
     text.trim().parse().ok().map(Pid)
 }
 

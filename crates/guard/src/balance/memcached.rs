@@ -8,7 +8,7 @@ use hugeleaf_units::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hugeleaf_sys::Pid;
+use hugeleaf_sys::{Pid, Question};
 
 use super::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
 use hugeleaf_ask::{Place, Unanswered, Wire};
@@ -48,19 +48,25 @@ struct Memcached {
 
 impl Memcached {
     /// Sends a line and reads its answer up to `END`, or the one line that it is. After an error it connects anew.
-    fn ask(&mut self, command: &str, is_list: bool) -> Result<Vec<String>, Unanswered> {
+    fn ask(
+        &mut self,
+        command: &str,
+        is_list: bool,
+        question: Question<'_>,
+    ) -> Result<Vec<String>, Unanswered> {
         let mut wire = match self.wire.take() {
             Some(wire) => wire,
             None => {
                 let place = self.place.as_ref();
                 let place = place.map_err(|e| Unanswered::new(e.clone()))?;
-                Wire::connect(place, PATIENCE)?
+                Wire::connect(place, question)?
             }
         };
-        wire.send(format!("{command}\r\n").as_bytes())?;
+        let mut exchange = wire.ask(question);
+        exchange.send(format!("{command}\r\n").as_bytes())?;
         let mut lines = Vec::new();
         loop {
-            let line = wire.line()?;
+            let line = exchange.line()?;
             let is_refused = line.starts_with("ERROR") || line.contains("_ERROR ");
             if is_refused {
                 return Err(Unanswered::new(format!("{command}: {line}")));
@@ -76,8 +82,8 @@ impl Memcached {
         }
     }
 
-    fn stats(&mut self, which: &str) -> Result<Stats, Unanswered> {
-        Ok(Stats(statistics(&self.ask(which, true)?)))
+    fn stats(&mut self, which: &str, question: Question<'_>) -> Result<Stats, Unanswered> {
+        Ok(Stats(statistics(&self.ask(which, true, question)?)))
     }
 }
 
@@ -114,9 +120,10 @@ fn largest_class(slabs: &Stats) -> Option<(u32, Bytes)> {
 
 impl Observer for Memcached {
     fn look(&mut self) -> Result<Look, Unanswered> {
-        let stats = self.stats("stats")?;
+        let question = Question::new(PATIENCE);
+        let stats = self.stats("stats", question)?;
         let (hits, misses) = (stats.number("get_hits")?, stats.number("get_misses")?);
-        let slabs = self.stats("stats slabs")?;
+        let slabs = self.stats("stats slabs", question)?;
         let held = slabs.number("total_malloced").unwrap_or(0);
         Ok(Look {
             size: Bytes(stats.number("limit_maxbytes")?),
@@ -135,7 +142,11 @@ impl Observer for Memcached {
 impl Server for Memcached {
     fn resize(&mut self, to: Bytes) -> Result<(), Unanswered> {
         let units = to.get() / UNIT.get();
-        let said = self.ask(&format!("cache_memlimit {units}"), false)?;
+        let said = self.ask(
+            &format!("cache_memlimit {units}"),
+            false,
+            Question::new(PATIENCE),
+        )?;
         match said.first().map(String::as_str) {
             Some("OK") => Ok(()),
             other => Err(Unanswered::new(format!(
@@ -145,14 +156,11 @@ impl Server for Memcached {
         }
     }
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "between two tries, within the deadline"
-    )]
     fn give_back(&mut self) -> Result<(), Unanswered> {
-        let limit = Bytes(self.stats("stats")?.number("limit_maxbytes")?);
+        let question = Question::new(PATIENCE);
+        let limit = Bytes(self.stats("stats", question)?.number("limit_maxbytes")?);
         for _ in 0..MOVED_AT_ONCE {
-            let slabs = self.stats("stats slabs")?;
+            let slabs = self.stats("stats slabs", question)?;
             let Some((class, held)) = largest_class(&slabs) else {
                 return Ok(());
             };
@@ -160,14 +168,17 @@ impl Server for Memcached {
                 return Ok(());
             }
             // A page is moved by a thread of its own; while it is at one, it says BUSY.
-            let said = self.ask(&format!("slabs reassign {class} 0"), false)?;
+            let said = self.ask(&format!("slabs reassign {class} 0"), false, question)?;
             match said.first().map(String::as_str) {
                 Some("OK") => {}
                 Some(busy) if busy.starts_with("BUSY") => {}
                 // What it says instead is seen by what it still holds.
                 _ => return Ok(()),
             }
-            std::thread::sleep(Duration::from_millis(5));
+            let ended = |e: std::io::Error| Unanswered::new(e.to_string());
+            question
+                .wait(&mut [], Duration::from_millis(5))
+                .map_err(ended)?;
         }
         Ok(())
     }

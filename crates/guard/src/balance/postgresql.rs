@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hugeleaf_ask::Unanswered;
 use hugeleaf_ask::postgres::{Address, Connection, Host};
+use hugeleaf_sys::Question;
 use hugeleaf_units::Bytes;
 
 use super::server::{Look, Observer, Opening, PATIENCE, Server, ServerKind};
@@ -49,16 +50,17 @@ const BUFFERS: &str = "SELECT pg_size_bytes(current_setting('shared_buffers'))";
 
 impl Observer for PostgreSql {
     fn look(&mut self) -> Result<Look, Unanswered> {
+        let question = Question::new(PATIENCE);
         // After an error it connects anew.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => {
                 let address = self.address.as_ref();
                 let address = address.map_err(|why| Unanswered::new(*why))?;
-                Connection::open(address, PATIENCE)?
+                Connection::open(address, question)?
             }
         };
-        let text = connection.ask(BUFFERS)?;
+        let text = connection.ask(BUFFERS, question)?;
         self.connection = Some(connection);
         let bytes = text.and_then(|text| text.parse().ok());
         let bytes = bytes.ok_or_else(|| Unanswered::new("it says no size of shared_buffers"))?;

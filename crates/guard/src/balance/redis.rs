@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use hugeleaf_sys::Pid;
+use hugeleaf_sys::{Pid, Question};
 use hugeleaf_units::Bytes;
 
 use super::server::{Counts, Look, Observer, Opening, PATIENCE, Server, ServerKind};
@@ -71,11 +71,12 @@ impl Reader {
 
 impl Observer for Reader {
     fn look(&mut self) -> Result<Look, Unanswered> {
+        let question = Question::new(PATIENCE);
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => redis::Reading::open(self.address()?, PATIENCE)?,
+            None => redis::Reading::open(self.address()?, question)?,
         };
-        let info = connection.info(None)?;
+        let info = connection.info(None, question)?;
         self.connection = Some(connection);
         let info = Info(info);
         if self.owners.is_none() {
@@ -87,19 +88,19 @@ impl Observer for Reader {
 }
 
 impl Redis {
-    fn ask(&mut self, words: &[&str]) -> Result<(), Unanswered> {
+    fn ask(&mut self, words: &[&str], question: Question<'_>) -> Result<(), Unanswered> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => redis::Connection::open(self.reader.address()?, PATIENCE)?,
+            None => redis::Connection::open(self.reader.address()?, question)?,
         };
-        connection.ask(words)?;
+        connection.ask(words, question)?;
         self.connection = Some(connection);
         Ok(())
     }
 
-    fn set(&mut self, to: Bytes) -> Result<(), Unanswered> {
+    fn set(&mut self, to: Bytes, question: Question<'_>) -> Result<(), Unanswered> {
         let bytes = to.get().to_string();
-        self.ask(&["CONFIG", "SET", "maxmemory", &bytes])
+        self.ask(&["CONFIG", "SET", "maxmemory", &bytes], question)
     }
 }
 
@@ -178,11 +179,11 @@ impl Server for Redis {
                 look.floor
             )));
         }
-        self.set(to)
+        self.set(to, Question::new(PATIENCE))
     }
 
     fn give_back(&mut self) -> Result<(), Unanswered> {
-        self.ask(&["MEMORY", "PURGE"])
+        self.ask(&["MEMORY", "PURGE"], Question::new(PATIENCE))
     }
 }
 

@@ -18,6 +18,7 @@ use super::rules::{BalanceAction, Target};
 use super::status::BalanceStatus;
 use super::worker::Worker;
 use crate::config::Share;
+use crate::fault::StopsOthers;
 use crate::seen::ProgramId;
 
 /// While memory is on its way it looks so often.
@@ -81,6 +82,7 @@ impl Surroundings {
 }
 
 fn one<'s, 'e: 's>(scope: &'s Scope<'s, 'e>, run: Run<'e>, place: usize, target: &Target) {
+    let _others = StopsOthers(run.stop);
     let began = Instant::now();
     let workers = target.components.iter().map(|member| {
         let acts = target.action == BalanceAction::Balance;

@@ -7,11 +7,11 @@ use hugeleaf_host::Root;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
-/// How long one call to a server may take.
+/// Time of one call to a server, all that is asked in it together.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A server whose size can be looked at. An observer has no call that changes anything, and what only watches has nothing else. Every
-/// call ends within some ten seconds and reads a bounded answer; it is made from a thread of that server's own.
+/// A server whose size can be looked at. An observer has no call that changes anything, and what only watches has nothing
+/// else. Every call is one [`hugeleaf_sys::Question`] and reads a bounded answer; it is made from a thread of that server's own.
 pub trait Observer: Send {
     fn look(&mut self) -> Result<Look, Unanswered>;
 }

@@ -575,6 +575,33 @@ fn a_server_that_hangs_holds_up_nobody() {
     assert!(hangs.report().seen.is_none());
 }
 
+/// Its first look panics.
+struct Faulty(bool);
+
+impl Observer for Faulty {
+    fn look(&mut self) -> Result<Look, Unanswered> {
+        assert!(std::mem::replace(&mut self.0, true), "expected by a test");
+        Ok(Look::default())
+    }
+}
+
+#[test]
+fn a_fault_in_a_servers_thread_is_told_and_it_goes_on() {
+    let worker = Worker::run(Held::Observer(Box::new(Faulty(false))), Instant::now(), |_| None).unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    let wait = |holds: &dyn Fn() -> bool| {
+        while !holds() {
+            assert!(Instant::now() < until);
+            worker.look();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    worker.look();
+    wait(&|| worker.report().trouble.is_some() || worker.report().seen.is_some());
+    wait(&|| worker.report().seen.is_some());
+    assert_eq!(worker.report().trouble, None);
+}
+
 #[test]
 fn each_kind_checks_its_example() {
     for kind in KINDS {

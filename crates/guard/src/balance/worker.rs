@@ -11,6 +11,7 @@ use super::part::Report;
 use super::process::{find, see};
 use super::rules::Member;
 use super::server::{Observer, Opening, Server};
+use crate::fault::{FAULT, caught};
 use hugeleaf_units::Bytes;
 
 /// What the thread is to do next: at most one of each, so that nothing piles up while it hangs.
@@ -93,7 +94,10 @@ impl Worker {
             .name("hugeleaf-server".into())
             .spawn(move || {
                 while let Some(work) = next(&its) {
-                    step(&mut server, &its, &work, began, &process);
+                    let done = caught(|| step(&mut server, &its, &work, began, &process));
+                    if let (None, Some(shared)) = (done, its.upgrade()) {
+                        shared.slot().report.trouble = Some(FAULT.into());
+                    }
                 }
             })?;
         Ok(Worker { shared })

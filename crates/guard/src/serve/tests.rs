@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 fn answer(request: Request<'_>) -> Response {
     match request.path {
+        "/fault" => panic!("expected by a test"),
         "/large" => Response::ok("text/plain", vec![b'x'; 4 << 20]),
         _ => Response::ok(
             "text/plain",
@@ -346,5 +347,14 @@ proptest! {
         let hosts = names_of("127.0.0.1:9".parse().unwrap());
         let asked = asked(text.as_bytes(), false, &hosts);
         prop_assert_eq!(asked.is_ok(), method == "GET" && hosts.contains(&host));
+    }
+}
+
+#[test]
+fn a_fault_in_an_answer_ends_that_connection_alone() {
+    let server = Running::new();
+    for _ in 0..2 {
+        assert_eq!(server.get("/fault"), "");
+        assert!(server.get("/a").ends_with("GET /a "));
     }
 }

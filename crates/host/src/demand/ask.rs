@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hugeleaf_sys::{Said, answer_of};
+use hugeleaf_sys::{Question, Said, answer_of};
 
 use super::DemandError;
 use crate::root::Root;
@@ -30,7 +30,7 @@ const ORDINARY: Duration = Duration::from_millis(500);
 /// How long the programs of each user have taken.
 static TAKEN: Mutex<BTreeMap<u32, Duration>> = Mutex::new(BTreeMap::new());
 
-const MOST_BYTES: u64 = 8 << 20;
+const MOST_BYTES: usize = 8 << 20;
 
 /// The first line that says something, for an error message.
 pub(super) fn complaint(said: &Said) -> &str {
@@ -138,7 +138,7 @@ fn need_safe(program: &Path, uid: u32) -> Result<(), DemandError> {
 const NOT_ENDED: &str = "had not ended";
 
 fn run(command: &mut Command, at_most: Duration) -> Result<Said, String> {
-    answer_of(command, at_most, MOST_BYTES, true).map_err(|e| match e.kind() {
+    answer_of(command, Question::new(at_most), MOST_BYTES).map_err(|e| match e.kind() {
         ErrorKind::TimedOut => format!("{NOT_ENDED} after {} s", at_most.as_secs()),
         _ => e.to_string(),
     })

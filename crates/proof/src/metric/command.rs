@@ -4,15 +4,15 @@ use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
-use hugeleaf_sys::answer_of;
+use hugeleaf_sys::{Question, answer_of};
 
-use super::reading::{Kind, Metric, MetricError, PATIENCE, Reading};
+use super::reading::{Kind, Metric, MetricError, Reading};
 use super::shown;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
 
 /// No more of its output is read: a number is short.
-const MOST_OUTPUT: u64 = 64 * 1024;
+const MOST_OUTPUT: usize = 64 * 1024;
 
 pub(super) const KIND: MetricKind = MetricKind {
     names: &["cmd"],
@@ -26,7 +26,7 @@ pub(super) const KIND: MetricKind = MetricKind {
 
 fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     let (command, gauge) = (typed.rest.to_owned(), typed.gauge);
-    let open = move |_: &_| Ok(open(&command, gauge));
+    let open = move |_: &_, _: Question<'_>| Ok(open(&command, gauge));
     let shown = format!("{}{}", typed.gauge_prefix(), shown::command(typed.rest));
     Ok(MetricSpec::new(shown, open))
 }
@@ -36,9 +36,9 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
 fn open(command: &str, gauge: Option<Better>) -> Metric {
     let name = shown::command(command);
     let (command, shown) = (command.to_owned(), name.clone());
-    let read = move || {
+    let read = move |question: Question<'_>| {
         // The guard shows errors to every local user: what the command printed is only in what is to be done next.
-        let text = output(&command).map_err(|(reason, said)| {
+        let text = output(&command, question).map_err(|(reason, said)| {
             let next = format!("run it by hand, with sh -c{}", quoted(&said));
             MetricError::unreachable(&shown, reason, next)
         })?;
@@ -74,7 +74,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// Output of a command; an error has its standard error too.
-fn output(command: &str) -> Result<String, (String, String)> {
+fn output(command: &str, question: Question<'_>) -> Result<String, (String, String)> {
     let mut shell = std::process::Command::new("sh");
     shell
         .args(["-c", command])
@@ -84,9 +84,9 @@ fn output(command: &str) -> Result<String, (String, String)> {
         // Its own group, so that Ctrl-C at the terminal ends the experiment, not the reading,
         // and so that a command that hangs can be ended with all it started.
         .process_group(0);
-    let said = answer_of(&mut shell, PATIENCE, MOST_OUTPUT, false).map_err(|e| match e.kind() {
+    let said = answer_of(&mut shell, question, MOST_OUTPUT).map_err(|e| match e.kind() {
         ErrorKind::TimedOut => (
-            format!("no answer in {} s", PATIENCE.as_secs()),
+            format!("no answer in {} s", question.time().as_secs()),
             String::new(),
         ),
         _ => (format!("sh: {e}"), String::new()),
@@ -109,7 +109,11 @@ pub fn last_number(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
+
     use proptest::prelude::*;
+
+    static NEVER: AtomicBool = AtomicBool::new(false);
 
     #[test]
     fn the_number_that_stands_last() {
@@ -137,22 +141,22 @@ mod tests {
     #[test]
     fn reads_what_is_printed() {
         let mut m = open("echo served: 41", None);
-        assert_eq!(m.read(), Ok(Reading::Counter(41.0)));
+        assert_eq!(m.read(&NEVER), Ok(Reading::Counter(41.0)));
         let mut m = open("echo 2.5", Some(Better::Lower));
-        assert_eq!(m.read(), Ok(Reading::Gauge(2.5)));
+        assert_eq!(m.read(&NEVER), Ok(Reading::Gauge(2.5)));
         assert_eq!(m.better, Better::Lower);
     }
 
     #[test]
     fn failures_are_told_apart() {
-        let failed = open("echo no such stat >&2; exit 4", None).read();
+        let failed = open("echo no such stat >&2; exit 4", None).read(&NEVER);
         let Err(MetricError::Unreachable { reason, next, .. }) = failed else {
             panic!("{failed:?}");
         };
         assert_eq!(reason, "exit status: 4");
         assert!(next.ends_with("it printed: no such stat"), "{next}");
         for garbage in ["echo hello", "true", "printf '\\377\\376'"] {
-            let e = open(garbage, None).read().unwrap_err();
+            let e = open(garbage, None).read(&NEVER).unwrap_err();
             assert!(matches!(e, MetricError::Garbage { .. }), "{garbage}: {e}");
         }
     }
@@ -167,7 +171,7 @@ mod tests {
             "printf geheim; sleep 0 geheim",
         ] {
             let mut metric = open(command, None);
-            let error = metric.read().unwrap_err();
+            let error = metric.read(&NEVER).unwrap_err();
             let said = format!("{} {error}", metric.name);
             assert!(!said.contains("geheim"), "{said}");
         }
@@ -176,7 +180,7 @@ mod tests {
     #[test]
     fn endless_output_ends() {
         // The pipe is closed after 64 KiB, and the command dies of that.
-        let e = open("yes 1", None).read().unwrap_err();
+        let e = open("yes 1", None).read(&NEVER).unwrap_err();
         assert!(matches!(e, MetricError::Unreachable { .. }), "{e}");
     }
 }

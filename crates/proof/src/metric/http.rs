@@ -1,9 +1,10 @@
 //! A metric on a page of Prometheus text.
 
 use hugeleaf_ask::http::{Address, page};
+use hugeleaf_sys::Question;
 
 use super::prometheus::{self, Selected, Selector};
-use super::reading::{Kind, Metric, MetricError, PATIENCE, Reading};
+use super::reading::{Kind, Metric, MetricError, Reading};
 use super::shown::without;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
@@ -41,7 +42,7 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     let (url, gauge) = (format!("http://{address}"), typed.gauge);
     let selector: Selector = selector.parse().map_err(|e| typed.malformed(e))?;
     let shown = format!("{}{}#{selector}", typed.gauge_prefix(), shown(&url));
-    let open = move |_: &_| connect(&url, &selector, gauge);
+    let open = move |_: &_, question: Question<'_>| connect(&url, &selector, gauge, question);
     Ok(MetricSpec::new(shown, open))
 }
 
@@ -59,14 +60,19 @@ fn shown(url: &str) -> String {
 }
 
 /// `http://…#metric`. Reads the page once to learn what the metric is.
-fn connect(url: &str, selector: &Selector, gauge: Option<Better>) -> Result<Metric, MetricError> {
+fn connect(
+    url: &str,
+    selector: &Selector,
+    gauge: Option<Better>,
+    question: Question<'_>,
+) -> Result<Metric, MetricError> {
     let page = Page {
         url: url.to_owned(),
         selector: selector.clone(),
         is_gauge: gauge.is_some(),
     };
     let name = page.name();
-    let kind = match page.read()? {
+    let kind = match page.read(question)? {
         Reading::Gauge(_) if gauge.is_none() => {
             let what = "is a gauge: say which way is better";
             let next = format!("--metric gauge:lower:{name} or gauge:higher:…");
@@ -106,7 +112,9 @@ fn connect(url: &str, selector: &Selector, gauge: Option<Better>) -> Result<Metr
         better: gauge.unwrap_or(better),
         kind,
         instead_of_quantile: mean,
-        ..Metric::counter(name, unit, move || page.read())
+        ..Metric::counter(name, unit, move |question: Question<'_>| {
+            page.read(question)
+        })
     })
 }
 
@@ -121,7 +129,7 @@ impl Page {
         format!("{}#{}", shown(&self.url), self.selector)
     }
 
-    fn text(&self) -> Result<String, MetricError> {
+    fn text(&self, question: Question<'_>) -> Result<String, MetricError> {
         let fail = |reason: &str| {
             // It may repeat the address.
             let reason = without(reason, Some(&self.url));
@@ -129,12 +137,12 @@ impl Page {
             MetricError::unreachable(&self.name(), reason, next)
         };
         let address = Address::parse(&self.url).map_err(|why| fail(&why))?;
-        page(&address, PATIENCE, MOST_BYTES).map_err(|e| fail(&e.what))
+        page(&address, question, MOST_BYTES).map_err(|e| fail(&e.what))
     }
 
-    fn read(&self) -> Result<Reading, MetricError> {
+    fn read(&self, question: Question<'_>) -> Result<Reading, MetricError> {
         let (name, url) = (self.name(), shown(&self.url));
-        let page = prometheus::parse(&self.text()?).map_err(|e| {
+        let page = prometheus::parse(&self.text(question)?).map_err(|e| {
             let next = format!(
                 "name a page of Prometheus text, as in http://localhost:9090/metrics#NAME: \
                  curl -sS '{url}' | head"

@@ -6,8 +6,9 @@
 //! `mysql:DSN#Com_commit+Com_rollback`.
 
 use hugeleaf_ask::mysql::{Address, Connection, PORT};
+use hugeleaf_sys::Question;
 
-use super::reading::{Metric, MetricError, PATIENCE, Reading};
+use super::reading::{Metric, MetricError, Reading};
 use super::shown::{host_name, without};
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 
@@ -34,7 +35,7 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     }
     let address = Address::parse(dsn);
     let shown = with_variables(shown(&address), &variables);
-    let open = move |_: &_| connect(&address, &variables);
+    let open = move |_: &_, question: Question<'_>| connect(&address, &variables, question);
     Ok(MetricSpec::new(shown, open))
 }
 
@@ -76,13 +77,17 @@ fn shown(address: &Result<Address, String>) -> String {
 }
 
 /// `mysql:DSN[#VARIABLE+…]`: status variables of the server less those of its own session.
-fn connect(address: &Result<Address, String>, variables: &[String]) -> Result<Metric, MetricError> {
+fn connect(
+    address: &Result<Address, String>,
+    variables: &[String],
+    question: Question<'_>,
+) -> Result<Metric, MetricError> {
     let shown = shown(address);
     let fail = |reason: &str| unreachable(&shown, reason);
     let address = address.as_ref().map_err(|why| fail(why))?;
     let secret = address.password.as_deref();
     let mut connection =
-        Connection::open(address, PATIENCE).map_err(|e| fail(&without(&e.what, secret)))?;
+        Connection::open(address, question).map_err(|e| fail(&without(&e.what, secret)))?;
     let unit = match variables {
         [one] if one == STATEMENTS => "statements/s",
         _ => "1/s",
@@ -90,9 +95,9 @@ fn connect(address: &Result<Address, String>, variables: &[String]) -> Result<Me
     let (name, variables) = (with_variables(shown.clone(), variables), variables.to_vec());
     // The session's own share is asked for right behind the server's sum: both hold every
     // statement of this connection but a constant number, which a difference takes away.
-    let read = move || {
-        let all = sum(&mut connection, &shown, "GLOBAL", &variables)?;
-        let own = sum(&mut connection, &shown, "SESSION", &variables)?;
+    let read = move |question: Question<'_>| {
+        let mut sum = |scope| sum(&mut connection, &shown, (scope, &variables), question);
+        let (all, own) = (sum("GLOBAL")?, sum("SESSION")?);
         Ok(Reading::Counter(all - own))
     };
     Ok(Metric::counter(name, unit, read))
@@ -102,13 +107,13 @@ fn connect(address: &Result<Address, String>, variables: &[String]) -> Result<Me
 fn sum(
     connection: &mut Connection,
     address: &str,
-    scope: &str,
-    variables: &[String],
+    (scope, variables): (&str, &[String]),
+    question: Question<'_>,
 ) -> Result<f64, MetricError> {
     let names: Vec<String> = variables.iter().map(|v| format!("'{v}'")).collect();
     let names = names.join(",");
     let query = format!("SHOW {scope} STATUS WHERE Variable_name IN ({names})");
-    let rows = connection.ask(&query);
+    let rows = connection.ask(&query, question);
     let rows = rows.map_err(|e| unreachable(address, &e.what))?;
     let next = "see which there are: mysql -e 'SHOW GLOBAL STATUS'";
     let garbage = |what: String| MetricError::garbage(address, what, next);

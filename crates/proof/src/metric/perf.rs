@@ -8,7 +8,7 @@ use hugeleaf_perf::processor::{CYCLES, INSTRUCTIONS, Processor, ProcessorEvent};
 use hugeleaf_perf::{
     CountedSince, CountedWork, CounterError, CounterGroup, CounterKind, GroupCount, counts_misses,
 };
-use hugeleaf_sys::{Errno, Kernel, Pid, SysError};
+use hugeleaf_sys::{Errno, Kernel, Pid, Question, SysError};
 
 use super::reading::{Kind, Metric, MetricError, Reading};
 use super::servers::{SERVERS, names};
@@ -27,7 +27,7 @@ const CPI: MetricKind = MetricKind {
     can_be_gauge: false,
     parse: |typed| match typed.rest {
         "" => {
-            let open = |pids: &[Pid]| cpi(pids);
+            let open = |pids: &[Pid], _: Question<'_>| cpi(pids);
             Ok(MetricSpec::new(typed.text.to_owned(), open))
         }
         _ => Err(typed.malformed("cpi takes nothing behind it")),
@@ -54,7 +54,7 @@ fn parse_walk_cycles(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
             typed.malformed("a raw event is r and hexadecimal digits, as perf writes it: r1008")
         })?),
     };
-    let open = move |pids: &[Pid]| walk_cycles(pids, event);
+    let open = move |pids: &[Pid], _: Question<'_>| walk_cycles(pids, event);
     Ok(MetricSpec::new(typed.text.to_owned(), open))
 }
 
@@ -327,7 +327,7 @@ fn over_last(
     unit: &str,
 ) -> Result<Metric, MetricError> {
     let mut threads = Threads::open(name, pids, kinds)?;
-    let read = move || {
+    let read = move |_: Question<'_>| {
         let totals = threads.totals()?;
         let (below, above) = totals.values.split_last().unwrap_or((&0.0, &[]));
         Ok(Reading::Ratio {

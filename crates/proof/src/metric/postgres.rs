@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use hugeleaf_ask::Unanswered;
 use hugeleaf_ask::postgres::{Address, Connection, Host, PORT};
+use hugeleaf_sys::Question;
 
-use super::reading::{Metric, MetricError, PATIENCE, Reading};
+use super::reading::{Metric, MetricError, Reading};
 use super::shown::{host_name, without};
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 
@@ -22,7 +23,7 @@ pub(super) const KIND: MetricKind = MetricKind {
 fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     let address = Address::parse(&typed.address()).ok();
     let shown = shown(address.as_ref());
-    let open = move |_: &_| connect(address.as_ref());
+    let open = move |_: &_, question: Question<'_>| connect(address.as_ref(), question);
     Ok(MetricSpec::new(shown, open))
 }
 
@@ -77,7 +78,7 @@ const HAS_FORCE: &str = "SELECT count(*) FROM pg_proc WHERE proname = 'pg_stat_f
 const LATE: f64 = 8.0;
 
 /// `postgres:DSN`: commits and rollbacks of the database that the DSN names, without its own.
-fn connect(address: Option<&Address>) -> Result<Metric, MetricError> {
+fn connect(address: Option<&Address>, question: Question<'_>) -> Result<Metric, MetricError> {
     let name = shown(address);
     let address = address.ok_or_else(|| {
         let next = "put values with blanks into quotes: password='a b'; in an address write them \
@@ -87,8 +88,8 @@ fn connect(address: Option<&Address>) -> Result<Metric, MetricError> {
     let secret = address.password.as_deref().map(String::from_utf8_lossy);
     let fail = |e: Unanswered| unreachable(&name, &without(&e.what, secret.as_deref()));
     // One statement a transaction: what is counted is what is sent.
-    let mut connection = Connection::open(address, PATIENCE).map_err(fail)?;
-    let forced = connection.ask(HAS_FORCE).map_err(fail)?;
+    let mut connection = Connection::open(address, question).map_err(fail)?;
+    let forced = connection.ask(HAS_FORCE, question).map_err(fail)?;
     let query = match forced.as_deref() {
         Some("1") => FORCED,
         _ => PLAIN,
@@ -96,8 +97,8 @@ fn connect(address: Option<&Address>) -> Result<Metric, MetricError> {
     // Transactions of this connection that the counter holds by the next reading, and the last one.
     let (mut own, mut last) = (0.0, 0.0);
     let shown = name.clone();
-    let mut read = move || {
-        let total = connection.ask(query);
+    let mut read = move |question: Question<'_>| {
+        let total = connection.ask(query, question);
         let total = total.map_err(|e| unreachable(&shown, &e.what))?;
         let total = total
             .and_then(|text| text.parse::<f64>().ok())
@@ -115,7 +116,7 @@ fn connect(address: Option<&Address>) -> Result<Metric, MetricError> {
         Ok(Reading::Counter(value))
     };
     // The first reading settles what connecting cost; only differences are used.
-    read()?;
+    read(question)?;
     Ok(Metric {
         // A busy backend reports at most once a second.
         least_interval: Duration::from_secs(5),

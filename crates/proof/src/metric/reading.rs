@@ -1,11 +1,14 @@
 //! What a metric says at one time, and the sample that two readings make.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
+use hugeleaf_sys::Question;
 
 use super::prometheus;
 use crate::stats::Better;
 
-/// A server that takes longer to answer is not waited for.
+/// Time of one reading, whatever it asks.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,14 +55,16 @@ pub struct Metric {
     /// Of a quantile read from buckets: the metric that says more, the mean of the same
     /// observations, as `--metric` takes it.
     pub instead_of_quantile: Option<String>,
-    pub read: Box<dyn FnMut() -> Result<Reading, MetricError> + Send>,
+    pub read: Box<Read>,
 }
+
+type Read = dyn FnMut(Question<'_>) -> Result<Reading, MetricError> + Send;
 
 impl Metric {
     pub fn counter(
         name: impl Into<String>,
         unit: &str,
-        read: impl FnMut() -> Result<Reading, MetricError> + Send + 'static,
+        read: impl FnMut(Question<'_>) -> Result<Reading, MetricError> + Send + 'static,
     ) -> Metric {
         Metric {
             name: name.into(),
@@ -73,8 +78,9 @@ impl Metric {
         }
     }
 
-    pub fn read(&mut self) -> Result<Reading, MetricError> {
-        (self.read)()
+    /// Reads it, within a few seconds and until `stop` is set.
+    pub fn read(&mut self, stop: &AtomicBool) -> Result<Reading, MetricError> {
+        (self.read)(Question::new(PATIENCE).or_by(stop))
     }
 }
 

@@ -2,8 +2,9 @@
 
 use hugeleaf_ask::Place;
 use hugeleaf_ask::redis::{Address, Connection};
+use hugeleaf_sys::Question;
 
-use super::reading::{Metric, MetricError, PATIENCE, Reading};
+use super::reading::{Metric, MetricError, Reading};
 use super::shown::without;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 
@@ -20,7 +21,7 @@ pub(super) const KIND: MetricKind = MetricKind {
 fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     let address = Address::parse(&typed.address());
     let shown = shown(&address);
-    let open = move |_: &_| connect(&address);
+    let open = move |_: &_, question: Question<'_>| connect(&address, question);
     Ok(MetricSpec::new(shown, open))
 }
 
@@ -44,18 +45,21 @@ fn shown(address: &Result<Address, String>) -> String {
 }
 
 /// `redis:ADDRESS`: commands processed, without its own.
-fn connect(address: &Result<Address, String>) -> Result<Metric, MetricError> {
+fn connect(
+    address: &Result<Address, String>,
+    question: Question<'_>,
+) -> Result<Metric, MetricError> {
     let name = shown(address);
     let fail = |reason: &str| unreachable(&name, reason);
     let address = address.as_ref().map_err(|why| fail(why))?;
     let secret = address.password.as_deref();
     let mut connection =
-        Connection::open(address, PATIENCE).map_err(|e| fail(&without(&e.what, secret)))?;
+        Connection::open(address, question).map_err(|e| fail(&without(&e.what, secret)))?;
     let mut own = 0.0;
     let read = {
         let name = name.clone();
-        move || {
-            let info = connection.info(Some("stats"));
+        move |question: Question<'_>| {
+            let info = connection.info(Some("stats"), question);
             let info = info.map_err(|e| unreachable(&name, &e.what))?;
             let next = "check that this is a Redis server: redis-cli info stats";
             let total = info

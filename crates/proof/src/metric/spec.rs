@@ -1,10 +1,11 @@
 //! What a kind of metric is, and what a person types after `--metric` for it. No input or output.
 
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 
-use hugeleaf_sys::Pid;
+use hugeleaf_sys::{Pid, Question};
 
-use super::reading::{Metric, MetricError};
+use super::reading::{Metric, MetricError, PATIENCE};
 use super::shown::kind as kind_of;
 use crate::stats::Better;
 
@@ -32,7 +33,7 @@ impl MetricKind {
 }
 
 /// Connects; given are the processes of the target, for hardware counters.
-type Open = Box<dyn Fn(&[Pid]) -> Result<Metric, MetricError> + Send + Sync>;
+type Open = Box<dyn Fn(&[Pid], Question<'_>) -> Result<Metric, MetricError> + Send + Sync>;
 
 pub struct MetricSpec {
     shown: String,
@@ -42,7 +43,7 @@ pub struct MetricSpec {
 impl MetricSpec {
     pub(super) fn new(
         shown: String,
-        open: impl Fn(&[Pid]) -> Result<Metric, MetricError> + Send + Sync + 'static,
+        open: impl Fn(&[Pid], Question<'_>) -> Result<Metric, MetricError> + Send + Sync + 'static,
     ) -> MetricSpec {
         let open = Box::new(open);
         MetricSpec { shown, open }
@@ -53,9 +54,9 @@ impl MetricSpec {
         &self.shown
     }
 
-    /// Connects. `pids` are the processes of the target, for hardware counters.
-    pub fn open(&self, pids: &[Pid]) -> Result<Metric, MetricError> {
-        (self.open)(pids)
+    /// Connects, within a few seconds and until `stop` is set. `pids` are the processes of the target, for hardware counters.
+    pub fn open(&self, pids: &[Pid], stop: &AtomicBool) -> Result<Metric, MetricError> {
+        (self.open)(pids, Question::new(PATIENCE).or_by(stop))
     }
 }
 

@@ -1,4 +1,6 @@
 use super::*;
+use std::sync::atomic::AtomicBool;
+
 use proptest::prelude::*;
 
 #[test]
@@ -43,9 +45,13 @@ fn gauges_have_a_direction_in_either_order() {
         ("gauge:higher:cmd:echo 1", Better::Higher),
     ] {
         let spec: MetricSpec = text.parse().unwrap();
-        let mut metric = spec.open(&[]).unwrap();
+        let mut metric = spec.open(&[], &AtomicBool::new(false)).unwrap();
         assert_eq!(metric.better, better, "{text}");
-        assert_eq!(metric.read(), Ok(Reading::Gauge(1.0)), "{text}");
+        assert_eq!(
+            metric.read(&AtomicBool::new(false)),
+            Ok(Reading::Gauge(1.0)),
+            "{text}"
+        );
     }
 }
 

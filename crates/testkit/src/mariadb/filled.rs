@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hugeleaf_ask::Unanswered;
 use hugeleaf_ask::mysql::{Address, Connection};
+use hugeleaf_sys::Question;
 use hugeleaf_units::Bytes;
 
 use super::MariadbServer;
@@ -58,7 +59,7 @@ impl MariaDb {
             "SELECT SUM(LENGTH(more)) FROM t.rows".to_owned(),
         ] {
             connection
-                .ask(&statement)
+                .ask(&statement, Question::new(DEADLINE))
                 .unwrap_or_else(|e| panic!("{statement}: {e}"));
         }
     }
@@ -68,11 +69,17 @@ impl MariaDb {
         let bytes: u64 = size.trim_end_matches('M').parse::<u64>().unwrap() << 20;
         let mut connection = connect(&self.socket).unwrap();
         connection
-            .ask(&format!("SET GLOBAL innodb_buffer_pool_size = {bytes}"))
+            .ask(
+                &format!("SET GLOBAL innodb_buffer_pool_size = {bytes}"),
+                Question::new(DEADLINE),
+            )
             .unwrap();
         let status = "SHOW STATUS LIKE 'Innodb_buffer_pool_resize_status'";
         let done = || {
-            let rows = connect(&self.socket).unwrap().ask(status).unwrap();
+            let rows = connect(&self.socket)
+                .unwrap()
+                .ask(status, Question::new(DEADLINE))
+                .unwrap();
             let is_over = |text: &String| text.is_empty() || text.contains("ompleted");
             rows.first()
                 .is_none_or(|row| row.get(1).is_none_or(is_over))
@@ -84,7 +91,10 @@ impl MariaDb {
     pub fn read_all(&self) {
         let mut connection = connect(&self.socket).unwrap();
         connection
-            .ask("SELECT SUM(LENGTH(more)) FROM t.rows")
+            .ask(
+                "SELECT SUM(LENGTH(more)) FROM t.rows",
+                Question::new(DEADLINE),
+            )
             .unwrap();
     }
 
@@ -104,7 +114,11 @@ impl MariaDb {
 }
 
 fn transaction(connection: &mut Connection, id: u64) -> Result<(), String> {
-    let mut ask = |statement: &str| connection.ask(statement).map_err(|e| e.to_string());
+    let mut ask = |statement: &str| {
+        connection
+            .ask(statement, Question::new(DEADLINE))
+            .map_err(|e| e.to_string())
+    };
     ask("BEGIN")?;
     let held = ask(&format!(
         "SELECT text, LENGTH(more) FROM t.rows WHERE id = {id}"
@@ -126,6 +140,6 @@ fn connect(socket: &Path) -> Result<Connection, Unanswered> {
     let address = format!("mysql://root@localhost/?socket={}", socket.display());
     Connection::open(
         &Address::parse(&address).map_err(Unanswered::new)?,
-        DEADLINE,
+        Question::new(DEADLINE),
     )
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hugeleaf_ask::Unanswered;
 use hugeleaf_ask::postgres::{Address, Connection};
+use hugeleaf_sys::Question;
 use hugeleaf_units::Bytes;
 
 use super::{PostgresServer, dsn};
@@ -47,7 +48,9 @@ impl PostgreSql {
     /// The process id of the backend that filled the table.
     pub fn backend_that_touched_all(&self) -> u32 {
         let mut filler = self.filler.lock().unwrap();
-        let pid = filler.ask("SELECT pg_backend_pid()").unwrap();
+        let pid = filler
+            .ask("SELECT pg_backend_pid()", Question::new(DEADLINE))
+            .unwrap();
         pid.unwrap().parse().unwrap()
     }
 
@@ -61,7 +64,7 @@ impl PostgreSql {
     pub fn huge_kb_of_a_new_backend(&self) -> u64 {
         let mut client = connect(self.server.folder()).unwrap();
         let query = "SELECT concat(pg_backend_pid(), ' ', count(text)) FROM rows";
-        let answer = client.ask(query).unwrap().unwrap();
+        let answer = client.ask(query, Question::new(DEADLINE)).unwrap().unwrap();
         let (pid, rows) = answer.split_once(' ').unwrap();
         assert_eq!(rows.parse(), Ok(ROWS));
         let pid = pid.parse().unwrap();
@@ -91,13 +94,17 @@ fn fill(client: &mut Connection) {
         ),
     ] {
         client
-            .ask(&statement)
+            .ask(&statement, Question::new(DEADLINE))
             .unwrap_or_else(|e| panic!("{statement}: {e}"));
     }
 }
 
 fn transaction(client: &mut Connection, id: i32) -> Result<(), String> {
-    let mut ask = |statement: &str| client.ask(statement).map_err(|e| e.to_string());
+    let mut ask = |statement: &str| {
+        client
+            .ask(statement, Question::new(DEADLINE))
+            .map_err(|e| e.to_string())
+    };
     ask("BEGIN")?;
     let held = ask(&format!("SELECT text FROM rows WHERE id = {id}"))?.unwrap_or_default();
     if held.len() != 500 || held.trim_end_matches('.') != id.to_string() {
@@ -113,5 +120,5 @@ fn transaction(client: &mut Connection, id: i32) -> Result<(), String> {
 
 fn connect(folder: &Path) -> Result<Connection, Unanswered> {
     let address = Address::parse(&dsn(folder)).map_err(Unanswered::new)?;
-    Connection::open(&address, DEADLINE)
+    Connection::open(&address, Question::new(DEADLINE))
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hugeleaf_ask::Unanswered;
 use hugeleaf_ask::redis::{Address, Connection};
+use hugeleaf_sys::Question;
 
 use super::RedisServer;
 use crate::load::{Load, Transaction};
@@ -56,7 +57,8 @@ impl Redis {
 
     /// Sends one command, and gives its answer as text.
     pub fn send(&self, words: &[&str]) -> String {
-        let answer = connect(&self.socket).and_then(|mut connection| connection.ask(words));
+        let answer = connect(&self.socket)
+            .and_then(|mut connection| connection.ask(words, Question::new(DEADLINE)));
         let answer = answer.unwrap_or_else(|e| panic!("{words:?}: {e}"));
         answer.join(" ")
     }
@@ -93,11 +95,14 @@ impl Redis {
 
 fn connect(socket: &Path) -> Result<Connection, Unanswered> {
     let address = Address::parse(&socket.display().to_string());
-    Connection::open(&address.map_err(Unanswered::new)?, DEADLINE)
+    Connection::open(&address.map_err(Unanswered::new)?, Question::new(DEADLINE))
 }
 
 fn ask(connection: &mut Connection, words: &[String]) -> Result<Vec<String>, Unanswered> {
-    connection.ask(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    connection.ask(
+        &words.iter().map(String::as_str).collect::<Vec<_>>(),
+        Question::new(DEADLINE),
+    )
 }
 
 fn value(key: u64) -> String {

@@ -293,6 +293,10 @@ impl<'a> Stage<'a> {
         Ok(Some(Running { started }))
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "ended by its limit, in `Started`"
+    )]
     fn started(
         &self,
         what: &'static str,

@@ -1,0 +1,221 @@
+//! The gate of every question to a server, a command or a file: one deadline for all of it, and an end once this process is
+//! asked to stop.
+//!
+//! A question waits for a descriptor ([`Question::wait`]), or for a call that cannot be interrupted, on a thread that it
+//! leaves behind ([`Question::aside`]). `clippy.toml` forbids the calls that would wait in another way.
+
+use std::io::{Error, ErrorKind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, Timespec, poll};
+
+/// The flags that stop a question are read so often.
+const GLANCE: Duration = Duration::from_millis(50);
+/// Maximum number of calls that are left behind: each holds a thread for as long as the kernel takes.
+const MOST_ASIDE: usize = 32;
+
+static ENDING: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+static ASIDE: AtomicUsize = AtomicUsize::new(0);
+
+/// Names the flag that ends every question of this process. The first one counts: `main` has it.
+pub fn end_questions_by(flag: &Arc<AtomicBool>) {
+    let _ = ENDING.set(Arc::clone(flag));
+}
+
+/// The limits of one question: the time by which it has ended, and what ends it before.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    until: Instant,
+    time: Duration,
+    stop: Option<&'a AtomicBool>,
+}
+
+impl<'a> Question<'a> {
+    /// A question that begins now and ends within `time`, or once this process is asked to end.
+    pub fn new(time: Duration) -> Question<'static> {
+        Question {
+            until: Instant::now() + time,
+            time,
+            stop: None,
+        }
+    }
+
+    /// The same, ended by `stop` as well.
+    #[must_use]
+    pub const fn or_by(self, stop: &'a AtomicBool) -> Question<'a> {
+        Question {
+            stop: Some(stop),
+            ..self
+        }
+    }
+
+    /// Returns the time that the whole question had at first.
+    pub const fn time(&self) -> Duration {
+        self.time
+    }
+
+    /// Returns the rest of its time.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TimedOut`], and [`ErrorKind::Interrupted`] where it was stopped.
+    pub fn left(&self) -> Result<Duration, Error> {
+        let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        if self.stop.is_some_and(is_set) || ENDING.get().is_some_and(|flag| is_set(flag)) {
+            return Err(Error::new(ErrorKind::Interrupted, "stopped"));
+        }
+        match self.until.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(ErrorKind::TimedOut.into()),
+            left => Ok(left),
+        }
+    }
+
+    /// The first of `count` tries that share the rest of its time.
+    #[must_use]
+    pub fn first_of(self, count: usize) -> Question<'a> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        let count = u32::try_from(count).unwrap_or(u32::MAX).max(1);
+        Question {
+            until: Instant::now() + left / count,
+            ..self
+        }
+    }
+
+    /// Waits until one of the descriptors is ready, for a moment at most: ask [`PollFd::revents`], or try again.
+    ///
+    /// # Errors
+    /// As [`Question::left`].
+    pub fn wait(&self, fds: &mut [PollFd<'_>], moment: Duration) -> Result<(), Error> {
+        let time = self.left()?.min(moment).min(GLANCE);
+        let timeout = Timespec {
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(time.subsec_nanos()),
+        };
+        // An interrupted wait is one in which nothing happened.
+        let _ = poll(fds, Some(&timeout));
+        Ok(())
+    }
+
+    /// The same for one descriptor, until it is ready.
+    ///
+    /// # Errors
+    /// As [`Question::left`].
+    pub fn until_ready(&self, mut fd: PollFd<'_>) -> Result<(), Error> {
+        while fd.revents().is_empty() {
+            self.wait(std::slice::from_mut(&mut fd), GLANCE)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a call that cannot be interrupted (a look-up of a name, a file on a server that is gone) on a thread of its own,
+    /// which is left behind where the question ends before.
+    ///
+    /// # Errors
+    /// As [`Question::left`]; that too many threads were left behind, or that none can be started.
+    pub fn aside<T: Send + 'static>(
+        &self,
+        act: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let counted = Counted::new()?;
+        let (send, receive) = sync_channel(1);
+        std::thread::Builder::new().spawn(move || {
+            let _counted = counted;
+            let _ = send.send(act());
+        })?;
+        loop {
+            match receive.recv_timeout(self.left()?.min(GLANCE)) {
+                Ok(answer) => return Ok(answer),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::other("a fault in hugeleaf; please report it"));
+                }
+            }
+        }
+    }
+}
+
+/// One of the threads that may be left behind.
+struct Counted;
+
+impl Counted {
+    fn new() -> Result<Counted, Error> {
+        match ASIDE.fetch_add(1, Ordering::Relaxed) < MOST_ASIDE {
+            true => Ok(Counted),
+            false => {
+                drop(Counted);
+                Err(Error::other(format!(
+                    "{MOST_ASIDE} questions before it have no answer yet"
+                )))
+            }
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        ASIDE.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    const LONG: Duration = Duration::from_secs(3600);
+    const SHORT: Duration = Duration::from_millis(20);
+
+    #[test]
+    fn a_flag_ends_a_question_and_so_does_its_deadline() {
+        let (reader, _writer) = std::os::unix::net::UnixStream::pair().unwrap();
+        let ready = |question: Question<'_>| {
+            let fd = PollFd::new(&reader, rustix::event::PollFlags::IN);
+            question.until_ready(fd).unwrap_err().kind()
+        };
+        assert_eq!(ready(Question::new(SHORT)), ErrorKind::TimedOut);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| stop.store(true, Ordering::Relaxed));
+            let question = Question::new(LONG).or_by(&stop);
+            assert_eq!(ready(question), ErrorKind::Interrupted);
+        });
+    }
+
+    #[test]
+    fn tries_share_the_time() {
+        let first = Question::new(LONG).first_of(2);
+        assert!(first.left().unwrap() <= LONG / 2);
+        assert_eq!(first.time(), LONG);
+        assert!(Question::new(Duration::ZERO).first_of(0).left().is_err());
+    }
+
+    /// One test alone: the number is this process's.
+    #[test]
+    fn calls_that_do_not_end_are_left_behind_and_bounded() {
+        assert_eq!(Question::new(LONG).aside(|| 7).unwrap(), 7);
+        assert!(
+            Question::new(LONG)
+                .aside(|| panic!("expected by a test"))
+                .is_err()
+        );
+        let (hold, held) = channel::<()>();
+        let held = Arc::new(std::sync::Mutex::new(held));
+        let hang = || {
+            let held = Arc::clone(&held);
+            let question = Question::new(Duration::from_millis(1));
+            question.aside(move || held.lock().unwrap().recv().is_ok())
+        };
+        for _ in 0..MOST_ASIDE {
+            assert_eq!(hang().unwrap_err().kind(), ErrorKind::TimedOut);
+        }
+        let refused = hang().unwrap_err();
+        assert!(refused.to_string().contains("no answer yet"), "{refused}");
+        drop(hold);
+        while ASIDE.load(Ordering::Relaxed) > 0 {
+            std::thread::yield_now();
+        }
+        assert!(Question::new(LONG).aside(|| ()).is_ok());
+    }
+}
