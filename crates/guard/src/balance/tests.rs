@@ -587,7 +587,12 @@ impl Observer for Faulty {
 
 #[test]
 fn a_fault_in_a_servers_thread_is_told_and_it_goes_on() {
-    let worker = Worker::run(Held::Observer(Box::new(Faulty(false))), Instant::now(), |_| None).unwrap();
+    let worker = Worker::run(
+        Held::Observer(Box::new(Faulty(false))),
+        Instant::now(),
+        |_| None,
+    )
+    .unwrap();
     let until = Instant::now() + Duration::from_secs(30);
     let wait = |holds: &dyn Fn() -> bool| {
         while !holds() {
