@@ -406,6 +406,10 @@ const OVER: &str = "over";
 const HOLD: &str = include_str!("hold.sh");
 
 impl Own {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "no question: it holds the mounts until the stage ends"
+    )]
     fn mounted(folder: &Path) -> io::Result<Own> {
         let words = [
             "--pdeathsig",
