@@ -29,7 +29,8 @@ fn run() -> Result<(), String> {
     let seconds = args.get(2).map_or(Ok(2.0), |t| number(t))?;
     let spec: MetricSpec = text.parse().map_err(|e: metric::SpecError| e.to_string())?;
     let explain = |e: metric::MetricError| format!("{e}\n  next: {}", e.next());
-    let mut metric = spec.open(&[], &AtomicBool::new(false)).map_err(explain)?;
+    let goes_on = AtomicBool::new(false);
+    let mut metric = spec.open(&[], &goes_on).map_err(explain)?;
     let interval = Duration::from_secs_f64(seconds).max(metric.least_interval);
     let kernel = Kernel::new();
     let root = Root::live();
@@ -37,21 +38,15 @@ fn run() -> Result<(), String> {
     let here = hugeleaf_proof::circumstances(&root, &host, &args);
     let mut samples = Vec::new();
     let end = kernel.now() + Duration::from_secs_f64(minutes * 60.0);
-    let mut before = (
-        metric.read(&AtomicBool::new(false)).map_err(explain)?,
-        kernel.now(),
-    );
+    let mut before = (metric.read(&goes_on).map_err(explain)?, kernel.now());
     // On a fixed grid: a late reading does not push the later ones.
     let mut due = before.1;
     while kernel.now() < end {
         due += interval;
         while kernel.now() < due {
-            kernel.sleep(due.saturating_sub(kernel.now()));
+            kernel.wait(due.saturating_sub(kernel.now()), &goes_on);
         }
-        let after = (
-            metric.read(&AtomicBool::new(false)).map_err(explain)?,
-            kernel.now(),
-        );
+        let after = (metric.read(&goes_on).map_err(explain)?, kernel.now());
         let elapsed = after.1.saturating_sub(before.1);
         let rate = metric::between(&metric.name, &before.0, &after.0, elapsed);
         samples.push(rate.map_err(explain)?);
