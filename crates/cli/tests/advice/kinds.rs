@@ -114,6 +114,7 @@ pub const KINDS: [(&str, Held); 61] = [
     ("findmnt *", Run("steps_are_shown_by_their_commands")),
     ("df *", Asks),
     ("dmesg *", Asks),
+    ("journalctl -u *", Asks),
     ("fuser *", Asks),
     ("getent *", Asks),
     ("grep *", Asks),
