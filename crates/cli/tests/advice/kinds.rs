@@ -22,7 +22,7 @@ const SERVICE: Held = NotHere("it starts a service of the host anew");
 const SERVER: Held = NotHere("it asks a server by an address that the person has");
 
 /// Each command, `*` for any text; the first that fits counts.
-pub const KINDS: [(&str, Held); 61] = [
+pub const KINDS: [(&str, Held); 62] = [
     // Pools.
     (
         "echo $(($(cat $f) + *)) > $f",
