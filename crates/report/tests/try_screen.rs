@@ -181,5 +181,8 @@ fn it_says_what_was_measured() {
 #[test]
 fn an_unclear_result_says_how_to_get_a_clear_one() {
     let screen = screen(Verdict::Unclear, Some(EFFECT));
-    assert!(screen.contains("the same command with --for 4m --until 3%"), "{screen}");
+    assert!(
+        screen.contains("the same command with --for 4m --until 3%"),
+        "{screen}"
+    );
 }

@@ -161,7 +161,7 @@ fn table(rows: &[(&String, Vec<ComparedRow>)], measured: &Results) -> String {
     for (arm, rows) in rows {
         let mains: Vec<&ComparedRow> = rows
             .iter()
-            .filter(|row| row.quantity.main && row.verdict.is_some())
+            .filter(|row| row.quantity.main && row.ratio.is_some())
             .collect();
         if mains.is_empty() {
             let mut cells = vec![(*arm).clone()];

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hugeleaf_proof::compare::{ComparedRow, arms};
+use hugeleaf_proof::compare::{ComparedRow, Side, arms};
 use hugeleaf_proof::rows::Results;
 use hugeleaf_report::compare::three;
 use serde_json::Value;
@@ -124,7 +124,20 @@ pub fn over(run: &Run, large: &str, small: &str) -> Vec<ComparedRow> {
         return Vec::new();
     };
     let names = [small.to_owned(), large.to_owned()];
-    arms(measured, None, &names, EQUAL).map_or_else(|_| Vec::new(), |compared| compared.rows)
+    let compared = arms(measured, None, &names, EQUAL);
+    let mut rows = compared.map_or_else(|_| Vec::new(), |compared| compared.rows);
+    for row in &mut rows {
+        row.ratio = row.ratio.or_else(|| of_medians(row));
+    }
+    rows
+}
+
+/// The ratio of medians, of runs with too few rounds for an interval. The pages keep what was measured; that it was measured
+/// once or twice stands beside it.
+fn of_medians(row: &ComparedRow) -> Option<f64> {
+    let median = |side: &Option<Side>| side.as_ref().map(|side| side.spread.median);
+    let ratio = median(&row.b)? / median(&row.a)?;
+    (ratio.is_finite() && ratio > 0.0).then_some(ratio)
 }
 
 /// A ratio with its interval: `1.481 [1.420, 1.570]`.
