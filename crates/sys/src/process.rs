@@ -111,7 +111,7 @@ pub fn ticks_per_second() -> u64 {
 /// The ring buffer grows with the number of processors.
 const MOST_OF_LOG: i32 = 512 << 10;
 
-/// The last [`MOST_OF_LOG`] bytes of the kernel's log (syslog(2), SYSLOG_ACTION_READ_ALL). Reads nothing away from
+/// The last 512K of the kernel's log (syslog(2), SYSLOG_ACTION_READ_ALL). Reads nothing away from
 /// anybody.
 ///
 /// # Errors
