@@ -26,7 +26,7 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    /// How many huge pages to touch before a call that takes `pages`; mostly 0, and `most` bytes at most.
+    /// Number of huge pages to touch before a call that takes `pages`; mostly 0, and `most` bytes at most.
     pub fn before(&mut self, pages: u64, huge: PageSize, most: Bytes) -> u64 {
         let batch = BATCH.min(most).get() / huge.bytes().get();
         // Larger ones would be most of what this process may take.

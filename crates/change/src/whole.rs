@@ -49,7 +49,7 @@ impl Outcome {
         self.totals.done
     }
 
-    /// Whether all was got that was asked for, of everybody who still lives. Where nothing was to be moved that is so too, unless
+    /// True if all was got that was asked for, of everybody who still lives, and if nothing was to be moved, unless
     /// nobody could tell.
     pub fn is_complete(&self) -> bool {
         let totals = &self.totals;

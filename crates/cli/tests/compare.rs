@@ -398,7 +398,7 @@ fn many_folders_are_a_history_with_a_page() {
     refused(&run(&["compare", "--history", sets[0]]), 2, &["--history"]);
 }
 
-/// What B may be where it cannot be compared with a good A, and a word of the cause.
+/// Each B that cannot be compared with a good A, and a word of the cause.
 fn incomparable(good_one: &Value) -> [(&'static str, Option<String>, &'static str); 8] {
     let text = good_one.to_string();
     let with = |change: &dyn Fn(&mut Value)| {

@@ -121,7 +121,7 @@ fn commands_that_change_the_host_are_made_in_one_place() {
                 .map(|(_, to)| to.starts_with(['/', '{', '$']));
             to.unwrap_or(false)
         };
-        // What has no file is set by programs.
+        // Settings without a file are made by programs.
         const SET_BY: [&str; 7] = [
             "sysctl -w ",
             "\"mount -o remount,",

@@ -64,7 +64,7 @@ mod tests {
             }
             let earned = (step * 1000).mul_f64(share);
             prop_assert!(spent <= earned + most + each);
-            // What is earned in one go is bounded.
+            // Time earned in one go is bounded.
             let lost = (step.mul_f64(share)).saturating_sub(most) * 1000;
             prop_assert!(spent + each >= earned.saturating_sub(lost));
         }

@@ -19,7 +19,7 @@ const SYSLOG: &str = "/dev/log";
 pub struct Entry {
     /// When: RFC 3339, UTC.
     pub at: String,
-    /// What: `promote`, `one-way`, `promoted`, `demote`, `demoted`, `test`, `tested`, `failed`, `started`, `stopped`,
+    /// One of `promote`, `one-way`, `promoted`, `demote`, `demoted`, `test`, `tested`, `failed`, `started`, `stopped`,
     /// `reloaded`, `paused`, `resumed`, `problem`, `resolved`; of pools `give`, `gave`, `take`, `took`; of servers
     /// under one target `balance`, `balanced`.
     pub what: String,

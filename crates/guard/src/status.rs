@@ -192,7 +192,7 @@ pub struct MoveStatus {
     pub moving_seconds: f64,
     #[serde(default)]
     pub longest_stall_seconds: f64,
-    /// What no demotion takes back, in words; empty where all of it can go back.
+    /// Memory that no demotion takes back, in words; empty if all of it can go back.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub one_way: String,
 }

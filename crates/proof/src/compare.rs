@@ -179,7 +179,7 @@ struct Builder<'a> {
 const NOT_COMPARED: &str =
     "not compared: a sample is not above 0, or there are too few samples for an interval";
 
-/// So many circumstances that differ are notes.
+/// Bound on the notes about circumstances that differ.
 const MOST_DIFFERENCES: usize = 100;
 
 impl<'a> Builder<'a> {
@@ -366,7 +366,7 @@ fn with_gains(rows: &[Row]) -> Vec<Row> {
         let Some(first) = first.filter(|first| first.arm != row.arm) else {
             continue;
         };
-        // Of rows that cannot be compared there is no gain, and they say why themselves.
+        // Rows that cannot be compared have no gain, and say why themselves.
         let gains = row.logs_over(first).unwrap_or_default().into_iter();
         let gains: Vec<Sample> = gains.map(|(at, log)| Sample::of(at, log.exp())).collect();
         if !gains.is_empty() {

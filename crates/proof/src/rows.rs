@@ -17,7 +17,7 @@ use crate::spread::Spread;
 use crate::stats::{Better, log_ratio};
 
 pub const SCHEMA: u64 = 2;
-/// So many arms, and as many that were unavailable, a result may have. Rows and samples are bounded by the length of its file alone.
+/// Bound on the arms of a result, and on those that were unavailable. Rows and samples are bounded by the length of its file alone.
 const MOST_ARMS: usize = 10_000;
 /// Each kind of place is a column.
 const MOST_PLACES: usize = 64;
@@ -156,7 +156,7 @@ impl Row {
         self.at.iter().map(|place| place.name.as_str())
     }
 
-    /// What tells rows of one arm apart: quantity and place.
+    /// Key of a row of an arm: quantity and place.
     pub fn key(&self) -> String {
         let at = self.at.iter();
         let at = at.map(|place| format!("{}={}\n", place.name, place.value.to_json()));
@@ -200,7 +200,7 @@ impl Row {
 #[error("{0}")]
 pub struct NotCompared(pub String);
 
-/// How samples of two rows belong together.
+/// Pairing of the samples of two rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pairing {
     /// Those of one round are a pair.

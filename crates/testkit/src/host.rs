@@ -30,7 +30,7 @@ const FOLDER: &str = "/run/lock";
 const LOCK: &str = "hugeleaf.lock";
 const TURNSTILE: &str = "hugeleaf.turnstile";
 
-/// What the knobs were before the test that holds the host alone. In a folder that only root writes.
+/// Values of the knobs before the test that holds the host alone. In a folder that only root writes.
 const RECORD: &str = "/run/hugeleaf-tests.before";
 
 /// The folder of the knobs of transparent huge pages.

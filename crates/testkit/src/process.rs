@@ -21,7 +21,7 @@ pub struct Answer {
 
 impl Answer {
     /// # Panics
-    /// Where it does not start, or has not ended after a quarter of an hour: a server that was to refuse to start may
+    /// If it does not start, or has not ended after a quarter of an hour: a server that was to refuse to start may
     /// serve instead. It is killed then.
     pub fn of(command: &mut Command) -> Answer {
         const AT_MOST: Duration = Duration::from_secs(15 * 60);

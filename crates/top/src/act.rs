@@ -30,7 +30,7 @@ pub struct Tools {
     pub commands: Commands,
 }
 
-/// What came of a move, or would come of it, as `promote` and `demote` print it.
+/// The outcome of a move, or the expected one, as `promote` and `demote` print it.
 pub fn moved(
     commands: &Commands,
     outcome: &Outcome,

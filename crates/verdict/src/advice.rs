@@ -124,7 +124,7 @@ impl Setting {
         }
     }
 
-    /// Whether a container has it of its own.
+    /// True if a container has it of its own.
     const fn is_of_container(&self) -> bool {
         matches!(self.kind, Kind::Groups | Kind::Files | Kind::Segments)
     }
@@ -293,7 +293,7 @@ impl Advice {
     }
 }
 
-/// What starts programs at fixed times on a host.
+/// Services that start programs at fixed times on a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheduler {
     Systemd,

@@ -41,7 +41,7 @@ pub struct Facts<'a> {
     /// Lines of the kernel's log before this time, in seconds since 1970, are of the past.
     pub log_since: Option<u64>,
     pub given: &'a [GivenBack],
-    /// What running programs want of the host.
+    /// Settings that running programs want of the host.
     pub wants: &'a [Want],
 }
 

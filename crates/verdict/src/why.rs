@@ -66,7 +66,7 @@ pub struct Figures {
     /// The blocks of the range that are in memory in part.
     pub holes: Holes,
     pub is_host_wide: bool,
-    /// How commands name the process.
+    /// The name of the process in commands.
     pub target: String,
     /// Who shares the pages, of those that are shared copy-on-write.
     pub sharer: String,

@@ -218,7 +218,7 @@ impl Args {
     }
 }
 
-/// So many comparisons that could not be made are said.
+/// Bound on the comparisons that could not be made and are named.
 const SHOWN: usize = 20;
 
 fn refused(error: &CompareError) -> Failure {

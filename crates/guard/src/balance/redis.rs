@@ -1,6 +1,6 @@
 //! Redis and Valkey: `maxmemory`, with respect for what happens at that limit (`maxmemory-policy`).
 //!
-//! Where its policy may not evict any key, a limit below what is in use makes writes fail, and one below what its owner chose makes them fail
+//! If its policy may not evict any key, a limit below what is in use makes writes fail, and one below what its owner chose makes them fail
 //! earlier than he expects: so there it is set lower than neither. `volatile` policies count as such: how many bytes the keys
 //! that expire have, nobody says. Evicting frees memory inside the allocator; whether it is returned depends on how values lie, and is measured by who
 //! balances.

@@ -57,7 +57,7 @@ pub struct Member {
     pub miss: Duration,
     /// Whether a server without a limit of its own is to get one.
     pub set_limit: bool,
-    /// Whether a server that fails instead of evicting may get less than its owner gave it.
+    /// True if a server that fails instead of evicting may get less than its owner gave it.
     pub below_limit: bool,
 }
 

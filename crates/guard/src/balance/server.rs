@@ -63,7 +63,7 @@ pub struct Opening {
     /// Where `/proc` is read.
     pub root: Root,
     pub set_limit: bool,
-    /// Whether a server that fails instead of evicting may get less than its owner gave it.
+    /// True if a server that fails instead of evicting may get less than its owner gave it.
     pub below_limit: bool,
 }
 

@@ -36,7 +36,7 @@ impl Shared {
     }
 }
 
-/// What a thread has of its server.
+/// A thread's access to its server.
 pub(crate) enum Held {
     Observer(Box<dyn Observer>),
     Server(Box<dyn Server>),
@@ -57,7 +57,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Of a server that is only watched the thread has an observer, so that nothing can change it.
+    /// The thread of a server that is only watched has an observer, so that nothing can change it.
     pub fn start(
         member: &Member,
         root: &Root,
@@ -164,7 +164,7 @@ fn step(
     if let Held::Server(server) = server {
         answer = work.resize.map(|(id, to)| (id, server.resize(to)));
         if work.returns && work.resize.is_none() {
-            // What it says is not needed: memory that is back is measured.
+            // Its answer is not needed: memory that is back is measured.
             let _ = server.give_back();
         }
     }

@@ -66,7 +66,7 @@ pub fn over(a: &Row, b: &Row, pairing: Pairing) -> Result<Over, NotCompared> {
     })
 }
 
-/// What was counted once is what it is, without an interval.
+/// A count that was taken once is exact, without an interval.
 fn counted(a: &Row, b: &Row) -> Result<Over, NotCompared> {
     let median = |row: &Row| row.spread().map_or(f64::NAN, |spread| spread.median);
     let (of_a, of_b) = (median(a), median(b));
@@ -96,7 +96,7 @@ impl Row {
 }
 
 impl Over {
-    /// What it says where a ratio within ±`equal` (a log ratio) counts as equal, and one beyond ±`beyond` as a difference.
+    /// The verdict where a ratio within ±`equal` (a log ratio) counts as equal, and one beyond ±`beyond` as a difference.
     pub fn verdict(&self, equal: f64, beyond: f64, better: Better) -> Verdict {
         let judged = |interval: &LogInterval| judge_beyond(interval, equal, beyond, better);
         self.interval.as_ref().map_or(Verdict::Same, judged)

@@ -192,7 +192,7 @@ fn better(row: &ComparedRow, effect: &Effect) -> (f64, f64) {
     (a.min(b), a.max(b))
 }
 
-/// What stops a release: where both are empty, everything was compared and nothing was slower by more than allowed.
+/// Findings that stop a release: if both are empty, everything was compared and nothing was slower by more than allowed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stopping {
     pub slower: Vec<String>,
@@ -201,7 +201,7 @@ pub struct Stopping {
 }
 
 impl Compared {
-    /// What stops a release of the main rows, where they may be slower by `part`.
+    /// Main rows that stop a release, where they may be slower by `part`.
     pub fn stopping(&self, part: f64) -> Stopping {
         let is_slower = |row: &&ComparedRow| {
             let slower = row.ratio.map(|ratio| -percent(row, ratio) / 100.0);
@@ -244,7 +244,7 @@ fn slower<'a>(rows: impl Iterator<Item = &'a SetRow>, part: f64) -> Vec<String> 
 pub struct History {
     pub sets: Vec<String>,
     pub rows: Vec<HistoryRow>,
-    /// What the last set and the first have that could not be compared, in a sentence each.
+    /// Rows of the last set and the first that could not be compared, in a sentence each.
     pub left_out: Vec<String>,
     pub equal: f64,
 }
@@ -297,7 +297,7 @@ pub fn history(sets_of: &[(String, Set)], equal: f64) -> History {
 }
 
 impl History {
-    /// What stops a release: the last set against the first.
+    /// Findings that stop a release: the last set against the first.
     pub fn stopping(&self, part: f64) -> Stopping {
         let last = self.rows.iter();
         let last = last.filter_map(|row| row.points.last()?.as_ref());

@@ -27,7 +27,7 @@ pub struct Facts<'a> {
     pub in_force: &'a [InForce],
     /// All services that were found on the host: who of those that were promised pages has them.
     pub found: &'a [Service],
-    /// What running programs want of the host.
+    /// Settings that running programs want of the host.
     pub wants: &'a [Want],
 }
 

@@ -231,7 +231,7 @@ fn unfilled(asked: &Service, planned: &ForService) -> Option<String> {
         .sum();
     let left = pages - mapped;
     let more = left - Bytes(left.get() / GOES_WITH);
-    // What is configured may wait for a restart: then it has nothing to do with what is mapped.
+    // A configured value may wait for a restart: then it has nothing to do with what is mapped.
     let buffers = asked.demands.iter().find_map(|d| d.buffers);
     let buffers = buffers.filter(|buffers| *buffers < mapped && *buffers * 2 > mapped);
     let setting = match buffers {

@@ -50,7 +50,7 @@ pub fn figures(measures: &[Measure], ran: &Ran) -> Result<Vec<Figure>, NoFigure>
         if !value.is_finite() || value < 0.0 {
             return Err(none(format!("{value} is not a figure")));
         }
-        // Of 0 there is no ratio.
+        // 0 has no ratio.
         if value == 0.0 && all.is_empty() {
             let why = "0 is no figure to compare arms by, which has to be above 0";
             return Err(none(why.to_owned()));

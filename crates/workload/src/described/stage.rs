@@ -168,7 +168,7 @@ impl<'a> Stage<'a> {
         self.folder.join("files")
     }
 
-    /// What commands may leave behind on this host, where it does not let them have folders of their own.
+    /// Files that commands may leave behind on this host, which does not let them have folders of their own.
     pub fn not_private(&self) -> Option<&'static str> {
         match &self.own {
             Some(own) if own.has_tmp => None,
