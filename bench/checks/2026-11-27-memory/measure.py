@@ -3,26 +3,12 @@
 
 usage: measure.py HUGELEAF     as root; writes one line of JSON a command to standard output
 """
-import json, mmap, os, re, subprocess, sys, time
+import json, os, re, subprocess, sys, time
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from victim import victim
 
 SIZE = 1 << 30
-
-
-def target():
-    """A process that holds private memory on base pages."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        held = mmap.mmap(-1, SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        held.madvise(mmap.MADV_NOHUGEPAGE)
-        for at in range(0, SIZE, mmap.PAGESIZE):
-            held[at] = 1
-        held.madvise(mmap.MADV_HUGEPAGE)
-        os.write(write, b"x")
-        time.sleep(3600)
-        os._exit(0)
-    os.read(read, 1)
-    return pid
 
 
 def waits(pid):
@@ -49,7 +35,7 @@ def heap(pid):
 
 
 def main():
-    hugeleaf, pid = sys.argv[1], target()
+    hugeleaf, pid = sys.argv[1], victim(SIZE)
     try:
         for words in (["status"], ["mem"], ["why", str(pid)], ["promote", str(pid)]):
             read, write = os.pipe()

@@ -3,26 +3,12 @@
 
 usage: measure.py HUGELEAF ROUNDS [FLAG...]     as root; writes one line of JSON a round to standard output
 """
-import json, mmap, os, subprocess, sys, time
+import json, os, subprocess, sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from victim import victim
 
 SIZE = 256 << 20
-
-
-def victim():
-    """A process that holds private memory on base pages."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        held = mmap.mmap(-1, SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        held.madvise(mmap.MADV_NOHUGEPAGE)
-        for at in range(0, SIZE, mmap.PAGESIZE):
-            held[at] = 1
-        held.madvise(mmap.MADV_HUGEPAGE)
-        os.write(write, b"x")
-        time.sleep(3600)
-        os._exit(0)
-    os.read(read, 1)
-    return pid
 
 
 def main():
@@ -30,7 +16,7 @@ def main():
     busy = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(os.cpu_count())]
     try:
         for n in range(rounds):
-            pid = victim()
+            pid = victim(SIZE)
             command = [hugeleaf, "promote", "--json", *flags, str(pid)]
             answer = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)
             os.kill(pid, 9)

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use hugeleaf_host::system::counters::{Resource, read_stalled};
-use hugeleaf_host::{Host, Root, limits};
+use hugeleaf_host::system::available;
+use hugeleaf_host::system::counters::{Resource, read_stalled, read_vmstat};
+use hugeleaf_host::{Host, Root};
 use hugeleaf_units::{Bytes, PageSize};
 
 /// The part of a time span that tasks of others may stall for memory before the work holds back.
@@ -22,8 +23,6 @@ pub struct Sample {
     pub available: Option<Bytes>,
     /// Direct compactions since boot (`compact_stall` in `/proc/vmstat`).
     pub compactions: Option<u64>,
-    /// Room in the cgroups of this program before page cache in use has to go; `None` too where nothing limits them.
-    pub own_room: Option<Bytes>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,21 +37,13 @@ pub enum Pressure {
 }
 
 pub fn sample(root: &Root, at: Duration, own: Duration) -> Sample {
-    let text = |path: &str| root.read(path).known().cloned().unwrap_or_default();
     Sample {
         at,
         own,
         stalled: read_stalled(root, Resource::Memory).get(),
-        available: available(root),
-        compactions: number_after(&text("proc/vmstat"), "compact_stall"),
-        own_room: limits::of(root, "self").memory_room().get(),
+        available: available(root).get(),
+        compactions: read_vmstat(root, "compact_stall").get(),
     }
-}
-
-/// `MemAvailable`; `None` where this host does not report it.
-pub fn available(root: &Root) -> Option<Bytes> {
-    let text = root.read("proc/meminfo").known().cloned()?;
-    number_after(&text, "MemAvailable:").map(Bytes::from_kib)
 }
 
 /// Judges what happened between two samples, where `floor` is to stay available.
@@ -88,15 +79,6 @@ pub fn floor_of(host: &Host, huge: PageSize) -> Bytes {
     Bytes(wanted.min((total / 8).max(huge.bytes().get())))
 }
 
-fn number_after(text: &str, word: &str) -> Option<u64> {
-    text.lines().find_map(|line| {
-        let mut words = line.split_whitespace();
-        (words.next() == Some(word))
-            .then(|| words.next()?.parse().ok())
-            .flatten()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,16 +91,6 @@ mod tests {
             available: Some(Bytes(100)),
             ..Sample::default()
         }
-    }
-
-    #[test]
-    fn reads_what_the_kernel_writes() {
-        assert_eq!(
-            number_after("a 1\ncompact_stall 22\n", "compact_stall"),
-            Some(22)
-        );
-        assert_eq!(number_after("compact_stalls 22\n", "compact_stall"), None);
-        assert_eq!(number_after("MemAvailable:\n", "MemAvailable:"), None);
     }
 
     #[test]

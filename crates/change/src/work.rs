@@ -5,7 +5,7 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hugeleaf_host::{Host, Looking, Process, ProcessError, Root};
+use hugeleaf_host::{Host, Looking, Process, ProcessError, Root, limits};
 use hugeleaf_sys::{Advice, Errno, Kernel, Pid, PidFd, SysError};
 use hugeleaf_units::{Bytes, PageSize};
 
@@ -199,12 +199,18 @@ const HOLD_BACK: Duration = Duration::from_millis(200);
 /// This process takes one of so many parts of the room in its cgroups: others in them may be about to need it.
 const OWN_PART: u64 = 16;
 
+fn own_room(root: &Root) -> Option<Bytes> {
+    limits::of(root, "self").memory_room().get()
+}
+
 pub(crate) struct Job<'a> {
     pub(crate) context: Context<'a>,
     progress: &'a mut dyn FnMut(&Progress<'_>),
     pub(crate) pace: Pace,
     floor: Bytes,
     last: Sample,
+    /// Room in the cgroups of this program before page cache in use has to go; `None` too where nothing limits them.
+    own_room: Option<Bytes>,
     start: Duration,
     pub(crate) stalls: Stalls,
     pub(crate) held_back: Duration,
@@ -228,6 +234,7 @@ impl<'a> Job<'a> {
         let start = context.kernel.now();
         let mut job = Job {
             last: pressure::sample(context.root, start, Duration::ZERO),
+            own_room: own_room(context.root),
             context,
             progress,
             pace,
@@ -252,7 +259,7 @@ impl<'a> Job<'a> {
 
     /// Returns the memory that this process may take for itself, as far as its cgroups are concerned.
     pub(crate) fn most_to_touch(&self) -> Bytes {
-        let room = self.last.own_room.map_or(u64::MAX, Bytes::get);
+        let room = self.own_room.map_or(u64::MAX, Bytes::get);
         Bytes(room / OWN_PART)
     }
 
@@ -320,6 +327,7 @@ impl<'a> Job<'a> {
             let now = pressure::sample(self.context.root, kernel.now(), self.stalls.total);
             let pressure = pressure::judge(&self.last, &now, self.floor);
             self.last = now;
+            self.own_room = own_room(self.context.root);
             match pressure {
                 Pressure::None => return true,
                 // The call's own length has the pause grow with it; this is for the others, who

@@ -8,6 +8,7 @@
 //! base pages as it touches them. A promotion would take it for absent. It is mapped again by reading
 //! a byte of each page.
 
+use hugeleaf_host::system::available;
 use hugeleaf_sys::{PageRun, PageState, ScanDetail};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible::{Kind, is_resident};
@@ -118,7 +119,7 @@ fn bytes(ranges: &[Range]) -> Bytes {
 
 /// Whether bringing memory back would take what the host needs itself.
 fn is_short(context: &Context<'_>) -> bool {
-    let available = pressure::available(context.root);
+    let available = available(context.root).get();
     let floor = (context.host.pmd_page.get()).map(|huge| pressure::floor_of(context.host, huge));
     matches!((available, floor), (Some(available), Some(floor)) if available < floor)
 }

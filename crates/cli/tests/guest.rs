@@ -75,7 +75,7 @@ fn held_while_it_answers(command: &mut Command) -> u64 {
     own.map(|mapping| mapping.kb("Anonymous")).sum()
 }
 
-/// Whoever is short of memory can look why. Relocations are a build's: 1.2M of a release.
+/// Commands run where memory is short. Relocations are a build's: 1.2M of a release.
 #[test]
 fn commands_hold_little_memory() {
     let name = "commands_hold_little_memory";

@@ -285,7 +285,7 @@ impl<'a> Guard<'a> {
     where
         'a: 's,
     {
-        // Who asks before the first look is over gets an answer that says so.
+        // Until the first scan is over, answers say so.
         self.publish(views);
         loop {
             self.keep_serving(scope, views);

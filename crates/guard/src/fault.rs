@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hugeleaf_units::Failure;
 
-/// Text of a part that had a fault; the panic itself is on standard error.
-pub(crate) const FAULT: &str = "a fault in hugeleaf; please report it";
+pub(crate) use hugeleaf_units::FAULT;
 
 /// Runs a part that is started anew, or given up as a whole, where it panics: `None` then.
 pub(crate) fn caught<T>(part: impl FnOnce() -> T) -> Option<T> {

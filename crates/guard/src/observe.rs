@@ -5,11 +5,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hugeleaf_change::Memory;
-use hugeleaf_change::pressure::{available, floor_of};
+use hugeleaf_change::pressure::floor_of;
 use hugeleaf_host::demand::read_user;
 use hugeleaf_host::process::maps::read_maps;
 use hugeleaf_host::system::counters::{Resource, read_stalled, read_thp_events, read_vmstat};
-use hugeleaf_host::system::read_pools;
+use hugeleaf_host::system::{available, meminfo, read_pools};
 use hugeleaf_host::watch::{Holding, Program, Watch, look_closer, since_boot};
 use hugeleaf_host::{Fact, Host, Pool, ReadError, Root};
 use hugeleaf_proof::MetricSpec;
@@ -144,7 +144,6 @@ impl<'a> Observer<'a> {
                 surplus: count(&pool.surplus),
             })
         });
-        let meminfo = self.root.read("proc/meminfo");
         HostStatus {
             kernel: seen.kernel.clone(),
             huge_page_bytes: seen.huge,
@@ -152,7 +151,7 @@ impl<'a> Observer<'a> {
             waiting: seen.waiting,
             unable: seen.unable.clone(),
             counts: seen.counts,
-            page_tables_bytes: meminfo.known().and_then(|text| page_tables_in(text)),
+            page_tables_bytes: meminfo::read(self.root).page_tables.get(),
             pools: pools.collect(),
             events: read_thp_events(self.root).or_default(),
         }
@@ -234,7 +233,7 @@ impl<'a> Observer<'a> {
             waiting: self.shares.processors,
             no_psi: now.memory.is_none(),
             reclaimed: self.shares.scanned,
-            is_short: floor.is_some_and(|f| available(self.root).is_some_and(|a| a < f)),
+            is_short: floor.is_some_and(|f| available(self.root).get().is_some_and(|a| a < f)),
             counts: self.counts,
             unable: self.unable.clone(),
             kernel: self.host.kernel.known().cloned().unwrap_or_default(),
@@ -320,33 +319,5 @@ fn unable(kernel: &Kernel, host: &Host) -> Option<String> {
         Fact::Known(_) => None,
         Fact::Absent => Some("this kernel has no transparent huge pages".into()),
         Fact::Unreadable(error) => Some(error.to_string()),
-    }
-}
-
-/// `PageTables` of `/proc/meminfo` (proc(5)).
-fn page_tables_in(text: &str) -> Option<Bytes> {
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("PageTables:"))?;
-    line.split_whitespace()
-        .next()?
-        .parse()
-        .ok()
-        .map(Bytes::from_kib)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn page_tables_of_meminfo() {
-        assert_eq!(
-            page_tables_in("MemTotal: 1 kB\nPageTables:      12 kB\n"),
-            Some(Bytes::from_kib(12))
-        );
-        for text in ["", "some", "PageTables:", "thp_"] {
-            assert_eq!(page_tables_in(text), None);
-        }
     }
 }

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions, pidfd_open,
+};
 
 use crate::question::Question;
 
@@ -71,11 +73,14 @@ pub fn answer_of(
         Pipe::of(out.map(Into::into), most)?,
         Pipe::of(err.map(Into::into), most)?,
     ];
+    let end = pidfd_open(Pid::from_child(asked.child()), PidfdFlags::empty()).ok();
+    // A kernel before 5.3 has no descriptor that tells its end.
+    let moment = if end.is_some() { Duration::MAX } else { GLANCE };
     while !asked.has_ended()? {
         pipes.iter_mut().for_each(Pipe::drain);
         let open = pipes.iter().filter_map(|pipe| pipe.open.as_ref());
-        let mut fds: Vec<_> = open.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        question.wait(&mut fds, GLANCE)?;
+        let fds = open.chain(&end).map(|fd| PollFd::new(fd, PollFlags::IN));
+        question.wait(&mut fds.collect::<Vec<_>>(), moment)?;
     }
     // A child of it may keep the pipe open: the bytes that are there by now are the answer.
     pipes.iter_mut().for_each(Pipe::drain);

@@ -10,6 +10,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use hugeleaf_units::FAULT;
 use rustix::event::{PollFd, Timespec, poll};
 
 /// The flags that stop a question are read so often.
@@ -129,7 +130,7 @@ impl<'a> Question<'a> {
                 Ok(answer) => return Ok(answer),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Error::other("a fault in hugeleaf; please report it"));
+                    return Err(Error::other(FAULT));
                 }
             }
         }

@@ -278,23 +278,23 @@ fn number(path: &Path) -> u64 {
     chosen(path).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// Writes the knobs that have another value now.
+/// Writes knobs where they have another value now.
 fn restore(before: &Values) {
     for (path, value) in before {
-        if chosen(path).as_ref() != Some(value) {
-            write_whole(path, value);
-        }
+        write_whole(path, value);
     }
 }
 
 /// Writes a knob until it has the value: a pool may need memory to be compacted first.
 fn write_whole(path: &Path, value: &str) {
-    for _ in 0..5 {
-        let _ = std::fs::write(path, value);
+    for attempt in 0..5 {
         if chosen(path).as_deref() == Some(value) {
             break;
         }
-        compact();
+        if attempt > 0 {
+            compact();
+        }
+        let _ = std::fs::write(path, value);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::model::Id;
 
 /// So much of a processor's time closer looks may take.
 const SHARE: f64 = 0.005;
-/// So much is saved up at most.
+/// Bound on the time that is saved up.
 const MOST: Duration = Duration::from_millis(20);
 /// Maximum debt, the earnings of 30 seconds: figures must not be minutes old for one look at much memory. A look
 /// that takes longer than that has the next sample come later ([`crate::look`]).

@@ -337,9 +337,6 @@ impl Session {
                 () => None,
             };
             if at >= next || ending.is_some() {
-                if follow {
-                    self.queue.processes.end_gone(now);
-                }
                 // A remainder that is too short to say anything belongs to the one before.
                 if at - begun > 0.2 || self.found.is_empty() {
                     self.interval(begun, at, follow, kernel);

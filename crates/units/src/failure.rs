@@ -46,3 +46,6 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// Text of a part of this program that panicked; the panic itself is on standard error.
+pub const FAULT: &str = "a fault in hugeleaf; please report it";

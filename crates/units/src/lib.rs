@@ -24,7 +24,7 @@ mod range;
 pub mod time;
 
 pub use bytes::Bytes;
-pub use failure::Failure;
+pub use failure::{FAULT, Failure};
 pub use ladder::{Ladder, Rung};
 pub use page::{PageKind, PageSize, Pages};
 pub use parse::ParseError;

@@ -6,8 +6,9 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use hugeleaf_change::pressure::{available, floor_of, sample};
+use hugeleaf_change::pressure::{floor_of, sample};
 use hugeleaf_change::{PromoteOptions, promote};
+use hugeleaf_host::system::available;
 use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
@@ -74,7 +75,7 @@ impl Surroundings {
         }
         let keep = run.host.pmd_page.get().map(|huge| floor_of(run.host, huge));
         Around {
-            available: available(run.root).zip(keep),
+            available: available(run.root).get().zip(keep),
             short: self.why.clone(),
             paused: run.paused.load(Ordering::Relaxed),
         }

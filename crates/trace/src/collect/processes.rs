@@ -86,12 +86,9 @@ impl ProcessTable {
         self.all[place as usize].in_target = true;
     }
 
-    /// Ends the processes of the target that are gone though no record said so: they ended before the first record,
-    /// theirs was lost, or there are none. At the second look that misses them, for records of before the first one may
-    /// have come after it.
-    pub fn end_gone(&mut self, nanos: u64) {
-        let mut gone = self.target();
-        gone.retain(|pid| self.root.read(format!("proc/{pid}/stat")).is_absent());
+    /// Ends processes that a look found gone though no record said so: they ended before the first record, theirs was lost,
+    /// or there are none. At the second look that misses them, for records of before the first one may have come after it.
+    pub fn end_gone(&mut self, gone: Vec<u32>, nanos: u64) {
         for pid in &gone {
             if self.missing.contains(pid) {
                 self.exit(nanos, *pid, *pid);
@@ -405,9 +402,9 @@ mod tests {
     fn a_process_that_ended_without_a_record_is_ended_at_the_second_look() {
         let mut processes = processes();
         processes.aim(10);
-        processes.end_gone(2_000_000_000);
+        processes.end_gone(vec![10], 2_000_000_000);
         assert_eq!(processes.target(), [10]);
-        processes.end_gone(3_000_000_000);
+        processes.end_gone(vec![10], 3_000_000_000);
         assert!(processes.target().is_empty());
         let all = processes.finish([]);
         assert_eq!(all[0].ended_seconds, Some(2.0));

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use hugeleaf_host::Root;
 use hugeleaf_host::process::stat::parse_status;
+use hugeleaf_perf::monotonic_nanos;
 use hugeleaf_sys::ticks_per_second;
 use hugeleaf_units::Bytes;
 
@@ -111,11 +112,15 @@ impl Work {
         };
         let mut grown = Done::default();
         let (mut threads, mut were_read) = (0, pids.is_empty());
+        let mut gone = Vec::new();
         self.left_out |= pids.len() > PROCESSES_A_LOOK;
         for pid in pids.into_iter().take(PROCESSES_A_LOOK) {
             let place = processes.find(pid);
             let begun_here = processes.process(place).started_seconds.is_some();
             let stat = self.root.read(format!("proc/{pid}/stat"));
+            if stat.is_absent() {
+                gone.push(pid);
+            }
             if let Some(now) = stat.known().and_then(|text| parse_done(text)) {
                 were_read = true;
                 let first = if begun_here { Done::default() } else { now };
@@ -134,6 +139,7 @@ impl Work {
             }
             threads += self.look_at_io(pid, place, begun_here, threads, &mut interval);
         }
+        processes.end_gone(gone, monotonic_nanos());
         [interval.faults_minor, interval.faults_major, _, _] = grown;
         [interval.user_seconds, interval.system_seconds] = seconds(grown);
         were_read.then_some(interval)

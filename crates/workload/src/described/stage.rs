@@ -330,7 +330,7 @@ impl<'a> Stage<'a> {
             words.extend(
                 ["nsenter", "--target", &pid.to_string(), "--mount", "--root"].map(Into::into),
             );
-            // Whoever enters begins at the root.
+            // A process that enters begins at the root.
             words.extend(["--", "sh", "-c", "cd \"$0\" && exec \"$@\""].map(Into::into));
             words.push(self.work().into());
         }
