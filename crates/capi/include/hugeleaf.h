@@ -13,10 +13,10 @@
  *   allowed. A call that fails leaves nothing behind and writes no result.
  * - NULL for a pointer that is needed is HL_INVALID. Any other pointer must point to what the function
  *   says: that cannot be checked.
- * - An object that a function hands out is the caller's until its own _free function; not free(3), and
- *   once.
+ * - An object that a function hands out is the caller's until its own _free function; not free(3). A
+ *   second _free does nothing, unless a new object has the same address by then.
  * - Any thread may call any function with any object, several at a time. Only _free needs the object
- *   alone.
+ *   alone. No function may be called in a handler of signals: they take locks and memory.
  * - A child of fork(2) has the memory of shared objects, and that of private ones copied on write; private
  *   memory on reserved pages is not in it at all. It may call functions where its parent had one thread
  *   (fork(2)); those of an elastic answer HL_FORKED.

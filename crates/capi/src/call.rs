@@ -6,11 +6,13 @@
 //! here can check that. What is read from it is copied before it is looked at, and only into types
 //! for which every pattern of bits is a value.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
+use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char};
 use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
 
 use hugeleaf::{Handle, Ladder, MemoryError, ParseError};
 
@@ -245,10 +247,27 @@ pub(super) fn on<T>(
     guard(error, || body(given(object, name)?))
 }
 
-/// Frees an object, where there is one.
-pub(super) fn free<T>(object: Option<Box<T>>) {
+/// The objects that callers have, by address and type.
+static HANDED_OUT: Mutex<BTreeSet<(usize, TypeId)>> = Mutex::new(BTreeSet::new());
+
+/// Hands an object to the caller, until [`free`].
+pub(super) fn hand_out<T: 'static>(object: T) -> *mut T {
+    let object = Box::into_raw(Box::new(object));
+    let mut all = HANDED_OUT.lock().unwrap_or_else(PoisonError::into_inner);
+    all.insert((object.addr(), TypeId::of::<T>()));
+    object
+}
+
+/// Frees an object. Nothing happens to one that was freed before or is none: its memory may be another's by now.
+pub(super) fn free<T: 'static>(object: *mut T) {
     guard(None, || {
-        drop(object);
+        let mut all = HANDED_OUT.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_there = all.remove(&(object.addr(), TypeId::of::<T>()));
+        drop(all);
+        if was_there {
+            // SAFETY: `hand_out` made it of a box of this type, and it is taken off the list once.
+            drop(unsafe { Box::from_raw(object) });
+        }
         Ok(())
     });
 }
@@ -286,15 +305,22 @@ pub(super) fn check_out<T>(to: *const T, name: &str) -> Result<(), Failure> {
     }
 }
 
-/// An array of the caller's; empty for a count of 0, whatever the pointer.
+/// An array of the caller's, refused where it is longer than `most`; empty for a count of 0, whatever the pointer.
 ///
 /// # Safety
 /// `pointer` is NULL, or points to `count` values that nobody changes while the result lives.
 pub(super) unsafe fn array<'a, T>(
     pointer: *const T,
     count: usize,
+    most: usize,
     name: &str,
 ) -> Result<&'a [T], Failure> {
+    if count > most {
+        return Err(Failure::invalid(
+            format!("{count} {name}, and there are no more than {most}"),
+            "say how many there are in the array",
+        ));
+    }
     match (count, pointer.is_null()) {
         (0, _) => Ok(&[]),
         (_, true) => Err(Failure::null(name)),

@@ -35,8 +35,8 @@ pub type hl_granule = u64;
 pub struct hl_elastic(Arc<Elastic>);
 
 impl hl_elastic {
-    fn new(elastic: Elastic) -> Box<hl_elastic> {
-        Box::new(hl_elastic(Arc::new(elastic)))
+    fn new(elastic: Elastic) -> *mut hl_elastic {
+        call::hand_out(hl_elastic(Arc::new(elastic)))
     }
 
     pub(super) fn share(&self) -> Arc<Elastic> {
@@ -241,7 +241,7 @@ impl From<ElasticError> for Failure {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_elastic_new(
     options: *const hl_elastic_options,
-    elastic: Option<&mut MaybeUninit<Box<hl_elastic>>>,
+    elastic: Option<&mut MaybeUninit<*mut hl_elastic>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
     answer(error, elastic, "elastic", || {
@@ -282,7 +282,7 @@ unsafe fn read_options(options: *const hl_elastic_options) -> Result<ElasticOpti
 /// Returns what this process took, and its addresses. Other processes keep what they took. NULL
 /// is nothing to do. No other thread may be using the elastic.
 #[unsafe(no_mangle)]
-pub extern "C" fn hl_elastic_free(elastic: Option<Box<hl_elastic>>) {
+pub extern "C" fn hl_elastic_free(elastic: *mut hl_elastic) {
     call::free(elastic);
 }
 
@@ -393,9 +393,15 @@ unsafe fn write_names(to: *mut hl_granule, count: usize, names: &[Granule]) {
 ///
 /// # Safety
 /// `from` is NULL, or the caller's own and of that length.
-unsafe fn read_names(from: *const hl_granule, count: usize) -> Result<Vec<Granule>, Failure> {
+unsafe fn read_names(
+    elastic: &hl_elastic,
+    from: *const hl_granule,
+    count: usize,
+) -> Result<Vec<Granule>, Failure> {
+    let all = elastic.0.max().get() / elastic.0.granule().bytes().get();
+    let all = usize::try_from(all).unwrap_or(usize::MAX);
     // SAFETY: by this function's contract.
-    let numbers = unsafe { call::array(from, count, "granules") }?;
+    let numbers = unsafe { call::array(from, count, all, "granules") }?;
     Ok(numbers.iter().map(|n| Granule::from_number(*n)).collect())
 }
 
@@ -415,7 +421,7 @@ pub unsafe extern "C" fn hl_elastic_give_back(
 ) -> hl_status {
     on(error, elastic, "elastic", |elastic| {
         // SAFETY: the caller's own and of that length, as the header says.
-        let names = unsafe { read_names(granules, count) }?;
+        let names = unsafe { read_names(elastic, granules, count) }?;
         let component = Component::from_number(component);
         Ok(elastic.0.give_back(component, &names)?)
     })
@@ -438,7 +444,7 @@ pub unsafe extern "C" fn hl_elastic_transfer(
 ) -> hl_status {
     on(error, elastic, "elastic", |elastic| {
         // SAFETY: the caller's own and of that length, as the header says.
-        let names = unsafe { read_names(granules, count) }?;
+        let names = unsafe { read_names(elastic, granules, count) }?;
         let (from, to) = (Component::from_number(from), Component::from_number(to));
         let renamed = elastic.0.transfer(from, to, &names)?;
         // SAFETY: as above.
@@ -547,7 +553,7 @@ pub extern "C" fn hl_elastic_send(
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_elastic_receive(
     socket: i32,
-    elastic: Option<&mut MaybeUninit<Box<hl_elastic>>>,
+    elastic: Option<&mut MaybeUninit<*mut hl_elastic>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
     answer(error, elastic, "elastic", || {
@@ -563,7 +569,7 @@ pub extern "C" fn hl_elastic_receive(
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_elastic_inheritable(
     elastic: Option<&hl_elastic>,
-    handle: Option<&mut MaybeUninit<Box<hl_handle>>>,
+    handle: Option<&mut MaybeUninit<*mut hl_handle>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
     answer(error, handle, "handle", || {
@@ -580,7 +586,7 @@ pub extern "C" fn hl_elastic_inheritable(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_elastic_attach_inherited(
     line: *const c_char,
-    elastic: Option<&mut MaybeUninit<Box<hl_elastic>>>,
+    elastic: Option<&mut MaybeUninit<*mut hl_elastic>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
     answer(error, elastic, "elastic", || {

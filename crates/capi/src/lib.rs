@@ -197,13 +197,16 @@ fn sharing_of(number: u32) -> Result<Sharing, Failure> {
     }
 }
 
+/// The most nodes that Linux can be built for (`NODES_SHIFT` of 10).
+const MOST_NODES: usize = 1 << 10;
+
 /// One of `HL_NODES_…`, and the nodes it speaks of.
 ///
 /// # Safety
 /// `nodes` is NULL, or points to `count` numbers.
 unsafe fn nodes_of(policy: u32, nodes: *const u32, count: usize) -> Result<NodePolicy, Failure> {
     // SAFETY: by this function's contract.
-    let list = unsafe { call::array(nodes, count, "nodes") }?.to_vec();
+    let list = unsafe { call::array(nodes, count, MOST_NODES, "nodes") }?.to_vec();
     let named = !list.is_empty();
     match (policy, named) {
         (HL_NODES_INHERIT, false) => Ok(NodePolicy::Inherit),

@@ -149,7 +149,7 @@ pub struct hl_manager(Running);
 pub extern "C" fn hl_manager_start(
     elastic: Option<&hl_elastic>,
     every_seconds: f64,
-    manager: Option<&mut MaybeUninit<Box<hl_manager>>>,
+    manager: Option<&mut MaybeUninit<*mut hl_manager>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
     answer(error, manager, "manager", || {
@@ -172,14 +172,14 @@ pub extern "C" fn hl_manager_start(
                 "raise the limits on processes (ulimit -u, pids.max of the cgroup)",
             )
         })?;
-        Ok(Box::new(hl_manager(running)))
+        Ok(call::hand_out(hl_manager(running)))
     })
 }
 
 /// Ends the manager's thread; memory stays with the components that have it. NULL is nothing to do. No other thread may
 /// be using the manager.
 #[unsafe(no_mangle)]
-pub extern "C" fn hl_manager_free(manager: Option<Box<hl_manager>>) {
+pub extern "C" fn hl_manager_free(manager: *mut hl_manager) {
     call::free(manager);
 }
 
@@ -366,8 +366,8 @@ pub extern "C" fn hl_ghost_new(
     capacity_items: u64,
     step_items: u64,
     max_samples: usize,
-) -> Box<hl_ghost> {
-    Box::new(hl_ghost(Ghost::new(
+) -> *mut hl_ghost {
+    call::hand_out(hl_ghost(Ghost::new(
         capacity_items,
         step_items,
         max_samples,
@@ -376,7 +376,7 @@ pub extern "C" fn hl_ghost_new(
 
 /// Frees it. NULL is nothing to do.
 #[unsafe(no_mangle)]
-pub extern "C" fn hl_ghost_free(ghost: Option<Box<hl_ghost>>) {
+pub extern "C" fn hl_ghost_free(ghost: *mut hl_ghost) {
     call::free(ghost);
 }
 
@@ -411,8 +411,13 @@ pub extern "C" fn hl_ghost_benefit(
 ) -> hl_status {
     answer(error, benefit, "benefit", || {
         let ghost = call::given(ghost, "ghost")?;
-        let elapsed = Duration::try_from_secs_f64(elapsed_seconds);
-        ghost.0.pass(elapsed.unwrap_or_default());
+        let elapsed = Duration::try_from_secs_f64(elapsed_seconds)
+            .map_err(|e| Failure::invalid(format!("elapsed_seconds: {e}"), "seconds, from 0 on"))?;
+        if !(seconds_per_miss.is_finite() && seconds_per_miss >= 0.0) {
+            let what = format!("seconds_per_miss is {seconds_per_miss}");
+            return Err(Failure::invalid(what, "seconds, from 0 on"));
+        }
+        ghost.0.pass(elapsed);
         Ok(ghost.0.benefit(granule_items, seconds_per_miss).into())
     })
 }

@@ -23,11 +23,11 @@ pub struct hl_handle {
 }
 
 impl hl_handle {
-    pub(super) fn inheritable(handle: Handle) -> Result<Box<hl_handle>, Failure> {
+    pub(super) fn inheritable(handle: Handle) -> Result<*mut hl_handle, Failure> {
         let line = handle.inheritable()?;
         let line = CString::new(line)
             .map_err(|_| Failure::new(hl_status::HL_PANIC, "a line with a 0 in it", "report it"))?;
-        Ok(Box::new(hl_handle {
+        Ok(call::hand_out(hl_handle {
             line,
             _handle: handle,
         }))
@@ -100,7 +100,7 @@ unsafe fn read_options(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_region_new(
     options: *const hl_region_options,
-    region: Option<&mut MaybeUninit<Box<hl_region>>>,
+    region: Option<&mut MaybeUninit<*mut hl_region>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
     answer(error, region, "region", || {
@@ -112,14 +112,14 @@ pub unsafe extern "C" fn hl_region_new(
                 unsafe { progress(done.get(), total.get(), given.progress_data) };
             }
         })?;
-        Ok(Box::new(hl_region(made)))
+        Ok(call::hand_out(hl_region(made)))
     })
 }
 
 /// Gives all of its memory back; its addresses are no longer valid. NULL is nothing to do. No
 /// other thread may be using the region.
 #[unsafe(no_mangle)]
-pub extern "C" fn hl_region_free(region: Option<Box<hl_region>>) {
+pub extern "C" fn hl_region_free(region: *mut hl_region) {
     call::free(region);
 }
 
@@ -198,12 +198,12 @@ pub extern "C" fn hl_region_send(
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_region_receive(
     socket: i32,
-    region: Option<&mut MaybeUninit<Box<hl_region>>>,
+    region: Option<&mut MaybeUninit<*mut hl_region>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
     answer(error, region, "region", || {
         let handle = Handle::receive(&call::socket_of(socket)?)?;
-        Ok(Box::new(hl_region(Region::attach(&handle)?)))
+        Ok(call::hand_out(hl_region(Region::attach(&handle)?)))
     })
 }
 
@@ -216,7 +216,7 @@ pub extern "C" fn hl_region_receive(
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_region_inheritable(
     region: Option<&hl_region>,
-    handle: Option<&mut MaybeUninit<Box<hl_handle>>>,
+    handle: Option<&mut MaybeUninit<*mut hl_handle>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
     answer(error, handle, "handle", || {
@@ -234,7 +234,7 @@ pub unsafe extern "C" fn hl_handle_line(handle: Option<&hl_handle>) -> *const c_
 
 /// Closes a handle's descriptors in this process. NULL is nothing to do.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hl_handle_free(handle: Option<Box<hl_handle>>) {
+pub unsafe extern "C" fn hl_handle_free(handle: *mut hl_handle) {
     call::free(handle);
 }
 
@@ -245,12 +245,12 @@ pub unsafe extern "C" fn hl_handle_free(handle: Option<Box<hl_handle>>) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_region_attach_inherited(
     line: *const c_char,
-    region: Option<&mut MaybeUninit<Box<hl_region>>>,
+    region: Option<&mut MaybeUninit<*mut hl_region>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
     answer(error, region, "region", || {
         // SAFETY: NULL or a text, as the header says.
         let handle = unsafe { call::inherited(line) }?;
-        Ok(Box::new(hl_region(Region::attach(&handle)?)))
+        Ok(call::hand_out(hl_region(Region::attach(&handle)?)))
     })
 }

@@ -205,6 +205,34 @@ fn sqlite_has_its_cache_from_c() {
     holds("sqlite_has_its_cache_from_c", "sqlite.c");
 }
 
+/// Odd numbers, names and handles that are not valid any more, and bad times: forks, signals, an unloading.
+#[test]
+fn a_program_that_attacks_it_ends_well() {
+    if !has("a_program_that_attacks_it_ends_well", "cc") {
+        return;
+    }
+    let _host = hugeleaf_testkit::host::shared();
+    let to = folder();
+    let program = compiled(&here().join("tests/c_abi/attack.c"), to.path());
+    for part in [
+        "sizes",
+        "many",
+        "targets",
+        "forks",
+        "interrupted",
+        "twice",
+        "handles",
+        "unloaded",
+    ] {
+        let mut attack = Command::new(&program);
+        attack.arg(part);
+        if part == "unloaded" {
+            attack.arg(built().join("libhugeleaf_c.so"));
+        }
+        assert_eq!(lossy(&run(&mut attack).stdout), "0 failures\n", "{part}");
+    }
+}
+
 /// The C and the Rust program of one example.
 fn both(test: &str, name: &str, to: &Path) -> Option<[PathBuf; 2]> {
     let rust = built()

@@ -102,12 +102,8 @@ fn crates() -> Vec<String> {
 /// host has, what is left to others, what else is on the screen.
 #[test]
 fn commands_that_change_the_host_are_made_in_one_place() {
-    const EXCEPTIONS: [(&str, &str); 3] = [
+    const EXCEPTIONS: [(&str, &str); 2] = [
         ("crates/verdict/src/advice.rs", "the one place"),
-        (
-            "crates/region/src/extent.rs",
-            "programs link it without verdict (the_library_brings_few_crates): it tells what its own memory lacks",
-        ),
         (
             "crates/preload/src/",
             "what it writes into files of the kernel is no advice",

@@ -132,6 +132,7 @@ fn after(error: &SysError) -> &'static str {
         }
         Errno::AGAIN | Errno::INTR => "try again",
         Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => "the other side has gone: connect again",
+        Errno::BADF | Errno::NOTSOCK => "give it a connected Unix stream socket",
         Errno::HWPOISON => "memory of this host is broken: dmesg | grep -i poison",
         _ => "hugeleaf status    # limits and pools",
     }

@@ -117,14 +117,12 @@ impl Why {
                 wanted,
                 got,
                 limited_by,
-            } => add_pages(*size, missing(*wanted, *got), limited_by),
-            Why::NotContiguous { .. } => "echo 1 > /proc/sys/vm/compact_memory".to_owned(),
+            } => more_pages(missing(*wanted, *got).of(*size), *size, limited_by),
+            Why::NotContiguous { .. } => {
+                "hugeleaf status    # how much free memory is contiguous".to_owned()
+            }
             Why::ThpOff => "hugeleaf status    # says which setting it is".to_owned(),
-            // The two kinds of knob have two words for the same.
-            Why::KnobOff { path, .. } => match path.ends_with("shmem_enabled") {
-                true => format!("echo advise > {path}"),
-                false => format!("echo madvise > {path}"),
-            },
+            Why::KnobOff { path, .. } => format!("hugeleaf status    # about {path}"),
             Why::NotTold { .. } => "hugeleaf mem --orders PID    # as root".to_owned(),
             Why::Split { .. } => "hugeleaf promote PID".to_owned(),
             Why::Attached => "ask the process that made it".to_owned(),
@@ -132,19 +130,18 @@ impl Why {
     }
 }
 
-/// What gets so many pages more. The kernel takes no relative number: `+7` sets the pool to 7.
-fn add_pages(size: PageSize, missing: Pages, limited_by: &str) -> String {
-    let kib = size.bytes().get() / 1024;
-    let file = format!("hugepages/hugepages-{kib}kB/nr_hugepages");
-    let add = format!("echo $(($(cat $f) + {missing})) > $f");
+/// The command that says whether the host can give more pages, and that makes the plan which gives them.
+fn more_pages(missing: Bytes, size: PageSize, limited_by: &str) -> String {
+    let rounded = missing.to_string();
+    let bytes = match rounded.parse() == Ok(missing) {
+        true => rounded,
+        false => format!("{missing:#}"),
+    };
+    let plan = format!("hugeleaf plan --bytes {bytes} --sizes {size}");
     match limited_by {
-        "nodes" => {
-            format!("f=/sys/devices/system/node/nodeN/{file}; {add}    # N: a node of the policy")
-        }
-        by if by.starts_with("cgroup") => {
-            format!("raise the limit of {by} by {}", missing.of(size))
-        }
-        _ => format!("f=/sys/kernel/mm/{file}; {add}"),
+        "nodes" => format!("{plan} --node N    # a node of the policy"),
+        by if by.starts_with("cgroup") => format!("raise the limit of {by} by {missing}"),
+        _ => plan,
     }
 }
 
@@ -167,13 +164,12 @@ mod tests {
             };
             why.next()
         };
-        let file = "hugepages/hugepages-2048kB/nr_hugepages";
-        let add = "echo $(($(cat $f) + 7)) > $f";
-        assert_eq!(next("pool"), format!("f=/sys/kernel/mm/{file}; {add}"));
+        let plan = "hugeleaf plan --bytes 14M --sizes 2M";
+        assert_eq!(next("pool"), plan);
         assert_eq!(
             next("cgroup /db"),
             "raise the limit of cgroup /db by 14M".to_owned()
         );
-        assert!(next("nodes").starts_with("f=/sys/devices/system/node/nodeN/"));
+        assert!(next("nodes").starts_with(&format!("{plan} --node")));
     }
 }

@@ -22,18 +22,13 @@ const SERVICE: Held = NotHere("it starts a service of the host anew");
 const SERVER: Held = NotHere("it asks a server by an address that the person has");
 
 /// Each command, `*` for any text; the first that fits counts.
-pub const KINDS: [(&str, Held); 62] = [
+pub const KINDS: [(&str, Held); 58] = [
     // Pools.
-    (
-        "echo $(($(cat $f) + *)) > $f",
-        Run("a_pool_grows_by_as_many_pages_as_were_missing"),
-    ),
     ("echo all on large pages", Asks),
     (
         "printf '*' > /etc/systemd/system/*",
         NotHere("it leaves units on the host"),
     ),
-    ("echo 1 > /proc/sys/vm/compact_memory", KNOBS),
     (
         "echo '*' > /etc/cron.d/*",
         NotHere("it leaves a file for cron on the host; its line is parsed"),
@@ -42,8 +37,6 @@ pub const KINDS: [(&str, Held); 62] = [
         "echo '*' > /etc/tmpfiles.d/*",
         NotHere("it leaves a file below /etc on the host; its line is parsed"),
     ),
-    ("echo madvise > *", KNOBS),
-    ("echo advise > *", KNOBS),
     (
         "echo 600000 > /sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs",
         KNOBS,

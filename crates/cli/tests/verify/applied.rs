@@ -16,10 +16,17 @@ fn verify(host: &Namespace) -> (Value, i32) {
     answer(&host.hugeleaf(&["verify", "--json", "--since", "1s"]))
 }
 
+/// The findings, but for other servers of this host, which cannot be asked from the namespace.
+fn own_ids(found: &Value) -> Vec<&str> {
+    let mut own = ids(found);
+    own.retain(|id| *id != "not-verified");
+    own
+}
+
 #[track_caller]
 fn finds(host: &Namespace, expected: &[&str], status: i32) {
     let (found, ended) = verify(host);
-    assert_eq!(ids(&found), expected, "{:#}", found["findings"]);
+    assert_eq!(own_ids(&found), expected, "{:#}", found["findings"]);
     assert_eq!(ended, status);
 }
 
@@ -32,7 +39,7 @@ fn a_plan_in_force_is_silent_and_each_change_of_it_is_found() {
     let plan = host.plan();
     good(&host.hugeleaf(&["apply", &plan]));
     let (found, status) = verify(&host);
-    assert_eq!((ids(&found), status), (vec![], 0), "{found:#}");
+    assert_eq!((own_ids(&found), status), (vec![], 0), "{found:#}");
     assert_eq!(found["applied"]["id"], 1);
     let steps = found["steps"].as_array().unwrap();
     assert!(steps.len() > 4);
