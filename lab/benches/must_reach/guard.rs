@@ -13,7 +13,7 @@ pub use kills::run as kills;
 pub use proofs::run as proofs;
 pub use soak::run as soak;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -24,15 +24,20 @@ use crate::Failed;
 
 /// What the tests watch too: memory that grows when told, and a counter whose speed follows its pages.
 fn compile_worker(folder: &Path) -> Result<PathBuf, Failed> {
-    let program = folder.join("worker");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/cli/tests/guard/worker.c");
+    compile("../crates/cli/tests/guard/worker.c", folder)
+}
+
+/// A C program of the lab's folder.
+fn compile(source: &str, folder: &Path) -> Result<PathBuf, Failed> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+    let program = folder.join(source.file_stem().unwrap_or_default());
     let compiled = Command::new("cc")
         .args(["-O1", "-pthread", "-o"])
-        .args([program.as_path(), source.as_path()])
+        .args([&program, &source])
         .status()?;
     match compiled.success() {
         true => Ok(program),
-        false => Err("cc: the worker was not compiled".into()),
+        false => Err(format!("cc: {} was not compiled", source.display()).into()),
     }
 }
 
@@ -47,27 +52,43 @@ fn named(program: &Path, name: &str) -> Result<PathBuf, Failed> {
 struct Holder(Child);
 
 impl Holder {
+    /// A worker that holds so much.
     fn start(program: &Path, mib: u64) -> Result<Holder, Failed> {
-        let mut child = Command::new(program)
-            .args(["-", "1"])
+        let mut holder = Holder::spawn(program, &["-", "1"])?;
+        let input = holder.0.stdin.as_mut().ok_or("no pipe")?;
+        writeln!(input, "grow {mib}")?;
+        input.flush()?;
+        holder.wait_for_ok()?;
+        Ok(holder)
+    }
+
+    /// A program that says "ok" when it holds its memory.
+    fn spawn(program: &Path, args: &[&str]) -> Result<Holder, Failed> {
+        let child = Command::new(program)
+            .args(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let (Some(input), Some(output)) = (child.stdin.as_mut(), child.stdout.take()) else {
-            return Err("no pipes".into());
-        };
-        writeln!(input, "grow {mib}")?;
-        input.flush()?;
-        let holder = Holder(child);
-        let mut output = BufReader::new(output);
-        for _ in 0..2 {
-            let mut line = String::new();
-            output.read_line(&mut line)?;
-            if line != "ok\n" {
-                return Err(format!("{}: {line:?}", program.display()).into());
-            }
-        }
+        let mut holder = Holder(child);
+        holder.wait_for_ok()?;
         Ok(holder)
+    }
+
+    fn wait_for_ok(&mut self) -> Result<(), Failed> {
+        let mut line = [0; 3];
+        self.0
+            .stdout
+            .as_mut()
+            .ok_or("no pipe")?
+            .read_exact(&mut line)?;
+        match &line {
+            b"ok\n" => Ok(()),
+            other => Err(format!("{}: {other:?}", self.0.id()).into()),
+        }
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
     }
 }
 

@@ -1,28 +1,41 @@
-//! Hours with programs that come and go: the guard's memory, descriptors, log and state stay as they were.
+//! Hours with programs that come and go, fork, and get the PIDs of others, and with metrics that fail: the guard's
+//! memory, descriptors, log and state stay as they were, and memory that no rule names is as it was.
 
-use std::path::Path;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::{Holder, compile_worker, mib, named, used};
+use hugeleaf_host::process::maps::parse_smaps;
+use serde_json::{Value, json};
+
+use super::{Holder, compile, mib, named, used};
 use crate::kit::{self, Guarding, Place};
 use crate::record::{Record, median};
 use crate::{Asked, Failed, Mode};
 
-/// So many programs come and go.
+/// So many programs come and go in two hours.
 const PROGRAMS: u32 = 10_000;
 const MINUTES: usize = 120;
-/// Of all that come, one in so many grows until it is worth moving.
+/// Each lives so long.
+const LIFE: Duration = Duration::from_secs(30);
+/// Of all that come, one in so many is large enough to be moved.
 const LARGE: u32 = 20;
 
+/// Metrics that fail, each in a way of its own: an error, a hang, no number, no server, a number that stands still.
+const METRICS: [&str; 5] = [
+    "cmd:false",
+    "cmd:sleep 1000",
+    "cmd:echo none",
+    "http://127.0.0.1:1/metrics#x",
+    "cmd:echo 7",
+];
+
 /// Runs it for so many minutes as there are rounds.
-#[expect(clippy::too_many_lines, reason = "one run")]
 pub fn run(asked: &Asked) -> Result<(), Failed> {
     let (minutes, minute) = match asked.mode {
         Mode::Full => (asked.rounds(MINUTES), Duration::from_secs(60)),
         Mode::Smoke => (2, Duration::from_secs(2)),
     };
-    // All of them come in the time there is.
-    let pause = minute * u32::try_from(minutes)? / PROGRAMS;
     // Without the host's lock, which others need meanwhile: it changes no setting, and only its own programs' pages.
     if hugeleaf_sys::effective_uid() != 0 {
         println!("not run: guard-soak: needs root");
@@ -30,81 +43,239 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
     }
     let mut record = Record::new("guard-soak", "make soak");
     let place = Place::new();
-    let program = compile_worker(Path::new(&place.path("")))?;
-    let address = format!("127.0.0.1:{}", kit::free_port());
-    let rules = format!(
-        "schema = 1\nlisten = '{address}'\nlog_bytes = '256K'\npause_memory = '100%'\n[[rule]]\nname = 'soak-*'\n\
-         action = 'promote'\nmin_bytes = '64M'\nmin_age = '5s'\nmin_cpu = '0%'\nlooks = 1\nbudget = '100%'\n"
-    );
-    let guard = Guarding::start(&place, &rules);
-    let pid = guard.pid();
-    let mut arms: [(&str, &str, Vec<f64>); 6] = [
-        ("resident", "MiB", Vec::new()),
-        ("descriptors", "", Vec::new()),
-        ("threads", "", Vec::new()),
-        ("log", "KiB", Vec::new()),
-        ("state", "KiB", Vec::new()),
-        ("processor", "percent", Vec::new()),
-    ];
-    let kib =
-        |name: &str| std::fs::metadata(place.path(name)).map_or(0.0, |m| m.len() as f64 / 1024.0);
-    let mut alive: std::collections::VecDeque<(Instant, Holder)> =
-        std::collections::VecDeque::new();
-    let (start, mut started) = (Instant::now(), 0u32);
+    let guard = Guarding::start(&place, &rules());
+    let pause = Duration::from_secs(60) * u32::try_from(MINUTES)? / PROGRAMS;
+    let mut crowd = Crowd::new(&place, pause)?;
+    let mut samples = Samples::default();
     for _ in 0..minutes {
-        let (before, began) = (used(pid)?, Instant::now());
-        while began.elapsed() < minute {
-            // Each lives for half a minute; names change, so that units come and go too.
-            while alive
-                .front()
-                .is_some_and(|(since, _)| since.elapsed() > Duration::from_secs(30))
-            {
-                alive.pop_front();
-            }
-            let link = named(&program, &format!("soak-{started}"))?;
-            let size = if started.is_multiple_of(LARGE) { 96 } else { 8 };
-            alive.push_back((Instant::now(), Holder::start(&link, size)?));
-            std::fs::remove_file(link)?;
-            started += 1;
-            let due = start + pause * started;
-            std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        }
-        let processor = (used(pid)? - before) / began.elapsed().as_secs_f64() * 100.0;
-        let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd"))?.count() as f64;
-        let threads = std::fs::read_dir(format!("/proc/{pid}/task"))?.count() as f64;
-        let log = kib("log/guard.jsonl") + kib("log/guard.jsonl.1");
-        let now = [
-            mib(pid, "VmRSS")?,
-            descriptors,
-            threads,
-            log,
-            kib("state/guard.json"),
-            processor,
-        ];
-        for ((_, _, samples), value) in arms.iter_mut().zip(now) {
-            samples.push(value);
-        }
-        println!("  {started} programs: {now:.1?}");
+        let (before, began) = (used(guard.pid())?, Instant::now());
+        crowd.come_and_go(minute)?;
+        let processor = (used(guard.pid())? - before) / began.elapsed().as_secs_f64() * 100.0;
+        let now = samples.take(&place, guard.pid(), processor)?;
+        crowd.compare_moved(&guard)?;
+        println!("  {} programs: {now:.1?}", crowd.started);
     }
-    drop(alive);
     let status = guard.status();
-    record.figure("programs that came and went", started);
     record.figure("promotions", status["counts"]["promotions"].clone());
     record.figure("problems", status["problems"].clone());
-    for (name, unit, samples) in arms {
-        let part = (samples.len() / 4).max(1);
-        let most = samples.iter().copied().fold(0.0, f64::max);
-        record.figure(
-            format!("{name}: first quarter, last quarter, most"),
-            serde_json::json!([
-                median(&samples[..part]),
-                median(&samples[samples.len() - part..]),
-                most
-            ]),
-        );
-        record.arm(name, unit, &samples);
-    }
+    crowd.figures(&mut record);
+    samples.figures(&mut record);
     guard.end();
     record.write(&asked.out)?;
     Ok(())
+}
+
+fn rules() -> String {
+    let address = format!("127.0.0.1:{}", kit::free_port());
+    let rule = "action = 'promote'\nmin_bytes = '64M'\nmin_age = '5s'\nmin_cpu = '0%'\nlooks = 1\nbudget = '100%'\n";
+    let mut text = format!(
+        "schema = 1\nevery = '1s'\nlisten = '{address}'\nlog_bytes = '256K'\npause_memory = '100%'\n\
+         pause_cpu = '1000%'\ncpu = '100%'\n[[rule]]\nname = 'soak-*'\n{rule}"
+    );
+    for (n, metric) in METRICS.iter().enumerate() {
+        text += &format!(
+            "[[rule]]\nname = 'failing{n}-*'\n{rule}metric = '{metric}'\n\
+             prove = {{ pairs = 8, every = '1m', over = '0s', interval = '1s' }}\n"
+        );
+    }
+    text
+}
+
+/// A program and the huge pages that it began with.
+struct Alive {
+    since: Instant,
+    holder: Holder,
+    is_large: bool,
+    /// Of one that no rule names.
+    huge: Option<u64>,
+}
+
+#[derive(Default)]
+struct Crowd {
+    program: PathBuf,
+    pause: Duration,
+    alive: VecDeque<Alive>,
+    started: u32,
+    /// Strangers that got the PID of a program that had been moved, and those whose pages were fewer at their end.
+    strangers: u32,
+    touched: u32,
+    /// How far what the guard says it moved was beyond the huge pages of those programs, in bytes.
+    beyond: Vec<f64>,
+}
+
+impl Crowd {
+    fn new(place: &Place, pause: Duration) -> Result<Crowd, Failed> {
+        Ok(Crowd {
+            program: compile(
+                "benches/must_reach/guard/churn.c",
+                Path::new(&place.path("")),
+            )?,
+            pause,
+            ..Crowd::default()
+        })
+    }
+
+    fn come_and_go(&mut self, time: Duration) -> Result<(), Failed> {
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            let next = Instant::now() + self.pause;
+            self.end_the_old()?;
+            self.start_one()?;
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+        Ok(())
+    }
+
+    /// Names change, so that units come and go too.
+    fn start_one(&mut self) -> Result<(), Failed> {
+        let n = self.started;
+        self.started += 1;
+        let is_large = n.is_multiple_of(LARGE);
+        let name = match n / LARGE % 4 {
+            0 if is_large => format!("failing{}-{n}", n as usize / 80 % METRICS.len()),
+            _ => format!("soak-{n}"),
+        };
+        let children = if n.is_multiple_of(LARGE * 3) {
+            "2"
+        } else {
+            "0"
+        };
+        let size = if is_large { "96" } else { "8" };
+        let link = named(&self.program, &name)?;
+        let holder = Holder::spawn(&link, &[size, children, "base"])?;
+        std::fs::remove_file(link)?;
+        self.alive.push_back(Alive {
+            since: Instant::now(),
+            holder,
+            is_large,
+            huge: None,
+        });
+        Ok(())
+    }
+
+    fn end_the_old(&mut self) -> Result<(), Failed> {
+        while self
+            .alive
+            .front()
+            .is_some_and(|old| old.since.elapsed() > LIFE)
+        {
+            let Some(old) = self.alive.pop_front() else {
+                break;
+            };
+            if let Some(began_with) = old.huge {
+                self.touched += u32::from(huge_bytes(old.holder.pid())? < began_with);
+            }
+            let pid = old.holder.pid();
+            drop(old.holder);
+            if old.is_large {
+                self.follow(pid)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a stranger with that PID and with huge pages where the one before had them.
+    fn follow(&mut self, pid: u32) -> Result<(), Failed> {
+        std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string())?;
+        let link = named(&self.program, &format!("stranger-{}", self.started))?;
+        let holder = Holder::spawn(&link, &["32", "0", "huge"])?;
+        std::fs::remove_file(link)?;
+        self.strangers += u32::from(holder.pid() == pid);
+        let huge = Some(huge_bytes(holder.pid())?);
+        self.alive.push_back(Alive {
+            since: Instant::now(),
+            holder,
+            is_large: false,
+            huge,
+        });
+        Ok(())
+    }
+
+    /// Holds what the guard says it moved against smaps.
+    fn compare_moved(&mut self, guard: &Guarding<'_>) -> Result<(), Failed> {
+        let status = guard.status();
+        for alive in self.alive.iter().filter(|alive| alive.is_large) {
+            let moved = guard
+                .program(&status, alive.holder.pid())
+                .map_or(0, |program| {
+                    program["moved_bytes"].as_u64().unwrap_or_default()
+                });
+            let huge = huge_bytes(alive.holder.pid())?;
+            self.beyond.push(moved.saturating_sub(huge) as f64);
+        }
+        Ok(())
+    }
+
+    fn figures(&self, record: &mut Record) {
+        record.figure("programs that came and went", self.started);
+        record.figure(
+            "strangers that got the PID of one that had been moved",
+            self.strangers,
+        );
+        record.figure("strangers that lost huge pages", self.touched);
+        let most = self.beyond.iter().copied().fold(0.0, f64::max);
+        record.figure("bytes said to be moved beyond smaps, at most", most);
+        record.figure("comparisons with smaps", self.beyond.len());
+    }
+}
+
+fn huge_bytes(pid: u32) -> Result<u64, Failed> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    Ok(parse_smaps(&text)?
+        .iter()
+        .map(|sum| sum.counts.pmd_mapped.get())
+        .sum())
+}
+
+/// What is to stay flat, a sample a minute.
+#[derive(Default)]
+struct Samples([Vec<f64>; 6]);
+
+impl Samples {
+    const NAMES: [(&'static str, &'static str); 6] = [
+        ("resident", "MiB"),
+        ("descriptors", ""),
+        ("threads", ""),
+        ("log", "KiB"),
+        ("state", "KiB"),
+        ("processor", "percent"),
+    ];
+
+    fn take(&mut self, place: &Place, pid: u32, processor: f64) -> Result<[f64; 6], Failed> {
+        let entries = |folder: &str| -> Result<f64, Failed> {
+            Ok(std::fs::read_dir(format!("/proc/{pid}/{folder}"))?.count() as f64)
+        };
+        let kib = |name: &str| {
+            std::fs::metadata(place.path(name)).map_or(0.0, |file| file.len() as f64 / 1024.0)
+        };
+        let now = [
+            mib(pid, "VmRSS")?,
+            entries("fd")?,
+            entries("task")?,
+            kib("log/guard.jsonl") + kib("log/guard.jsonl.1"),
+            kib("state/guard.json"),
+            processor,
+        ];
+        for (samples, value) in self.0.iter_mut().zip(now) {
+            samples.push(value);
+        }
+        Ok(now)
+    }
+
+    fn figures(&self, record: &mut Record) {
+        for ((name, unit), samples) in Samples::NAMES.into_iter().zip(&self.0) {
+            let part = (samples.len() / 4).max(1);
+            let most = samples.iter().copied().fold(0.0, f64::max);
+            let quarters: [Value; 3] = [
+                json!(median(&samples[..part])),
+                json!(median(&samples[samples.len() - part..])),
+                json!(most),
+            ];
+            record.figure(
+                format!("{name}: first quarter, last quarter, most"),
+                quarters.to_vec(),
+            );
+            record.arm(name, unit, samples);
+        }
+    }
 }
