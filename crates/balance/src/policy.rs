@@ -48,7 +48,7 @@ pub fn decide(
         moves: Vec::new(),
     };
     match round.state.problem {
-        // What was freed stays with nobody.
+        // Freed memory stays with nobody.
         Some(Problem::SameName { .. }) => round.state.grants.clear(),
         _ => round.all(),
     }
@@ -168,13 +168,13 @@ impl<'a> Round<'a> {
         self.serve();
         self.give();
         self.take_for_target(self.over());
-        // What is above the target is on its way, or nobody can give it: then nobody can give it to others either.
+        // Memory above the target is on its way, or nobody can give it: then nobody can give it to others either.
         if self.over().is_zero() {
             self.balance();
         }
     }
 
-    /// What is held above the target once what is under way is over.
+    /// Returns the memory above the target once all orders are done.
     fn over(&self) -> Bytes {
         let planned: Bytes = self.state.tracks.values().map(Track::planned).sum();
         planned - self.state.target
@@ -371,8 +371,8 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Gives to those that have less than their least, because requests of them fail: at once, what nobody has, and what
-    /// others can give. Neither the number of moves a second, nor a wait, nor what is held above the target holds it up.
+    /// Gives to those that have less than their least, below which requests of them fail: at once, what nobody has, and
+    /// what others can give. Neither the number of moves a second, nor a wait, nor what is held above the target holds it up.
     fn serve(&mut self) {
         for to in self.components {
             let lack = (to.least - to.now).min(to.room());
@@ -380,11 +380,7 @@ impl<'a> Round<'a> {
             if lack.is_zero() || !self.can_get(to) {
                 continue;
             }
-            let why = format!(
-                "{} needs {} more, or requests of it fail",
-                to.name,
-                to.least - to.now
-            );
+            let why = format!("{} needs {}, and has {}", to.name, to.least, to.now);
             let bytes = to.granule.round_down(lack.min(self.state.free()));
             if !bytes.is_zero() {
                 let plan = Plan {
@@ -398,7 +394,7 @@ impl<'a> Round<'a> {
                 self.state.allowed -= 1.0;
                 self.order(to, OperationKind::Grow, bytes, plan);
             }
-            // What is above the target goes before what is given.
+            // Memory above the target is taken as well, or nothing of what is freed could be given.
             let mut left = (lack + self.over()) - (bytes + self.on_its_way_to(to));
             for from in self.givers() {
                 if left.is_zero() {
@@ -411,7 +407,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// What is being taken for a component.
+    /// Returns the memory that is being taken for a component.
     fn on_its_way_to(&self, to: &Component) -> Bytes {
         let flights = self.state.tracks.values();
         let flights = flights.filter_map(|track| track.flight.as_ref());
@@ -423,7 +419,7 @@ impl<'a> Round<'a> {
             .sum()
     }
 
-    /// Takes from a component whatever moves it is part of.
+    /// Orders a component to give, and drops the moves that it is part of.
     fn take(
         &mut self,
         from: &Component,

@@ -143,7 +143,7 @@ impl fmt::Display for Standing {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "problem", rename_all = "snake_case")]
 pub enum Problem {
-    /// What the components have at least is more than the target, which is not reached.
+    /// The floors of all components are above the target, which is not reached.
     FloorsAboveTarget {
         /// The sum of what they have at least.
         least_bytes: Bytes,

@@ -22,7 +22,7 @@ const JUMP: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(5);
 /// It fills as long as what is in use grows by more than one part in so many of its size between two looks.
 const FILLS_PART: u64 = 200;
-/// What it lost by a resize it reads again, and for no longer than this.
+/// After it was made smaller, a server that fills is taken to read again data that it lost, for this long at most.
 const REFILL: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 /// A whole granule must be unused for so long before it is worth nothing.
@@ -43,7 +43,7 @@ pub(crate) struct Ordered {
     pub before: Bytes,
     pub goal: Bytes,
     pub since: Duration,
-    /// What its process held, and what of that was surely in use, where it says so.
+    /// Memory of its process, and the part of its size that was surely in use, where it reports that.
     pub held: Option<(Bytes, Bytes)>,
     /// Its memory did not come back, so it was given this size again.
     pub back: Option<(Bytes, Duration)>,
@@ -80,7 +80,7 @@ pub(crate) struct Part {
     is_full: bool,
     unused_since: Option<Duration>,
     shrunk: Option<Duration>,
-    /// What resizes may have evicted of its data, and when.
+    /// Data that resizes may have evicted, and when.
     evicted: VecDeque<(Duration, Bytes)>,
 }
 
@@ -335,20 +335,20 @@ impl Part {
         }
     }
 
-    /// What may be evicted of its data now, so that it is no more in an hour than its rule says.
+    /// Returns the data that may be evicted now, so that it is no more in an hour than its rule allows.
     pub fn may_evict(&self, now: Duration) -> Bytes {
         let recent = self.evicted.iter();
         let recent = recent.filter(|(at, _)| now.saturating_sub(*at) < HOUR);
         self.member.evict_per_hour - recent.map(|(_, bytes)| *bytes).sum()
     }
 
-    /// Whether a resize may evict some of its data.
+    /// Returns true if a resize can evict some of its data.
     pub fn is_evicting(&self) -> bool {
         let look = self.seen.as_ref().map(|(_, look)| look);
         self.member.kind.evicts && look.is_some_and(|look| look.floor.is_zero())
     }
 
-    /// What it evicts of its data at most when it is made so large.
+    /// Returns the data that it evicts at most when it is set to a size.
     pub fn evicts(&self, to: Bytes) -> Bytes {
         let used = self.seen.as_ref().and_then(|(_, look)| look.used);
         match self.is_evicting() {
@@ -414,7 +414,7 @@ impl Part {
         if self.has_returned(&order, look.size) {
             self.shrunk = Some(now);
             let over = self.over(look.size);
-            // What its process holds above was never its cache's.
+            // Memory of its process above that was never its cache's.
             let above = self.resident().unwrap_or_default() - look.size;
             self.overhead = self.overhead.max(above);
             return over;
@@ -432,8 +432,8 @@ impl Part {
         })
     }
 
-    /// Whether memory above a size is back with the system: less than half a granule is left of it. One that says what it
-    /// uses has returned it as well when its process holds so much less: what it never wrote to cannot come back.
+    /// Returns true if memory above a size is back with the system: less than half a granule is left of it. A server that
+    /// reports its use has also returned it once its process holds that much less: memory never written to cannot come back.
     fn has_returned(&self, order: &Ordered, size: Bytes) -> bool {
         let left = Bytes(self.granule.bytes().get() / 2);
         let resident = self.resident().filter(|_| self.located);
@@ -441,8 +441,8 @@ impl Part {
         is_small || (self.located && self.owes(order).is_some_and(|owed| owed <= left))
     }
 
-    /// What was in use above the goal of an order, less what its process holds less since; `None` of one that does not say
-    /// what it uses.
+    /// Returns the memory in use above the goal of an order, less the fall of its process since; `None` for a server that
+    /// does not report its use.
     fn owes(&self, order: &Ordered) -> Option<Bytes> {
         let (held, used) = order.held?;
         Some((used - order.goal) - (held - self.resident()?))

@@ -59,7 +59,7 @@ pub struct Member {
     pub set_limit: bool,
     /// True if a server that fails instead of evicting may get less than its owner gave it.
     pub below_limit: bool,
-    /// So much of its data may be evicted by resizes in an hour, where it evicts at all.
+    /// Data that resizes may evict in an hour, where it evicts at all.
     pub evict_per_hour: Bytes,
 }
 
@@ -130,7 +130,7 @@ fn size(written: &Spanned<String>) -> Result<Bytes, Wrong> {
     }
 }
 
-/// What a rule that says nothing allows: one part in so many of the most that the component may have.
+/// Without `evict_per_hour`, a component may lose its `most` divided by this.
 const EVICTED_PART: u64 = 4;
 
 fn evict_per_hour(

@@ -40,7 +40,7 @@ pub struct Look {
     pub floor: Bytes,
     pub ceiling: Option<Bytes>,
     pub used: Option<Bytes>,
-    /// What of `used` it may never have written to since it got it: its process need not hold that.
+    /// The part of `used` that it may never have written to since it got it: its process need not hold that.
     pub untouched: Bytes,
     /// Its counters since it started.
     pub counts: Option<Counts>,
@@ -81,7 +81,7 @@ pub struct ServerKind {
     pub processes: &'static [&'static str],
     /// Whether its resident memory is its share of what several map (the JVM maps its heap more than once).
     pub is_shared: bool,
-    /// Whether it loses data when it is made smaller than what it uses: entries that its clients then have to make anew.
+    /// True if it loses data when it is set below its use: entries that its clients then have to make anew.
     pub evicts: bool,
     /// How long memory may take to come back after it was made smaller, before it is let be.
     pub returns: Duration,

@@ -47,7 +47,7 @@ struct Sim {
     limits: Vec<(String, Bytes)>,
     late: Option<(u64, Bytes)>,
     report: Report,
-    /// Of pages of [`Manner::Paged`], those in use.
+    /// Pages in use, of [`Manner::Paged`].
     data: Bytes,
 }
 
@@ -76,7 +76,7 @@ impl Sim {
         }
     }
 
-    /// What it says of what it uses: that, and what of it may be untouched.
+    /// Its reported use, and the part of that which may be untouched.
     fn used(&self) -> (Bytes, Bytes) {
         if self.manner != Manner::Paged {
             return (self.held.min(self.size), Bytes::ZERO);
@@ -326,7 +326,7 @@ fn what_was_never_written_to_need_not_come_back() {
     assert!(world.size("a") > mib(700), "{:#?}", world.said);
 }
 
-/// What a cache needs does not wait for what it owes.
+/// The need of a cache does not wait for the memory that it owes.
 #[test]
 fn one_that_owes_memory_is_given_what_its_requests_need_at_once() {
     let mut world = World::new();
@@ -342,7 +342,7 @@ fn one_that_owes_memory_is_given_what_its_requests_need_at_once() {
     world.sim("a").overhead += mib(5);
     world.run(3);
     assert!(world.size("b") >= mib(600), "{:#?}", world.said);
-    world.expect("b needs 88M more, or requests of it fail");
+    world.expect("b needs 600M, and has 512M");
 }
 
 /// Whoever has floors above the target shares what there is; nobody's requests fail while another one has more than it needs.

@@ -59,7 +59,7 @@ impl Balancer {
         Ok(Balancer { child, log })
     }
 
-    /// Ends it; what it said.
+    /// Ends it and returns its log.
     pub(super) fn end(self) -> String {
         let log = self.log.clone();
         drop(self);

@@ -41,7 +41,7 @@ pub(super) struct RunSeen {
     pub(super) phases: Vec<PhaseSeen>,
     /// The part of both buffer pools that was on large pages at the end.
     pub(super) large: Option<f64>,
-    /// What the balancer said.
+    /// The balancer's log.
     pub(super) log: Option<String>,
 }
 
