@@ -23,8 +23,12 @@ def free_port():
         return s.getsockname()[1]
 
 
-class Down(Exception):
-    """Its server is killed now, so an error is none."""
+def wait_for(port):
+    for _ in range(600):
+        try:
+            return socket.create_connection(("127.0.0.1", port), 5).close()
+        except OSError:
+            time.sleep(0.1)
 
 
 class Server:
@@ -90,7 +94,7 @@ class Server:
                 if self.rate:
                     next_at = max(next_at + count / self.rate, time.time() - 1)
                     while not self.mix.over and time.time() < next_at:
-                        time.sleep(min(0.02, next_at - time.time()) if next_at > time.time() else 0)
+                        time.sleep(max(0.0, min(0.02, next_at - time.time())))
             except (OSError, ValueError, IndexError, EOFError) as e:
                 connection = None
                 if time.time() > self.quiet_until:
@@ -272,7 +276,7 @@ class Liar(Server):
 
     def start(self):
         self.spawn([sys.executable, "-c", LIAR, str(self.port)])
-        time.sleep(1)
+        wait_for(self.port)
 
     def address(self):
         return f"127.0.0.1:{self.port}"
@@ -336,7 +340,7 @@ class Memcached(Server):
 
     def start(self):
         self.spawn([self.program, "-l", "127.0.0.1", "-p", str(self.port), "-m", "160", "-t", "1", "-u", "nobody"])
-        time.sleep(1)
+        wait_for(self.port)
 
     def address(self):
         return f"127.0.0.1:{self.port}"
@@ -505,7 +509,8 @@ class Mix:
             except (OSError, EOFError) as e:
                 self.happened.append([round(time.time() - self.began, 1), f"{what}: {e}"])
             if self.guard and self.guard.poll() is not None:
-                raise SystemExit(f"the guard ended with {self.guard.returncode}")
+                with open(os.path.join(self.folder, "guard.out")) as f:
+                    raise SystemExit(f"the guard ended with {self.guard.returncode}: {f.read()[-2000:]}")
         time.sleep(max(0.0, self.began + self.args.seconds - time.time()))
         self.over = True
         for t in threads:
@@ -598,7 +603,7 @@ def three_redis(mix):
     store = Redis(mix, "noev", "noeviction", 96 * MIB, 'least = "16M"\n  most = "300M"', "store")
     lru = Redis(mix, "lru", "allkeys-lru", 160 * MIB, 'least = "16M"\n  most = "300M"\n  evict_per_hour = "96M"', "read_through")
     vol = Redis(mix, "vol", "volatile-lru", 80 * MIB, 'least = "16M"\n  most = "300M"', "sessions")
-    mix.servers, mix.spare = [store, lru, vol, Liar(mix)], 24
+    mix.servers, mix.spare = [store, lru, vol, Liar(mix)], 40
     store.rate = 2000
     swap(mix, lru, vol, 0, 500)
     lower_and_raise(mix, 0.5)

@@ -303,9 +303,9 @@ impl Part {
     }
 
     pub fn benefit(&self, now: Duration) -> Benefit {
-        let Some((_, look)) = &self.seen else {
+        if self.seen.is_none() {
             return Benefit::default();
-        };
+        }
         let sure = |value| {
             Some(Estimate {
                 value,
