@@ -42,6 +42,7 @@ pub fn learn(settings: &Settings, state: &mut State, id: u64, came: &Came, now: 
         Came::Refused { why } => {
             let why = why.clone();
             track.trouble = Some(Trouble::Refused { why });
+            track.failed_to_grow = flight.order.kind == OperationKind::Grow;
             track.back_off.failed(now, settings.retry);
             let size = Some(flight.order.before);
             state.history.end(id, size, Status::Error, now);
@@ -128,13 +129,26 @@ fn resized(
     } else {
         None
     };
-    match &trouble {
-        Some(_) => track.back_off.failed(now, settings.retry),
-        None => track.back_off = BackOff::default(),
+    let growing = flight.order.kind == OperationKind::Grow;
+    match trouble {
+        Some(trouble) => {
+            track.back_off.failed(now, settings.retry);
+            track.trouble = Some(trouble);
+            track.failed_to_grow = growing;
+        }
+        None if !growing || track.failed_to_grow => {
+            track.back_off = BackOff::default();
+            track.trouble = None;
+        }
+        // One that was given memory has not given what it owes.
+        None => {}
     }
-    track.trouble = trouble;
     let done = done.min(asked);
-    if flight.plan.cause != Cause::Target && !done.is_zero() {
+    if matches!(
+        flight.plan.cause,
+        Cause::Benefit | Cause::Try | Cause::TakenBack
+    ) && !done.is_zero()
+    {
         track.stride = Some(Stride {
             kind: flight.order.kind,
             bytes: done,

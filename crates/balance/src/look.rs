@@ -71,6 +71,7 @@ fn unanswered(settings: &Settings, state: &mut State, component: &Component, now
     if !flight.abandoned {
         flight.abandoned = true;
         track.trouble = Some(Trouble::NoAnswer);
+        track.failed_to_grow = flight.order.kind == OperationKind::Grow;
         track.back_off.failed(now, settings.retry);
         state.history.end(id, None, Status::Inactive, now);
     }

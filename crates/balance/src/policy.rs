@@ -48,10 +48,8 @@ pub fn decide(
         moves: Vec::new(),
     };
     match round.state.problem {
-        Some(Problem::SameName { .. } | Problem::FloorsAboveTarget { .. }) => {
-            // What was freed stays with nobody.
-            round.state.grants.clear();
-        }
+        // Freed memory stays with nobody.
+        Some(Problem::SameName { .. }) => round.state.grants.clear(),
         _ => round.all(),
     }
     let moves = round.moves;
@@ -105,7 +103,8 @@ fn stand(state: &mut State, components: &[Component], now: Duration) {
 }
 
 fn standing(track: &Track, component: &Component, judged: bool, now: Duration) -> Standing {
-    if let Some(standing) = let_be(track, component, now) {
+    // Nothing is taken from whoever is let be; most of them may still be given some.
+    if let Some(standing) = let_be(track, component, OperationKind::Shrink, now) {
         return standing;
     }
     match &track.flight {
@@ -117,9 +116,16 @@ fn standing(track: &Track, component: &Component, judged: bool, now: Duration) -
     }
 }
 
-/// Why a component is let be; `None` where it may be resized.
-fn let_be(track: &Track, component: &Component, now: Duration) -> Option<Standing> {
-    if component.lies() {
+/// Why a component is not resized that way; `None` where it may be. One that did not give what it was asked for is asked
+/// for nothing for a while, and may still get some: what it needs does not wait for what it owes.
+fn let_be(
+    track: &Track,
+    component: &Component,
+    kind: OperationKind,
+    now: Duration,
+) -> Option<Standing> {
+    let takes = kind == OperationKind::Shrink;
+    if takes && component.lies() {
         return Some(Standing::LetBe {
             trouble: Trouble::Lies {
                 said_bytes: component.now,
@@ -137,7 +143,8 @@ fn let_be(track: &Track, component: &Component, now: Duration) -> Option<Standin
         });
     }
     let abandoned = track.flight.as_ref().is_some_and(|f| f.abandoned);
-    if abandoned || track.back_off.waits(now) {
+    let waits = track.back_off.waits(now) && (takes || track.failed_to_grow);
+    if abandoned || waits {
         return track.trouble.clone().map(|trouble| Standing::LetBe {
             trouble,
             times: track.back_off.failures,
@@ -158,13 +165,19 @@ struct Round<'a> {
 impl<'a> Round<'a> {
     fn all(&mut self) {
         self.judge();
+        self.serve();
         self.give();
-        let planned: Bytes = self.state.tracks.values().map(Track::planned).sum();
-        let over = planned - self.state.target;
-        match over.is_zero() {
-            true => self.balance(),
-            false => self.take_for_target(over),
+        self.take_for_target(self.over());
+        // Memory above the target is on its way, or nobody can give it: then nobody can give it to others either.
+        if self.over().is_zero() {
+            self.balance();
         }
+    }
+
+    /// Returns the memory above the target once all orders are done.
+    fn over(&self) -> Bytes {
+        let planned: Bytes = self.state.tracks.values().map(Track::planned).sum();
+        planned - self.state.target
     }
 
     fn component(&self, name: Option<&str>) -> Option<&'a Component> {
@@ -173,11 +186,19 @@ impl<'a> Round<'a> {
     }
 
     /// Whether an order can be given to a component now.
-    fn is_able(&self, component: &Component) -> bool {
+    fn is_able(&self, component: &Component, kind: OperationKind) -> bool {
         let track = self.state.tracks.get(&component.name);
         track.is_some_and(|track| {
-            track.flight.is_none() && let_be(track, component, self.now).is_none()
+            track.flight.is_none() && let_be(track, component, kind, self.now).is_none()
         })
+    }
+
+    fn can_give(&self, component: &Component) -> bool {
+        self.is_able(component, OperationKind::Shrink)
+    }
+
+    fn can_get(&self, component: &Component) -> bool {
+        self.is_able(component, OperationKind::Grow)
     }
 
     /// Whether it takes part in no move that goes on.
@@ -189,7 +210,7 @@ impl<'a> Round<'a> {
         let flights = flights.filter_map(|track| track.flight.as_ref());
         let flights = flights.filter(|f| !f.abandoned).map(|f| &f.plan);
         let mut all = checks.chain(grants).chain(flights);
-        self.is_able(component) && !all.any(|plan| plan.concerns(name))
+        !all.any(|plan| plan.concerns(name))
     }
 
     /// Orders a component to change by that much, which must be within its bounds.
@@ -238,7 +259,7 @@ impl<'a> Round<'a> {
             };
             let most = grant.bytes.min(self.state.free()).min(to.room());
             let bytes = to.granule.round_down(most);
-            if !bytes.is_zero() && self.is_able(to) {
+            if !bytes.is_zero() && self.can_get(to) {
                 self.order(to, OperationKind::Grow, bytes, grant.plan);
             }
         }
@@ -295,7 +316,7 @@ impl<'a> Round<'a> {
             track.tried_at = to.benefit.pressure;
         }
         let taken = to.granule.round_down(check.given).min(to.surplus());
-        if taken.is_zero() || !self.is_able(to) {
+        if taken.is_zero() || !self.can_give(to) {
             return;
         }
         self.state.taken_back += 1;
@@ -311,12 +332,11 @@ impl<'a> Round<'a> {
         self.order(to, OperationKind::Shrink, taken, back);
     }
 
-    /// Takes what is held above the target, first from those that lose least by it, and last from those that were just
-    /// given something of which it is not known yet what it brings.
-    fn take_for_target(&mut self, over: Bytes) {
-        let components = self.components;
-        let mut givers: Vec<&Component> = (components.iter())
-            .filter(|c| !c.surplus().is_zero() && self.is_able(c))
+    /// Those that have surplus and can give: first those that lose least by it, last those that were just given something
+    /// of which it is not known yet what it brings.
+    fn givers(&self) -> Vec<&'a Component> {
+        let mut givers: Vec<&Component> = (self.components.iter())
+            .filter(|c| !c.surplus().is_zero() && self.can_give(c))
             .collect();
         // Whoever is unknown comes last.
         let cost = |c: &Component| match c.benefit.less {
@@ -331,32 +351,94 @@ impl<'a> Round<'a> {
             let judged = is_judged(a).cmp(&is_judged(b));
             judged.then(cost(a).total_cmp(&cost(b)))
         });
+        givers
+    }
+
+    /// Takes what is held above the target, in parts, so that all give.
+    fn take_for_target(&mut self, over: Bytes) {
         let mut left = over;
-        for from in givers {
+        for from in self.givers() {
             if left.is_zero() || self.state.allowed < 1.0 {
                 return;
             }
-            let part = from
-                .granule
-                .round_up(Bytes(from.surplus().get() / TARGET_PART));
-            let taken = from
-                .granule
-                .round_up(left)
-                .min(part.max(from.granule.bytes()));
+            let granule = from.granule;
+            let part = granule.round_up(Bytes(from.surplus().get() / TARGET_PART));
+            let taken = granule.round_up(left).min(part.max(granule.bytes()));
             let taken = taken.min(from.surplus());
             left = left - taken;
-            self.state.allowed -= 1.0;
-            self.state.drop_moves_of(&from.name);
-            let plan = Plan {
-                from: Some(from.name.clone()),
-                to: None,
-                cause: Cause::Target,
-                taken,
-                expected: 0.0,
-                why: format!("{over} are held above the target of {}", self.state.target),
-            };
-            self.order(from, OperationKind::Shrink, taken, plan);
+            let why = format!("{over} are held above the target of {}", self.state.target);
+            self.take(from, None, Cause::Target, taken, why);
         }
+    }
+
+    /// Gives to those that have less than their least, below which requests of them fail: at once, what nobody has, and
+    /// what others can give. Neither the number of moves a second, nor a wait, nor what is held above the target holds it up.
+    fn serve(&mut self) {
+        for to in self.components {
+            let lack = (to.least - to.now).min(to.room());
+            let lack = to.granule.round_up(lack).min(to.room());
+            if lack.is_zero() || !self.can_get(to) {
+                continue;
+            }
+            let why = format!("{} needs {}, and has {}", to.name, to.least, to.now);
+            let bytes = to.granule.round_down(lack.min(self.state.free()));
+            if !bytes.is_zero() {
+                let plan = Plan {
+                    from: None,
+                    to: Some(to.name.clone()),
+                    cause: Cause::Need,
+                    taken: bytes,
+                    expected: 0.0,
+                    why: format!("{why}; nobody has that"),
+                };
+                self.state.allowed -= 1.0;
+                self.order(to, OperationKind::Grow, bytes, plan);
+            }
+            // Memory above the target is taken as well, or nothing of what is freed could be given.
+            let mut left = (lack + self.over()) - (bytes + self.on_its_way_to(to));
+            for from in self.givers() {
+                if left.is_zero() {
+                    break;
+                }
+                let taken = from.granule.round_up(left).min(from.surplus());
+                left = left - taken;
+                self.take(from, Some(to), Cause::Need, taken, why.clone());
+            }
+        }
+    }
+
+    /// Returns the memory that is being taken for a component.
+    fn on_its_way_to(&self, to: &Component) -> Bytes {
+        let flights = self.state.tracks.values();
+        let flights = flights.filter_map(|track| track.flight.as_ref());
+        let for_it = |plan: &Plan| plan.to.as_deref() == Some(to.name.as_str());
+        let taken = flights.filter(|f| !f.abandoned && for_it(&f.plan));
+        taken
+            .filter(|f| f.order.kind == OperationKind::Shrink)
+            .map(|f| f.order.by())
+            .sum()
+    }
+
+    /// Orders a component to give, and drops the moves that it is part of.
+    fn take(
+        &mut self,
+        from: &Component,
+        to: Option<&Component>,
+        cause: Cause,
+        taken: Bytes,
+        why: String,
+    ) {
+        self.state.allowed -= 1.0;
+        self.state.drop_moves_of(&from.name);
+        let plan = Plan {
+            from: Some(from.name.clone()),
+            to: to.map(|to| to.name.clone()),
+            cause,
+            taken,
+            expected: 0.0,
+            why,
+        };
+        self.order(from, OperationKind::Shrink, taken, plan);
     }
 
     fn balance(&mut self) {
@@ -403,7 +485,8 @@ impl<'a> Round<'a> {
         persists
             && !pair.back_off.waits(now)
             && self.is_idle(bid.to)
-            && bid.from.is_none_or(|from| self.is_idle(from))
+            && self.can_get(bid.to)
+            && (bid.from).is_none_or(|from| self.is_idle(from) && self.can_give(from))
     }
 
     fn begin(&mut self, bid: &Bid<'_>) {
@@ -489,6 +572,7 @@ impl<'a> Round<'a> {
             is_unknown
                 && !waits
                 && self.is_idle(to)
+                && self.can_get(to)
                 && pressure >= self.settings.probe_pressure
                 && !to.room().is_zero()
         });
@@ -520,7 +604,10 @@ impl<'a> Round<'a> {
                 None => from.benefit.pressure,
                 Some(_) => loss_of(from, taken),
             };
-            let can = from.name != to.name && from.surplus() >= taken && self.is_idle(from);
+            let can = from.name != to.name
+                && from.surplus() >= taken
+                && self.is_idle(from)
+                && self.can_give(from);
             (can && loss < hoped).then(|| bid(Some(from), taken, loss))
         });
         givers.min_by(|a, b| a.loss.total_cmp(&b.loss))
@@ -533,7 +620,7 @@ fn operation(id: u64, order: &Order, plan: &Plan, now: Duration) -> ResizeOperat
         component: order.component.clone(),
         kind: order.kind,
         mode: match plan.cause {
-            Cause::Target => Mode::Immediate,
+            Cause::Target | Cause::Need => Mode::Immediate,
             _ => Mode::Deferred,
         },
         initial: order.before,

@@ -143,7 +143,7 @@ impl fmt::Display for Standing {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "problem", rename_all = "snake_case")]
 pub enum Problem {
-    /// What the components have at least is more than the target: nothing moves.
+    /// The floors of all components are above the target, which is not reached.
     FloorsAboveTarget {
         /// The sum of what they have at least.
         least_bytes: Bytes,
@@ -172,7 +172,7 @@ impl fmt::Display for Problem {
                 target_bytes,
             } => write!(
                 f,
-                "components have {least_bytes} at least, more than the target of {target_bytes}; nothing moves until one of them is lowered or the target is raised"
+                "components have {least_bytes} at least, more than the target of {target_bytes}; they are made no smaller than that until one of them is lowered or the target is raised"
             ),
             Problem::AboveTarget {
                 held_bytes,

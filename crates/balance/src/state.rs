@@ -65,6 +65,8 @@ pub(crate) enum Cause {
     TakenBack,
     /// The target has fallen.
     Target,
+    /// Somebody has less than its least.
+    Need,
 }
 
 /// A move from its first order until it is judged.
@@ -197,6 +199,8 @@ pub(crate) struct Track {
     pub flight: Option<Flight>,
     pub by_hand: Option<ByHand>,
     pub trouble: Option<Trouble>,
+    /// It was asked to grow when that came; else to shrink, and it may still grow.
+    pub failed_to_grow: bool,
     pub back_off: BackOff,
     /// Of tries of what is unknown of it.
     pub tries: BackOff,
@@ -219,6 +223,7 @@ impl Track {
             flight: None,
             by_hand: None,
             trouble: None,
+            failed_to_grow: false,
             back_off: BackOff::default(),
             tries: BackOff::default(),
             tried_at: 0.0,

@@ -115,6 +115,12 @@ fn mariadb_gives_memory_back_and_gets_it_again() {
     wait_until("it is as before", || {
         server.look().unwrap().size == mib(256)
     });
+    // It has read nothing into that, and may be asked for it again.
+    assert!(server.look().unwrap().untouched > mib(8));
+    server.resize(mib(128)).unwrap();
+    wait_until("it is small again", || {
+        server.look().unwrap().size == mib(128)
+    });
     mariadb.server.assert_no_complaint(&mariadb::COMPLAINTS);
 }
 

@@ -36,7 +36,7 @@ pub fn sections(page: &mut Page, all: &[BalanceStatus]) {
         let mut notes = problems(&status.problems);
         notes.extend(Note::each("would", &status.would));
         let said = status.components.iter().filter(|c| !c.standing.is_empty());
-        notes.extend(said.map(|c| Note::new(&c.name, &c.standing)));
+        notes.extend(said.map(|c| Note::new(&c.name, standing(c))));
         let blocks: Vec<Block> = vec![
             facts(status).into(),
             components(status).into(),
@@ -44,6 +44,16 @@ pub fn sections(page: &mut Page, all: &[BalanceStatus]) {
             operations(status).into(),
         ];
         page.section(title, blocks);
+    }
+}
+
+fn standing(component: &ComponentStatus) -> String {
+    let standing = &component.standing;
+    match component.may_evict_bytes {
+        Some(bytes) => {
+            format!("{standing}; resizes may evict {bytes} of its data in this hour")
+        }
+        None => standing.clone(),
     }
 }
 

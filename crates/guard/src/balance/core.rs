@@ -317,7 +317,7 @@ impl Core {
                 // Nothing is ordered, so nothing is to be waited for.
                 self.state = before;
             }
-            self.would_do(&moves, done);
+            self.would_do(&moves, now, done);
             return false;
         }
         self.would.clear();
@@ -325,9 +325,25 @@ impl Core {
         !moves.is_empty()
     }
 
+    /// `a: 512M to 496M, for b: WHY`, and what it may cost.
+    fn in_words(&self, one: &Move, now: Duration) -> String {
+        let line = move_in_words(one);
+        let is_it = |part: &&Part| part.member.name == one.order.component;
+        let part = self.parts.iter().find(is_it);
+        let part = part.filter(|_| one.order.kind == OperationKind::Shrink);
+        let evicts = part.map_or(Bytes::ZERO, |part| part.evicts(one.order.goal));
+        match part.filter(|_| !evicts.is_zero()) {
+            Some(part) => format!(
+                "{line}; it may evict {evicts} of its data, of {} that may be evicted in this hour",
+                part.may_evict(now)
+            ),
+            None => line,
+        }
+    }
+
     /// Notes what would be done; it is logged when there was nothing to do before.
-    fn would_do(&mut self, moves: &[Move], done: &mut Done) {
-        let lines: Vec<String> = moves.iter().map(move_in_words).collect();
+    fn would_do(&mut self, moves: &[Move], now: Duration, done: &mut Done) {
+        let lines: Vec<String> = moves.iter().map(|one| self.in_words(one, now)).collect();
         if self.would.is_empty() {
             done.said
                 .extend(moves.iter().zip(&lines).map(|(one, line)| {
@@ -348,18 +364,20 @@ impl Core {
             &self.target.name,
             &order.component,
             "balance",
-            move_in_words(one),
+            self.in_words(one, now),
         );
         line.bytes = Some(order.by());
         done.said.push(line);
-        self.parts[index].order = Some(Ordered {
+        let ordered = Ordered {
             id: one.id,
             kind: order.kind,
             before: order.before,
             goal: order.goal,
             since: now,
+            held: None,
             back: None,
-        });
+        };
+        self.parts[index].begin(ordered, now);
         done.commands.push(Command {
             part: index,
             id: one.id,
@@ -492,6 +510,7 @@ impl Core {
             gain_seconds_per_second: benefit.more.map(|e| e.value),
             loss_seconds_per_second: benefit.less.map(|e| e.value),
             pressure_seconds_per_second: benefit.pressure,
+            may_evict_bytes: part.is_evicting().then(|| part.may_evict(now)),
             promoted_bytes: process
                 .and_then(|process| self.promoted.get(&process.id.pid).copied())
                 .unwrap_or_default(),

@@ -31,6 +31,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
     miss: Duration::from_millis(10),
     processes: &["java"],
     is_shared: true,
+    evicts: false,
     // Five minutes, and the time until the collector looks.
     returns: Duration::from_secs(330),
     check: |address| match address.trim() {

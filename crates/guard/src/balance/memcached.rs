@@ -28,6 +28,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
     miss: Duration::from_millis(1),
     processes: &["memcached"],
     is_shared: false,
+    evicts: true,
     returns: Duration::from_secs(45),
     check: |address| Place::parse(address, PORT).map(|place| place.to_string()),
     observe: |opening| opened(opening),

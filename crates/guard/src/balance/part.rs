@@ -1,6 +1,7 @@
 //! One component of a target: what is known of its server, what counts as its size, and what memory is worth to it.
 //! Pure: reports come in with their times.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use hugeleaf_balance::{Benefit, Came, Component, Counters, Estimate, Granule, OperationKind};
@@ -21,6 +22,9 @@ const JUMP: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(5);
 /// It fills as long as what is in use grows by more than one part in so many of its size between two looks.
 const FILLS_PART: u64 = 200;
+/// After it was made smaller, a server that fills is taken to read again data that it lost, for this long at most.
+const REFILL: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
 /// A whole granule must be unused for so long before it is worth nothing.
 const UNUSED: Duration = Duration::from_secs(15);
 
@@ -39,6 +43,8 @@ pub(crate) struct Ordered {
     pub before: Bytes,
     pub goal: Bytes,
     pub since: Duration,
+    /// Memory of its process, and the part of its size that was surely in use, where it reports that.
+    pub held: Option<(Bytes, Bytes)>,
     /// Its memory did not come back, so it was given this size again.
     pub back: Option<(Bytes, Duration)>,
 }
@@ -73,6 +79,9 @@ pub(crate) struct Part {
     /// Whether less than a granule of it is unused; also where it does not say.
     is_full: bool,
     unused_since: Option<Duration>,
+    shrunk: Option<Duration>,
+    /// Data that resizes may have evicted, and when.
+    evicted: VecDeque<(Duration, Bytes)>,
 }
 
 impl Part {
@@ -96,6 +105,8 @@ impl Part {
             fills: false,
             is_full: true,
             unused_since: None,
+            shrunk: None,
+            evicted: VecDeque::new(),
         }
     }
 
@@ -110,7 +121,9 @@ impl Part {
         let is = process.as_ref().map(|process| process.id);
         let restarted = is.filter(|id| was.is_some_and(|was| was != *id));
         if restarted.is_some() {
+            let evicted = std::mem::take(&mut self.evicted);
             *self = Part::new(self.member.clone(), self.granule, self.every);
+            self.evicted = evicted;
         }
         // What a process was is remembered while there is none.
         self.process = process.clone().or_else(|| self.process.take());
@@ -179,7 +192,7 @@ impl Part {
         if let Some((_, look)) = &self.seen
             && let Some(used) = look.used
         {
-            let upper = resident - used.min(size);
+            let upper = resident - (used.min(size) - look.untouched);
             let most = self.overhead_most.map_or(upper, |most| most.min(upper));
             self.overhead_most = Some(most);
         }
@@ -265,7 +278,9 @@ impl Part {
     pub fn component(&self, is_short: bool, now: Duration) -> Option<Component> {
         let (_, look) = self.seen.as_ref()?;
         let size = look.size;
-        let least = (self.member.least).max(look.floor.min(self.member.most));
+        let least = (self.member.least)
+            .max(look.floor.min(self.member.most))
+            .max(self.least_evicted(now));
         let most = self
             .member
             .most
@@ -288,9 +303,9 @@ impl Part {
     }
 
     pub fn benefit(&self, now: Duration) -> Benefit {
-        let Some((_, look)) = &self.seen else {
+        if self.seen.is_none() {
             return Benefit::default();
-        };
+        }
         let sure = |value| {
             Some(Estimate {
                 value,
@@ -298,14 +313,6 @@ impl Part {
                 samples: 1.0,
             })
         };
-        if look.floor > look.size {
-            // Requests are about to fail: nothing is worth more than that.
-            return Benefit {
-                more: sure(1.0),
-                less: sure(1.0),
-                pressure: 1.0,
-            };
-        }
         let unused = self.unused_since;
         if unused.is_some_and(|since| now.saturating_sub(since) >= UNUSED) {
             return Benefit {
@@ -314,19 +321,74 @@ impl Part {
                 pressure: 0.0,
             };
         }
-        self.counters.benefit()
+        let benefit = self.counters.benefit();
+        let shrunk = self
+            .shrunk
+            .is_some_and(|at| now.saturating_sub(at) < REFILL);
+        match shrunk && self.fills {
+            // It lost more than was taken, and reads that again: what it would lose next is all that it has.
+            true => Benefit {
+                less: sure(1.0),
+                ..benefit
+            },
+            false => benefit,
+        }
     }
 
-    pub fn outcome(&self, report: &Report, now: Duration) -> Outcome {
-        let (Some(order), Some((at, look))) = (&self.order, &self.seen) else {
+    /// Returns the data that may be evicted now, so that it is no more in an hour than its rule allows.
+    pub fn may_evict(&self, now: Duration) -> Bytes {
+        let recent = self.evicted.iter();
+        let recent = recent.filter(|(at, _)| now.saturating_sub(*at) < HOUR);
+        self.member.evict_per_hour - recent.map(|(_, bytes)| *bytes).sum()
+    }
+
+    /// Returns true if a resize can evict some of its data.
+    pub fn is_evicting(&self) -> bool {
+        let look = self.seen.as_ref().map(|(_, look)| look);
+        self.member.kind.evicts && look.is_some_and(|look| look.floor.is_zero())
+    }
+
+    /// Returns the data that it evicts at most when it is set to a size.
+    pub fn evicts(&self, to: Bytes) -> Bytes {
+        let used = self.seen.as_ref().and_then(|(_, look)| look.used);
+        match self.is_evicting() {
+            true => used.unwrap_or_default() - to,
+            false => Bytes::ZERO,
+        }
+    }
+
+    /// Below this it would evict more than it may.
+    fn least_evicted(&self, now: Duration) -> Bytes {
+        let size = self.size().unwrap_or_default();
+        (self.evicts(Bytes::ZERO) - self.may_evict(now)).min(size)
+    }
+
+    /// An order begins.
+    pub fn begin(&mut self, order: Ordered, now: Duration) {
+        let evicts = self.evicts(order.goal);
+        if order.kind == OperationKind::Shrink && !evicts.is_zero() {
+            self.evicted
+                .retain(|(at, _)| now.saturating_sub(*at) < HOUR);
+            self.evicted.push_back((now, evicts));
+        }
+        let look = self.seen.as_ref().map(|(_, look)| look);
+        let used = look.and_then(|look| Some(look.used? - look.untouched));
+        self.order = Some(Ordered {
+            held: self.resident().zip(used),
+            ..order
+        });
+    }
+
+    pub fn outcome(&mut self, report: &Report, now: Duration) -> Outcome {
+        let (Some(order), Some((at, look))) = (self.order.clone(), self.seen.clone()) else {
             return Outcome::Wait;
         };
         let said = report.answer.as_ref().filter(|(id, _)| *id == order.id);
-        let Some((_, answer)) = said.filter(|_| *at > order.since) else {
+        let Some((_, answer)) = said.filter(|_| at > order.since) else {
             return Outcome::Wait;
         };
         if let Some((size, since)) = order.back {
-            return self.came_back(order, size, look, now.saturating_sub(since));
+            return self.came_back(&order, size, &look, now.saturating_sub(since));
         }
         match answer {
             Err(error) if !error.is_late => {
@@ -346,12 +408,20 @@ impl Part {
         if look.busy.is_some() || (!has_changed && waited < GRACE) {
             return Outcome::Wait;
         }
-        if order.kind == OperationKind::Grow || self.has_returned(look.size) {
+        if order.kind == OperationKind::Grow {
             return self.over(look.size);
+        }
+        if self.has_returned(&order, look.size) {
+            self.shrunk = Some(now);
+            let over = self.over(look.size);
+            // Memory of its process above that was never its cache's.
+            let above = self.resident().unwrap_or_default() - look.size;
+            self.overhead = self.overhead.max(above);
+            return over;
         }
         match waited < self.member.kind.returns {
             true => Outcome::Wait,
-            false => Outcome::SetBack(self.still_held(order)),
+            false => Outcome::SetBack(self.still_held(&order)),
         }
     }
 
@@ -362,17 +432,27 @@ impl Part {
         })
     }
 
-    /// Whether memory above a size is back with the system: less than half a granule is left of it.
-    fn has_returned(&self, size: Bytes) -> bool {
+    /// Returns true if memory above a size is back with the system: less than half a granule is left of it. A server that
+    /// reports its use has also returned it once its process holds that much less: memory never written to cannot come back.
+    fn has_returned(&self, order: &Ordered, size: Bytes) -> bool {
         let left = Bytes(self.granule.bytes().get() / 2);
         let resident = self.resident().filter(|_| self.located);
-        resident.is_some_and(|resident| resident <= size + self.overhead + left)
+        let is_small = resident.is_some_and(|r| r <= size + self.overhead + left);
+        is_small || (self.located && self.owes(order).is_some_and(|owed| owed <= left))
+    }
+
+    /// Returns the memory in use above the goal of an order, less the fall of its process since; `None` for a server that
+    /// does not report its use.
+    fn owes(&self, order: &Ordered) -> Option<Bytes> {
+        let (held, used) = order.held?;
+        Some((used - order.goal) - (held - self.resident()?))
     }
 
     /// The size, in granules of the order, that what it still holds comes to.
     fn still_held(&self, order: &Ordered) -> Bytes {
         let held = self.resident().unwrap_or_default() - self.overhead;
-        let kept = self.granule.round_up(held - order.goal);
+        let kept = self.owes(order).unwrap_or(held - order.goal);
+        let kept = self.granule.round_up(kept);
         (order.goal + kept).min(order.before)
     }
 

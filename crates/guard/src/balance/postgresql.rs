@@ -19,6 +19,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
     miss: Duration::from_micros(100),
     processes: &["postgres"],
     is_shared: true,
+    evicts: false,
     returns: Duration::from_secs(45),
     check: |address| {
         let address = Address::parse(address)?;

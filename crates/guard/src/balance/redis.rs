@@ -25,6 +25,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
     miss: Duration::from_millis(1),
     processes: &["redis-server", "valkey-server"],
     is_shared: false,
+    evicts: true,
     returns: Duration::from_secs(45),
     check: |address| redis::Address::parse(address).map(|address| address.place.to_string()),
     observe: |opening| Box::new(Reader::new(opening)),

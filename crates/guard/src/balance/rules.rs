@@ -59,6 +59,8 @@ pub struct Member {
     pub set_limit: bool,
     /// True if a server that fails instead of evicting may get less than its owner gave it.
     pub below_limit: bool,
+    /// Data that resizes may evict in an hour, where it evicts at all.
+    pub evict_per_hour: Bytes,
 }
 
 #[derive(Debug, Deserialize)]
@@ -90,6 +92,8 @@ struct WrittenMember {
     set_limit: bool,
     #[serde(default)]
     below_limit: bool,
+    #[serde(default)]
+    evict_per_hour: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -124,6 +128,28 @@ fn size(written: &Spanned<String>) -> Result<Bytes, Wrong> {
         Bytes::ZERO => Err((written.span(), "0 bytes are no size, as in \"256M\"".into())),
         bytes => Ok(bytes),
     }
+}
+
+/// Without `evict_per_hour`, a component may lose its `most` divided by this.
+const EVICTED_PART: u64 = 4;
+
+fn evict_per_hour(
+    written: Option<&Spanned<String>>,
+    kind: &ServerKind,
+    most: Bytes,
+) -> Result<Bytes, Wrong> {
+    let Some(written) = written else {
+        return Ok(Bytes(most.get() / EVICTED_PART));
+    };
+    if !kind.evicts {
+        let what = format!(
+            "{} loses no data when it is resized; leave out evict_per_hour",
+            kind.name()
+        );
+        return Err((written.span(), what));
+    }
+    let bytes = written.as_ref().parse::<Bytes>();
+    bytes.map_err(|e| (written.span(), e.to_string()))
 }
 
 fn name(written: &Spanned<String>) -> Result<String, Wrong> {
@@ -212,6 +238,7 @@ impl WrittenMember {
             miss: self.miss.map_or(kind.miss, |Miss(time)| time),
             set_limit: self.set_limit,
             below_limit: self.below_limit,
+            evict_per_hour: evict_per_hour(self.evict_per_hour.as_ref(), kind, most)?,
         })
     }
 }

@@ -40,6 +40,8 @@ pub struct Look {
     pub floor: Bytes,
     pub ceiling: Option<Bytes>,
     pub used: Option<Bytes>,
+    /// The part of `used` that it may never have written to since it got it: its process need not hold that.
+    pub untouched: Bytes,
     /// Its counters since it started.
     pub counts: Option<Counts>,
     /// What it is busy with that a resize has to wait for, or be waited for.
@@ -79,6 +81,8 @@ pub struct ServerKind {
     pub processes: &'static [&'static str],
     /// Whether its resident memory is its share of what several map (the JVM maps its heap more than once).
     pub is_shared: bool,
+    /// True if it loses data when it is set below its use: entries that its clients then have to make anew.
+    pub evicts: bool,
     /// How long memory may take to come back after it was made smaller, before it is let be.
     pub returns: Duration,
     /// The address without its password, or what is wrong with it.

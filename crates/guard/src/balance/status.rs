@@ -47,6 +47,9 @@ pub struct ComponentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_seconds_per_second: Option<f64>,
     pub pressure_seconds_per_second: f64,
+    /// Data that resizes may evict in this hour; missing where they evict nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub may_evict_bytes: Option<Bytes>,
     pub promoted_bytes: Bytes,
     pub standing: String,
 }

@@ -59,6 +59,13 @@ impl Balancer {
         Ok(Balancer { child, log })
     }
 
+    /// Ends it and returns its log.
+    pub(super) fn end(self) -> String {
+        let log = self.log.clone();
+        drop(self);
+        std::fs::read_to_string(log).unwrap_or_default()
+    }
+
     /// Refuses to go on where it has ended, with what it said.
     pub(super) fn check(&mut self) -> Result<(), BenchError> {
         let Ok(Some(status)) = self.child.try_wait() else {

@@ -57,6 +57,7 @@ fn take_turns(
         cells.extend(settings.arms.iter().map(|arm| (*load, *arm)));
     }
     let mut lacking = Vec::new();
+    let mut logs = Vec::new();
     run.rounds(settings.rounds, &cells, |run, round, (load, arm)| {
         if lacking.contains(&arm) {
             run.skip(1);
@@ -72,12 +73,21 @@ fn take_turns(
             seed: settings.seed.wrapping_add(round as u64),
         };
         match one.measure(&mut tenants) {
-            Ok(seen) => add(
-                &mut run.results,
-                (&label, load, round),
-                &seen,
-                settings.settle,
-            ),
+            Ok(seen) => {
+                add(
+                    &mut run.results,
+                    (&label, load, round),
+                    &seen,
+                    settings.settle,
+                );
+                if let Some(log) = &seen.log {
+                    let lines: Vec<&str> = log.lines().collect();
+                    logs.push(json!({"arm": label, "load": load.name(), "round": round + 1, "log": lines}));
+                    // Kept with what was measured, so that a run that is not as expected can be explained.
+                    let all = json!(logs);
+                    run.results.analysis.insert("balance_logs".into(), all);
+                }
+            }
             Err(BenchError::Lacking(why)) => {
                 run.lacks(&label, &[], &why);
                 lacking.push(arm);

@@ -41,6 +41,8 @@ pub(super) struct RunSeen {
     pub(super) phases: Vec<PhaseSeen>,
     /// The part of both buffer pools that was on large pages at the end.
     pub(super) large: Option<f64>,
+    /// The balancer's log.
+    pub(super) log: Option<String>,
 }
 
 const UNIT: &str = "operations/s";
@@ -313,6 +315,7 @@ mod tests {
                 },
             ],
             large: Some(0.5),
+            log: None,
         };
         let mut results = Results::empty("amm", "");
         let settle = Duration::from_secs(4);

@@ -67,13 +67,13 @@ impl Run<'_> {
             phases.push(PhaseSeen { name, looks });
         }
         let large = self.part_on_large(both);
-        drop(balancer);
+        let log = balancer.map(Balancer::end);
         if self.load.is_tpcc() {
             for tenant in both {
                 tenant.check_orders(self.machine.stop)?;
             }
         }
-        Ok(RunSeen { phases, large })
+        Ok(RunSeen { phases, large, log })
     }
 
     /// What both servers hold that is not their buffer pools, and room for what connections take.
