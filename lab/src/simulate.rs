@@ -260,10 +260,18 @@ impl<'a> Server<'a> {
             followed_a_move: moves,
         }
     }
+
+    fn pair(&mut self, first: Arm, play: &Play, rng: &mut Rng) -> Option<PairLogs> {
+        let mut parts = [first, first.other()].map(|arm| self.interval(arm, play, rng));
+        if first == Arm::Large {
+            parts.reverse();
+        }
+        weigh::pair(&parts[0], &parts[1])
+    }
 }
 
 /// A number of the standard normal distribution (Box and Muller).
-fn normal(rng: &mut Rng) -> f64 {
+pub fn normal(rng: &mut Rng) -> f64 {
     let (u, v) = (1.0 - rng.f64(), rng.f64());
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
@@ -275,12 +283,7 @@ pub fn play(noise: &Noise, effect: f64, play: &Play, rng: &mut Rng) -> Played {
     let mut logs: Vec<PairLogs> = Vec::new();
     // As the engine has it: time ends nothing before the fewest pairs are there.
     while server.gone < server.whole || logs.len() < MIN_PAIRS || play.rule.fixed_pairs.is_some() {
-        let first = orders.draw();
-        let mut parts = [first, first.other()].map(|arm| server.interval(arm, play, rng));
-        if first == Arm::Large {
-            parts.reverse();
-        }
-        logs.extend(weigh::pair(&parts[0], &parts[1]));
+        logs.extend(server.pair(orders.draw(), play, rng));
         let is_due = play.rule.is_look(logs.len()) || play.rule.fixed_pairs == Some(logs.len());
         let interval = || weigh::weigh(&play.rule, &logs).map(|w| w.interval);
         if is_due && play.rule.enough(logs.len(), interval().as_ref()) {
@@ -295,6 +298,16 @@ pub fn play(noise: &Noise, effect: f64, play: &Play, rng: &mut Rng) -> Played {
         interval,
         pairs: logs.len(),
     }
+}
+
+/// The log ratios of so many pairs in a row.
+pub fn pairs(noise: &Noise, effect: f64, play: &Play, pairs: usize, rng: &mut Rng) -> Vec<f64> {
+    let mut server = Server::start(noise, effect, play, rng);
+    let mut orders = Orders::new(rng.u64(..), Some(pairs));
+    (0..pairs)
+        .filter_map(|_| server.pair(orders.draw(), play, rng))
+        .map(|pair| pair.whole)
+        .collect()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

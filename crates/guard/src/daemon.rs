@@ -33,7 +33,7 @@ use crate::pool_watch::PoolWatch;
 use crate::pools::{self, PoolFinding, PoolLook, Resize};
 use crate::seen::{Now, Observation, ProgramId, Seen};
 use crate::serve::{Listener, Request, Response, processor_without_answers, serve};
-use crate::state::{JobKind, Proof, State};
+use crate::state::{JobKind, Proof, Remembered, State};
 use crate::status::{self, Cost, MoveStatus, SCHEMA, Status};
 use crate::work::{Tools, work};
 
@@ -897,7 +897,7 @@ impl<'a> Guard<'a> {
             programs,
             seen: self.observation.programs.len(),
             counts: self.state.counts,
-            remembered: self.state.remembered.clone(),
+            remembered: (self.state.remembered.iter()).map(Remembered::shown).collect(),
             series: self.config.series,
             balance: self.balancing.statuses(),
             log: self.log.newest(),

@@ -186,6 +186,30 @@ mod tests {
         assert!(track.intended.is_empty());
     }
 
+    /// As a guard wrote it that judged each test alone.
+    #[test]
+    fn an_older_file_goes_on() {
+        let (dir, root) = host("one");
+        let path = dir.path().join("state.json");
+        let (mut file, ..) = StateFile::open(&root, &path);
+        file.save(&state()).unwrap();
+        let mut text: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        text["state"]["remembered"] = serde_json::json!([{
+            "group": "redis.service", "name": "redis-server", "file": null, "held_bytes": 1000, "kernel": "6.18",
+            "proven": {"verdict": "slower", "ratio": 0.9, "low": 0.88, "high": 0.92, "pairs": 12, "metric": "x", "at": 0},
+            "reverted": true,
+        }]);
+        std::fs::write(&path, text.to_string()).unwrap();
+        let (_, again, problem) = StateFile::open(&root, &path);
+        assert_eq!(problem, None);
+        let known = &again.remembered[0];
+        assert_eq!(known.evidence, crate::Evidence::default());
+        assert_eq!(known.again_in(86_400).as_secs(), 181 * 86_400);
+        // A clock that was put back does not keep it from being tried again for ever.
+        assert_eq!(known.again_in(-86_400).as_secs(), 182 * 86_400);
+    }
+
     #[test]
     fn a_file_that_is_none_is_put_aside() {
         for bad in [

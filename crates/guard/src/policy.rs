@@ -8,17 +8,15 @@
 use std::time::Duration;
 
 use hugeleaf_change::{Memory, Pace, Percent, pacer};
-use hugeleaf_proof::Verdict;
-use hugeleaf_proof::rule::Rule as TestRule;
-use hugeleaf_proof::stats::{self, Better};
-use hugeleaf_proof::weigh::{self, PairLogs};
+use hugeleaf_proof::stats::Better;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
-use crate::config::{Action, Config, Keep};
+use crate::config::{Action, Config};
+use crate::evidence::{Evidence, Tested};
 use crate::rule::{Rule, rule_of};
 use crate::seen::{HostSeen, Now, Observation, ProgramId, Seen};
-use crate::state::{JobKind, Moved, Proof, Proven, Remembered, State, Test, Track};
+use crate::state::{JobKind, Moved, Proof, Remembered, State, Test, Track};
 use crate::why::{Stand, Standing, WhyNot};
 
 /// What is resident may change by this much, or by a hundredth, before a program is looked at closely again.
@@ -40,7 +38,6 @@ const SHORT: Duration = Duration::from_secs(30);
 const ROOM_PAGES: u64 = 16;
 /// Direct reclaim of so many pages between two looks is pressure, where the kernel has no PSI.
 const RECLAIMED: u64 = 1000;
-const EQUAL: f64 = 1.02;
 /// After a test that was given up, the next one waits this long, doubled each time.
 const TEST_AGAIN: Duration = Duration::from_secs(3600);
 /// What a program touches is sampled again after this long.
@@ -353,11 +350,15 @@ fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now)
     if track.moved.is_some() {
         return kept(rule, seen, track, host, now);
     }
-    if let Some(known) = remembered.filter(|known| known.reverted) {
-        let verdict = known.proven.verdict;
-        let ratio = known.proven.ratio;
+    let again = |known: &Remembered| known.again_in(now.wall);
+    if let Some(known) = remembered.filter(|known| known.reverted && !again(known).is_zero()) {
+        let why = WhyNot::Slower {
+            verdict: known.proven.verdict,
+            ratio: known.proven.ratio,
+            again: again(&known),
+        };
         track.proof = Proof::Proven(known.proven);
-        return no(WhyNot::Slower { verdict, ratio });
+        return no(why);
     }
     // What is small next to what is large has been dealt with by somebody.
     if track.closer.small < rule.limits.min_bytes && track.closer.large > track.closer.small {
@@ -711,7 +712,8 @@ pub fn learn(
     match came {
         Came::Promoted(came) => {
             promoted(state, seen, came, now);
-            if let Some(known) = remembered(state, seen, host).map(|r| r.proven.clone())
+            let known = remembered(state, seen, host).filter(|known| !known.reverted);
+            if let Some(known) = known.map(|known| known.proven.clone())
                 && let Some(track) = state.tracks.get_mut(&seen.id)
                 && track.proof == Proof::Unproven
             {
@@ -804,7 +806,7 @@ fn promoted(state: &mut State, seen: &Seen, came: &Promoted, now: Now) {
     }
 }
 
-/// Adds pairs to a test; once there are enough, says what they say and what follows.
+/// Adds pairs to a test; once there are enough, says what all tests say and what follows.
 fn tested(
     rule: &Rule,
     state: &mut State,
@@ -828,21 +830,30 @@ fn tested(
         track.proof = Proof::Testing(test);
         return None;
     }
-    let proven = verdict(&test.logs, better, metric, now.wall)?;
-    state.counts.add(proven.verdict);
-    let reverts = match rule.keep {
-        Keep::IfFaster => proven.verdict != Verdict::Faster,
-        Keep::UnlessSlower => proven.verdict == Verdict::Slower,
+    let group = group_of(seen);
+    let tests = Tested {
+        logs: &test.logs,
+        better,
+        metric,
+        at: now.wall,
     };
+    let known = (state.remembered.iter()).find(|r| r.group == group && r.name == seen.name);
+    let holds = known.is_some_and(|r| r.holds_for(&group, &seen.name, &track.closer, &host.kernel));
+    let (mut evidence, before) = known.map_or((Evidence::default(), None), |known| {
+        known.so_far(metric, holds, now.wall)
+    });
+    let (proven, reverts) = evidence.add(&tests, before, rule.keep)?;
+    state.counts.add(proven.verdict);
     track.proof = Proof::Proven(proven.clone());
     let remembered = Remembered {
-        group: group_of(seen),
+        group,
         name: seen.name.clone(),
         file: track.closer.file,
         held: track.closer.held(),
         kernel: host.kernel.clone(),
-        proven: proven.clone(),
+        proven,
         reverted: reverts,
+        evidence,
     };
     let decision = reverts.then(|| {
         track.job = Some(JobKind::Demote);
@@ -851,30 +862,11 @@ fn tested(
             pace: rule.limits.pace,
             memory: moved.memory,
         };
-        let why = format!("a test said {}", proof_in_words(&track.proof));
+        let why = format!("tests said {}", proof_in_words(&track.proof));
         Decision::of(seen, rule, job, why)
     });
     remember(state, remembered);
     decision
-}
-
-/// What pairs say, at 95 %; `None` where they are too few.
-pub fn verdict(logs: &[f64], better: Better, metric: &str, wall: i64) -> Option<Proven> {
-    let rule = TestRule {
-        fixed_pairs: Some(logs.len()),
-        ..TestRule::default()
-    };
-    let pairs: Vec<PairLogs> = logs.iter().map(|log| PairLogs::of(*log)).collect();
-    let interval = weigh::weigh(&rule, &pairs)?.interval;
-    Some(Proven {
-        verdict: stats::judge(&interval, EQUAL.ln(), better),
-        ratio: interval.center.exp(),
-        low: interval.low.exp(),
-        high: interval.high.exp(),
-        pairs: logs.len(),
-        metric: metric.to_owned(),
-        at: wall,
-    })
 }
 
 /// One entry a program, the newest last; the oldest go.

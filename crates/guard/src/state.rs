@@ -9,6 +9,7 @@ use hugeleaf_proof::Verdict;
 use hugeleaf_units::{Bytes, Range};
 use serde::{Deserialize, Serialize};
 
+use crate::evidence::Evidence;
 use crate::pools::PoolsState;
 use crate::seen::{Closer, FileId, ProgramId};
 use crate::why::Standing;
@@ -182,7 +183,7 @@ pub struct Test {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Proven {
     pub verdict: Verdict,
-    /// The ratio, and its interval at 95 %.
+    /// The ratio, and its interval as this verdict needs it ([`Evidence`]).
     pub ratio: f64,
     pub low: f64,
     pub high: f64,
@@ -192,7 +193,7 @@ pub struct Proven {
     pub at: i64,
 }
 
-/// What a test said, for the next process of that program.
+/// What tests said, for the next process of that program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Remembered {
     pub group: String,
@@ -203,9 +204,36 @@ pub struct Remembered {
     pub kernel: String,
     pub proven: Proven,
     pub reverted: bool,
+    #[serde(default)]
+    pub evidence: Evidence,
 }
 
 impl Remembered {
+    /// Time until a program that was moved back is tried again; zero once that is due. A clock that was put back makes it
+    /// longer, up to the whole time.
+    pub fn again_in(&self, wall: i64) -> Duration {
+        let gone = u64::try_from(wall.saturating_sub(self.proven.at)).unwrap_or(0);
+        self.evidence.again_after().saturating_sub(Duration::from_secs(gone))
+    }
+
+    /// The same for those who ask the guard: pairs are its own.
+    pub fn shown(&self) -> Remembered {
+        Remembered {
+            evidence: self.evidence.anew(),
+            ..self.clone()
+        }
+    }
+
+    /// Pairs and verdict with which a test goes on. Those of another metric say nothing; those for which it was moved back
+    /// say nothing once it is tried again.
+    pub fn so_far(&self, metric: &str, holds: bool, wall: i64) -> (Evidence, Option<&Proven>) {
+        let is_over = self.reverted && (!holds || self.again_in(wall).is_zero());
+        match self.proven.metric == metric && !is_over {
+            true => (self.evidence.clone(), Some(&self.proven)),
+            false => (self.evidence.anew(), None),
+        }
+    }
+
     /// Whether it says something of this program: the same file, within twice or half the size, on this kernel.
     pub fn holds_for(&self, group: &str, name: &str, closer: &Closer, kernel: &str) -> bool {
         let (then, now) = (self.held.get().max(1), closer.held().get().max(1));
@@ -367,6 +395,7 @@ mod tests {
                 at: 0,
             },
             reverted: true,
+            evidence: Evidence::default(),
         };
         let holds = |group: &str, bytes, inode, kernel: &str| {
             remembered.holds_for(group, "redis-server", &closer(bytes, inode), kernel)

@@ -33,10 +33,12 @@ pub enum WhyNot {
     Full,
     TestElsewhere,
     Paused,
-    /// A test said `slower`, or not `faster`.
+    /// Tests said `slower`, or not `faster`.
     Slower {
         verdict: Verdict,
         ratio: f64,
+        /// Time until it is tried again.
+        again: Duration,
     },
     Unable(String),
 }
@@ -138,8 +140,16 @@ impl WhyNot {
             WhyNot::BackOff(left) => {
                 return format!("the last attempt got nothing; again in {}", time(left));
             }
-            WhyNot::Slower { verdict, ratio } => {
-                return format!("a test said {verdict} on large pages, ×{ratio:.3}");
+            WhyNot::Slower {
+                verdict,
+                ratio,
+                again,
+            } => {
+                let days = again.as_secs().div_ceil(24 * 3600);
+                let plural = if days == 1 { "" } else { "s" };
+                return format!(
+                    "tests said {verdict}, ×{ratio:.3}; tried again in {days} day{plural}"
+                );
             }
         };
         text.to_owned()

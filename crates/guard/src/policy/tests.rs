@@ -554,6 +554,54 @@ fn what_changed_is_tried_again() {
 }
 
 #[test]
+fn a_revert_is_tried_again_after_half_a_year_and_then_later() {
+    let mut sim = Sim::new(TESTED).with(7, 1024);
+    sim.program(7).ratio = Some(0.9);
+    sim.run(DAY);
+    let demoted = |sim: &Sim| (sim.count(JobKind::Promote), sim.count(JobKind::Demote));
+    assert_eq!(demoted(&sim), (1, 1));
+    let text = "tests said slower, ×0.902; tried again in 182 days";
+    assert_eq!(sim.standing(7).text, text);
+    sim.wall += 181 * 86_400;
+    sim.run(HOUR);
+    assert_eq!(demoted(&sim), (1, 1));
+    sim.wall += 86_400;
+    sim.run(DAY);
+    assert_eq!(demoted(&sim), (2, 2), "slower still");
+    let evidence = sim.state.remembered[0].evidence.clone();
+    assert_eq!((evidence.reverts, evidence.logs.len()), (2, 12), "new pairs");
+    assert!(evidence.tests >= 2, "the same budget");
+    sim.wall += 190 * 86_400;
+    sim.run(HOUR);
+    assert_eq!(demoted(&sim), (2, 2), "a year this time");
+    sim.wall += 180 * 86_400;
+    sim.program(7).ratio = Some(1.1);
+    sim.run(2 * DAY);
+    assert_eq!(demoted(&sim), (3, 2));
+    assert!(!sim.state.remembered[0].reverted);
+}
+
+#[test]
+fn tests_of_all_its_processes_count_together() {
+    let mut sim = Sim::new(TESTED).with(7, 1024);
+    sim.program(7).ratio = Some(1.1);
+    sim.run(DAY);
+    sim.programs.clear();
+    sim.add(70, 1024).seen.name = "server7".into();
+    sim.program(70).ratio = Some(1.1);
+    sim.wall += 8 * 86_400;
+    sim.run(DAY);
+    let known = &sim.state.remembered[0];
+    assert_eq!((known.evidence.tests, known.proven.pairs), (2, 24));
+    // Pairs of another metric say nothing; the budget is one.
+    sim.config.rules[0].metric = Some("cmd:y".into());
+    sim.wall += 8 * 86_400;
+    sim.run(DAY);
+    let known = &sim.state.remembered[0];
+    assert_eq!((known.evidence.tests, known.proven.pairs), (3, 12));
+}
+
+#[test]
 fn keep_if_faster_takes_back_what_is_the_same() {
     for (keep, ratio, demoted) in [
         ("if-faster", 1.0, 1),
@@ -632,6 +680,7 @@ fn a_metric_that_stops_answering_ends_its_test_and_nothing_else() {
 #[test]
 fn a_test_that_is_stopped_keeps_its_pairs_and_is_no_failure() {
     let mut sim = Sim::new(TESTED).with(7, 1024);
+    sim.program(7).ratio = Some(1.1);
     sim.run(400);
     let pairs = |sim: &Sim| match &sim.state.tracks.values().next().unwrap().proof {
         Proof::Testing(test) => test.logs.len(),
@@ -653,7 +702,6 @@ fn a_test_that_is_stopped_keeps_its_pairs_and_is_no_failure() {
     assert_eq!(next, None);
     assert_eq!((pairs(&sim), sim.state.counts.dropped), (before, 0));
     // It goes on where it was.
-    sim.program(7).ratio = Some(1.1);
     sim.run(DAY);
     assert_eq!((sim.state.counts.faster, sim.state.counts.dropped), (1, 0));
 }

@@ -4,7 +4,7 @@ use hugeleaf_guard::status::{
     Cost, GivenStatus, HostStatus, PoolStatus, PoolsStatus, ProgramStatus, Status,
 };
 use hugeleaf_guard::{
-    Action, Counts, Entry, PoolFinding, Proof, Proven, Remembered, Stand, Standing,
+    Action, Counts, Entry, Evidence, PoolFinding, Proof, Proven, Remembered, Stand, Standing,
 };
 use hugeleaf_proof::Verdict;
 use hugeleaf_units::Bytes;
@@ -152,6 +152,7 @@ pub fn status() -> Status {
             kernel: "6.18.0".into(),
             proven: proven(),
             reverted: false,
+            evidence: Evidence::default(),
         }],
         series: 200,
         log: vec![Entry {

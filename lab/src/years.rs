@@ -1,0 +1,202 @@
+//! The guard's tests of one server, played for years: is its memory moved back when it should be, and only then?
+//!
+//! Each test is [`PAIRS`] pairs, one test a week, as a rule without further keys has them. What they say and what follows
+//! is the guard's own code ([`Evidence`]).
+
+use fastrand::Rng;
+use serde::{Deserialize, Serialize};
+
+use hugeleaf_guard::evidence::{Evidence, Tested};
+use hugeleaf_guard::{Keep, Proven};
+use hugeleaf_proof::rule::Rule;
+use hugeleaf_proof::stats::{self, Better, Verdict};
+use hugeleaf_proof::weigh::{self, PairLogs};
+
+use crate::simulate::{Noise, Play, normal, pairs};
+
+pub const PAIRS: usize = 12;
+/// Pairs that are made without a pause.
+const AT_A_TIME: usize = 4;
+pub const TEN_YEARS: usize = 520;
+
+/// Noise of the pairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Spread {
+    /// The log ratios of pairs have a standard deviation of 5 %.
+    Pairs,
+    /// Each interval has one of 5 %, so a pair 7.1 %.
+    Intervals,
+    /// 5 % times Student's t with 2 degrees of freedom: infinite variance.
+    HeavyTails,
+    /// 5 % of pairs, and the effect differs by 1 % from week to week.
+    Weeks,
+    /// Pairs of 5 s on recorded noise.
+    Recorded,
+}
+
+impl Spread {
+    pub const ALL: [Spread; 5] = [
+        Spread::Pairs,
+        Spread::Intervals,
+        Spread::HeavyTails,
+        Spread::Weeks,
+        Spread::Recorded,
+    ];
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Judge {
+    /// The guard's: all tests together.
+    Together,
+    /// Each test alone at 95 %, as the guard had it before, for comparison.
+    Alone,
+}
+
+/// The log ratios of one test; large pages multiply the rate by `effect`.
+fn test(noises: &[Noise], effect: f64, spread: Spread, rng: &mut Rng) -> Vec<f64> {
+    let week = match spread {
+        Spread::Weeks => 0.01 * normal(rng),
+        _ => 0.0,
+    };
+    let mut pair = || {
+        let noise = match spread {
+            Spread::Pairs | Spread::Weeks => 0.05 * normal(rng),
+            Spread::Intervals => 0.05 * (normal(rng) - normal(rng)),
+            Spread::HeavyTails | Spread::Recorded => {
+                let spread = (-(1.0 - rng.f64()).ln()).sqrt();
+                0.05 * normal(rng) / spread.max(1e-3)
+            }
+        };
+        effect.ln() + week + noise
+    };
+    if spread != Spread::Recorded {
+        return (0..PAIRS).map(|_| pair()).collect();
+    }
+    let play = Play {
+        interval_seconds: 5.0,
+        transition_seconds: 1.25,
+        ..Play::default()
+    };
+    let noise = &noises[rng.usize(..noises.len())];
+    let sitting = |_| pairs(noise, effect, &play, AT_A_TIME, rng);
+    (0..PAIRS / AT_A_TIME).flat_map(sitting).collect()
+}
+
+/// What one test says by itself, and what that made the guard do.
+fn alone(logs: &[f64], keep: Keep) -> bool {
+    let rule = Rule {
+        fixed_pairs: Some(logs.len()),
+        ..Rule::default()
+    };
+    let pairs: Vec<PairLogs> = logs.iter().map(|log| PairLogs::of(*log)).collect();
+    let verdict = weigh::weigh(&rule, &pairs).map_or(Verdict::Unclear, |w| {
+        stats::judge(&w.interval, 1.02f64.ln(), Better::Higher)
+    });
+    match keep {
+        Keep::IfFaster => verdict != Verdict::Faster,
+        Keep::UnlessSlower => verdict == Verdict::Slower,
+    }
+}
+
+/// The number of the test, from 1, that has a server's memory moved back; `None` where none of `tests` does.
+pub fn reverted(
+    noises: &[Noise],
+    (effect, spread): (f64, Spread),
+    (judge, keep): (Judge, Keep),
+    tests: usize,
+    rng: &mut Rng,
+) -> Option<usize> {
+    let mut evidence = Evidence::default();
+    let mut known: Option<Proven> = None;
+    (1..=tests).find(|_| {
+        let logs = test(noises, effect, spread, rng);
+        if judge == Judge::Alone {
+            return alone(&logs, keep);
+        }
+        let tested = Tested {
+            logs: &logs,
+            better: Better::Higher,
+            metric: "simulated",
+            at: 0,
+        };
+        match evidence.add(&tested, known.as_ref(), keep) {
+            Some((proven, reverts)) => {
+                known = Some(proven);
+                reverts
+            }
+            None => false,
+        }
+    })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Row {
+    pub judge: Judge,
+    pub keep: Keep,
+    pub spread: Spread,
+    pub effect: f64,
+    pub servers: usize,
+    pub tests: usize,
+    /// Servers whose memory was moved back within four weeks (four tests), half a year, a year, and all of the tests.
+    pub in_four_weeks: usize,
+    pub in_half_a_year: usize,
+    pub in_a_year: usize,
+    pub ever: usize,
+}
+
+/// Plays servers, one after the other, with as many tests each.
+pub fn play_servers(
+    noises: &[Noise],
+    (effect, spread): (f64, Spread),
+    (judge, keep): (Judge, Keep),
+    (servers, tests): (usize, usize),
+    rng: &mut Rng,
+) -> Row {
+    let played: Vec<Option<usize>> = (0..servers)
+        .map(|_| reverted(noises, (effect, spread), (judge, keep), tests, rng))
+        .collect();
+    let within = |tests: usize| played.iter().flatten().filter(|at| **at <= tests).count();
+    Row {
+        judge,
+        keep,
+        spread,
+        effect,
+        servers,
+        tests,
+        in_four_weeks: within(4),
+        in_half_a_year: within(26),
+        in_a_year: within(52),
+        ever: within(tests),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(judge: Judge, keep: Keep, effect: f64, servers: usize, tests: usize) -> Row {
+        let mut rng = Rng::with_seed(9);
+        let what = (effect, Spread::Pairs);
+        play_servers(&[], what, (judge, keep), (servers, tests), &mut rng)
+    }
+
+    #[test]
+    fn servers_that_gain_are_kept_and_those_that_lose_are_not() {
+        for keep in [Keep::IfFaster, Keep::UnlessSlower] {
+            let gains = row(Judge::Together, keep, 1.02, 40, 60);
+            assert_eq!(gains.ever, 0, "{gains:?}");
+            let loses = row(Judge::Together, keep, 0.95, 200, 4);
+            assert!(loses.in_four_weeks >= 190, "{loses:?}");
+        }
+    }
+
+    #[test]
+    fn the_simulation_finds_out_tests_that_are_judged_alone() {
+        let reverted = row(Judge::Alone, Keep::IfFaster, 1.05, 200, 26);
+        assert!(reverted.ever > 180, "{reverted:?}");
+        let reverted = row(Judge::Alone, Keep::UnlessSlower, 1.0, 200, 52);
+        assert!(reverted.ever > 90, "{reverted:?}");
+    }
+}
