@@ -71,7 +71,9 @@ thread_local! {
 }
 
 unsafe extern "C" fn before<S: Stops>() {
+    // Twice in one fork where two threads installed a cache at once: the second is refused, and its handlers stay.
     if !is_lost()
+        && HELD.get().is_null()
         && let Some(stopped) = S::stop()
     {
         HELD.set(Box::into_raw(Box::new(stopped)).cast());

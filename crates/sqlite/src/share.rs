@@ -345,7 +345,7 @@ impl<'a> Held<'a> {
 
     /// Drops all pages of a chunk but those in use.
     fn empty(&mut self, at: usize) {
-        let used = self.inner().chunks().nth(at);
+        let used = self.inner().chunk(at);
         let used = used.and_then(|chunk| listed(chunk.slots(), chunk.used()));
         let Some(mut used) = used else {
             return;
@@ -373,8 +373,12 @@ impl<'a> Held<'a> {
 
 impl Inner {
     fn chunks(&self) -> impl Iterator<Item = &Chunk> {
-        // SAFETY: the share holds them, and its lock is held; what nodes point to is changed with it only.
-        self.chunks.iter().map(|chunk| unsafe { &**chunk })
+        (0..self.chunks.len()).filter_map(|at| self.chunk(at))
+    }
+
+    fn chunk(&self, at: usize) -> Option<&Chunk> {
+        // SAFETY: the share holds it, and its lock is held; what nodes point to is changed with it only.
+        self.chunks.get(at).map(|chunk| unsafe { &**chunk })
     }
 
     fn free_slot(&mut self, shape: Shape, owner: Owner) -> Option<*mut Node> {
@@ -469,7 +473,7 @@ impl Inner {
         let count = self.chunks.len();
         let turn = (0..count.min(CANDIDATES)).map(|step| (self.turn + step) % count);
         let mut all: Vec<(u64, usize)> = turn
-            .filter_map(|at| Some((worth(self.chunks().nth(at)?)?, at)))
+            .filter_map(|at| Some((worth(self.chunk(at)?)?, at)))
             .collect();
         self.turn = self.turn.wrapping_add(CANDIDATES);
         all.sort_unstable();

@@ -78,7 +78,7 @@ macro_rules! before {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name() {
             std::arch::naked_asm!(
-                "bti c",
+                "hint #34",
                 "stp x29, x30, [sp, #-48]!",
                 "stp x0, x1, [sp, #16]", "stp x2, x3, [sp, #32]",
                 "mov x0, #{number}",
