@@ -43,11 +43,20 @@ models() {
     HUGELEAF_PROGRAMS=1000000000 HUGELEAF_SECONDS=${HUGELEAF_MODEL_SECONDS:-120} HUGELEAF_SEED=$(($(date +%s) * 1000)) \
         tests cargo test --locked --quiet --package hugeleaf-preload --test model
 }
+# Unsafe code and threads of the cache of SQLite, as an interpreter sees them. Names of threads and system calls are not in it.
+miri() {
+    if ! cargo +nightly miri --version >/dev/null 2>&1; then
+        echo "not run: miri: rustup component add miri rust-src --toolchain nightly"
+        return
+    fi
+    MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-ignore-leaks" \
+        cargo +nightly miri test --locked --quiet --package hugeleaf-sqlite --lib
+}
 quick_hosts() { scripts/lab.sh build --package hugeleaf-vm --quiet && "$vm" test --quick; }
 all_hosts() { scripts/lab.sh build --package hugeleaf-vm --quiet && "$vm" test; }
 dependencies() { scripts/deny.sh; }
 packages() { PROFILE=guest make dist; }
-steps=(lab_lints program_alone documents library_packages lab_tests long_tests quick_hosts oldest_rust lab_smoke models dependencies all_hosts packages)
+steps=(lab_lints program_alone documents library_packages lab_tests long_tests quick_hosts oldest_rust lab_smoke models miri dependencies all_hosts packages)
 
 # Runs tests, counts those that said `not run` as ignored, and passes on whether they passed.
 tests() { # COMMAND…

@@ -25,7 +25,8 @@ fn run() -> Result<(), String> {
     while let Some(arg) = args.next() {
         let mut number = || -> Result<u64, String> {
             let text = args.next().unwrap_or_default();
-            text.parse().map_err(|_| format!("{arg} {text}: not a number"))
+            text.parse()
+                .map_err(|_| format!("{arg} {text}: not a number"))
         };
         match arg.as_str() {
             "--servers" => servers = usize::try_from(number()?).map_err(|e| e.to_string())?,

@@ -33,6 +33,7 @@ mod run;
 mod run_compat;
 mod run_knobs;
 mod run_report;
+mod run_sqlite;
 mod servers;
 mod signals;
 mod status;

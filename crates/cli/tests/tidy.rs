@@ -342,6 +342,64 @@ fn promises_have_one_gate() {
     check("go through the gate", &findings);
 }
 
+/// Inside other people's programs nothing panics, and nothing relies on what a thread has dropped at its end or on random
+/// numbers of the kernel. What cannot fail is written so that it cannot.
+#[test]
+fn nothing_ends_a_program_that_it_is_loaded_into() {
+    const INSIDE: [&str; 12] = [
+        "crates/sqlite/",
+        "crates/preload/",
+        "crates/region/",
+        "crates/balance/",
+        "crates/sys/src/barrier.rs",
+        "crates/sys/src/fetch.rs",
+        "crates/sys/src/filter.rs",
+        "crates/sys/src/memory.rs",
+        "crates/sys/src/memory_file.rs",
+        "crates/sys/src/pagemap.rs",
+        "crates/sys/src/populate.rs",
+        "crates/sys/src/space.rs",
+    ];
+    const ENDS: [&str; 13] = [
+        ".unwrap()",
+        ".expect(",
+        "panic!(",
+        "assert!(",
+        "assert_eq!(",
+        "assert_ne!(",
+        "unreachable!(",
+        "todo!(",
+        "process::abort",
+        // Panic where the stream is closed.
+        "eprintln!(",
+        "println!(",
+        // Need random numbers of the kernel, which a filter may refuse.
+        "HashMap",
+        "HashSet",
+    ];
+    let mut findings = Vec::new();
+    for (path, code) in sources() {
+        if !INSIDE.iter().any(|inside| path.starts_with(inside)) {
+            continue;
+        }
+        let mut of_threads = false;
+        for (number, line) in code.lines().enumerate() {
+            let at = format!("{path}:{}", number + 1);
+            // Compiled in tests only.
+            let line = line.replace("debug_assert", "");
+            let ends = ENDS.iter().filter(|ends| line.contains(**ends));
+            findings.extend(ends.map(|ends| format!("{at}: {ends}")));
+            // A thread's own variable that is dropped is not there at the end of the thread, where SQLite still is.
+            of_threads = line.starts_with("thread_local!") || (of_threads && line != "}");
+            let is_kept = line.contains(": Cell<") && !line.contains("Option<Box");
+            if of_threads && line.contains("static ") && !is_kept {
+                findings.push(format!("{at}: a Cell of what is not dropped"));
+            }
+        }
+    }
+    check("go on where something fails", &findings);
+}
+
 /// Unfinished work is an issue, not a comment.
 #[test]
 fn nothing_is_left_for_later() {

@@ -897,7 +897,9 @@ impl<'a> Guard<'a> {
             programs,
             seen: self.observation.programs.len(),
             counts: self.state.counts,
-            remembered: (self.state.remembered.iter()).map(Remembered::shown).collect(),
+            remembered: (self.state.remembered.iter())
+                .map(Remembered::shown)
+                .collect(),
             series: self.config.series,
             balance: self.balancing.statuses(),
             log: self.log.newest(),

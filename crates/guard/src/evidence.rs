@@ -25,8 +25,8 @@ use crate::state::Proven;
 const BUDGET: f64 = 0.01;
 const EQUAL: f64 = 1.02;
 const RECENT: usize = 4;
-/// A year of the usual tests. Older pairs are dropped.
-const MOST_PAIRS: usize = 624;
+/// Two years of the usual tests. Older pairs are dropped.
+const MOST_PAIRS: usize = 1248;
 /// Time until a program that was moved back is tried again: half a year, doubled by each revert, at most two years.
 const AGAIN: Duration = Duration::from_secs(182 * 86_400);
 const MOST_DOUBLINGS: u32 = 2;
@@ -65,7 +65,10 @@ impl Evidence {
         // Six digits are more than a pair has, and a state file is written often.
         self.logs
             .extend(test.logs.iter().map(|log| (log * 1e6).round() / 1e6));
-        let over = self.logs.len().saturating_sub(MOST_PAIRS.max(test.logs.len()));
+        let over = self
+            .logs
+            .len()
+            .saturating_sub(MOST_PAIRS.max(test.logs.len()));
         self.logs.drain(..over);
         self.tests = self.tests.saturating_add(1);
         let (verdict, interval) = self.look(test)?;
@@ -242,11 +245,14 @@ mod tests {
             let before = life.proven.clone();
             let added = life.evidence.add(&test, before.as_ref(), Keep::IfFaster);
             let (proven, reverts) = added.unwrap();
-            assert!(!reverts && proven.verdict == Verdict::Faster, "{n} {proven:?}");
+            assert!(
+                !reverts && proven.verdict == Verdict::Faster,
+                "{n} {proven:?}"
+            );
             assert_eq!((proven.ratio, proven.at), (faster.ratio, i64::from(n)));
             life.proven = Some(proven);
         }
-        // Where nothing was ever certain, a year is enough.
+        // Two years in which nothing was certain are enough.
         life.proven = None;
         life.evidence.logs = (0..i32::try_from(MOST_PAIRS).unwrap())
             .map(|n| f64::from(n % 7) - 3.0)

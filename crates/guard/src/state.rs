@@ -213,7 +213,9 @@ impl Remembered {
     /// longer, up to the whole time.
     pub fn again_in(&self, wall: i64) -> Duration {
         let gone = u64::try_from(wall.saturating_sub(self.proven.at)).unwrap_or(0);
-        self.evidence.again_after().saturating_sub(Duration::from_secs(gone))
+        self.evidence
+            .again_after()
+            .saturating_sub(Duration::from_secs(gone))
     }
 
     /// The same for those who ask the guard: pairs are its own.

@@ -43,6 +43,12 @@ pub trait Managed: Send {
     fn is_unused(&self) -> bool {
         false
     }
+
+    /// Whether no memory may be moved now, because the system calls for that may be refused: nothing is done at the next
+    /// look. Never, unless a component says so.
+    fn is_frozen(&self) -> bool {
+        false
+    }
 }
 
 /// Memory of one process under one target: components on an [`Elastic`], resized by what they gain from it
@@ -220,6 +226,9 @@ impl Manager {
     pub(crate) fn step_at(&mut self, now: Duration) -> Result<usize, ElasticError> {
         let elapsed = now.saturating_sub(self.last.unwrap_or(now));
         self.last = Some(now);
+        if self.parts.iter().any(|part| part.managed.is_frozen()) {
+            return Ok(0);
+        }
         for part in &mut self.parts {
             part.balanced.benefit = part.managed.benefit(elapsed);
         }

@@ -12,17 +12,19 @@
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint};
 use std::ptr::null_mut;
-use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crate::chunk::{Owner, Shape};
+use crate::fork;
 use crate::gate::Gate;
 use crate::ghosts::Ghosts;
+use crate::memory::pushed;
 use crate::names;
 use crate::node::{Node, Place, Queue, Table};
 use crate::share::{Connection, Held, Share};
-use crate::spare::{Few, Spare};
+use crate::spare::Few;
 use crate::store::Store;
 
 /// The small queue is one page in so many.
@@ -41,6 +43,9 @@ pub(crate) struct Cache {
     /// The database's, where it was known when the cache was made.
     pub path: Option<Vec<u8>>,
     store: &'static Store,
+    shape: Shape,
+    purgeable: bool,
+    share: OnceLock<&'static Share>,
     hits: AtomicU64,
     misses: AtomicU64,
     /// Its pages; written with the lock of its share.
@@ -48,9 +53,19 @@ pub(crate) struct Cache {
     body: UnsafeCell<Body>,
 }
 
+/// What a cache of limited size has for another page.
+enum Full {
+    /// Room.
+    No,
+    /// Too many pages in use: SQLite is to write some to the file.
+    Crowded,
+    /// The page of another key.
+    Evicted(*mut Node),
+}
+
 /// What only one may touch at a time.
 pub(crate) struct Body {
-    pub shape: Shape,
+    shape: Shape,
     purgeable: bool,
     /// So many pages SQLite wants to be kept.
     most: usize,
@@ -60,25 +75,28 @@ pub(crate) struct Body {
     small: Queue,
     main: Queue,
     ghosts: Ghosts,
-    pub share: Option<Arc<Share>>,
     /// Touches of sampled pages that the ghost list has not seen yet.
     touches: Vec<u64>,
     /// A call that is timed until the next one, and whether it was a hit.
     timed: Option<(Instant, bool)>,
-    /// Pages of the heap are of here, a few of them at hand.
-    spare: &'static Spare,
+    store: &'static Store,
+    /// Pages of the heap, a few of them at hand.
     few: Few,
 }
 
 impl Cache {
-    /// A cache of the database that this thread opens.
-    pub fn new(store: &'static Store, shape: Shape, purgeable: bool) -> Cache {
+    /// A cache of the database that this thread opens; `None` where there is no memory.
+    pub fn new(store: &'static Store, shape: Shape, purgeable: bool) -> Option<Cache> {
+        let table = Table::new()?;
         let number = store.next_number();
-        Cache {
+        Some(Cache {
             gate: Gate::new(store.barrier),
             number,
             path: names::of_new_cache(number),
             store,
+            shape,
+            purgeable,
+            share: OnceLock::new(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             pages: AtomicUsize::new(0),
@@ -88,23 +106,22 @@ impl Cache {
                 most: 100,
                 pinned: 0,
                 largest: 0,
-                table: Table::new(),
+                table,
                 small: Queue::EMPTY,
                 main: Queue::EMPTY,
                 ghosts: Ghosts::new(),
-                share: None,
                 touches: Vec::new(),
                 timed: None,
-                spare: &store.spare,
+                store,
                 few: Few::NONE,
             }),
-        }
+        })
     }
 
     /// # Safety
-    /// The caller is alone in the cache, as the head of this file says.
+    /// The caller is alone in the cache, as the head of this file says, and uses no other one that it got before.
     #[allow(clippy::mut_from_ref)]
-    pub unsafe fn body(&self) -> &mut Body {
+    unsafe fn body(&self) -> &mut Body {
         // SAFETY: as the caller promises.
         unsafe { &mut *self.body.get() }
     }
@@ -114,15 +131,17 @@ impl Cache {
         std::ptr::from_ref(self).cast()
     }
 
-    fn share(&self) -> Option<Arc<Share>> {
-        // SAFETY: only SQLite's thread sets it, which this is.
-        unsafe { (*self.body.get()).share.clone() }
+    /// Its share, from when it joined one.
+    fn share(&self) -> Option<&'static Share> {
+        self.share.get().copied().filter(|_| !fork::is_lost())
     }
 
     /// Has the lock of the share, where there is one; with it whoever asks is alone in the cache.
     fn alone<T>(&self, does: impl FnOnce(&mut Body, Option<Held<'_>>) -> T) -> T {
-        let share = self.share();
-        let held = share.as_deref().map(Share::lock);
+        let held = self.share().map(Share::lock);
+        if held.is_some() {
+            self.gate.is_locked_by_owner();
+        }
         // SAFETY: this is SQLite's thread, and those who stop the gate hold the lock.
         does(unsafe { self.body() }, held)
     }
@@ -149,21 +168,29 @@ impl Cache {
         let Some(share) = self.share() else {
             // SAFETY: without a share nobody else knows this cache.
             let body = unsafe { self.body() };
-            let node = body.without_share(create, self.store);
+            let known = if looked {
+                null_mut()
+            } else {
+                body.hit(key, self)
+            };
+            if !known.is_null() || create == 0 {
+                return known;
+            }
+            let node = body.without_share(create);
             body.begin(node, key);
             self.count(body);
             return node;
         };
         let mut held = share.lock();
-        // SAFETY: with the lock.
-        let body = unsafe { self.body() };
+        self.gate.is_locked_by_owner();
         if !looked {
-            let node = body.hit(key, self);
+            // SAFETY: with the lock.
+            let node = unsafe { self.body() }.hit(key, self);
             if !node.is_null() || create == 0 {
                 return node;
             }
         }
-        let node = self.of_share(&share, &mut held, create);
+        let node = self.of_share(share, &mut held, create);
         // SAFETY: with the lock, which may have been another one's meanwhile.
         let body = unsafe { self.body() };
         body.begin(node, key);
@@ -190,34 +217,31 @@ impl Cache {
     /// Takes part in a share once it is worth it. Small databases, and those that are opened and closed all the time,
     /// take nothing from the others.
     fn join(&self) {
-        // SAFETY: only SQLite's thread sets the share, which this is.
-        let body = unsafe { &mut *self.body.get() };
-        let is_for_it = self.store.is_for(body.purgeable);
-        if body.share.is_some() || !is_for_it || body.table.count < self.store.joins_at() {
+        let is_for_it = self.store.is_for(self.purgeable);
+        if self.share.get().is_some() || !is_for_it {
+            return;
+        }
+        if !self.store.is_time_to_join(self.pages(), self.shape) {
             return;
         }
         let path = self.path.as_ref();
-        let Some(share) = self.store.share_of(self.number, path, body.shape) else {
+        let Some(share) = self.store.share_of(self.number, path, self.shape) else {
             return;
         };
-        share.lock().join(self);
-        body.share = Some(share);
+        if share.lock().join(self) {
+            let _ = self.share.set(share);
+        }
     }
 
     /// A page of the share's memory, or whatever else there is.
     fn of_share<'a>(&self, share: &'a Share, held: &mut Held<'a>, create: c_int) -> *mut Node {
-        // SAFETY: with the lock.
-        let body = unsafe { self.body() };
-        let (shape, purgeable) = (body.shape, body.purgeable);
-        let is_full = purgeable && self.store.obeys_size() && body.table.count >= body.most;
-        if is_full {
-            let crowded = body.pinned >= body.most - body.most / 10;
-            if create == 1 && crowded {
-                return null_mut();
-            }
-            let own = body.evict();
-            if !own.is_null() {
-                return own;
+        let (shape, purgeable) = (self.shape, self.purgeable);
+        if purgeable && self.store.obeys_size() {
+            // SAFETY: with the lock.
+            match unsafe { self.body() }.of_full(create) {
+                Full::No => {}
+                Full::Crowded => return null_mut(),
+                Full::Evicted(own) => return own,
             }
         }
         if let Some(node) = held.take(shape, self.address()) {
@@ -235,8 +259,7 @@ impl Cache {
                 return node;
             }
             // SAFETY: with the lock.
-            let body = unsafe { self.body() };
-            let own = body.evict();
+            let own = unsafe { self.body() }.evict();
             if !own.is_null() {
                 return own;
             }
@@ -257,13 +280,13 @@ impl Cache {
     pub fn unpin(&self, node: *mut Node, discard: bool) {
         if !discard && self.gate.enter() {
             // SAFETY: inside the gate; the node is pinned, so it is live.
-            unsafe { self.body().unpin(node) };
+            unsafe { self.body().unpin(node, self) };
             self.gate.leave();
             return;
         }
         self.alone(|body, mut held| {
             // SAFETY: as above.
-            unsafe { body.unpin(node) };
+            unsafe { body.unpin(node, self) };
             let over = body.purgeable && self.store.obeys_size() && body.table.count > body.most;
             if discard || over {
                 body.drop_node(node, held.as_mut());
@@ -294,7 +317,12 @@ impl Cache {
     pub fn cut(&self, from: c_uint) {
         self.alone(|body, mut held| {
             if body.table.count > 0 && body.largest >= from {
-                for node in body.table.from(from, body.largest) {
+                let mut place = 0;
+                loop {
+                    let node = body.table.one_from(from, body.largest, &mut place);
+                    if node.is_null() {
+                        break;
+                    }
                     body.drop_node(node, held.as_mut());
                 }
             }
@@ -325,7 +353,7 @@ impl Cache {
         self.cut(0);
         self.alone(|body, held| {
             // SAFETY: what is at hand was taken in this shape, and nobody uses it.
-            unsafe { body.spare.give_all(body.shape, &mut body.few) };
+            unsafe { body.store.spare.give_all(body.shape, &mut body.few) };
             if let Some(mut held) = held {
                 held.leave(self.address());
             }
@@ -347,7 +375,9 @@ impl Connection for Cache {
     }
 
     fn give(&self, count: usize, held: &mut Held<'_>) -> usize {
-        self.gate.stop();
+        if !self.gate.stop() {
+            return 0;
+        }
         // SAFETY: the gate is stopped, with the lock.
         let body = unsafe { self.body() };
         let mut given = 0;
@@ -366,13 +396,15 @@ impl Connection for Cache {
     }
 
     fn vacate(&self, nodes: &[*mut Node], held: &mut Held<'_>) -> usize {
-        self.gate.stop();
+        if !self.gate.stop() {
+            return nodes.len();
+        }
         // SAFETY: the gate is stopped, with the lock; the share says that these nodes are this cache's.
         let body = unsafe { self.body() };
         let mut left = 0;
         for node in nodes {
             // SAFETY: as above.
-            match unsafe { (**node).pinned } {
+            match unsafe { (**node).is_pinned() } {
                 true => left += 1,
                 false => body.drop_node(*node, Some(&mut *held)),
             }
@@ -389,62 +421,73 @@ impl Body {
     fn hit(&mut self, key: c_uint, cache: &Cache) -> *mut Node {
         let node = self.table.find(key);
         if self.timed.is_some() {
-            self.time();
+            self.time(cache);
         }
         if node.is_null() {
             return node;
         }
         // SAFETY: what the table finds is live.
         unsafe {
-            (*node).used = ((*node).used + 1).min(3);
-            if !(*node).pinned {
-                (*node).pinned = true;
+            (*node).set_used(((*node).used() + 1).min(3));
+            if !(*node).is_pinned() {
+                (*node).set_pinned(true);
                 self.pinned += 1;
             }
             if (*node).sampled {
-                self.touch(cache.hash(key));
+                self.touch(cache, key);
             }
         }
         let hits = cache.hits.load(Ordering::Relaxed) + 1;
         cache.hits.store(hits, Ordering::Relaxed);
-        if hits.is_multiple_of(TIMED_HITS) && self.share.is_some() {
+        if hits.is_multiple_of(TIMED_HITS) && cache.share().is_some() {
             self.timed = Some((Instant::now(), true));
         }
         node
     }
 
     #[cold]
-    fn time(&mut self) {
-        if let (Some((since, hit)), Some(share)) = (self.timed.take(), &self.share) {
+    fn time(&mut self, cache: &Cache) {
+        if let (Some((since, hit)), Some(share)) = (self.timed.take(), cache.share()) {
             share.took(since.elapsed(), hit);
         }
     }
 
     #[cold]
-    fn touch(&mut self, hash: u64) {
-        self.touches.push(hash);
-        if self.touches.len() < TOUCHES {
+    fn touch(&mut self, cache: &Cache, key: c_uint) {
+        if pushed(&mut self.touches, cache.hash(key)) && self.touches.len() < TOUCHES {
             return;
         }
-        match &self.share {
+        match cache.share() {
             Some(share) => share.touched(&mut self.touches),
             None => self.touches.clear(),
         }
     }
 
-    /// Where there is no share: its own memory, of the size that SQLite asks for.
-    fn without_share(&mut self, create: c_int, store: &Store) -> *mut Node {
-        let limited = self.purgeable && (store.obeys_size() || !store.is_for(true));
-        if limited {
-            let crowded = self.pinned >= self.most - self.most / 10;
-            if create == 1 && crowded {
-                return null_mut();
-            }
-            if self.table.count >= self.most {
-                let own = self.evict();
-                if !own.is_null() {
-                    return own;
-                }
+    /// Keeps to the size that SQLite asks for.
+    fn of_full(&mut self, create: c_int) -> Full {
+        let crowded = self.pinned >= self.most - self.most / 10;
+        if create == 1 && crowded {
+            return Full::Crowded;
+        }
+        if self.table.count < self.most {
+            return Full::No;
+        }
+        match self.evict() {
+            own if own.is_null() => Full::No,
+            own => Full::Evicted(own),
+        }
+    }
+
+    /// Where there is no share: its own memory. It is of the size that SQLite asks for, unless it is small and will have
+    /// a share.
+    fn without_share(&mut self, create: c_int) -> *mut Node {
+        let waits = self.store.is_for(true) && !self.store.obeys_size();
+        let has_waited = || self.store.is_time_to_join(self.table.count, self.shape);
+        if self.purgeable && (!waits || has_waited()) {
+            match self.of_full(create) {
+                Full::No => {}
+                Full::Crowded => return null_mut(),
+                Full::Evicted(own) => return own,
             }
         }
         self.heap_page()
@@ -452,7 +495,11 @@ impl Body {
 
     /// A page of an allocation of its own; null where there is no memory.
     fn heap_page(&mut self) -> *mut Node {
-        self.spare.take(self.shape, &mut self.few)
+        let node = self.store.spare.take(self.shape, &mut self.few);
+        if self.purgeable && !node.is_null() {
+            self.store.heap.add(self.shape);
+        }
+        node
     }
 
     /// Makes a page of a node for a key.
@@ -465,8 +512,8 @@ impl Body {
         // SAFETY: the node is live, this cache's, and in no queue and no table; what SQLite keeps follows it.
         unsafe {
             (*node).key = key;
-            (*node).pinned = true;
-            (*node).used = 0;
+            (*node).set_pinned(true);
+            (*node).set_used(0);
             (*node).sampled = false;
             // SQLite looks at the first word to see whether it has to fill in the rest; its own cache clears no more.
             (*node).page.extra.cast::<*mut Node>().write(null_mut());
@@ -509,14 +556,14 @@ impl Body {
     /// # Safety
     /// The node is live and of this cache.
     #[inline]
-    unsafe fn unpin(&mut self, node: *mut Node) {
+    unsafe fn unpin(&mut self, node: *mut Node, cache: &Cache) {
         if self.timed.is_some() {
-            self.time();
+            self.time(cache);
         }
         // SAFETY: as the caller promises.
         unsafe {
-            if (*node).pinned {
-                (*node).pinned = false;
+            if (*node).is_pinned() {
+                (*node).set_pinned(false);
                 self.pinned -= 1;
             }
             if (*node).place == Place::Aside {
@@ -541,13 +588,13 @@ impl Body {
             // SAFETY: what is in a queue is live.
             unsafe {
                 self.displace(node);
-                if (*node).pinned {
+                if (*node).is_pinned() {
                     // It joins a queue again when it is not in use any more.
                     continue;
                 }
-                let used = (*node).used;
+                let used = (*node).used();
                 if look < LOOKS && (used > 1 || (used > 0 && !from_small)) {
-                    (*node).used = if from_small { 0 } else { used - 1 };
+                    (*node).set_used(if from_small { 0 } else { used - 1 });
                     self.place(node, Place::Main);
                     continue;
                 }
@@ -565,7 +612,7 @@ impl Body {
     fn drop_node(&mut self, node: *mut Node, held: Option<&mut Held<'_>>) {
         // SAFETY: the node is live and of this cache.
         unsafe {
-            if (*node).pinned {
+            if (*node).is_pinned() {
                 self.pinned -= 1;
             }
             self.displace(node);
@@ -579,7 +626,10 @@ impl Body {
         unsafe {
             let chunk = (*node).chunk;
             if chunk.is_null() {
-                self.spare.give(self.shape, &mut self.few, node);
+                if self.purgeable {
+                    self.store.heap.take_away(self.shape);
+                }
+                self.store.spare.give(self.shape, &mut self.few, node);
             } else if let Some(held) = held {
                 held.give_back(chunk.cast(), node);
             }

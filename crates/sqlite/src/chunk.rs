@@ -8,6 +8,7 @@ use std::ptr::null;
 
 use hugeleaf::Granule;
 
+use crate::memory::{filled, listed};
 use crate::node::Node;
 
 /// Who has a slot: the address of a cache.
@@ -45,22 +46,23 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// `None` where not even one slot fits.
-    pub fn cut(blank: Blank, shape: Shape) -> Result<Box<Chunk>, Blank> {
+    /// The blank comes back where not even one slot fits.
+    ///
+    /// Nodes point to a chunk, so it is known by its address, and made a box again where it ends.
+    pub fn cut(blank: Blank, shape: Shape) -> Result<*mut Chunk, Blank> {
         let slots = blank.length / shape.bytes();
-        let Ok(last) = u32::try_from(slots) else {
-            return Err(blank);
-        };
-        if slots == 0 {
-            return Err(blank);
+        // The first is taken first.
+        let free = u32::try_from(slots).ok();
+        let free = free.and_then(|last| listed(slots, (0..last).rev()));
+        match (free, filled(slots, null())) {
+            (Some(free), Some(owners)) if slots > 0 => Ok(Box::into_raw(Box::new(Chunk {
+                blank,
+                shape,
+                free,
+                owners,
+            }))),
+            _ => Err(blank),
         }
-        Ok(Box::new(Chunk {
-            blank,
-            shape,
-            // The first is taken first.
-            free: (0..last).rev().collect(),
-            owners: vec![null(); slots],
-        }))
     }
 
     pub fn slots(&self) -> usize {
@@ -83,24 +85,30 @@ impl Chunk {
     }
 
     /// A slot for a cache, its node made anew; `None` where all are taken.
-    pub fn take(&mut self, owner: Owner) -> Option<*mut Node> {
-        let slot = self.free.pop()? as usize;
-        self.owners[slot] = owner;
-        let node = self.node_at(slot);
-        let chunk = std::ptr::from_mut(self).cast::<c_void>();
+    ///
+    /// # Safety
+    /// `chunk` is of [`Chunk::cut`], and nobody else uses it now.
+    pub unsafe fn take(chunk: *mut Chunk, owner: Owner) -> Option<*mut Node> {
+        // SAFETY: as the caller promises.
+        let this = unsafe { &mut *chunk };
+        let slot = this.free.pop()? as usize;
+        *this.owners.get_mut(slot)? = owner;
+        let node = this.node_at(slot);
+        let extra = this.shape.extra;
         // SAFETY: both parts are within the granule and aligned to a cache line, and nobody else has this slot.
         unsafe {
-            let buffer = node.byte_add(Node::bytes(self.shape.extra));
-            Node::set_up(node, buffer.cast::<c_void>(), chunk);
+            let buffer = node.byte_add(Node::bytes(extra));
+            Node::set_up(node, buffer.cast::<c_void>(), chunk.cast());
         }
         Some(node)
     }
 
     pub fn give_back(&mut self, node: *const Node) {
         let slot = (node as usize - self.blank.start as usize) / self.shape.bytes();
-        self.owners[slot] = null();
-        // As many as there are slots: within 32 bits.
-        self.free.extend(u32::try_from(slot));
+        if let (Some(owner), Ok(slot)) = (self.owners.get_mut(slot), u32::try_from(slot)) {
+            *owner = null();
+            self.free.push(slot);
+        }
     }
 
     /// The slots in use: whose, and the node.

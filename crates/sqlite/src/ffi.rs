@@ -9,6 +9,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 pub(crate) const SQLITE_OK: c_int = 0;
 pub(crate) const SQLITE_CONFIG_PCACHE2: c_int = 18;
+pub(crate) const SQLITE_CONFIG_GETPCACHE2: c_int = 19;
 pub(crate) const SQLITE_CONFIG_PCACHE_HDRSZ: c_int = 24;
 pub(crate) const SQLITE_OPEN_MAIN_DB: c_int = 0x0000_0100;
 pub(crate) const SQLITE_MISUSE: c_int = 21;
@@ -28,6 +29,7 @@ pub(crate) struct Opaque {
 }
 
 #[repr(C)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Methods {
     pub version: c_int,
     pub arg: *mut c_void,
@@ -83,6 +85,17 @@ pub struct Api {
 }
 
 impl Api {
+    /// Where the function is that makes a cache of this SQLite now: in its own code, unless the program gave it a cache
+    /// (`SQLITE_CONFIG_PCACHE2`). `None` where SQLite does not say: it is in use already.
+    pub fn cache(&self) -> Option<*const c_void> {
+        let mut methods = std::mem::MaybeUninit::<Methods>::uninit();
+        // SAFETY: this option takes a pointer to methods, which SQLite fills in where it returns this.
+        unsafe {
+            let done = (self.config)(SQLITE_CONFIG_GETPCACHE2, methods.as_mut_ptr());
+            (done == SQLITE_OK).then(|| methods.assume_init().create as *const c_void)
+        }
+    }
+
     /// The functions at these addresses; `None` where one is null.
     ///
     /// # Safety

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hugeleaf_sys::Barrier;
 
+use crate::fork;
+
 /// The gate of one cache.
 ///
 /// SQLite's thread is inside between [`Gate::enter`] and [`Gate::leave`]. Where that is refused it takes the lock of the
@@ -13,6 +15,8 @@ use hugeleaf_sys::Barrier;
 pub(crate) struct Gate {
     busy: AtomicBool,
     stop: AtomicBool,
+    /// Whether SQLite's thread never enters any more, and takes the lock each time; changed with the lock.
+    by_lock: AtomicBool,
     barrier: Barrier,
 }
 
@@ -21,6 +25,7 @@ impl Gate {
         Gate {
             busy: AtomicBool::new(false),
             stop: AtomicBool::new(false),
+            by_lock: AtomicBool::new(false),
             barrier,
         }
     }
@@ -43,18 +48,38 @@ impl Gate {
         self.busy.store(false, Ordering::Release);
     }
 
+    /// SQLite's thread has the lock, and so nobody stops the gate now. Where it is stopped all the same, it is for good.
+    pub fn is_locked_by_owner(&self) {
+        if self.stop.load(Ordering::Relaxed) {
+            self.by_lock.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Keeps SQLite's thread out, and returns when it is. The caller holds the lock of the share.
-    pub fn stop(&self) {
+    ///
+    /// False where this thread cannot keep it out: a filter of system calls came since (`Barrier::heavy`), or this is a
+    /// forked child, which has not the thread that may have been inside. The gate stays closed then, so SQLite's thread
+    /// takes the lock from its next call on, after which there is nothing to keep out.
+    #[must_use]
+    pub fn stop(&self) -> bool {
+        if self.by_lock.load(Ordering::Relaxed) {
+            return true;
+        }
         self.stop.store(true, Ordering::Relaxed);
-        self.barrier.heavy();
+        if fork::is_child() || !self.barrier.heavy() {
+            return false;
+        }
         while self.busy.load(Ordering::Acquire) {
             // It is inside for less than a microsecond, unless it has lost its processor.
             std::thread::yield_now();
         }
+        true
     }
 
     pub fn resume(&self) {
-        self.stop.store(false, Ordering::Release);
+        if !self.by_lock.load(Ordering::Relaxed) {
+            self.stop.store(false, Ordering::Release);
+        }
     }
 }
 
@@ -85,8 +110,8 @@ mod tests {
     }
 
     fn nobody_meets(barrier: Barrier) {
-        const OFTEN: u64 = 2_000_000;
-        const RARELY: u64 = 5_000;
+        const OFTEN: u64 = if cfg!(miri) { 300 } else { 2_000_000 };
+        const RARELY: u64 = if cfg!(miri) { 30 } else { 5_000 };
         let (gate, lock) = (Gate::new(barrier), Mutex::new(()));
         let kept = Kept(UnsafeCell::new((0, 0)));
         std::thread::scope(|scope| {
@@ -105,7 +130,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..RARELY {
                         let _held = lock.lock().unwrap();
-                        gate.stop();
+                        assert!(gate.stop());
                         kept.change();
                         gate.resume();
                     }
@@ -119,5 +144,17 @@ mod tests {
     fn nobody_meets_inside() {
         nobody_meets(Barrier::of_process());
         nobody_meets(Barrier::of_fences());
+    }
+
+    /// What a filter does that came later.
+    #[test]
+    fn who_cannot_be_stopped_takes_the_lock_from_then_on() {
+        let gate = Gate::new(Barrier::of_fences());
+        gate.stop.store(true, Ordering::Relaxed);
+        assert!(!gate.enter());
+        gate.is_locked_by_owner();
+        assert!(gate.stop());
+        gate.resume();
+        assert!(!gate.enter(), "it was stopped for good");
     }
 }

@@ -3,6 +3,8 @@
 
 use std::ffi::c_uint;
 
+use crate::memory::filled;
+
 /// A table by hash that forgets: a key that falls on the place of an older one takes it.
 #[derive(Debug)]
 pub(crate) struct Ghosts {
@@ -28,8 +30,13 @@ impl Ghosts {
     /// A page was dropped from a cache of `pages`.
     pub fn dropped(&mut self, key: c_uint, pages: usize) {
         let wanted = pages.clamp(64, 1 << 24).next_power_of_two();
-        if self.places.len() < wanted {
-            self.places = vec![(0, 0); wanted];
+        if self.places.len() < wanted
+            && let Some(places) = filled(wanted, (0, 0))
+        {
+            self.places = places;
+        }
+        if self.places.is_empty() {
+            return;
         }
         self.drops = self.drops.wrapping_add(1).max(1);
         let place = self.place(key);

@@ -18,10 +18,12 @@
 mod cache;
 mod chunk;
 mod ffi;
+mod filter;
 mod fixed;
 mod fork;
 mod gate;
 mod ghosts;
+mod memory;
 mod methods;
 mod names;
 mod node;
@@ -119,7 +121,7 @@ pub struct Installed(&'static Store);
 /// # Errors
 /// [`InstallError`]; SQLite works as before then, unless it is said otherwise.
 pub fn install(api: &Api, options: &Options) -> Result<Installed, InstallError> {
-    let elastic = Arc::new(memory(options)?);
+    let elastic = Arc::new(elastic(options)?);
     let store = prepare(api, PagesOf::Files)?;
     let manager = Manager::new(Arc::clone(&elastic), Settings::in_process())?;
     let running = manager.start(options.every).map_err(InstallError::Thread)?;
@@ -129,7 +131,7 @@ pub fn install(api: &Api, options: &Options) -> Result<Installed, InstallError> 
     Ok(Installed(store))
 }
 
-fn memory(options: &Options) -> Result<Elastic, InstallError> {
+fn elastic(options: &Options) -> Result<Elastic, InstallError> {
     let largest = options.ladder.rungs()[0].size;
     let enough = || PageSize::new(largest.pages_for(GRANULE).of(largest)).unwrap_or(largest);
     let granule = options.granule.unwrap_or_else(|| largest.max(enough()));
@@ -148,7 +150,8 @@ pub(crate) fn prepare(api: &Api, pages_of: PagesOf) -> Result<&'static Store, In
         return Err(InstallError::Again);
     }
     methods::give(api).map_err(InstallError::Refused)?;
-    fork::watch();
+    filter::note();
+    fork::watch::<methods::OfStore>();
     methods::set_store(Store::new(pages_of)).ok_or(InstallError::Again)
 }
 
@@ -164,6 +167,15 @@ pub fn bytes_of_page(api: &Api, page: Bytes) -> Result<Bytes, InstallError> {
 }
 
 impl Installed {
+    /// Gives another copy of SQLite in this process the same cache.
+    ///
+    /// # Errors
+    /// [`InstallError::Refused`]; it works as before then.
+    pub fn serve(&self, api: &Api) -> Result<(), InstallError> {
+        methods::give(api).map_err(InstallError::Refused)?;
+        names::watch(api).map_err(InstallError::Refused)
+    }
+
     /// How memory is divided among databases, and what was moved: as Oracle's `v$` views. `None` of a range that is not
     /// divided.
     pub fn view(&self) -> Option<View> {

@@ -14,9 +14,10 @@ use crate::chunk::Shape;
 use crate::ffi::{
     Api, Methods, Opaque, Page, SQLITE_CONFIG_PCACHE_HDRSZ, SQLITE_CONFIG_PCACHE2, SQLITE_OK,
 };
+use crate::fork::{Stopped, Stops};
 use crate::names;
 use crate::share::Connection;
-use crate::store::Store;
+use crate::store::{Locks, Store};
 
 static STORE: OnceLock<Store> = OnceLock::new();
 
@@ -28,6 +29,17 @@ pub(crate) fn set_store(store: Store) -> Option<&'static Store> {
 
 pub(crate) fn store() -> Option<&'static Store> {
     STORE.get()
+}
+
+/// The locks of this process's store.
+pub(crate) struct OfStore;
+
+impl Stops for OfStore {
+    type Held = Locks;
+
+    fn stop() -> Option<Stopped<Option<Locks>>> {
+        store().map(Store::stop)
+    }
 }
 
 /// Gives the functions to SQLite.
@@ -82,8 +94,17 @@ unsafe extern "C" fn create(page: c_int, extra: c_int, purgeable: c_int) -> *mut
     else {
         return null_mut();
     };
-    let cache = Cache::new(store, Shape { page, extra }, purgeable != 0);
-    Box::into_raw(Box::new(cache)).cast()
+    let Some(cache) = Cache::new(store, Shape { page, extra }, purgeable != 0) else {
+        return null_mut();
+    };
+    // SAFETY: the layout is not empty. Not a box from the beginning: SQLite is told where there is no memory.
+    unsafe {
+        let place = std::alloc::alloc(std::alloc::Layout::new::<Cache>()).cast::<Cache>();
+        if !place.is_null() {
+            place.write(cache);
+        }
+        place.cast()
+    }
 }
 
 /// The cache that a pointer of SQLite's means.
@@ -127,9 +148,10 @@ unsafe extern "C" fn truncate(of: *mut Opaque, from: c_uint) {
 }
 
 unsafe extern "C" fn destroy(of: *mut Opaque) {
-    // SAFETY: as above; SQLite forgets the pointer, and it is ours again.
+    // SAFETY: as above. Others may look at it until it has left its share.
+    unsafe { cache(of) }.end();
+    // SAFETY: SQLite forgets the pointer, and it is ours again.
     let cache = unsafe { Box::from_raw(of.cast::<Cache>()) };
-    cache.end();
     if let Some(store) = store() {
         store.ended(cache.number, cache.path, names::successor());
     }

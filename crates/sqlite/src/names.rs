@@ -7,30 +7,50 @@
 //! it belongs to, and passes the original on: that one's functions may look at it.
 
 use std::cell::Cell;
-use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr::null;
-use std::sync::OnceLock;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::ffi::{Api, SQLITE_MISUSE, SQLITE_NOTFOUND, SQLITE_OK, SQLITE_OPEN_MAIN_DB, Vfs};
 
 thread_local! {
-    /// The database whose file this thread opened last, until its cache is made.
-    static OPENED: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
+    // None of these is dropped: SQLite may be used when a thread, or the program, has dropped what it had.
+
+    /// The database whose file this thread opened last, until its cache is made: a box, or null.
+    static OPENED: Cell<*mut Vec<u8>> = const { Cell::new(null_mut()) };
     /// The cache without a name that this thread made last. Where SQLite finds that pages are larger than it thought it
     /// makes another cache and ends the first one at once: that one's name is the other's, too.
     static MADE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The file system that SQLite had by default.
-struct Original(*mut Vfs);
+/// The file system that a SQLite has now by default, before the one that it had.
+#[derive(Debug)]
+struct Watched {
+    vfs: Vfs,
+    original: *mut Vfs,
+}
 
-// SAFETY: SQLite's own threads share it all the same.
-unsafe impl Send for Original {}
-// SAFETY: as above.
-unsafe impl Sync for Original {}
+/// Copies of SQLite in one process are few.
+const COPIES: usize = 8;
 
-static ORIGINAL: OnceLock<Original> = OnceLock::new();
+/// One for each copy of SQLite; boxes that are never freed.
+static WATCHED: [AtomicPtr<Watched>; COPIES] = [const { AtomicPtr::new(null_mut()) }; COPIES];
+
+/// The file system that a copy of ours stands before. A program may have copied it once more; then it is known by a
+/// function that only this SQLite has.
+fn original_of(vfs: *const Vfs) -> Option<*mut Vfs> {
+    let all = || {
+        let all = { WATCHED.iter() }.map(|place| place.load(Ordering::Acquire));
+        // SAFETY: what is not null is a box that is never freed.
+        all.take_while(|watched| !watched.is_null())
+            .map(|watched| unsafe { &*watched })
+    };
+    let mut same = all().filter(|watched| std::ptr::eq(&raw const watched.vfs, vfs));
+    // SAFETY: SQLite hands in a file system.
+    let like = |watched: &&Watched| unsafe { watched.vfs.first[0] == (*vfs).first[0] };
+    let found = same.next().or_else(|| all().find(like));
+    found.map(|watched| watched.original)
+}
 
 /// Has SQLite open files by way of here. It is initialised by that.
 pub(crate) fn watch(api: &Api) -> Result<(), c_int> {
@@ -40,16 +60,22 @@ pub(crate) fn watch(api: &Api) -> Result<(), c_int> {
         return Err(SQLITE_NOTFOUND);
     }
     // SAFETY: SQLite's own, as long as its version says; what an older one does not have is not read.
-    let mut copy = unsafe { read(original) };
-    copy.open = Some(open);
-    copy.name = c"hugeleaf".as_ptr();
-    copy.next = std::ptr::null_mut();
-    if ORIGINAL.set(Original(original)).is_err() {
+    let mut vfs = unsafe { read(original) };
+    vfs.open = Some(open);
+    vfs.name = c"hugeleaf".as_ptr();
+    vfs.next = null_mut();
+    let watched = Box::into_raw(Box::new(Watched { vfs, original }));
+    let is_placed = WATCHED.iter().any(|place| {
+        let (ok, fail) = (Ordering::AcqRel, Ordering::Relaxed);
+        place
+            .compare_exchange(null_mut(), watched, ok, fail)
+            .is_ok()
+    });
+    if !is_placed {
         return Err(SQLITE_MISUSE);
     }
-    let copy: &'static mut Vfs = Box::leak(Box::new(copy));
     // SAFETY: it lives as long as the process.
-    match unsafe { (api.vfs_register)(std::ptr::from_mut(copy).cast(), 1) } {
+    match unsafe { (api.vfs_register)((&raw mut (*watched).vfs).cast(), 1) } {
         SQLITE_OK => Ok(()),
         other => Err(other),
     }
@@ -86,32 +112,39 @@ unsafe fn read(vfs: *const Vfs) -> Vfs {
 }
 
 unsafe extern "C" fn open(
-    _: *mut Vfs,
+    vfs: *mut Vfs,
     name: *const c_char,
     file: *mut c_void,
     flags: c_int,
     got: *mut c_int,
 ) -> c_int {
-    let Some(original) = ORIGINAL.get() else {
+    let Some(original) = original_of(vfs) else {
         return SQLITE_MISUSE;
     };
     // SAFETY: SQLite's own.
-    let Some(opens) = (unsafe { (*original.0).open }) else {
+    let Some(opens) = (unsafe { (*original).open }) else {
         return SQLITE_MISUSE;
     };
     // SAFETY: what SQLite handed in is handed on.
-    let opened = unsafe { opens(original.0, name, file, flags, got) };
+    let opened = unsafe { opens(original, name, file, flags, got) };
     if opened == SQLITE_OK && flags & SQLITE_OPEN_MAIN_DB != 0 && !name.is_null() {
         // SAFETY: a file's name is a C string.
-        let name = unsafe { CStr::from_ptr(name) }.to_bytes().to_vec();
-        OPENED.with(|opened| *opened.borrow_mut() = Some(name));
+        note(Some(unsafe { CStr::from_ptr(name) }.to_bytes()));
     }
     opened
 }
 
+/// Keeps a name for the cache that this thread makes next, and returns the one that it had.
+fn note(name: Option<&[u8]>) -> Option<Vec<u8>> {
+    let name = name.map_or(null_mut(), |name| Box::into_raw(Box::new(name.to_vec())));
+    let before = OPENED.replace(name);
+    // SAFETY: what is not null is a box of above, which nobody else finds again.
+    (!before.is_null()).then(|| *unsafe { Box::from_raw(before) })
+}
+
 /// The database of the cache with that number, which this thread is making; `None` where it is none in a file.
 pub(crate) fn of_new_cache(number: u64) -> Option<Vec<u8>> {
-    let name = OPENED.with(|opened| opened.borrow_mut().take());
+    let name = note(None);
     if name.is_none() {
         MADE.set(number);
     }

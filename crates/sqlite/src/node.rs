@@ -6,11 +6,14 @@
 
 use std::ffi::{c_uint, c_void};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use hugeleaf::{Bytes, PageSize};
 use hugeleaf_sys::{Advice, Memory, Space};
 
 use crate::ffi::Page;
+use crate::filter;
+use crate::memory::filled;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -28,9 +31,10 @@ pub(crate) struct Node {
     pub page: Page,
     pub key: c_uint,
     pub place: Place,
-    pub pinned: bool,
+    /// Others look at this one and the next, and may be wrong (`Inner::by_worth`).
+    pub pinned: AtomicBool,
     /// How often it was asked for since it was last looked at, up to 3.
-    pub used: u8,
+    pub used: AtomicU8,
     /// Whether the ghost list has this key in its sample.
     pub sampled: bool,
     /// The next with the same place in the table.
@@ -50,6 +54,22 @@ impl Node {
         (size_of::<Node>() + extra).next_multiple_of(LINE)
     }
 
+    pub fn is_pinned(&self) -> bool {
+        self.pinned.load(Ordering::Relaxed)
+    }
+
+    pub fn set_pinned(&self, pinned: bool) {
+        self.pinned.store(pinned, Ordering::Relaxed);
+    }
+
+    pub fn used(&self) -> u8 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    pub fn set_used(&self, used: u8) {
+        self.used.store(used, Ordering::Relaxed);
+    }
+
     /// Makes a node of memory that nobody uses.
     ///
     /// # Safety
@@ -62,8 +82,8 @@ impl Node {
                 page: Page { buffer, extra },
                 key: 0,
                 place: Place::Aside,
-                pinned: true,
-                used: 0,
+                pinned: AtomicBool::new(true),
+                used: AtomicU8::new(0),
                 sampled: false,
                 next: null_mut(),
                 newer: null_mut(),
@@ -141,18 +161,19 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub fn new() -> Table {
+    /// `None` where there is no memory, as of [`Table::with`].
+    pub fn new() -> Option<Table> {
         Table::with(64)
     }
 
-    fn with(places: usize) -> Table {
-        let mut memory = Places::new(places);
-        Table {
+    fn with(places: usize) -> Option<Table> {
+        let mut memory = Places::new(places)?;
+        Some(Table {
             first: memory.first(),
             mask: places - 1,
             _places: memory,
             count: 0,
-        }
+        })
     }
 
     #[inline]
@@ -202,38 +223,49 @@ impl Table {
         self.count -= 1;
     }
 
+    /// Where there is no memory for it, chains become longer.
     fn grow(&mut self) {
-        let mut longer = Table::with((self.mask + 1) * 2);
-        for node in self.some(|_| true) {
-            // SAFETY: it is live, and its old chain is not followed any more.
-            unsafe { longer.insert(node) };
+        let Some(mut longer) = Table::with((self.mask + 1) * 2) else {
+            return;
+        };
+        for place in 0..=self.mask {
+            // SAFETY: chains hold live nodes, and end in null; the old chain is not followed any more.
+            unsafe {
+                let mut node = *self.first.add(place);
+                while !node.is_null() {
+                    let next = (*node).next;
+                    longer.insert(node);
+                    node = next;
+                }
+            }
         }
         *self = longer;
     }
 
-    /// Those with a key from this one on; none is larger than `highest`.
-    pub fn from(&self, from: c_uint, highest: c_uint) -> Vec<*mut Node> {
+    /// One with a key from this one on; none is larger than `highest`. `from_place` is where to go on looking, 0 at first.
+    pub fn one_from(&self, from: c_uint, highest: c_uint, from_place: &mut usize) -> *mut Node {
         let keys = (highest as usize + 1).saturating_sub(from as usize);
-        if keys > self.mask {
-            return self.some(|key| key >= from);
-        }
-        let nodes = (from..=highest).map(|key| self.find(key));
-        nodes.filter(|node| !node.is_null()).collect()
-    }
-
-    fn some(&self, wanted: impl Fn(c_uint) -> bool) -> Vec<*mut Node> {
-        let mut found = Vec::with_capacity(self.count);
-        for place in 0..=self.mask {
-            // SAFETY: chains hold live nodes, and end in null.
-            unsafe {
-                let mut node = *self.first.add(place);
-                while !node.is_null() {
-                    found.extend(Some(node).filter(|node| wanted((**node).key)));
+        // Few keys are looked for one by one.
+        let (places, is_few) = match keys > self.mask {
+            true => (self.mask + 1, false),
+            false => (keys, true),
+        };
+        while *from_place < places {
+            // SAFETY: the mask keeps it inside; chains hold live nodes, and end in null.
+            let found = unsafe {
+                let first = if is_few { from as usize } else { 0 };
+                let mut node = *self.first.add((first + *from_place) & self.mask);
+                while !node.is_null() && (*node).key < from {
                     node = (*node).next;
                 }
+                node
+            };
+            if !found.is_null() {
+                return found;
             }
+            *from_place += 1;
         }
-        found
+        null_mut()
     }
 }
 
@@ -249,10 +281,12 @@ impl Places {
     /// From so many bytes on a table has memory of its own.
     const LARGE: usize = 1 << 20;
 
-    fn new(length: usize) -> Places {
+    fn new(length: usize) -> Option<Places> {
         let bytes = length * size_of::<*mut Node>();
-        let own = (bytes >= Places::LARGE).then(|| mapped(bytes)).flatten();
-        own.map_or_else(|| Places::Heap(vec![null_mut(); length]), Places::Mapped)
+        let is_large = bytes >= Places::LARGE && filter::is_none_new();
+        let own = is_large.then(|| mapped(bytes)).flatten();
+        own.map(Places::Mapped)
+            .or_else(|| filled(length, null_mut()).map(Places::Heap))
     }
 
     fn first(&mut self) -> *mut *mut Node {

@@ -12,6 +12,9 @@ use hugeleaf::balance::{Benefit, Ghost};
 use hugeleaf::{Component, Granule, Managed};
 
 use crate::chunk::{Blank, Chunk, Owner, Shape};
+use crate::filter;
+use crate::fork;
+use crate::memory::{listed, pushed};
 use crate::node::Node;
 use crate::timing::Timing;
 
@@ -71,11 +74,10 @@ pub(crate) struct Share {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+pub(crate) struct Inner {
     blanks: Vec<Blank>,
-    // In boxes, since nodes point to them.
-    #[allow(clippy::vec_box)]
-    chunks: Vec<Box<Chunk>>,
+    /// Of [`Chunk::cut`]: nodes point to them.
+    chunks: Vec<*mut Chunk>,
     /// Where to begin looking for a free slot.
     next: usize,
     /// Slots that nobody has, of all shapes.
@@ -159,6 +161,11 @@ impl Share {
         }
     }
 
+    /// The lock for as long as a fork takes; `None` where it is not to be had.
+    pub fn lock_for_fork(&self) -> Option<MutexGuard<'_, Inner>> {
+        fork::lock_in_time(&self.inner)
+    }
+
     pub fn add(&self, blanks: impl IntoIterator<Item = Blank>) {
         self.lock().inner().blanks.extend(blanks);
     }
@@ -186,7 +193,8 @@ impl Share {
     /// A miss of this key. Returns whether the ghost list has it in its sample.
     pub fn missed(&self, hash: u64, touches: &mut Vec<u64>) -> bool {
         self.misses.fetch_add(1, Ordering::Relaxed);
-        if self.component.get().is_none() {
+        // Nobody looks at it in a child, and its lock may be held there for ever.
+        if self.component.get().is_none() || fork::is_child() {
             return false;
         }
         let mut ghost = self.ghost.lock().unwrap_or_else(PoisonError::into_inner);
@@ -225,7 +233,7 @@ impl Share {
     pub fn view(&self) -> ShareView {
         let mut held = self.lock();
         let inner = held.inner();
-        let slots: usize = inner.chunks.iter().map(|chunk| chunk.slots()).sum();
+        let slots: usize = inner.chunks().map(Chunk::slots).sum();
         let hits = inner.caches.iter().map(|member| member.hits()).sum();
         ShareView {
             name: self.name.clone(),
@@ -271,12 +279,14 @@ impl<'a> Held<'a> {
         self.inner();
     }
 
-    pub fn join(&mut self, cache: &(dyn Connection + 'static)) {
-        self.inner().caches.push(Member {
+    /// Whether there was memory for it.
+    pub fn join(&mut self, cache: &(dyn Connection + 'static)) -> bool {
+        let member = Member {
             cache,
             asked: 0,
             idle: 0,
-        });
+        };
+        pushed(&mut self.inner().caches, member)
     }
 
     pub fn leave(&mut self, cache: Owner) {
@@ -335,15 +345,18 @@ impl<'a> Held<'a> {
 
     /// Drops all pages of a chunk but those in use.
     fn empty(&mut self, at: usize) {
-        let used: Vec<_> = { self.inner().chunks.get(at).into_iter() }
-            .flat_map(|chunk| chunk.used())
-            .collect();
-        let mut owners: Vec<Owner> = used.iter().map(|(owner, _)| *owner).collect();
-        owners.sort_unstable();
-        owners.dedup();
-        for owner in owners {
-            let its = used.iter().filter(|(of, _)| *of == owner);
-            let nodes: Vec<*mut Node> = its.map(|(_, node)| *node).collect();
+        let used = self.inner().chunk(at);
+        let used = used.and_then(|chunk| listed(chunk.slots(), chunk.used()));
+        let Some(mut used) = used else {
+            return;
+        };
+        used.sort_unstable();
+        for its in used.chunk_by(|one, other| one.0 == other.0) {
+            let owner = its.first().map_or(std::ptr::null(), |(owner, _)| *owner);
+            let nodes = listed(its.len(), its.iter().map(|(_, node)| *node));
+            let Some(nodes) = nodes else {
+                return;
+            };
             let members = self.inner().caches.iter();
             let mut its = members.filter(|member| std::ptr::addr_eq(member.cache, owner));
             let Some(cache) = its.next().map(|member| member.cache) else {
@@ -359,6 +372,15 @@ impl<'a> Held<'a> {
 }
 
 impl Inner {
+    fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        (0..self.chunks.len()).filter_map(|at| self.chunk(at))
+    }
+
+    fn chunk(&self, at: usize) -> Option<&Chunk> {
+        // SAFETY: the share holds it, and its lock is held; what nodes point to is changed with it only.
+        self.chunks.get(at).map(|chunk| unsafe { &**chunk })
+    }
+
     fn free_slot(&mut self, shape: Shape, owner: Owner) -> Option<*mut Node> {
         if self.free == 0 {
             return None;
@@ -366,11 +388,14 @@ impl Inner {
         let chunks = self.chunks.len();
         for step in 0..chunks {
             let at = (self.next + step) % chunks;
-            let chunk = &mut self.chunks[at];
-            if chunk.shape == shape && chunk.free() > 0 {
-                self.next = at;
-                self.free -= 1;
-                return chunk.take(owner);
+            let chunk = self.chunks[at];
+            // SAFETY: as of `chunks`.
+            unsafe {
+                if (*chunk).shape == shape && (*chunk).free() > 0 {
+                    self.next = at;
+                    self.free -= 1;
+                    return Chunk::take(chunk, owner);
+                }
             }
         }
         None
@@ -384,9 +409,13 @@ impl Inner {
                 return None;
             }
             let is_it = |chunk: &Chunk| chunk.shape != shape && chunk.is_empty();
-            let at = self.chunks.iter().position(|chunk| is_it(chunk))?;
+            let at = self.chunks().position(is_it)?;
             Some(self.uncut(at))
         });
+        if self.chunks.try_reserve(1).is_err() {
+            self.blanks.extend(blank);
+            return false;
+        }
         match blank.map(|blank| Chunk::cut(blank, shape)) {
             None => false,
             Some(Err(blank)) => {
@@ -394,7 +423,8 @@ impl Inner {
                 false
             }
             Some(Ok(chunk)) => {
-                self.free += chunk.slots();
+                // SAFETY: it was made just now.
+                self.free += unsafe { &*chunk }.slots();
                 self.next = self.chunks.len();
                 self.chunks.push(chunk);
                 true
@@ -403,7 +433,8 @@ impl Inner {
     }
 
     fn uncut(&mut self, at: usize) -> Blank {
-        let chunk = self.chunks.swap_remove(at);
+        // SAFETY: it is of `Chunk::cut`, nothing of it is in use, and the share forgets it.
+        let chunk = unsafe { Box::from_raw(self.chunks.swap_remove(at)) };
         self.free -= chunk.slots();
         chunk.blank
     }
@@ -413,7 +444,7 @@ impl Inner {
         let mut granules = Vec::new();
         while granules.len() < count {
             let blank = self.blanks.pop().or_else(|| {
-                let at = self.chunks.iter().position(|chunk| chunk.is_empty())?;
+                let at = self.chunks().position(Chunk::is_empty)?;
                 Some(self.uncut(at))
             });
             let Some(granule) = blank.and_then(|blank| blank.granule) else {
@@ -430,13 +461,9 @@ impl Inner {
         let worth = |chunk: &Chunk| -> Option<u64> {
             let mut worth = 0;
             for (_, node) in chunk.used() {
-                // SAFETY: a slot in use has a live node. What is read may be changed by its owner meanwhile: it is a
-                // byte each, and only an opinion.
-                let (pinned, used) = unsafe {
-                    let (pinned, used) = (&raw const (*node).pinned, &raw const (*node).used);
-                    (pinned.cast::<u8>().read_volatile(), used.read_volatile())
-                };
-                if pinned != 0 {
+                // SAFETY: a slot in use has a live node. Its owner may change it meanwhile: it is only an opinion.
+                let (pinned, used) = unsafe { ((*node).is_pinned(), (*node).used()) };
+                if pinned {
                     return None;
                 }
                 worth += 1 + u64::from(used);
@@ -446,7 +473,7 @@ impl Inner {
         let count = self.chunks.len();
         let turn = (0..count.min(CANDIDATES)).map(|step| (self.turn + step) % count);
         let mut all: Vec<(u64, usize)> = turn
-            .filter_map(|at| Some((worth(&self.chunks[at])?, at)))
+            .filter_map(|at| Some((worth(self.chunk(at)?)?, at)))
             .collect();
         self.turn = self.turn.wrapping_add(CANDIDATES);
         all.sort_unstable();
@@ -467,7 +494,7 @@ impl Inner {
             return Some(member.cache);
         }
         let largest = others.max_by_key(most);
-        let slots: usize = self.chunks.iter().map(|chunk| chunk.slots()).sum();
+        let slots: usize = self.chunks().map(Chunk::slots).sum();
         let active = self.caches.iter().filter(|member| !idle(member)).count();
         let part = slots / active.max(1);
         let fair = |member: &&Member| own < part && member.pages() > part;
@@ -500,11 +527,11 @@ impl Inner {
 }
 
 /// A share as the manager sees it.
-pub(crate) struct Managee(pub std::sync::Arc<Share>);
+pub(crate) struct Managee(pub &'static Share);
 
 impl Managed for Managee {
     fn benefit(&mut self, elapsed: Duration) -> Benefit {
-        let share = &self.0;
+        let share = self.0;
         let capacity = {
             let mut held = share.lock();
             held.inner().look();
@@ -543,5 +570,103 @@ impl Managed for Managee {
     /// A database that is closed takes its pages with it. One that is opened again soon finds the memory still here.
     fn is_unused(&self) -> bool {
         self.0.lock().inner().unused >= IDLE_LOOKS
+    }
+
+    fn is_frozen(&self) -> bool {
+        !filter::is_none_new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use crate::cache::Cache;
+    use crate::store::{Origin, PagesOf, Store};
+
+    const SHAPE: Shape = Shape {
+        page: 512,
+        extra: 64,
+    };
+
+    /// A store of four granules, of 16 pages each.
+    fn store() -> &'static Store {
+        let granule = 16 * SHAPE.bytes();
+        let memory = vec![[0_u64; 8]; 4 * granule / 64 + 1].leak();
+        // Aligned to a line, as pages are.
+        let start = memory.as_mut_ptr().cast::<u8>();
+        let start = start
+            .wrapping_add(start.align_offset(64))
+            .expose_provenance();
+        let store = Box::leak(Box::new(Store::new(PagesOf::Files)));
+        store.set_source(Origin::Fixed {
+            start,
+            granule,
+            granules: 4,
+            next: AtomicUsize::new(0),
+        });
+        store
+    }
+
+    /// Asks for pages as SQLite does, and sees that each holds its key or is new.
+    fn work(cache: &Cache, rounds: u32) {
+        for round in 0..rounds {
+            let key = round * 7 % 40 + 1;
+            let node = cache.fetch(key, 2);
+            assert!(!node.is_null());
+            // SAFETY: the page is in use, and its first words are this thread's.
+            unsafe {
+                let (page, extra) = ((*node).page.buffer, (*node).page.extra);
+                let (page, extra) = (page.cast::<u32>(), extra.cast::<usize>());
+                if *extra == 0 {
+                    *extra = 1;
+                    *page = key;
+                }
+                assert_eq!(*page, key);
+            }
+            cache.unpin(node, round % 11 == 0);
+            if round % 50 == 49 {
+                cache.cut(30);
+            }
+        }
+    }
+
+    /// For Miri and the thread sanitizer as well: two connections take pages from each other, while a third thread empties
+    /// granules of both.
+    #[test]
+    fn pages_are_taken_from_those_who_use_them() {
+        let rounds = if cfg!(miri) { 120 } else { 20_000 };
+        let store = store();
+        let share = store.share_of(0, None, SHAPE).unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..2)
+                .map(|_| {
+                    scope.spawn(move || {
+                        let cache = Cache::new(store, SHAPE, true).unwrap();
+                        work(&cache, rounds);
+                        cache.end();
+                    })
+                })
+                .collect();
+            let is_over = &is_over;
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let mut held = share.lock();
+                    let least = held.inner().by_worth().first().copied();
+                    least.into_iter().for_each(|at| held.empty(at));
+                    drop(held);
+                    std::thread::yield_now();
+                }
+            });
+            workers
+                .into_iter()
+                .for_each(|worker| worker.join().unwrap());
+            is_over.store(true, Ordering::Relaxed);
+        });
+        let view = share.view();
+        assert_eq!((view.connections, view.used), (0, 0), "{view:?}");
+        assert!(view.misses > 40, "{view:?}");
     }
 }

@@ -9,6 +9,7 @@ use std::ptr::null_mut;
 use std::sync::Mutex;
 
 use crate::chunk::Shape;
+use crate::memory::pushed;
 use crate::node::{LINE, Node};
 
 /// So many bytes are kept at most.
@@ -74,7 +75,7 @@ impl Spare {
         unsafe {
             let memory = match few.pop() {
                 Some(node) => node.cast::<u8>(),
-                None => alloc(layout(shape)),
+                None => layout(shape).map_or(null_mut(), |layout| alloc(layout)),
             };
             if memory.is_null() {
                 return null_mut();
@@ -126,9 +127,9 @@ impl Spare {
         let mut kept = self.0.try_lock().ok();
         for node in nodes {
             let is_kept = kept.as_mut().is_some_and(|kept| kept.push(shape, node));
-            if !is_kept {
+            if let Some(layout) = layout(shape).filter(|_| !is_kept) {
                 // SAFETY: it was allocated with this layout.
-                unsafe { dealloc(node.cast(), layout(shape)) };
+                unsafe { dealloc(node.cast(), layout) };
             }
         }
     }
@@ -140,18 +141,13 @@ impl Kept {
         if self.nodes.is_empty() {
             self.shape = shape;
         }
-        let has_room = self.nodes.len() * layout(shape).size() < MOST;
-        let is_kept = has_room && self.shape == shape;
-        if is_kept {
-            self.nodes.push(node);
-        }
-        is_kept
+        let has_room = self.nodes.len() * shape.bytes() < MOST;
+        has_room && self.shape == shape && pushed(&mut self.nodes, node)
     }
 }
 
-fn layout(shape: Shape) -> Layout {
-    // Both are small: a page of 64K and a few hundred bytes at most.
-    Layout::from_size_align(shape.bytes(), LINE).expect("a page and its node are small")
+fn layout(shape: Shape) -> Option<Layout> {
+    Layout::from_size_align(shape.bytes(), LINE).ok()
 }
 
 #[cfg(test)]
@@ -199,11 +195,8 @@ mod tests {
         }
         // SAFETY: as above.
         unsafe { spare.give_all(SHAPE, &mut few) };
-        let kept = spare.0.lock().unwrap().nodes.len() * layout(SHAPE).size();
-        assert!(
-            kept <= MOST + layout(SHAPE).size() && kept > MOST / 2,
-            "{kept}"
-        );
+        let kept = spare.0.lock().unwrap().nodes.len() * SHAPE.bytes();
+        assert!(kept <= MOST + SHAPE.bytes() && kept > MOST / 2, "{kept}");
         // While somebody else is at it, the heap has them.
         let held = spare.0.lock().unwrap();
         let node = spare.take(SHAPE, &mut few);

@@ -1,6 +1,6 @@
 //! The memory of all caches of this process, and whose it is.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -8,18 +8,26 @@ use hugeleaf::{Bytes, Component, Elastic, Granule, Running};
 use hugeleaf_sys::Barrier;
 
 use crate::chunk::{Blank, Shape};
-use crate::fork;
-use crate::share::{Managee, Share, ShareView, Source};
+use crate::filter;
+use crate::fork::{self, Stopped};
+use crate::share::{Inner, Managee, Share, ShareView, Source};
 use crate::spare::Spare;
 
 /// Databases from this number on have one share together: elastic memory knows a limited number of components.
 const NAMED: usize = 48;
 /// With fewer granules than so many for each, databases have one share together.
 const GRANULES_EACH: u64 = 8;
-/// A cache takes part from so many pages on.
+/// A cache takes part from so many pages on, or so many bytes.
 const JOINS_AT: usize = 64;
+const JOINS_AT_BYTES: usize = 256 << 10;
+/// Pages of all caches that do not take part yet, and of those that did not fit, are one part in so many of the target,
+/// but for so many bytes. From there on each takes part at once.
+const HEAP_PART: usize = 16;
+const LEAST_HEAP: usize = 1 << 20;
 /// While one grows it takes up to so many bytes at once: that takes some milliseconds.
 const AT_ONCE: u64 = 16 << 20;
+/// After so many shares for which there was no memory no other one is made: each try leaves some behind.
+const MOST_FAILURES: usize = 64;
 /// It takes one part in so many of what it has.
 const GROWS_BY: u64 = 16;
 
@@ -56,19 +64,45 @@ pub(crate) enum Origin {
 pub(crate) struct Store {
     pub barrier: Barrier,
     pub spare: Spare,
+    /// Pages that can be read again, on the heap.
+    pub heap: Heap,
     pages_of: PagesOf,
     source: OnceLock<Origin>,
     shares: Mutex<Shares>,
     numbers: AtomicU64,
+    /// So many shares could not be made.
+    failures: AtomicUsize,
 }
 
+/// Bytes on the heap.
+#[derive(Debug, Default)]
+pub(crate) struct Heap(AtomicUsize);
+
+impl Heap {
+    pub fn add(&self, shape: Shape) {
+        self.0.fetch_add(shape.bytes(), Ordering::Relaxed);
+    }
+
+    pub fn take_away(&self, shape: Shape) {
+        self.0.fetch_sub(shape.bytes(), Ordering::Relaxed);
+    }
+}
+
+// In order, and not by a hash: that would need random numbers of the kernel, which a filter may refuse.
 #[derive(Debug, Default)]
 struct Shares {
     /// By the path of the database.
-    named: HashMap<Vec<u8>, Arc<Share>>,
-    others: Option<Arc<Share>>,
+    named: BTreeMap<Vec<u8>, &'static Share>,
+    others: Option<&'static Share>,
     /// Paths of caches that took another one's place, by their numbers.
-    inherited: HashMap<u64, Vec<u8>>,
+    inherited: BTreeMap<u64, Vec<u8>>,
+}
+
+/// The locks that a child needs, while its parent forks.
+#[derive(Debug)]
+pub(crate) struct Locks {
+    _each: Vec<MutexGuard<'static, Inner>>,
+    _shares: MutexGuard<'static, Shares>,
 }
 
 impl Store {
@@ -76,10 +110,12 @@ impl Store {
         Store {
             barrier: Barrier::of_process(),
             spare: Spare::new(),
+            heap: Heap::default(),
             pages_of,
             source: OnceLock::new(),
             shares: Mutex::default(),
             numbers: AtomicU64::new(1),
+            failures: AtomicUsize::new(0),
         }
     }
 
@@ -111,12 +147,44 @@ impl Store {
         !matches!(self.source(), Some(Origin::Managed { .. }))
     }
 
-    /// A cache takes part from so many pages on.
-    pub fn joins_at(&self) -> usize {
+    /// Whether a cache with so many pages takes part now.
+    pub fn is_time_to_join(&self, pages: usize, shape: Shape) -> bool {
         match self.source() {
-            Some(Origin::Managed { .. }) => JOINS_AT,
-            Some(Origin::Fixed { .. }) => 0,
-            None => usize::MAX,
+            Some(Origin::Managed { elastic, .. }) => {
+                let target = usize::try_from(elastic.target().get()).unwrap_or(usize::MAX);
+                let most = (target / HEAP_PART).max(LEAST_HEAP);
+                pages >= JOINS_AT
+                    || pages * shape.bytes() >= JOINS_AT_BYTES
+                    || self.heap.0.load(Ordering::Relaxed) >= most
+            }
+            Some(Origin::Fixed { .. }) => true,
+            None => false,
+        }
+    }
+
+    /// Takes the locks that a child needs; they are taken in this order everywhere.
+    pub fn stop(&'static self) -> Stopped<Option<Locks>> {
+        let Some(shares) = fork::lock_in_time(&self.shares) else {
+            return Stopped {
+                _held: None,
+                is_all: false,
+            };
+        };
+        let all = shares.named.values().chain(&shares.others);
+        let mut each = Vec::new();
+        let mut is_all = true;
+        for share in all {
+            let held = share.lock_for_fork();
+            is_all &= held.is_some();
+            each.extend(held);
+        }
+        let held = Locks {
+            _each: each,
+            _shares: shares,
+        };
+        Stopped {
+            _held: Some(held),
+            is_all,
         }
     }
 
@@ -140,7 +208,7 @@ impl Store {
         number: u64,
         path: Option<&Vec<u8>>,
         shape: Shape,
-    ) -> Option<Arc<Share>> {
+    ) -> Option<&'static Share> {
         let source = self.source()?;
         let mut shares = self.shares();
         let path = path.or_else(|| shares.inherited.get(&number)).cloned();
@@ -148,13 +216,13 @@ impl Store {
             return self.others(&mut shares, source, shape);
         };
         if let Some(share) = shares.named.get(&path) {
-            return Some(Arc::clone(share));
+            return Some(share);
         }
         let name = shares.name_of(&path);
         match self.make(source, name, shape) {
             None => self.others(&mut shares, source, shape),
             Some(share) => {
-                shares.named.insert(path, Arc::clone(&share));
+                shares.named.insert(path, share);
                 Some(share)
             }
         }
@@ -175,21 +243,29 @@ impl Store {
         shares: &mut Shares,
         source: &Origin,
         shape: Shape,
-    ) -> Option<Arc<Share>> {
+    ) -> Option<&'static Share> {
         if shares.others.is_none() {
             shares.others = self.make(source, OTHERS.to_owned(), shape);
         }
-        shares.others.clone()
+        shares.others
     }
 
-    fn make(&'static self, source: &Origin, name: String, shape: Shape) -> Option<Arc<Share>> {
-        let share = Arc::new(Share::new(name, self, shape));
-        if let Origin::Managed { elastic, running } = source {
-            let least = elastic.granule().bytes();
-            let sizes = (least, elastic.max());
-            let managed = Box::new(Managee(Arc::clone(&share)));
-            let component = running.add(&share.name, sizes, managed).ok()?;
-            share.is_managed_as(component);
+    /// A share, which stays: whoever joined it may look at it at any time.
+    fn make(&'static self, source: &Origin, name: String, shape: Shape) -> Option<&'static Share> {
+        let Origin::Managed { elastic, running } = source else {
+            return Some(Box::leak(Box::new(Share::new(name, self, shape))));
+        };
+        if self.failures.load(Ordering::Relaxed) > MOST_FAILURES || !filter::is_none_new() {
+            return None;
+        }
+        let share: &'static Share = Box::leak(Box::new(Share::new(name, self, shape)));
+        let sizes = (elastic.granule().bytes(), elastic.max());
+        match running.add(&share.name, sizes, Box::new(Managee(share))) {
+            Ok(component) => share.is_managed_as(component),
+            Err(_) => {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
         }
         Some(share)
     }
@@ -265,7 +341,8 @@ impl Source for Store {
 
     fn claim(&self, component: Component, share: &Share) -> Option<()> {
         let (elastic, running) = self.managed()?;
-        if elastic.held() + elastic.granule().bytes() > elastic.target() {
+        let is_full = elastic.held() + elastic.granule().bytes() > elastic.target();
+        if is_full || !filter::is_none_new() {
             return None;
         }
         let most = AT_ONCE / elastic.granule().bytes().get();

@@ -7,6 +7,7 @@
 mod cache;
 mod differential;
 mod faults;
+mod guests;
 mod in_use;
 mod kills;
 mod small;

@@ -8,7 +8,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, compiler_fence, fence};
 
-use crate::error::last_errno;
+use crate::filter::Filters;
 
 /// The two sides of an asymmetric barrier. Between a store and a load, [`Barrier::light`] on the side that runs often
 /// and [`Barrier::heavy`] on the other are together what `fence(SeqCst)` is on both.
@@ -19,8 +19,8 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// That of this process. Where the kernel has none (before 4.14, or a filter of system calls), both sides fence: as
-    /// right, and slower.
+    /// That of this process. Where the kernel has none (before 4.14), or this thread is under a filter of system calls,
+    /// both sides fence: as right, and slower.
     pub fn of_process() -> Barrier {
         static KNOWN: OnceLock<Barrier> = OnceLock::new();
         *KNOWN.get_or_init(|| Barrier {
@@ -42,22 +42,19 @@ impl Barrier {
     }
 
     /// The side that runs rarely: microseconds, and an interrupt for each processor that runs a thread of this process.
-    pub fn heavy(self) {
+    /// False where a filter of system calls came since: the other side, which relies on it, cannot be stopped any more.
+    #[must_use]
+    pub fn heavy(self) -> bool {
         fence(Ordering::SeqCst);
-        // It was registered, so it fails only where a filter of system calls came later: then the other side, which
-        // relies on it, cannot be stopped any more.
-        let done = !self.by_kernel || call(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-        assert!(
-            done,
-            "membarrier(2) is refused since this process registered for it: {}",
-            last_errno()
-        );
+        !self.by_kernel || call(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
     }
 }
 
+/// Whether the kernel did it. A thread under a filter does not ask: the answer may be a signal.
 fn call(command: libc::c_int) -> bool {
+    let may_ask = !cfg!(miri) && Filters::of_thread().is_some_and(Filters::is_none);
     // SAFETY: the call takes numbers only.
-    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+    may_ask && unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
 #[cfg(test)]
@@ -88,7 +85,7 @@ mod tests {
             for now in 1..2000 {
                 round.store(now, Ordering::Release);
                 rarely.store(now, Ordering::Relaxed);
-                barrier.heavy();
+                assert!(barrier.heavy());
                 let saw = often.load(Ordering::Relaxed);
                 while round.load(Ordering::Acquire) != 0 {
                     std::thread::yield_now();
@@ -104,5 +101,16 @@ mod tests {
     fn of_two_sides_one_sees_the_other() {
         never_both_blind(Barrier::of_process());
         never_both_blind(Barrier::of_fences());
+    }
+
+    #[test]
+    fn a_thread_under_a_filter_does_not_ask() {
+        let barrier = Barrier::of_process();
+        let under_a_filter = std::thread::spawn(move || {
+            crate::filter::refuse_in_this_thread(libc::SYS_membarrier);
+            barrier.heavy()
+        });
+        assert_eq!(under_a_filter.join().unwrap(), !barrier.by_kernel);
+        assert!(barrier.heavy());
     }
 }

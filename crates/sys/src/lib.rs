@@ -21,6 +21,7 @@ mod fetch;
 mod file_capabilities;
 mod file_system;
 mod files;
+mod filter;
 mod frames;
 mod gate;
 mod kernel;
@@ -56,6 +57,7 @@ pub use files::{
     FileKind, FileLook, HostChange, append_to, device_numbers, effective_gid, look_at,
     probe_folder, probe_write, rename, write_value,
 };
+pub use filter::Filters;
 pub use frames::frames_of;
 pub use gate::{Answer, Gate, Memory, MemoryCall, ProcessCall};
 pub use kernel::Kernel;

@@ -247,7 +247,7 @@ fn entries(
             break; // The process is gone, or the range is past its address space.
         }
         for entry in buffer[..got - got % 8].chunks_exact(8) {
-            let bits = u64::from_ne_bytes(entry.try_into().expect("chunks of eight"));
+            let bits = u64::from_ne_bytes(entry.try_into().unwrap_or_default());
             let state = state_of(bits);
             if state != PageState::default()
                 && let Ok(page) = Range::new(at, at + page)

@@ -5,6 +5,7 @@
 //! report it stays behind as the parent.
 
 use std::ffi::OsString;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -83,8 +84,8 @@ pub struct Args {
     /// Take so much for data before the program runs
     #[arg(long, value_name = "BYTES")]
     reserve: Option<Bytes>,
-    /// Give the program's SQLite one page cache of this size for all its connections and databases, on the pages that
-    /// data gets; each process that uses SQLite as a shared library (libsqlite3.so.0) has one
+    /// Give the program's SQLite one page cache of this size for all its connections and databases, on transparent
+    /// huge pages where data gets large ones; each process that uses SQLite as a shared library has one
     #[arg(long, value_name = "BYTES")]
     sqlite: Option<Bytes>,
     /// Where memory comes from: bind=NODES, prefer=NODE, interleave=NODES or local
@@ -121,9 +122,12 @@ fn prepare_and_start(args: &Args, context: &Context) -> Result<ExitCode, Failure
     let host = hugeleaf_host::read_start_facts(&context.root, &context.kernel)?;
     let (policy, mapped) = policy(args, &host)?;
     let room = limits::of(&context.root, "self").memory_room().get();
+    check_cache(args.sqlite, &host, room)?;
     let settled = settle(&policy, &host, room)?;
     let program = program(args, context)?;
     let obstacle = program.as_ref().and_then(|p| stands_in_the_way(&policy, p));
+    let own_sqlite =
+        { program.as_ref() }.filter(|program| args.sqlite.is_some() && has_sqlite(program));
     if let (Some(obstacle), Some(role)) = (&obstacle, policy.mandatory()) {
         return Err(must_be_had(&policy, role, obstacle));
     }
@@ -133,6 +137,12 @@ fn prepare_and_start(args: &Args, context: &Context) -> Result<ExitCode, Failure
     // The same in a log as on a terminal.
     tell(&mapping(&mapped, &typed(args)).text(View::plain(100)));
     tell(&missing_line(&settled.missing).unwrap_or_default());
+    if let Some(program) = own_sqlite {
+        tell(&format!(
+            "hugeleaf: run: --sqlite: {} has a SQLite of its own, which keeps its own cache unless it lets others see its functions\n",
+            program.path.display()
+        ));
+    }
     set_numa(&policy)?;
     if args.report.is_some() {
         return start_and_watch(args, context, settled, obstacle.as_ref());
@@ -164,6 +174,54 @@ fn check(args: &Args, context: &Context) -> Result<(), Failure> {
             "write names without their folders, as in --only postgres,initdb",
         )),
         None => Ok(()),
+    }
+}
+
+/// A cache must fit into memory: what cannot be had is not populated, and nobody would be told.
+fn check_cache(size: Option<Bytes>, host: &Host, room: Option<Bytes>) -> Result<(), Failure> {
+    let Some(size) = size else {
+        return Ok(());
+    };
+    if size < LEAST {
+        return Err(Failure::usage(
+            format!("run: --sqlite {size} is too small for a cache"),
+            "give it 64M or more, as in: hugeleaf run --sqlite 2G -- python3 app.py",
+        ));
+    }
+    let memory = [host.memory.total.get(), room];
+    match memory.into_iter().flatten().min() {
+        Some(most) if size > most => Err(Failure::usage(
+            format!(
+                "run: --sqlite {size} is more than the {most} of memory that the program can have"
+            ),
+            "give it less, as in: hugeleaf run --sqlite 64M -- python3 app.py",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whether SQLite is built into a program: its file has what each database begins with.
+fn has_sqlite(program: &Program) -> bool {
+    const MARK: &[u8] = b"SQLite format 3\0";
+    let Ok(mut file) = std::fs::File::open(&program.path) else {
+        return false;
+    };
+    let mut buffer = vec![0; 1 << 20];
+    let mut kept = 0;
+    loop {
+        match file.read(&mut buffer[kept..]) {
+            Ok(read) if read > 0 => {
+                let end = kept + read;
+                let mut parts = buffer[..end].split(|byte| *byte == MARK[0]).skip(1);
+                if parts.any(|part| part.starts_with(&MARK[1..])) {
+                    return true;
+                }
+                // The mark may begin here and end in the next part.
+                kept = end.min(MARK.len());
+                buffer.copy_within(end - kept..end, 0);
+            }
+            _ => return false,
+        }
     }
 }
 
@@ -264,10 +322,11 @@ fn command(
     Ok(command)
 }
 
-/// SQLite's cache, where one is asked for: on the pages of data.
+/// SQLite's cache, where one is asked for: on pages of the sizes that data gets. None is of a pool: a forked child has a gap
+/// in its parent's private pool pages, and touches them when it closes a connection that it inherited.
 fn sqlite(args: &Args, settled: &Settled, is_dry: bool) -> Result<Option<SqliteCache>, Failure> {
     /// A page larger than this part of the cache could hardly be moved between databases.
-    const PART: u64 = 8;
+    const PART: u64 = 32;
     let Some(size) = args.sqlite else {
         return Ok(None);
     };
@@ -279,30 +338,26 @@ fn sqlite(args: &Args, settled: &Settled, is_dry: bool) -> Result<Option<SqliteC
         )
     })?;
     let asked = settings.of(RunRole::Data);
-    let rung = |way: &RunWay| match way {
-        RunWay::Hugetlb(size) => Some(Rung {
-            size: *size,
-            kind: Some(PageKind::Hugetlb),
-        }),
-        RunWay::Thp => settings.pmd.map(|size| Rung {
+    let rung = |way: &RunWay| {
+        let size = settings.pmd?;
+        let is_it = match way {
+            RunWay::Hugetlb(pool) => *pool == size,
+            RunWay::Thp => true,
+        };
+        is_it.then_some(Rung {
             size,
             kind: Some(PageKind::Thp),
-        }),
+        })
     };
     let fits = |rung: &Rung| rung.size.bytes().get() <= size.get() / PART;
     let mut rungs: Vec<Rung> = asked.ways.iter().filter_map(rung).filter(fits).collect();
+    rungs.dedup();
     let is_mandatory = asked.mandatory && !rungs.is_empty();
     if rungs.is_empty() {
         rungs.push(Rung {
             size: base,
             kind: None,
         });
-    }
-    if size < LEAST {
-        return Err(Failure::usage(
-            format!("run: --sqlite {size} is too small for a cache"),
-            "give it 64M or more, as in: hugeleaf run --sqlite 2G -- python3 app.py",
-        ));
     }
     Ok(Some(SqliteCache {
         library: place(&SQLITE, is_dry)?,

@@ -569,7 +569,11 @@ fn a_revert_is_tried_again_after_half_a_year_and_then_later() {
     sim.run(DAY);
     assert_eq!(demoted(&sim), (2, 2), "slower still");
     let evidence = sim.state.remembered[0].evidence.clone();
-    assert_eq!((evidence.reverts, evidence.logs.len()), (2, 12), "new pairs");
+    assert_eq!(
+        (evidence.reverts, evidence.logs.len()),
+        (2, 12),
+        "new pairs"
+    );
     assert!(evidence.tests >= 2, "the same budget");
     sim.wall += 190 * 86_400;
     sim.run(HOUR);

@@ -28,7 +28,7 @@ use super::table::{Table, length_of};
 /// "hugeleaf" in ASCII.
 const MAGIC: u64 = 0x6875_6765_6c65_6166;
 /// Changes whenever the layout does.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// More granules than this make a table of hundreds of megabytes.
 pub(crate) const MOST_GRANULES: u64 = 1 << 24;
 pub(crate) const NAME: usize = 47;
@@ -57,8 +57,8 @@ mod at {
     /// Flags, six of name, and how many granules it has (derived).
     pub(super) const COMPONENT_WORDS: usize = 8;
     pub(super) const PROCESS: usize = COMPONENT + COMPONENTS * COMPONENT_WORDS;
-    /// Id, start, and two of image.
-    pub(super) const PROCESS_WORDS: usize = 4;
+    /// Id, start, two of image, and the time namespace.
+    pub(super) const PROCESS_WORDS: usize = 5;
     pub(super) const ENTRY: usize = PROCESS + PROCESSES * PROCESS_WORDS;
 }
 
@@ -125,7 +125,7 @@ impl Ledger {
         set(at::WORDS, shape.words() as u64);
         set(at::GRANULE, shape.granule.bytes().get());
         set(at::GRANULES, u64::from(shape.granules));
-        set(at::NAMESPACE, namespace());
+        set(at::NAMESPACE, namespace("pid"));
         set(at::TARGET, target.get());
         words[at::MAGIC].store(MAGIC, Ordering::Release);
         Ok((Ledger::enter(table, shape)?, file))
@@ -157,7 +157,7 @@ impl Ledger {
                 return Err(ElasticError::Damaged(what.to_owned()));
             }
         }
-        if get(at::NAMESPACE) != namespace() {
+        if get(at::NAMESPACE) != namespace("pid") {
             return Err(ElasticError::OtherNamespace);
         }
         Ledger::enter(table, shape)
@@ -177,6 +177,7 @@ impl Ledger {
             words[1].store(own.start, Ordering::Relaxed);
             words[2].store(own.image[0], Ordering::Relaxed);
             words[3].store(own.image[1], Ordering::Relaxed);
+            words[4].store(own.clock, Ordering::Relaxed);
             words[0].store(id, Ordering::Release);
             let slot = u16::try_from(slot).unwrap_or(u16::MAX);
             let turn = Mutex::new(());
@@ -263,6 +264,7 @@ impl Ledger {
             pid: Pid(pid),
             start: self.get(from + 1),
             image: [self.get(from + 2), self.get(from + 3)],
+            clock: self.get(from + 4),
         })
     }
 

@@ -2,7 +2,8 @@
 //!
 //! On any doubt it is: memory of a process that lives must never be given away. A process is known
 //! by its id, its start time and where its image is, since ids are used again, and since execve(2)
-//! keeps id and start time and loses the memory.
+//! keeps id and start time and loses the memory. The kernel reports start times by the clock of the
+//! reader's time namespace, so they are compared within one only.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -20,6 +21,8 @@ pub(crate) struct Identity {
     pub(crate) start: u64,
     /// Where its code and its stack begin; less than 2 where the kernel does not report it.
     pub(crate) image: [u64; 2],
+    /// The time namespace in which its start was read; 0 where the kernel has none or does not say.
+    pub(crate) clock: u64,
 }
 
 impl Identity {
@@ -37,7 +40,11 @@ impl Identity {
         // What cannot be read (hidepid, other users) does not say that it has ended.
         self.is_nobody()
             || read(self.pid)
-                .is_some_and(|now| now.start != self.start || self.is_other_image(&now))
+                .is_some_and(|now| self.started_otherwise(&now) || self.is_other_image(&now))
+    }
+
+    fn started_otherwise(&self, now: &Identity) -> bool {
+        now.clock == self.clock && now.start != self.start
     }
 
     /// Whether no process has this id any more.
@@ -66,12 +73,13 @@ fn read(pid: Pid) -> Option<Identity> {
         pid,
         start: stat.start_ticks,
         image: [code, stack],
+        clock: namespace("time"),
     })
 }
 
-/// The PID namespace of this process; 0 where it cannot be determined.
-pub(crate) fn namespace() -> u64 {
-    let path = Root::live().path("proc/self/ns/pid");
+/// The namespace of this process of a kind, as in `/proc/self/ns`; 0 where it cannot be determined.
+pub(crate) fn namespace(kind: &str) -> u64 {
+    let path = Root::live().path(format!("proc/self/ns/{kind}"));
     std::fs::metadata(path).map_or(0, |data| data.ino())
 }
 
@@ -98,7 +106,12 @@ mod tests {
             ..own
         };
         assert!(!of_somebody_else.has_ended());
-        assert!(namespace() > 0);
+        assert!(namespace("pid") > 0);
+        let by_another_clock = Identity {
+            clock: own.clock + 1,
+            ..earlier
+        };
+        assert!(!by_another_clock.has_ended());
     }
 
     #[test]

@@ -43,7 +43,12 @@ pub struct Part {
 impl Part {
     pub fn start(part: &str, words: &[&str]) -> Part {
         // By this name also where the file has been built anew since.
-        let mut child = Command::new("/proc/self/exe")
+        Part::start_by(&mut Command::new("/proc/self/exe"), part, words)
+    }
+
+    /// By a command that executes this program with the arguments that follow.
+    pub fn start_by(command: &mut Command, part: &str, words: &[&str]) -> Part {
+        let mut child = command
             .args(["--exact", "tests::child::plays_its_part", "--nocapture"])
             .env(MARK, [&[part][..], words].concat().join(" "))
             .stdin(Stdio::piped())

@@ -2,10 +2,13 @@
 
 use std::collections::HashSet;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::{Component, Elastic, ElasticError, Granule, Handle, PageSize, Recovered};
+use crate::{
+    Component, Elastic, ElasticError, ElasticOptions, Granule, Handle, PageSize, Recovered,
+};
 use hugeleaf_sys::{Errno, Gate, Memory, MemoryCall};
 
 use super::child::{Part, Words, hear, say};
@@ -45,6 +48,10 @@ pub fn part(words: &Words) {
     let handle = Handle::receive(&socket).unwrap();
     match words.get(1) {
         "take_all" => take_all(&Elastic::attach(&handle).unwrap()),
+        "recover" => say(&format!(
+            "{}",
+            Elastic::attach(&handle).unwrap().recover().unwrap().bytes
+        )),
         "hold" => hold(&Elastic::attach(&handle).unwrap(), words.get(2)),
         "abort" => abort_at(&handle, words.get(2)),
         "churn" => churn(&Elastic::attach(&handle).unwrap()),
@@ -115,6 +122,36 @@ fn hold(elastic: &Elastic, count: &str) {
     let names = taken.iter().map(|g| g.to_number().to_string());
     say(&names.collect::<Vec<_>>().join(" "));
     hear();
+}
+
+/// Start times are read by the clock of the reader's time namespace: a process there took all others
+/// for ended, and freed what they held.
+#[test]
+fn a_process_in_another_time_namespace_frees_nothing_of_who_lives() {
+    let test = "a_process_in_another_time_namespace_frees_nothing_of_who_lives";
+    let by = || {
+        let mut command = Command::new("unshare");
+        command.args(["--time", "--boottime", "100000"]);
+        command
+    };
+    if !{ by().arg("true").output() }.is_ok_and(|output| output.status.success()) {
+        return hugeleaf_testkit::not_run(test, "no time namespaces here, or no right to one");
+    }
+    let base = hugeleaf_sys::Kernel::new().base_page();
+    let ladder = base.to_string().parse().unwrap();
+    let options = ElasticOptions::new(pages(base, 4), ladder).shared();
+    let elastic = Elastic::new(&options).unwrap();
+    let cache = elastic.component("cache", true).unwrap();
+    let mine = elastic.take(cache).unwrap();
+    write_all(&elastic, mine, 7);
+    let door = Door::open();
+    let program = std::fs::read_link("/proc/self/exe").unwrap();
+    let mut part = Part::start_by(by().arg(program), "elastic", &[&door.path, "recover", "-"]);
+    let (socket, _) = door.listener.accept().unwrap();
+    elastic.handle().unwrap().send(&socket).unwrap();
+    assert_eq!(part.next_line().unwrap(), "0");
+    assert_eq!(elastic.held(), pages(base, 1));
+    assert_written(&elastic, mine, 7);
 }
 
 #[test]

@@ -1,103 +1,108 @@
 //! What `hugeleaf run --sqlite` loads into a program: it stands before the functions by which a program begins with SQLite,
-//! gives that SQLite its cache, and passes the call on. It finds SQLite as a shared library, linked or loaded later; one
-//! that is built into a program is not reached, and keeps its own cache.
+//! gives that SQLite its cache, and passes the call on.
 //!
-//! Where the cache cannot be made, one line says so on standard error, and SQLite has its own.
+//! A process may have several copies of SQLite: a shared library, one that a module brings, one in a plugin. Each call goes
+//! to the copy that the caller would have got without this library, as the loader looks for it, and from then on the
+//! caller calls it itself. A copy that hides its functions, or that is built into the program, is not reached.
+//!
+//! Nothing in here ends the program: where something is refused, SQLite has its own cache, and one line says so on standard
+//! error. That line is not written where nobody reads it.
 //!
 //! # Safety
-//! The functions have the types of sqlite3.h, and pass on what they are given. SQLite's own are looked up by name in the
-//! library that the program loaded.
+//! The functions have the types of sqlite3.h, and pass on what they are given: they change no register in which arguments
+//! are. SQLite's own are looked up by name in the object that has the copy.
 
-use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::OnceLock;
+mod copies;
+mod objects;
+mod reserve;
+mod say;
 
-use hugeleaf::{Bytes, Ladder};
-use hugeleaf_sqlite::{Api, Options};
+use std::ffi::{c_int, c_void};
 
-/// Size and ladder: `2147483648;2M,4K`.
-const VARIABLE: &str = "HUGELEAF_SQLITE";
-/// The library's name since 2004.
-const LIBRARY: &CStr = c"libsqlite3.so.0";
 const SQLITE_ERROR: c_int = 1;
 
-thread_local! {
-    /// SQLite calls its own functions by name while the cache is made: those calls are passed on.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
+#[global_allocator]
+static MEMORY: reserve::Reserve = reserve::Reserve::new();
+
+/// Where the call with this number goes that comes from `caller`.
+extern "C" fn route(which: usize, caller: usize) -> *const c_void {
+    copies::route(which, caller).unwrap_or(match which {
+        0 => none as *const c_void,
+        _ => no_database as *const c_void,
+    })
 }
 
-/// The address of one of SQLite's functions; null where the program has no such library now.
-fn find(name: &CStr) -> *mut c_void {
-    // SAFETY: names are C strings; a library that is not loaded is not loaded for it.
-    unsafe {
-        let next = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
-        if !next.is_null() {
-            return next;
-        }
-        let library = libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-        match library.is_null() {
-            true => library,
-            false => libc::dlsym(library, name.as_ptr()),
-        }
+/// What a call comes to where the program has no SQLite.
+extern "C" fn none() -> c_int {
+    SQLITE_ERROR
+}
+
+unsafe extern "C" fn no_database(_: *const c_void, database: *mut *mut c_void) -> c_int {
+    if !database.is_null() {
+        // SAFETY: by sqlite3.h the caller's.
+        unsafe { database.write(std::ptr::null_mut()) };
     }
+    SQLITE_ERROR
 }
 
-/// Gives SQLite its cache, once.
-fn prepare() {
-    static DONE: OnceLock<()> = OnceLock::new();
-    if INSIDE.replace(true) {
-        return;
-    }
-    DONE.get_or_init(|| {
-        if let Err(why) = install() {
-            eprintln!("hugeleaf: run: --sqlite: {why}; SQLite keeps its own cache");
-        }
-    });
-    INSIDE.set(false);
-}
-
-fn install() -> Result<(), String> {
-    let Ok(wanted) = std::env::var(VARIABLE) else {
-        return Ok(());
-    };
-    let (bytes, ladder) = wanted.split_once(';').ok_or("the variable is damaged")?;
-    let bytes: u64 = bytes.parse().map_err(|e| format!("{bytes}: {e}"))?;
-    let ladder: Ladder = ladder.parse().map_err(|e| format!("{e}"))?;
-    let [config, vfs_find, vfs_register] =
-        [c"sqlite3_config", c"sqlite3_vfs_find", c"sqlite3_vfs_register"].map(find);
-    // SAFETY: these are SQLite's functions of these names.
-    let api = unsafe { Api::at(config, vfs_find, vfs_register) };
-    let api = api.ok_or("this program's SQLite has no function to set a cache")?;
-    let installed = hugeleaf_sqlite::install(&api, &Options::new(Bytes(bytes), ladder));
-    installed.map(drop).map_err(|e| e.to_string())
-}
-
-/// Stands before one of SQLite's functions.
+/// Stands before one of SQLite's functions: asks where it is, and goes on there with all arguments as they are.
 macro_rules! before {
-    ($(fn $name:ident($($argument:ident: $type:ty),*);)*) => {$(
+    ($($number:literal $name:ident)*) => {$(
         /// SQLite's function of this name, once it has its cache.
         ///
         /// # Safety
         /// As sqlite3.h says.
+        #[cfg(target_arch = "x86_64")]
+        #[unsafe(naked)]
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-            prepare();
-            let name = concat!(stringify!($name), "\0");
-            let found = CStr::from_bytes_with_nul(name.as_bytes()).map_or(std::ptr::null_mut(), find);
-            if found.is_null() {
-                return SQLITE_ERROR;
-            }
-            // SAFETY: it is SQLite's function of this name, and gets what this one got.
-            unsafe {
-                std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_int>(found)($($argument),*)
-            }
+        pub unsafe extern "C" fn $name() {
+            std::arch::naked_asm!(
+                "endbr64",
+                "push rdi", "push rsi", "push rdx", "push rcx", "sub rsp, 8",
+                "mov edi, {number}",
+                "mov rsi, [rsp + 40]",
+                "call {route}",
+                "add rsp, 8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+                "jmp rax",
+                number = const $number,
+                route = sym route,
+            )
         }
-    )*};
+
+        /// SQLite's function of this name, once it has its cache.
+        ///
+        /// # Safety
+        /// As sqlite3.h says.
+        #[cfg(target_arch = "aarch64")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            std::arch::naked_asm!(
+                "hint #34",
+                "stp x29, x30, [sp, #-48]!",
+                "stp x0, x1, [sp, #16]", "stp x2, x3, [sp, #32]",
+                "mov x0, #{number}",
+                "mov x1, x30",
+                "bl {route}",
+                "mov x16, x0",
+                "ldp x0, x1, [sp, #16]", "ldp x2, x3, [sp, #32]",
+                "ldp x29, x30, [sp], #48",
+                "br x16",
+                number = const $number,
+                route = sym route,
+            )
+        }
+    )*
+
+    /// Where they are.
+    fn own() -> [usize; objects::NAMES.len()] {
+        [$($name as *const () as usize),*]
+    }};
 }
 
 before! {
-    fn sqlite3_initialize();
-    fn sqlite3_open(name: *const c_char, database: *mut *mut c_void);
-    fn sqlite3_open16(name: *const c_void, database: *mut *mut c_void);
-    fn sqlite3_open_v2(name: *const c_char, database: *mut *mut c_void, flags: c_int, vfs: *const c_char);
+    0 sqlite3_initialize
+    1 sqlite3_open
+    2 sqlite3_open16
+    3 sqlite3_open_v2
 }

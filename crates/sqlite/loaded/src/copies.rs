@@ -1,0 +1,251 @@
+//! The copies of SQLite in this process: which one a call is for, and what was done about each.
+//!
+//! # Safety
+//! Handles of dlopen(3) are closed where they were opened; functions are looked up in the object that has them, and have
+//! the types of sqlite3.h.
+
+use std::cell::Cell;
+use std::ffi::{CStr, CString, c_void};
+use std::panic::catch_unwind;
+use std::ptr::null;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use hugeleaf::{Bytes, Ladder};
+use hugeleaf_sqlite::{Api, InstallError, Installed, Options};
+
+use crate::objects::{NAMES, User, bind, users};
+use crate::own;
+use crate::say::say;
+
+/// Size and ladder: `2147483648;2M,4K`.
+const VARIABLE: &str = "HUGELEAF_SQLITE";
+/// The library's name since 2004.
+const LIBRARY: &CStr = c"libsqlite3.so.0";
+/// Copies in a process are few. One more keeps its own cache.
+const MOST: usize = 8;
+
+thread_local! {
+    /// SQLite calls its own functions by name while the cache is made: those calls are passed on.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// One of SQLite's functions, in the copy that a caller gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Found(*mut c_void);
+
+/// An object that stays loaded as long as this lives.
+struct Handle(*mut c_void);
+
+impl Handle {
+    /// That of an object that is loaded; `None` of the program itself too, where it is not known by its path.
+    fn of(path: &CStr) -> Option<Handle> {
+        // SAFETY: the path is a C string; null is the program.
+        let handle = unsafe {
+            let path = if path.is_empty() {
+                null()
+            } else {
+                path.as_ptr()
+            };
+            libc::dlopen(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD)
+        };
+        (!handle.is_null()).then(|| Handle(handle))
+    }
+
+    /// A function of the object, or of those that it needs; never one of ours.
+    fn function(&self, name: &CStr) -> Option<Found> {
+        // SAFETY: the handle is open, the name is a C string.
+        Found::of(unsafe { libc::dlsym(self.0, name.as_ptr()) })
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: it is open, and closed once.
+        unsafe { libc::dlclose(self.0) };
+    }
+}
+
+impl Found {
+    fn of(address: *mut c_void) -> Option<Found> {
+        let is_ours = own().contains(&(address as usize));
+        (!address.is_null() && !is_ours).then_some(Found(address))
+    }
+
+    /// The function that comes next where the loader looks for all objects alike.
+    fn next(name: &CStr) -> Option<Found> {
+        // SAFETY: the name is a C string.
+        Found::of(unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) })
+    }
+
+    /// The path of the object that has it, and where that is.
+    fn object(self) -> Option<(CString, usize)> {
+        object_of(self.0 as usize)
+    }
+}
+
+fn object_of(address: usize) -> Option<(CString, usize)> {
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::uninit();
+    // SAFETY: it is filled in where this returns another number than 0; its path is a C string.
+    unsafe {
+        if libc::dladdr(address as *const c_void, info.as_mut_ptr()) == 0 {
+            return None;
+        }
+        let info = info.assume_init();
+        let path = (!info.dli_fname.is_null()).then(|| CStr::from_ptr(info.dli_fname).to_owned());
+        Some((path?, info.dli_fbase as usize))
+    }
+}
+
+impl User {
+    /// The function that this object has without this library: of the SQLite that others of its calls are bound to, of the
+    /// next object of all, or of those that it needs itself.
+    fn function(&self, name: &CStr) -> Option<Found> {
+        let bound = self.bound.and_then(object_of);
+        let bound = bound.and_then(|(path, _)| Handle::of(&path)?.function(name));
+        let next = || Found::next(name);
+        let needed = || Handle::of(&self.path)?.function(name);
+        bound.or_else(next).or_else(needed)
+    }
+}
+
+/// Where a call goes. The copy has its cache by then, where it can have one.
+pub fn route(which: usize, caller: usize) -> Option<*const c_void> {
+    let name = NAMES.get(which)?;
+    let users = users(&own(), caller);
+    let its = { users.iter() }.find(|user| user.is_caller && user.holds[which]);
+    let found = match its {
+        Some(user) => user.function(name)?,
+        // The address came another way: by dlsym(3), or by a jump from an object that called nothing here before.
+        None => Found::next(name).or_else(|| of_others(&users, which, name))?,
+    };
+    if !INSIDE.replace(true) {
+        serve(found);
+        for user in &users {
+            let to = NAMES.map(|name| user.function(name));
+            let same = |to: &Option<Found>| to.and_then(Found::object) == found.object();
+            if to.iter().all(same) {
+                bind(
+                    &own(),
+                    user.base,
+                    &to.map(|to| to.map_or(0, |to| to.0 as usize)),
+                );
+            }
+        }
+        INSIDE.set(false);
+    }
+    Some(found.0)
+}
+
+/// The function of the objects that hold our address: of the one that was loaded last, where they have several.
+fn of_others(users: &[User], which: usize, name: &CStr) -> Option<Found> {
+    let mut all = { users.iter().rev() }.filter(|user| user.holds[which]);
+    let held = all.find_map(|user| user.function(name));
+    let caller = || users.iter().find(|user| user.is_caller)?.function(name);
+    held.or_else(caller)
+        .or_else(|| Handle::of(LIBRARY)?.function(name))
+}
+
+/// Takes turns among threads. A forked child has none of the others, and does not wait for them.
+struct Turn;
+
+static TURN: AtomicU32 = AtomicU32::new(0);
+
+impl Turn {
+    fn take() -> Turn {
+        let own = std::process::id();
+        loop {
+            let (ok, fail) = (Ordering::Acquire, Ordering::Relaxed);
+            match TURN.compare_exchange(0, own, ok, fail) {
+                Ok(_) => return Turn,
+                Err(other) if other != own => {
+                    let _ = TURN.compare_exchange(other, 0, ok, fail);
+                }
+                Err(_) => std::thread::yield_now(),
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        TURN.store(0, Ordering::Release);
+    }
+}
+
+/// Gives the copy of SQLite that has this function its cache, once.
+fn serve(found: Found) {
+    /// The copies that were looked at, by where they are.
+    static KNOWN: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
+    let Some((path, base)) = found.object() else {
+        return;
+    };
+    let is_it = |place: &AtomicUsize| place.load(Ordering::Acquire) == base;
+    if KNOWN.iter().any(is_it) {
+        return;
+    }
+    // What asks the loader comes before: a thread that loads an object may wait for this turn.
+    let functions = Handle::of(&path).map(|handle| {
+        [
+            c"sqlite3_config",
+            c"sqlite3_vfs_find",
+            c"sqlite3_vfs_register",
+        ]
+        .map(|name| {
+            let function = handle.function(name);
+            function.filter(|function| function.object().is_some_and(|(_, at)| at == base))
+        })
+    });
+    let _turn = Turn::take();
+    let place = KNOWN
+        .iter()
+        .find(|place| is_it(place) || place.load(Ordering::Relaxed) == 0);
+    let Some(place) = place.filter(|place| !is_it(place)) else {
+        return;
+    };
+    let outcome = match functions {
+        Some([Some(config), Some(find), Some(register)]) => {
+            // SAFETY: these are SQLite's functions of these names.
+            let api = unsafe { Api::at(config.0, find.0, register.0) };
+            let given = api.map(|api| catch_unwind(|| give(&api, base)));
+            given
+                .unwrap_or(Ok(Ok(())))
+                .unwrap_or_else(|_| Err("a fault".to_owned()))
+        }
+        _ => Err("it has no function to set a cache".to_owned()),
+    };
+    place.store(base, Ordering::Release);
+    if let Err(why) = outcome {
+        say(&format!(
+            "{}: {why}; it keeps its own cache",
+            path.to_string_lossy()
+        ));
+    }
+}
+
+/// Gives a copy of SQLite its cache; the first one makes it.
+fn give(api: &Api, base: usize) -> Result<(), String> {
+    static INSTALLED: OnceLock<Installed> = OnceLock::new();
+    let Ok(wanted) = std::env::var(VARIABLE) else {
+        return Ok(());
+    };
+    let in_use = "it was used before a cache could be set";
+    let cache = api.cache().ok_or(in_use)?;
+    if object_of(cache as usize).is_some_and(|(_, at)| at != base) {
+        return Err("the program has set a cache of its own".to_owned());
+    }
+    if let Some(installed) = INSTALLED.get() {
+        return installed.serve(api).map_err(|e| e.to_string());
+    }
+    let (bytes, ladder) = wanted.split_once(';').ok_or("the variable is damaged")?;
+    let bytes: u64 = bytes.parse().map_err(|e| format!("{bytes}: {e}"))?;
+    let ladder: Ladder = ladder.parse().map_err(|e| format!("{e}"))?;
+    match hugeleaf_sqlite::install(api, &Options::new(Bytes(bytes), ladder)) {
+        Ok(installed) => {
+            let _ = INSTALLED.set(installed);
+            Ok(())
+        }
+        Err(InstallError::Refused(_)) => Err(in_use.to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}

@@ -1,0 +1,297 @@
+//! The objects that the dynamic loader has mapped, and the places in them that hold the address of one of our functions.
+//!
+//! # Safety
+//! Tables of objects are read as the loader read them, and only while it keeps objects from going away
+//! (dl_iterate_phdr(3)).
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+
+/// The functions that stand before SQLite's, by number.
+pub const NAMES: [&CStr; 4] = [
+    c"sqlite3_initialize",
+    c"sqlite3_open",
+    c"sqlite3_open16",
+    c"sqlite3_open_v2",
+];
+
+/// An object that holds the address of one of our functions, or that the call comes from.
+#[derive(Debug)]
+pub struct User {
+    pub base: usize,
+    /// Empty: the program itself.
+    pub path: CString,
+    pub is_caller: bool,
+    /// Whether it holds our address of each function.
+    pub holds: [bool; NAMES.len()],
+    /// A function of the SQLite that it is bound to.
+    pub bound: Option<usize>,
+}
+
+/// An entry of a dynamic section, of the symbol table, of a table of relocations (elf(5)).
+#[repr(C)]
+struct Dynamic {
+    tag: i64,
+    value: usize,
+}
+
+#[repr(C)]
+struct Symbol {
+    name: u32,
+    info: u8,
+    other: u8,
+    section: u16,
+    value: usize,
+    size: usize,
+}
+
+#[repr(C)]
+struct Relocation {
+    offset: usize,
+    info: u64,
+    addend: i64,
+}
+
+const DT_STRTAB: i64 = 5;
+const DT_SYMTAB: i64 = 6;
+const DT_RELA: i64 = 7;
+const DT_RELASZ: i64 = 8;
+const DT_PLTRELSZ: i64 = 2;
+const DT_JMPREL: i64 = 23;
+/// So many relocations at the beginning have no symbol.
+const DT_RELACOUNT: i64 = 0x6fff_fff9;
+
+/// One object, while the loader keeps it.
+struct Object<'a> {
+    info: &'a libc::dl_phdr_info,
+    base: usize,
+    own: &'a [usize; NAMES.len()],
+}
+
+/// Relocations against symbols, each with its place, the symbol's name, and its address where it is defined here.
+struct Place<'a> {
+    slot: *mut usize,
+    name: &'a CStr,
+    defined: Option<usize>,
+}
+
+impl Object<'_> {
+    fn headers(&self) -> &[libc::Elf64_Phdr] {
+        let count = usize::from(self.info.dlpi_phnum);
+        match self.info.dlpi_phdr.is_null() {
+            true => &[],
+            // SAFETY: the loader says so.
+            false => unsafe { std::slice::from_raw_parts(self.info.dlpi_phdr, count) },
+        }
+    }
+
+    fn address(&self, of: u64) -> usize {
+        self.base.wrapping_add(usize::try_from(of).unwrap_or(0))
+    }
+
+    fn contains(&self, address: usize) -> bool {
+        self.headers().iter().any(|header| {
+            let start = self.address(header.p_vaddr);
+            let length = usize::try_from(header.p_memsz).unwrap_or(0);
+            header.p_type == libc::PT_LOAD && (start..start + length).contains(&address)
+        })
+    }
+
+    /// Whether the loader took the right to write away once relocations were done: of whole pages.
+    fn is_protected(&self, address: usize) -> bool {
+        let page = page();
+        let part = |address: usize| address / page;
+        self.headers().iter().any(|header| {
+            let start = self.address(header.p_vaddr);
+            let end = start + usize::try_from(header.p_memsz).unwrap_or(0);
+            header.p_type == libc::PT_GNU_RELRO && (part(start)..part(end)).contains(&part(address))
+        })
+    }
+
+    /// Calls `each` with the places that are bound to a function of SQLite.
+    fn places(&self, mut each: impl FnMut(Place<'_>)) {
+        let dynamic = self.headers().iter();
+        let mut dynamic = dynamic.filter(|header| header.p_type == libc::PT_DYNAMIC);
+        let Some(dynamic) = dynamic.next() else {
+            return;
+        };
+        let (mut symbols, mut names) = (0, 0);
+        let (mut all, mut calls) = ([0; 3], [0; 2]);
+        // A C library leaves addresses as they are in the file, or adds where the object is.
+        let address = |value: usize| match value < self.base {
+            true => self.base + value,
+            false => value,
+        };
+        // SAFETY: the section ends in an entry of tag 0, which stands in its last place at the latest.
+        unsafe {
+            let mut entry = self.address(dynamic.p_vaddr) as *const Dynamic;
+            while (*entry).tag != 0 {
+                let value = (*entry).value;
+                match (*entry).tag {
+                    DT_STRTAB => names = address(value),
+                    DT_SYMTAB => symbols = address(value),
+                    DT_RELA => all[0] = address(value),
+                    DT_RELASZ => all[1] = value,
+                    DT_RELACOUNT => all[2] = value,
+                    DT_JMPREL => calls[0] = address(value),
+                    DT_PLTRELSZ => calls[1] = value,
+                    _ => {}
+                }
+                entry = entry.add(1);
+            }
+        }
+        if symbols == 0 || names == 0 {
+            return;
+        }
+        for (table, length, skipped) in [(calls[0], calls[1], 0), (all[0], all[1], all[2])] {
+            if table == 0 {
+                continue;
+            }
+            for at in skipped..length / size_of::<Relocation>() {
+                // SAFETY: as many are there as the section says; a symbol that one names is in the table, its name a
+                // C string of the other.
+                unsafe {
+                    let relocation = &*(table as *const Relocation).add(at);
+                    let symbol = (relocation.info >> 32) as usize;
+                    if symbol == 0 {
+                        continue;
+                    }
+                    let symbol = &*(symbols as *const Symbol).add(symbol);
+                    let name = CStr::from_ptr((names + symbol.name as usize) as *const c_char);
+                    if !name.to_bytes().starts_with(b"sqlite3_") {
+                        continue;
+                    }
+                    let slot = self.base.wrapping_add(relocation.offset) as *mut usize;
+                    let defined = (symbol.section != 0).then(|| self.base + symbol.value);
+                    each(Place {
+                        slot,
+                        name,
+                        defined,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Which of our functions a place holds.
+    fn ours(&self, place: &Place<'_>) -> Option<usize> {
+        // SAFETY: the loader writes a whole word there, at load or at the first call.
+        let value = unsafe { place.slot.read_volatile() };
+        let at = NAMES.iter().position(|name| *name == place.name)?;
+        (self.own[at] == value).then_some(at)
+    }
+
+    fn user(&self, caller: usize) -> Option<User> {
+        let mut user = User {
+            base: self.base,
+            path: CString::default(),
+            is_caller: self.contains(caller),
+            holds: [false; NAMES.len()],
+            bound: None,
+        };
+        self.places(|place| {
+            if let Some(at) = self.ours(&place) {
+                user.holds[at] = true;
+                return;
+            }
+            // SAFETY: as of `ours`.
+            let value = unsafe { place.slot.read_volatile() };
+            // A function that was not called yet may be bound to where the loader looks for it: in this object, and not
+            // where the function is.
+            let is_bound = !self.contains(value) || place.defined == Some(value);
+            if is_bound && value != 0 && !self.own.contains(&value) {
+                user.bound = Some(value);
+            }
+        });
+        let is_wanted = user.is_caller || user.holds.contains(&true);
+        if is_wanted && !self.info.dlpi_name.is_null() {
+            // SAFETY: the loader's, a C string.
+            user.path = unsafe { CStr::from_ptr(self.info.dlpi_name) }.to_owned();
+        }
+        is_wanted.then_some(user)
+    }
+
+    /// Puts functions in the place of ours.
+    fn bind(&self, to: &[usize; NAMES.len()]) {
+        self.places(|place| {
+            let Some(at) = self.ours(&place) else {
+                return;
+            };
+            let wanted = to[at];
+            if wanted == 0 {
+                return;
+            }
+            let is_protected = self.is_protected(place.slot as usize);
+            if is_protected && !protect(place.slot, libc::PROT_READ | libc::PROT_WRITE) {
+                return;
+            }
+            // SAFETY: it is a word of the object's data, which can be written to now; others read all of it at once.
+            unsafe {
+                let slot = &*place.slot.cast::<std::sync::atomic::AtomicUsize>();
+                slot.store(wanted, std::sync::atomic::Ordering::Release);
+            }
+            if is_protected {
+                protect(place.slot, libc::PROT_READ);
+            }
+        });
+    }
+}
+
+fn page() -> usize {
+    // SAFETY: it takes a number. A page that the system does not know is none that could be changed.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(usize::MAX)
+}
+
+/// Sets the rights of the page of an address.
+fn protect(address: *mut usize, rights: c_int) -> bool {
+    let page = page();
+    let start = address as usize / page * page;
+    // SAFETY: the page is mapped, and its content stays.
+    unsafe { libc::mprotect(start as *mut c_void, page, rights) == 0 }
+}
+
+/// Calls `each` with all objects, in the order in which the loader has them.
+fn all(mut each: impl FnMut(&libc::dl_phdr_info)) {
+    extern "C" fn one<F: FnMut(&libc::dl_phdr_info)>(
+        info: *mut libc::dl_phdr_info,
+        _: usize,
+        data: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the loader's description, and the function of below.
+        unsafe { (*data.cast::<F>())(&*info) };
+        0
+    }
+    fn callback<F: FnMut(&libc::dl_phdr_info)>(
+        _: &F,
+    ) -> extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int {
+        one::<F>
+    }
+    // SAFETY: `each` lives until the call returns.
+    unsafe { libc::dl_iterate_phdr(Some(callback(&each)), (&raw mut each).cast()) };
+}
+
+fn base_of(info: &libc::dl_phdr_info) -> usize {
+    usize::try_from(info.dlpi_addr).unwrap_or(0)
+}
+
+/// The objects that may have made a call which came to one of our functions, which are at `own`.
+pub fn users(own: &[usize; NAMES.len()], caller: usize) -> Vec<User> {
+    let mut users = Vec::new();
+    all(|info| {
+        let base = base_of(info);
+        let object = Object { info, base, own };
+        // This library has their addresses, too.
+        if !object.contains(bind as *const () as usize) {
+            users.extend(object.user(caller));
+        }
+    });
+    users
+}
+
+/// Has an object call these functions instead of ours; 0: ours still.
+pub fn bind(own: &[usize; NAMES.len()], base: usize, to: &[usize; NAMES.len()]) {
+    all(|info| {
+        if base_of(info) == base {
+            Object { info, base, own }.bind(to);
+        }
+    });
+}
