@@ -1,58 +1,90 @@
 //! Plays the guard's tests for ten years and prints how many servers were moved back.
 //!
-//! `scripts/lab.sh run --example years -- [--servers N] [--seed N] [RECORDING…]`
+//! `scripts/lab.sh run --example years -- [--servers N] [--tests N] [--seed N] [--only NAME,…] [RECORDING…]`, a name being
+//! one of a judge, a way to keep, a noise or an effect as in the rows.
 
 use std::process::ExitCode;
 
 use fastrand::Rng;
 use hugeleaf_guard::Keep;
 use hugeleaf_lab::simulate::Noise;
-use hugeleaf_lab::years::{Judge, Row, Spread, TEN_YEARS, play_servers};
+use hugeleaf_lab::years::{Judge, Spread, TEN_YEARS, play_servers};
 
-/// The true effects, and for how many tests each is played.
-const EFFECTS: [(f64, usize); 6] = [
-    (0.95, TEN_YEARS),
-    (0.98, TEN_YEARS),
-    (1.0, TEN_YEARS),
-    (1.02, TEN_YEARS),
-    (1.05, TEN_YEARS),
-    (1.10, TEN_YEARS),
-];
+const EFFECTS: [f64; 6] = [0.95, 0.98, 1.0, 1.02, 1.05, 1.10];
 
-fn run() -> Result<(), String> {
-    let (mut servers, mut seed, mut files) = (1000usize, 1u64, Vec::new());
+struct Options {
+    servers: usize,
+    seed: u64,
+    tests: usize,
+    /// The judge, ways to keep, noises and effects that are left; all where none is named.
+    only: Vec<String>,
+    files: Vec<String>,
+}
+
+fn options() -> Result<Options, String> {
+    let mut options = Options {
+        servers: 1000,
+        seed: 1,
+        tests: TEN_YEARS,
+        only: Vec::new(),
+        files: Vec::new(),
+    };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
-        let mut number = || -> Result<u64, String> {
-            let text = args.next().unwrap_or_default();
-            text.parse()
-                .map_err(|_| format!("{arg} {text}: not a number"))
+        let mut value = || args.next().unwrap_or_default();
+        let number = |text: String| -> Result<usize, String> {
+            text.parse().map_err(|_| format!("{text}: not a number"))
         };
         match arg.as_str() {
-            "--servers" => servers = usize::try_from(number()?).map_err(|e| e.to_string())?,
-            "--seed" => seed = number()?,
-            _ => files.push(arg),
+            "--servers" => options.servers = number(value())?,
+            "--seed" => options.seed = number(value())? as u64,
+            "--tests" => options.tests = number(value())?,
+            "--only" => options.only = value().split(',').map(str::to_owned).collect(),
+            _ => options.files.push(arg),
         }
     }
+    Ok(options)
+}
+
+/// The name of a variant, as a row has it.
+fn name(value: &impl serde::Serialize) -> Result<String, String> {
+    let value = serde_json::to_value(value).map_err(|e| e.to_string())?;
+    Ok(value.as_str().unwrap_or_default().to_owned())
+}
+
+fn run() -> Result<(), String> {
+    let options = options()?;
     let read = |file: &String| {
         let text = std::fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
         Noise::parse(&text).map_err(|e| format!("{file}: {e}"))
     };
-    let noises = files.iter().map(read).collect::<Result<Vec<Noise>, _>>()?;
+    let noises = options
+        .files
+        .iter()
+        .map(read)
+        .collect::<Result<Vec<_>, _>>()?;
+    let keeps = [Keep::IfFaster, Keep::UnlessSlower];
     for judge in [Judge::Alone, Judge::Together] {
-        for keep in [Keep::IfFaster, Keep::UnlessSlower] {
-            for spread in Spread::ALL {
-                if spread == Spread::Recorded && noises.is_empty() {
+        for (keep, spread) in keeps.iter().flat_map(|k| Spread::ALL.map(|s| (*k, s))) {
+            for effect in EFFECTS {
+                let names = [
+                    name(&judge)?,
+                    name(&keep)?,
+                    name(&spread)?,
+                    effect.to_string(),
+                ];
+                if !options.only.iter().all(|only| names.contains(only))
+                    || (spread == Spread::Recorded && noises.is_empty())
+                {
                     continue;
                 }
-                for (effect, tests) in EFFECTS {
-                    let mut rng = Rng::with_seed(seed);
-                    let size = (servers, tests);
-                    let row: Row =
-                        play_servers(&noises, (effect, spread), (judge, keep), size, &mut rng);
-                    let text = serde_json::to_string(&row).map_err(|e| e.to_string())?;
-                    println!("{text}");
-                }
+                let mut rng = Rng::with_seed(options.seed);
+                let size = (options.servers, options.tests);
+                let row = play_servers(&noises, (effect, spread), (judge, keep), size, &mut rng);
+                println!(
+                    "{}",
+                    serde_json::to_string(&row).map_err(|e| e.to_string())?
+                );
             }
         }
     }

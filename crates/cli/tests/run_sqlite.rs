@@ -72,7 +72,8 @@ fn each_caller_gets_its_own_copy_of_sqlite() {
             under_run(folder.path(), &words),
             bare(folder.path(), &words),
         );
-        assert_eq!(good(&ours), good(&own), "{words:?}");
+        assert!(ours.status.success(), "{words:?}: {}", stderr(&ours));
+        assert_eq!(stdout(&ours), good(&own), "{words:?}");
         // These have no cache to set, and that is said of each once.
         let said = stderr(&ours).matches("it keeps its own cache").count();
         assert_eq!(said, copies, "{words:?}: {}", stderr(&ours));

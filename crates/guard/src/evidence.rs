@@ -18,7 +18,6 @@ use hugeleaf_proof::weigh::{self, PairLogs};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::Keep;
-use crate::state::Proven;
 
 /// Probability that any test of a program's life errs to one side: that it calls a program `slower` that is not, or one
 /// `same` whose memory brings more than [`EQUAL`].
@@ -41,6 +40,20 @@ pub struct Evidence {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub logs: Vec<f64>,
     pub reverts: u32,
+}
+
+/// A verdict of the tests so far, with its interval.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Proven {
+    pub verdict: Verdict,
+    /// The ratio, and its interval as this verdict needs it ([`Evidence`]).
+    pub ratio: f64,
+    pub low: f64,
+    pub high: f64,
+    pub pairs: usize,
+    pub metric: String,
+    /// Seconds since 1970.
+    pub at: i64,
 }
 
 /// A test that has all of its pairs.

@@ -9,7 +9,7 @@ use hugeleaf_proof::Verdict;
 use hugeleaf_units::{Bytes, Range};
 use serde::{Deserialize, Serialize};
 
-use crate::evidence::Evidence;
+use crate::evidence::{Evidence, Proven};
 use crate::pools::PoolsState;
 use crate::seen::{Closer, FileId, ProgramId};
 use crate::why::Standing;
@@ -178,19 +178,6 @@ pub struct Test {
     /// When the next pairs are due, since boot.
     pub next: Duration,
     pub failures: u32,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Proven {
-    pub verdict: Verdict,
-    /// The ratio, and its interval as this verdict needs it ([`Evidence`]).
-    pub ratio: f64,
-    pub low: f64,
-    pub high: f64,
-    pub pairs: usize,
-    pub metric: String,
-    /// When, in seconds since 1970.
-    pub at: i64,
 }
 
 /// What tests said, for the next process of that program.

@@ -117,12 +117,19 @@ impl Why {
                 wanted,
                 got,
                 limited_by,
-            } => more_pages(missing(*wanted, *got).of(*size), *size, limited_by),
+            } => more_pages(*wanted, missing(*wanted, *got), *size, limited_by),
             Why::NotContiguous { .. } => {
                 "hugeleaf status    # how much free memory is contiguous".to_owned()
             }
             Why::ThpOff => "hugeleaf status    # says which setting it is".to_owned(),
-            Why::KnobOff { path, .. } => format!("hugeleaf status    # about {path}"),
+            // The two kinds of knob have two words for the same.
+            Why::KnobOff { path, .. } => {
+                let word = match path.ends_with("shmem_enabled") {
+                    true => "advise",
+                    false => "madvise",
+                };
+                format!("hugeleaf check    # who else wants {path}; {word} is enough here")
+            }
             Why::NotTold { .. } => "hugeleaf mem --orders PID    # as root".to_owned(),
             Why::Split { .. } => "hugeleaf promote PID".to_owned(),
             Why::Attached => "ask the process that made it".to_owned(),
@@ -130,17 +137,20 @@ impl Why {
     }
 }
 
-/// The command that says whether the host can give more pages, and that makes the plan which gives them.
-fn more_pages(missing: Bytes, size: PageSize, limited_by: &str) -> String {
-    let rounded = missing.to_string();
-    let bytes = match rounded.parse() == Ok(missing) {
+/// The command that says whether the host can give these pages, and that makes the plan which gives them.
+fn more_pages(wanted: Pages, missing: Pages, size: PageSize, limited_by: &str) -> String {
+    let wanted = wanted.of(size);
+    let rounded = wanted.to_string();
+    let bytes = match rounded.parse() == Ok(wanted) {
         true => rounded,
-        false => format!("{missing:#}"),
+        false => format!("{wanted:#}"),
     };
     let plan = format!("hugeleaf plan --bytes {bytes} --sizes {size}");
     match limited_by {
         "nodes" => format!("{plan} --node N    # a node of the policy"),
-        by if by.starts_with("cgroup") => format!("raise the limit of {by} by {missing}"),
+        by if by.starts_with("cgroup") => {
+            format!("raise the limit of {by} by {}", missing.of(size))
+        }
         _ => plan,
     }
 }
@@ -164,7 +174,7 @@ mod tests {
             };
             why.next()
         };
-        let plan = "hugeleaf plan --bytes 14M --sizes 2M";
+        let plan = "hugeleaf plan --bytes 24M --sizes 2M";
         assert_eq!(next("pool"), plan);
         assert_eq!(
             next("cgroup /db"),

@@ -299,7 +299,7 @@ fn a_mandatory_ladder_takes_all_or_none() {
     assert_eq!(elastic.take_many(cache, 3).unwrap().len(), 3);
     drop(elastic);
     assert_eq!(pool(size), before);
-    do_next(&error.next());
+    do_next(&error.next(), size);
     assert_eq!(pool(size).total, before.total + 2);
 }
 

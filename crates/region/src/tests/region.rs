@@ -98,7 +98,7 @@ fn a_pool_that_is_short_gives_a_mosaic() {
         before,
         "a region that fails leaves nothing behind"
     );
-    do_next(&error.next());
+    do_next(&error.next(), size);
     Region::new(&mandatory).unwrap();
 }
 

@@ -2,7 +2,6 @@
 //! written to the last page, and what a process holds.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::OnceLock;
 
 use crate::{Bytes, PageKind, PageSize, Region, RegionOptions};
@@ -105,10 +104,17 @@ pub fn pool(size: PageSize) -> Pool {
     }
 }
 
-/// Does what an error says to do: its guard puts the pool back.
-pub fn do_next(command: &str) {
-    let status = Command::new("sh").args(["-c", command]).status().unwrap();
-    assert!(status.success(), "{command}");
+/// Gives a pool what the plan that an error names would: its guard puts the pool back.
+pub fn do_next(command: &str, size: PageSize) {
+    let wanted = command.strip_prefix("hugeleaf plan --bytes ");
+    let wanted = wanted.and_then(|rest| rest.strip_suffix(&format!(" --sizes {size}")));
+    let wanted: Bytes = wanted
+        .unwrap_or_else(|| panic!("{command}"))
+        .parse()
+        .unwrap();
+    let pool = pool(size);
+    let pages = pool.total - pool.free + wanted.get() / size.bytes().get();
+    std::fs::write(folder(size).join("nr_hugepages"), pages.to_string()).unwrap();
 }
 
 /// `n` pages.

@@ -12,6 +12,11 @@
 //! The functions have the types of sqlite3.h, and pass on what they are given: they change no register in which arguments
 //! are. SQLite's own are looked up by name in the object that has the copy.
 
+#![cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    allow(dead_code)
+)]
+
 mod copies;
 mod objects;
 mod reserve;
@@ -95,6 +100,7 @@ macro_rules! before {
     )*
 
     /// Where they are.
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     fn own() -> [usize; objects::NAMES.len()] {
         [$($name as *const () as usize),*]
     }};
@@ -105,4 +111,10 @@ before! {
     1 sqlite3_open
     2 sqlite3_open16
     3 sqlite3_open_v2
+}
+
+/// There are none for other processors: no SQLite is reached there.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const fn own() -> [usize; objects::NAMES.len()] {
+    [0; objects::NAMES.len()]
 }

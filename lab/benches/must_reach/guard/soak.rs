@@ -200,7 +200,13 @@ impl Crowd {
                 .map_or(0, |program| {
                     program["moved_bytes"].as_u64().unwrap_or_default()
                 });
-            let huge = huge_bytes(alive.holder.pid())?;
+            // The guard counts a program with its children.
+            let pid = alive.holder.pid();
+            let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+            let mut huge = huge_bytes(pid)?;
+            for child in children.split_whitespace() {
+                huge += huge_bytes(child.parse()?)?;
+            }
             self.beyond.push(moved.saturating_sub(huge) as f64);
         }
         Ok(())
