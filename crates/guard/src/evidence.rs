@@ -1,12 +1,12 @@
 //! Judges a program by all tests of its life. Pure; the lab plays decades with it.
 //!
 //! A weekly test that errs once in forty errs within a year more often than not. So the tests of a program share one
-//! budget of error, [`BUDGET`], for as long as its name is remembered. Test number k may err with `BUDGET / (k (k + 1))`:
+//! budget of error, `BUDGET`, for as long as its name is remembered. Test number k may err with `BUDGET / (k (k + 1))`:
 //! these shares add up to the budget, however many tests there are. That is alpha spending (Lan and DeMets 1983) with
 //! the union bound for its boundary (Darling and Robbins 1967). It needs no model of how the looks depend on each
 //! other, so each look is the signed-rank interval of `prove` at its share.
 //!
-//! A look takes the pairs of all tests, and those of the latest [`RECENT`] tests as well, because what huge pages bring
+//! A look takes the pairs of all tests, and those of the latest `RECENT` tests as well, because what huge pages bring
 //! may change. Each has half of the share; where the latest decide, they count.
 
 use std::time::Duration;
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits::Keep;
 
 /// Probability that any test of a program's life errs to one side: that it calls a program `slower` that is not, or one
-/// `same` whose memory brings more than [`EQUAL`].
+/// `same` whose memory brings more than `EQUAL`.
 const BUDGET: f64 = 0.01;
 const EQUAL: f64 = 1.02;
 const RECENT: usize = 4;
