@@ -24,7 +24,7 @@ lint_while_compiling() {
 
 # A test program that runs longer than this many seconds is taken to hang. It is ended with SIGABRT;
 # the names it printed last tell the test.
-hangs_after=${HUGELEAF_TEST_HANGS_AFTER:-1200}
+hangs_after=${HUGELEAF_TEST_HANGS_AFTER:-1800}
 runner=()
 if command -v timeout >/dev/null 2>&1; then
     runner=(--config "target.'cfg(unix)'.runner=['timeout','--foreground','--verbose','--signal=ABRT','--kill-after=30','$hangs_after']")
