@@ -18,11 +18,9 @@ static MISSES: AtomicU64 = AtomicU64::new(0);
 
 #[test]
 fn every_answer_is_the_same_as_with_sqlites_own_cache() {
-    let (seeds, statements) = match std::env::var_os("HUGELEAF_SOAK") {
-        // Ten million in all. Not more of each seed: its databases grow, and statements become slow.
-        Some(_) => (1_000, 10_000),
-        None => (hugeleaf_testkit::size(2, 4), 4_000),
-    };
+    // Ten million in a soak. Not more of each seed: its databases grow, and statements become slow.
+    let (seeds, statements) =
+        hugeleaf_testkit::size_or_soak((2, 4_000), (4, 4_000), (1_000, 10_000));
     for seed in 0..seeds {
         let answers = std::thread::scope(|scope| {
             let sides =

@@ -15,10 +15,7 @@ fn no_row_is_lost_by_a_kill() {
     if !hugeleaf_testkit::apart("kills::no_row_is_lost_by_a_kill") {
         return;
     }
-    let kills = match std::env::var_os("HUGELEAF_SOAK") {
-        Some(_) => 500,
-        None => hugeleaf_testkit::size(8, 25),
-    };
+    let kills = hugeleaf_testkit::size_or_soak(8, 25, 500);
     let mut random = fastrand::Rng::with_seed(1);
     let folder = tempfile::tempdir().unwrap();
     for mode in ["WAL", "DELETE"] {

@@ -40,6 +40,14 @@ pub fn size<T>(short: T, long: T) -> T {
     if all() { long } else { short }
 }
 
+/// The same, and the size where `HUGELEAF_SOAK` asks for hours.
+pub fn size_or_soak<T>(short: T, long: T, soak: T) -> T {
+    match std::env::var_os("HUGELEAF_SOAK") {
+        Some(_) => soak,
+        None => size(short, long),
+    }
+}
+
 /// Whether a test is left to `make test-all`; says so.
 pub fn left_to_all(test: &str) -> bool {
     if !all() {
