@@ -491,7 +491,7 @@ class Mix:
             if isinstance(s, Redis):
                 s.fill({"read_through": 140_000, "store": 60_000, "sessions": 40_000}[s.does], s.does == "sessions")
         self.began = time.time()
-        # What they hold now, and a little.
+        # Their present memory, and a little more.
         self.target = (sum(s.resident() for s in self.servers) // MIB + self.spare) * MIB
         self.first_target = self.target
         self.rules()

@@ -84,7 +84,7 @@ fn test(noises: &[Noise], effect: f64, spread: Spread, rng: &mut Rng) -> Vec<f64
     (0..PAIRS / AT_A_TIME).flat_map(sitting).collect()
 }
 
-/// What one test says by itself, and what that made the guard do.
+/// Judges one test by itself, as the guard did before.
 fn alone(logs: &[f64], keep: Keep) -> bool {
     let rule = Rule {
         fixed_pairs: Some(logs.len()),

@@ -30,7 +30,7 @@ const MOST_PAIRS: usize = 1248;
 const AGAIN: Duration = Duration::from_secs(182 * 86_400);
 const MOST_DOUBLINGS: u32 = 2;
 
-/// What tests have found. A field that an older state file lacks is empty.
+/// Findings of tests. A field that an older state file lacks is empty.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Evidence {
@@ -133,7 +133,7 @@ impl Evidence {
         }
     }
 
-    /// How long a program that was moved back stays as it is.
+    /// Returns the time for which a program that was moved back stays as it is.
     pub fn again_after(&self) -> Duration {
         AGAIN * 2u32.pow(self.reverts.saturating_sub(1).min(MOST_DOUBLINGS))
     }

@@ -180,7 +180,7 @@ pub struct Test {
     pub failures: u32,
 }
 
-/// What tests said, for the next process of that program.
+/// Verdict of the tests, for the next process of that program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Remembered {
     pub group: String,

@@ -44,7 +44,7 @@ pub trait Managed: Send {
         false
     }
 
-    /// Whether no memory may be moved now, because the system calls for that may be refused: nothing is done at the next
+    /// Returns true if no memory may be moved now, because the system calls for that may be refused: nothing is done at the next
     /// look. Never, unless a component says so.
     fn is_frozen(&self) -> bool {
         false

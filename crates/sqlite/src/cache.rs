@@ -53,7 +53,7 @@ pub(crate) struct Cache {
     body: UnsafeCell<Body>,
 }
 
-/// What a cache of limited size has for another page.
+/// Room of a cache of limited size for another page.
 enum Full {
     /// Room.
     No,
@@ -478,7 +478,7 @@ impl Body {
         }
     }
 
-    /// Where there is no share: its own memory. It is of the size that SQLite asks for, unless it is small and will have
+    /// Takes memory of its own if there is no share: of the size that SQLite asks for, unless it is small and will have
     /// a share.
     fn without_share(&mut self, create: c_int) -> *mut Node {
         let waits = self.store.is_for(true) && !self.store.obeys_size();

@@ -85,7 +85,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// Where the function is that makes a cache of this SQLite now: in its own code, unless the program gave it a cache
+    /// Returns the address of the function that makes a cache of this SQLite now: in its own code, unless the program gave it a cache
     /// (`SQLITE_CONFIG_PCACHE2`). `None` where SQLite does not say: it is in use already.
     pub fn cache(&self) -> Option<*const c_void> {
         let mut methods = std::mem::MaybeUninit::<Methods>::uninit();

@@ -1,4 +1,4 @@
-//! Whether a filter of system calls was added since the cache was installed.
+//! Notices filters of system calls that were added since the cache was installed.
 //!
 //! A program that adds one knows the calls that it makes itself, and not those that are made here: to populate memory, to
 //! return it, to start a thread. So none of them is made from then on. Each database keeps the memory that it has.
@@ -14,7 +14,7 @@ pub(crate) fn note() {
     BEFORE.get_or_init(Filters::of_thread);
 }
 
-/// Whether this thread is under the filters that were there before, or no cache is installed. It takes some microseconds,
+/// Returns true if this thread is under the filters of before only, or no cache is installed. It takes some microseconds,
 /// so it is asked before long work only.
 pub(crate) fn is_none_new() -> bool {
     BEFORE

@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
-/// Whether a lock could not be taken before the fork: nothing that it guards is used in this child.
+/// True if a lock could not be taken before the fork: nothing that it guards is used in this child.
 static IS_LOST: AtomicBool = AtomicBool::new(false);
 
-/// What is held during a fork; whether it is all.
+/// Locks that are held during a fork; `is_all` is false if one is missing.
 pub(crate) struct Stopped<T> {
     pub _held: T,
     pub is_all: bool,
@@ -43,7 +43,7 @@ pub(crate) fn is_child() -> bool {
     IS_CHILD.load(Ordering::Relaxed)
 }
 
-/// Whether this is a child that must not use what its parent shared.
+/// Returns true in a child that must not use memory that its parent shared.
 pub(crate) fn is_lost() -> bool {
     IS_LOST.load(Ordering::Relaxed)
 }
@@ -65,7 +65,7 @@ pub(crate) fn lock_in_time<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 }
 
 thread_local! {
-    /// What this thread holds during its fork, as a pointer: what would be dropped could not be used any more at the
+    /// Locks that this thread holds during its fork, as a pointer: a value with a destructor could not be used any more at the
     /// end of a thread.
     static HELD: Cell<*mut ()> = const { Cell::new(null_mut()) };
 }

@@ -15,7 +15,7 @@ use crate::fork;
 pub(crate) struct Gate {
     busy: AtomicBool,
     stop: AtomicBool,
-    /// Whether SQLite's thread never enters any more, and takes the lock each time; changed with the lock.
+    /// True if SQLite's thread never enters any more, and takes the lock each time; changed with the lock.
     by_lock: AtomicBool,
     barrier: Barrier,
 }
@@ -146,7 +146,7 @@ mod tests {
         nobody_meets(Barrier::of_fences());
     }
 
-    /// What a filter does that came later.
+    /// The effect of a filter that came later.
     #[test]
     fn who_cannot_be_stopped_takes_the_lock_from_then_on() {
         let gate = Gate::new(Barrier::of_fences());

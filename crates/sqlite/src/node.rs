@@ -223,7 +223,7 @@ impl Table {
         self.count -= 1;
     }
 
-    /// Where there is no memory for it, chains become longer.
+    /// Without memory for it chains become longer.
     fn grow(&mut self) {
         let Some(mut longer) = Table::with((self.mask + 1) * 2) else {
             return;

@@ -76,7 +76,7 @@ pub(crate) struct Share {
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
     blanks: Vec<Blank>,
-    /// Of [`Chunk::cut`]: nodes point to them.
+    /// Made by [`Chunk::cut`]: nodes point to them.
     chunks: Vec<*mut Chunk>,
     /// Where to begin looking for a free slot.
     next: usize,
@@ -193,7 +193,7 @@ impl Share {
     /// A miss of this key. Returns whether the ghost list has it in its sample.
     pub fn missed(&self, hash: u64, touches: &mut Vec<u64>) -> bool {
         self.misses.fetch_add(1, Ordering::Relaxed);
-        // Nobody looks at it in a child, and its lock may be held there for ever.
+        // In a child it is not used, and its lock may be held there for ever.
         if self.component.get().is_none() || fork::is_child() {
             return false;
         }
@@ -279,7 +279,7 @@ impl<'a> Held<'a> {
         self.inner();
     }
 
-    /// Whether there was memory for it.
+    /// Returns false if there is no memory for it.
     pub fn join(&mut self, cache: &(dyn Connection + 'static)) -> bool {
         let member = Member {
             cache,

@@ -70,7 +70,7 @@ pub(crate) struct Store {
     source: OnceLock<Origin>,
     shares: Mutex<Shares>,
     numbers: AtomicU64,
-    /// So many shares could not be made.
+    /// Number of shares that could not be made.
     failures: AtomicUsize,
 }
 
@@ -147,7 +147,7 @@ impl Store {
         !matches!(self.source(), Some(Origin::Managed { .. }))
     }
 
-    /// Whether a cache with so many pages takes part now.
+    /// Returns true if a cache with this number of pages takes part now.
     pub fn is_time_to_join(&self, pages: usize, shape: Shape) -> bool {
         match self.source() {
             Some(Origin::Managed { elastic, .. }) => {

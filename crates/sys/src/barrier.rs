@@ -19,7 +19,7 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// That of this process. Where the kernel has none (before 4.14), or this thread is under a filter of system calls,
+    /// Returns the barrier of this process. If the kernel has none (before 4.14), or this thread is under a filter of system calls,
     /// both sides fence: as right, and slower.
     pub fn of_process() -> Barrier {
         static KNOWN: OnceLock<Barrier> = OnceLock::new();
@@ -50,7 +50,7 @@ impl Barrier {
     }
 }
 
-/// Whether the kernel did it. A thread under a filter does not ask: the answer may be a signal.
+/// Returns true if the kernel did it. A thread under a filter does not ask: the answer may be a signal.
 fn call(command: libc::c_int) -> bool {
     let may_ask = !cfg!(miri) && Filters::of_thread().is_some_and(Filters::is_none);
     // SAFETY: the call takes numbers only.

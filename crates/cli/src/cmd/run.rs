@@ -200,7 +200,7 @@ fn check_cache(size: Option<Bytes>, host: &Host, room: Option<Bytes>) -> Result<
     }
 }
 
-/// Whether SQLite is built into a program: its file has what each database begins with.
+/// Returns true if SQLite is built into a program: its file contains the header of a database.
 fn has_sqlite(program: &Program) -> bool {
     const MARK: &[u8] = b"SQLite format 3\0";
     let Ok(mut file) = std::fs::File::open(&program.path) else {

@@ -345,7 +345,7 @@ fn one_that_owes_memory_is_given_what_its_requests_need_at_once() {
     world.expect("b needs 600M, and has 512M");
 }
 
-/// Whoever has floors above the target shares what there is; nobody's requests fail while another one has more than it needs.
+/// With floors above the target servers share the memory there is; no requests fail while another server has more than it needs.
 #[test]
 fn floors_above_the_target_leave_nobody_starving() {
     let mut world = World::of(vec![

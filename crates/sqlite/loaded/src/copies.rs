@@ -38,7 +38,7 @@ struct Found(*mut c_void);
 struct Handle(*mut c_void);
 
 impl Handle {
-    /// That of an object that is loaded; `None` of the program itself too, where it is not known by its path.
+    /// Opens an object that is loaded; `None` for the program itself too, if it is not known by its path.
     fn of(path: &CStr) -> Option<Handle> {
         // SAFETY: the path is a C string; null is the program.
         let handle = unsafe {
@@ -109,7 +109,7 @@ impl User {
     }
 }
 
-/// Where a call goes. The copy has its cache by then, where it can have one.
+/// Returns the function to which a call goes. The copy has its cache by then, if it can have one.
 pub fn route(which: usize, caller: usize) -> Option<*const c_void> {
     let name = NAMES.get(which)?;
     let users = users(&own(), caller);
@@ -184,7 +184,7 @@ fn serve(found: Found) {
     if KNOWN.iter().any(is_it) {
         return;
     }
-    // What asks the loader comes before: a thread that loads an object may wait for this turn.
+    // Questions to the loader come first: a thread that loads an object may wait for this turn.
     let functions = Handle::of(&path).map(|handle| {
         [
             c"sqlite3_config",

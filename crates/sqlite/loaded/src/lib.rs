@@ -29,7 +29,7 @@ const SQLITE_ERROR: c_int = 1;
 #[global_allocator]
 static MEMORY: reserve::Reserve = reserve::Reserve::new();
 
-/// Where the call with this number goes that comes from `caller`.
+/// Returns the function to which the call with this number goes that comes from `caller`.
 extern "C" fn route(which: usize, caller: usize) -> *const c_void {
     copies::route(which, caller).unwrap_or(match which {
         0 => none as *const c_void,
@@ -37,7 +37,7 @@ extern "C" fn route(which: usize, caller: usize) -> *const c_void {
     })
 }
 
-/// What a call comes to where the program has no SQLite.
+/// Answers a call if the program has no SQLite.
 extern "C" fn none() -> c_int {
     SQLITE_ERROR
 }
@@ -99,7 +99,7 @@ macro_rules! before {
         }
     )*
 
-    /// Where they are.
+    /// Returns their addresses.
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     fn own() -> [usize; objects::NAMES.len()] {
         [$($name as *const () as usize),*]

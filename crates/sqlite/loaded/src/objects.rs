@@ -21,7 +21,7 @@ pub struct User {
     /// Empty: the program itself.
     pub path: CString,
     pub is_caller: bool,
-    /// Whether it holds our address of each function.
+    /// True for each function whose address in this library it holds.
     pub holds: [bool; NAMES.len()],
     /// A function of the SQLite that it is bound to.
     pub bound: Option<usize>,
@@ -57,7 +57,7 @@ const DT_RELA: i64 = 7;
 const DT_RELASZ: i64 = 8;
 const DT_PLTRELSZ: i64 = 2;
 const DT_JMPREL: i64 = 23;
-/// So many relocations at the beginning have no symbol.
+/// Number of relocations at the beginning that have no symbol.
 const DT_RELACOUNT: i64 = 0x6fff_fff9;
 
 /// One object, while the loader keeps it.
@@ -96,7 +96,7 @@ impl Object<'_> {
         })
     }
 
-    /// Whether the loader took the right to write away once relocations were done: of whole pages.
+    /// Returns true if the loader made the page read-only once relocations were done.
     fn is_protected(&self, address: usize) -> bool {
         let page = page();
         let part = |address: usize| address / page;
@@ -172,7 +172,7 @@ impl Object<'_> {
         }
     }
 
-    /// Which of our functions a place holds.
+    /// Returns the number of our function whose address a place holds.
     fn ours(&self, place: &Place<'_>) -> Option<usize> {
         // SAFETY: the loader writes a whole word there, at load or at the first call.
         let value = unsafe { place.slot.read_volatile() };

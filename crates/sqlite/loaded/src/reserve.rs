@@ -2,7 +2,7 @@
 //! long ask for memory in a way that can fail; all else is small, and aborts the program where it gets none.
 //!
 //! # Safety
-//! What comes from the reserve is within it, aligned, and nobody else's: it is never used again.
+//! Memory from the reserve is within it, aligned, and nobody else's: it is never used again.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;

@@ -13,12 +13,12 @@ use crate::kit::{self, Guarding, Place};
 use crate::record::{Record, median};
 use crate::{Asked, Failed, Mode};
 
-/// So many programs come and go in two hours.
+/// Programs that come and go in two hours.
 const PROGRAMS: u32 = 10_000;
 const MINUTES: usize = 120;
 /// Each lives so long.
 const LIFE: Duration = Duration::from_secs(30);
-/// Of all that come, one in so many is large enough to be moved.
+/// One program in this number is large enough to be moved.
 const LARGE: u32 = 20;
 
 /// Metrics that fail, each in a way of its own: an error, a hang, no number, no server, a number that stands still.
@@ -86,7 +86,7 @@ struct Alive {
     since: Instant,
     holder: Holder,
     is_large: bool,
-    /// Of one that no rule names.
+    /// Set for a program that no rule names.
     huge: Option<u64>,
 }
 
@@ -99,7 +99,7 @@ struct Crowd {
     /// Strangers that got the PID of a program that had been moved, and those whose pages were fewer at their end.
     strangers: u32,
     touched: u32,
-    /// How far what the guard says it moved was beyond the huge pages of those programs, in bytes.
+    /// Moved memory, as the guard says, minus huge pages of those programs, in bytes.
     beyond: Vec<f64>,
 }
 
@@ -233,7 +233,7 @@ fn huge_bytes(pid: u32) -> Result<u64, Failed> {
         .sum())
 }
 
-/// What is to stay flat, a sample a minute.
+/// Figures that stay flat, a sample a minute.
 #[derive(Default)]
 struct Samples([Vec<f64>; 6]);
 
