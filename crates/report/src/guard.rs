@@ -237,18 +237,16 @@ pub fn once(pass: &Pass) -> Page {
         pass.done.len(),
     ) {
         (_, 0, 0, 0) => "Nothing is to be done.".to_owned(),
-        (true, next, would, _) => match (next, would) {
-            (0, n) => format!(
-                "{} would be moved if a rule let the guard act.",
-                programs_of(n)
-            ),
-            (n, 0) => format!("{} would be moved.", programs_of(n)),
-            (n, w) => format!(
-                "{} would be moved, and {} if their rule let the guard act.",
-                programs_of(n),
-                w
-            ),
-        },
+        (_, 0, n, 0) => format!(
+            "{} would be moved if a rule let the guard act.",
+            programs_of(n)
+        ),
+        (true, n, 0, _) => format!("{} would be moved.", programs_of(n)),
+        (true, n, w, _) => format!(
+            "{} would be moved, and {} if their rule let the guard act.",
+            programs_of(n),
+            w
+        ),
         (false, _, _, done) => format!("{} moved.", programs_of(done)),
     };
     let mut page = Page::new("hugeleaf guard --once", lead);

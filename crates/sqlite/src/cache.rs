@@ -34,7 +34,8 @@ const SMALL_PART: usize = 10;
 const LOOKS: usize = 64;
 /// Of so many hits one is timed.
 const TIMED_HITS: u64 = 1024;
-/// So many touches of sampled pages are passed on at once.
+/// So many touches of sampled pages are passed on at once, each page once: the ghost list is to tell hits that a cache of
+/// another size would not have, and a page that returns so soon is a hit in all of them.
 const TOUCHES: usize = 64;
 
 pub(crate) struct Cache {
@@ -77,6 +78,8 @@ pub(crate) struct Body {
     ghosts: Ghosts,
     /// Touches of sampled pages that the ghost list has not seen yet.
     touches: Vec<u64>,
+    /// The number of the batch that these are: from 1 on, and over again.
+    batch: u8,
     /// A call that is timed until the next one, and whether it was a hit.
     timed: Option<(Instant, bool)>,
     store: &'static Store,
@@ -111,6 +114,7 @@ impl Cache {
                 main: Queue::EMPTY,
                 ghosts: Ghosts::new(),
                 touches: Vec::new(),
+                batch: 1,
                 timed: None,
                 store,
                 few: Few::NONE,
@@ -195,8 +199,10 @@ impl Cache {
         let body = unsafe { self.body() };
         body.begin(node, key);
         if !node.is_null() {
+            let is_sampled = share.missed(self.hash(key), &mut body.touches);
+            body.begin_batch();
             // SAFETY: the node is live and this cache's.
-            unsafe { (*node).sampled = share.missed(self.hash(key), &mut body.touches) };
+            unsafe { (*node).batch = if is_sampled { body.batch } else { 0 } };
             body.timed = share.is_timed().then(|| (Instant::now(), false));
             let misses = self.misses.load(Ordering::Relaxed) + 1;
             self.misses.store(misses, Ordering::Relaxed);
@@ -305,7 +311,7 @@ impl Cache {
             unsafe {
                 body.table.remove(node);
                 (*node).key = key;
-                (*node).sampled = false;
+                (*node).batch = 0;
                 body.table.insert(node);
             }
             body.largest = body.largest.max(key);
@@ -433,7 +439,9 @@ impl Body {
                 (*node).set_pinned(true);
                 self.pinned += 1;
             }
-            if (*node).sampled {
+            let batch = (*node).batch;
+            if batch != 0 && batch != self.batch {
+                (*node).batch = self.batch;
                 self.touch(cache, key);
             }
         }
@@ -461,6 +469,12 @@ impl Body {
             Some(share) => share.touched(&mut self.touches),
             None => self.touches.clear(),
         }
+        self.begin_batch();
+    }
+
+    /// A page that is touched from now on is in no batch yet. One that was touched just 255 batches ago is passed over once.
+    fn begin_batch(&mut self) {
+        self.batch = self.batch.checked_add(1).unwrap_or(1);
     }
 
     /// Keeps to the size that SQLite asks for.
@@ -514,7 +528,7 @@ impl Body {
             (*node).key = key;
             (*node).set_pinned(true);
             (*node).set_used(0);
-            (*node).sampled = false;
+            (*node).batch = 0;
             // SQLite looks at the first word to see whether it has to fill in the rest; its own cache clears no more.
             (*node).page.extra.cast::<*mut Node>().write(null_mut());
             self.table.insert(node);

@@ -35,8 +35,8 @@ pub(crate) struct Node {
     pub pinned: AtomicBool,
     /// How often it was asked for since it was last looked at, up to 3.
     pub used: AtomicU8,
-    /// Whether the ghost list has this key in its sample.
-    pub sampled: bool,
+    /// The batch of touches that has this page already, if the ghost list has its key in its sample; otherwise 0.
+    pub batch: u8,
     /// The next with the same place in the table.
     pub next: *mut Node,
     pub newer: *mut Node,
@@ -84,7 +84,7 @@ impl Node {
                 place: Place::Aside,
                 pinned: AtomicBool::new(true),
                 used: AtomicU8::new(0),
-                sampled: false,
+                batch: 0,
                 next: null_mut(),
                 newer: null_mut(),
                 older: null_mut(),

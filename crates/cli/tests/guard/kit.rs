@@ -36,10 +36,10 @@ fn can_move(test: &str) -> bool {
     false
 }
 
-/// Rules that move a program of this name as soon as it is seen.
+/// Rules that move a program of this name as soon as it is seen, and leave the other programs of the host alone.
 pub fn rule(name: &str, more: &str) -> String {
     format!(
-        "schema = 1\nevery = '1s'\nlisten = 'off'\ncpu = '50%'\npause_cpu = '1000%'\npause_memory = '100%'\n[[rule]]\nname = '{name}'\naction = 'promote'\n\
+        "schema = 1\nevery = '1s'\nlisten = 'off'\ncpu = '50%'\npause_cpu = '1000%'\npause_memory = '100%'\n[default]\naction = 'never'\n[[rule]]\nname = '{name}'\naction = 'promote'\n\
          min_bytes = '32M'\nlooks = 1\nbudget = '100%'\n{more}\n"
     )
 }
