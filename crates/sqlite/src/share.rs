@@ -21,6 +21,9 @@ use crate::timing::Timing;
 /// The ghost list knows so many keys. With 4000 it took a tenth of the time of a load whose pages are all here, with 1000 a
 /// fortieth; a hit ratio is then off by 0.02 in the mean.
 const SAMPLES: usize = 1000;
+/// Before the first look the ghost list takes its share to have so many granules: with one it would sample a third of all pages
+/// for a second, in which a share may well become as large as this.
+const SOON: u64 = 8;
 /// A cache that was not used for so many looks gives first.
 const IDLE_LOOKS: u32 = 3;
 /// So many pages are taken from another cache at once: stopping it costs more than taking a page.
@@ -142,7 +145,7 @@ impl Share {
             each,
             component: OnceLock::new(),
             inner: Mutex::default(),
-            ghost: Mutex::new(Ghost::new(each, each, SAMPLES)),
+            ghost: Mutex::new(Ghost::new(SOON * each, each, SAMPLES)),
             timing: Timing::default(),
             misses: AtomicU64::new(0),
             outside: AtomicU64::new(0),
