@@ -39,7 +39,7 @@ fn hundreds_of_oddly_named_processes() {
     kit.start(
         "crowd",
         "crowd",
-        "300",
+        hugeleaf_testkit::size("100", "300"),
         &["--\u{1b}[2Jargument", &"x".repeat(64)],
         &odd,
     );
@@ -69,12 +69,18 @@ fn hundreds_of_oddly_named_processes() {
 }
 
 #[test]
-fn one_of_thirty_thousand_mappings_and_one_that_is_stopped() {
-    let Some(mut kit) = Kit::new("one_of_thirty_thousand_mappings_and_one_that_is_stopped") else {
+fn one_of_very_many_mappings_and_one_that_is_stopped() {
+    let Some(mut kit) = Kit::new("one_of_very_many_mappings_and_one_that_is_stopped") else {
         return;
     };
     let folder = kit.folder("cwd");
-    kit.start("many", "mappings", "30000", &[], &folder);
+    kit.start(
+        "many",
+        "mappings",
+        hugeleaf_testkit::size("10000", "30000"),
+        &[],
+        &folder,
+    );
     let many = kit.last().to_string();
     kit.start("stopped", "stopped", "", &[], &folder);
     let stopped = kit.last().to_string();

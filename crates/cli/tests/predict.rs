@@ -75,7 +75,7 @@ fn asked(arguments: &[&str]) -> std::process::Output {
 fn a_program_that_misses_all_the_time_gets_a_range() {
     let folder = tempfile::tempdir().unwrap();
     let reader = reader(&folder);
-    let output = asked(&["predict", &reader.pid(), "--json"]);
+    let output = asked(&["predict", &reader.pid(), "--for", "2s", "--json"]);
     let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(output.status.code(), Some(0), "{answer:#}");
     let predicted = &answer["predicted"];
@@ -122,11 +122,26 @@ fn what_a_read_costs_is_taken_from_a_result() {
         );
         return;
     }
-    let output = asked(&["predict", &reader.pid(), "--chase", chase, "--json"]);
+    let output = asked(&[
+        "predict",
+        &reader.pid(),
+        "--for",
+        "2s",
+        "--chase",
+        chase,
+        "--json",
+    ]);
     let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
     // The nearest to what it works with.
     assert_eq!(answer["read"]["size_bytes"], 8 << 20, "{answer:#}");
-    let screen = stdout(&asked(&["predict", &reader.pid(), "--chase", chase]));
+    let screen = stdout(&asked(&[
+        "predict",
+        &reader.pid(),
+        "--for",
+        "2s",
+        "--chase",
+        chase,
+    ]));
     assert!(
         screen.contains("in the same time on larger pages"),
         "{screen}"

@@ -6,7 +6,7 @@
  *     maps N        N mappings that cannot be joined
  *     objects N     N mappings of as many objects of shared memory, each of two megabytes
  *     memory MIB    private memory that is all touched
- *     swap ONE TWO  exchanges two files as fast as it can, in a process of its own
+ *     swap ONE TWO  exchanges two files all the time, in a process of its own
  *     made          runs code that is in no file, in a thread of its own
  *     stop          stops (SIGSTOP) once it is ready
  */
@@ -91,7 +91,7 @@ int main(int argc, char **argv)
 		} else if (!strcmp(argv[at], "swap")) {
 			if (fork() == 0) {
 				prctl(PR_SET_PDEATHSIG, SIGKILL);
-				for (;;)
+				for (;; usleep(20))
 					syscall(SYS_renameat2, AT_FDCWD, argv[at + 1], AT_FDCWD, argv[at + 2], 2);
 			}
 			at += 2;

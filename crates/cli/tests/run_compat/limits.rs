@@ -61,13 +61,21 @@ fn ends_where_bare_does(test: &str, limit: &str, bytes: u64) {
 #[test]
 fn a_limit_on_address_space() {
     let _host = hugeleaf_testkit::host::shared();
-    ends_where_bare_does("a_limit_on_address_space", "as", 1 << 30);
+    ends_where_bare_does(
+        "a_limit_on_address_space",
+        "as",
+        hugeleaf_testkit::size(512 << 20, 1 << 30),
+    );
 }
 
 #[test]
 fn a_limit_on_data() {
     let _host = hugeleaf_testkit::host::shared();
-    ends_where_bare_does("a_limit_on_data", "data", 512 << 20);
+    ends_where_bare_does(
+        "a_limit_on_data",
+        "data",
+        hugeleaf_testkit::size(256 << 20, 512 << 20),
+    );
 }
 
 /// The stack may grow without end, and there are few addresses: nothing of it is taken ahead that

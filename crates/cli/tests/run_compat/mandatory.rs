@@ -226,7 +226,7 @@ fn a_pool_that_says_no_leaves_no_gap() {
         return;
     };
     let ladder = format!("hugetlb:{}K", huge() / 1024);
-    for _ in 0..6 {
+    for _ in 0..hugeleaf_testkit::size(2, 6) {
         let output = run(&["--data", &ladder], &program("gaps"), &["2000"]);
         let said = format!("{}{}", stdout(&output), stderr(&output));
         assert!(output.status.success(), "{}: {said}", output.status);

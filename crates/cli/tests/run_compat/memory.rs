@@ -92,7 +92,13 @@ fn the_break_grows_and_shrinks() {
 fn threads_share_the_heap() {
     let _host = hugeleaf_testkit::host::shared();
     if can_run("threads_share_the_heap") {
-        compare(&program("heaps"), &["6", "1500"], 0, Line::None, |_| ());
+        compare(
+            &program("heaps"),
+            &["6", hugeleaf_testkit::size("500", "1500")],
+            0,
+            Line::None,
+            |_| (),
+        );
     }
 }
 

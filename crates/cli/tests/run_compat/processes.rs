@@ -38,7 +38,10 @@ fn libraries_that_come_and_go() {
     let plugin = program_with("plugin", &["-fPIC", "-shared"], "plugin.so").unwrap();
     compare(
         &program("loading"),
-        &[plugin.to_str().unwrap(), "100"],
+        &[
+            plugin.to_str().unwrap(),
+            hugeleaf_testkit::size("30", "100"),
+        ],
         0,
         Line::None,
         |_| (),

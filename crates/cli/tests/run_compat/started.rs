@@ -28,7 +28,7 @@ fn threads_that_a_linked_library_started() {
         return;
     }
     let begun = with_early_threads("begun", &[]).unwrap();
-    for _ in 0..10 {
+    for _ in 0..hugeleaf_testkit::size(3, 10) {
         compare(&begun, &["150"], 3, Line::None, |_| ());
     }
 }

@@ -252,7 +252,8 @@ pub fn part(words: &Words) {
         for errno in ERRNOS[..RETRIED].iter().chain(others).copied() {
             reached |= refuse_one(kind, size, at, false, errno);
             // A signal that never ends is none that the kernel sends.
-            if errno != Errno::INTR {
+            let is_its_turn = hugeleaf_testkit::all() || others.contains(&errno);
+            if errno != Errno::INTR && is_its_turn {
                 reached |= refuse_one(kind, size, at, true, errno);
             }
         }

@@ -506,6 +506,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(hugeleaf_testkit::size(48, 256)))]
     /// Whatever happens in whatever order: no panic, a mark in sight, and no move without `y`.
     #[test]
     fn no_order_of_events_breaks_it(events in proptest::collection::vec(any_event(), 0..120)) {
