@@ -21,10 +21,11 @@ pub struct Answer {
 
 impl Answer {
     /// # Panics
-    /// If it does not start, or has not ended after a quarter of an hour: a server that was to refuse to start may
-    /// serve instead. It is killed then.
+    /// If it does not start, or has not ended after a quarter of an hour (a day where hours are asked for): a server that
+    /// was to refuse to start may serve instead. It is killed then.
     pub fn of(command: &mut Command) -> Answer {
-        const AT_MOST: Duration = Duration::from_secs(15 * 60);
+        const QUARTER: Duration = Duration::from_secs(15 * 60);
+        let at_most = crate::size_or_soak(QUARTER, QUARTER, 96 * QUARTER);
         let shown = format!("{command:?}");
         let piped = command.stdin(Stdio::null()).stdout(Stdio::piped());
         let child = piped.stderr(Stdio::piped()).spawn();
@@ -32,9 +33,9 @@ impl Answer {
         let pid = rustix::process::Pid::from_child(&child);
         let (ended, end) = mpsc::channel();
         std::thread::spawn(move || ended.send(child.wait_with_output()));
-        let out = end.recv_timeout(AT_MOST).unwrap_or_else(|_| {
+        let out = end.recv_timeout(at_most).unwrap_or_else(|_| {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            panic!("{shown} has not ended after {AT_MOST:?}")
+            panic!("{shown} has not ended after {at_most:?}")
         });
         let out = out.unwrap_or_else(|e| panic!("{shown}: {e}"));
         Answer {
