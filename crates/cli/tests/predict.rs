@@ -122,26 +122,13 @@ fn what_a_read_costs_is_taken_from_a_result() {
         );
         return;
     }
-    let output = asked(&[
-        "predict",
-        &reader.pid(),
-        "--for",
-        "2s",
-        "--chase",
-        chase,
-        "--json",
-    ]);
+    let pid = reader.pid();
+    let question = ["predict", &pid, "--for", "2s", "--chase", chase];
+    let output = asked(&[&question[..], &["--json"]].concat());
     let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
     // The nearest to what it works with.
     assert_eq!(answer["read"]["size_bytes"], 8 << 20, "{answer:#}");
-    let screen = stdout(&asked(&[
-        "predict",
-        &reader.pid(),
-        "--for",
-        "2s",
-        "--chase",
-        chase,
-    ]));
+    let screen = stdout(&asked(&question));
     assert!(
         screen.contains("in the same time on larger pages"),
         "{screen}"
@@ -153,7 +140,7 @@ fn what_a_read_costs_is_taken_from_a_result() {
         "-o", chase,
     ]);
     assert_eq!(one.status.code(), Some(0), "{}", stderr(&one));
-    let output = run(&["predict", &reader.pid(), "--chase", chase]);
+    let output = run(&question);
     assert_eq!(output.status.code(), Some(3), "{}", stdout(&output));
     assert!(stderr(&output).contains("next:"), "{}", stderr(&output));
 }

@@ -34,8 +34,8 @@ const SMALL_PART: usize = 10;
 const LOOKS: usize = 64;
 /// Of so many hits one is timed.
 const TIMED_HITS: u64 = 1024;
-/// So many touches of sampled pages are passed on at once, each page once: the ghost list is to tell hits that a cache of
-/// another size would not have, and a page that returns so soon is a hit in all of them.
+/// Number of touches of sampled pages that are passed on at once, each page once: the ghost list is to tell hits that a cache
+/// of another size would not have, and a page that returns so soon is a hit in all of them.
 const TOUCHES: usize = 64;
 
 pub(crate) struct Cache {
