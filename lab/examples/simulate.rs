@@ -1,7 +1,7 @@
 //! Plays experiments on recorded noise and prints how often they are right.
 //!
 //! `cargo run --release -p hugeleaf-proof --example simulate -- [--experiments N] [--seed N]
-//! [--interval S] [--transition S] [--for S] [--no-power] [--json] FILE…`
+//! [--interval S] [--transition S] [--for S] [--hold S] [--no-power] [--json] FILE…`
 
 use std::process::ExitCode;
 
@@ -9,8 +9,8 @@ use hugeleaf_lab::simulate::{Noise, Play, Scenario, Summary, pairs_needed, play_
 
 const EFFECTS: [f64; 7] = [1.0, 1.01, 1.02, 1.03, 1.05, 1.10, 1.20];
 const MOST_PAIRS: usize = 1000;
-/// What is injected in each scenario: nothing, for false calls, and an effect to be covered.
-const IN_SCENARIOS: [f64; 2] = [1.0, 1.05];
+/// Effects injected in each scenario: none for false calls, and two to be covered.
+const IN_SCENARIOS: [f64; 3] = [1.0, 1.05, 1.10];
 
 struct Options {
     experiments: usize,
@@ -45,6 +45,7 @@ fn options() -> Result<Options, String> {
             "--interval" => options.play.interval_seconds = number()?,
             "--transition" => options.play.transition_seconds = number()?,
             "--for" => options.play.for_seconds = number()?,
+            "--hold" => options.play.hold_seconds = number()?,
             "--json" => options.json = true,
             "--no-power" => options.power = false,
             _ => options.files.push(arg),
@@ -119,7 +120,7 @@ fn run() -> Result<(), String> {
             "experiments": options.experiments,
             "interval_seconds": options.play.interval_seconds,
             "transition_seconds": options.play.transition_seconds,
-            "for_seconds": options.play.for_seconds,
+            "for_seconds": options.play.for_seconds, "hold_seconds": options.play.hold_seconds,
             "rows": rows, "scenarios": scenarios.iter().map(|(scenario, summaries)| {
                 serde_json::json!({"scenario": scenario, "rows": summaries})
             }).collect::<Vec<_>>(),
@@ -142,15 +143,16 @@ fn print(
         options.experiments, recordings, options.play.interval_seconds, options.play.for_seconds
     );
     println!(
-        "effect   faster   slower     same  covered   pairs  half width   pairs for 80 % power"
+        "effect   faster   slower     same  not settled  covered   pairs  half width   pairs for 80 % power"
     );
     for (s, needed) in rows {
         println!(
-            "{:>5.0}%  {:>6.1}%  {:>6.1}%  {:>6.1}%  {:>6.1}%  {:>6.1}  {:>9.1}%   {}",
+            "{:>5.0}%  {:>6.1}%  {:>6.1}%  {:>6.1}%  {:>10.1}%  {:>6.1}%  {:>6.1}  {:>9.1}%   {}",
             (s.effect - 1.0) * 100.0,
             s.faster * 100.0,
             s.slower * 100.0,
             s.same * 100.0,
+            s.not_settled * 100.0,
             s.covered * 100.0,
             s.pairs,
             (s.half_width.exp() - 1.0) * 100.0,
@@ -161,20 +163,23 @@ fn print(
             }
         );
     }
-    println!("\nscenario         effect  false calls  covered   pairs  half width");
+    println!(
+        "\nscenario         effect   faster   slower     same  not settled  covered   pairs  half width  seconds"
+    );
     for (scenario, summaries) in scenarios {
         for s in summaries {
-            let calls = match s.effect > 1.0 {
-                true => "-".to_owned(),
-                false => format!("{:.1}%", (s.faster + s.slower) * 100.0),
-            };
             println!(
-                "{:<16}  {:>4.0}%  {calls:>11}  {:>6.1}%  {:>6.1}  {:>9.1}%",
+                "{:<16}  {:>4.0}%  {:>6.1}%  {:>6.1}%  {:>6.1}%  {:>10.1}%  {:>6.1}%  {:>6.1}  {:>9.1}%  {:>7.0}",
                 format!("{scenario:?}"),
                 (s.effect - 1.0) * 100.0,
+                s.faster * 100.0,
+                s.slower * 100.0,
+                s.same * 100.0,
+                s.not_settled * 100.0,
                 s.covered * 100.0,
                 s.pairs,
                 (s.half_width.exp() - 1.0) * 100.0,
+                s.seconds,
             );
         }
     }

@@ -19,6 +19,7 @@ use hugeleaf_host::Held;
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::{Bytes, Failure};
 
+use crate::hold::{self, Holds, Round};
 use crate::metric::{self, Kind, Measured, Metric, MetricError, Reading};
 use crate::orders::{BLOCK, Orders};
 use crate::result::{
@@ -62,6 +63,9 @@ pub struct Settings {
     /// Time discarded after every change, and half an interval on top; a metric may need a longer
     /// one.
     pub settle: Duration,
+    /// Time for which each arm is held after the pairs, to see effects that need longer than an interval
+    /// ([`crate::hold`]); zero: not at all.
+    pub hold: Duration,
     /// No pair is begun after this, once there are [`MIN_PAIRS`].
     pub limit: Duration,
     /// Time after which it ends as if it were interrupted, however many pairs there are.
@@ -81,11 +85,12 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// Two seconds, three minutes, ±3 %, 2 % equal, 95 %.
+    /// Two seconds, three minutes, ±3 %, 2 % equal, 95 %, arms not held.
     fn default() -> Settings {
         Settings {
             interval: Duration::from_secs(2),
             settle: Duration::from_millis(500),
+            hold: Duration::ZERO,
             limit: Duration::from_secs(180),
             at_most: None,
             rule: Rule::default(),
@@ -124,6 +129,10 @@ pub enum Event<'a> {
         elapsed: Duration,
     },
     Rejected(&'a Rejected),
+    Holding {
+        arm: Arm,
+        time: Duration,
+    },
     Restoring,
 }
 
@@ -268,6 +277,7 @@ pub fn run(
         rejected: Vec::new(),
         bad: BadReadings::default(),
         bad_in_a_row: None,
+        holds: None,
         page_sizes: PageSizes::default(),
         touched: false,
     };
@@ -373,6 +383,8 @@ struct Engine<'a> {
     bad: BadReadings,
     /// The first of the bad readings since the last good one.
     bad_in_a_row: Option<MetricError>,
+    /// Both arms held after the pairs, where that was asked for and possible.
+    holds: Option<Holds>,
     page_sizes: PageSizes,
     touched: bool,
 }
@@ -440,7 +452,13 @@ impl Engine<'_> {
         };
         self.page_sizes.before = self.subject.page_sizes()?;
         match design {
-            Design::RandomPairs => self.random_pairs(prepared),
+            Design::RandomPairs => {
+                let ending = self.random_pairs(prepared)?;
+                if !matches!(ending, Ending::Interrupted | Ending::OneBucket) {
+                    self.holds = self.hold()?;
+                }
+                Ok(ending)
+            }
             Design::BeforeAfter => self.before_after(),
         }
     }
@@ -539,6 +557,73 @@ impl Engine<'_> {
                 });
             }
         }
+    }
+
+    /// Holds both arms until it is known whether the effect has settled. `None` if that was not asked for, means
+    /// nothing here (an A/A), or was interrupted: then the pairs stand.
+    fn hold(&mut self) -> Result<Option<Holds>, ProveError> {
+        let logs: Vec<PairLogs> = self.as_asked().map(|m| m.logs).collect();
+        let (_, Some(pairs)) = self.judge_pairs(&logs) else {
+            return Ok(None);
+        };
+        if self.settings.hold.is_zero() || self.same.is_some() || !is_closed(&pairs) {
+            return Ok(None);
+        }
+        let mut rounds: Vec<Round> = Vec::new();
+        let settled = loop {
+            let logs: Vec<f64> = rounds.iter().map(|r| r.ratio.ln()).collect();
+            if let Some(settled) = hold::settled(&pairs, &logs) {
+                break settled;
+            }
+            // A load that rises or falls steadily cancels out over two rounds.
+            let first = match rounds.len() % 2 {
+                0 => Arm::Large,
+                _ => Arm::Base,
+            };
+            let mut held = [Vec::new(), Vec::new()];
+            for arm in [first, first.other()] {
+                let Some(samples) = self.hold_on(arm)? else {
+                    return Ok(None);
+                };
+                held[arm as usize] = samples;
+            }
+            let [base, large] = held;
+            match Round::new(&base, &large, first) {
+                Some(round) => rounds.push(round),
+                None => return Ok(None),
+            }
+        };
+        Ok(Some(Holds {
+            seconds: self.settings.hold.as_secs_f64(),
+            rounds,
+            settled,
+        }))
+    }
+
+    /// Samples of one arm for the time of a hold. `None` if it was interrupted, or its memory does not stay there.
+    fn hold_on(&mut self, arm: Arm) -> Result<Option<Vec<f64>>, ProveError> {
+        if !self.go_to(arm)? {
+            return Ok(None);
+        }
+        let time = self.settings.hold;
+        (self.progress)(Event::Holding { arm, time });
+        let from = self.elapsed();
+        let mut samples = Vec::new();
+        while self.elapsed().saturating_sub(from) < time {
+            // The pairs stand whatever becomes of a reading after them.
+            let attempt = match self.sample(arm) {
+                Err(ProveError::BadReadings { .. }) => return Ok(None),
+                attempt => attempt?,
+            };
+            match attempt {
+                Attempt::Taken(sample) | Attempt::Astray(Some(sample)) => {
+                    samples.push(sample.part.value)
+                }
+                Attempt::Rejected => {}
+                Attempt::Astray(None) | Attempt::Interrupted => return Ok(None),
+            }
+        }
+        Ok(Some(samples))
     }
 
     fn as_asked(&self) -> impl Iterator<Item = &Made> {
@@ -891,7 +976,7 @@ impl Engine<'_> {
             ..Judged::default()
         };
         if let (Some(interval), false) = (&judged.interval, judged.is_refused()) {
-            judged.verdict = self.verdict(interval);
+            judged.verdict = hold::verdict(self.verdict(interval), interval, self.holds.as_ref());
         }
         judged
     }
@@ -1062,6 +1147,7 @@ impl Engine<'_> {
                 stretched: w.stretched,
                 carried_over: w.carried.map(f64::exp),
             }),
+            holds: self.holds.clone(),
             intention_to_treat: self.as_assigned(design, &judged),
             left: left_on.and_then(|_| Left::of(&self.page_sizes.before, &self.page_sizes.after)),
             bad_readings: self.bad,
@@ -1227,6 +1313,11 @@ impl Engine<'_> {
         caveats.extend(self.rejection_caveats());
         caveats.extend(self.resident_caveat());
         caveats.extend(judged.weighed.iter().flat_map(|w| self.pair_caveats(w)));
+        caveats.extend(
+            self.holds
+                .as_ref()
+                .and_then(|holds| hold_caveat(holds, judged.verdict)),
+        );
         caveats.extend(judged.buckets.as_ref().map(bucket_caveat));
         caveats.extend(prepared.notes.iter().cloned());
         caveats
@@ -1319,6 +1410,22 @@ fn no_difference(base: f64, large: f64) -> ProveError {
 /// Whether a bucket closes it: of an end that none does nothing can be said.
 fn is_closed(interval: &LogInterval) -> bool {
     interval.center.is_finite() && interval.high.is_finite()
+}
+
+fn hold_caveat(holds: &Holds, verdict: Verdict) -> Option<String> {
+    let late = holds.late_ratio()?;
+    let consequence = match verdict {
+        Verdict::Faster | Verdict::Slower => {
+            "the effect changes with time, and the interval holds only its beginning"
+        }
+        Verdict::Same | Verdict::Unclear => {
+            "the effect needs longer than an interval, so nothing is claimed"
+        }
+    };
+    Some(format!(
+        "Held for {} s on each page size, the ratio was ×{late:.2}, outside the interval of the pairs: {consequence}.",
+        holds.seconds
+    ))
 }
 
 fn bucket_caveat(buckets: &Buckets) -> String {

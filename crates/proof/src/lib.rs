@@ -19,6 +19,7 @@ pub mod claim;
 pub mod compare;
 pub mod embedded;
 pub mod experiment;
+pub mod hold;
 pub mod live;
 pub mod metric;
 pub mod orders;
@@ -33,6 +34,7 @@ pub mod weigh;
 pub mod worth;
 
 pub use experiment::{Circumstances, Event, Keep, ProveError, Settings, run};
+pub use hold::Holds;
 pub use live::{LiveSubject, circumstances};
 pub use metric::{Metric, MetricError, MetricSpec};
 pub use result::{Design, Ending, ResultFile, WriteError, write_whole};

@@ -8,6 +8,7 @@ use hugeleaf_sys::Existing;
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::hold::Holds;
 use crate::rows::{self, ArmAbout, Chart, Row};
 pub use crate::stats::Effect;
 use crate::stats::{Better, Verdict};
@@ -53,6 +54,9 @@ pub struct ResultFile {
     /// What was found in looking at the pairs themselves; missing without an effect, and of a
     /// design without pairs.
     pub pairs_looked_at: Option<PairsLookedAt>,
+    /// Both arms held for longer after the pairs; missing where they were not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holds: Option<Holds>,
     /// The effect over all pairs as they were assigned, where that was asked for.
     pub intention_to_treat: Option<AsAssigned>,
     /// Of a quantile read from buckets: what they allow one to say.

@@ -158,6 +158,9 @@ struct Rate {
     total: f64,
     last: Duration,
     rng: fastrand::Rng,
+    /// Time that the effect of large pages takes to arrive in full after a move, and when that move was.
+    warms: Duration,
+    moved: Option<Duration>,
     /// From which reading on it gives what instead.
     instead: Option<(usize, Result<Reading, MetricError>)>,
     readings: usize,
@@ -184,6 +187,8 @@ impl Rate {
             total: 0.0,
             last: Duration::ZERO,
             rng: fastrand::Rng::with_seed(3),
+            warms: Duration::ZERO,
+            moved: None,
             instead: None,
             readings: 0,
             bad_once: None,
@@ -250,7 +255,17 @@ impl Rate {
                 counts: edges.into_iter().zip(self.counts).collect(),
             });
         }
-        let effect = if arm == Arm::Large { self.large } else { 1.0 };
+        let effect = match arm {
+            Arm::Large => {
+                let since = self.clock.now() - *self.moved.get_or_insert(self.last);
+                let part = since.as_secs_f64() / self.warms.as_secs_f64().max(f64::MIN_POSITIVE);
+                1.0 + (self.large - 1.0) * part.min(1.0)
+            }
+            Arm::Base => {
+                self.moved = None;
+                1.0
+            }
+        };
         let rate = 1000.0 * effect * (self.noise * (self.rng.f64() - 0.5)).exp();
         let now = self.clock.now();
         self.total += rate * (now - self.last).as_secs_f64();
@@ -339,6 +354,80 @@ fn a_clear_gain_is_found_and_memory_put_back() {
             assert!(sample.at_seconds.is_some() && sample.coverage.is_some());
         }
     }
+}
+
+fn with_hold() -> Settings {
+    Settings {
+        hold: Duration::from_secs(40),
+        ..settings()
+    }
+}
+
+#[test]
+fn an_effect_that_needs_time_is_not_settled() {
+    let warms = |rate: &mut Rate, _: &Arc<AtomicBool>| rate.warms = Duration::from_secs(30);
+    let got = experiment(Fake::new(Arm::Base), (1.2, 0.01), &settings(), warms);
+    let short = got.result.unwrap().effect.unwrap();
+    assert!(short.high < 1.1, "{short:?}");
+    let got = experiment(Fake::new(Arm::Base), (1.1, 0.01), &with_hold(), warms);
+    let result = got.result.unwrap();
+    let holds = result.holds.as_ref().unwrap();
+    assert!(!holds.settled && holds.rounds.len() == 2, "{holds:?}");
+    assert!(
+        holds
+            .late_ratio()
+            .is_some_and(|r| (1.08..1.12).contains(&r)),
+        "{holds:?}"
+    );
+    assert!(result.caveats.iter().any(|c| c.contains("Held for 40 s")));
+    assert_eq!(
+        (got.left, result.experiment.left_on),
+        (Arm::Base, Some(Arm::Base))
+    );
+    // Without the hold the pairs alone would say `same`.
+    assert_eq!(result.verdict, Verdict::Unclear);
+    let pairs = result.equivalence.unwrap();
+    assert!(pairs.not_below && pairs.not_above, "{pairs:?}");
+}
+
+#[test]
+fn a_settled_effect_is_held_once() {
+    let got = experiment(Fake::new(Arm::Base), (1.2, 0.01), &with_hold(), unspoilt);
+    let result = got.result.unwrap();
+    assert_eq!(result.verdict, Verdict::Faster);
+    let holds = result.holds.unwrap();
+    assert!(holds.settled && holds.rounds.len() == 1, "{holds:?}");
+    assert_eq!(got.left, Arm::Base);
+}
+
+#[test]
+fn pairs_stand_where_the_hold_is_interrupted() {
+    let whole = experiment(Fake::new(Arm::Base), (1.2, 0.01), &settings(), unspoilt);
+    let pairs = whole.result.unwrap().pairs.len();
+    // Three readings a sample, two samples a pair, one before; the rest is held.
+    let at = 1 + pairs * 6 + 9;
+    let interrupts =
+        |rate: &mut Rate, stop: &Arc<AtomicBool>| rate.interrupts = Some((at, Arc::clone(stop)));
+    let got = experiment(Fake::new(Arm::Base), (1.2, 0.01), &with_hold(), interrupts);
+    let result = got.result.unwrap();
+    assert_eq!(
+        (result.verdict, result.pairs.len()),
+        (Verdict::Faster, pairs)
+    );
+    assert_eq!((&result.holds, got.left), (&None, Arm::Base));
+    let fails = |rate: &mut Rate, _: &Arc<AtomicBool>| {
+        let error = MetricError::StoodStill {
+            metric: "rate".into(),
+            seconds: 0.0,
+        };
+        rate.instead = Some((at, Err(error)));
+    };
+    let got = experiment(Fake::new(Arm::Base), (1.2, 0.01), &with_hold(), fails);
+    let result = got.result.unwrap();
+    assert_eq!(
+        (result.verdict, &result.holds, got.left),
+        (Verdict::Faster, &None, Arm::Base)
+    );
 }
 
 #[test]

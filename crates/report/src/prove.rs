@@ -6,7 +6,7 @@ use hugeleaf_proof::result::ResultFile;
 use hugeleaf_proof::rows::{Row, fields};
 use hugeleaf_proof::rule::MIN_PAIRS;
 use hugeleaf_proof::stats::{Better, Effect, Estimator, Verdict};
-use hugeleaf_proof::{Arm, Design, Ending, embedded};
+use hugeleaf_proof::{Arm, Design, Ending, Holds, embedded};
 use hugeleaf_units::time::{measured, minutes};
 use hugeleaf_units::{Bytes, PageSize};
 
@@ -95,6 +95,14 @@ fn also_said(result: &ResultFile) -> Vec<String> {
             all.astray
         ));
     }
+    if let Some((late, holds)) = unsettled(result) {
+        lines.push(format!(
+            "held for {} s on each page size: ×{} in {}",
+            number(holds.seconds),
+            ratio(late),
+            counted_of(holds.rounds.len(), "round")
+        ));
+    }
     if let (Verdict::Same, Some(e)) = (result.verdict, &result.equivalence) {
         lines.push(format!(
             "same is two one-sided tests, each at {} %: the ratio is not below 1/{m}, and not above {m}",
@@ -124,10 +132,20 @@ fn meaning(result: &ResultFile) -> String {
             "both arms are in one bucket of the histogram, which says nothing of the difference"
                 .to_owned()
         }
+        (Verdict::Unclear, Some(_)) if unsettled(result).is_some() => format!(
+            "the effect is not settled: it needs longer than intervals of {} s",
+            number(result.settings.interval_seconds)
+        ),
         (Verdict::Unclear, Some(_)) => "the interval is too wide to say".to_owned(),
         (Verdict::Unclear, None) => "there is too little to say anything".to_owned(),
     };
     format!("{} on {}, {} ({better}): {says}", e.name, e.target, e.unit)
+}
+
+/// The ratio at which the effect arrived when each arm was held, if that contradicts the pairs.
+fn unsettled(result: &ResultFile) -> Option<(f64, &Holds)> {
+    let holds = result.holds.as_ref()?;
+    Some((holds.late_ratio()?, holds))
 }
 
 fn shared_bucket(result: &ResultFile) -> Option<[Option<f64>; 2]> {
@@ -367,9 +385,26 @@ fn next(result: &ResultFile) -> Option<Note> {
             );
             Some(Note::new("next", text))
         }
-        Verdict::Unclear => Some(Note::new("next", longer(result))),
+        Verdict::Unclear => {
+            let settle = unsettled(result).map(|(_, holds)| settled_after(result, holds));
+            Some(Note::new("next", settle.unwrap_or_else(|| longer(result))))
+        }
         _ => None,
     }
+}
+
+/// The next step where the effect needs longer than an interval: pairs that begin once it has settled.
+fn settled_after(result: &ResultFile, holds: &Holds) -> String {
+    let interval = (holds.seconds / 4.0).max(result.settings.interval_seconds);
+    // A pair takes both arms the settling time, half an interval more, and an interval.
+    let pair = 2.0 * (holds.seconds + 1.5 * interval);
+    let minutes = (pair * MIN_PAIRS as f64 * 1.5 / 60.0).ceil();
+    format!(
+        "the same command with --settle {}s --interval {}s --for {}m --hold 0: pairs that begin once the effect has settled",
+        number(holds.seconds),
+        number(interval),
+        number(minutes)
+    )
 }
 
 /// An experiment that would take longer than this is not advised.
@@ -611,6 +646,31 @@ next  hugeleaf promote redis-server
             lines[1].ends_with("not below 1/1.02, and not above 1.02"),
             "{lines:?}"
         );
+    }
+
+    #[test]
+    fn an_effect_that_has_not_settled_is_worded() {
+        let mut result = example();
+        result.verdict = Verdict::Unclear;
+        result.holds = serde_json::from_str(
+            r#"{"seconds": 40, "settled": false, "rounds": [
+                {"base": 1.0, "large": 1.09, "ratio": 1.09, "first": "large"},
+                {"base": 1.0, "large": 1.11, "ratio": 1.11, "first": "base"}]}"#,
+        )
+        .unwrap();
+        assert!(
+            meaning(&result).contains("not settled"),
+            "{}",
+            meaning(&result)
+        );
+        let held = "held for 40 s on each page size: ×1.10 in 2 rounds";
+        assert_eq!(also_said(&result), [held]);
+        let settle = "the same command with --settle 40s --interval 10s --for 22m --hold 0";
+        let next = next(&result).unwrap().text;
+        assert!(next.starts_with(settle), "{next}");
+        result.holds.as_mut().unwrap().settled = true;
+        assert!(meaning(&result).contains("too wide"));
+        assert!(also_said(&result).is_empty());
     }
 
     #[test]

@@ -84,6 +84,7 @@ fn result(verdict: Verdict, effect: Option<Effect>) -> ResultFile {
         page_sizes: PageSizes::default(),
         equivalence: None,
         pairs_looked_at: None,
+        holds: None,
         intention_to_treat: None,
         buckets: None,
         left: None,

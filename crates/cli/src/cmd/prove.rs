@@ -23,6 +23,9 @@ use crate::context::{Context, Failure, Several, Status, note};
 use crate::progress;
 use hugeleaf_units::parse_time;
 
+/// Default time of a hold: long enough for caches of a server to fill.
+const MOST_HOLD: Duration = Duration::from_secs(40);
+
 const EXAMPLES: &str = "
 Examples:
   hugeleaf prove redis-server --metric redis:localhost:6379
@@ -65,6 +68,10 @@ pub struct Args {
     /// How long to measure nothing after each move; half an interval comes on top
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_time)]
     settle: Duration,
+    /// After the pairs, hold memory this long on each page size, to detect effects that need time; 0 to skip. Default:
+    /// 40s, at most a quarter of --for; 0 with --pairs
+    #[arg(long, value_name = "TIME", value_parser = parse_hold)]
+    hold: Option<Duration>,
     /// Differences within ± this count as none: `same` is two one-sided tests of it
     #[arg(long, value_name = "PERCENT", default_value = "2%")]
     equal: Part,
@@ -140,6 +147,13 @@ fn parse_confidence(text: &str) -> Result<Part, String> {
     Err(format!("'{text}' is not a confidence from 50% to 99%"))
 }
 
+fn parse_hold(text: &str) -> Result<Duration, String> {
+    match text {
+        "0" | "0s" => Ok(Duration::ZERO),
+        text => parse_time(text).map_err(|e| format!("{e}, or 0")),
+    }
+}
+
 fn parse_pairs(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(n) if n >= MIN_PAIRS => Ok(n),
@@ -209,6 +223,7 @@ fn settings(args: &Args) -> Settings {
     Settings {
         interval: args.interval,
         settle: args.settle,
+        hold: args.hold.unwrap_or_else(|| default_hold(args)),
         limit: args.time,
         at_most: None,
         rule,
@@ -221,6 +236,15 @@ fn settings(args: &Args) -> Settings {
         before_after: args.before_after,
         same_pages: args.same_pages,
         intention_to_treat: args.intention_to_treat,
+    }
+}
+
+/// Returns the default time of a hold. A short experiment is not made long by it, and an interval is no hold.
+fn default_hold(args: &Args) -> Duration {
+    let hold = MOST_HOLD.min(args.time / 4);
+    match args.pairs.is_some() || hold < 4 * args.interval {
+        true => Duration::ZERO,
+        false => hold,
     }
 }
 
@@ -296,6 +320,13 @@ fn show(bar: &ProgressBar, event: &Event<'_>) {
         }
         Event::Paired { .. } => {}
         Event::Rejected(r) => bar.println(clean(&format!("thrown away: {}", r.reason))),
+        Event::Holding { arm, time } => {
+            bar.set_message(format!(
+                "holding {} pages for {} s",
+                arm.name(),
+                time.as_secs()
+            ));
+        }
         Event::Restoring => bar.set_message("putting the memory back"),
     }
 }
@@ -313,6 +344,9 @@ mod tests {
         }
         assert!(parse_confidence("99%").is_ok());
         assert!(parse_confidence("99.9%").is_err());
+        assert_eq!(parse_hold("0"), Ok(Duration::ZERO));
+        assert_eq!(parse_hold("40s"), Ok(Duration::from_secs(40)));
+        assert!(parse_hold("-1").is_err());
         assert_eq!(parse_pairs("8"), Ok(8));
         assert!(parse_pairs("7").is_err());
         assert!(parse_pairs("many").is_err());
