@@ -233,7 +233,8 @@ pub fn has_pool_in_use() -> bool {
 
 fn is_in_use(pool: &Path) -> bool {
     let pages = |name| number(&pool.join(name));
-    pages("nr_hugepages") - pages("free_hugepages") + pages("resv_hugepages") > 0
+    // Read one after the other: a pool that grows in between has more free pages than it had pages.
+    pages("nr_hugepages") > pages("free_hugepages") || pages("resv_hugepages") > 0
 }
 
 /// Whether programs use pages that their pool is to lose: `undo` names them as still in use.

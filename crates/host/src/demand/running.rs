@@ -11,7 +11,7 @@ use super::{Demand, DemandError, Mappings, Place, Service, ServiceKind, account}
 use crate::fact::Fact;
 use crate::limits;
 use crate::model::{Held, Host, Process, Role, Segment};
-use crate::process::{Looking, ProcessError, read_process};
+use crate::process::{Looking, ProcessError, identity, read_process};
 use crate::root::{Root, Theirs};
 use crate::snapshot::living;
 use crate::system::{boot_time, unit_files};
@@ -100,6 +100,12 @@ impl Look<'_> {
         let text = self.root.read(format!("proc/{pid}/status")).or_default();
         let line = text.lines().find_map(|line| line.strip_prefix(name));
         line.map(|line| line.trim().to_owned())
+    }
+
+    /// True if a process has ended, or become another program, since it was read.
+    pub fn has_ended(&self, process: &Process) -> bool {
+        let read = (process.start_ticks, process.image);
+        identity(self.root, process.pid).ok() != Some(read)
     }
 
     /// A service with all that is known of it by its first process; without demands.

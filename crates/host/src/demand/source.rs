@@ -152,6 +152,13 @@ fn of_processes(
     worth: Option<Bytes>,
 ) -> Vec<Asked> {
     let mut services = Vec::new();
+    // On the whole host somebody's programs end all the time, also while they are asked.
+    let mut add = |of: &[&Process], asked: Asked| {
+        let ended = || worth.is_some() && of.iter().all(|p| look.has_ended(p));
+        if asked.is_ok() || !ended() {
+            services.push(asked);
+        }
+    };
     let mut taken: Vec<Pid> = Vec::new();
     for process in some {
         let name = process.name.as_str();
@@ -161,7 +168,7 @@ fn of_processes(
         let is_child = |p: &Process| p.pid == process.parent && p.name == name;
         taken.push(process.pid);
         if !(program.forks && some.iter().any(is_child)) {
-            services.push((program.running)(look, process, all));
+            add(&[process], (program.running)(look, process, all));
         }
     }
     let others = |taken: &[Pid]| -> Vec<&Process> {
@@ -170,15 +177,16 @@ fn of_processes(
     // Of the whole host also segments that nobody attaches.
     for service in sysv_services(look, &others(&taken), &taken, worth.is_some()) {
         taken.extend(&service.pids);
-        services.push(Ok(service));
+        add(&[], Ok(service));
     }
     let mut rest = others(&taken);
     rest.retain(|p| {
         let held = p.resident_anon + p.resident_shmem + p.hugetlb;
         worth.is_none_or(|worth| held >= worth)
     });
-    let groups = groups(&rest);
-    services.extend(groups.iter().map(|group| measured::group(look, group)));
+    for group in groups(&rest) {
+        add(&group, measured::group(look, &group));
+    }
     services
 }
 
@@ -445,4 +453,36 @@ fn inside_of(look: &Look<'_>, inside: &[Process], all: &[Process]) -> Vec<Servic
         );
     }
     services
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_ends_while_it_is_asked_is_no_finding() {
+        let hosts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/why");
+        let root = Root::at(hosts.join("postgres-pool-short"));
+        let kernel = Kernel::new();
+        let host = crate::read_memory_facts(&root, &kernel).unwrap();
+        let look = Look {
+            root: &root,
+            kernel: &kernel,
+            host: &host,
+        };
+        let mut all = look.processes();
+        let lives = all.iter_mut().find(|p| p.name == "postgres").unwrap();
+        assert!(!look.has_ended(lives));
+        let ended = Process {
+            pid: Pid(999_999),
+            ..lives.clone()
+        };
+        assert!(look.has_ended(&ended));
+        lives.start_ticks += 1;
+        assert!(look.has_ended(lives), "another process has its number");
+        let asked = |worth| of_processes(&look, std::slice::from_ref(&ended), &all, worth);
+        // Named, it is an error; found on the host, it is gone.
+        assert!(asked(None).iter().any(Result::is_err));
+        assert!(asked(Some(Bytes(1))).is_empty());
+    }
 }
