@@ -57,8 +57,7 @@ impl PageSize {
         Pages(bytes.0.div_ceil(self.0))
     }
 
-    /// Returns the number of pages of size `smaller` in one page of this size. 0 if `smaller` is
-    /// larger.
+    /// Returns the number of pages of size `smaller` in this page size; 0 if `smaller` is larger.
     pub const fn holds(self, smaller: PageSize) -> u64 {
         self.0 / smaller.0
     }
