@@ -91,8 +91,8 @@ pub struct Wire {
 }
 
 impl Wire {
+    /// # Errors
     /// The server cannot be reached.
-    /// Nobody answers there.
     pub fn connect(place: &Place, question: Question<'_>) -> Result<Wire, Unanswered> {
         let shown = place.to_string();
         match connect(place, question) {

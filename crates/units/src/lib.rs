@@ -5,7 +5,6 @@
 //!
 //! This crate must not read anything, and knows no page size of any machine. The available sizes are
 //! a fact about a host (see `hugeleaf-host`).
-//! a fact about a host (see `hugeleaf-host`).
 //!
 //! Main types: [`Bytes`], [`PageSize`], [`Pages`], [`Range`], [`PageKind`], [`Ladder`], [`Failure`].
 

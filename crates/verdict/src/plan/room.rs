@@ -150,7 +150,6 @@ fn most_in_pools(total: Bytes, used: Bytes, margin: Bytes) -> Bytes {
 ///
 /// # Errors
 /// The host's memory is unknown.
-/// The host's memory is not known.
 pub(crate) fn most_pages(host: &Host, size: PageSize, node: Option<u32>) -> Result<Pages, Failure> {
     let (total, used) = used(host)?;
     let in_pools = host.totals().map(|pool| pool.all().of(pool.size));
