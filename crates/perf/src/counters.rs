@@ -201,7 +201,7 @@ fn open_one(work: CountedWork, kind: CounterKind, leader: Option<&File>) -> Resu
     open_event(&mut attr, (thread, cpu), group, || subject(work))
 }
 
-/// Tests if a data TLB event counts anything. Many processors and hypervisors open any raw event and
+/// Tests whether a data TLB event counts anything. Many processors and hypervisors open any raw event and
 /// leave it at 0 for ever, which looks like a program without a miss. This function therefore touches new
 /// memory of this thread, base page by base page, which no TLB can hold yet. An event that stays at 0
 /// does not count.

@@ -91,8 +91,8 @@ pub fn is_on_pool(segment: &Segment) -> bool {
     segment.asked.hugetlb.is_some() || segment.flags.has("ht")
 }
 
-/// True for mappings that the kernel never collapses (VM_NO_KHUGEPAGED, include/linux/mm.h): device memory, page
-/// frames without a struct page, no expansion. Secret memory is not in the direct map.
+/// True for mappings that the kernel never collapses (VM_NO_KHUGEPAGED, include/linux/mm.h): devices, page frames
+/// without a struct page, or no expansion allowed. Secret memory is not in the direct map.
 fn is_special(segment: &Segment) -> bool {
     segment.role == Role::Vdso
         || segment.name.starts_with("/secretmem")
@@ -233,8 +233,8 @@ pub fn block(kind: Kind, len: Bytes, tally: &Tally, needs: Bytes) -> Result<(), 
     })
 }
 
-/// Judges if a huge page may be split: only memory that can be promoted again, by the rules of [`mapping`] and
-/// [`block`]. Files are not split, because MADV_COLD unmaps their huge pages.
+/// Judges whether a huge page may be split: only memory that can be promoted again, by the rules of [`mapping`]
+/// and [`block`]. Files are not split, because MADV_COLD unmaps their huge pages.
 pub fn splits(
     host: &Host,
     process: &Process,

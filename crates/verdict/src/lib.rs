@@ -48,8 +48,8 @@ pub(crate) fn list(items: impl IntoIterator<Item = impl ToString>) -> String {
     texts.join(", ")
 }
 
-/// Replaces control characters in foreign text. Names of programs and files may contain anything, including
-/// a line feed that would end a comment.
+/// Replaces control characters in untrusted text. Names of programs and files may contain anything,
+/// including a line feed that would end a comment.
 pub(crate) fn clean(text: &str) -> String {
     let safe = |c: char| if c.is_control() { '?' } else { c };
     text.chars().map(safe).collect()

@@ -1,4 +1,4 @@
-//! Judges if a host can bear `vm.overcommit_memory=2`, which refuses allocations beyond CommitLimit (mm/util.c,
+//! Judges whether a host can bear `vm.overcommit_memory=2`, which refuses allocations beyond CommitLimit (mm/util.c,
 //! __vm_enough_memory). Pure.
 
 use hugeleaf_host::Host;

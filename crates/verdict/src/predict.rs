@@ -287,7 +287,7 @@ fn of_large(watched: &Watched) -> f64 {
     })
 }
 
-/// Returns the minimum misses per second, as the median of all short scans. True if the scans were too long to tell.
+/// Returns the minimum misses per second, as the median of all short scans, and true if they were too long to tell.
 fn misses(watched: &Watched, model: &Model) -> Result<(f64, bool), Unsaid> {
     let page = watched.base_page.bytes().as_f64();
     let short = &watched.looks[..watched.looks.len().saturating_sub(1)];

@@ -41,7 +41,7 @@ pub struct Facts<'a> {
     /// Start of the relevant kernel log, in seconds since 1970. Older lines are ignored.
     pub log_since: Option<u64>,
     pub given: &'a [GivenBack],
-    /// Settings of the host that running programs need.
+    /// Settings of the host that running programs want.
     pub wants: &'a [Want],
 }
 

@@ -53,7 +53,7 @@ pub struct FileSystem {
     pub at: String,
     pub kind: String,
     pub can: Fact<Abilities>,
-    /// True if files use extents, even if the file system has no other way and no flag.
+    /// True if files use extents, including kinds without a flag for it.
     pub extents: Option<bool>,
     pub large_folios: Option<bool>,
     /// Resizing while mounted: `larger`, `both` (larger and smaller), `no`.

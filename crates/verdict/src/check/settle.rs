@@ -170,7 +170,7 @@ fn way_out(setting: &str) -> &'static str {
     }
 }
 
-/// Demands no strict overcommit if allocations are about to fail, even if a program wants it.
+/// Demands non-strict overcommit if allocations are about to fail, even if a program wants it.
 fn nearly_full(checked: &Checked<'_>, setting: &str) -> Option<Ask> {
     let why =
         overcommit::nearly_full(checked.host).filter(|_| setting == "vm.overcommit_memory")?;

@@ -243,7 +243,7 @@ mod tests {
             let found = super::super::findings(&host);
             assert_eq!(ids(found), ["kubelet-before-pool"], "{path}");
         }
-        // A pod without a request, a limit, and a pool without free pages.
+        // A pod's own cgroup, a nonzero limit, and a pool without free pages.
         for near in [
             cgroup("/kubepods.slice/kubepods-pod1.slice", 0, 0),
             cgroup("/kubepods", 2 << 20, 0),

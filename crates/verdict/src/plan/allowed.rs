@@ -1,5 +1,5 @@
 //! The settings, values, lines and mount points that a plan may set. A plan is applied as root, so
-//! an edited or foreign file must not be able to write any other kernel setting or configuration
+//! an edited or received file must not be able to write any other kernel setting or configuration
 //! line.
 //!
 //! Pure. These lists must match the output of [`super::make`]: a new setting there needs a line
@@ -106,7 +106,7 @@ fn is_tmpfile(line: &str) -> bool {
     takes.is_some_and(|takes| takes.refuses(value).is_none())
 }
 
-/// True for a path without `..` and `.`.
+/// True for a path without `..`.
 fn is_plain(path: &str) -> bool {
     let down = |c: Component<'_>| matches!(c, Component::RootDir | Component::Normal(_));
     Path::new(path).components().all(down)
@@ -149,7 +149,7 @@ pub(super) fn is_command(text: &str) -> Result<(), String> {
     })
 }
 
-/// Directories that no mount may hide, at them or below. Without them the host does not work, and
+/// Directories at or below which no mount is allowed. Without them the host does not work, and
 /// nothing could be undone.
 const HIDE_NOTHING_IN: [&str; 12] = [
     "/bin", "/boot", "/efi", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/sbin",

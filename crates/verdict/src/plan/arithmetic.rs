@@ -5,7 +5,7 @@ use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::model::{ForDemand, ForPool, PagesOf, Plan};
 
-/// Maximum waste of a larger page size, as a fraction of the pages: 2 %.
+/// Maximum waste of a larger page size: one part in 50 of the mapping (2 %).
 const WASTE: u64 = 50;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

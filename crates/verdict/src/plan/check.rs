@@ -102,8 +102,8 @@ fn pages_now(host: &Host, pool: &ForPool) -> Option<Pages> {
     pool.total.get().map(|_| pool.lasting())
 }
 
-/// Finds values that are neither the old value nor between it and the planned one, so another
-/// program changed them.
+/// Finds values that are neither the old value nor between it and the planned one, so they were
+/// changed since the plan was made.
 fn changed(plan: &Plan, host: &Host) -> Vec<Failure> {
     let mut found = Vec::new();
     let mut refuse = |what: String| {

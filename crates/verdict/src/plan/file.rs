@@ -1,5 +1,5 @@
 //! Plan files: text in, a plan or an error with line and column out. The library `toml` reads the
-//! TOML. [`sense`] finds plans without meaning, and this module locates them in the text.
+//! TOML. [`sense`] finds contradictory plans, and this module locates them in the text.
 
 use hugeleaf_units::line_and_column;
 use std::fmt;

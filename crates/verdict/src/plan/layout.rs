@@ -160,8 +160,8 @@ impl Wanted {
         found
     }
 
-    /// Keeps idle pages that a foreign file requests at each boot. They are intended, and hugeleaf's file, which
-    /// is read later, must not remove them.
+    /// Keeps idle pages that a file of another owner requests at each boot. They are intended, and hugeleaf's
+    /// file, which is read later, must not remove them.
     fn keep_configured(&self, on: &mut [OnNode]) {
         let lasting: u64 = on.iter().map(|n| n.pages - n.idle).sum();
         let idle: Vec<u64> = on.iter().map(|n| n.idle).collect();

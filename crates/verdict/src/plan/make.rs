@@ -228,8 +228,8 @@ fn other_pools(ledger: &Ledger) -> Bytes {
         .sum()
 }
 
-/// Returns the pages of each size that foreign files request at boot. sysctl files take precedence
-/// over the kernel command line, because they are read later.
+/// Returns the pages of each size that files of other owners request at boot. sysctl files take
+/// precedence over the kernel command line, because they are read later.
 fn configured(facts: &Facts<'_>) -> BTreeMap<PageSize, u64> {
     /// hugeleaf's file there, whose request is in plans.
     const OURS: &str = "/60-hugeleaf.conf";

@@ -87,7 +87,7 @@ fn kind(text: &str) -> Result<(), String> {
     })
 }
 
-/// Checks an absolute path without `..` and `.`.
+/// Checks an absolute path without `..`.
 fn is_path(text: &str) -> Result<&Path, String> {
     let path = Path::new(text);
     let plain = |c: Component<'_>| matches!(c, Component::RootDir | Component::Normal(_));

@@ -91,8 +91,7 @@ fn pools(plan: &Plan, found: &mut Found) {
     }
 }
 
-/// Finds more idle pages than are unwanted, with which files would request too few at the next
-/// boot.
+/// Finds an idle count above the unwanted pages, as files would request too few at the next boot.
 fn idle(plan: &Plan, found: &mut Found) {
     for (i, pool) in plan.pools.iter().enumerate() {
         let sum = |of: fn(&ForPool) -> Pages| -> Pages { plan.of_size(pool.page).map(of).sum() };

@@ -60,7 +60,7 @@ pub enum What {
         text: String,
         mode: u32,
     },
-    /// Writes a block between markers into a foreign file.
+    /// Writes a block between markers into a file of another owner.
     Block {
         text: String,
     },

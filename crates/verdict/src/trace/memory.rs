@@ -11,15 +11,15 @@ use crate::findings::Severity;
 /// Shares of page tables in memory that are a warning and a problem, as in `status`.
 const TABLES_MUCH: f64 = 0.01;
 const TABLES_TOO_MUCH: f64 = 0.05;
-/// Compaction stalls per second. In each, a program waited while the kernel migrated other memory.
+/// Minimum compaction stalls per second. In each, a program waited while the kernel migrated other memory.
 const STALLS_A_SECOND: f64 = 1.0;
 /// Maximum share of one CPU for khugepaged. At its default scan rate it uses less than 1 %.
 const KHUGEPAGED_SHARE: f64 = 0.05;
-/// Huge-page splits per second.
+/// Minimum huge-page splits per second.
 const SPLITS_A_SECOND: f64 = 1.0;
 /// Maximum share of other page sizes in a segment of one size.
 const MIXED: f64 = 0.05;
-/// Minimum memory in huge pages. The gain of a smaller amount cannot be measured.
+/// Minimum memory, in units of huge pages. The gain of a smaller amount cannot be measured.
 const WORTH_LARGE_PAGES: u64 = 16;
 /// Coverage from which memory counts as mostly huge.
 const COVERED: f64 = 0.5;
@@ -207,7 +207,7 @@ fn lost_by_target(seen: &Seen<'_>) -> Option<Bytes> {
     Some(Bytes(fewer.min(more))).filter(|lost| !lost.is_zero())
 }
 
-/// Finds a segment of the target on several page sizes that were not requested.
+/// Finds a segment of the target on several page sizes, although no mix was requested.
 pub fn mixed_sizes(seen: &Seen<'_>) -> Option<TraceFinding> {
     let state = newest(seen.trace)?;
     let least = seen.large_page()?.get().saturating_mul(WORTH_LARGE_PAGES);

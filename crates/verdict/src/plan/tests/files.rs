@@ -182,7 +182,7 @@ fn what_an_earlier_plan_gave_to_others_stays() {
         )),
         "{got}"
     );
-    // A foreign file is not adopted.
+    // A file of another owner is not adopted.
     keep(&mut plan, |path| {
         (path == Path::new(file)).then(|| "vm.swappiness = 1\n".to_owned())
     })

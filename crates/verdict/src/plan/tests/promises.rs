@@ -160,7 +160,7 @@ fn idle_pages_are_used_and_not_asked_for_again() {
         "{}",
         text(&plan)
     );
-    // A foreign file requests them at each boot, so they are intended.
+    // A file of another owner requests them at each boot, so they are intended.
     let set = |pages: &str| {
         Fact::Known(vec![Sysctl {
             path: "/etc/sysctl.d/10-db.conf".to_owned(),
