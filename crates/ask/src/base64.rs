@@ -2,7 +2,7 @@
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Bytes as text.
+/// Encodes bytes.
 pub(crate) fn encoded(bytes: &[u8]) -> String {
     let mut text = String::new();
     for group in bytes.chunks(3) {
@@ -18,7 +18,7 @@ pub(crate) fn encoded(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes of such a text; `None` where it is none.
+/// Decodes a text. Returns `None` if it is not Base64.
 pub(crate) fn decoded(text: &str) -> Option<Vec<u8>> {
     let text = text.as_bytes();
     let digits = text

@@ -1,4 +1,4 @@
-//! A page by HTTP/1.1 (RFC 9112), without TLS.
+//! Fetches a page over HTTP/1.1 (RFC 9112), without TLS.
 
 use hugeleaf_sys::Question;
 
@@ -6,18 +6,18 @@ use crate::base64::encoded;
 use crate::percent::decoded_bytes;
 use crate::{Exchange, Place, Unanswered, Wire};
 
-/// The port where none is written.
+/// The default port.
 pub const PORT: u16 = 80;
-/// A page that sends elsewhere more often than this is none.
+/// Maximum number of redirects.
 const MOST_REDIRECTS: usize = 10;
 
-/// Where a page is, and as whom to ask for it. It has no `Debug`: it holds a password.
+/// The address and the login of a page. No `Debug`, because it holds a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {
-    /// Host and port, as they are written.
+    /// Host and port, as written in the URL.
     pub authority: String,
     pub path: String,
-    /// The part after the question mark; it may hold a key.
+    /// The part after the question mark. It may contain a key.
     pub query: Option<String>,
     place: Place,
     /// `user:password`.
@@ -25,7 +25,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// Reads `http://USER:PASSWORD@host:port/path?query`.
+    /// Parses `http://USER:PASSWORD@host:port/path?query`.
     ///
     /// # Errors
     /// The problem with the text, without quoting it.
@@ -34,7 +34,7 @@ impl Address {
         let Some(rest) = text.strip_prefix("http://") else {
             return wrong();
         };
-        // A line's end would begin a line of the request.
+        // A line end would start another line of the request.
         if rest.contains(|c: char| c.is_whitespace() || c.is_control()) {
             return wrong();
         }
@@ -43,7 +43,7 @@ impl Address {
         let (path, query) = rest
             .split_once('?')
             .map_or((rest, None), |(p, q)| (p, Some(q)));
-        // A password may hold an @, so the last one counts.
+        // A password may contain an @, so the last @ counts.
         let (login, authority) = match authority.rsplit_once('@') {
             Some((login, authority)) => (Some(decoded_bytes(login)), authority),
             None => (None, authority),
@@ -60,7 +60,7 @@ impl Address {
         })
     }
 
-    /// Where a page says it is instead. The login is not for that place.
+    /// Returns the target of a redirect, without the login, which is not meant for it.
     fn elsewhere(&self, location: &str) -> Result<Address, Unanswered> {
         let folder = self.path.rsplit_once('/').map_or("", |(folder, _)| folder);
         let text = match location {
@@ -87,7 +87,7 @@ impl Address {
     }
 }
 
-/// The page at an address, of `longest` bytes at most. What is no UTF-8 is replaced.
+/// Returns the page at an address, at most `longest` bytes. Invalid UTF-8 is replaced.
 ///
 /// # Errors
 /// The server cannot be reached, or has no such page.
@@ -155,7 +155,7 @@ fn answer(wire: &mut Exchange<'_>) -> Result<Answer, Unanswered> {
     }))
 }
 
-/// A body in pieces, each behind its length.
+/// Reads a chunked body.
 fn chunks(wire: &mut Exchange<'_>) -> Result<Vec<u8>, Unanswered> {
     let mut body = Vec::new();
     loop {

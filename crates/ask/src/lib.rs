@@ -1,6 +1,6 @@
-//! Questions to servers. Every question ends: an exchange has one deadline ([`hugeleaf_sys::Question`]) and a bounded
-//! length, so a server can neither hang this process nor fill it. [`http`], [`mysql`], [`postgres`] and [`redis`] speak as much of these protocols as a query for a few
-//! numbers needs: they log in and read texts, without TLS.
+//! Queries to servers. Every query ends: an exchange has one deadline ([`hugeleaf_sys::Question`]) and a bounded length, so a server can
+//! neither hang this process nor fill its memory. [`http`], [`mysql`], [`postgres`] and [`redis`] implement as much of these protocols as a
+//! query for a few numbers needs. They log in and read texts, without TLS.
 //!
 //! This crate must not judge an answer. Main types: [`Place`], [`Wire`], [`Exchange`], [`Unanswered`].
 
@@ -18,17 +18,17 @@ mod wire;
 pub use place::Place;
 pub use wire::{Exchange, LONGEST, Wire};
 
-/// Why a server did not do what it was asked.
+/// The reason why a server did not answer a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Unanswered {
     pub what: String,
-    /// Whether there was no answer in time. The server may still do what it was asked.
+    /// True if no answer came in time. The server may still execute the request.
     pub is_late: bool,
 }
 
 impl Unanswered {
-    /// The server refused, or its answer makes no sense.
+    /// Creates the error of a refusal or an invalid answer.
     pub fn new(what: impl Into<String>) -> Unanswered {
         Unanswered {
             what: what.into(),
@@ -36,7 +36,7 @@ impl Unanswered {
         }
     }
 
-    /// No answer came in time.
+    /// Creates the error of a missed deadline.
     pub fn late(what: impl Into<String>) -> Unanswered {
         Unanswered {
             what: what.into(),

@@ -1,8 +1,8 @@
-//! The protocol of MariaDB and MySQL, as far as a query that answers a few texts needs it. Without TLS.
+//! The MariaDB and MySQL protocol, limited to queries that return a few texts. Without TLS.
 //!
 //! Logins: `mysql_native_password`, `caching_sha2_password`, and plugins for which the server trusts the socket
-//! (`unix_socket`, `auth_socket`). MySQL asks for the password itself where `caching_sha2_password` has not seen the user
-//! since it started; the password is sent over a Unix socket only.
+//! (`unix_socket`, `auth_socket`). With `caching_sha2_password`, MySQL asks for the password itself if it has not seen the
+//! user since its start. The password is sent over a Unix socket only.
 
 use hugeleaf_sys::Question;
 use sha1::Sha1;
@@ -11,27 +11,27 @@ use sha2::{Digest, Sha256};
 use crate::percent::decoded;
 use crate::{Exchange, Place, Unanswered, Wire};
 
-/// The port where none is written.
+/// The default port.
 pub const PORT: u16 = 3306;
 
-/// Where a server is, and as whom to log in. It has no `Debug`: it holds a password.
+/// The address and the login of a server. No `Debug`, because it holds a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {
-    /// The host that is written, also where a socket is used.
+    /// The host as written, even if a socket is used.
     pub host: String,
     pub port: u16,
-    /// The path of a Unix socket, which is used instead of host and port.
+    /// The path of a Unix socket. It takes precedence over host and port.
     pub socket: Option<String>,
-    /// Empty where none is written.
+    /// Empty if the address names no user.
     pub user: String,
-    /// Never shown.
+    /// Secret, never shown.
     pub password: Option<String>,
     pub database: Option<String>,
 }
 
 impl Address {
-    /// Reads `/path/to.sock` or `[mysql://]USER:PASSWORD@host:port/DATABASE?socket=/path`. `%XX` stands for a byte, except
-    /// in a bare path.
+    /// Parses `/path/to.sock` or `[mysql://]USER:PASSWORD@host:port/DATABASE?socket=/path`. `%XX` is an encoded byte,
+    /// except in a bare path.
     ///
     /// # Errors
     /// The problem with the text, without quoting it.
@@ -50,7 +50,7 @@ impl Address {
         let rest = rest.split('#').next().unwrap_or_default();
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
-        // A password may hold an @, so the last one counts.
+        // A password may contain an @, so the last @ counts.
         let (login, place) = authority.rsplit_once('@').unwrap_or(("", authority));
         let Place::Tcp { host, port } = Place::parse(place, PORT)? else {
             return Err("this is no address".into());
@@ -82,7 +82,7 @@ impl Address {
         }
     }
 
-    /// Takes `name=value`. What tunes a connection is accepted and ignored.
+    /// Parses `name=value`. Tuning options of a connection are accepted and ignored.
     fn set(&mut self, pair: &str) -> Result<(), String> {
         const TUNE: [&str; 13] = [
             "check_health",
@@ -125,15 +125,15 @@ impl Address {
     }
 }
 
-/// Capabilities of the protocol that are asked for: long passwords, all flags of columns, the protocol of 4.1,
-/// transactions in the status, logins by plugins.
+/// Requested protocol capabilities: long passwords, all column flags, the 4.1 protocol, transactions in the status, plugin
+/// logins.
 const CAPABILITIES: u32 = 1 | 4 | 1 << 9 | 1 << 13 | 1 << 15 | 1 << 19;
 const CONNECT_WITH_DATABASE: u32 = 1 << 3;
 const UTF8: u8 = 45;
 const QUERY: u8 = 3;
-/// How long the texts of a server's challenge are.
+/// Length of the server's challenge in bytes.
 const SALT: usize = 20;
-/// More columns than this have none of the queries.
+/// Maximum number of columns. All queries have fewer.
 const MOST_COLUMNS: u64 = 64;
 
 const OK: u8 = 0;
@@ -143,11 +143,11 @@ const END: u8 = 0xfe;
 const ERROR: u8 = 0xff;
 
 pub struct Connection {
-    /// Gone once an answer broke off: what the server says next would belong to the question before.
+    /// `None` after an answer broke off, because the next bytes would belong to the previous query.
     wire: Option<Wire>,
 }
 
-/// Rows of texts; a null is an empty text.
+/// Rows of texts. NULL is an empty text.
 pub type Rows = Vec<Vec<String>>;
 
 impl Connection {
@@ -161,10 +161,10 @@ impl Connection {
         Ok(Connection { wire: Some(wire) })
     }
 
-    /// Asks one statement.
+    /// Executes one statement.
     ///
     /// # Errors
-    /// The server's own error; or the connection broke, and is of no use any more.
+    /// The server's own error, or a broken connection, which is then unusable.
     pub fn ask(&mut self, statement: &str, question: Question<'_>) -> Result<Rows, Unanswered> {
         let broke = || Unanswered::new("the connection broke before");
         let mut wire = self.wire.take().ok_or_else(broke)?;
@@ -174,7 +174,7 @@ impl Connection {
     }
 }
 
-/// A packet: its number in the exchange, and its bytes.
+/// Reads a packet: its number in the exchange, and its bytes.
 fn packet(wire: &mut Exchange<'_>) -> Result<(u8, Vec<u8>), Unanswered> {
     let head = wire.bytes(4)?;
     let [a, b, c, number] = head[..] else {
@@ -196,7 +196,7 @@ fn nonsense() -> Unanswered {
     Unanswered::new("its answer is none of MariaDB or MySQL")
 }
 
-/// Bytes that are taken from the front.
+/// A cursor that takes bytes from the front.
 struct Take<'a>(&'a [u8]);
 
 impl<'a> Take<'a> {
@@ -210,7 +210,7 @@ impl<'a> Take<'a> {
         Ok(self.bytes(1)?[0])
     }
 
-    /// A text that ends with a zero, or at the end.
+    /// Takes a text that ends with a zero byte or at the end.
     fn text(&mut self) -> &'a [u8] {
         let end = self.0.iter().position(|byte| *byte == 0);
         let (text, rest) = self.0.split_at(end.unwrap_or(self.0.len()));
@@ -218,7 +218,7 @@ impl<'a> Take<'a> {
         text
     }
 
-    /// A number whose length its first byte says.
+    /// Takes a length-encoded integer.
     fn number(&mut self) -> Result<u64, Unanswered> {
         let count = match self.byte()? {
             small @ ..=0xfa => return Ok(u64::from(small)),
@@ -242,7 +242,7 @@ impl<'a> Take<'a> {
     }
 }
 
-/// `ERROR 1045 (28000): Access denied …`, from what follows the packet's first byte.
+/// Formats `ERROR 1045 (28000): Access denied …` from the bytes after the packet's first byte.
 fn refused(body: &[u8]) -> Unanswered {
     let mut rest = Take(body);
     let Ok([low, high]) = rest.bytes(2) else {
@@ -260,7 +260,7 @@ fn refused(body: &[u8]) -> Unanswered {
     Unanswered::new(format!("ERROR {code}{state}: {text}"))
 }
 
-/// The server's greeting: its challenge and its authentication plugin.
+/// Returns the challenge and the authentication plugin of the server's greeting.
 fn greeting(body: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Unanswered> {
     let mut rest = Take(body);
     match rest.byte()? {
@@ -271,7 +271,7 @@ fn greeting(body: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Unanswered> {
     rest.text();
     rest.bytes(4)?;
     let mut salt = rest.bytes(8)?.to_vec();
-    // A filler, capabilities, character set, status, more capabilities, the challenge's length, reserved bytes.
+    // Filler, capabilities, character set, status, more capabilities, length of the challenge, reserved bytes.
     rest.bytes(1 + 2 + 1 + 2 + 2 + 1 + 10)?;
     salt.extend(rest.text());
     Ok((salt, rest.text().to_vec()))
@@ -291,7 +291,7 @@ fn log_in(wire: &mut Exchange<'_>, address: &Address) -> Result<(), Unanswered> 
     answer.push(UTF8);
     answer.extend([0; 23]);
     answer.extend(format!("{}\0", address.user).as_bytes());
-    // 32 bytes at most.
+    // At most 32 bytes.
     answer.push(u8::try_from(proof.len()).unwrap_or_default());
     answer.extend(proof);
     answer.extend(database.as_bytes());
@@ -305,14 +305,14 @@ fn log_in(wire: &mut Exchange<'_>, address: &Address) -> Result<(), Unanswered> 
         match (rest.byte()?, rest.0) {
             (OK, _) => return Ok(()),
             (ERROR, text) => return Err(refused(text)),
-            // Another plugin, with a challenge of its own.
+            // The server switches to another plugin, with a new challenge.
             (END, _) => {
                 let plugin = rest.text();
                 let salt = &rest.0[..rest.0.len().min(SALT)];
                 let proof = self::proof(plugin, password, salt)?;
                 send(wire, number, &proof)?;
             }
-            // caching_sha2_password: the server knew the user, or has to see the password.
+            // caching_sha2_password: either the server knows the user, or it needs the password itself.
             (MORE, [3]) => {}
             (MORE, [4]) if address.socket.is_some() => {
                 send(wire, number, format!("{password}\0").as_bytes())?;
@@ -328,7 +328,7 @@ fn log_in(wire: &mut Exchange<'_>, address: &Address) -> Result<(), Unanswered> 
     }
 }
 
-/// The proof of a password for a plugin.
+/// Returns the response of an authentication plugin to the challenge.
 fn proof(plugin: &[u8], password: &str, salt: &[u8]) -> Result<Vec<u8>, Unanswered> {
     let salt = salt.get(..SALT).unwrap_or(salt);
     match plugin {
@@ -353,19 +353,19 @@ fn proof(plugin: &[u8], password: &str, salt: &[u8]) -> Result<Vec<u8>, Unanswer
     }
 }
 
-/// Each byte of one with that of the other (exclusive or).
+/// Combines the bytes of both by exclusive or.
 fn mixed(a: &[u8], b: &[u8]) -> Vec<u8> {
     a.iter().zip(b).map(|(a, b)| a ^ b).collect()
 }
 
-/// The rows of an answer, or the server's own error; the outer error is that of a connection that broke.
+/// Returns the rows or the server's own error. The outer error means a broken connection.
 fn rows(wire: &mut Exchange<'_>, statement: &str) -> Result<Result<Rows, Unanswered>, Unanswered> {
     send(wire, 0, &[&[QUERY], statement.as_bytes()].concat())?;
     let (_, body) = packet(wire)?;
     let columns = match body.split_first() {
         Some((&OK, _)) => return Ok(Ok(Vec::new())),
         Some((&ERROR, text)) => return Ok(Err(refused(text))),
-        // A request for a file (`LOAD DATA LOCAL`) is no number either.
+        // A request for a file (`LOAD DATA LOCAL`) fails here too: it is not a number.
         _ => Take(&body).number()?,
     };
     if columns > MOST_COLUMNS {
@@ -376,7 +376,7 @@ fn rows(wire: &mut Exchange<'_>, statement: &str) -> Result<Result<Rows, Unanswe
     }
     let mut rows = Vec::new();
     let is_end = |body: &[u8]| body.first() == Some(&END) && body.len() < 9;
-    // One end behind the columns, one behind the rows.
+    // One end packet follows the columns, another one the rows.
     if !is_end(&packet(wire)?.1) {
         return Err(nonsense());
     }

@@ -1,6 +1,6 @@
 //! Percent-encoding (RFC 3986). Pure.
 
-/// The bytes of a text in which `%XX` stands for a byte; a `%` that does not begin such a group is itself.
+/// Decodes `%XX` into bytes. A `%` without two hexadecimal digits stays as it is.
 pub(crate) fn decoded_bytes(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -21,10 +21,10 @@ pub(crate) fn decoded_bytes(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// The same, where the bytes are a text.
+/// Decodes `%XX` into a text.
 ///
 /// # Errors
-/// They are none.
+/// The bytes are not UTF-8.
 pub(crate) fn decoded(text: &str) -> Result<String, String> {
     String::from_utf8(decoded_bytes(text)).map_err(|_| "this is no text in UTF-8".into())
 }

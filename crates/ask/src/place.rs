@@ -1,4 +1,4 @@
-//! Where a server listens.
+//! The address on which a server listens.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Reads `/path/to.sock`, `host`, `host:port` or `[address]:port`; `port` is the one where none is written.
+    /// Parses `/path/to.sock`, `host`, `host:port` or `[address]:port`. `port` is the default.
     ///
     /// # Errors
     /// The problem with the text.
@@ -45,7 +45,7 @@ impl Place {
     }
 }
 
-/// `host:port`, `[address]:port` or the path.
+/// Formats as `host:port`, `[address]:port` or the path.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,7 +1,7 @@
-//! The protocol of PostgreSQL, as far as a query that answers a number needs it. Without TLS.
+//! The PostgreSQL protocol, limited to queries that return a number. Without TLS.
 //!
-//! Logins: none (`trust`, `peer`), `scram-sha-256`, `md5` and `password`. Passwords are taken as they are written: one with
-//! characters outside ASCII works where it is in the normal form that SASLprep makes of it.
+//! Logins: none (`trust`, `peer`), `scram-sha-256`, `md5` and `password`. Passwords are used as written. A password with
+//! non-ASCII characters works only if it is already in the normal form of SASLprep.
 
 mod address;
 mod scram;
@@ -14,19 +14,19 @@ use scram::Scram;
 
 use crate::{Exchange, Place, Unanswered, Wire};
 
-/// The port where none is written.
+/// The default port.
 pub const PORT: u16 = 5432;
-/// The version of the protocol, 3.0.
+/// Protocol version 3.0.
 const VERSION: u32 = 3 << 16;
 
 pub struct Connection {
-    /// Gone once an answer broke off: what the server says next would belong to the question before.
+    /// `None` after an answer broke off, because the next bytes would belong to the previous query.
     wire: Option<Wire>,
 }
 
 impl Connection {
-    /// Connects to the first host that takes the login; several share the time. Statements end there by themselves after
-    /// the time of the whole question.
+    /// Connects to the first host that accepts the login. Several hosts share the time. The server cancels a statement
+    /// after the time of the whole question.
     ///
     /// # Errors
     /// No server can be reached, or the last one refuses.
@@ -69,10 +69,10 @@ impl Connection {
         Ok(connection)
     }
 
-    /// The first value of the first row that a statement answers.
+    /// Returns the first value of the first row of a statement.
     ///
     /// # Errors
-    /// The server's own error; or the connection broke, and is of no use any more.
+    /// The server's own error, or a broken connection, which is then unusable.
     pub fn ask(
         &mut self,
         statement: &str,
@@ -85,7 +85,7 @@ impl Connection {
         answer
     }
 
-    /// Whether it broke, so that a new one is needed.
+    /// True if the connection broke and must be replaced.
     pub fn is_broken(&self) -> bool {
         self.wire.is_none()
     }
@@ -95,7 +95,7 @@ fn nonsense() -> Unanswered {
     Unanswered::new("its answer is none of PostgreSQL")
 }
 
-/// A message: its kind and its bytes.
+/// Reads a message: its kind and its bytes.
 fn message(wire: &mut Exchange<'_>) -> Result<(u8, Vec<u8>), Unanswered> {
     let head = wire.bytes(5)?;
     let [kind, a, b, c, d] = head[..] else {
@@ -111,7 +111,7 @@ fn send(wire: &mut Exchange<'_>, kind: Option<u8>, body: &[u8]) -> Result<(), Un
     wire.send(&[&kind, &length.to_be_bytes()[..], body].concat())
 }
 
-/// The server's words, from the fields of an error.
+/// Returns the server's message from the fields of an error.
 fn refused(fields: &[u8]) -> Unanswered {
     let mut texts = fields.split(|byte| *byte == 0);
     let words = texts.find_map(|field| field.strip_prefix(b"M"));
@@ -145,16 +145,16 @@ fn log_in(wire: &mut Exchange<'_>, address: &Address) -> Result<(), Unanswered> 
         match message(wire)? {
             (b'R', body) => answer(wire, address, &user, &body, &mut scram)?,
             (b'E', fields) => return Err(refused(&fields)),
-            // Ready: a login that was begun has to have been proven by the server as well.
+            // Ready. If SCRAM was started, the server must have proven itself too.
             (b'Z', _) if scram.as_ref().is_none_or(Scram::is_done) => return Ok(()),
-            // Settings, the key to cancel by, notices, a version.
+            // Settings, cancellation key, notices, protocol version.
             (b'S' | b'K' | b'N' | b'v', _) => {}
             _ => return Err(nonsense()),
         }
     }
 }
 
-/// Answers a question about who logs in.
+/// Responds to an authentication request.
 fn answer(
     wire: &mut Exchange<'_>,
     address: &Address,
@@ -207,7 +207,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The first value, or the server's own error; the outer error is that of a connection that broke.
+/// Returns the first value or the server's own error. The outer error means a broken connection.
 fn first(
     wire: &mut Exchange<'_>,
     statement: &str,
@@ -222,14 +222,14 @@ fn first(
             }
             (b'E', fields) => answer = Err(refused(&fields)),
             (b'Z', _) => return Ok(answer),
-            // Columns, the end of a statement, notices, settings, notifications, an empty statement.
+            // Columns, end of a statement, notices, settings, notifications, empty statement.
             (b'T' | b'C' | b'N' | b'S' | b'A' | b'I', _) => {}
             _ => return Err(nonsense()),
         }
     }
 }
 
-/// The first value of a row; the inner `None` is a null or a row without columns.
+/// Parses the first value of a row. The inner `None` is NULL or a row without columns.
 fn value(row: &[u8]) -> Option<Option<String>> {
     let (columns, rest) = row.split_first_chunk()?;
     if u16::from_be_bytes(*columns) == 0 {

@@ -1,4 +1,4 @@
-//! The protocol of Redis and Valkey, RESP 2, and their `INFO`.
+//! The Redis and Valkey protocol (RESP 2) and its `INFO` command.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use hugeleaf_sys::Question;
 use crate::percent::decoded;
 use crate::{Exchange, Place, Unanswered, Wire};
 
-/// The port where none is written.
+/// The default port.
 pub const PORT: u16 = 6379;
-/// No answer is deeper than that of `CONFIG GET`: a list of texts.
+/// Maximum number of parts. The deepest answer is that of `CONFIG GET`, a list of texts.
 const MOST_PARTS: usize = 64;
 
-/// Where a server is, and as whom to log in.
+/// The address and the login of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     pub place: Place,
     /// Empty for the default user.
     pub user: String,
-    /// Never shown.
+    /// Secret, never shown.
     pub password: Option<String>,
-    /// The database; 0 is the default one.
+    /// The database number; the default is 0.
     pub database: u32,
 }
 
 impl Address {
-    /// Reads `host:port`, `/path/to.sock`, `[redis://]USER:PASSWORD@host:port/DATABASE` or
-    /// `unix:///path?user=…&pass=…&db=…`. `%XX` stands for a byte.
+    /// Parses `host:port`, `/path/to.sock`, `[redis://]USER:PASSWORD@host:port/DATABASE` or
+    /// `unix:///path?user=…&pass=…&db=…`. `%XX` is an encoded byte.
     ///
     /// # Errors
     /// The problem with the text, without quoting it.
@@ -63,9 +63,9 @@ impl Address {
         Ok(address)
     }
 
-    /// Where `must_hide`, a login without a colon is refused: it may be a password alone.
+    /// With `must_hide`, refuses a login without a colon, because it may be only a password.
     fn tcp(text: &str, must_hide: bool) -> Result<Address, String> {
-        // A password may hold an @, so the last one counts.
+        // A password may contain an @, so the last @ counts.
         let (login, place) = match text.rsplit_once('@') {
             Some((login, place)) => (Some(login), place),
             None => (None, text),
@@ -114,7 +114,7 @@ impl Connection {
                 "" => vec!["AUTH", password],
                 user => vec!["AUTH", user, password],
             };
-            // Its words may repeat what was sent.
+            // The server's message may repeat the password.
             let refused = |e: Unanswered| match e.is_late {
                 true => e,
                 false => Unanswered::new("it refuses the password"),
@@ -127,10 +127,10 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Sends a command and reads its answer: no text for a null, one, or a list of texts.
+    /// Sends a command and reads its answer: no text for null, one text, or a list of texts.
     ///
     /// # Errors
-    /// The connection broke, and is of no use any more; or the server's own error.
+    /// The server's own error, or a broken connection, which is then unusable.
     pub fn ask(
         &mut self,
         words: &[&str],
@@ -165,10 +165,10 @@ impl Connection {
         }
     }
 
-    /// The text of `INFO`, of all sections or of one.
+    /// Returns `INFO`, of all sections or of one.
     ///
     /// # Errors
-    /// As [`Connection::ask`].
+    /// Errors of [`Connection::ask`].
     pub fn info(
         &mut self,
         section: Option<&str>,
@@ -180,22 +180,22 @@ impl Connection {
     }
 }
 
-/// A connection that asks for `INFO` and can send no other command.
+/// A connection that can send `INFO` only.
 pub struct Reading(Connection);
 
 impl Reading {
-    /// Connects as [`Connection::open`] does.
+    /// Connects like [`Connection::open`].
     ///
     /// # Errors
-    /// As [`Connection::open`].
+    /// Errors of [`Connection::open`].
     pub fn open(address: &Address, question: Question<'_>) -> Result<Reading, Unanswered> {
         Connection::open(address, question).map(Reading)
     }
 
-    /// The text of `INFO`, of all sections or of one.
+    /// Returns `INFO`, of all sections or of one.
     ///
     /// # Errors
-    /// As [`Connection::ask`].
+    /// Errors of [`Connection::ask`].
     pub fn info(
         &mut self,
         section: Option<&str>,
@@ -205,7 +205,7 @@ impl Reading {
     }
 }
 
-/// A text of so many bytes and the end of its line; none where the number is negative.
+/// Reads a text of `length` bytes and its line end. `None` if the length is negative.
 fn text(exchange: &mut Exchange<'_>, length: &str) -> Result<Option<String>, Unanswered> {
     let Ok(length) = length.parse::<usize>() else {
         return Ok(None);
@@ -214,12 +214,12 @@ fn text(exchange: &mut Exchange<'_>, length: &str) -> Result<Option<String>, Una
     Ok(Some(String::from_utf8_lossy(&bytes[..length]).into_owned()))
 }
 
-/// The lines `name:value` of `INFO`.
+/// The `name:value` lines of `INFO`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Info(pub BTreeMap<String, String>);
 
 impl Info {
-    /// Reads what `INFO` answers.
+    /// Parses the answer to `INFO`.
     pub fn parse(text: &str) -> Info {
         let lines = text.lines().filter_map(|line| line.split_once(':'));
         let owned = |(name, value): (&str, &str)| (name.trim().to_owned(), value.trim().to_owned());
@@ -230,10 +230,10 @@ impl Info {
         self.0.get(name).map(String::as_str)
     }
 
-    /// A field that is a whole number.
+    /// Returns a field as a whole number.
     ///
     /// # Errors
-    /// The fields of `INFO` instead.
+    /// The field is missing or not a number.
     pub fn number(&self, name: &str) -> Result<u64, String> {
         let value = self.get(name);
         let value = value.ok_or_else(|| format!("INFO has no line {name}"))?;
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(error("a:b", "a"), "a is \"b\", not a number");
     }
 
-    /// The result of a connection to a server that answers with these bytes and hangs up.
+    /// Returns the result of a query to a server that sends these bytes and hangs up.
     fn answered(bytes: Vec<u8>) -> Result<Vec<String>, Unanswered> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let server = std::thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! A connection over TCP or a Unix socket. Bytes go over it within a [`Question`] alone ([`Exchange`]): one deadline and a
-//! bound on the length for all that a server sends in answer.
+//! A connection over TCP or a Unix socket. Every transfer belongs to a [`Question`] ([`Exchange`]), with one deadline and
+//! one length limit for everything that a server sends in answer.
 
 use std::io::{Error, ErrorKind};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -15,10 +15,10 @@ use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketT
 
 use crate::{Place, Unanswered};
 
-/// The most bytes of an answer, unless an exchange is given another bound.
+/// Default limit of an answer in bytes.
 pub const LONGEST: usize = 256 << 10;
 
-/// Time after which a server whose queue of connections is full is tried again.
+/// Interval of connection attempts to a server with a full backlog.
 const AGAIN: Duration = Duration::from_millis(5);
 
 fn socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
@@ -61,7 +61,7 @@ fn addresses(host: &str, port: u16, question: Question<'_>) -> Result<Vec<Socket
         return Ok(vec![(address, port).into()]);
     }
     let host = host.to_owned();
-    // Servers of names may take half a minute.
+    // A DNS lookup may take half a minute.
     question.aside(move || Ok((host.as_str(), port).to_socket_addrs()?.collect()))?
 }
 
@@ -82,17 +82,17 @@ fn connect_to(address: &SocketAddr, question: Question<'_>) -> Result<OwnedFd, E
     Ok(socket)
 }
 
-/// A connection on which nothing is under way.
+/// A connection without a pending query.
 pub struct Wire {
     shown: String,
     socket: OwnedFd,
-    /// Bytes that were read and not consumed yet.
+    /// Bytes that were read but not consumed.
     buffer: Vec<u8>,
 }
 
 impl Wire {
     /// # Errors
-    /// Nobody answers there.
+    /// The server cannot be reached.
     pub fn connect(place: &Place, question: Question<'_>) -> Result<Wire, Unanswered> {
         let shown = place.to_string();
         match connect(place, question) {
@@ -101,10 +101,10 @@ impl Wire {
         }
     }
 
-    /// A connection over a socket that is connected already; errors call it `shown`.
+    /// Wraps a connected socket. Errors name it `shown`.
     pub fn over(stream: UnixStream, shown: &str) -> Wire {
         let socket: OwnedFd = stream.into();
-        // A socket takes this, whatever it is connected to.
+        // Every socket supports this call.
         let _ = ioctl_fionbio(&socket, true);
         Wire::of(socket, shown.to_owned())
     }
@@ -117,7 +117,7 @@ impl Wire {
         }
     }
 
-    /// Begins an exchange, whose answers together may have [`LONGEST`] bytes.
+    /// Begins an exchange. Its answers together are limited to [`LONGEST`] bytes.
     pub fn ask<'a>(&'a mut self, question: Question<'a>) -> Exchange<'a> {
         Exchange {
             wire: self,
@@ -128,18 +128,18 @@ impl Wire {
     }
 }
 
-/// A question that is under way on a connection.
+/// A pending query on a connection.
 pub struct Exchange<'a> {
     wire: &'a mut Wire,
     question: Question<'a>,
     taken: usize,
-    /// The most bytes of all answers.
+    /// Maximum size of all answers in bytes.
     pub longest: usize,
 }
 
 impl Exchange<'_> {
     /// # Errors
-    /// The server is gone, or takes nothing in time.
+    /// The server is gone, or accepts nothing in time.
     pub fn send(&mut self, mut bytes: &[u8]) -> Result<(), Unanswered> {
         while !bytes.is_empty() {
             let sent = self.timed(PollFlags::OUT, |socket| {
@@ -153,10 +153,10 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// The next line of the answer, without its end.
+    /// Returns the next line of the answer, without its line end.
     ///
     /// # Errors
-    /// It is not there in time, too long, or the connection broke.
+    /// The line is late or too long, or the connection broke.
     pub fn line(&mut self) -> Result<String, Unanswered> {
         loop {
             let buffer = &mut self.wire.buffer;
@@ -170,10 +170,10 @@ impl Exchange<'_> {
         }
     }
 
-    /// The next `count` bytes of the answer.
+    /// Returns the next `count` bytes of the answer.
     ///
     /// # Errors
-    /// As [`Exchange::line`].
+    /// Errors of [`Exchange::line`].
     pub fn bytes(&mut self, count: usize) -> Result<Vec<u8>, Unanswered> {
         while self.wire.buffer.len() < count {
             if count > self.longest {
@@ -185,17 +185,17 @@ impl Exchange<'_> {
         Ok(self.wire.buffer.drain(..count).collect())
     }
 
-    /// All bytes of the answer, of a server that then closes the connection.
+    /// Returns all bytes of an answer that ends when the server closes the connection.
     ///
     /// # Errors
-    /// As [`Exchange::line`].
+    /// Errors of [`Exchange::line`].
     pub fn rest(&mut self) -> Result<Vec<u8>, Unanswered> {
         while self.fill()? {}
         self.taken += self.wire.buffer.len();
         Ok(std::mem::take(&mut self.wire.buffer))
     }
 
-    /// Reads more of an answer that is not over.
+    /// Reads more of an incomplete answer.
     fn need(&mut self) -> Result<(), Unanswered> {
         match self.fill()? {
             true => Ok(()),
@@ -203,7 +203,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Reads more; `false` where the connection is closed.
+    /// Reads more. Returns `false` if the connection is closed.
     fn fill(&mut self) -> Result<bool, Unanswered> {
         if self.taken + self.wire.buffer.len() > self.longest {
             return Err(self.too_long());
@@ -214,7 +214,7 @@ impl Exchange<'_> {
         Ok(count > 0)
     }
 
-    /// A call on the socket, made again until it needs not wait; the question may end before.
+    /// Repeats a call on the socket until it does not block, or the question ends.
     fn timed(
         &self,
         ready: PollFlags,
@@ -222,7 +222,7 @@ impl Exchange<'_> {
     ) -> Result<usize, Unanswered> {
         let socket = &self.wire.socket;
         let mut once = || -> Result<Option<usize>, Error> {
-            // Also where bytes trickle in, so that no call ever waits.
+            // Check the deadline even if bytes trickle in, so that no call ever blocks.
             self.question.left()?;
             match call(socket) {
                 Ok(count) => return Ok(Some(count)),
@@ -321,7 +321,7 @@ mod tests {
         assert!(error.is_late, "{error}");
     }
 
-    /// A byte now and then: the deadline is that of the whole answer.
+    /// The server sends a byte now and then. The deadline covers the whole answer.
     #[test]
     fn a_server_that_trickles_is_late_and_can_be_left() {
         let trickle = || {
@@ -342,11 +342,11 @@ mod tests {
             stop.store(true, Ordering::Relaxed);
             waits.join()
         });
-        // Stopped before it is connected, or after that.
+        // Stopped before or after the connection is established.
         assert!(error.is_err() || error.is_ok_and(|e| e.unwrap_err().what.ends_with("stopped")));
     }
 
-    /// connect(2) to a Unix socket waits while the queue of connections is full.
+    /// connect(2) to a Unix socket blocks while the backlog is full.
     #[test]
     fn a_socket_that_accepts_nobody_is_late() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,13 +1,13 @@
-//! Counters of the processor, in groups: of a thread, or of all processes on one CPU.
+//! Groups of processor counters for a thread, or for all processes on one CPU.
 //!
-//! The events of a group have their registers at the same times, so a ratio of two of them is of the
-//! same work even where more is asked for than the processor has registers and groups take turns.
-//! What was counted in a part of the time is scaled up by [`GroupCount::since`]; of a group that never
-//! had its turn nothing is known, and that is said.
+//! The events of a group occupy registers at the same times, so a ratio of two of them covers the same
+//! work. This holds even if groups take turns because the processor has too few registers.
+//! [`GroupCount::since`] scales up a count that covers a part of the time. A group that never got
+//! registers is reported as unknown.
 #![allow(unsafe_code)]
 //! # Safety
-//! perf_event_open(2) takes a structure by pointer and returns a descriptor that nothing else owns;
-//! its ioctls take a number and a descriptor. Pages of a mapping of our own are written within it.
+//! perf_event_open(2) takes a structure by pointer and returns a descriptor that nothing else owns; its
+//! ioctls take a number and a descriptor. Writes to our own mapping stay within it.
 
 use std::fs::File;
 use std::io::Read;
@@ -25,12 +25,12 @@ use crate::event::{checked, open_event};
 pub enum CounterKind {
     Cycles,
     Instructions,
-    /// A generic event of caches and TLBs, as the kernel maps it on this CPU: what, `| operation << 8`,
-    /// `| result << 16`.
+    /// A generic event of caches and TLBs, as the kernel maps it on this CPU:
+    /// `cache | operation << 8 | result << 16`.
     Cache(u64),
-    /// An event by the number that the CPU's maker gave it.
+    /// An event by the vendor's number.
     Raw(u64),
-    /// Any event of the kernel: (type, config). Software events count everywhere.
+    /// Any kernel event: (type, config). Software events count on every machine.
     Other(u32, u64),
 }
 
@@ -49,9 +49,9 @@ impl CounterKind {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CountedWork {
-    /// A thread, on whichever CPU, in user mode.
+    /// A thread in user mode, on any CPU.
     Thread(Pid),
-    /// All processes on a CPU, in the kernel too.
+    /// All processes on a CPU, in user and kernel mode.
     Cpu(u32),
 }
 
@@ -72,17 +72,16 @@ pub struct CounterGroup {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GroupCount {
-    /// As counted, in the order in which the events were asked for.
+    /// Raw counts, in the order of the requested events.
     pub values: Vec<u64>,
-    /// Nanoseconds for which they were wanted: of a thread those in which it ran.
+    /// Nanoseconds in which counting was requested. For a thread, only the time in which it ran.
     pub enabled_nanos: u64,
     pub running_nanos: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CountedSince {
-    /// Scaled up to all of the time for which it was wanted; zeros that say nothing where
-    /// `running_nanos` is 0.
+    /// Counts, scaled up to the whole enabled time. Meaningless zeros if `running_nanos` is 0.
     pub values: Vec<f64>,
     /// See [`GroupCount::enabled_nanos`].
     pub enabled_nanos: u64,
@@ -91,8 +90,8 @@ pub struct CountedSince {
 }
 
 impl GroupCount {
-    /// What was counted since an earlier reading of the same group, each value times the part of the
-    /// time in which it was counted.
+    /// Returns the counts since an earlier reading of the same group, scaled up from the running time to
+    /// the enabled time.
     pub fn since(&self, earlier: &GroupCount) -> CountedSince {
         let enabled = self.enabled_nanos.saturating_sub(earlier.enabled_nanos);
         let running = self.running_nanos.saturating_sub(earlier.running_nanos);
@@ -113,12 +112,12 @@ impl GroupCount {
 }
 
 impl CounterGroup {
-    /// Opens some events together, switched off (perf_event_open(2)).
+    /// Opens the events as one disabled group (perf_event_open(2)).
     ///
     /// # Errors
-    /// [`CounterError`] names the first event that was refused. ENOENT, EOPNOTSUPP or ENODEV: there is
-    /// no such event on this machine. EINVAL: more events than the CPU can count at once, or none of
-    /// this number. EACCES or EPERM: `kernel.perf_event_paranoid` forbids it. ESRCH: no such thread.
+    /// [`CounterError`] names the first event that was refused. ENOENT, EOPNOTSUPP or ENODEV: this
+    /// machine has no such event. EINVAL: more events than the CPU can count at once, or an unknown event
+    /// number. EACCES or EPERM: `kernel.perf_event_paranoid` forbids it. ESRCH: no such thread.
     pub fn open(work: CountedWork, kinds: &[CounterKind]) -> Result<CounterGroup, CounterError> {
         let mut leader: Option<File> = None;
         let mut others = Vec::new();
@@ -141,10 +140,10 @@ impl CounterGroup {
         })
     }
 
-    /// Starts all of them at once.
+    /// Starts all events at once.
     ///
     /// # Errors
-    /// None on kernels that have the call.
+    /// None on kernels that support the ioctl.
     pub fn enable(&self) -> Result<(), SysError> {
         // SAFETY: the leader is a descriptor that this value owns; the argument is a number.
         let result =
@@ -152,10 +151,10 @@ impl CounterGroup {
         checked("PERF_EVENT_IOC_ENABLE", result, || subject(self.work))
     }
 
-    /// What was counted since they were started; of a thread that has ended all that it had.
+    /// Returns the counts since the start. For a thread that has ended, returns its total.
     ///
     /// # Errors
-    /// Those of read(2).
+    /// Errors of read(2).
     pub fn read(&self) -> Result<GroupCount, SysError> {
         let events = 1 + self.others.len();
         let mut buffer = vec![0u8; (3 + events) * 8];
@@ -188,7 +187,7 @@ fn open_one(work: CountedWork, kind: CounterKind, leader: Option<&File>) -> Resu
     attr.read_format = u64::from(abi::PERF_FORMAT_GROUP)
         | u64::from(abi::PERF_FORMAT_TOTAL_TIME_ENABLED)
         | u64::from(abi::PERF_FORMAT_TOTAL_TIME_RUNNING);
-    // A group begins when its leader does.
+    // A group starts with its leader.
     attr.set_disabled(u64::from(leader.is_none()));
     let (thread, cpu) = match work {
         CountedWork::Thread(thread) => {
@@ -202,21 +201,21 @@ fn open_one(work: CountedWork, kind: CounterKind, leader: Option<&File>) -> Resu
     open_event(&mut attr, (thread, cpu), group, || subject(work))
 }
 
-/// Whether an event of the TLB for data counts anything at all. Many processors and hypervisors open any
-/// raw event and leave it at 0 for ever, which looks like a program without a miss. So memory of this
-/// thread's own is touched for the first time, base page by base page, which no TLB can know yet; what
-/// then stands at 0 does not count.
+/// Tests whether a data TLB event counts anything. Many processors and hypervisors open any raw event and
+/// leave it at 0 for ever, which looks like a program without a miss. This function therefore touches new
+/// memory of this thread, base page by base page, which no TLB can hold yet. An event that stays at 0
+/// does not count.
 ///
 /// # Errors
-/// Those of [`CounterGroup::open`] and [`CounterGroup::read`]; ENOMEM without room for a few pages; EBUSY
-/// where it never had a register.
+/// Errors of [`CounterGroup::open`] and [`CounterGroup::read`]; ENOMEM without memory for a few pages;
+/// EBUSY if the event never got a register.
 pub fn counts_misses(kind: CounterKind, base: PageSize) -> Result<bool, SysError> {
     const PAGES: u64 = 256;
     let work = CountedWork::Thread(own_thread());
     let group = CounterGroup::open(work, &[kind]).map_err(|e| e.error)?;
     let page = base.bytes();
     let mapping = Mapping::anonymous(Bytes(PAGES * page.get()), Sharing::Private)?;
-    // One entry for a huge page would hold them all. A kernel without THP refuses, and has none.
+    // One huge-page entry would cover all pages. A kernel without THP refuses, which is harmless.
     let _ = mapping.advise(mapping.range(), Advice::NoHugePage);
     group.enable()?;
     mapping.touch(page)?;
@@ -234,21 +233,21 @@ pub fn own_thread() -> Pid {
     Pid(rustix::thread::gettid().as_raw_pid().unsigned_abs())
 }
 
-/// As many of some events as can be counted, in groups as large as the processor allows.
+/// A set of events, in groups as large as the processor allows.
 #[derive(Debug, Default)]
 pub struct CounterGroups {
     groups: Vec<CounterGroup>,
-    /// Of each event its group and its place there.
+    /// The group of each event, and its position in the group.
     places: Vec<Result<(usize, usize), SysError>>,
 }
 
 impl CounterGroups {
-    /// At most so many in a group. Processors have four registers and more for any event; the kernel's
-    /// watchdog may hold one for ever, and a group that needs all of them then never has its turn.
+    /// Maximum number of events in a group. Processors have four or more general registers. The kernel's
+    /// watchdog may hold one for ever, and a group that needs all of them then never runs.
     pub const MOST: usize = 4;
 
-    /// Opens some events, switched off. Those that belong together stand together: groups are filled in
-    /// this order, and what does not fit into one begins the next.
+    /// Opens the events, disabled. Groups are filled in this order, so related events must be adjacent.
+    /// An event that does not fit into a group starts the next.
     pub fn open(work: CountedWork, kinds: &[CounterKind]) -> CounterGroups {
         let mut all = CounterGroups::default();
         for kind in kinds {
@@ -268,7 +267,7 @@ impl CounterGroups {
                     group.others.push(file);
                     return Ok((at - 1, group.others.len()));
                 }
-                // It may be that there is no more room in this group.
+                // This group may be full.
                 Err(e) if matches!(e.errno, Errno::INVAL | Errno::NOSPC) => {}
                 Err(e) => return Err(e),
             }
@@ -281,12 +280,12 @@ impl CounterGroups {
     /// Starts all groups.
     ///
     /// # Errors
-    /// None on kernels that have the call.
+    /// None on kernels that support the ioctl.
     pub fn enable(&self) -> Result<(), SysError> {
         self.groups.iter().try_for_each(CounterGroup::enable)
     }
 
-    /// What each event counted since the start: one value, scaled up, with the times of its group.
+    /// Returns the scaled count of each event since the start, with the times of its group.
     pub fn read(&self) -> Vec<Result<CountedSince, SysError>> {
         let start = GroupCount::default();
         let counts: Vec<_> = self.groups.iter().map(CounterGroup::read).collect();
@@ -318,13 +317,13 @@ mod tests {
 
     #[test]
     fn what_had_its_turn_for_a_part_is_scaled_by_that_part_of_this_interval() {
-        // Before, it had half of the time; since then a quarter.
+        // The counters ran half of the time before, and a quarter since.
         let before = count(&[1000, 500], 100, 50);
         let now = count(&[1100, 540], 200, 75);
         let since = now.since(&before);
         assert_eq!(since.values, [400.0, 160.0]);
         assert_eq!((since.enabled_nanos, since.running_nanos), (100, 25));
-        // The ratio of two of one group is as counted.
+        // The ratio of two events of one group is unscaled.
         assert!((since.values[0] / since.values[1] - 100.0 / 40.0).abs() < 1e-9);
     }
 
@@ -332,12 +331,12 @@ mod tests {
     fn what_never_had_its_turn_is_not_a_count() {
         let since = count(&[0, 0], 100, 0).since(&GroupCount::default());
         assert_eq!((since.enabled_nanos, since.running_nanos), (100, 0));
-        // A thread that slept wanted nothing.
+        // A sleeping thread has no enabled time.
         let same = count(&[7], 100, 100);
         assert_eq!(same.since(&same).enabled_nanos, 0);
     }
 
-    /// Software events need no register and are on every machine.
+    /// Software events need no register and exist on every machine.
     #[test]
     fn a_group_counts_from_when_it_is_started() {
         const TASK_CLOCK: CounterKind = CounterKind::Other(1, 1);

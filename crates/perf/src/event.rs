@@ -1,4 +1,4 @@
-//! Events of the kernel on one CPU, of all processes: samples, records, tracepoints. What is only counted is in
+//! Kernel events of all processes on one CPU: samples, records, tracepoints. For plain counts, see
 //! [`crate::CounterGroup`].
 #![allow(unsafe_code)]
 //! # Safety
@@ -16,12 +16,12 @@ use hugeleaf_sys::{Errno, SysError, last_errno};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PerfKind {
-    /// A timer of the CPU's clock: every host has it, and it cannot fire while interrupts are off.
+    /// A timer of the CPU's clock. Every host has it, and it cannot fire while interrupts are off.
     CpuClock,
-    /// Cycles of the CPU: samples land where interrupts are off too.
+    /// CPU cycles. Samples also land where interrupts are off.
     Cycles,
     PageFaults,
-    /// Nothing: it carries records of processes.
+    /// A dummy event that carries process records.
     Records,
     /// A tracepoint, by the number in its `id` file.
     Tracepoint(u64),
@@ -29,20 +29,20 @@ pub enum PerfKind {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PerfRate {
-    /// So many times a second.
+    /// Samples per second.
     Frequency(u64),
-    /// Each time. Every so many times is unavailable together with the period in a sample: the kernel then
-    /// writes each down, whatever period was asked for.
+    /// Every occurrence. The kernel cannot combine a sampling period with the period field of a sample: it then
+    /// records every occurrence, regardless of the requested period.
     Each,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PerfStack {
-    /// None.
+    /// No stack.
     No,
-    /// The kernel's, at most so many.
+    /// The kernel stack, with a maximum number of frames.
     Kernel(u16),
-    /// The kernel's and the program's (where it keeps frame pointers), at most so many.
+    /// The kernel and user stacks, with a maximum number of frames. The user stack needs frame pointers.
     Both(u16),
 }
 
@@ -54,9 +54,9 @@ pub struct PerfSetup {
     pub raw: bool,
 }
 
-/// What the records of a ring are made of: the parser of records goes by this and nothing else.
-/// A sample is: id, instruction, process and thread, time (CLOCK_MONOTONIC), CPU, period, then
-/// frames and fields where asked for. Other records end in process and thread, time, CPU, id.
+/// The layout of the records of a ring, on which the record parser depends. A sample is: id, instruction,
+/// process and thread, time (CLOCK_MONOTONIC), CPU, period, then frames and fields where requested. Other
+/// records end in process and thread, time, CPU, id.
 pub const SAMPLE_TYPE: u64 = abi::PERF_SAMPLE_IDENTIFIER as u64
     | abi::PERF_SAMPLE_IP as u64
     | abi::PERF_SAMPLE_TID as u64
@@ -72,9 +72,9 @@ pub struct PerfEvent {
 }
 
 impl PerfEvent {
-    /// Opens an event of all processes on a CPU, switched off (perf_event_open(2)). The kernel refuses a
-    /// frequency above `kernel.perf_event_max_sample_rate`, which it lowers by itself where samples take it
-    /// long: then the event has that one, see [`PerfEvent::rate`].
+    /// Opens an event of all processes on a CPU, disabled (perf_event_open(2)). The kernel refuses a frequency
+    /// above `kernel.perf_event_max_sample_rate`, which it lowers if samples take too long. The event then uses
+    /// that limit; see [`PerfEvent::rate`].
     ///
     /// # Errors
     /// EACCES or EPERM: `kernel.perf_event_paranoid`, a missing CAP_PERFMON, or kernel lockdown.
@@ -111,10 +111,10 @@ impl PerfEvent {
         self.cpu
     }
 
-    /// The number that its records carry.
+    /// Returns the number that the event's records carry.
     ///
     /// # Errors
-    /// None on kernels that have the call.
+    /// None on kernels that support the ioctl.
     pub fn id(&self) -> Result<u64, SysError> {
         let mut id = 0u64;
         // SAFETY: the kernel writes one u64, which `id` is.
@@ -122,30 +122,30 @@ impl PerfEvent {
         self.checked("PERF_EVENT_IOC_ID", result).map(|()| id)
     }
 
-    /// Switches it on.
+    /// Enables the event.
     ///
     /// # Errors
-    /// None but of a broken descriptor.
+    /// Only errors of a broken descriptor.
     pub fn enable(&self) -> Result<(), SysError> {
         // SAFETY: takes no memory.
         let result = unsafe { perf::ioctls::ENABLE(self.file.as_raw_fd(), 0) };
         self.checked("PERF_EVENT_IOC_ENABLE", result)
     }
 
-    /// Switches it off. A tracepoint still costs something until it is dropped.
+    /// Disables the event. A tracepoint has a cost until it is dropped.
     ///
     /// # Errors
-    /// None but of a broken descriptor.
+    /// Only errors of a broken descriptor.
     pub fn disable(&self) -> Result<(), SysError> {
         // SAFETY: takes no memory.
         let result = unsafe { perf::ioctls::DISABLE(self.file.as_raw_fd(), 0) };
         self.checked("PERF_EVENT_IOC_DISABLE", result)
     }
 
-    /// Writes into the ring of another event of the same CPU.
+    /// Redirects records into the ring of another event of the same CPU.
     ///
     /// # Errors
-    /// EINVAL where the CPUs or the clocks differ.
+    /// EINVAL if the CPUs or the clocks differ.
     pub fn write_into(&self, other: &PerfEvent) -> Result<(), SysError> {
         // SAFETY: both are descriptors that this process owns.
         let result =
@@ -153,7 +153,7 @@ impl PerfEvent {
         self.checked("PERF_EVENT_IOC_SET_OUTPUT", result)
     }
 
-    /// Lets a tracepoint through only where its fields fit, as in `nr == 9 || nr == 10`.
+    /// Restricts a tracepoint to matching fields, as in `nr == 9 || nr == 10`.
     ///
     /// # Errors
     /// EINVAL for a filter that the tracepoint does not understand.
@@ -175,7 +175,7 @@ impl PerfEvent {
     }
 }
 
-/// The error of an ioctl, where its result says that there was one.
+/// Returns the error of an ioctl if its result is negative.
 pub(crate) fn checked(
     call: &'static str,
     result: i32,
@@ -187,7 +187,7 @@ pub(crate) fn checked(
     }
 }
 
-/// perf_event_open(2) of a thread on a CPU, of which -1 stands for all, in the group of a leader (-1: its own).
+/// Calls perf_event_open(2). CPU -1 means all CPUs, group -1 a group of its own.
 pub(crate) fn open_event(
     attr: &mut abi::perf_event_attr,
     (thread, cpu): (i32, i32),
@@ -203,7 +203,7 @@ pub(crate) fn open_event(
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// The frequency that the kernel allows now, where that is lower.
+/// Returns the kernel's current frequency limit if it is lower than `rate`.
 fn allowed(rate: PerfRate) -> Option<PerfRate> {
     let PerfRate::Frequency(asked) = rate else {
         return None;
@@ -255,7 +255,7 @@ fn attributes(setup: &PerfSetup) -> abi::perf_event_attr {
     attr.set_sample_id_all(1);
     attr.set_use_clockid(1);
     attr.clockid = libc::CLOCK_MONOTONIC;
-    // Nobody waits for single events: the ring is read every so often.
+    // No reader waits for single events: the ring is read at intervals.
     attr.set_watermark(1);
     attr.__bindgen_anon_2.wakeup_watermark = u32::MAX;
     attr
@@ -265,8 +265,8 @@ fn software(what: u32) -> (u32, u64) {
     (abi::PERF_TYPE_SOFTWARE, u64::from(what))
 }
 
-/// Lets this process have as many descriptors as its hard limit allows: events are one each, a dozen
-/// a CPU (setrlimit(2)). What cannot be raised stays.
+/// Raises the descriptor limit of this process to its hard limit. Each event needs a descriptor, about a dozen
+/// per CPU (setrlimit(2)). A failure leaves the limit unchanged.
 pub fn allow_many_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -274,11 +274,11 @@ pub fn allow_many_descriptors() {
         current: limit.maximum,
         maximum: limit.maximum,
     };
-    // Without it a host with many CPUs is refused, with a text that names the limit.
+    // If this fails, a host with many CPUs gets an error that names the limit.
     let _ = setrlimit(Resource::Nofile, raised);
 }
 
-/// The clock of [`PerfEvent`]s and of lengths of time: it never steps (CLOCK_MONOTONIC).
+/// Returns the time of the monotonic clock of [`PerfEvent`]s, which never steps (CLOCK_MONOTONIC).
 pub fn monotonic_nanos() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

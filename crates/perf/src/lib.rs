@@ -1,7 +1,7 @@
-//! Performance events of processor and kernel: counters in groups, samples and tracepoints of a CPU, the
-//! rings that the kernel writes them into, and which events of which processor count TLB misses.
+//! Performance events of processor and kernel: counter groups, samples and tracepoints of a CPU, their
+//! ring buffers, and the TLB-miss events of each processor.
 //!
-//! This crate must not judge and must not read files of a host: `/proc/cpuinfo` comes in as text.
+//! This crate must not judge and must not read files of a host: callers pass `/proc/cpuinfo` as text.
 //!
 //! Main types: [`CounterGroup`], [`PerfEvent`], [`PerfRing`], [`processor::Processor`].
 

@@ -1,14 +1,14 @@
-//! The processor as `/proc/cpuinfo` describes it, and which of its events count misses of TLBs and walks
-//! of page tables. Pure: whether this machine also lets them be counted is for whoever opens them to see.
+//! The processor as `/proc/cpuinfo` describes it, and its events for TLB misses and page-table walks. Pure: only
+//! opening an event shows if this machine supports it.
 //!
-//! Sources of the numbers: the makers' event lists as the kernel carries them
-//! (`tools/perf/pmu-events/arch`, chosen by its `mapfile.csv`), and the kernel's own generic events
-//! (`arch/x86/events`). Intel's and AMD's numbers are the event code, the unit mask at bit 8 and the counter
-//! mask at bit 24; Arm's are those of its architecture, the same on every core that has them.
+//! Sources of the numbers: the vendors' event lists in the kernel tree (`tools/perf/pmu-events/arch`, selected by
+//! its `mapfile.csv`), and the kernel's own generic events (`arch/x86/events`). Intel's and AMD's numbers are the
+//! event code, the unit mask at bit 8 and the counter mask at bit 24. Arm's numbers are architectural, the same on
+//! every core that has them.
 
 use crate::CounterKind;
 
-/// A processor, of what names it in `/proc/cpuinfo`; its first one where they differ.
+/// The identity of a processor in `/proc/cpuinfo`; the first one if they differ.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Processor {
     /// `vendor_id`, on x86.
@@ -24,7 +24,7 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// Reads the text of `/proc/cpuinfo`; what it does not say is `None`.
+    /// Parses the text of `/proc/cpuinfo`. Missing fields are `None`.
     pub fn parse(cpuinfo: &str) -> Processor {
         let field = |name: &str| {
             let mut fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
@@ -46,7 +46,7 @@ impl Processor {
 pub enum Counts {
     Cycles,
     Instructions,
-    /// Misses of the TLB for data; which level of it, and whether stores are among them, differs.
+    /// Misses of the data TLB. The TLB level, and the inclusion of stores, depend on the processor.
     DataMisses,
     DataLastMisses,
     CodeMisses,
@@ -54,13 +54,13 @@ pub enum Counts {
     CodeWalks,
     LoadWalkCycles,
     StoreWalkCycles,
-    /// Cycles of walks for data, loads and stores together.
+    /// Cycles of data walks, loads and stores together.
     DataWalkCycles,
     CodeWalkCycles,
 }
 
 impl Counts {
-    /// The name in files, the same for all processors.
+    /// Returns the name in files, the same for all processors.
     pub const fn name(self) -> &'static str {
         match self {
             Counts::Cycles => "cycles",
@@ -77,7 +77,7 @@ impl Counts {
         }
     }
 
-    /// Whether it is cycles of walks; all of a processor's together are its cycles in walks.
+    /// True for walk cycles. The sum of these events of a processor is its total of walk cycles.
     pub const fn is_walk_cycles(self) -> bool {
         matches!(
             self,
@@ -92,7 +92,7 @@ impl Counts {
         matches!(self, Counts::DataWalks | Counts::CodeWalks)
     }
 
-    /// Whether data that is touched for the first time must move it.
+    /// True if first touches of data must change the count.
     pub const fn is_of_data(self) -> bool {
         !matches!(
             self,
@@ -104,7 +104,7 @@ impl Counts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessorEvent {
     pub counts: Counts,
-    /// What the maker calls it, or the kernel where it is a generic one.
+    /// The vendor's name, or the kernel's for a generic event.
     pub name: &'static str,
     pub kind: CounterKind,
 }
@@ -117,7 +117,7 @@ const fn raw(counts: Counts, name: &'static str, config: u64) -> ProcessorEvent 
     event(counts, name, CounterKind::Raw(config))
 }
 
-/// Generic events of the kernel: misses of reads in the TLB for data (3) and for instructions (4).
+/// Generic kernel events: read misses of the data TLB (3) and of the instruction TLB (4).
 const DATA_MISSES: ProcessorEvent = event(
     Counts::DataMisses,
     "dTLB-load-misses",
@@ -129,7 +129,7 @@ const CODE_MISSES: ProcessorEvent = event(
     CounterKind::Cache(4 | 1 << 16),
 );
 
-/// Cycles and instructions, which the kernel knows on every processor.
+/// Cycles and instructions, which the kernel supports on every processor.
 pub const CYCLES: ProcessorEvent = event(Counts::Cycles, "cycles", CounterKind::Cycles);
 /// See [`CYCLES`].
 pub const INSTRUCTIONS: ProcessorEvent = event(
@@ -138,7 +138,7 @@ pub const INSTRUCTIONS: ProcessorEvent = event(
     CounterKind::Instructions,
 );
 
-/// Intel's cycles of walks for loads, stores and code, by the names and numbers of the three events.
+/// Creates Intel's walk-cycle events for loads, stores and code.
 const fn walk_cycles(names: [&'static str; 3], numbers: [u64; 3]) -> [ProcessorEvent; 3] {
     [
         raw(Counts::LoadWalkCycles, names[0], numbers[0]),
@@ -152,7 +152,8 @@ const DURATIONS: [&str; 3] = [
     "DTLB_STORE_MISSES.WALK_DURATION",
     "ITLB_MISSES.WALK_DURATION",
 ];
-/// On later ones: cycles with at least one walk, which without the counter mask would be walks times cycles.
+/// Later processors: cycles with at least one walk. Without the counter mask the event would count walks times
+/// cycles.
 const ACTIVE: [&str; 3] = [
     "DTLB_LOAD_MISSES.WALK_ACTIVE",
     "DTLB_STORE_MISSES.WALK_ACTIVE",
@@ -163,11 +164,11 @@ const SANDY_BRIDGE: [ProcessorEvent; 3] = walk_cycles(DURATIONS, [0x0408, 0x0449
 const IVY_BRIDGE: [ProcessorEvent; 3] = walk_cycles(DURATIONS, [0x8408, 0x0449, 0x0485]);
 const HASWELL: [ProcessorEvent; 3] = walk_cycles(DURATIONS, [0x1008, 0x1049, 0x1085]);
 const SKYLAKE: [ProcessorEvent; 3] = walk_cycles(ACTIVE, [0x0100_1008, 0x0100_1049, 0x0100_1085]);
-/// From Golden Cove (Alder Lake, Sapphire Rapids); of processors with two kinds of cores the fast ones.
+/// Golden Cove and later (Alder Lake, Sapphire Rapids). On hybrid processors, the performance cores.
 const GOLDEN_COVE: [ProcessorEvent; 3] =
     walk_cycles(ACTIVE, [0x0100_1012, 0x0100_1013, 0x0100_1011]);
 
-/// What all Zen have. They count walks, and not their cycles.
+/// Events of all Zen processors, which count walks but not walk cycles.
 const ZEN: [ProcessorEvent; 2] = [
     raw(Counts::DataMisses, "ls_l1_d_tlb_miss.all", 0xff45),
     raw(
@@ -180,7 +181,7 @@ const ZEN_WALKERS: [ProcessorEvent; 2] = [
     raw(Counts::DataWalks, "ls_tablewalker.dside", 0x0346),
     raw(Counts::CodeWalks, "ls_tablewalker.iside", 0x0c46),
 ];
-/// Zen 1, and what Hygon builds of it.
+/// Zen 1 and Hygon's derivatives.
 const ZEN_1: [ProcessorEvent; 1] = [raw(Counts::CodeMisses, "bp_l1_tlb_miss_l2_miss", 0x0085)];
 const ZEN_2: [ProcessorEvent; 1] = [raw(
     Counts::CodeMisses,
@@ -192,14 +193,14 @@ const ZEN_3: [ProcessorEvent; 1] = [raw(
     "bp_l1_tlb_miss_l2_tlb_miss",
     0xff85,
 )];
-/// Zen 4 and later have no event of the walker: a walk is what a miss of the last level asks for.
+/// Zen 4 and later have no event of the walker, but a miss of the last TLB level causes a walk.
 const ZEN_4: [ProcessorEvent; 3] = [
     raw(Counts::DataWalks, "ls_l1_d_tlb_miss.all_l2_miss", 0xf045),
     raw(Counts::CodeMisses, "bp_l1_tlb_miss_l2_tlb_miss.all", 0x0f85),
     raw(Counts::CodeWalks, "bp_l1_tlb_miss_l2_tlb_miss.all", 0x0f85),
 ];
 
-/// Architectural events of Arm. Which of them a core has, only trying tells.
+/// Architectural events of Arm. Only opening an event shows if a core has it.
 const ARM: [ProcessorEvent; 6] = [
     raw(Counts::DataWalks, "DTLB_WALK", 0x34),
     raw(Counts::CodeWalks, "ITLB_WALK", 0x35),
@@ -210,8 +211,8 @@ const ARM: [ProcessorEvent; 6] = [
 ];
 
 impl Processor {
-    /// What is to be counted on it, in the order in which events belong into groups: each with cycles and
-    /// instructions as far as registers reach.
+    /// Returns the events to count, in grouping order. Each should share a group with cycles and instructions as far
+    /// as registers allow.
     pub fn events(&self) -> Vec<ProcessorEvent> {
         let own: Vec<ProcessorEvent> = match self.vendor.as_deref() {
             Some("GenuineIntel") => [self.intel(), &[DATA_MISSES, CODE_MISSES]].concat(),
@@ -245,17 +246,17 @@ impl Processor {
             Some(0x17) if model < 0x30 => (walkers, &ZEN_1),
             Some(0x17) => (walkers, &ZEN_2),
             Some(0x18) => (walkers, &ZEN_1),
-            // Zen 3 has the models 00 to 0f and 20 to 5f without 10 to 1f.
+            // Zen 3 has models 00 to 0f and 20 to 5f.
             Some(0x19) if matches!(model, 0x00..=0x0f | 0x20..=0x5f) => (walkers, &ZEN_3),
             Some(0x19 | 0x1a) => (&[], &ZEN_4),
-            // Older than Zen, or newer than these lists: what the kernel knows.
+            // Older than Zen, or newer than these lists: use the kernel's generic events.
             _ => return vec![DATA_MISSES, CODE_MISSES],
         };
         [&ZEN[..], walks, code].concat()
     }
 
-    /// The events that count misses of the TLB for data that cost a walk: the best first, for where it is refused or
-    /// counts nothing the next may do.
+    /// Returns the events for data TLB misses that cost a walk, best first. The next one is the fallback if an event
+    /// is refused or counts nothing.
     pub fn data_misses(&self) -> Vec<ProcessorEvent> {
         let all = self.events();
         let order = [
@@ -271,13 +272,13 @@ impl Processor {
         best
     }
 
-    /// Cycles of walks; none where the processor does not count them.
+    /// Returns the events for walk cycles; empty if the processor does not count them.
     pub fn walk_cycles(&self) -> Vec<ProcessorEvent> {
         let all = self.events().into_iter();
         all.filter(|e| e.counts.is_walk_cycles()).collect()
     }
 
-    /// Numbers of walks; none where the processor does not count them.
+    /// Returns the events for numbers of walks; empty if the processor does not count them.
     pub fn walks(&self) -> Vec<ProcessorEvent> {
         let all = self.events().into_iter();
         all.filter(|e| e.counts.is_walks()).collect()

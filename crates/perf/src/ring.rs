@@ -1,10 +1,10 @@
-//! The ring that events of a CPU are written into by the kernel and read from here.
+//! The ring buffer into which the kernel writes the events of a CPU.
 #![allow(unsafe_code)]
 //! # Safety
-//! A [`PerfRing`] owns its mapping until it is dropped. The kernel writes to it at any time: its
-//! first page holds two positions, which are read and written as atomics; bytes of records are
-//! copied out through raw pointers, only between the two positions, which the kernel leaves alone
-//! until the second one has moved.
+//! A [`PerfRing`] owns its mapping until it is dropped. The kernel writes to it at any time. The
+//! first page holds two positions, which are accessed as atomics. Record bytes are copied out
+//! through raw pointers, only between the two positions. The kernel does not write there until the
+//! second position has moved.
 
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
@@ -20,21 +20,21 @@ use hugeleaf_sys::{Errno, SysError, last_errno};
 pub struct PerfRing {
     start: NonNull<u8>,
     mapped: usize,
-    /// Where the records begin, and how much room they have (a power of two).
+    /// Offset of the records, and their space (a power of two).
     data: usize,
     room: usize,
-    /// A record that crosses the ring's end is put together here.
+    /// Assembles a record that wraps around the end of the ring.
     record: Vec<u8>,
 }
 
-// SAFETY: the mapping is this value's own, and nothing in it depends on the thread.
+// SAFETY: this value owns the mapping, and nothing in it depends on the thread.
 unsafe impl Send for PerfRing {}
 
 impl PerfRing {
-    /// Maps a ring of at least `room` bytes for an event, rounded up to a power of two of pages.
+    /// Maps a ring of at least `room` bytes, rounded up to a power of two of pages.
     ///
     /// # Errors
-    /// EPERM or ENOMEM where `kernel.perf_event_mlock_kb` or the memlock limit is too small.
+    /// EPERM or ENOMEM if `kernel.perf_event_mlock_kb` or the memlock limit is too small.
     pub fn map(event: &PerfEvent, room: Bytes, base: PageSize) -> Result<PerfRing, SysError> {
         let fail = |errno| {
             let subject = format!("a ring of {room} for CPU {}", event.cpu());
@@ -45,7 +45,7 @@ impl PerfRing {
         let room = usize::try_from(pages * page).map_err(|_| fail(Errno::INVAL))?;
         let page = usize::try_from(page).map_err(|_| fail(Errno::INVAL))?;
         let mapped = room + page;
-        // SAFETY: a new mapping at an address of the kernel's choice, over nothing that is used.
+        // SAFETY: a new mapping at an address that the kernel chooses, over no memory in use.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -69,14 +69,14 @@ impl PerfRing {
         })
     }
 
-    /// How much of it is waiting to be read, 0 to 1.
+    /// Returns the unread share of the ring, 0 to 1.
     pub fn filled(&self) -> f64 {
         let waiting = self.head().load(Ordering::Acquire) - self.tail().load(Ordering::Relaxed);
         waiting as f64 / self.room as f64
     }
 
-    /// Hands every whole record, its header of eight bytes included, to `each`, oldest first, and
-    /// gives their room back to the kernel.
+    /// Passes every whole record, including its header of eight bytes, to `each`, oldest first, and
+    /// returns the space to the kernel.
     pub fn drain(&mut self, mut each: impl FnMut(&[u8])) {
         let head = self.head().load(Ordering::Acquire);
         let mut tail = self.tail().load(Ordering::Relaxed);
@@ -85,7 +85,7 @@ impl PerfRing {
             let mut header = [0u8; 8];
             self.copy(tail, &mut header);
             let length = usize::from(u16::from_ne_bytes([header[6], header[7]]));
-            // The kernel writes no such record; believing one would loop for ever.
+            // The kernel writes no such record. Accepting one would loop for ever.
             if length < 8 || head.wrapping_sub(tail) < length as u64 {
                 tail = head;
                 break;
@@ -99,14 +99,14 @@ impl PerfRing {
         self.tail().store(tail, Ordering::Release);
     }
 
-    /// Copies out of the ring, from a position that only ever grows.
+    /// Copies out of the ring. The position `from` only ever grows.
     fn copy(&self, from: u64, to: &mut [u8]) {
-        // The room is a power of two of at most the address space: the rest fits.
+        // The space is a power of two below the address space size, so the result fits.
         #[allow(clippy::cast_possible_truncation)]
         let at = (from & (self.room as u64 - 1)) as usize;
         let first = to.len().min(self.room - at);
-        // SAFETY: `at + first` and `to.len() - first` are within the room of the records; the
-        // kernel does not write between tail and head; `to` is memory of this process elsewhere.
+        // SAFETY: `at + first` and `to.len() - first` are within the space of the records; the
+        // kernel does not write between tail and head; `to` is separate memory of this process.
         unsafe {
             let data = self.start.as_ptr().add(self.data);
             std::ptr::copy_nonoverlapping(data.add(at), to.as_mut_ptr(), first);
@@ -132,7 +132,7 @@ impl PerfRing {
 
 impl Drop for PerfRing {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and nothing borrows from it any more.
+        // SAFETY: this value owns the mapping, and nothing borrows from it any more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.mapped) };
     }
 }

@@ -7,8 +7,8 @@ use crate::ParseError;
 
 /// A number of bytes, from 0 to 2^64 - 1.
 ///
-/// Prints as people write it: the largest unit that leaves at least one whole, and at most one
-/// decimal (`4.2G`, `512K`, `0`). `{:#}` prints the exact number. In JSON it is that number.
+/// Displays in the largest unit that leaves at least one whole, with at most one decimal (`4.2G`,
+/// `512K`, `0`). `{:#}` displays the exact number. JSON holds the exact number.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -16,43 +16,43 @@ use crate::ParseError;
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// No bytes at all.
+    /// Zero bytes.
     pub const ZERO: Bytes = Bytes(0);
 
-    /// The number itself.
+    /// Returns the exact number of bytes.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// `n` units of 1024 bytes: the unit of `/proc/meminfo`, `smaps` and `status`
+    /// Converts `n` units of 1024 bytes, the unit of `/proc/meminfo`, `smaps` and `status`
     /// (proc(5): "kB" there means 1024 bytes). Saturates.
     pub const fn from_kib(n: u64) -> Bytes {
         Bytes(n.saturating_mul(1024))
     }
 
-    /// `n` units of 1024 * 1024 bytes. Saturates.
+    /// Converts `n` units of 1024 * 1024 bytes. Saturates.
     pub const fn from_mib(n: u64) -> Bytes {
         Bytes(n.saturating_mul(1024 * 1024))
     }
 
-    /// Whether there are none.
+    /// True if the number is zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// The difference, or zero where `other` is larger.
+    /// Returns the difference, or zero if `other` is larger.
     #[must_use]
     pub const fn saturating_sub(self, other: Bytes) -> Bytes {
         Bytes(self.0.saturating_sub(other.0))
     }
 
-    /// This as a part of `whole`, 0.0 to 1.0 for a part that is no larger; `None` of nothing.
+    /// Returns `self / whole`, at most 1.0 if `self` is at most `whole`. `None` if `whole` is zero.
     pub fn share_of(self, whole: Bytes) -> Option<f64> {
         (whole.0 > 0).then(|| self.0 as f64 / whole.0 as f64)
     }
 
-    /// This times `part` / `whole`, rounded down: no more than this for a part that is no larger.
-    /// Nothing of nothing.
+    /// Returns `self` times `part` / `whole`, rounded down. At most `self` if `part` is at most
+    /// `whole`. Zero if `whole` is zero.
     #[must_use]
     pub fn scaled(self, part: Bytes, whole: Bytes) -> Bytes {
         let product = u128::from(self.0) * u128::from(part.0);
@@ -60,14 +60,14 @@ impl Bytes {
         Bytes(u64::try_from(scaled).unwrap_or(u64::MAX))
     }
 
-    /// As a floating-point number, for ratios and charts.
+    /// Converts to a floating-point number, for ratios and charts.
     pub fn as_f64(self) -> f64 {
         self.0 as f64
     }
 }
 
-/// Sums, differences and multiples that saturate: counters of a live system are not read at one
-/// instant, and what a file says may be any number.
+/// Implements saturating sums, differences and multiples. Counters of a live system are not read at
+/// one instant, and a file may contain any number.
 macro_rules! saturating {
     ($count:ident) => {
         impl std::ops::Add for $count {
@@ -126,7 +126,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// The largest unit in which the number, rounded to a tenth, is at least 1; whole from 100 on.
+/// Uses the largest unit in which the number, rounded to a tenth, is at least 1. Whole from 100 on.
 fn human(n: u64) -> String {
     if n < 1024 {
         return n.to_string();
@@ -137,7 +137,7 @@ fn human(n: u64) -> String {
             chosen = unit;
         }
     }
-    // 1023.96M would print as 1024.0M: take the next unit instead.
+    // 1023.96M would print as 1024.0M; use the next unit instead.
     if tenths(n, chosen.1) >= 10_240
         && let Some(next) = UNITS.iter().find(|u| u.1 > chosen.1)
     {
@@ -152,7 +152,7 @@ fn human(n: u64) -> String {
     }
 }
 
-/// `n / 2^shift` in tenths, rounded to nearest.
+/// Returns `n / 2^shift` in tenths, rounded to nearest.
 fn tenths(n: u64, shift: u32) -> u64 {
     let scaled = u128::from(n) * 10 + (1u128 << (shift - 1));
     u64::try_from(scaled >> shift).unwrap_or(u64::MAX)
@@ -161,7 +161,7 @@ fn tenths(n: u64, shift: u32) -> u64 {
 impl FromStr for Bytes {
     type Err = ParseError;
 
-    /// Reads `4096`, `64K`, `64k`, `2M`, `2MB`, `2MiB`, `1G`, always in powers of 1024.
+    /// Parses `4096`, `64K`, `64k`, `2M`, `2MB`, `2MiB`, `1G`. Units are powers of 1024.
     fn from_str(text: &str) -> Result<Bytes, ParseError> {
         let error = || {
             ParseError(format!(

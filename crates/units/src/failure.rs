@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// An operation that failed, and the remedy.
+/// A failed operation and its remedy.
 ///
 /// Use it where callers print an error and stop. Where a caller decides by the kind of failure,
 /// use an enum.
@@ -21,7 +21,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure and its remedy.
+    /// Creates a failure with its remedy.
     pub fn new(what: impl Into<String>, next: impl Into<String>) -> Failure {
         Failure {
             what: what.into(),
@@ -29,7 +29,7 @@ impl Failure {
         }
     }
 
-    /// The same failure, with the object it happened to in front: `object: what`.
+    /// Prefixes the failure with the affected object: `object: what`.
     #[must_use]
     pub fn of(self, object: impl fmt::Display) -> Failure {
         Failure {
@@ -47,5 +47,5 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Text of a part of this program that panicked; the panic itself is on standard error.
+/// The text for a part of this program that panicked. The panic itself is on standard error.
 pub const FAULT: &str = "a fault in hugeleaf; please report it";

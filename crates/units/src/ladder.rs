@@ -3,17 +3,17 @@ use std::str::FromStr;
 
 use crate::{PageKind, PageSize, ParseError};
 
-/// One step of a ladder: a page size, and the kind of page where a person named one.
+/// One step of a ladder: a page size, and optionally the kind of page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rung {
     /// The size to try.
     pub size: PageSize,
-    /// `hugetlb:` or `thp:` where it was forced; otherwise the use decides.
+    /// The kind that `hugetlb:` or `thp:` forces. Without it, the use decides.
     pub kind: Option<PageKind>,
 }
 
-/// An ordered list of page sizes to try, as in `1G,2M,64K`. Base pages end every ladder, unless
-/// it ends in `!`: then all of the memory is on the named sizes or the request fails.
+/// An ordered list of page sizes to try, as in `1G,2M,64K`. Every ladder ends in base pages, unless
+/// it ends in `!`. Then all memory is on the named sizes, or the request fails.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Ladder {
     rungs: Vec<Rung>,
@@ -21,17 +21,17 @@ pub struct Ladder {
 }
 
 impl Ladder {
-    /// A ladder of these rungs, one at least.
+    /// Creates a ladder of at least one rung.
     pub fn of(rungs: Vec<Rung>, mandatory: bool) -> Ladder {
         Ladder { rungs, mandatory }
     }
 
-    /// The sizes to try, in order; at least one.
+    /// Returns the sizes to try, in order; at least one.
     pub fn rungs(&self) -> &[Rung] {
         &self.rungs
     }
 
-    /// Whether base pages are not acceptable.
+    /// True if base pages are not acceptable.
     pub const fn is_mandatory(&self) -> bool {
         self.mandatory
     }

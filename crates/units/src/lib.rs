@@ -1,15 +1,14 @@
-//! The units hugeleaf counts in: bytes, pages, page sizes, address ranges and ladders.
+//! The units of hugeleaf: bytes, pages, page sizes, address ranges and ladders.
 //!
-//! Each has one parser and one printer, so that a size is read and written the same way on every
-//! screen, in every flag and in every file. Multiples are powers of 1024, written as people write
-//! them: `64K`, `2M`, `1G`.
+//! Each unit has one parser and one printer, so that a size is read and written the same way on
+//! every screen, in every flag and in every file. Multiples are powers of 1024: `64K`, `2M`, `1G`.
 //!
-//! This crate must not read anything, and knows no page size of any machine: which sizes exist is
+//! This crate must not read anything, and knows no page size of any machine. The available sizes are
 //! a fact about a host (see `hugeleaf-host`).
 //!
 //! Main types: [`Bytes`], [`PageSize`], [`Pages`], [`Range`], [`PageKind`], [`Ladder`], [`Failure`].
 
-#![warn(missing_docs)] // people program against it
+#![warn(missing_docs)] // other programs use it
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 

@@ -1,5 +1,5 @@
-/// An enum of plain variants, each with the one name that it has on screens, in settings, in plans and in
-/// JSON.
+/// Defines an enum of plain variants. Each variant has one name, used on screens, in settings, in plans
+/// and in JSON.
 #[macro_export]
 macro_rules! named {
     (
@@ -15,10 +15,10 @@ macro_rules! named {
         }
 
         impl $enum {
-            /// All of them, in the order in which they are shown.
+            /// All variants, in display order.
             pub const ALL: [$enum; [$($name),+].len()] = [$($enum::$variant),+];
 
-            /// Its name on screens, in settings and in JSON.
+            /// Returns the name used on screens, in settings and in JSON.
             pub const fn name(self) -> &'static str {
                 match self {
                     $($enum::$variant => $name,)+

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::bytes::saturating;
 use crate::{Bytes, ParseError};
 
-/// The size of a page in bytes: a power of two. Which sizes exist is a fact about a host.
+/// The size of a page in bytes: a power of two. The available sizes are a fact about a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Bytes")]
 pub struct PageSize(u64);
@@ -18,10 +18,10 @@ fn no_size(text: impl fmt::Display) -> ParseError {
 }
 
 impl PageSize {
-    /// A page of that many bytes.
+    /// Creates a page size of `bytes`.
     ///
     /// # Errors
-    /// Unless it is a power of two.
+    /// `bytes` is not a power of two.
     pub fn new(bytes: Bytes) -> Result<PageSize, ParseError> {
         match bytes.0.is_power_of_two() {
             true => Ok(PageSize(bytes.0)),
@@ -29,22 +29,22 @@ impl PageSize {
         }
     }
 
-    /// Its size in bytes; never 0.
+    /// Returns the size in bytes; never 0.
     pub const fn bytes(self) -> Bytes {
         Bytes(self.0)
     }
 
-    /// Whether an address or a length is a multiple of this size.
+    /// True if an address or a length is a multiple of this size.
     pub const fn divides(self, n: u64) -> bool {
         n & (self.0 - 1) == 0
     }
 
-    /// The largest multiple that is not above `n`.
+    /// Returns the largest multiple that is at most `n`.
     pub const fn round_down(self, n: u64) -> u64 {
         n & !(self.0 - 1)
     }
 
-    /// The smallest multiple that is not below `n`; `None` where that is past 2^64.
+    /// Returns the smallest multiple that is at least `n`. `None` if that exceeds 2^64 - 1.
     pub const fn round_up(self, n: u64) -> Option<u64> {
         match n.checked_add(self.0 - 1) {
             Some(sum) => Some(self.round_down(sum)),
@@ -52,12 +52,12 @@ impl PageSize {
         }
     }
 
-    /// How many pages of this size `bytes` need, rounded up.
+    /// Returns the number of pages of this size that hold `bytes`, rounded up.
     pub const fn pages_for(self, bytes: Bytes) -> Pages {
         Pages(bytes.0.div_ceil(self.0))
     }
 
-    /// How many pages of size `smaller` one page of this size holds; 0 where `smaller` is larger.
+    /// Returns the number of pages of size `smaller` in this page size; 0 if `smaller` is larger.
     pub const fn holds(self, smaller: PageSize) -> u64 {
         self.0 / smaller.0
     }
@@ -84,7 +84,7 @@ impl FromStr for PageSize {
     }
 }
 
-/// A number of pages of some size that the context names.
+/// A number of pages, of a size given by the context.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -92,12 +92,12 @@ impl FromStr for PageSize {
 pub struct Pages(pub u64);
 
 impl Pages {
-    /// The number itself.
+    /// Returns the number of pages.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// How many bytes that many pages of `size` are. Saturates.
+    /// Returns the size in bytes of this number of pages of `size`. Saturates.
     pub const fn of(self, size: PageSize) -> Bytes {
         Bytes(self.0.saturating_mul(size.0))
     }
@@ -112,12 +112,12 @@ impl fmt::Display for Pages {
 }
 
 crate::named! {
-    /// Where pages of a size come from.
+    /// The mechanism that provides a page.
     #[derive(Deserialize)]
     pub enum PageKind {
-        /// The kernel's smallest page.
+        /// Base pages, the kernel's smallest size.
         Base = "base",
-        /// Transparent huge pages, of any order (the smaller ones are "mTHP").
+        /// Transparent huge pages of any order. The smaller orders are called mTHP.
         Thp = "thp",
         /// The reserved pool (hugetlb).
         Hugetlb = "hugetlb",

@@ -1,4 +1,4 @@
-/// A text that is not what it should be: which text, and what to write instead.
+/// A parse error: the rejected text and the accepted format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ParseError(pub(crate) String);

@@ -1,6 +1,6 @@
-//! Where in a text something stands, for errors in files that people write.
+//! Positions in a text, for errors in files that users write.
 
-/// Line and column of a byte of a text, both from 1; a column is a character. Of what is past the end: the end.
+/// Returns line and column of a byte, both from 1; columns count characters. Past the end, returns the end.
 pub fn line_and_column(text: &str, byte: usize) -> (usize, usize) {
     let mut at = byte.min(text.len());
     while !text.is_char_boundary(at) {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Bytes, PageSize, ParseError};
 
-/// A half-open range of addresses `[start, end)` that is not empty.
+/// A non-empty half-open range of addresses `[start, end)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Ends")]
 pub struct Range {
@@ -13,7 +13,7 @@ pub struct Range {
     end: u64,
 }
 
-/// A range whose end is not above its start.
+/// The error for a range whose end is not above its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{start:x}-{end:x} is not a range: its end is not above its start")]
 pub struct EmptyRange {
@@ -21,7 +21,7 @@ pub struct EmptyRange {
     end: u64,
 }
 
-/// A range as it is written, before it is known to hold anything.
+/// An unvalidated range, as read from a file.
 #[derive(Deserialize)]
 struct Ends {
     start: u64,
@@ -36,7 +36,7 @@ impl TryFrom<Ends> for Range {
 }
 
 impl Range {
-    /// The addresses from `start` up to, not including, `end`.
+    /// Creates the range `[start, end)`.
     ///
     /// # Errors
     /// [`EmptyRange`] unless `start < end`.
@@ -48,43 +48,43 @@ impl Range {
         }
     }
 
-    /// First address.
+    /// Returns the first address.
     pub const fn start(self) -> u64 {
         self.start
     }
 
-    /// First address past the range.
+    /// Returns the first address past the range.
     pub const fn end(self) -> u64 {
         self.end
     }
 
-    /// Its length; never 0.
+    /// Returns the length; never 0.
     pub const fn len(self) -> Bytes {
         Bytes(self.end - self.start)
     }
 
-    /// Always false: a range has at least one byte.
+    /// Returns false, because a range has at least one byte.
     pub const fn is_empty(self) -> bool {
         false
     }
 
-    /// Whether the address is inside.
+    /// True if the address is inside.
     pub const fn contains(self, address: u64) -> bool {
         self.start <= address && address < self.end
     }
 
-    /// What both ranges have in common.
+    /// Returns the intersection of both ranges.
     pub fn intersect(self, other: Range) -> Option<Range> {
         Range::new(self.start.max(other.start), self.end.min(other.end)).ok()
     }
 
-    /// The largest part that starts and ends at a multiple of `size`; `None` where no whole page
-    /// of that size fits.
+    /// Returns the largest part that starts and ends at a multiple of `size`. `None` if no whole
+    /// page of that size fits.
     pub fn aligned_inside(self, size: PageSize) -> Option<Range> {
         Range::new(size.round_up(self.start)?, size.round_down(self.end)).ok()
     }
 
-    /// Ranges of at most `step` bytes, in order, the cuts at multiples of `step`.
+    /// Splits into ranges of at most `step` bytes, in order. Boundaries are multiples of `step`.
     pub fn chunks(self, step: PageSize) -> impl Iterator<Item = Range> {
         let mut at = self.start;
         std::iter::from_fn(move || {
@@ -99,7 +99,7 @@ impl Range {
 impl FromStr for Range {
     type Err = ParseError;
 
-    /// Reads what `/proc/PID/maps` begins a line with: `start-end` in hexadecimal.
+    /// Parses the address field of `/proc/PID/maps`: `start-end` in hexadecimal.
     fn from_str(text: &str) -> Result<Range, ParseError> {
         let hex = |digits| u64::from_str_radix(digits, 16).ok();
         text.split_once('-')
@@ -113,7 +113,7 @@ impl FromStr for Range {
 }
 
 impl fmt::Display for Range {
-    /// As in `/proc/PID/maps`: `start-end` in hexadecimal.
+    /// Formats as in `/proc/PID/maps`: `start-end` in hexadecimal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:x}-{:x}", self.start, self.end)
     }

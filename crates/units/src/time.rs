@@ -1,11 +1,11 @@
-//! Times as people write them: one parser, and the formats in which screens show a time.
+//! One parser for times, and the formats in which screens show them.
 
 use std::time::Duration;
 
-/// Reads `500ms`, `2s`, `3m`, `6h`, `7d` or a plain number of seconds; fractions too. Above zero.
+/// Parses `500ms`, `2s`, `3m`, `6h`, `7d` or a plain number of seconds. Fractions are allowed; zero is not.
 ///
 /// # Errors
-/// What was written, and what may be.
+/// Names the rejected text and the accepted formats.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     let error = || format!("'{text}' is not a time; write 500ms, 2s, 3m, 6h or 7d");
     let digits = text
@@ -28,27 +28,27 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A time as a number of seconds, which is how JSON has them everywhere: `#[serde(with = "hugeleaf_units::time::seconds")]`.
+/// Serializes a time as a number of seconds, as everywhere in JSON: `#[serde(with = "hugeleaf_units::time::seconds")]`.
 pub mod seconds {
     use std::time::Duration;
 
     use serde::{Deserialize, Deserializer, Serializer};
 
     /// # Errors
-    /// Those of the serializer.
+    /// Errors of the serializer.
     pub fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_f64(time.as_secs_f64())
     }
 
     /// # Errors
-    /// Those of the deserializer; a number that is negative or not finite.
+    /// Errors of the deserializer; a number that is negative or not finite.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         let seconds = f64::deserialize(from)?;
         Duration::try_from_secs_f64(seconds).map_err(serde::de::Error::custom)
     }
 }
 
-/// A measured time with three significant digits, in minutes from 90 s on: `1.93 s`, `312 µs`, `3.3 min`.
+/// Formats a measured time with three significant digits, in minutes from 90 s on: `1.93 s`, `312 µs`, `3.3 min`.
 pub fn measured(seconds: f64) -> String {
     let (factor, unit) = match seconds.abs() {
         s if s >= 90.0 => return minutes(seconds),
@@ -65,7 +65,7 @@ pub fn measured(seconds: f64) -> String {
     }
 }
 
-/// Whole seconds, from 90 s on minutes with one decimal: `45 s`, `3.3 min`.
+/// Formats whole seconds, or minutes with one decimal from 90 s on: `45 s`, `3.3 min`.
 pub fn minutes(seconds: f64) -> String {
     if seconds < 90.0 {
         return format!("{seconds:.0} s");
@@ -76,7 +76,7 @@ pub fn minutes(seconds: f64) -> String {
     }
 }
 
-/// A time in a table: `500 ms`, `1.5 s`, `12 µs`; zero is `0 ms`, what is not finite `-`.
+/// Formats a time for a table: `500 ms`, `1.5 s`, `12 µs`. Zero is `0 ms`, a non-finite time is `-`.
 pub fn coarse(seconds: f64) -> String {
     match seconds {
         s if !s.is_finite() => "-".to_owned(),
@@ -88,7 +88,7 @@ pub fn coarse(seconds: f64) -> String {
     }
 }
 
-/// How long work took or will take: `870 µs`, `12 ms`, `3.1 s`, `45 s`, `12 min`.
+/// Formats a duration of work: `870 µs`, `12 ms`, `3.1 s`, `45 s`, `12 min`.
 pub fn took(seconds: f64) -> String {
     match seconds {
         s if s < 0.001 => format!("{:.0} µs", s * 1e6),
@@ -99,7 +99,7 @@ pub fn took(seconds: f64) -> String {
     }
 }
 
-/// An age in one whole number, rounded down, and its unit: `(45, "s")`, `(12, "min")`, `(3, "h")`.
+/// Returns an age as one whole number, rounded down, and its unit: `(45, "s")`, `(12, "min")`, `(3, "h")`.
 pub fn age(seconds: u64) -> (u64, &'static str) {
     match seconds {
         s @ ..120 => (s, "s"),
@@ -108,7 +108,7 @@ pub fn age(seconds: u64) -> (u64, &'static str) {
     }
 }
 
-/// An interval of the kernel in its two largest units, minutes rounded up: `10 s`, `4 min`, `2 h 30 min`.
+/// Formats a kernel interval in its two largest units, minutes rounded up: `10 s`, `4 min`, `2 h 30 min`.
 pub fn interval(seconds: u64) -> String {
     match seconds {
         ..60 => format!("{seconds} s"),

@@ -1,9 +1,8 @@
-//! Commands that change the host: each is made of a change that was checked, and no other code writes one
-//! (`tidy` looks for them).
+//! Commands that change the host. Each comes from a checked change, and no other code writes one (`tidy` searches for them).
 //!
-//! A [`Change`] names the setting, its value and the value that it gets, how far it reaches, and what it risks.
-//! [`Change::check`] refuses what this host cannot provide, and makes an [`Advice`] of the rest. [`agree`] looks at all
-//! that is on one screen, and at what running programs want: of two commands that contradict each other, none is printed.
+//! A [`Change`] names the setting, its old and new value, its scope, and its risk. [`Change::check`] refuses changes that
+//! this host cannot provide, and turns the rest into an [`Advice`]. [`agree`] compares all advice of one screen, and the
+//! wants of running programs. Contradictory commands are not printed.
 
 use hugeleaf_host::{Host, Pool, pool_file, thp_file};
 use hugeleaf_units::{Bytes, PageSize, Pages};
@@ -14,7 +13,7 @@ use crate::overcommit;
 use crate::plan::room;
 use crate::shell_word;
 
-/// A setting of a host: the file that the kernel shows it in, or what a program of the host sets.
+/// A setting of a host: the kernel's file for it, or an object that a tool configures.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Setting {
     #[serde(rename = "setting")]
@@ -26,38 +25,38 @@ pub struct Setting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     File,
-    /// The pool of one size, of one node or of all.
+    /// The pool of one size, on one node or in total.
     Pool(PageSize, Option<u32>),
     /// Options of the mount at the path.
     Mount,
-    /// Groups of a user, each by its number.
+    /// Groups of a user, by number.
     Groups,
     /// Offloads of a network device.
     Offloads,
     Governor,
-    /// Files, or SysV segments, to be removed.
+    /// Files, or SysV segments, to delete.
     Files,
     Segments,
 }
 
 impl Setting {
-    /// By the key that sysctl(8) knows, as in `vm.swappiness`.
+    /// Names a setting by its sysctl(8) key, as in `vm.swappiness`.
     pub fn sysctl(key: &str) -> Setting {
         Setting::file(format!("{SYSCTL}{}", key.replace('.', "/")))
     }
 
-    /// By its file.
+    /// Names a setting by its file.
     pub fn file(path: impl Into<String>) -> Setting {
         let (path, kind) = (path.into(), Kind::File);
         Setting { path, kind }
     }
 
-    /// By its name below the folder of THP's settings, as in `enabled`.
+    /// Names a THP setting by its name below the THP directory, as in `enabled`.
     pub fn thp(name: &str) -> Setting {
         Setting::file(thp_file(name))
     }
 
-    /// The number of pages of a pool.
+    /// Names the number of pages of a pool.
     pub fn pool(size: PageSize, node: Option<u32>) -> Setting {
         Setting {
             path: pool_file(size, node, "nr_hugepages"),
@@ -65,12 +64,12 @@ impl Setting {
         }
     }
 
-    /// Options of the mount at a folder.
+    /// Names the options of a mount.
     pub fn mount(at: &str) -> Setting {
         Setting::of(Kind::Mount, at)
     }
 
-    /// The groups of a user, who is a word of a shell.
+    /// Names the groups of a user. The name must already be quoted for a shell.
     pub fn groups(user: &str) -> Setting {
         Setting::of(Kind::Groups, user)
     }
@@ -83,12 +82,12 @@ impl Setting {
         Setting::of(Kind::Governor, "")
     }
 
-    /// Files that are to be removed: their value is the list of them.
+    /// Names files to delete. The value is their list.
     pub fn files() -> Setting {
         Setting::of(Kind::Files, "")
     }
 
-    /// SysV segments that are to be removed.
+    /// Names SysV segments to delete.
     pub fn segments() -> Setting {
         Setting::of(Kind::Segments, "")
     }
@@ -102,7 +101,7 @@ impl Setting {
         &self.path
     }
 
-    /// The command that gives it a value.
+    /// Returns the command that sets the value.
     fn command(&self, value: &str) -> String {
         let of = shell_word(&self.path);
         match self.kind {
@@ -124,7 +123,7 @@ impl Setting {
         }
     }
 
-    /// True if a container has it of its own.
+    /// True if a container has its own instance of the setting.
     const fn is_of_container(&self) -> bool {
         matches!(self.kind, Kind::Groups | Kind::Files | Kind::Segments)
     }
@@ -138,42 +137,42 @@ hugeleaf_units::named! {
     /// The reach of a change.
     pub enum Scope {
         Host = "host",
-        /// A cgroup and all below it.
+        /// A cgroup and its descendants.
         Cgroup = "cgroup",
         /// A device or a mount.
         Device = "device",
     }
 }
 
-/// A change that is not checked yet.
+/// An unchecked change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Change {
     #[serde(flatten)]
     setting: Setting,
-    /// The value now, where it is known.
+    /// The current value, if known.
     from: Option<String>,
     to: String,
     scope: Scope,
-    /// The risk in a few words; nothing where there is none.
+    /// The risk in a few words, if any.
     risk: Option<&'static str>,
-    /// Memory is joined first.
+    /// Free memory is compacted first.
     #[serde(skip)]
     compacts: bool,
 }
 
-/// A change that this host can provide, and that leaves memory for others. Only [`Change::check`] makes one.
+/// A change that this host can provide without taking memory that others need. Only [`Change::check`] creates one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Advice(Change);
 
-/// Why a change is not advised, in a sentence without its end, and what to do instead.
+/// The reason why a change is not advised, without a full stop, and the alternative.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     pub why: String,
     pub instead: String,
 }
 
-/// The command that decides where one setting alone cannot: a plan weighs the needs of all services.
+/// The command for cases that one setting cannot decide, because a plan weighs the needs of all services.
 pub const PLAN: &str = "hugeleaf plan --output plan.toml && hugeleaf apply plan.toml";
 
 impl Change {
@@ -202,7 +201,7 @@ impl Change {
         Change { risk, ..self }
     }
 
-    /// The command where it may be advised, otherwise what to do instead.
+    /// Returns the command if the change may be advised, otherwise the alternative.
     pub fn command(self, host: &Host) -> String {
         match self.check(host) {
             Ok(advice) => advice.command(),
@@ -210,7 +209,7 @@ impl Change {
         }
     }
 
-    /// Joins free memory first.
+    /// Compacts free memory first.
     pub fn compacting(self) -> Change {
         Change {
             compacts: true,
@@ -219,7 +218,7 @@ impl Change {
     }
 
     /// # Errors
-    /// This host cannot provide it, or it would leave too little for others.
+    /// This host cannot provide it, or it would leave too little memory for others.
     pub fn check(self, host: &Host) -> Result<Advice, Refused> {
         provides(host, &self)?;
         let is_thp = self.setting.path.starts_with(&thp_file(""));
@@ -258,7 +257,7 @@ fn provides(host: &Host, change: &Change) -> Result<(), Refused> {
 }
 
 impl Advice {
-    /// The command, to be pasted into a shell.
+    /// Returns the command, ready to paste into a shell.
     pub fn command(&self) -> String {
         let command = self.0.setting.command(&self.0.to);
         match self.0.compacts {
@@ -267,8 +266,7 @@ impl Advice {
         }
     }
 
-    /// Two commands contradict each other where they give one setting different values, or where one takes pages of a size
-    /// into pools and the other gives some back.
+    /// True if the commands set one setting to different values, or one grows and the other shrinks pools of one size.
     fn contradicts(&self, other: &Advice) -> bool {
         let grows = |advice: &Advice| {
             let number = |text: &str| text.parse::<u64>().ok();
@@ -293,7 +291,7 @@ impl Advice {
     }
 }
 
-/// Services that start programs at fixed times on a host.
+/// Services that run commands at fixed times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheduler {
     Systemd,
@@ -301,7 +299,7 @@ pub enum Scheduler {
     Unknown,
 }
 
-/// Lets programs that ask for it have shared memory on huge pages, at each start of the host.
+/// Returns the command that lets programs request huge pages for shared memory, at each boot.
 pub fn shmem_at_boot(host: &Host, by: Scheduler) -> String {
     let change = Change::new(Setting::thp("shmem_enabled"), "advise");
     let (path, to) = (change.setting.path.clone(), change.to.clone());
@@ -318,17 +316,17 @@ pub fn shmem_at_boot(host: &Host, by: Scheduler) -> String {
     }
 }
 
-/// A cgroup's limit on memory with another value: only processes of the cgroup are affected.
+/// Returns the command that raises a cgroup's memory limit. Only processes of the cgroup are affected.
 pub fn raised_limit(file: &str, limit: u64) -> String {
     Setting::file(file).command(&limit.to_string())
 }
 
-/// Joins free memory, so that larger blocks are there.
+/// Returns the command that compacts free memory into larger blocks.
 pub fn compact(host: &Host) -> String {
     Change::new(Setting::file(COMPACT), 1).command(host)
 }
 
-/// A pool with as many pages as the reader knows that a program needs.
+/// Returns the command for a pool whose number of pages only the user knows.
 pub fn some_pages(host: &Host, size: PageSize) -> String {
     let all = host.pool(size).map_or(Pages(0), Pool::all);
     let existing = match all {
@@ -341,7 +339,7 @@ pub fn some_pages(host: &Host, size: PageSize) -> String {
     format!("{command}    # N: {existing}as many as the program needs{most}")
 }
 
-/// A pod's line for so many bytes on pages of a size, as in `hugepages-2Mi: 514Mi`.
+/// Formats a pod's line for `bytes` on pages of a size, as in `hugepages-2Mi: 514Mi`.
 pub fn pod_line(size: PageSize, bytes: Bytes) -> String {
     let mebibyte = Bytes::from_mib(1).get();
     let amount = match bytes.get() {
@@ -351,8 +349,8 @@ pub fn pod_line(size: PageSize, bytes: Bytes) -> String {
     format!("hugepages-{size}i: {amount}")
 }
 
-/// The way past a limit on pages of a pool for a program in a container: its manager sets the limit, and refuses or
-/// overwrites what others write into the cgroup.
+/// Returns the remedy for a hugetlb limit of a program in a container. Its manager sets the limit, and refuses or overwrites
+/// other values in the cgroup.
 pub fn of_container(size: PageSize, needs: Option<Bytes>, program: &str) -> String {
     let off = Asking::of(program).map_or(
         "servers that take none (PostgreSQL: huge_pages = off)",
@@ -368,7 +366,7 @@ pub fn of_container(size: PageSize, needs: Option<Bytes>, program: &str) -> Stri
 /// A setting that a running program wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Want {
-    /// The program, as the screen names it.
+    /// The program's name on screens.
     pub who: String,
     pub setting: Setting,
     pub values: Wanted,
@@ -376,14 +374,14 @@ pub struct Want {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
-    /// One of these, the best first.
+    /// One of these values, best first.
     OneOf(Vec<String>),
     AtMost(u64),
     AtLeast(u64),
 }
 
 impl Wanted {
-    /// The values at its edges: where several agree on any, they agree on one of these.
+    /// Returns the values at its edges. If several wants share a value, they share one of these.
     pub(crate) fn edges(&self) -> Vec<String> {
         match self {
             Wanted::OneOf(values) => values.clone(),
@@ -411,9 +409,9 @@ impl std::fmt::Display for Wanted {
     }
 }
 
-/// Judges the commands of one screen together: in the same order, nothing for one that may be printed, otherwise the reason.
-/// Two that give one setting different values contradict each other, and so do a command and a program that wants
-/// something else.
+/// Compares the commands of one screen. Returns, in the same order, `None` for each printable command and otherwise the
+/// reason. Two commands that set one setting to different values contradict each other. A command also contradicts a program
+/// that wants another value.
 pub fn agree(all: &[&Advice], wants: &[Want]) -> Vec<Option<String>> {
     let against = |advice: &&Advice| {
         let other = all.iter().find(|other| other.contradicts(advice));
@@ -424,7 +422,7 @@ pub fn agree(all: &[&Advice], wants: &[Want]) -> Vec<Option<String>> {
     all.iter().map(against).collect()
 }
 
-/// Returns the want of a running program that a value of a setting contradicts.
+/// Returns the want of a running program that contradicts a value of a setting.
 pub fn unwanted<'a>(setting: &Setting, to: &str, wants: &'a [Want]) -> Option<&'a Want> {
     let against = |want: &&Want| want.setting == *setting && !want.values.allows(to);
     wants.iter().find(against)
@@ -517,8 +515,8 @@ mod tests {
     }
 
     proptest! {
-        /// However many commands there are for pools: those that may be printed can all be followed, and each leaves
-        /// as much memory as plans leave.
+        /// All printable pool commands together can be executed, regardless of their number. Each leaves as much memory as
+        /// plans leave.
         #[test]
         fn what_may_be_printed_fits_and_agrees(
             pages in 0_u64..40_000,

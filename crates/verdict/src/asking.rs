@@ -1,27 +1,27 @@
-//! The pool that a program asks for pages, and the settings for that. One reading for `why`, `plan` and `verify`.
+//! The pool that a program requests, and the settings for that. `why`, `plan` and `verify` share this logic.
 
 use hugeleaf_host::Host;
 use hugeleaf_units::PageSize;
 
-/// A program that can take shared memory from a pool.
+/// A program that can place shared memory in a pool.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asking {
-    /// The beginning of its processes' names.
+    /// The prefix of its process names.
     begins: &'static str,
-    /// The setting that makes it ask.
+    /// The setting that enables hugetlb pages.
     pub on: &'static str,
-    /// The setting by which it does not.
+    /// The setting that disables hugetlb pages.
     pub off: &'static str,
     size: Size,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Size {
-    /// The kernel's default size, whatever pools there are.
+    /// The kernel's default size, regardless of the pools.
     Default,
-    /// The same, unless its configuration names another.
+    /// The default size, unless its configuration names another.
     Named(fn(PageSize) -> String),
-    /// It looks for the largest that has pages and fits.
+    /// The largest size that has pages and fits.
     Any,
 }
 
@@ -63,13 +63,13 @@ const ALL: [Asking; 7] = [
 ];
 
 impl Asking {
-    /// The program of a process of this name.
+    /// Returns the program of a process name.
     pub fn of(name: &str) -> Option<Asking> {
         ALL.into_iter()
             .find(|program| name.starts_with(program.begins))
     }
 
-    /// The setting by which it asks for pages of a size that is not the default one.
+    /// Returns the setting that makes it request pages of a non-default size.
     pub fn size_setting(&self, size: PageSize) -> Option<String> {
         match self.size {
             Size::Named(setting) => Some(setting(size)),
@@ -82,8 +82,8 @@ impl Asking {
     }
 }
 
-/// The size of the pages that a program asks for: that which its configuration names, and the kernel's default one where
-/// it names none. A program that is given no size takes that, and pages of another size stand idle.
+/// Returns the page size that a program requests: the configured one, or the kernel's default. A program without a
+/// configured size uses the default, and pages of other sizes stay idle.
 pub(crate) fn page(host: &Host, named: Option<PageSize>) -> Option<PageSize> {
     let has = |size: &PageSize| host.pool(*size).is_some();
     let default = host.memory.default_hugetlb_page.get().filter(has);

@@ -1,9 +1,9 @@
-//! Is a host fit for a database: one row a feature, present or not, its value, what it should be, how to change it, and what
-//! that risks. Pure.
+//! Checks if a host is fit for a database. Each row is a feature, with its presence, current value, advised value, command and
+//! risk. Pure.
 //!
-//! Each row is a function of the host's facts. What a row is worth is measured elsewhere, on this host or not at all.
-//! A value is judged and advised in one place (`settle`): by the row's own rule and by all programs that run here together, so
-//! that no row contradicts another.
+//! Each row is a function of the host's facts. The gain of a row is measured elsewhere, on this host or not at all. `settle`
+//! alone judges and advises a value, by the row's own rule and by all programs that run here, so that no row contradicts
+//! another.
 
 use hugeleaf_host::system::features::Features;
 use hugeleaf_host::{Fact, Host};
@@ -23,7 +23,7 @@ pub use file_systems::{FileSystem, file_systems};
 pub use model::{Checked, Profile, Program, Row, Server, State, Want, Wanted};
 pub use programs::{PROGRAMS_SOURCE, packages, programs, servers};
 
-/// Wants of the programs that run here on the host's settings, for other screens that advise them.
+/// Returns the wants of the programs that run here, for other screens that advise settings.
 pub fn wants(host: &Host, servers: &Fact<Vec<Server>>) -> Vec<advice::Want> {
     let checked = Checked {
         host,

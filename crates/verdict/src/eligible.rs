@@ -1,13 +1,13 @@
-//! What the kernel will and will not put on a huge page, and why: known here and nowhere else. `why`
-//! explains it; `promote`, `demote` and `prove` act on it. Pure.
+//! The kernel's rules for huge pages, with the reasons, in one module. `why` explains them; `promote`, `demote`
+//! and `prove` act on them. Pure.
 //!
-//! Two questions. What a mapping is ([`mapping`]): its flags, its address, what it maps, and what
-//! process and host allow. And what a block of it needs ([`block`]), a block being as long as a huge
-//! page and aligned to it: all of it in memory, and the process's own. Most of that is the kernel's
-//! rule; some the kernel would do, and the process would grow ([`Reason::decided_by`]).
+//! [`mapping`] judges a mapping: its flags, its address, its object, and the permission of process and host.
+//! [`block`] judges a block of it, which has the size and alignment of a huge page. A block must be fully resident
+//! and exclusive to the process. Most of this is the kernel's rule; the rest the kernel would allow, but the
+//! process would grow ([`Reason::decided_by`]).
 //!
-//! What the kernel does was tried, and is written down in docs/internals/kernel-notes.md. Errno tells
-//! next to nothing (EINVAL for nearly all of it), so the reason has to be known before the call.
+//! The kernel's behaviour was tested, see docs/internals/kernel-notes.md. Errno is almost useless (EINVAL in
+//! nearly all cases), so the reason must be known before the call.
 
 mod pages;
 mod reason;
@@ -18,11 +18,11 @@ use hugeleaf_units::{Bytes, PageSize};
 pub use pages::{Part, Slot, Tally, cut, is_resident, parts};
 pub use reason::{Reason, Remedy};
 
-/// What a mapping holds, as far as the kernel's rules differ.
+/// The content of a mapping, as far as the kernel's rules differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     Private,
-    /// Shared memory: anonymous, memfd, SysV, or a file of a tmpfs.
+    /// Shared memory: anonymous, memfd, SysV, or a tmpfs file.
     Shared,
     File,
 }
@@ -42,8 +42,8 @@ fn is_on_tmpfs(segment: &Segment) -> bool {
     segment.file_system.as_deref() == Some("tmpfs")
 }
 
-/// Whether `MADV_COLLAPSE` may move blocks of a mapping, and as what; the checks are in the order in
-/// which the kernel makes them, but for size: where no huge page fits nothing else matters.
+/// Returns the kind if `MADV_COLLAPSE` may promote blocks of the mapping. The checks follow the kernel's order,
+/// except that size comes first: if no huge page fits, the rest is irrelevant.
 pub fn mapping(host: &Host, process: &Process, segment: &Segment) -> Result<Kind, Reason> {
     if is_on_pool(segment) {
         return Err(Reason::Hugetlb);
@@ -91,8 +91,8 @@ pub fn is_on_pool(segment: &Segment) -> bool {
     segment.asked.hugetlb.is_some() || segment.flags.has("ht")
 }
 
-/// Mappings that the kernel never collapses (VM_NO_KHUGEPAGED, include/linux/mm.h): of devices, of page
-/// frames without a struct page, or not to be expanded. Secret memory is in nobody's direct map.
+/// True for mappings that the kernel never collapses (VM_NO_KHUGEPAGED, include/linux/mm.h): devices, page frames
+/// without a struct page, or no expansion allowed. Secret memory is not in the direct map.
 fn is_special(segment: &Segment) -> bool {
     segment.role == Role::Vdso
         || segment.name.starts_with("/secretmem")
@@ -101,7 +101,7 @@ fn is_special(segment: &Segment) -> bool {
             .any(|f| segment.flags.has(f))
 }
 
-/// Whether a huge page could be in it, here or at an address that fits its offset.
+/// True if the mapping can hold a huge page, here or at an address that matches its offset.
 fn may_fit(segment: &Segment, huge: PageSize) -> bool {
     let fits = segment.range.aligned_inside(huge).is_some();
     segment.range.len() >= huge.bytes() && (fits || !segment.is_aligned_to(huge))
@@ -113,8 +113,8 @@ fn is_watched(segment: &Segment) -> bool {
         .any(|flag| segment.flags.has(flag))
 }
 
-/// What the kernel refuses for some pages of a mapping and takes for others, without telling which:
-/// all of it is left alone. Also the main stack, which comes and goes.
+/// Rejects mappings of which the kernel refuses some pages without reporting which ones, and the main stack, whose
+/// size varies.
 fn left_alone(segment: &Segment) -> Result<(), Reason> {
     if is_watched(segment) {
         Err(Reason::Userfaultfd)
@@ -125,8 +125,8 @@ fn left_alone(segment: &Segment) -> Result<(), Reason> {
     }
 }
 
-/// `deny` is for all shared memory. A size's own knob is for what is on the kernel's own mount, SysV
-/// segments excepted, and `advise` there asks for the program's advice even in a collapse.
+/// Applies the shmem settings. `deny` is for all shared memory. A size's own knob is for the kernel's own mount,
+/// except SysV segments, and its `advise` requires the program's advice even for a collapse.
 fn shmem_allows(host: &Host, segment: &Segment) -> Result<(), Reason> {
     let thp = host.thp.known();
     if thp.and_then(|thp| thp.shmem_enabled.text()) == Some("deny") {
@@ -142,8 +142,8 @@ fn shmem_allows(host: &Host, segment: &Segment) -> Result<(), Reason> {
     }
 }
 
-/// For a file on a mounted tmpfs (POSIX shared memory): the folder it is mounted on, as far as
-/// the name tells. memfd, SysV and shared anonymous memory are on a mount of the kernel's own.
+/// Returns the directory of the tmpfs mount for a file of a mounted tmpfs (POSIX shared memory), as far as the
+/// name shows it. memfd, SysV and shared anonymous memory are on a mount of the kernel.
 pub fn tmpfs_mount(segment: &Segment) -> Option<&str> {
     let name = segment.name.as_str();
     let own = name.starts_with("/SYSV")
@@ -156,19 +156,19 @@ pub fn tmpfs_mount(segment: &Segment) -> Option<&str> {
     if name.starts_with("/dev/shm/") {
         return Some("/dev/shm");
     }
-    // Directly below `/`: the file of a tmpfs that is mounted nowhere.
+    // Directly below `/`: a file of an unmounted tmpfs.
     let folder = name.rsplit_once('/').map(|(folder, _)| folder);
     folder.filter(|folder| !folder.is_empty())
 }
 
-/// File systems whose page cache is in base pages on every kernel so far.
+/// File systems whose page cache uses base pages on every kernel so far.
 const NEVER_LARGE: &[&str] = &[
     "ecryptfs", "exfat", "hfsplus", "iso9660", "jffs2", "minix", "msdos", "ntfs3", "squashfs",
     "ubifs", "udf", "vfat",
 ];
 
-/// A file system of which THPeligible says that it answers faults for huge pages itself (DAX), whatever a collapse
-/// would do (`__thp_vma_allowable_orders`, mm/huge_memory.c).
+/// A file system whose THPeligible reflects its own huge-page faults (DAX), not the result of a collapse
+/// (`__thp_vma_allowable_orders`, mm/huge_memory.c).
 const ANSWERS_FOR_FAULTS: &str = "xfs";
 
 fn file(host: &Host, segment: &Segment, huge: PageSize) -> Result<(), Reason> {
@@ -181,7 +181,7 @@ fn file(host: &Host, segment: &Segment, huge: PageSize) -> Result<(), Reason> {
     if is_on_tmpfs(segment) {
         return shmem_allows(host, segment);
     }
-    // A host that has none in its page cache has shown no file system that makes them.
+    // A host without huge pages in its page cache has no evidence of a file system that creates them.
     let file_system = segment.file_system.as_deref().unwrap_or_default();
     let none_seen = host.memory.file_huge.get().is_none_or(Bytes::is_zero);
     let base_only = none_seen || NEVER_LARGE.contains(&file_system);
@@ -190,7 +190,7 @@ fn file(host: &Host, segment: &Segment, huge: PageSize) -> Result<(), Reason> {
     let read_only = !segment.permissions[1];
     let collapses = match &segment.collapses {
         Fact::Known(answer) => *answer,
-        // Nobody could ask: what is not certain is not promised.
+        // The kernel could not be asked, so promise only what is certain.
         _ => says_so || newer && !base_only && read_only,
     };
     Err(match (collapses, base_only, segment.role) {
@@ -201,9 +201,9 @@ fn file(host: &Host, segment: &Segment, huge: PageSize) -> Result<(), Reason> {
     })
 }
 
-/// Whether a block of an eligible mapping may be moved: enough of it is in memory, and nobody else has
-/// it. Of shared memory `tally` is what all that map it have together. `needs` is how much of its `len` must be in
-/// memory; less than all of it grows the process.
+/// Judges a block of an eligible mapping, which must have enough resident pages of its own. For shared memory,
+/// `tally` combines all processes that map it. `needs` is the required resident part of `len`. If it is below
+/// `len`, the process grows.
 pub fn block(kind: Kind, len: Bytes, tally: &Tally, needs: Bytes) -> Result<(), Reason> {
     let private = kind == Kind::Private;
     let there = tally.present + tally.swapped;
@@ -213,7 +213,7 @@ pub fn block(kind: Kind, len: Bytes, tally: &Tally, needs: Bytes) -> Result<(), 
     if private && !tally.file.is_zero() {
         return Err(Reason::PrivateFile);
     }
-    // Whoever else has it: it would cost more than it holds.
+    // Even if pages are shared, promotion would add more memory than the block holds.
     if private && tally.present < needs && there < Bytes(len.get() / 2) {
         return Err(Reason::Sparse);
     }
@@ -233,8 +233,8 @@ pub fn block(kind: Kind, len: Bytes, tally: &Tally, needs: Bytes) -> Result<(), 
     })
 }
 
-/// Judges whether a huge page may be split: only memory that could come back, by the rules of [`mapping`] and
-/// [`block`]. Files stay: what MADV_COLD does to those is to unmap them.
+/// Judges whether a huge page may be split: only memory that can be promoted again, by the rules of [`mapping`]
+/// and [`block`]. Files are not split, because MADV_COLD unmaps their huge pages.
 pub fn splits(
     host: &Host,
     process: &Process,

@@ -1,9 +1,9 @@
-//! The ends of mappings, where no full huge page fits, on processors that translate a smaller size as
-//! one too.
+//! The ends of mappings, where no full huge page fits, on processors that translate a smaller size
+//! with one TLB entry too.
 //!
-//! On arm64 a huge page of base pages of 16K is 32M, and up to 32M at each end of a mapping stay on
-//! base pages. Contiguous entries of a page table make one translation of 2M there (of 64K with base
-//! pages of 4K). A host shows that size by having pools of it.
+//! On arm64 with 16K base pages, a huge page is 32M, so up to 32M at each end of a mapping stay on
+//! base pages. Contiguous page-table entries form one translation of 2M there (64K with 4K base
+//! pages). Pools of that size show that a host supports it.
 
 use hugeleaf_host::{Host, Thp, ThpOrder, ThpUse};
 use hugeleaf_units::PageSize;
@@ -15,14 +15,14 @@ pub struct Ends {
     pub size: PageSize,
     pub path: String,
     pub setting: String,
-    /// The value to set, where it is off; `None` where it is on for somebody.
+    /// The value to set if the size is off; `None` if it is on for any memory.
     pub better: Option<&'static str>,
     /// The command that sets it.
     pub command: Option<String>,
 }
 
-/// The largest size below a full huge page that the processor translates as one and that the kernel
-/// makes of base pages; `None` where there is none, as on x86, or where its setting is not known.
+/// Returns the largest size below a full huge page that the processor translates with one entry and
+/// THP supports. `None` if there is none, as on x86, or if its setting is unknown.
 pub fn ends(host: &Host) -> Option<Ends> {
     let (thp, pmd) = (host.thp.known()?, host.pmd_page.get()?);
     let translated = |order: &&ThpOrder| {
@@ -34,7 +34,7 @@ pub fn ends(host: &Host) -> Option<Ends> {
     let of = ThpUse::Private;
     let is_off = order.in_force(thp, of)? == "never";
     let (path, setting, better) = match (is_off, setting.as_str()) {
-        // The size follows `enabled`, which is off itself.
+        // The size inherits from `enabled`, which is off.
         (true, "inherit") => (of.file(), "never".to_owned(), Some("madvise")),
         (is_off, _) => (order.file(of), setting, is_off.then(|| follow(thp))),
     };
@@ -49,7 +49,7 @@ pub fn ends(host: &Host) -> Option<Ends> {
     })
 }
 
-/// What makes a size follow the setting for all, or allows it where that one is off.
+/// Returns the value that makes a size inherit the top-level setting, or enables it if that is off.
 fn follow(thp: &Thp) -> &'static str {
     match thp.enabled.text() {
         Some("always" | "madvise") => "inherit",
@@ -77,7 +77,7 @@ mod tests {
             ends(&host).unwrap().command.unwrap(),
             format!("echo madvise > {folder}/hugepages-2048kB/enabled")
         );
-        // It follows the setting for all.
+        // It inherits the top-level setting.
         thp(&mut host).orders[1].anon = word("inherit");
         assert_eq!(
             ends(&host).unwrap().command.unwrap(),

@@ -1,8 +1,8 @@
-//! Findings about a host as a whole: what is wrong, wasted or without effect, each with the
-//! command that changes it or looks further.
+//! Findings about a whole host: defects, waste and ineffective settings, each with the command that changes it or
+//! examines it further.
 //!
-//! Every rule is a function from a [`Host`](hugeleaf_host::Host) to findings, in the module of what it speaks of. Each
-//! rule's test has a host that shows it and one that nearly does.
+//! A rule is a function from a [`Host`](hugeleaf_host::Host) to findings, in the module of its subject. The test of each
+//! rule has a host with the finding and one that nearly has it.
 
 mod cgroups;
 mod dead;
@@ -22,7 +22,7 @@ pub use crate::shell_word;
 use crate::advice::{self, Advice, Refused};
 
 hugeleaf_units::named! {
-    /// How bad a finding is. The worst is the smallest, so that it sorts first.
+    /// Severity of a finding. The worst is the smallest, so that it sorts first.
     pub enum Severity {
         Problem = "problem",
         Warning = "warning",
@@ -32,17 +32,17 @@ hugeleaf_units::named! {
 
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Finding {
-    /// Names the rule; does not change between versions.
+    /// The name of the rule. It does not change between versions.
     pub id: &'static str,
     pub severity: Severity,
     pub text: String,
     pub command: String,
-    /// The change that the command makes, where it changes the host.
+    /// The change of the host that the command makes, if any.
     #[serde(rename = "change", skip_serializing_if = "Option::is_none")]
     pub advice: Option<Advice>,
 }
 
-/// The command of a finding: one that changes the host, or one that only looks.
+/// The command of a finding. It either changes the host or only reads.
 pub(crate) struct Next(String, Option<Advice>);
 
 impl From<Advice> for Next {
@@ -63,7 +63,7 @@ impl From<&str> for Next {
     }
 }
 
-/// A change where it may be advised; otherwise what to do instead.
+/// An advised change, or the alternative if the change is refused.
 impl From<Result<Advice, Refused>> for Next {
     fn from(checked: Result<Advice, Refused>) -> Next {
         checked.map_or_else(|refused| refused.instead.into(), Next::from)
@@ -112,13 +112,13 @@ impl Finding {
     }
 }
 
-/// All of one screen, the worst first. Commands that contradict each other are not printed: a plan weighs what all need.
+/// Sorts the findings of one screen, the worst first, and removes contradictory commands; a plan weighs those demands.
 pub(crate) fn on_one_screen(mut all: Vec<Finding>) -> Vec<Finding> {
     all.sort_by_key(|finding| finding.severity);
     without_contradictions(all, &[], ("a plan decides", advice::PLAN))
 }
 
-/// Without commands that contradict what a running program wants: `check` weighs that of all of them.
+/// Removes commands that contradict the wants of running programs. `check` weighs all wants.
 pub fn unless_unwanted(all: Vec<Finding>, wants: &[advice::Want]) -> Vec<Finding> {
     let instead = ("see hugeleaf check", "hugeleaf check");
     without_contradictions(all, wants, instead)

@@ -1,5 +1,5 @@
-//! Promotions that grow a process: blocks of which parts are not in memory, and how much of a block must be there for it to
-//! be taken. Of the same blocks every command names the same percentage, because all are made here.
+//! Promotions that grow a process: partly resident blocks, and the minimum residence at which a block is promoted. All
+//! commands use this module, so they name the same percentage for the same blocks.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use hugeleaf_units::Bytes;
 
 use crate::eligible::{Reason, Remedy};
 
-/// Blocks of which parts are not in memory, by how much is.
+/// Partly resident blocks, by their resident share.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Holes {
-    /// By full percents in memory: what is there, and what filling them up would add.
+    /// By whole percent of residence: resident bytes, and missing bytes that promotion would add.
     by_percent: BTreeMap<u8, (Bytes, Bytes)>,
 }
 
-/// A lower limit of residence, the memory that it takes, and what that adds.
+/// A lower residence limit, the memory that it promotes, and the memory that it adds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Growth {
     pub percent: u8,
@@ -23,7 +23,7 @@ pub struct Growth {
 }
 
 impl Holes {
-    /// Adds a block that is left out, where a lower limit takes it.
+    /// Adds a skipped block if a lower limit would include it.
     pub fn add(&mut self, reason: Reason, there: Bytes, missing: Bytes) {
         if reason.remedy() != Remedy::PromoteAndGrow {
             return;
@@ -43,7 +43,7 @@ impl Holes {
         }
     }
 
-    /// The same blocks where only a part of their memory counts.
+    /// Scales the blocks to a part of their memory.
     pub(crate) fn scale(&mut self, part: Bytes, whole: Bytes) {
         for (there, missing) in self.by_percent.values_mut() {
             *there = there.scaled(part, whole);
@@ -51,7 +51,7 @@ impl Holes {
         }
     }
 
-    /// The highest of the tens that takes half of what there is; 1% where none does; `None` where that takes nothing either.
+    /// Returns the highest multiple of 10 % that promotes half of the bytes, or 1 %. `None` if 1 % promotes nothing.
     pub fn growth(&self) -> Option<Growth> {
         let takes = |percent: u8| {
             let those = self.by_percent.range(percent..);
@@ -83,7 +83,7 @@ impl Growth {
     }
 }
 
-/// The promotion of blocks of which so much is in memory.
+/// Returns the promotion command for blocks with at least `percent` residence.
 pub fn promotion(target: &str, percent: u8) -> String {
     format!("hugeleaf promote --min-resident {percent}% {target}")
 }
@@ -108,7 +108,7 @@ mod tests {
             holes.add(Reason::PartlyResident, Bytes(there), Bytes(2 * M - there));
         };
         assert_eq!(holes.growth(), None);
-        // Less than a hundredth: 1% would not take it.
+        // Less than 1 % is resident, so a limit of 1 % would not include it.
         add(&mut holes, 8192);
         holes.add(Reason::Sparse, Bytes(M), Bytes(M));
         assert_eq!(holes.growth(), None);

@@ -1,7 +1,7 @@
 //! Judgement: from a snapshot to verdicts and findings.
 //!
-//! Pure functions: no I/O, no clock, no system call. Whoever disagrees with a verdict can write
-//! down the snapshot and show it in a test.
+//! Pure functions: no I/O, no clock, no system call. A disputed verdict can be reproduced in a test from its
+//! snapshot.
 //!
 //! This crate must not read the host and must not change it.
 //!
@@ -26,14 +26,14 @@ pub mod trace;
 pub mod verify;
 pub mod why;
 
-/// The name, or with a number behind it where it is taken: `db`, `db-2`.
+/// Returns the name, with a number appended if it is taken: `db`, `db-2`.
 pub(crate) fn free_name(name: &str, taken: impl Fn(&str) -> bool) -> String {
     let numbered = (2_u32..).map(|n| format!("{name}-{n}"));
     let mut all = std::iter::once(name.to_owned()).chain(numbered);
     all.find(|name| !taken(name)).unwrap_or_default()
 }
 
-/// Gives each of some names that are equal a number of its own, but for the first.
+/// Makes equal names unique by appending numbers to all but the first.
 pub(crate) fn each_its_own<'a>(names: impl Iterator<Item = &'a mut String>) {
     let mut seen = std::collections::BTreeSet::new();
     for name in names {
@@ -42,21 +42,21 @@ pub(crate) fn each_its_own<'a>(names: impl Iterator<Item = &'a mut String>) {
     }
 }
 
-/// Several things in a sentence: `2M, 1G`.
+/// Joins items for a sentence: `2M, 1G`.
 pub(crate) fn list(items: impl IntoIterator<Item = impl ToString>) -> String {
     let texts: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
     texts.join(", ")
 }
 
-/// Text of others' making on one line: names of programs and files may hold anything, a line feed that would
-/// end a comment included.
+/// Replaces control characters in untrusted text. Names of programs and files may contain anything,
+/// including a line feed that would end a comment.
 pub(crate) fn clean(text: &str) -> String {
     let safe = |c: char| if c.is_control() { '?' } else { c };
     text.chars().map(safe).collect()
 }
 
-/// A word as a shell takes it. Names of processes and cgroups may hold anything, and commands are
-/// there to be copied.
+/// Quotes a word for a shell. Names of processes and cgroups may contain anything, and users copy the
+/// commands.
 pub fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@+,".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {

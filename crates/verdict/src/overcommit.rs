@@ -1,5 +1,5 @@
-//! `vm.overcommit_memory=2`, under which allocations are refused beyond CommitLimit (mm/util.c, __vm_enough_memory): whether a host
-//! can bear it. Pure.
+//! Judges whether a host can bear `vm.overcommit_memory=2`, which refuses allocations beyond CommitLimit (mm/util.c,
+//! __vm_enough_memory). Pure.
 
 use hugeleaf_host::Host;
 use hugeleaf_units::Bytes;
@@ -8,16 +8,16 @@ use hugeleaf_units::Bytes;
 pub(crate) const MODE: &str = "/proc/sys/vm/overcommit_memory";
 pub(crate) const STRICT: &str = "2";
 
-/// CommitLimit has to be so many times what is committed to make the mode worth a command: what programs reserve changes by the
-/// hour, and what is beyond the limit fails.
+/// Minimum ratio of CommitLimit to committed memory for advising the mode. Commitments change by the hour, and allocations beyond
+/// the limit fail.
 const ROOM: u64 = 2;
-/// Above this part of CommitLimit allocations are about to fail.
+/// Share of CommitLimit above which allocations are about to fail.
 const NEARLY_ALL: f64 = 0.9;
 
-/// Returns the risk of the mode here, with the figures.
+/// Returns the risk of the mode on this host, with the figures.
 ///
 /// # Errors
-/// Why the host cannot bear it, in a sentence without its end.
+/// The reason why the host cannot bear it, in a sentence without a full stop.
 pub(crate) fn strict(host: &Host) -> Result<String, String> {
     let (memory, refused) = (
         &host.memory,
@@ -45,7 +45,7 @@ pub(crate) fn strict(host: &Host) -> Result<String, String> {
     }
 }
 
-/// Returns why allocations are about to fail, where the mode is strict.
+/// Returns why allocations are about to fail, if the mode is strict.
 pub(crate) fn nearly_full(host: &Host) -> Option<String> {
     let (limit, committed) = (
         host.memory.commit_limit.get()?,

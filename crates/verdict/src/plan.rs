@@ -1,11 +1,11 @@
 //! Plans: from demand and a host to pages, settings and files.
 //!
-//! [`make`] makes a [`Plan`], [`write`](write()) writes it as the TOML file that a person edits,
-//! [`parse`] reads that again. [`check`] holds it against the host it is to be applied to, and
-//! [`steps`] says which file and which knob of which value follow from it. [`tighten`] makes the
-//! smaller plan from what was used over a time.
+//! [`make`] creates a [`Plan`], [`write`](write()) writes it as an editable TOML file, and
+//! [`parse`] reads that file. [`check`] compares it with the host to which it will be applied.
+//! [`steps`] derives the files and the values of knobs. [`tighten`] creates a smaller plan from the
+//! use observed over a time.
 //!
-//! All of it is pure: no I/O, no clock. `hugeleaf-change` makes the steps.
+//! All of it is pure: no I/O, no clock. `hugeleaf-change` executes the steps.
 
 mod allowed;
 mod arithmetic;

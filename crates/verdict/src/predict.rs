@@ -1,13 +1,13 @@
-//! What larger pages would bring a process, before anything is changed: a range, or why none is said. Pure.
+//! Predicts the gain of huge pages for a process before any change: a range, or the reason for no prediction. Pure.
 //!
-//! With the processor's counters the share of its time in page walks is known, and with it the most that can be won.
-//! Without them it is reasoned from three things that every host has. How many base pages it touches in a short while is
-//! the least number of translations it needed; those beyond what a TLB holds were missed. What a miss costs is what a
-//! dependent random read takes longer on base pages than on large ones in as much memory, measured here. And how much of
-//! its time it computes in user mode bounds all of it: what waits for a disk or the kernel wins nothing there.
+//! With the processor's counters, the share of time in page walks is known, and so is the maximum gain. Without them, three
+//! facts that every host has give an estimate. The number of base pages that the process touches in a short time is the
+//! minimum number of translations it needs. Translations beyond the reach of the TLB are misses. The cost of a miss is the
+//! additional time of a dependent random read on base pages compared with huge pages, measured here in as much memory. The
+//! share of user-mode computation bounds the gain: time that waits for a disk or the kernel gains nothing.
 //!
-//! How far that is right was tried: [`MODEL`] holds what was fitted to programs whose gain was proven, and
-//! docs/figures.md how often the proven gain was in the range.
+//! The accuracy was tested. [`MODEL`] holds constants fitted to programs with a proven gain, and docs/figures.md tells how
+//! often the proven gain was in the range.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::eligible::{self, Kind, Reason};
 
-/// What was seen of a process in short looks at which of its base pages it touches.
+/// One short scan of the base pages that a process touches.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Seen {
     pub time: Duration,
@@ -29,21 +29,21 @@ pub struct Seen {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Watched {
     pub base_page: PageSize,
-    /// Short looks, and a long one last: what it touches in a second is what it works with.
+    /// Short scans, and a long one last. The pages touched in one second are the working set.
     pub looks: Vec<Seen>,
     pub time: Duration,
-    /// Processor time in user mode meanwhile, of all threads.
+    /// User-mode processor time of all threads meanwhile.
     pub user: Duration,
     pub system: Duration,
     pub busiest: Duration,
-    /// Time that its threads waited for a processor; `None` where the kernel does not count that.
+    /// Time that its threads waited for a processor; `None` if the kernel does not count it.
     pub waited: Option<Duration>,
     pub faults: u64,
-    /// Share of its cycles in page walks, where the processor counts them.
+    /// Share of its cycles in page walks, if the processor counts them.
     pub walks: Option<f64>,
 }
 
-/// What a dependent random read costs on this host in as much memory as the process works with, in nanoseconds.
+/// Cost of a dependent random read on this host, in as much memory as the working set, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Reads {
     #[serde(rename = "size_bytes")]
@@ -54,21 +54,21 @@ pub struct Reads {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Predicted {
-    /// Work in the same time, over now: at least.
+    /// Minimum work per time relative to now.
     pub low: f64,
-    /// At most.
+    /// Maximum work per time relative to now.
     pub high: f64,
     pub by: By,
-    /// Translations that it missed a second, at least; where they were counted by touched pages.
+    /// Minimum number of TLB misses per second, if estimated from touched pages.
     pub misses_per_second: Option<f64>,
-    /// Memory it touches in a second, on base pages.
+    /// Base-page memory touched in one second.
     #[serde(rename = "working_set_bytes")]
     pub working_set: Bytes,
-    /// Share of its processor time that page walks take, at least and at most.
+    /// Minimum and maximum share of its user-mode time in page walks.
     pub walks: [f64; 2],
     /// Share of its processor time in user mode.
     pub user_share: f64,
-    /// The part of the time in which its busiest thread has a processor.
+    /// Share of time in which its busiest thread runs.
     pub busy: f64,
     pub faults_per_second: f64,
 }
@@ -105,24 +105,24 @@ pub enum Unsaid {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Model {
-    /// A TLB of two levels holds about so many translations of base pages (1,536 in Intel's since Skylake, 2,048 and more in
-    /// AMD's since Zen 2: their optimisation manuals).
+    /// Number of base-page translations in a two-level TLB (1,536 in Intel's since Skylake, 2,048 or more in AMD's since Zen
+    /// 2, by their optimisation manuals).
     pub reach: f64,
-    /// Of a miss's cost a program feels at least this part: what it does meanwhile, and reads in order, hide the rest.
+    /// Minimum share of the miss cost that a program experiences. Other work and sequential reads hide the rest.
     pub felt_least: f64,
-    /// And at most this: it is more than one where several misses stand behind each page that is seen. Redis felt 3.5
-    /// and memcached 1.6 of what was counted (bench/runs/2026-11-25-vm-3).
+    /// Maximum share of the miss cost. It exceeds one if several misses occur for each touched page. Redis experienced 3.5
+    /// and memcached 1.6 times the counted cost (bench/runs/2026-11-25-vm-3).
     pub felt_most: f64,
-    /// A program may win so much more of its time than a random read does: the kernel, too, touches its memory, and
-    /// page tables that are not read leave the caches to it. Redis won 1.1 of it.
+    /// Maximum gain relative to that of a random read. The kernel also touches the program's memory, and page tables that
+    /// are not read leave room in the caches. Redis gained 1.1 of it.
     pub over_reads: f64,
-    /// Processor time that a page fault takes which a larger page would spare, in seconds: a first touch of new memory took
-    /// 1.45 to 1.55 µs on base pages and 0.37 to 0.39 µs for as much of a huge one (docs/internals/kernel-notes.md).
+    /// Processor time of a page fault that a huge page would save, in seconds. A first touch of new memory took 1.45 to 1.55
+    /// µs on base pages and 0.37 to 0.39 µs for the same amount in a huge page (docs/internals/kernel-notes.md).
     pub fault: f64,
     pub margin: f64,
-    /// A look that found so large a part of all pages touched was too long to count by.
+    /// Share of touched pages above which a scan was too long for counting.
     pub full: f64,
-    /// Ends further apart say nothing.
+    /// Maximum width of a prediction. A wider one is not reported.
     pub widest: f64,
 }
 
@@ -137,13 +137,13 @@ pub const MODEL: Model = Model {
     widest: 1.0,
 };
 
-/// Less work is too little to go by, of one processor.
+/// Minimum use of one processor for a prediction.
 const RESTS: f64 = 0.05;
-/// So far may looks differ, a factor; noise is a part of it.
+/// Maximum ratio between scans, including noise.
 const VARIES: f64 = 8.0;
 
-/// The ranges of a process whose pages could be larger, by whatever method: what is no file, on no pool and long enough.
-/// Settings that forbid it now do not count.
+/// Returns the ranges of a process whose pages could be huge by any method: not a file, not on a pool, and long enough.
+/// Settings that currently forbid it are ignored.
 pub fn could_be_larger(host: &Host, process: &Process) -> Vec<Range> {
     let could = |segment: &&hugeleaf_host::Segment| match eligible::mapping(host, process, segment)
     {
@@ -159,7 +159,7 @@ pub fn could_be_larger(host: &Host, process: &Process) -> Vec<Range> {
         .collect()
 }
 
-/// Whether there is anything to predict, before it is measured what a read costs: how much it works with.
+/// Returns the working set, or why nothing can be predicted, before the read cost is measured.
 pub fn working_set(watched: &Watched, model: &Model) -> Result<Bytes, Unsaid> {
     let used = (watched.user + watched.system).as_secs_f64() / seconds(watched);
     let waited = watched.waited.unwrap_or_default().as_secs_f64() / seconds(watched);
@@ -181,8 +181,8 @@ pub fn working_set(watched: &Watched, model: &Model) -> Result<Bytes, Unsaid> {
     }
 }
 
-/// Several processes that were watched at the same time as one: a server with a process for each client. Each has a TLB
-/// to itself while it runs, so of each only what is beyond that counts. `None` of none.
+/// Combines several processes watched at the same time, such as a server with a process per client. Each has a whole TLB
+/// while it runs, so only the pages beyond its reach count. `None` for no processes.
 pub fn together(all: &[Watched], model: &Model) -> Option<Watched> {
     let first = all.first()?;
     if all.len() == 1 {
@@ -199,7 +199,7 @@ pub fn together(all: &[Watched], model: &Model) -> Option<Watched> {
         Seen {
             time: looks().map(|look| look.time).sum::<Duration>() / count,
             resident: looks().map(|look| look.resident).sum(),
-            // The amount that is subtracted once below is of all of them.
+            // The reach that is subtracted once below is for all processes together.
             touched: most.max(beyond + most.min(reach)),
             large: looks().map(|look| look.large).sum(),
         }
@@ -235,7 +235,7 @@ pub fn predict(watched: &Watched, reads: &Reads, model: &Model) -> Result<Predic
     let counted = watched.walks.map(|share| share.clamp(0.0, 1.0));
     let of_large = of_large(watched);
     let (by, walks) = match counted {
-        // Not all walks go away with larger pages; how many do could be counted on no machine of the tests.
+        // Huge pages do not remove all walks. No test machine could count the share that they remove.
         Some(share) => (By::WalkCycles, [share * 0.5 * (1.0 - of_large), share]),
         None => {
             let miss = (reads.base_ns - reads.large_ns).max(0.0) * 1e-9;
@@ -254,7 +254,7 @@ pub fn predict(watched: &Watched, reads: &Reads, model: &Model) -> Result<Predic
     let faults_per_second = watched.faults as f64 / time;
     let faults =
         (faults_per_second * model.fault / (used.as_secs_f64() / time)).min(1.0 - user_share);
-    // What waits for others wins less than it computes faster: down to nothing.
+    // A process that waits for others gains less than its computation, possibly nothing.
     let low = gain(walks[0] * user_share * busy) - model.margin;
     let high = gain(walks[1] * user_share + faults) + model.margin;
     if high - low > model.widest {
@@ -273,7 +273,7 @@ pub fn predict(watched: &Watched, reads: &Reads, model: &Model) -> Result<Predic
     })
 }
 
-/// What goes faster by where a share of its time goes away.
+/// Returns the speedup if a share of the time disappears.
 fn gain(share: f64) -> f64 {
     1.0 / (1.0 - share.clamp(0.0, 0.95))
 }
@@ -287,7 +287,7 @@ fn of_large(watched: &Watched) -> f64 {
     })
 }
 
-/// Translations missed a second, at least, in the middle of all short looks; and whether they were too long to tell.
+/// Returns the minimum misses per second, as the median of all short scans, and true if they were too long to tell.
 fn misses(watched: &Watched, model: &Model) -> Result<(f64, bool), Unsaid> {
     let page = watched.base_page.bytes().as_f64();
     let short = &watched.looks[..watched.looks.len().saturating_sub(1)];
@@ -296,7 +296,7 @@ fn misses(watched: &Watched, model: &Model) -> Result<(f64, bool), Unsaid> {
         if all <= 0.0 || touched <= model.reach {
             return 0.0;
         }
-        // Touched more than once counts once: of random touches so many stand behind the pages that were seen.
+        // Repeated touches count once, so estimate the random touches behind the pages seen.
         let part = (touched / all).min(model.full);
         let touches = -all * (1.0 - part).ln();
         touches * (1.0 - model.reach / touched) / look.time.as_secs_f64().max(1e-6)
@@ -333,7 +333,7 @@ mod tests {
         }
     }
 
-    /// One thread that computes, and touches so many of 262,144 pages in 10 ms.
+    /// One thread that computes and touches `touched` of 262,144 pages in 10 ms.
     fn works(touched: u64) -> Watched {
         let mut looks = vec![look(10, 1 << 18, touched); 9];
         looks.push(look(1000, 1 << 18, 1 << 18));
@@ -369,7 +369,7 @@ mod tests {
             "{few:?} {many:?}"
         );
         assert!(few.low <= 1.0 && few.high < 1.1, "{few:?}");
-        // 40,000 pages in 10 ms are four million misses a second at least, 50 ns each: a fifth of the time.
+        // 40,000 pages in 10 ms are at least four million misses a second of 50 ns each: a fifth of the time.
         let misses = many.misses_per_second.unwrap();
         assert!((4e6..5e6).contains(&misses), "{misses}");
         assert!(many.high > 1.2, "{many:?}");
@@ -398,7 +398,7 @@ mod tests {
         watched.system = Duration::from_secs(3);
         let server = said(&watched);
         assert!((server.user_share - 0.25).abs() < 1e-9);
-        // As many misses in a quarter of the time take more of it, but never more than all of that quarter.
+        // The same misses in a quarter of the time take a larger share of it, but never more than all of it.
         assert!(server.high <= 1.0 / 0.75 + MODEL.margin);
     }
 
@@ -411,7 +411,7 @@ mod tests {
         assert!(said(&watched).high > said(&works(2_000)).high);
     }
 
-    /// Ten backends, each of which would rest by itself, and one that does as much as all of them.
+    /// Ten backends, each idle when judged alone, and one that does as much as all of them.
     #[test]
     fn a_tree_is_judged_as_a_whole() {
         let mut backend = works(5_536);
@@ -423,7 +423,7 @@ mod tests {
         ));
         let tree = together(&vec![backend.clone(); 10], &MODEL).unwrap();
         let all = said(&tree);
-        // For each 4,000 pages beyond a TLB, in 10 ms.
+        // Each backend touches 4,000 pages beyond a TLB in 10 ms.
         let misses = all.misses_per_second.unwrap();
         assert!((3.9e6..4.1e6).contains(&misses), "{misses}");
         assert_eq!(tree.user, Duration::from_millis(1500));
@@ -432,7 +432,7 @@ mod tests {
         (one.user, one.busiest) = (tree.user, tree.busiest);
         let one = said(&one);
         assert!((all.low - one.low).abs() < 1e-6 && (all.high - one.high).abs() < 1e-6);
-        // Those that do nothing change nothing.
+        // Idle processes change nothing.
         let mut idle = works(0);
         (idle.user, idle.busiest) = (Duration::ZERO, Duration::ZERO);
         let mut with_idle = vec![backend; 10];

@@ -1,10 +1,9 @@
-//! A process under `hugeleaf run`, role by role: what was asked for, what was got, what is missing
-//! and why.
+//! Judges a process under `hugeleaf run` by role: the request, the result, the missing bytes and the reason.
 //!
-//! Missing is what is resident on none of the pages that were asked for, and could be: a range
-//! that holds no whole page of the smallest of them is counted apart, as small. Why it is
-//! missing is first sought in the settings (too little has grown yet, the library is not there),
-//! then in the verdicts on the ranges, of which the one with most bytes speaks for the role.
+//! Missing bytes are resident on none of the requested pages, although they could be. A range that holds no whole
+//! page of the smallest requested size counts separately, as small. The reason is first sought in the settings (too
+//! little growth yet, library not loaded), and then in the verdicts on the ranges. The verdict with most bytes stands
+//! for the role.
 
 use std::collections::BTreeMap;
 
@@ -23,21 +22,21 @@ pub struct RoleState {
     pub role: RunRole,
     pub asked: String,
     pub got: Vec<Held>,
-    /// Resident on none of the pages that were asked for, and could be.
+    /// Resident bytes on none of the requested pages, although they could be.
     #[serde(rename = "missing_bytes")]
     pub missing: Bytes,
-    /// Resident on base pages where no page that was asked for would fit.
+    /// Resident bytes on base pages where no requested page would fit.
     #[serde(rename = "small_bytes")]
     pub small: Bytes,
-    /// Why something is missing, or why nothing is tried; `None` where all was got.
+    /// The reason why bytes are missing or nothing is tried; `None` if nothing is missing.
     pub reason: Option<String>,
-    /// What to do about it: a command, or a comment that begins with `#`.
+    /// The remedy: a command, or a comment that begins with `#`.
     pub command: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roles {
-    /// One entry a role, in the order of [`RunRole::ALL`].
+    /// One entry per role, in the order of [`RunRole::ALL`].
     pub states: Vec<RoleState>,
     contributions: Vec<Contribution>,
 }
@@ -45,15 +44,15 @@ pub struct Roles {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Contribution {
     role: RunRole,
-    /// The object of shared memory, and the place in it; `None` of memory of the process's own.
+    /// The shared object and the offset in it; `None` for private memory.
     object: Option<((u32, u32, u64), u64)>,
     held: Vec<Held>,
     missing: Bytes,
     small: Bytes,
 }
 
-/// The role that a policy has for a segment of a process with this [`program`]; `None` for what it does not speak of.
-/// Of code, only the program's own counts: libraries stay as they are.
+/// Returns the role of a segment in a policy, for a process with this [`program`]; `None` if policies ignore the
+/// segment. Only the program's own code counts, because libraries stay on base pages.
 pub fn role_of(program: Option<&str>, segment: &Segment) -> Option<RunRole> {
     match segment.role {
         Role::Data | Role::Heap | Role::Anon => Some(RunRole::Data),
@@ -67,15 +66,15 @@ pub fn role_of(program: Option<&str>, segment: &Segment) -> Option<RunRole> {
     }
 }
 
-/// The file of the program: its mappings are below those of all libraries. Looked for once a process, which may have
-/// tens of thousands of them.
+/// Returns the program's file, whose mappings are below those of all libraries. Call it once per process, which may
+/// have tens of thousands of mappings.
 pub fn program(process: &Process) -> Option<&str> {
     let mut names = process.segments.iter().map(|s| s.name.as_str());
     names.find(|name| name.starts_with('/'))
 }
 
-/// Judges a process that was looked at segment by segment; `accounts` are those of
-/// [`crate::why::account`], one a segment.
+/// Judges a process that was read segment by segment. `accounts` are those of [`crate::why::account`], one per
+/// segment.
 pub fn judge_roles(
     host: &Host,
     process: &Process,
@@ -103,8 +102,8 @@ pub fn judge_roles(
     }
 }
 
-/// Several processes together: an object that several of them map counts once, as the one that
-/// holds most of it has it. The reason is that of the process with most missing.
+/// Sums several processes. A shared object counts once, as the process that holds most of it has it. The reason is
+/// that of the process with most missing bytes.
 pub fn sum_of(processes: &[&Roles]) -> Vec<RoleState> {
     let mut largest: BTreeMap<_, &Contribution> = BTreeMap::new();
     let mut counted: Vec<&Contribution> = Vec::new();
@@ -148,19 +147,19 @@ fn total<'a>(state: &mut RoleState, contributions: impl Iterator<Item = &'a Cont
 
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
-    /// Sizes, and the kind where one was named. Larger pages are as good.
+    /// Sizes, and the kind if one was named. Larger pages are acceptable.
     pages: Vec<(PageSize, Option<PageKind>)>,
 }
 
 impl Wanted {
-    /// `None` where the role is to be left alone.
+    /// Returns the wanted pages; `None` if the role is to be left alone.
     fn of(host: &Host, asked: &RunAsked) -> Option<Wanted> {
         let pmd = host.pmd_page.get();
         let pages = match asked.typed.parse::<Want>() {
             Ok(Want::Ladder(ladder)) => ladder.rungs().iter().map(|r| (r.size, r.kind)).collect(),
             Ok(Want::Base) => Vec::new(),
             Ok(Want::Auto) | Err(_) => {
-                // Whatever the way was: any larger page will do.
+                // The request named no size, so any huge page will do.
                 let size = |way: &RunWay| match way {
                     RunWay::Thp => pmd,
                     RunWay::Hugetlb(size) => Some(*size),
@@ -176,7 +175,7 @@ impl Wanted {
         self.pages.iter().map(|(size, _)| *size).min()
     }
 
-    /// What the program put into a pool by itself is never missing: it is as large as can be.
+    /// Pages that the program itself placed in a pool never count as missing, because they are already huge.
     fn has(&self, held: &Held) -> bool {
         let kind_fits = |kind: Option<PageKind>| {
             kind.is_none_or(|k| k == held.kind || held.kind == PageKind::Hugetlb)
@@ -219,7 +218,7 @@ impl Case<'_> {
         })
     }
 
-    /// The bytes of a segment where no page that was asked for would fit.
+    /// Returns the bytes of a segment where no requested page would fit.
     fn without_room(&self, wanted: &Wanted, segment: &Segment, account: &Account) -> Bytes {
         let Some(smallest) = wanted.smallest() else {
             return Bytes::ZERO;
@@ -274,7 +273,7 @@ impl Case<'_> {
             .unwrap_or_else(|| ("nothing is known to stand in the way".to_owned(), None))
     }
 
-    /// Why the library does nothing in this process at all.
+    /// Returns why the library does nothing in this process.
     fn not_at_work(&self) -> Option<String> {
         let segments = &self.process.segments;
         if !segments.iter().any(|s| is_run_library(&s.name)) {
@@ -292,7 +291,7 @@ impl Case<'_> {
         Some(format!("--only names other programs: {}", only.join(", ")))
     }
 
-    /// Too little has grown for the library to act.
+    /// Returns the reason if too little has grown for the library to act.
     fn below(&self, state: &RoleState) -> Option<String> {
         match state.role {
             RunRole::Data => {
@@ -310,8 +309,8 @@ impl Case<'_> {
         }
     }
 
-    /// Pages that were asked for by name and that the host has not got, or not enough of. The last
-    /// of a ladder is the nearest: what would have done is named first.
+    /// Returns the named pages that the host lacks or has too few of. The last rung of a ladder is reported first,
+    /// because it would have sufficed.
     fn unavailable(&self, state: &RoleState) -> Option<Reason> {
         let ladder: Ladder = self.settings.of(state.role).typed.parse().ok()?;
         let mut rungs = ladder.rungs().iter().rev();
@@ -335,7 +334,7 @@ impl Case<'_> {
         })
     }
 
-    /// A pool that there is, and that `missing` is not on.
+    /// Returns why `missing` bytes are not on an existing pool.
     fn pool_failed(&self, size: PageSize, missing: Bytes) -> Reason {
         let left = left_in_pool(self.host, size);
         if left.is_some_and(|left| left.bytes >= missing) {
@@ -349,13 +348,13 @@ impl Case<'_> {
         (lack.what, Some(command))
     }
 
-    /// The verdict on the range that holds most of what is missing.
+    /// Returns the verdict on the range with most of the missing bytes.
     fn by_verdict(&self, role: RunRole) -> Option<Reason> {
         let worst = self.largest(role)?;
         Some((worst.text.clone(), Some(worst.command.clone())))
     }
 
-    /// What moves most of a role onto large pages from outside, where promotion does.
+    /// Returns the command that promotes most of a role, if promotion can.
     fn promotion(&self, role: RunRole) -> Option<String> {
         let ways = [Remedy::Promote, Remedy::PromoteAndGrow];
         let worst = self
@@ -377,7 +376,7 @@ impl Case<'_> {
     }
 }
 
-/// Obstacles of ranges that hold no page of the PMD's size.
+/// True for obstacles of ranges that hold no page of PMD size.
 fn is_small(id: eligible::Reason) -> bool {
     matches!(
         id,

@@ -1,11 +1,10 @@
-//! What `hugeleaf run` asks for, and what of it this host can give.
+//! The requests of `hugeleaf run`, and the part that this host can satisfy.
 //!
-//! [`Policy`] is what a person typed, [`ldr_cntrl`] what an AIX administrator would have typed.
-//! [`settle`] holds a policy against a host: out come the settings of the library that is loaded
-//! into the program, and what is known to be unavailable. [`obstacle`] says of a program's file why the
-//! library cannot be loaded into it.
+//! [`Policy`] holds the flags, [`ldr_cntrl`] translates AIX variables. [`settle`] resolves a policy on
+//! a host. It returns the settings of the library that is loaded into the program, and the unavailable
+//! parts. [`obstacle`] says why the library cannot be loaded into a program file.
 //!
-//! Nothing here starts anything or looks at the host: facts come in as values.
+//! This module starts nothing and does not read the host: facts come in as values.
 
 pub mod ldr_cntrl;
 mod obstacle;

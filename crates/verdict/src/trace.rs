@@ -1,12 +1,12 @@
-//! Findings of a trace: where time goes that page sizes bear on, with the numbers, and what to run next; and, as
-//! plainly, that larger pages would not help.
+//! Findings of a trace: time that depends on page sizes, with the numbers and the next command. One finding says as plainly that huge
+//! pages would not help.
 //!
-//! Every rule is a function from a [`Trace`](hugeleaf_trace::Trace) (with a few sums of it, `Seen`) to findings. Each rule's test has a
-//! trace that shows it and one that nearly does. The limits are constants with their reasons, below and next to the
-//! rules; `docs/guide/trace.md` lists them.
+//! A rule is a function from a [`Trace`](hugeleaf_trace::Trace) and a few of its sums (`Seen`) to findings. The test of each rule has a
+//! trace with the finding and one that nearly has it. The limits are constants with their reasons, below and next to the rules;
+//! `docs/guide/trace.md` lists them.
 //!
-//! Three effects are distinguished, because a large page can bring one without the others:
-//! translation, contiguity, and the unit of pinning ([`Effect`]).
+//! Three effects are distinguished, because a huge page can have one without the others: translation, contiguity, and the unit of
+//! pinning ([`Effect`]).
 
 pub mod areas;
 mod cost;
@@ -22,13 +22,13 @@ pub use seen::Seen;
 use crate::findings::Severity;
 
 hugeleaf_units::named! {
-    /// What about a large page it is that would change the cost.
+    /// The property of a huge page that would change the cost.
     pub enum Effect {
-        /// One entry of a page table or TLB maps more: fewer faults, walks, page tables.
+        /// One page-table or TLB entry maps more, so there are fewer faults, walks and page tables.
         Translation = "translation",
-        /// Memory is contiguous: fewer segments for a request or a device.
+        /// Memory is contiguous, so a request or a device needs fewer segments.
         Contiguity = "contiguity",
-        /// What is counted, locked and pinned at a time is larger.
+        /// The unit of counting, locking and pinning is larger.
         Unit = "unit of pinning",
     }
 }
@@ -45,17 +45,17 @@ impl Effect {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceFinding {
-    /// Names the rule; does not change between versions.
+    /// The name of the rule. It does not change between versions.
     pub id: &'static str,
     pub severity: Severity,
-    /// Which effects of large pages it is about; none where it is about none.
+    /// The effects of huge pages that the finding concerns; may be empty.
     pub effects: Vec<Effect>,
     pub text: String,
     pub evidence: Vec<String>,
     pub command: String,
 }
 
-/// `12.3 %`, two digits where it is small.
+/// Formats `12.3 %`, or `under 0.1 %` for small shares.
 fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent.abs() {

@@ -1,8 +1,8 @@
-//! Does every service have what it asked for, will it have that after its next restart, and are
-//! files, kernel and plan of one mind? Pure: facts in, a report out.
+//! Verifies that every service has its huge pages, will have them after its next restart, and that files, kernel
+//! and plan agree. Pure: facts in, a report out.
 //!
-//! A rule is a function from [`Facts`] and the rows of the services to findings. Each has a test
-//! with a host that shows it; a healthy host shows none.
+//! A rule is a function from [`Facts`] and the rows of the services to findings. Each rule has a test with a host
+//! that has the finding. A healthy host has none.
 
 mod drift;
 mod needs;
@@ -31,32 +31,32 @@ use crate::advice::{PLAN, Want};
 pub struct Facts<'a> {
     pub host: &'a Host,
     pub services: &'a [Service],
-    /// What could not be looked at and why, a sentence each.
+    /// Facts that could not be read, with the reason; one sentence each.
     pub unread: &'a [String],
-    /// What was applied and is not undone, the newest first.
+    /// Applied plans that are not undone, newest first.
     pub applied: &'a [Applied],
     pub settings: &'a Settings,
-    /// When the host was booted, in seconds since 1970: the kernel's log counts from there.
+    /// Boot time in seconds since 1970. The kernel log counts from then.
     pub booted: Option<u64>,
-    /// Lines of the kernel's log before this time, in seconds since 1970, are of the past.
+    /// Start of the relevant kernel log, in seconds since 1970. Older lines are ignored.
     pub log_since: Option<u64>,
     pub given: &'a [GivenBack],
-    /// Settings that running programs want of the host.
+    /// Settings of the host that running programs want.
     pub wants: &'a [Want],
 }
 
-/// Pages of a pool that the guard gave back while memory was short, and takes again: the pool is not short of them.
+/// Pool pages that the guard gave back while memory was short and will reclaim. The pool is not short of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GivenBack {
     pub page: PageSize,
-    /// The node; `None` where the host counts all nodes together.
+    /// The NUMA node; `None` if the host has only totals of all nodes.
     pub node: Option<u32>,
     pub pages: Pages,
 }
 
 #[derive(Debug, Clone)]
 pub struct Applied {
-    /// What `undo` knows it by.
+    /// The number for `undo`.
     pub id: u32,
     pub time: String,
     pub plan_copy: PathBuf,
@@ -66,15 +66,15 @@ pub struct Applied {
     pub places: Vec<Place>,
 }
 
-/// A step that was applied, and how its place looks now.
+/// An applied step and the current state of its path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Place {
     pub id: String,
     pub what: Did,
     pub path: PathBuf,
-    /// What stood there before; nothing where nothing did.
+    /// The previous content; `None` if nothing existed.
     pub before: Option<String>,
-    /// What it set: of files too long to be shown, nothing.
+    /// The applied content; `None` for files too long to show.
     #[serde(rename = "after")]
     pub wanted: Option<String>,
     pub now: Option<String>,
@@ -93,7 +93,7 @@ pub enum Did {
 }
 
 impl Did {
-    /// What a step of this name did (see `What::name`): a block goes into a file.
+    /// Maps a step name to its kind (see `What::name`). A block is part of a file.
     pub fn of_step(name: &str) -> Did {
         match name {
             "knob" => Did::Knob,
@@ -128,7 +128,7 @@ impl Serialize for Stands {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Newest {
-    /// What `undo` knows it by.
+    /// The number for `undo`.
     pub id: u32,
     pub time: String,
 }
@@ -145,7 +145,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether nothing fell short: notes are no shortfall.
+    /// True if there is no shortfall. Notes are not shortfalls.
     pub fn is_good(&self) -> bool {
         self.findings.iter().all(|f| f.severity == Severity::Note)
     }
@@ -156,17 +156,17 @@ pub struct Row {
     pub name: String,
     pub kind: ServiceKind,
     pub unit: Option<String>,
-    /// Whether it is there; otherwise a plan alone speaks of it.
+    /// True if the service exists. Otherwise only a plan names it.
     #[serde(skip)]
     pub is_found: bool,
-    /// Its processes; none where it does not run.
+    /// Process ids; empty if the service does not run.
     pub pids: Vec<Pid>,
-    /// Since when it runs, in seconds since 1970.
+    /// Start time in seconds since 1970.
     #[serde(serialize_with = "utc")]
     pub since: Fact<u64>,
     pub asked: Vec<PagesOf>,
     pub got: Vec<PagesOf>,
-    /// How many pages it is short of, of the first size it asked for; none where it does not run.
+    /// Number of missing pages of the first requested size; zero if the service does not run.
     #[serde(rename = "short_pages")]
     pub short: Pages,
     pub reason: Option<String>,
@@ -186,7 +186,7 @@ impl Row {
     }
 }
 
-/// Seconds since 1970 as a time, as in `2026-09-21T14:13:20Z`.
+/// Converts seconds since 1970 to a timestamp, as in `2026-09-21T14:13:20Z`.
 pub fn time(seconds: u64) -> Option<jiff::Timestamp> {
     jiff::Timestamp::from_second(i64::try_from(seconds).ok()?).ok()
 }
@@ -201,13 +201,13 @@ pub struct PoolRow {
     #[serde(rename = "page_bytes")]
     pub page: PageSize,
     pub total: Pages,
-    /// Pages that are in nobody's hands, reserved ones included.
+    /// Free pages, including reserved ones.
     pub free: Pages,
-    /// Pages that are promised and not touched yet.
+    /// Reserved pages that are not yet touched.
     pub reserved: Pages,
-    /// Pages beyond the pool's size, which go when they are freed.
+    /// Pages beyond the pool's size, which disappear when freed.
     pub surplus: Pages,
-    /// Free, promised to nobody, and asked for by no service that was found.
+    /// Free pages that are neither reserved nor requested by a known service.
     pub unused: Pages,
 }
 
@@ -217,7 +217,7 @@ impl PoolRow {
     }
 }
 
-/// `4200 pages of 2M`.
+/// Formats `4200 pages of 2M`.
 fn pages_text(pages: Pages, size: PageSize) -> String {
     crate::plan::all_pages_text(&[PagesOf::new(size, pages)])
 }

@@ -1,16 +1,16 @@
-//! Why memory is not on a larger page, and the one thing to do about it.
+//! Explains why memory is not on a huge page, and gives one remedy.
 //!
-//! [`account`] judges a process segment by segment. Every resident byte of a segment ends in one
-//! of three places: on large pages already, too small for any large page of this host, or in
-//! exactly one [`Verdict`]. A range may have several reasons; its verdict names the one that
-//! decides: the first at which the kernel would stop, unless a later one makes the earlier
-//! pointless (a range that holds no large page gains nothing from a changed setting).
+//! [`account`] judges a process segment by segment. Every resident byte of a segment ends in one of
+//! three places: already on huge pages, in a range too small for any huge page of this host, or in
+//! exactly one [`Verdict`]. A range may have several reasons, and its verdict names the deciding
+//! one. That is the first reason at which the kernel would stop, unless a later one makes it
+//! pointless (a changed setting does not help a range that cannot hold a huge page).
 //!
-//! What the kernel does was tried, and is written down in docs/internals/kernel-notes.md:
-//! MADV_COLLAPSE, which `promote` uses, goes by neither `enabled` nor khugepaged's limits, so for
-//! whole, private memory a setting is why it is not large *yet*, and promotion the remedy. It does
-//! refuse `nh`, a process that switched THP off, special and misaligned mappings, pages that are
-//! pinned or merged, and holes under userfaultfd.
+//! The kernel's behaviour was tested, see docs/internals/kernel-notes.md. MADV_COLLAPSE, which
+//! `promote` uses, ignores `enabled` and the limits of khugepaged. For fully resident private
+//! memory a setting therefore only explains why it is not huge *yet*, and promotion is the remedy.
+//! MADV_COLLAPSE refuses `nh`, a process that disabled THP, special and misaligned mappings, pinned
+//! or merged pages, and holes under userfaultfd.
 
 mod hugetlb;
 mod segment;
@@ -34,84 +34,85 @@ pub use summary::{Line, Summary, counted, summarise};
 pub(crate) use words::restart;
 pub use words::{account, judge};
 
-/// Why a range of a process is not on a larger page.
+/// The reason why a range of a process is not on a huge page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// The reason that decides; its name is the `id` in JSON.
+    /// The deciding reason; its name is the `id` in JSON.
     pub id: Reason,
     pub role: Role,
-    /// Name of the mapping as in `maps`; empty for plain anonymous memory.
+    /// Name of the mapping as in `maps`; empty for unnamed anonymous memory.
     pub name: String,
-    /// Where. Ranges of one process do not overlap, with one exception: where pinned pages are
-    /// cannot be read, so [`Reason::Pinned`] names the range that most likely holds them.
+    /// The address range. Ranges of one process do not overlap, with one exception. The location of
+    /// pinned pages cannot be read, so [`Reason::Pinned`] names the range that most likely holds
+    /// them.
     #[serde(flatten)]
     pub range: Range,
-    /// Resident bytes on base pages that it speaks of.
+    /// Resident bytes on base pages that the verdict covers.
     pub bytes: Bytes,
     pub text: String,
-    /// The one thing to do next. It can be pasted into a shell: where it is no command, or where
-    /// nothing needs doing, it is a comment that begins with `#`.
+    /// The next step, ready to paste into a shell. Without a command, it is a shell comment that
+    /// begins with `#`.
     pub command: String,
-    /// What the text says in numbers, so that several ranges can be summed up.
+    /// The numbers of the text, so that several ranges can be summed.
     #[serde(skip)]
     pub figures: Figures,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Figures {
-    /// Bytes of the range that are neither in memory nor in swap: what promotion would add.
+    /// Bytes of the range that are neither in memory nor in swap, which promotion would add.
     pub missing: Bytes,
     /// Bytes of the range in swap.
     pub swapped: Bytes,
-    /// The blocks of the range that are in memory in part.
+    /// The partly resident blocks of the range.
     pub holes: Holes,
     pub is_host_wide: bool,
     /// The name of the process in commands.
     pub target: String,
-    /// Who shares the pages, of those that are shared copy-on-write.
+    /// The processes that share the copy-on-write pages.
     pub sharer: String,
     pub room: Option<Room>,
-    /// THP sizes that are off on this host: how many of the bytes would fit on whole pages of each.
+    /// Disabled THP sizes, each with the bytes that would fit on its whole pages.
     pub off_sizes: Vec<OffSize>,
 }
 
-/// The memory limit that stops a process first.
+/// The tightest memory limit of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Room {
     pub cgroup: String,
     pub file: String,
     pub limit: Bytes,
-    /// What may still be taken, all page cache of the cgroup given up.
+    /// The bytes still available, if all page cache of the cgroup is reclaimed.
     pub left: Bytes,
     pub page: Bytes,
-    /// Whoever started the container sets it.
+    /// True if the container's creator sets the limit.
     pub is_in_container: bool,
 }
 
-/// A THP size below the PMD's that is off for some memory, which it would fit.
+/// A THP size below the PMD size that would fit some memory but is disabled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OffSize {
     pub size: PageSize,
     pub knob: String,
-    /// The command that sets it to `always`.
+    /// The command that sets the size to `always`.
     pub turn_on: String,
-    /// Whether it is the size that this host's processor translates as one.
+    /// True if the processor translates this size with one TLB entry.
     pub is_translated_as_one: bool,
-    /// Resident bytes that are in whole pages of the size.
+    /// Resident bytes in whole pages of the size.
     pub bytes: Bytes,
 }
 
-/// Where the resident bytes of one segment are: `resident = large + small + verdicts`.
+/// The resident bytes of one segment: `resident = large + small + verdicts`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     pub range: Range,
-    /// Resident bytes: by the page map where it was read, by the counters otherwise.
+    /// Resident bytes, from the page map if it was read, otherwise from the counters.
     pub resident: Bytes,
-    /// Of those on pages larger than the base page.
+    /// Resident bytes on huge pages.
     pub large: Bytes,
-    /// Of those in a range that holds no large page of any size that this host has.
+    /// Resident bytes in a range that cannot hold a huge page of any size of this host.
     pub small: Bytes,
-    /// The rest, in order of address.
+    /// Verdicts for the other bytes, in address order.
     pub verdicts: Vec<Verdict>,
 }
 
@@ -119,13 +120,13 @@ pub(crate) struct Case<'a> {
     pub host: &'a Host,
     pub process: &'a Process,
     pub target: &'a str,
-    /// The size that `promote` makes, where known.
+    /// The page size that `promote` creates, if known.
     pub pmd: Option<PageSize>,
-    /// The smallest large page of any kind.
+    /// The smallest huge page of any kind.
     pub smallest: Option<PageSize>,
 }
 
-/// The smallest page of any kind that is larger than the base page; `None` where there is none.
+/// Returns the smallest huge page of any kind, or `None` if the host has no huge pages.
 pub fn smallest_large_page(host: &Host) -> Option<PageSize> {
     let thp = host.thp.known().into_iter().flat_map(|t| &t.orders);
     host.page_sizes

@@ -39,7 +39,7 @@ fn addresses() {
     }
 }
 
-/// The proof of a password, checked as a server checks it: by the hash that it keeps.
+/// Checks proofs as a server does, with the hash that it stores.
 #[test]
 fn proofs_are_what_a_server_expects() {
     let salt = b"01234567890123456789";
@@ -75,7 +75,7 @@ fn greeted(plugin: &str) -> Vec<u8> {
     packed(0, &[&body, plugin.as_bytes(), b"\0"].concat())
 }
 
-/// What `run` makes of a server that sends these bytes and no more, and what it was sent.
+/// Runs `run` against a server that sends only these bytes. Also returns the bytes sent to it.
 fn with<T>(
     answers: Vec<Vec<u8>>,
     run: impl FnOnce(&mut Exchange<'_>) -> Result<T, Unanswered>,
@@ -161,7 +161,7 @@ fn rows_of_texts() {
         (refused.unwrap_err().what.as_str(), is_usable),
         ("ERROR 1045 (42000): no", true)
     );
-    // A file is never sent, whatever the server asks for.
+    // A file is never sent, even if the server requests it.
     for bad in [
         packed(1, b"\xfb/etc/passwd"),
         packed(1, &[0xfe; 9]),

@@ -1,4 +1,4 @@
-//! Connection strings as libpq reads them: `host=… user='…'`, or `postgres://user:password@host:port/database?…`. Pure.
+//! Connection strings in libpq syntax: `host=… user='…'`, or `postgres://user:password@host:port/database?…`. Pure.
 
 use std::net::IpAddr;
 
@@ -6,36 +6,36 @@ use super::PORT;
 use crate::percent::decoded_bytes;
 use crate::{Place, Unanswered};
 
-/// A host's name or address, or the folder of its Unix socket.
+/// A host's name or address, or the directory of its Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Host {
     Tcp(String),
     Unix(String),
 }
 
-/// Where servers are, and as whom to log in. It has no `Debug`: it holds a password.
+/// The addresses and the login of servers. No `Debug`, because it holds a password.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Address {
-    /// Hosts, in the order in which they are tried.
+    /// Hosts, in the order of connection attempts.
     pub hosts: Vec<Host>,
-    /// Addresses of the hosts, which are used instead of looking up their names.
+    /// Addresses of the hosts, used instead of name lookups.
     pub addresses: Vec<IpAddr>,
-    /// One for all hosts, or one a host.
+    /// One port for all hosts, or one per host.
     pub ports: Vec<u16>,
     pub user: Option<String>,
-    /// Never shown.
+    /// Secret, never shown.
     pub password: Option<Vec<u8>>,
-    /// The database; without one it is called like the user.
+    /// The database. The default is the user's name.
     pub database: Option<String>,
     pub(super) options: Option<String>,
     pub(super) application: Option<String>,
     pub(super) needs_tls: bool,
-    /// Whether only a session that can write will do, or one that cannot.
+    /// `Some(true)` requires a read-write session, `Some(false)` a read-only one.
     pub(super) writes: Option<bool>,
 }
 
 impl Address {
-    /// Reads a connection string.
+    /// Parses a connection string.
     ///
     /// # Errors
     /// The problem with the text, without quoting it.
@@ -51,7 +51,7 @@ impl Address {
         Ok(address)
     }
 
-    /// As libpq reads a URL, which is not strict: the login ends at the first @.
+    /// Parses a URL as libpq does. Its syntax is lenient: the login ends at the first @.
     fn url(&mut self, text: &str) -> Result<(), &'static str> {
         let mut rest = text;
         if let Some((login, behind)) = text.split_once('@') {
@@ -97,7 +97,7 @@ impl Address {
         Ok(())
     }
 
-    /// `name=value`, with blanks between them and around the sign; values in quotes where they hold blanks.
+    /// Parses `name=value` words. Blanks may surround the sign. Values with blanks are quoted.
     fn words(&mut self, text: &str) -> Result<(), &'static str> {
         let mut rest = text.trim_start();
         while !rest.is_empty() {
@@ -142,7 +142,7 @@ impl Address {
         });
     }
 
-    /// Takes an option. What tunes a connection is checked and ignored.
+    /// Sets an option. Tuning options of a connection are checked and ignored.
     fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
         const WRONG: &str = "an option has a value that it cannot have";
         let text = || Some(value.to_owned());
@@ -194,7 +194,7 @@ impl Address {
         Ok(())
     }
 
-    /// Where servers listen, in the order in which they are tried.
+    /// Returns the addresses of the servers, in the order of connection attempts.
     pub(super) fn places(&self) -> Result<Vec<Place>, Unanswered> {
         let (hosts, addresses) = (self.hosts.len(), self.addresses.len());
         let count = hosts.max(addresses);
@@ -229,7 +229,7 @@ impl Address {
         Ok((0..count).map(place).collect())
     }
 
-    /// The user who logs in; by default the user of this process.
+    /// Returns the login user. The default is the user of this process.
     pub(super) fn user(&self) -> Result<String, Unanswered> {
         let variable = |name: &str| std::env::var(name).ok().filter(|name| !name.is_empty());
         match &self.user {

@@ -1,4 +1,4 @@
-//! SCRAM-SHA-256 (RFC 5802, RFC 7677), the client's side, without channel binding. Pure but for the nonce.
+//! SCRAM-SHA-256 (RFC 5802, RFC 7677), client side, without channel binding. Pure, except for the nonce.
 
 use sha2::{Digest, Sha256};
 
@@ -6,10 +6,10 @@ use crate::Unanswered;
 use crate::base64::{decoded, encoded};
 
 pub(super) const NAME: &str = "SCRAM-SHA-256";
-/// The header of a client that knows no channel binding, and the same in base64.
+/// The header of a client without channel binding, in plain text and in base64.
 const HEADER: &str = "n,,";
 const CODED_HEADER: &str = "biws";
-/// More rounds than this are refused: they are there to keep this process busy. PostgreSQL's default is 4096.
+/// Maximum number of rounds. More would keep this process busy. PostgreSQL's default is 4096.
 const MOST_ROUNDS: u32 = 1 << 20;
 const BLOCK: usize = 64;
 
@@ -18,7 +18,7 @@ type Hash = [u8; 32];
 pub(super) struct Scram {
     password: Vec<u8>,
     nonce: String,
-    /// The server's proof to expect; known once its challenge came.
+    /// The expected proof of the server, known after its challenge.
     expected: Option<Hash>,
     is_done: bool,
 }
@@ -42,19 +42,19 @@ impl Scram {
         }
     }
 
-    /// The client's first message. PostgreSQL takes the user's name from before.
+    /// Returns the client's first message. PostgreSQL takes the user's name from the startup message.
     pub(super) fn first(&self) -> String {
         format!("{HEADER}n=,r={}", self.nonce)
     }
 
-    /// The client's last message, or `None` where the challenge is none.
+    /// Returns the client's last message, or `None` if the challenge is invalid.
     pub(super) fn answer(&mut self, challenge: &[u8]) -> Option<String> {
         let challenge = std::str::from_utf8(challenge).ok()?;
         let mut parts = challenge.split(',');
         let nonce = parts.next()?.strip_prefix("r=")?;
         let salt = decoded(parts.next()?.strip_prefix("s=")?)?;
         let rounds: u32 = parts.next()?.strip_prefix("i=")?.parse().ok()?;
-        // A nonce of the server's own has to follow, or an old login could be played again.
+        // The server must add its own nonce. Otherwise an old login could be replayed.
         let is_new = nonce.len() > self.nonce.len() && nonce.starts_with(&self.nonce);
         if !is_new || !(1..=MOST_ROUNDS).contains(&rounds) || self.expected.is_some() {
             return None;
@@ -70,7 +70,7 @@ impl Scram {
         Some(format!("{last},p={}", encoded(&proof)))
     }
 
-    /// Whether the server proves that it knows the password as well.
+    /// True if the server proves that it knows the password too.
     pub(super) fn check(&mut self, last: &[u8]) -> bool {
         let proof = std::str::from_utf8(last).ok();
         let proof = proof.and_then(|text| decoded(text.strip_prefix("v=")?.split(',').next()?));
@@ -84,7 +84,7 @@ impl Scram {
     }
 }
 
-/// HMAC-SHA-256 (RFC 2104).
+/// Computes HMAC-SHA-256 (RFC 2104).
 fn keyed(key: &[u8], parts: &[&[u8]]) -> Hash {
     let mut block = [0; BLOCK];
     match key.len() > BLOCK {
@@ -99,7 +99,7 @@ fn keyed(key: &[u8], parts: &[&[u8]]) -> Hash {
     outer.chain_update(inner.finalize()).finalize().into()
 }
 
-/// PBKDF2 with HMAC-SHA-256, its first block (RFC 8018).
+/// Computes the first block of PBKDF2 with HMAC-SHA-256 (RFC 8018).
 fn salted(password: &[u8], salt: &[u8], rounds: u32) -> Hash {
     let mut last = keyed(password, &[salt, &1u32.to_be_bytes()]);
     let mut all = last;
@@ -116,8 +116,8 @@ fn salted(password: &[u8], salt: &[u8], rounds: u32) -> Hash {
 mod tests {
     use super::*;
 
-    /// The example of RFC 7677; PostgreSQL takes the user's name from before, so it is empty here, and the proof is that
-    /// of this case.
+    /// The example of RFC 7677. PostgreSQL takes the user's name from the startup message, so it is empty here, and the
+    /// proof differs accordingly.
     #[test]
     fn a_login() {
         let salted = salted(

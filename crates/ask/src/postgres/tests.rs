@@ -13,7 +13,7 @@ fn packed(kind: u8, body: &[u8]) -> Vec<u8> {
 
 const READY: &[u8] = b"Z\0\0\0\x05I";
 
-/// What `run` makes of a server that sends these bytes and no more, and what it was sent.
+/// Runs `run` against a server that sends only these bytes. Also returns the bytes sent to it.
 fn with<T>(
     answers: Vec<Vec<u8>>,
     run: impl FnOnce(&mut Exchange<'_>) -> Result<T, Unanswered>,
@@ -48,7 +48,7 @@ fn logins() {
     let said = String::from_utf8_lossy(&sent);
     assert!(said.contains("user\0me\0") && said.contains("database\0shop\0"));
     assert!(!said.contains("secret"));
-    // As PostgreSQL's documentation has it: md5(md5(password user) salt).
+    // Documented by PostgreSQL as md5(md5(password user) salt).
     let (done, sent) = logged_in(&[&packed(b'R', b"\0\0\0\x05salt"), &known]);
     assert_eq!(done, Ok(()));
     assert!(sent.ends_with(b"md541c83370953958037c7298c50b238bda\0"));
@@ -68,7 +68,7 @@ fn logins() {
     }
 }
 
-/// A server that begins a login and then says that all is well has not proven that it knows the password.
+/// A server that starts a login and then reports success has not proven that it knows the password.
 #[test]
 fn a_server_that_proves_nothing() {
     let begin = packed(b'R', b"\0\0\0\x0aSCRAM-SHA-256\0\0");

@@ -67,7 +67,7 @@ fn the_first_processor_is_read() {
     assert_eq!(Processor::parse(""), Processor::default());
 }
 
-/// Numbers as they stand in the kernel's lists of the makers' events.
+/// Numbers from the vendors' event lists in the kernel tree.
 #[test]
 fn walks_are_counted_by_the_event_of_the_generation() {
     let raw = CounterKind::Raw;
@@ -98,7 +98,7 @@ fn walks_are_counted_by_the_event_of_the_generation() {
         assert_eq!(named(&of(name).walks()), walks, "{name}");
     }
     for name in ["zen1", "zen2", "zen3", "zen4", "zen5", "hygon"] {
-        // AMD counts walks and not their cycles.
+        // AMD counts walks but not walk cycles.
         assert!(of(name).walk_cycles().is_empty(), "{name}");
         assert_eq!(of(name).walks().len(), 2, "{name}");
     }
@@ -145,7 +145,7 @@ fn models_of_one_family_differ() {
     assert_eq!(first(0x17, 0x31), CounterKind::Raw(0x0785));
     assert_eq!(first(0x19, 0x21), CounterKind::Raw(0xff85));
     assert_eq!(first(0x19, 0x61), CounterKind::Raw(0x0f85));
-    // A family that nobody knew when this was written.
+    // A family unknown to the event lists.
     assert_eq!(first(0x1b, 0x00), CODE_MISSES.kind);
 }
 
@@ -161,7 +161,7 @@ fn misses_end_in_the_kernels_own_event() {
     assert_eq!(named(&of("power").data_misses()), named(&[DATA_MISSES]));
 }
 
-/// Every screen and file asks for these by name.
+/// Screens and files request these events by name.
 #[test]
 fn every_processor_counts_cycles_instructions_and_misses_by_one_name_each() {
     for (name, processor) in known() {

@@ -1,4 +1,4 @@
-//! File systems on disks, each with what it can do: what it said when it was asked, and what its makers say of all of its kind.
+//! File systems on disks, with the abilities that each reported and those documented for its kind.
 
 use hugeleaf_host::Fact;
 use hugeleaf_host::system::features::{Abilities, DiskMount, release};
@@ -8,16 +8,16 @@ use super::model::Checked;
 
 struct Kind {
     name: &'static str,
-    /// Whether it can be made larger, or smaller, while it is mounted.
+    /// Resizing while mounted: `larger`, `both` or `no`.
     resize: &'static str,
-    /// Whether its journal may be on another device; a file system without a journal has none to move.
+    /// True if the journal may be on another device; `None` for a file system without a journal.
     journal_elsewhere: Option<bool>,
-    /// The first kernel in which its page cache is in folios larger than a base page.
+    /// The first kernel whose page cache for this kind uses large folios.
     large_folios_since: Option<(u32, u32)>,
 }
 
 /// resize2fs(8), mke2fs(8); xfs_growfs(8), mkfs.xfs(8); btrfs-filesystem(8); resize.f2fs(8). Folios: fs/xfs since 5.18, fs/ext4 since
-/// 6.16; of the others it is not said.
+/// 6.16; undocumented for the others.
 const KINDS: &[Kind] = &[
     Kind {
         name: "ext4",
@@ -45,7 +45,7 @@ const KINDS: &[Kind] = &[
     },
 ];
 
-/// Kinds that list blocks by extents and have no flag that says so.
+/// Kinds that always use extents and have no flag for them.
 const ALWAYS_EXTENTS: &[&str] = &["xfs", "btrfs"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -53,10 +53,10 @@ pub struct FileSystem {
     pub at: String,
     pub kind: String,
     pub can: Fact<Abilities>,
-    /// Whether files are listed by extents: also where it has nothing else and does not say so.
+    /// True if files use extents, including kinds without a flag for it.
     pub extents: Option<bool>,
     pub large_folios: Option<bool>,
-    /// What it can be made while it is mounted: `larger`, `both` (larger and smaller), `no`.
+    /// Resizing while mounted: `larger`, `both` (larger and smaller), `no`.
     pub resize: Option<&'static str>,
     pub journal_elsewhere: Option<bool>,
 }

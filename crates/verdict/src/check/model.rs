@@ -1,4 +1,4 @@
-//! What is judged, and what comes of it.
+//! The input and the result of a check.
 
 use hugeleaf_host::system::features::Features;
 use hugeleaf_host::system::programs::Running;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::advice;
 
-/// A program of `data/programs.toml`, which explains the fields.
+/// A program of `data/programs.toml`, which documents the fields.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
@@ -40,7 +40,7 @@ pub struct Want {
     pub source: String,
 }
 
-/// A program that runs here, with its processes.
+/// A running program and its processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     pub program: Program,
@@ -60,25 +60,25 @@ hugeleaf_units::named! {
 
 hugeleaf_units::named! {
     pub enum State {
-        /// Set to what hurts, or against what a program here wants.
+        /// Set to a harmful value, or against the want of a program that runs here.
         Change = "change",
         Look = "look",
         Good = "good",
-        /// Nothing to set: this kernel or this machine has no such thing.
+        /// Nothing to set, because the kernel or the machine lacks the feature.
         Absent = "absent",
         Unknown = "unknown",
     }
 }
 
-/// Who asks what of a setting.
+/// A demand on a setting, with its reason.
 #[derive(Debug, Clone)]
 pub(super) struct Ask {
     pub wants: advice::Wanted,
-    /// The whole sentence: what is wrong, or who wants what, with the source.
+    /// The whole sentence: the defect or the demand, with the source.
     pub why: String,
-    /// State of a row where this is not so.
+    /// State of a row that does not meet the demand.
     pub state: State,
-    /// A rule for hosts in general, which gives way to what programs want that run here.
+    /// True for a general rule, which gives way to the wants of programs that run here.
     pub is_general: bool,
 }
 
@@ -100,7 +100,7 @@ impl Ask {
     }
 }
 
-/// Want of a program that runs here on the setting of a row.
+/// The want of a running program for the setting of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Wanted {
     pub program: String,
@@ -111,25 +111,25 @@ pub struct Wanted {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Row {
-    /// Names the row; does not change between versions.
+    /// The name of the row. It does not change between versions.
     pub id: &'static str,
-    /// What it belongs to: `memory`, `disks`, `network`, `processors`, `limits`, `programs`.
+    /// The area: `memory`, `disks`, `network`, `processors`, `limits`, `programs`.
     pub area: &'static str,
     pub what: String,
-    /// Its value here; nothing where there is none.
+    /// The value on this host, if any.
     pub value: Option<String>,
     pub state: State,
-    /// What it should be, and why, in a sentence; nothing where it is so.
+    /// The advised value and the reason, in a sentence; `None` if the value is good.
     pub why: Option<String>,
     pub command: Option<String>,
     pub risk: Option<String>,
-    /// The arm of a workload whose gain is what it is worth: `thp:2M`, `hugetlb:2M`.
+    /// The arm of a workload whose gain is the worth of the row: `thp:2M`, `hugetlb:2M`.
     pub arm: Option<String>,
     pub wants: Vec<Wanted>,
 }
 
 impl Row {
-    /// A row of no area yet: [`super::check`] sets it.
+    /// Creates a row without an area, which [`super::check`] sets.
     pub(super) fn new(id: &'static str, what: impl Into<String>) -> Row {
         Row {
             id,
@@ -145,7 +145,8 @@ impl Row {
         }
     }
 
-    /// What a fact makes of it: it stays absent, or is unknown with the reason, unless the fact is known.
+    /// Applies a known fact. For an absent fact the row stays absent, for an unreadable one it is unknown
+    /// with the reason.
     pub(super) fn of<T>(self, fact: &Fact<T>, known: impl FnOnce(Row, &T) -> Row) -> Row {
         match fact {
             Fact::Known(value) => known(self, value),
@@ -178,7 +179,7 @@ impl Row {
         if is_wrong { better(self) } else { self }
     }
 
-    /// A command that is not about a setting of the host: those come from `settle`.
+    /// Adds a command that does not change a host setting; those come from `settle`.
     pub(super) fn by(mut self, command: impl Into<String>, risk: impl Into<String>) -> Row {
         self.command = Some(command.into());
         self.risk = Some(risk.into());

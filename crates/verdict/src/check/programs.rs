@@ -1,4 +1,4 @@
-//! What programs that run here want of the host: a data file, with sources.
+//! Settings that running programs want, from a data file with sources.
 
 use hugeleaf_host::system::programs::{NAME_LENGTH, Running};
 use hugeleaf_host::{Fact, Pid};
@@ -16,23 +16,23 @@ pub fn programs() -> Vec<Program> {
     struct File {
         program: Vec<Program>,
     }
-    // The file is part of the program; a test reads it.
+    // The file is compiled in, and a test parses it.
     toml::from_str::<File>(PROGRAMS_SOURCE).map_or_else(|_| Vec::new(), |file| file.program)
 }
 
-/// The packages of the programs that a process may be of; `None` where it is of none.
+/// Returns the packages of the program that a process may belong to; `None` for an unknown program.
 pub fn packages<'a>(all: &'a [Program], name: &str, path: Option<&str>) -> Option<&'a [String]> {
     let program = all.iter().find(|program| program.is_named(name, path))?;
     Some(&program.packages)
 }
 
-/// The programs that processes are of, without those that others start as parts of themselves.
+/// Returns the programs of the processes, without those that another program starts as its parts.
 pub fn servers(programs: &[Program], all: &[Running]) -> Vec<Server> {
     let of = |process: &Running| programs.iter().position(|program| program.is(process));
     let parent = |pid: Pid| all.iter().find(|process| process.pid == pid);
     let is_part = |process: &Running| {
         let parents = std::iter::successors(parent(process.parent), |next| parent(next.parent));
-        // A process that ends meanwhile, and a PID that is used again, could make a circle of them.
+        // An exited process with a reused PID could make a cycle of parents.
         let mut owners = parents
             .take(all.len())
             .filter_map(|process| Some(&programs[of(process)?]));
@@ -58,7 +58,7 @@ fn name_fits(name: &str, process: &Running) -> bool {
     fits(name, &process.name, process.executable.as_deref())
 }
 
-/// Returns true where a process of this `comm` and this executable has the name; `comm` is cut.
+/// True if a process with this `comm` and executable has the name. The kernel truncates `comm`.
 fn fits(name: &str, comm: &str, path: Option<&str>) -> bool {
     let file = path.and_then(|path| path.rsplit('/').next());
     match name.strip_suffix('*') {
@@ -90,7 +90,7 @@ impl Want {
         }
     }
 
-    /// Returns true where it is about this version and architecture; `None` where that is not known.
+    /// True if the want covers this version and architecture; `None` if they are unknown.
     fn applies(&self, version: Option<u32>, arch: Option<&str>) -> Option<bool> {
         let is_of_arch = match (self.arch.is_empty(), arch) {
             (true, _) => Some(true),
@@ -110,7 +110,7 @@ impl Want {
         }
     }
 
-    /// `up to 7`, `from 8 on x86_64, aarch64`.
+    /// Formats `up to 7`, `from 8 on x86_64, aarch64`.
     fn condition(&self) -> String {
         let version = match (self.since, self.until) {
             (Some(since), _) => format!(" from {since}"),
@@ -125,14 +125,14 @@ impl Want {
 }
 
 impl Server {
-    /// Its oldest version that is known, where all are.
+    /// Returns the oldest version of its processes, if all are known.
     fn version(&self) -> Option<u32> {
         let versions = self.processes.iter().map(|process| process.version);
         versions.collect::<Option<Vec<u32>>>()?.into_iter().min()
     }
 
-    /// Returns true where a setting matters to any of its processes: not THP to those that have it off, not swappiness without swap,
-    /// and not the network of another namespace.
+    /// True if a setting affects any of its processes. THP does not affect processes that disabled it, swappiness does not without
+    /// swap, and network settings do not in another network namespace.
     fn is_affected(&self, checked: &Checked<'_>, setting: &str) -> bool {
         let by = |process: &Running| match setting.split('.').next() {
             Some("thp") => process.thp_disabled != Fact::Known(true),
@@ -152,7 +152,7 @@ impl Server {
     }
 }
 
-/// The wants of programs that run here, by whether they apply.
+/// Returns the wants of running programs, selected by `applies`.
 fn wants<'a>(
     checked: &Checked<'a>,
     setting: &str,
@@ -168,7 +168,7 @@ fn wants<'a>(
     asked.collect()
 }
 
-/// Returns what the programs that run here ask of a setting: to judge it by, and to list.
+/// Returns the demands of running programs on a setting, for judging and for listing.
 pub(super) fn asks(checked: &Checked<'_>, setting: &str) -> (Vec<Ask>, Vec<Wanted>) {
     let state = match setting.starts_with("thp.") {
         true => State::Change,
@@ -187,7 +187,7 @@ pub(super) fn asks(checked: &Checked<'_>, setting: &str) -> (Vec<Ask>, Vec<Wante
     wants(checked, setting, Some(true)).iter().map(one).unzip()
 }
 
-/// Wants of which it is not known whether they apply.
+/// Returns the wants for which it is unknown if they apply.
 pub(super) fn undecided(checked: &Checked<'_>, setting: &str) -> Vec<Ask> {
     let one = |(server, want): (&Server, &Want)| {
         let (title, wants) = (&server.program.title, want.wanted());
@@ -202,7 +202,7 @@ pub(super) fn undecided(checked: &Checked<'_>, setting: &str) -> Vec<Ask> {
     all.into_iter().map(one).collect()
 }
 
-/// All wants of programs that run here, also those of which it is not known whether they apply.
+/// Returns all wants of running programs, including those for which it is unknown if they apply.
 pub(super) fn all_wants(checked: &Checked<'_>) -> Vec<advice::Want> {
     let arch = checked.host.arch.text();
     let servers = checked.servers.known().into_iter().flatten();
@@ -222,14 +222,14 @@ pub(super) fn all_wants(checked: &Checked<'_>) -> Vec<advice::Want> {
     servers.flat_map(of).collect()
 }
 
-/// A program that would take pages of a pool, while all pools are empty.
+/// Returns a program that would use pool pages, while all pools are empty.
 pub(super) fn lacks_pool<'a>(checked: &Checked<'a>) -> Option<&'a Server> {
     let mut servers = checked.servers.known().into_iter().flatten();
     let has_pool = checked.host.totals().any(|pool| pool.gives_any());
     servers.find(|server| server.program.pool && !has_pool)
 }
 
-/// A row a program: the settings that are not as it wants. What to do is said at these settings.
+/// Returns a row per program with the settings that it wants otherwise. The rows of these settings have the advice.
 pub(super) fn rows(checked: &Checked<'_>) -> Vec<Row> {
     let servers = match checked.servers {
         Fact::Known(servers) => servers,

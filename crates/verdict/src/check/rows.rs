@@ -1,4 +1,4 @@
-//! The rows, each from the facts that it is about.
+//! The rows, each from the facts that it concerns.
 
 use hugeleaf_host::system::features::{Disk, DiskMount, Network};
 use hugeleaf_host::{Fact, Host};
@@ -17,16 +17,16 @@ use crate::list;
 
 use Profile::{Backup, Cache, Jvm, Oltp, Vector, Warehouse};
 
-/// Page tables of more than this part of memory are worth a look.
+/// Share of page tables in memory that deserves a closer look.
 const MANY_PAGE_TABLES: f64 = 0.01;
-/// So much that waits to be written is written all at once, in a time that users notice.
+/// Dirty memory whose write-back takes a time that users notice.
 const MUCH_DIRTY: Bytes = Bytes(1 << 30);
-/// What a database that reads and writes asynchronously asks for (Oracle's installation guides).
+/// The limit for databases with asynchronous I/O (Oracle's installation guides).
 const MANY_REQUESTS: u64 = 1_048_576;
-/// The kernel's own value since 5.4.
+/// The kernel's default since 5.4.
 // not a page size
 const MANY_CONNECTIONS: u64 = 4096;
-/// The kernel's value for few processors, and the most on 64 bits (include/linux/threads.h).
+/// The kernel's default for few processors, and the maximum on 64 bits (include/linux/threads.h).
 const FEW_THREADS: u64 = 32_768;
 const MOST_PIDS: u64 = 4_194_304;
 const MANY_THREADS: u64 = 1_000_000;
@@ -262,7 +262,7 @@ pub(super) fn disks(checked: &Checked<'_>) -> Vec<Row> {
     all
 }
 
-/// The rows of each thing that is known, or one that says why nothing is.
+/// Returns the rows of each item, or one row with the reason why nothing is known.
 fn each<T>(id: &'static str, all: &Fact<Vec<T>>, rows: impl Fn(&T) -> Vec<Row>) -> Vec<Row> {
     match all {
         Fact::Known(all) => all.iter().flat_map(rows).collect(),
@@ -358,7 +358,7 @@ fn of_disk(checked: &Checked<'_>, disk: &Disk) -> Vec<Row> {
     vec![scheduler, depth, ahead]
 }
 
-/// File systems of which direct I/O and large folios are known (Documentation/filesystems; kernel-notes).
+/// Direct I/O and large folios of file systems (Documentation/filesystems; kernel-notes).
 fn of_mount(checked: &Checked<'_>, mount: &DiskMount) -> Row {
     let has = |option: &str| mount.options.split(',').any(|o| o == option);
     let direct = match mount.kind.as_str() {
@@ -392,7 +392,7 @@ fn of_mount(checked: &Checked<'_>, mount: &DiskMount) -> Row {
 
 pub(super) fn network(checked: &Checked<'_>) -> Vec<Row> {
     let backlog = Row::new("somaxconn", "connections that wait to be accepted");
-    // More than servers ask for by default, of which each says so itself.
+    // Above the usual demands of servers, which the programs' own wants cover.
     let why = "many clients that connect at once are turned away; servers ask for 511 and more";
     let ask = Ask::general(Wanted::AtLeast(MANY_CONNECTIONS), State::Look, why);
     let poll = Row::new("busy-poll", "waiting for packets without sleeping");
@@ -524,13 +524,13 @@ fn weaknesses(checked: &Checked<'_>) -> Row {
 enum Weakness {
     None,
     Mitigated,
-    /// Also where a part of it is: `KVM: Vulnerable`, `Mitigation: Clear CPU buffers; SMT vulnerable`.
+    /// Also partly open: `KVM: Vulnerable`, `Mitigation: Clear CPU buffers; SMT vulnerable`.
     Open,
-    /// `Unknown: Dependent on hypervisor status`, and whatever is written differently.
+    /// `Unknown: Dependent on hypervisor status`, and any unknown text.
     Unknown,
 }
 
-/// The texts of arch/x86/kernel/cpu/bugs.c and arch/arm64/kernel/proton-pack.c.
+/// Classifies the texts of arch/x86/kernel/cpu/bugs.c and arch/arm64/kernel/proton-pack.c.
 fn weakness(text: &str) -> Weakness {
     let text = text.to_ascii_lowercase();
     match text {
@@ -554,7 +554,7 @@ fn preemption(checked: &Checked<'_>) -> Row {
     })
 }
 
-/// Each thread has a PID: the smaller of two limits counts.
+/// Each thread has a PID, so the smaller of two limits counts.
 fn threads(checked: &Checked<'_>) -> Row {
     const PIDS: &str = "kernel.pid_max";
     const THREADS: &str = "kernel.threads-max";
@@ -583,7 +583,8 @@ pub(super) fn limits(checked: &Checked<'_>) -> Vec<Row> {
     all
 }
 
-/// The limits of a server's own processes: those of this shell say nothing of a service.
+/// Returns rows for the limits of a server's own processes. The limits of this shell do not apply to a
+/// service.
 fn of_server(server: &Server) -> Vec<Row> {
     let all = [
         ("open-files", "Max open files", "open files", Some(60_000)),

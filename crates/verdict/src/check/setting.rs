@@ -1,18 +1,18 @@
-//! Settings of a host by the names that `data/programs.toml` has for them.
+//! Settings of a host by the names in `data/programs.toml`.
 
 use hugeleaf_host::{Fact, ReadError, ThpUse, thp_file};
 
 use super::model::Checked;
 
-/// Not a setting: it is the kernel's.
+/// A property of the kernel, not a setting.
 pub(super) const BASE_PAGE: &str = "base page";
 
-/// `vm.swappiness` as the readers of features name it.
+/// Converts `vm.swappiness` to the file name of the features' readers.
 pub(super) fn sysctl_file(name: &str) -> String {
     format!("proc/sys/{}", name.replace('.', "/"))
 }
 
-/// The file of a setting.
+/// Returns the file of a setting.
 pub(super) fn file(checked: &Checked<'_>, setting: &str) -> String {
     match setting.strip_prefix("thp.") {
         Some("enabled") => checked.host.thp_setting(ThpUse::Private).0,
@@ -22,11 +22,11 @@ pub(super) fn file(checked: &Checked<'_>, setting: &str) -> String {
     }
 }
 
-/// Its value; unknown where a capture lacks it.
+/// Returns the value, or unknown if a capture lacks it.
 pub(super) fn value(checked: &Checked<'_>, setting: &str) -> Fact<String> {
     let has_thp = setting.starts_with("thp.") && checked.host.thp.known().is_some();
     match read(checked, setting) {
-        // A kernel with THP has all of its settings.
+        // A kernel with THP has all THP settings.
         Fact::Absent if has_thp && checked.features.is_captured => {
             let reason = "it is not part of this capture";
             Fact::Unreadable(ReadError::new(file(checked, setting).into(), reason))

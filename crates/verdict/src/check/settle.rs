@@ -1,6 +1,6 @@
-//! The one place that judges a setting of the host and advises a value for it: by the row's own rule, by what the programs that run
-//! here want, and by what the host can bear. So one screen has one value for a setting, and where none suits all it has none
-//! and says who wants what.
+//! Judges a setting of the host and advises a value, by the row's own rule, by the wants of the running programs, and by the limits
+//! of the host. No other module does, so a screen has one value per setting. If no value suits all, the row has no value and lists
+//! the conflicting wants.
 
 use hugeleaf_host::Fact;
 
@@ -13,7 +13,7 @@ use crate::overcommit;
 
 const UNTIL_BOOT: &str = "until the next start only; write it into /etc/sysctl.d to keep it";
 
-/// Risks of settings other than that they end with the next start.
+/// Risks of settings, besides the loss at the next boot.
 const RISKS: &[(&str, &str)] = &[
     ("thp.enabled", "it changes what every program here gets"),
     (
@@ -46,13 +46,13 @@ const RISKS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The value that suits all who ask; `None` where none does. The first to ask chooses among several.
+/// Returns a value that suits all demands; `None` if there is none. The first demand chooses among several.
 fn agreed<'a>(asks: impl IntoIterator<Item = &'a Ask> + Clone) -> Option<String> {
     let mut edges = asks.clone().into_iter().flat_map(|ask| ask.wants.edges());
     edges.find(|value| asks.clone().into_iter().all(|ask| ask.wants.allows(value)))
 }
 
-/// Judges a setting: its value, state, reason and command; absent or unknown as its value is.
+/// Judges a setting and fills in value, state, reason and command. The row is absent or unknown like the value.
 pub(super) fn settle(checked: &Checked<'_>, row: Row, setting: &str, rule: Option<Ask>) -> Row {
     row.of(&value(checked, setting), |row, value| {
         let shown = match setting {
@@ -82,7 +82,7 @@ pub(super) fn settle(checked: &Checked<'_>, row: Row, setting: &str, rule: Optio
     })
 }
 
-/// The row by those who ask, without a command.
+/// Judges the row by the demands, without a command.
 fn judged(row: Row, value: &str, asks: &[Ask]) -> Row {
     let asks = in_effect(asks);
     let wrong = asks.iter().filter(|ask| !ask.wants.allows(value));
@@ -105,7 +105,7 @@ fn judged(row: Row, value: &str, asks: &[Ask]) -> Row {
     }
 }
 
-/// All who ask, but rules for hosts in general where these contradict programs that run here.
+/// Returns all demands, without the general rules if these contradict running programs.
 fn in_effect(asks: &[Ask]) -> Vec<&Ask> {
     let own: Vec<&Ask> = asks.iter().filter(|ask| !ask.is_general).collect();
     match agreed(asks) {
@@ -143,7 +143,7 @@ fn advised(checked: &Checked<'_>, row: Row, setting: &str, why: &str, asks: &[As
     advise(checked, row, [change], risk)
 }
 
-/// The row with the command for these changes, or why this host cannot have them.
+/// Adds the command for these changes to the row, or the reason why this host cannot have them.
 pub(super) fn advise(
     checked: &Checked<'_>,
     row: Row,
@@ -170,7 +170,7 @@ fn way_out(setting: &str) -> &'static str {
     }
 }
 
-/// Against strict overcommit where allocations are about to fail, also where a program wants it.
+/// Demands non-strict overcommit if allocations are about to fail, even if a program wants it.
 fn nearly_full(checked: &Checked<'_>, setting: &str) -> Option<Ask> {
     let why =
         overcommit::nearly_full(checked.host).filter(|_| setting == "vm.overcommit_memory")?;

@@ -184,7 +184,7 @@ fn thp_that_is_never_is_looked_at_and_absent_where_there_is_none() {
         (row.state, row.arm.as_deref()),
         (State::Look, Some("thp:2M"))
     );
-    // Promotion by hand needs no setting.
+    // Promotion needs no setting.
     assert!(row.why.unwrap().contains("hugeleaf promote"));
     host.thp = Fact::Absent;
     assert_eq!(one(&host, &Features::default(), "thp").state, State::Absent);
@@ -220,12 +220,12 @@ fn programs_that_want_different_things_get_no_command() {
     assert!(why.contains("no value suits all") && why.contains("MongoDB") && why.contains("Redis"));
     assert_eq!((both.state, both.command), (State::Change, None));
     assert_eq!(both.wants.len(), 2);
-    // 1 for the one, 2 for the other.
+    // One program wants 1, the other 2.
     let both = row(&["redis-server", "postgres"], "overcommit");
     assert_eq!((both.state, both.command), (State::Change, None));
     let peaceful = row(&["redis-server", "postgres"], "thp");
     assert_eq!((peaceful.state, peaceful.why), (State::Good, None));
-    // Among several values that suit the one, that which suits the other as well.
+    // Among the values that suit one program, the row takes the one that suits the other too.
     assert_eq!(
         row(&["redis-server", "tikv-server"], "thp")
             .command
@@ -332,7 +332,7 @@ fn a_program_is_judged_where_it_is_affected() {
     all[0].thp_disabled = Fact::Known(true);
     all[0].shares_network = Fact::Known(false);
     assert_eq!(judge(&all), [0, 0, 0]);
-    // A second one is not so.
+    // The condition does not hold for a second one.
     all.extend(running(&["redis-server"]));
     assert_eq!(judge(&all), [1, 1, 0]);
 }
@@ -344,7 +344,7 @@ fn programs_are_recognised_by_what_they_are() {
         let all = servers(&known, all).into_iter();
         all.map(|server| server.program.title).collect()
     };
-    // Names are cut to 15 bytes.
+    // The kernel truncates names to 15 bytes.
     assert_eq!(
         titles(&running(&["clickhouse-serv", "ora_pmon_ORCL"])),
         ["Oracle Database", "ClickHouse"]
@@ -366,13 +366,13 @@ fn programs_are_recognised_by_what_they_are() {
     let mut renamed = running(&["worker"]);
     renamed[0].executable = Some("/usr/sbin/mysqld".into());
     assert_eq!(titles(&renamed), ["MySQL"]);
-    // The PostgreSQL of YugabyteDB and the MongoDB of Splunk are parts of these.
+    // The PostgreSQL of YugabyteDB and the MongoDB of Splunk are their parts.
     let mut parts = running(&["yb-tserver", "postgres", "postgres", "splunkd", "mongod"]);
     for (at, parent) in [(1, 100), (2, 101), (4, 103)] {
         parts[at].parent = Pid(parent);
     }
     assert_eq!(titles(&parts), ["YugabyteDB", "Splunk"]);
-    // Two that name each other as parents end.
+    // Two processes that are each other's parents do not loop for ever.
     let mut circle = running(&["mongod", "postgres"]);
     circle[0].parent = Pid(101);
     circle[1].parent = Pid(100);
@@ -407,7 +407,7 @@ fn mongodb_is_judged_by_version_and_architecture() {
     );
     let (thp, defrag) = row("ppc64le", Some(8), "never");
     assert_eq!((thp.state, defrag.state), (State::Good, State::Good));
-    // The one or the other: no command.
+    // Conflicting wants: no command.
     let (thp, _) = row("x86_64", None, "madvise");
     let why = thp.why.unwrap();
     assert!(
@@ -556,7 +556,7 @@ fn huge_pages_of_512m_for_all_are_looked_at_as_in_status() {
         rows.iter().all(|command| advised.contains(command)),
         "{rows:?} {advised:?}"
     );
-    // A program that wants them for all cannot be content here.
+    // A program that wants them for all memory cannot be satisfied here.
     let row = find(
         &self::rows(&host, &Features::default(), None, &["yb-tserver"]),
         "thp",
@@ -585,7 +585,7 @@ fn no_other_screen_advises_what_a_running_program_does_not_want() {
     );
 }
 
-/// Settings that the commands of a screen change, each setting or file once.
+/// Returns the settings that the commands of a screen change, each setting or file once.
 fn set_by(rows: &[Row]) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let commands = rows.iter().filter_map(|row| row.command.as_deref());
@@ -616,7 +616,7 @@ fn set_by(rows: &[Row]) -> BTreeMap<String, String> {
     all
 }
 
-/// The host after these commands.
+/// Returns the host after these commands.
 fn after(host: &Host, features: &Features, set: &BTreeMap<String, String>) -> (Host, Features) {
     let (mut host, mut features) = (host.clone(), features.clone());
     for (name, value) in set {
@@ -702,8 +702,8 @@ fn screens() -> impl Strategy<Value = (Host, Features, Vec<Running>)> {
 }
 
 proptest! {
-    /// No two commands of a screen contradict each other; followed, they leave nothing that another command would undo; and
-    /// none makes allocations fail.
+    /// No two commands of a screen contradict each other. After them, no other command would undo one, and no allocation
+    /// fails.
     #[test]
     fn commands_of_one_screen_agree((host, features, all) in screens()) {
         let rows = rows_of(&host, &features, None, &all);
@@ -716,7 +716,7 @@ proptest! {
         let then = rows_of(&host, &features, None, &all);
         let again = set_by(&then);
         prop_assert!(again.keys().all(|name| !set.contains_key(name)), "{set:?} then {again:?}");
-        // Each setting has one row, and who wants another value of it is not content there.
+        // Each setting has one row, in a bad state if a program wants another value.
         for row in &then {
             let of_id = then.iter().filter(|other| (other.id, &other.what) == (row.id, &row.what));
             prop_assert_eq!(of_id.count(), 1, "{}", row.id);
@@ -744,7 +744,7 @@ fn a_disk_is_judged_by_what_it_is() {
     assert_eq!(state(false, "[none] mq-deadline"), State::Good);
     assert_eq!(state(true, "[none] mq-deadline"), State::Look);
     assert_eq!(state(false, "none [bfq]"), State::Look);
-    // A virtual disk does not say, and a scheduler that is not offered cannot be chosen.
+    // A virtual disk does not report it, and an unavailable scheduler cannot be selected.
     let virtio = one(
         &host,
         &disk(Fact::Absent, "[none] mq-deadline"),
@@ -752,7 +752,7 @@ fn a_disk_is_judged_by_what_it_is() {
     );
     assert_eq!(virtio.state, State::Good);
     assert_eq!(state(true, "[none]"), State::Good);
-    // What a profile asks for.
+    // The wants of a profile.
     let ahead = |profile| {
         let disk = disk(Fact::Known(false), "[none]");
         let all = rows(&host, &disk, profile, &[]);

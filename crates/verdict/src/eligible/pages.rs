@@ -1,29 +1,29 @@
-//! A mapping cut into blocks, and what the pages of each are.
+//! Splits a mapping into blocks, and counts the pages of each.
 
 use hugeleaf_host::{PageRun, PageState, Segment};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-/// What is in a range of memory, in bytes.
+/// The page counts of a range of memory, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
-    /// In memory, the zero page left out: that one costs nothing until it is filled up.
+    /// Resident bytes without the zero page, which costs nothing until it is filled.
     pub present: Bytes,
     pub zero: Bytes,
     pub swapped: Bytes,
     pub huge: Bytes,
     pub exclusive: Bytes,
-    /// Of that, what is on base pages.
+    /// Exclusive bytes on base pages.
     pub own_base: Bytes,
     pub file: Bytes,
     /// Guard pages.
     pub guard: Bytes,
-    /// The most of it that KSM may have merged with equal pages: `smaps` tells how much of a mapping is, the page map
-    /// that somebody else has it too.
+    /// The maximum that KSM may have merged. `smaps` has the merged bytes of a whole mapping, and the page map shows
+    /// pages that others also map.
     pub merged: Bytes,
 }
 
 impl Tally {
-    /// Of one range, which is in one block. A page on its way elsewhere reads as swapped.
+    /// Counts the pages of a range within one block. A page under migration reads as swapped.
     pub fn of(range: Range, runs: &[PageRun]) -> Tally {
         let mut tally = Tally::default();
         for run in runs {
@@ -70,8 +70,7 @@ impl Tally {
         (self.present + self.swapped).is_zero()
     }
 
-    /// The same with pages that are the process's own by other means of knowing taken for present: the
-    /// zero pages that a split left.
+    /// Counts the zero pages that a split left as present, because they are known to be the process's own.
     pub fn with_zeros_as_present(self) -> Tally {
         Tally {
             zero: Bytes::ZERO,
@@ -89,16 +88,16 @@ impl Tally {
     }
 }
 
-/// In memory, and not the zero page.
+/// True if the page is in memory and is not the zero page.
 pub fn is_resident(state: PageState) -> bool {
     state.has(PageState::PRESENT) && !state.has(PageState::ZERO)
 }
 
-/// A block of a mapping, or what is before its first or after its last.
+/// A block of a mapping, or the part before its first or after its last block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
     pub range: Range,
-    /// Whether it is a whole block: as long as a huge page, and aligned to it.
+    /// True for a whole block, with the size and alignment of a huge page.
     pub whole: bool,
     pub tally: Tally,
 }
@@ -111,7 +110,7 @@ pub struct Part {
     pub state: PageState,
 }
 
-/// `runs` cut at the borders of the blocks of `size` inside `range`.
+/// Splits `runs` at the boundaries of the blocks of `size` inside `range`.
 pub fn parts(range: Range, size: PageSize, runs: &[PageRun]) -> impl Iterator<Item = Part> {
     let inner = range.aligned_inside(size);
     let of_run = move |run: &PageRun| {
@@ -145,12 +144,11 @@ fn slot_at(range: Range, inner: Option<Range>, size: PageSize, at: u64) -> (Rang
         let start = size.round_down(at);
         (start, start.saturating_add(size.bytes().get()))
     };
-    // The three cases are inside the range and hold `at`, so they are never empty.
+    // The three cases are inside the range and contain `at`, so they are never empty.
     (Range::new(start, end).unwrap_or(range), inner.contains(at))
 }
 
-/// A mapping whose pages are `runs` in slots, in order; those of which nothing is in memory or in swap
-/// are left out.
+/// Splits a mapping with the pages `runs` into slots, in order. Slots without resident or swapped pages are omitted.
 pub fn cut(segment: &Segment, size: PageSize, runs: &[PageRun]) -> Vec<Slot> {
     let mut slots: Vec<Slot> = Vec::new();
     for part in parts(segment.range, size, runs) {
@@ -169,7 +167,7 @@ pub fn cut(segment: &Segment, size: PageSize, runs: &[PageRun]) -> Vec<Slot> {
     for Slot { tally, .. } in &mut slots {
         tally.merged = segment.merged.min(tally.present - tally.exclusive);
     }
-    // A page that the kernel moves at this moment (compaction) reads as swapped; smaps knows better.
+    // A page under migration (compaction) reads as swapped, but smaps is correct.
     if segment.swapped.is_zero() {
         for slot in &mut slots {
             let moving = std::mem::take(&mut slot.tally.swapped);

@@ -1,24 +1,24 @@
-//! The reasons: one row each, with the sentence that says it, what helps, and which function of the
-//! kernel decides. `docs/reference/reasons.md` is this table, and a test holds it to that.
+//! The reasons: one row each, with its sentence, its remedy, and the kernel function that decides.
+//! `docs/reference/reasons.md` is this table, and a test compares the two.
 
 use serde::Serialize;
 
 hugeleaf_units::named! {
     pub enum Remedy {
-        /// `hugeleaf promote` takes it as it is.
+        /// `hugeleaf promote` promotes it as it is.
         Promote = "promote",
-        /// `hugeleaf promote --min-resident` takes it, and memory grows.
+        /// `hugeleaf promote --min-resident` promotes it, and memory grows.
         PromoteAndGrow = "promote-and-grow",
-        /// Something must change first: a knob, the program, or what else uses the memory.
+        /// A knob, the program, or another use of the memory must change first.
         Change = "change",
-        /// Nothing can be done from outside, or it is not worth doing.
+        /// There is no remedy from outside, or it is not worthwhile.
         Nothing = "nothing",
     }
 }
 
 macro_rules! reasons {
     ($($name:ident = $id:literal, $remedy:ident, $kernel:expr, $says:literal;)*) => {
-        /// Why memory is not on a larger page, or may not be moved to one.
+        /// The reason why memory is not on a huge page, or may not be promoted.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
         pub enum Reason {
             $(#[doc = $says] #[serde(rename = $id)] $name,)*
@@ -39,16 +39,17 @@ macro_rules! reasons {
                 }
             }
 
-            /// The function of the kernel that decides, with its file; or whose choice it is where the
-            /// kernel would do it. As of Linux 6.18; docs/internals/kernel-notes.md has what was tried.
+            /// Returns the kernel function that decides, with its file. If the kernel would allow it,
+            /// returns who decides instead. As of Linux 6.18; docs/internals/kernel-notes.md has the
+            /// tests.
             pub const fn decided_by(self) -> &'static str {
                 match self {
                     $(Reason::$name => $kernel,)*
                 }
             }
 
-            /// The reason in a sentence that holds wherever it is met. `why` has longer ones, with the
-            /// values of the case.
+            /// Returns the reason in a general sentence. `why` has longer ones with the values of the
+            /// case.
             pub const fn says(self) -> &'static str {
                 match self {
                     $(Reason::$name => $says,)*
@@ -58,7 +59,7 @@ macro_rules! reasons {
     };
 }
 
-/// Settings count for faults and khugepaged; MADV_COLLAPSE does not ask them.
+/// Settings apply to faults and khugepaged; MADV_COLLAPSE ignores them.
 const SETTING: &str =
     "__thp_vma_allowable_orders (mm/huge_memory.c), at faults and for khugepaged only";
 const MAPPING: &str = "__thp_vma_allowable_orders (mm/huge_memory.c)";

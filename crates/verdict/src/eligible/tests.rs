@@ -1,5 +1,5 @@
-//! Each rule on a mapping or a block that shows it, and on one that nearly does. What only `why` tells
-//! apart is in its tests.
+//! Tests each rule on a mapping or a block that shows it, and on one that nearly does. The distinctions of `why` are in
+//! its tests.
 
 use hugeleaf_host::Fact;
 use hugeleaf_host::PageState;
@@ -34,7 +34,7 @@ fn where_no_huge_page_fits_nothing_else_matters() {
         flagged(anon(AT, 2 * M), b"nh"),
         Err(Reason::NoHugeAdvised),
     );
-    // Shared memory of the size of one could be elsewhere.
+    // Shared memory of this size could fit at another address.
     is(&host, shm(AT + 4 * K, M), Err(Reason::TooSmall));
     is(&host, shm(AT + 4 * K, 2 * M), Err(Reason::Misaligned));
     is(
@@ -50,7 +50,7 @@ fn flags_that_the_kernel_refuses_and_flags_that_it_does_not() {
     for flag in [b"io", b"pf", b"mm", b"de"] {
         is(&host, flagged(shm(AT, 4 * M), flag), Err(Reason::Special));
     }
-    // Sealed, droppable, wiped on fork, growing down, locked, not dumped: tried, all collapse.
+    // Sealed, droppable, wiped on fork, growing down, locked, not dumped: tested, all collapse.
     for flag in [b"sl", b"dp", b"wf", b"gd", b"lo", b"dd"] {
         is(&host, flagged(anon(AT, 4 * M), flag), Ok(Kind::Private));
     }
@@ -63,7 +63,7 @@ fn flags_that_the_kernel_refuses_and_flags_that_it_does_not() {
 #[test]
 fn merging_is_of_anonymous_memory() {
     let host = host();
-    // Mergeable memory is no hindrance; merged memory is.
+    // Mergeable memory can be promoted, but merged memory cannot.
     is(&host, flagged(anon(AT, 4 * M), b"mg"), Ok(Kind::Private));
     let mut merged = flagged(anon(AT, 2 * M), b"mg");
     merged.merged = Bytes(64 * K);
@@ -84,7 +84,7 @@ fn merging_is_of_anonymous_memory() {
     assert_eq!(judged(&forked), Err(Reason::CopyOnWrite));
 }
 
-/// The kernel's own answer goes before all that is known otherwise; without one nothing is promised that is not certain.
+/// The kernel's own answer takes precedence. Without it, only certain results are promised.
 #[test]
 fn a_file_is_collapsed_where_the_kernel_says_so() {
     let with = |file_system: &str, eligible, answer| {
@@ -103,7 +103,7 @@ fn a_file_is_collapsed_where_the_kernel_says_so() {
         (&older, with("ext4", true, no.clone()), none),
         (&older, with("ext4", true, unasked.clone()), Ok(Kind::File)),
         (&older, with("ext4", false, unasked.clone()), none),
-        // XFS answers for faults, whatever a collapse does.
+        // XFS answers for faults, regardless of a collapse.
         (&older, with("xfs", true, unasked.clone()), none),
         (&newer, with("xfs", false, unasked), Ok(Kind::File)),
         (&newer, with("xfs", true, no), Err(Reason::SmallFolios)),
@@ -126,7 +126,7 @@ fn a_thread_stack_goes_by_its_flag_and_the_main_stack_is_left_alone() {
     is(&host, stack(Role::Stack), Err(Reason::MainStack));
 }
 
-/// A file of a tmpfs is shared memory, mapped for writing or not; a file of another file system is not.
+/// A tmpfs file is shared memory, writable or not. A file of another file system is not.
 #[test]
 fn a_file_of_a_tmpfs_is_shared_memory() {
     let mut written = file(AT, 4 * M, Role::File);
@@ -139,7 +139,7 @@ fn a_file_of_a_tmpfs_is_shared_memory() {
     is(&deny, on_tmpfs(written.clone()), Err(Reason::ShmemDeny));
     is(&deny, on_tmpfs(text.clone()), Err(Reason::ShmemDeny));
     is(&deny, text, Err(Reason::TextUnsupported));
-    // A kernel that collapses what is written to says so.
+    // A kernel that collapses writable files reports it.
     written.thp_eligible = Fact::Known(true);
     is(&never, written, Ok(Kind::File));
     is(
@@ -229,7 +229,7 @@ fn a_block_must_be_whole_and_the_process_s_own() {
     );
 }
 
-/// Where smaps knows of no swap, a page that reads as swapped is on its way elsewhere in memory.
+/// If smaps reports no swap, a page that reads as swapped is under migration.
 #[test]
 fn a_page_that_is_being_moved_is_there() {
     let mut segment = anon(AT, 2 * M);
@@ -248,7 +248,7 @@ fn a_page_that_is_being_moved_is_there() {
     assert_eq!(tally(&segment).exclusive, Bytes(2 * M));
 }
 
-/// `docs/reference/reasons.md` has the table that is in the code.
+/// Compares the table in `docs/reference/reasons.md` with the code.
 #[test]
 fn the_document_has_every_reason() {
     let path = concat!(

@@ -11,7 +11,7 @@ fn limits(host: &Host) -> impl Iterator<Item = (&Cgroup, &HugetlbLimit)> {
     cgroups.flat_map(|cgroup| cgroup.hugetlb.iter().map(move |limit| (cgroup, limit)))
 }
 
-/// One finding for many cgroups: `cgroup A` or `cgroup A and 3 others`.
+/// Names many cgroups in one finding: `cgroup A` or `cgroup A and 3 others`.
 fn names(cgroups: &[(&Cgroup, &HugetlbLimit)]) -> String {
     let first = cgroups.first().map_or("", |(cgroup, _)| &cgroup.path);
     match cgroups.len() {
@@ -21,9 +21,8 @@ fn names(cgroups: &[(&Cgroup, &HugetlbLimit)]) -> String {
     }
 }
 
-/// A limit on faults without one on reservations that is at least as low: mmap succeeds, and the
-/// first touch of a page past the limit kills with SIGBUS. Where there are no pages available, mmap
-/// fails by itself.
+/// Finds a limit on faults without an equal or lower limit on reservations. mmap succeeds, and the first access beyond the
+/// limit ends in SIGBUS. Without available pages, mmap itself fails.
 pub fn faults_only(host: &Host) -> Option<Finding> {
     let is_open = |limit: &HugetlbLimit| {
         let Some(fault) = limit.fault_limit.get().flatten() else {
@@ -44,7 +43,7 @@ pub fn faults_only(host: &Host) -> Option<Finding> {
     let next: Next = if host.is_in_container {
         of_container(limit.size, None, "").into()
     } else if limit.reservation_limit.is_absent() {
-        // The kernel has no reservation limits (before Linux 5.7): only seeing it is left.
+        // The kernel has no reservation limits (before Linux 5.7), so only reading the counter is left.
         format!("cat {}", file(cgroup, limit, "failcnt", "events")).into()
     } else {
         let file = cgroup.limit_file(limit.size, Limited::Reservations);
@@ -64,8 +63,8 @@ pub fn faults_only(host: &Host) -> Option<Finding> {
     ))
 }
 
-/// A Kubernetes node whose pods may have no page of a size, neither reserved nor touched, while its pool has free ones: the
-/// kubelet reads the pools once, when it starts (kubernetes #72307).
+/// Finds a Kubernetes node whose pods may neither reserve nor use pages of a size, although the pool has free ones. The
+/// kubelet reads the pools only once, at its start (kubernetes #72307).
 pub fn kubelet(host: &Host) -> Option<Finding> {
     let (pool, cgroup) = host
         .totals()
@@ -83,7 +82,7 @@ pub fn kubelet(host: &Host) -> Option<Finding> {
     ))
 }
 
-/// The cgroup of all pods, where it may have no page of a size although the pool has free ones.
+/// Returns the cgroup of all pods if it may have no page of a size although the pool has free ones.
 pub(crate) fn without_pods(host: &Host, size: PageSize) -> Option<&Cgroup> {
     let is_of_all_pods = |cgroup: &Cgroup| {
         let name = cgroup.path.rsplit('/').next().unwrap_or_default();
@@ -96,15 +95,15 @@ pub(crate) fn without_pods(host: &Host, size: PageSize) -> Option<&Cgroup> {
     limits.next().map(|(cgroup, _)| cgroup).filter(|_| has_free)
 }
 
-/// No page may be touched, and none be reserved.
+/// True if the limit allows neither faults nor reservations.
 fn is_shut(limit: &HugetlbLimit) -> bool {
     let none = |limit: &Fact<Option<Bytes>>| limit.get().flatten() == Some(Bytes::ZERO);
     none(&limit.fault_limit)
         && (none(&limit.reservation_limit) || limit.reservation_limit.is_absent())
 }
 
-/// A pod that has pages, or a container in it that may have some, and may have none itself: a resize in place sets its
-/// limits to 0 (kubernetes #141991).
+/// Finds a pod with limit 0 that has pages, or has a container that may have some. An in-place resize sets the pod's limits
+/// to 0 (kubernetes #141991).
 pub fn resized_pod(host: &Host) -> Option<Finding> {
     let (pod, limit) = limits(host).find(|(pod, limit)| {
         let is_pod = pod.path.split('/').skip(2).any(|part| part.contains("pod"));
@@ -200,7 +199,7 @@ mod tests {
             faults_only(&host).unwrap().command,
             "echo 1073741824 > /sys/fs/cgroup/db.slice/hugetlb.2MB.rsvd.max"
         );
-        // A container's limits are set by its manager.
+        // The container's manager sets its limits.
         host.is_in_container = true;
         let command = faults_only(&host).unwrap().command;
         assert!(
@@ -208,7 +207,7 @@ mod tests {
             "{command}"
         );
         host.is_in_container = false;
-        // Without a single page in the pool mmap fails by itself.
+        // If the pool has no page, mmap itself fails.
         host.pools[0] = pool("2M", None, 0);
         assert_eq!(faults_only(&host), None);
     }
@@ -244,7 +243,7 @@ mod tests {
             let found = super::super::findings(&host);
             assert_eq!(ids(found), ["kubelet-before-pool"], "{path}");
         }
-        // A pod that asked for none, a limit, and a pool that has nothing free.
+        // A pod's own cgroup, a nonzero limit, and a pool without free pages.
         for near in [
             cgroup("/kubepods.slice/kubepods-pod1.slice", 0, 0),
             cgroup("/kubepods", 2 << 20, 0),

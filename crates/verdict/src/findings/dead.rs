@@ -1,4 +1,4 @@
-//! Settings that are made and have no effect on this kernel as it is set.
+//! Settings that have no effect with this kernel and its other settings.
 
 use hugeleaf_host::{Fact, Host, Thp, ThpOrder, ThpUse, pool_file, thp_file, thp_is_on};
 use hugeleaf_units::{PageSize, Pages};
@@ -8,10 +8,11 @@ use super::{Finding, shell_word};
 use crate::advice::{Change, Setting};
 use crate::list;
 
-/// The words by which shared memory's top-level knob overrules every size.
+/// The values of the top-level shared-memory setting that override every size.
 const OVERRULES: [&str; 2] = ["force", "deny"];
 
-/// A setting for all sizes that is on and that no size inherits; where one cannot be read it may.
+/// Returns an enabled top-level setting that no size inherits. A size with an unreadable setting
+/// may inherit it.
 fn uninherited(host: &Host, of: ThpUse) -> Option<(&str, &ThpOrder)> {
     let thp = host.thp.known()?;
     let top = thp.top(of).text().filter(|word| thp_is_on(Some(word)))?;
@@ -24,7 +25,7 @@ fn uninherited(host: &Host, of: ThpUse) -> Option<(&str, &ThpOrder)> {
     (!thp.orders.iter().any(may_inherit)).then_some((top, order))
 }
 
-/// `enabled` is on, and no size inherits it or is on by itself.
+/// Finds `enabled` on, although no size inherits it or is on.
 pub fn anon_top(host: &Host) -> Option<Finding> {
     let (top, full) = uninherited(host, ThpUse::Private)?;
     Some(Finding::warning(
@@ -34,8 +35,9 @@ pub fn anon_top(host: &Host) -> Option<Finding> {
     ))
 }
 
-/// `shmem_enabled` is on, and no size inherits it: then it speaks for memfd and the like only, and
-/// not for what servers share between their processes (mm/shmem.c, shmem_allowable_huge_orders).
+/// Finds `shmem_enabled` on, although no size inherits it. It then affects memfd and similar memory
+/// only, not the memory that servers share between processes (mm/shmem.c,
+/// shmem_allowable_huge_orders).
 pub fn shmem_top(host: &Host) -> Option<Finding> {
     let (top, full) = uninherited(host, ThpUse::Shared)?;
     (!OVERRULES.contains(&top)).then(|| {
@@ -50,13 +52,13 @@ pub fn shmem_top(host: &Host) -> Option<Finding> {
     })
 }
 
-/// A size below the PMD's inherits a top-level knob that is `never`. The PMD size inherits by
-/// default, so that one says nothing.
+/// Finds a size below the PMD size that inherits a top-level `never`. The PMD size inherits by
+/// default, so that says nothing.
 pub fn inherit_private(host: &Host) -> Option<Finding> {
     inherit(host, ThpUse::Private, "madvise")
 }
 
-/// The same of shared memory.
+/// Like [`inherit_private`], for shared memory.
 pub fn inherit_shared(host: &Host) -> Option<Finding> {
     inherit(host, ThpUse::Shared, "advise")
 }
@@ -80,14 +82,14 @@ fn inherit(host: &Host, of: ThpUse, better: &str) -> Option<Finding> {
     ))
 }
 
-/// Whether any size is on for private memory, or not known.
+/// True if any size is on for private memory, or a setting is unknown.
 fn anon_is_on(thp: &Thp) -> bool {
     let mut orders = thp.orders.iter();
     thp.enabled.error().is_some()
         || orders.any(|o| o.is_on(thp, ThpUse::Private) || o.anon.error().is_some())
 }
 
-/// `defrag` is set to work harder than by default, and no size is on to profit from it.
+/// Finds `defrag` set to work harder than the default, although no size is on.
 pub fn defrag(host: &Host) -> Option<Finding> {
     let thp = host.thp.known()?;
     let set = thp.defrag.text()?;
@@ -101,8 +103,8 @@ pub fn defrag(host: &Host) -> Option<Finding> {
     ))
 }
 
-/// khugepaged is tuned, and does not run: it does where a size that it makes is on for private
-/// memory, or the PMD's for shared memory.
+/// Finds khugepaged tuned but not running. It runs if a size that it makes is on for private
+/// memory, or the PMD size is on for shared memory.
 pub fn khugepaged(host: &Host) -> Option<Finding> {
     let (thp, order) = (host.thp.known()?, host.full_thp()?);
     let pmd = order.size;
@@ -112,7 +114,7 @@ pub fn khugepaged(host: &Host) -> Option<Finding> {
     if unknown || made.any(|o| o.is_on(thp, ThpUse::Private)) || order.is_on(thp, ThpUse::Shared) {
         return None;
     }
-    // The kernel's own values (mm/khugepaged.c): 8 huge pages a round, all but one page missing.
+    // The kernel's defaults (mm/khugepaged.c): 8 huge pages per scan, all but one page missing.
     let pages = pmd.holds(host.base_page);
     let k = &thp.khugepaged;
     let usual = [
@@ -147,7 +149,7 @@ pub fn khugepaged(host: &Host) -> Option<Finding> {
     ))
 }
 
-/// `max_ptes_none` between its ends, which counts for the PMD size only.
+/// Finds `max_ptes_none` between its extremes, which affects the PMD size only.
 pub fn max_ptes_none(host: &Host) -> Option<Finding> {
     let command = format!("cat {}", thp_file("khugepaged/max_ptes_none"));
     ignored_max_ptes_none(host).map(|text| Finding::note("dead-max-ptes-none", text, command))
@@ -255,7 +257,7 @@ mod tests {
         let found = shmem_top(&host).unwrap();
         assert!(found.text.contains("shmem_enabled is advise and dead"));
         assert!(found.command.ends_with("hugepages-2048kB/shmem_enabled"));
-        // force overrules the sizes: it is very much alive.
+        // force overrides the sizes, so it has an effect.
         thp(&mut host).shmem_enabled = word("force");
         assert_eq!(shmem_top(&host), None);
     }
@@ -292,7 +294,7 @@ mod tests {
         thp(&mut host).khugepaged.pages_to_scan = Fact::Known(Pages(100_000));
         assert_eq!(khugepaged(&host), None);
         thp(&mut host).enabled = word("never");
-        // Shared memory still has it run.
+        // khugepaged still runs for shared memory.
         assert_eq!(khugepaged(&host), None);
         thp(&mut host).shmem_enabled = word("never");
         assert!(
@@ -301,7 +303,7 @@ mod tests {
                 .text
                 .contains("tuned (pages_to_scan)")
         );
-        // From Linux 7.2 it makes smaller sizes too.
+        // From Linux 7.2 khugepaged makes smaller sizes too.
         thp(&mut host).orders[0].anon = word("always");
         assert!(khugepaged(&host).is_some());
         thp(&mut host).khugepaged.makes_smaller = true;

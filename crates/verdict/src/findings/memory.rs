@@ -1,4 +1,4 @@
-//! Memory: what page tables cost, and what is on base pages.
+//! Findings about memory: the size of page tables, and base-page memory.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use hugeleaf_units::Bytes;
 use super::{Finding, Severity, shell_word};
 use crate::advice::{self, Change, Setting};
 
-/// Page tables above these parts of memory are a warning and a problem.
+/// Shares of page tables in memory that are a warning and a problem.
 const MUCH: f64 = 0.01;
 const TOO_MUCH: f64 = 0.05;
 const WORTHWHILE: f64 = 0.05;
-/// Free memory counts as fragmented where less than this part of it holds whole large pages.
+/// Minimum share of free memory in whole huge pages. Below it, free memory counts as fragmented.
 const FRAGMENTED: f64 = 0.1;
 
 fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// Page tables that take a good part of memory: shared memory on base pages, mapped by many.
+/// Finds page tables that take a large share of memory: shared memory on base pages, mapped by many.
 pub fn page_tables(host: &Host) -> Option<Finding> {
     let (tables, total) = (host.memory.page_tables.get()?, host.memory.total.get()?);
     let share = tables.share_of(total).filter(|share| *share >= MUCH)?;
@@ -55,12 +55,13 @@ pub struct Holder {
     pub processes: usize,
     #[serde(rename = "page_tables_bytes")]
     pub page_tables: Bytes,
-    /// The most hugetlb memory that one of them maps: what they share would count for each.
+    /// The most hugetlb memory mapped by one process, because a sum would count shared pages
+    /// repeatedly.
     #[serde(rename = "hugetlb_bytes")]
     pub hugetlb: Bytes,
 }
 
-/// Owners by name, those with the largest page tables first.
+/// Groups owners by name, those with the largest page tables first.
 pub fn by_name(owners: &[Owner]) -> Vec<Holder> {
     let mut names: BTreeMap<&str, Holder> = BTreeMap::new();
     for owner in owners {
@@ -85,13 +86,13 @@ fn is_worthwhile(part: Bytes, host: &Host) -> bool {
     share.is_some_and(|share| share >= WORTHWHILE)
 }
 
-/// Much shared memory on base pages while shared memory gets no huge pages: what PostgreSQL's
-/// buffers look like on a stock kernel.
+/// Finds much shared memory on base pages while shared memory gets no huge pages, as with PostgreSQL's
+/// buffers on a stock kernel.
 pub fn shmem_on_base(host: &Host) -> Option<Finding> {
     let (thp, order) = (host.thp.known()?, host.full_thp()?);
     let (shmem, of) = (host.memory.shmem.get()?, ThpUse::Shared);
     let setting = order.in_force(thp, of)?;
-    // A kernel without the line has no huge pages of shared memory; a line that cannot be read is no 0.
+    // A kernel without the line has no huge pages of shared memory, but an unreadable line is not 0.
     let huge = match &host.memory.shmem_huge {
         Fact::Known(huge) => *huge,
         Fact::Absent => Bytes::ZERO,

@@ -1,4 +1,4 @@
-//! hugetlb pools: too small, idle, lopsided.
+//! Findings about hugetlb pools: short, idle, or uneven across nodes.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,16 @@ use super::{Finding, Next, Severity, shell_word, without_pods};
 use crate::advice::{Change, PLAN, Setting};
 use crate::{clean, list};
 
-/// An idle part of memory from which on it is a waste worth a warning.
+/// Share of idle pool pages in memory that justifies a warning.
 const MUCH_IDLE: f64 = 0.02;
 
 pub fn idle(host: &Host, pool: &Pool) -> Option<Finding> {
-    // A number that could not be read is not 0: pages of which nobody knows whether they are reserved are
-    // not called idle.
+    // An unreadable number is not 0. Pages whose reservation is unknown are not reported as idle.
     for fact in [&pool.total, &pool.free, &pool.reserved, &pool.surplus] {
         fact.get()?;
     }
     let idle = pool.available().min(pool.lasting());
-    // Pods want them, and are kept from them: a finding of its own.
+    // Pods want these pages but are barred from them, which is another finding.
     if idle == Pages(0) || without_pods(host, pool.size).is_some() {
         return None;
     }
@@ -35,7 +34,7 @@ pub fn idle(host: &Host, pool: &Pool) -> Option<Finding> {
         false => Severity::Note,
     };
     let left = pool.lasting() - idle;
-    // A file or the command line asks for them again at the next boot: a plan changes both.
+    // A file or the command line requests them again at the next boot. A plan changes both.
     let asked = asked(host).remove(&pool.size);
     let next: Next = match asked.is_some_and(|(pages, _)| Pages(pages) > left) {
         true => "hugeleaf plan --tighten".into(),
@@ -54,7 +53,7 @@ pub fn idle(host: &Host, pool: &Pool) -> Option<Finding> {
     ))
 }
 
-/// The pool with another number of pages.
+/// Returns the change of a pool to another number of pages.
 fn change(pool: &Pool, pages: Pages) -> Change {
     let risk = match pages > pool.lasting() {
         true => "nothing else can use memory that is in a pool",
@@ -65,8 +64,8 @@ fn change(pool: &Pool, pages: Pages) -> Change {
         .at_risk(risk)
 }
 
-/// The command by which a pool, of one node or of all, gets more pages; and why it may not. While as many pages of the size
-/// are unused, a plan says whether anybody needs more.
+/// Returns the command that grows a pool, of one node or of all, or the reason against it. If enough pages of the size are
+/// unused, a plan decides if more are needed.
 fn grown(host: &Host, of_size: &Pool, pool: &Pool, to: Pages) -> (Next, Option<String>) {
     match change(pool, to).compacting().check(host) {
         Err(refused) => (refused.instead.into(), Some(refused.why)),
@@ -75,13 +74,13 @@ fn grown(host: &Host, of_size: &Pool, pool: &Pool, to: Pages) -> (Next, Option<S
     }
 }
 
-/// Pages that no running process holds.
+/// Finds pages that no running process holds.
 pub fn leftovers(host: &Host) -> Option<Finding> {
     let (text, command) = left_over(host)?;
     Some(Finding::warning("pool-leftovers", text, command))
 }
 
-/// A sentence on the files and segments that hold pages without a process, and the command that removes them.
+/// Describes the files and segments that hold pages without a process, and returns the command that removes them.
 pub fn left_over(host: &Host) -> Option<(String, String)> {
     const SHOWN: usize = 3;
     let all = host.leftovers.entries();
@@ -135,7 +134,7 @@ pub fn left_over(host: &Host) -> Option<(String, String)> {
     Some((text, commands.join("; ")))
 }
 
-/// Pages beyond the pool: they leave it when they are freed, and may not be available again.
+/// Finds surplus pages. They leave the pool when freed, and may not be available again.
 pub fn surplus(host: &Host, pool: &Pool) -> Option<Finding> {
     let surplus = pool.surplus.get().filter(|n| *n > Pages(0))?;
     Some(Finding::note(
@@ -149,7 +148,7 @@ pub fn surplus(host: &Host, pool: &Pool) -> Option<Finding> {
     ))
 }
 
-/// A pool that is on some nodes and not on others, or mostly on one.
+/// Finds a pool that is on some nodes only, or mostly on one.
 pub fn uneven(host: &Host, pool: &Pool) -> Option<Finding> {
     let of_size = host.pools.iter().filter(|p| p.size == pool.size);
     let nodes: Vec<(&Pool, u32, u64)> = of_size
@@ -190,8 +189,8 @@ pub fn short(host: &Host, pool: &Pool) -> Option<Finding> {
     Some(Finding::problem("pool-short", text, next))
 }
 
-/// How many pages of each size are asked for, and by what. The boot parameters come first, so
-/// that a setting in /etc, applied later, takes their place.
+/// Returns the requested number of pages of each size, and its source. Settings in /etc override boot parameters, because
+/// they are applied later.
 fn asked(host: &Host) -> BTreeMap<PageSize, (u64, String)> {
     let default = host.memory.default_hugetlb_page.get();
     let boot = host.limits.boot.text().unwrap_or_default();
@@ -210,8 +209,7 @@ fn asked(host: &Host) -> BTreeMap<PageSize, (u64, String)> {
     asked
 }
 
-/// `hugepagesz=1G hugepages=16`, and `hugepages=0:8,1:8` by node
-/// (Documentation/admin-guide/kernel-parameters.txt).
+/// Parses `hugepagesz=1G hugepages=16`, and `hugepages=0:8,1:8` by node (Documentation/admin-guide/kernel-parameters.txt).
 pub(crate) fn boot_pools(boot: &str, default: Option<PageSize>) -> Vec<(PageSize, u64)> {
     let mut size = default;
     let mut pools = Vec::new();
@@ -299,7 +297,7 @@ mod tests {
         assert!(all(idle, &host)[0].command.starts_with("echo 3096 > "));
         host.limits.boot = word("hugepages=3097");
         assert_eq!(all(idle, &host)[0].command, "hugeleaf plan --tighten");
-        // The pool is the host's.
+        // The host owns the pool.
         host.limits.boot = word("");
         host.is_in_container = true;
         assert!(
@@ -378,7 +376,7 @@ mod tests {
             "{}",
             found[0].text
         );
-        // More than fits, and more while as many pages are unused.
+        // More pages than fit, and more pages while as many are unused.
         host.limits.sysctl = Fact::Known(vec![set("32000")]);
         let found = all(short, &host);
         assert!(
@@ -391,7 +389,7 @@ mod tests {
         host.pools[0].free = Fact::Known(Pages(1));
         assert_eq!(all(short, &host)[0].command, PLAN);
         host.pools[0].free = Fact::Known(Pages(0));
-        // Surplus pages come and go: they make up for nothing.
+        // Surplus pages are temporary, so they do not fill the gap.
         host.limits.sysctl = Fact::Known(vec![set("4096")]);
         host.pools[0].surplus = Fact::Known(Pages(1));
         assert_eq!(ids(all(short, &host)), ["pool-short"]);

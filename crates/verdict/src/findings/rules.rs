@@ -4,7 +4,7 @@ use hugeleaf_host::{self as host};
 
 use super::{Finding, cgroups, dead, memory, pools, thp, unreadable};
 
-/// A rule about a host, or about each pool of it over all nodes.
+/// A rule about a host, or about each pool over all its nodes.
 enum Rule {
     Host(fn(&host::Host) -> Option<Finding>),
     Pool(fn(&host::Host, &host::Pool) -> Option<Finding>),
@@ -43,7 +43,7 @@ const RULES: &[Rule] = &[
     Host(unreadable::facts),
 ];
 
-/// All findings about a host, the worst first.
+/// Returns all findings about a host, the worst first.
 pub fn findings(host: &host::Host) -> Vec<Finding> {
     let by = |rule: &Rule| -> Vec<Finding> {
         match rule {

@@ -1,4 +1,4 @@
-//! Transparent huge pages as a whole: off, or not there; made at a price that programs wait for.
+//! Findings about THP: off, absent, or allocated with stalls.
 
 use hugeleaf_host::{Host, ThpUse};
 use hugeleaf_units::Bytes;
@@ -7,14 +7,14 @@ use super::Finding;
 use crate::advice::{Change, Setting};
 use crate::list;
 
-/// Compaction stalls a second, on average since boot, above which they are a finding: thousands a day.
+/// Minimum rate of compaction stalls per second since boot, for a finding: thousands a day.
 const STALLS_A_SECOND: f64 = 0.1;
-/// Clearing a huge page of this size takes tens of milliseconds, and a program that touches a byte of it holds all of it.
+/// Clearing a huge page of this size takes tens of milliseconds, and touching one byte allocates all of it.
 const TOO_LARGE: Bytes = Bytes(128 << 20);
-/// The setting of `defrag` under which only memory that asks for huge pages waits for them, and all others get them later.
+/// The `defrag` value with which only memory that requests huge pages waits for them. Other memory gets them later.
 pub(crate) const DEFRAG_WITHOUT_STALLS: &str = "defer+madvise";
 
-/// Finds that each page fault that could have a huge page waits for compaction.
+/// True if every page fault that could get a huge page waits for compaction.
 pub(crate) fn defrag_stalls(host: &Host) -> bool {
     let Some(thp) = host.thp.known() else {
         return false;
@@ -23,7 +23,7 @@ pub(crate) fn defrag_stalls(host: &Host) -> bool {
     thp.defrag.text() == Some("always") && orders.any(|order| order.is_on(thp, ThpUse::Private))
 }
 
-/// Page faults that wait for compaction: many since boot, or possible at each fault.
+/// Finds page faults that wait for compaction, many since boot or possible at each fault.
 pub fn compaction(host: &Host) -> Option<Finding> {
     let set = Change::new(Setting::thp("defrag"), DEFRAG_WITHOUT_STALLS).check(host);
     let does_stall = defrag_stalls(host);
@@ -50,14 +50,14 @@ pub fn compaction(host: &Host) -> Option<Finding> {
     })
 }
 
-/// Compaction stalls since boot, and on average a second.
+/// Returns the compaction stalls since boot, and their average per second.
 fn stalls(host: &Host) -> Option<(u64, f64)> {
     let (stalls, up) = (host.compaction.stalls.get()?, host.compaction.uptime.get()?);
     let seconds = up.as_secs_f64();
     (seconds > 0.0).then(|| (stalls, stalls as f64 / seconds))
 }
 
-/// Huge pages of hundreds of megabytes that every program gets that touches a byte of one.
+/// Finds huge pages of hundreds of megabytes that any program gets by touching one byte.
 pub fn large(host: &Host) -> Option<Finding> {
     let text = too_large(host)?;
     let file = Setting::file(host.thp_setting(ThpUse::Private).0);
@@ -80,7 +80,7 @@ pub(crate) fn too_large(host: &Host) -> Option<String> {
     })
 }
 
-/// Finds that smaller sizes than the PMD's take `max_ptes_none` for 0 (mm/khugepaged.c since Linux 7.2: they know both ends only).
+/// Describes `max_ptes_none` where sizes below the PMD size treat it as 0 (mm/khugepaged.c, Linux 7.2: only the extremes count).
 pub(crate) fn ignored_max_ptes_none(host: &Host) -> Option<String> {
     let (thp, pmd) = (host.thp.known()?, host.pmd_page.get()?);
     let pages = thp.khugepaged.max_ptes_none.get()?.get();
@@ -97,7 +97,7 @@ pub(crate) fn ignored_max_ptes_none(host: &Host) -> Option<String> {
     })
 }
 
-/// Every size is `never` for private and for shared memory.
+/// Finds THP set to `never` for every size of private and shared memory.
 pub fn off(host: &Host) -> Option<Finding> {
     let thp = host.thp.known()?;
     let uses = [ThpUse::Private, ThpUse::Shared];
@@ -105,7 +105,7 @@ pub fn off(host: &Host) -> Option<Finding> {
         .orders
         .iter()
         .any(|order| uses.iter().any(|of| order.is_on(thp, *of)));
-    // A knob that could not be read may be on.
+    // An unreadable knob may be on.
     let unknown = thp.enabled.error().is_some() || thp.shmem_enabled.error().is_some();
     if any || unknown || thp.orders.is_empty() {
         return None;
@@ -151,7 +151,7 @@ mod tests {
     fn stalls_are_counted_over_the_time_since_boot() {
         let mut host = healthy();
         host.compaction.stalls = Fact::Known(9_000_000);
-        // Without the time since boot a count says nothing.
+        // Without the uptime, a count says nothing.
         assert_eq!(compaction(&host), None);
         host.compaction.uptime = Fact::Known(Duration::from_secs(90_000_001));
         assert_eq!(compaction(&host), None);
@@ -195,7 +195,7 @@ mod tests {
         assert!(found.command.ends_with("transparent_hugepage/enabled"));
         thp(&mut host).orders[1].anon = word("madvise");
         assert_eq!(large(&host), None);
-        // 2M are no matter.
+        // 2M pages are no problem.
         let mut host = healthy();
         thp(&mut host).enabled = word("always");
         assert_eq!(large(&host), None);

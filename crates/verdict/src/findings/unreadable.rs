@@ -4,7 +4,7 @@ use hugeleaf_host::{Fact, Host, HugetlbLimit, Limits, Memory, ReadError, Thp};
 
 use super::Finding;
 
-/// One finding for all that could not be read: nothing is known of it, which is not "none".
+/// Reports all unreadable facts in one finding. An unknown value is not "none".
 pub fn facts(host: &Host) -> Option<Finding> {
     let mut errors: Vec<&ReadError> = errors(host);
     errors.dedup();
@@ -26,7 +26,7 @@ pub fn facts(host: &Host) -> Option<Finding> {
 
 type Error<'a> = Option<&'a ReadError>;
 
-/// Every error in the host's facts, in the order of the screen.
+/// Returns every error in the host's facts, in screen order.
 fn errors(host: &Host) -> Vec<&ReadError> {
     let mut errors = vec![
         host.kernel.error(),

@@ -1,16 +1,16 @@
-//! What a plan may set: the settings, values, lines and mount points that plans are made of, and
-//! nothing else. A plan is applied as root, so a file that somebody has edited, or handed on, must
-//! not be a way to write any other setting of the kernel or line of a configuration file.
+//! The settings, values, lines and mount points that a plan may set. A plan is applied as root, so
+//! an edited or received file must not be able to write any other kernel setting or configuration
+//! line.
 //!
-//! Pure. The lists here and what [`super::make`] makes belong together: a new setting there needs
-//! its line here.
+//! Pure. These lists must match the output of [`super::make`]: a new setting there needs a line
+//! here.
 
 use std::path::{Component, Path};
 
 use super::files::{GRUB, LIMITS, SYSCTL, TMPFILES};
 use super::named::{is, is_user, is_variable, need};
 
-/// Settings that plans make, and what they take (Documentation/admin-guide/mm/transhuge.rst,
+/// Settings in plans, and their allowed values (Documentation/admin-guide/mm/transhuge.rst,
 /// cgroup-v2.rst and cgroup-v1/hugetlb.rst).
 const SETTINGS: [(&str, Takes); 7] = [
     ("/proc/sys/kernel/shm(max|all)", Takes::Number),
@@ -46,7 +46,8 @@ const POOL: &str =
 
 const SYSCTL_LINE: &str = "[ \t]*(vm[./](nr_hugepages|hugetlb_shm_group)|kernel[./]shm(max|all))[ \t]*=[ \t]*[0-9]+[ \t]*";
 
-/// A line of the boot loader's drop-in: a shell reads it. Pages are a number, or one a node.
+/// A line of the boot loader's drop-in, which a shell reads. Page counts are one number, or one per
+/// node.
 const ARGUMENT_LINE: &str = r#"GRUB_CMDLINE_LINUX="\$GRUB_CMDLINE_LINUX hugepagesz=[0-9]+[KMG] hugepages=[0-9]+(:[0-9]+)?(,[0-9]+(:[0-9]+)?)*""#;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +58,7 @@ pub(super) enum Takes {
 }
 
 impl Takes {
-    /// Why it does not take a value; nothing where it does.
+    /// Returns why a value is not allowed; `None` if it is.
     pub fn refuses(self, value: &str) -> Option<String> {
         let is_number = value.parse::<u64>().is_ok() && value.bytes().all(|b| b.is_ascii_digit());
         let (is_good, expected) = match self {
@@ -75,14 +76,14 @@ impl Takes {
     }
 }
 
-/// What a setting that plans make takes; nothing of any other.
+/// Returns the allowed values of a setting; `None` for a setting that plans do not make.
 pub(super) fn setting(path: &Path) -> Option<Takes> {
     let path = path.to_str()?;
     let one = SETTINGS.iter().find(|(pattern, _)| is(path, pattern));
     one.map(|(_, takes)| *takes)
 }
 
-/// Whether a line is one that plans put into this file of hugeleaf's.
+/// True if plans write such a line into this hugeleaf file.
 pub(super) fn is_line(path: &Path, line: &str) -> bool {
     match path.to_str() {
         Some(SYSCTL) => is(line, SYSCTL_LINE),
@@ -105,7 +106,7 @@ fn is_tmpfile(line: &str) -> bool {
     takes.is_some_and(|takes| takes.refuses(value).is_none())
 }
 
-/// Only parts that go down.
+/// True for a path without `..`.
 fn is_plain(path: &str) -> bool {
     let down = |c: Component<'_>| matches!(c, Component::RootDir | Component::Normal(_));
     Path::new(path).components().all(down)
@@ -131,15 +132,14 @@ fn is_of_unit(line: &str) -> bool {
         || command.is_some_and(|c| is_command(c).is_ok())
 }
 
-/// The command of a unit, started through `hugeleaf run`: the one that plans make.
+/// Checks the command of a unit started through `hugeleaf run`, in the form that plans create.
 pub(super) fn is_command(text: &str) -> Result<(), String> {
     let mut words = text.split(' ');
     let program = words.next().unwrap_or_default();
     let name = program.rsplit('/').next().unwrap_or_default();
     let is_ours = program.starts_with('/') && name.starts_with("hugeleaf");
     let is_run = is_ours && words.next() == Some("run") && words.any(|word| word == "--");
-    // A word of its own that is a semicolon ends a command, and another one follows
-    // (systemd.service(5)).
+    // A separate word `;` ends a command, and another one follows (systemd.service(5)).
     let is_one = !text.split_whitespace().any(|word| word == ";") && !text.ends_with('\\');
     need(is_run && is_one, || {
         format!(
@@ -149,14 +149,15 @@ pub(super) fn is_command(text: &str) -> Result<(), String> {
     })
 }
 
-/// Folders that a mount must not hide, with all that is in them: a host without them does not work,
-/// and nothing could be undone.
+/// Directories at or below which no mount is allowed. Without them the host does not work, and
+/// nothing could be undone.
 const HIDE_NOTHING_IN: [&str; 12] = [
     "/bin", "/boot", "/efi", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/sbin",
     "/sys", "/usr",
 ];
 
-/// Folders that must not be hidden themselves; one that is empty below them may be mounted on.
+/// Directories that must not be hidden themselves. An empty directory below them may be a mount
+/// point.
 const HIDE_NOT: [&str; 17] = [
     "/dev",
     "/dev/pts",
@@ -177,7 +178,7 @@ const HIDE_NOT: [&str; 17] = [
     "/var/tmp",
 ];
 
-/// Why nothing may be mounted at a path; nothing where it may, as far as its name tells.
+/// Returns why a path may not be a mount point; `None` if its name allows it.
 pub fn hides(path: &Path) -> Option<String> {
     let is_inside = HIDE_NOTHING_IN
         .iter()

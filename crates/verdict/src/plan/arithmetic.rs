@@ -1,26 +1,26 @@
-//! How pages follow from bytes: the choice of sizes, and the lines that show the sum.
+//! Converts bytes to pages: the choice of sizes, and the lines that show the sum.
 
 use hugeleaf_host::demand::{Mappings, Place};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::model::{ForDemand, ForPool, PagesOf, Plan};
 
-/// A larger page may waste one part in so many of what is on it: 2 %.
+/// Maximum waste of a larger page size: one part in 50 of the mapping (2 %).
 const WASTE: u64 = 50;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Takes {
-    /// This one, whatever it wastes: its configuration says so, or it knows no other.
+    /// This size regardless of waste, because it is configured, or the program supports no other.
     Only(PageSize),
-    /// One of these for the whole mapping: the largest that wastes little, else the last.
+    /// One size for the whole mapping: the largest with little waste, otherwise the last.
     OneOf(Vec<PageSize>),
-    /// Several for one mapping, as `hugeleaf run` lays it out: as many of the larger as fit, what
-    /// remains on the last.
+    /// Several sizes for one mapping, as `hugeleaf run` places them: the larger sizes as far as
+    /// they fit, the rest on the last.
     Mix(Vec<PageSize>),
 }
 
 impl Takes {
-    /// The pages of one mapping, largest size first.
+    /// Returns the pages of one mapping, largest size first.
     pub fn pages(&self, mapping: Bytes) -> Vec<PagesOf> {
         let all = |page: PageSize| PagesOf::new(page, page.pages_for(mapping));
         match self {
@@ -35,7 +35,7 @@ impl Takes {
     }
 }
 
-/// Whether rounding a mapping up to pages of this size wastes at most 2 % of it.
+/// True if rounding a mapping up to pages of this size wastes at most 2 % of it.
 pub(super) fn wastes_little(mapping: Bytes, size: PageSize) -> bool {
     let waste = size.pages_for(mapping).of(size) - mapping;
     waste * WASTE <= mapping
@@ -56,7 +56,7 @@ fn mix(mapping: Bytes, sizes: &[PageSize]) -> Vec<PagesOf> {
     found
 }
 
-/// Adds pages to a list of one entry a size, largest first.
+/// Adds pages to a list with one entry per size, largest first.
 pub(super) fn add(to: &mut Vec<PagesOf>, more: PagesOf) {
     if more.pages.get() == 0 {
         return;
@@ -70,7 +70,7 @@ pub(super) fn add(to: &mut Vec<PagesOf>, more: PagesOf) {
     }
 }
 
-/// Pages by size over several lists, largest first.
+/// Sums pages by size over several lists, largest first.
 pub fn sum_pages(all: impl IntoIterator<Item = PagesOf>) -> Vec<PagesOf> {
     let mut sum = Vec::new();
     for pages in all {
@@ -79,7 +79,7 @@ pub fn sum_pages(all: impl IntoIterator<Item = PagesOf>) -> Vec<PagesOf> {
     sum
 }
 
-/// The pages of all mappings, each rounded up by itself.
+/// Returns the pages of all mappings, each rounded up separately.
 pub(super) fn pages_of_all(mappings: &[Mappings], takes: &Takes) -> Vec<PagesOf> {
     let each = mappings.iter().flat_map(|mapping| {
         let pages = takes.pages(mapping.bytes).into_iter();
@@ -92,7 +92,7 @@ pub fn bytes_of(mappings: &[Mappings]) -> Bytes {
     mappings.iter().map(|p| p.bytes * p.count).sum()
 }
 
-/// `4163 pages of 2M`, and the like.
+/// Formats `4163 pages of 2M`.
 pub fn pages_text(pages: PagesOf) -> String {
     let word = if pages.pages == Pages(1) {
         "page"
@@ -102,7 +102,7 @@ pub fn pages_text(pages: PagesOf) -> String {
     format!("{} {word} of {}", pages.pages, pages.page)
 }
 
-/// Several of them: `8 pages of 1G + 65 pages of 2M`; `no pages` where there are none.
+/// Formats several sizes: `8 pages of 1G + 65 pages of 2M`, or `no pages`.
 pub fn all_pages_text(pages: &[PagesOf]) -> String {
     let each: Vec<String> = pages.iter().map(|p| pages_text(*p)).collect();
     match each.is_empty() {
@@ -111,7 +111,7 @@ pub fn all_pages_text(pages: &[PagesOf]) -> String {
     }
 }
 
-/// The sum of a demand, a line for each count of equal mappings.
+/// Shows the sum of a demand, with one line per group of equal mappings.
 pub fn demand(demand: &ForDemand) -> Vec<String> {
     if demand.from == Place::Thp {
         let bytes = bytes_of(&demand.mappings);
@@ -120,7 +120,7 @@ pub fn demand(demand: &ForDemand) -> Vec<String> {
         )];
     }
     let mut lines: Vec<String> = match demand.pages.as_slice() {
-        // Pages of one size: the sum can be shown line by line.
+        // With one page size, the sum can be shown line by line.
         [one] => demand.mappings.iter().map(|p| line(*p, one.page)).collect(),
         _ => Vec::new(),
     };
@@ -146,7 +146,7 @@ fn line(mapping: Mappings, size: PageSize) -> String {
     }
 }
 
-/// Whom the pages of a size are for, over all nodes.
+/// Shows the users of the pages of a size, over all nodes.
 pub fn pool(plan: &Plan, pool: &ForPool) -> Vec<String> {
     let mut parts: Vec<String> = Vec::new();
     for name in &pool.services {
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(show(&one, 50 * gib + 1), "51 pages of 1G");
         assert_eq!(show(&one, 49 * gib + 1), "25089 pages of 2M");
         assert_eq!(show(&one, gib / 2), "256 pages of 2M");
-        // None wastes little: the last.
+        // No size has little waste, so the last one is used.
         assert_eq!(show(&one, 1), "1 page of 2M");
     }
 
@@ -262,7 +262,7 @@ mod tests {
                 let over = got - bytes;
                 let smallest = pages.iter().map(|p| p.page.bytes().get()).min().unwrap();
                 prop_assert!(over < smallest, "{over} over with {takes:?}");
-                // Two per cent, or a page of the smaller size.
+                // Two percent, or a page of the smaller size.
                 prop_assert!(over <= bytes / WASTE || over < small.bytes().get());
             }
         }

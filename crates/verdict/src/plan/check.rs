@@ -1,4 +1,4 @@
-//! Whether a plan is for this host as it is now. Pure: facts come in as values.
+//! Checks if a plan fits this host in its current state. Pure: facts come in as values.
 
 use hugeleaf_host::{Host, Identity};
 use hugeleaf_units::{Bytes, Failure, Pages};
@@ -15,18 +15,18 @@ use crate::list;
 pub struct Now<'a> {
     pub host: &'a Host,
     pub identity: &'a Identity,
-    /// What was applied and is not undone, the newest first.
+    /// Applied plans that are not undone, newest first.
     pub in_force: &'a [InForce],
 }
 
-/// Holds a plan against the host that it is to be applied to.
+/// Compares a plan with the host to which it will be applied. Returns warnings as lines.
 ///
 /// # Errors
-/// All reasons why it must not be applied. What is only worth knowing comes back as lines.
+/// All reasons why it must not be applied.
 pub fn check(plan: &Plan, now: &Now<'_>) -> Result<Vec<String>, Vec<Failure>> {
     let mut refusals = identity(plan, now.identity);
     refusals.extend(machine(plan, now.host));
-    // On another machine all the rest differs too, and says nothing.
+    // On another machine all the rest differs too, so its messages are useless.
     if refusals.is_empty() {
         refusals.extend(changed(plan, now.host));
         let next = "plan again: hugeleaf plan --output FILE";
@@ -46,7 +46,7 @@ fn identity(plan: &Plan, now: &Identity) -> Vec<Failure> {
     let (id, name) = (now.id.known(), now.name.known());
     let other_id = matches!((&plan.host.id, id), (Some(a), Some(b)) if a != b);
     let other_name = matches!((&plan.host.name, name), (Some(a), Some(b)) if a != b);
-    // A host may be renamed; without an id the name is all there is.
+    // A host may be renamed; without an id, only the name identifies it.
     let neither_id = plan.host.id.is_none() || id.is_none();
     let is_other = other_id || (neither_id && other_name);
     if !is_other {
@@ -102,8 +102,8 @@ fn pages_now(host: &Host, pool: &ForPool) -> Option<Pages> {
     pool.total.get().map(|_| pool.lasting())
 }
 
-/// Values that are neither what they were nor on the way to what is planned: somebody else has
-/// changed them since.
+/// Finds values that are neither the old value nor between it and the planned one, so they were
+/// changed since the plan was made.
 fn changed(plan: &Plan, host: &Host) -> Vec<Failure> {
     let mut found = Vec::new();
     let mut refuse = |what: String| {
@@ -151,8 +151,8 @@ fn changed(plan: &Plan, host: &Host) -> Vec<Failure> {
     found
 }
 
-/// What the pools would hold beyond now does not leave base pages half of the margin; or, whatever
-/// the reason, not what a host needs to live.
+/// Finds pool growth that would leave base pages less than half of the margin. Even a forced plan
+/// must leave the floor of the host.
 fn memory(plan: &Plan, host: &Host) -> Vec<Failure> {
     let (total, used) = match room::used(host) {
         Ok(known) => known,
@@ -170,7 +170,7 @@ fn memory(plan: &Plan, host: &Host) -> Vec<Failure> {
         };
         grows += planned - now;
     }
-    // What the margin is for may have been used a little since; half of it is another host.
+    // The reserve may have been used a little since, but if half is gone, the host has changed.
     let least = Bytes(plan.base.margin.get() / 2);
     let needed = in_pools + (used - plan.base.moves) + least;
     let floor = Margin::floor(total);

@@ -1,5 +1,5 @@
-//! From intents to steps: which file of which content, which knob of which value. Pure, and the
-//! only place that knows where hugeleaf writes.
+//! Derives steps from intents: the content of each file, and the value of each knob. Pure, and the only
+//! module that knows the paths that hugeleaf writes.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use crate::{each_its_own, list};
 
 const SHM_GROUP: &str = "/proc/sys/vm/hugetlb_shm_group";
 
-/// Permissions of files that anybody may read.
+/// Permissions of world-readable files.
 const READABLE: u32 = 0o644;
 
-/// All steps of a plan, in the order in which they are made: what may fail for want of memory
-/// first, what only lasts last.
+/// Returns all steps of a plan, in execution order. Steps that may fail for lack of memory come first,
+/// persistent settings last.
 pub fn steps(plan: &Plan) -> Vec<Step> {
     // A pool that returns memory comes before one that needs it.
     let grows = |p: &&ForPool| p.was.is_none_or(|was| was <= p.pages);
@@ -38,12 +38,12 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
     steps.extend(files.into_iter().flatten());
     steps.extend(plan.mounts.iter().map(fstab));
     steps.extend(units(plan));
-    // Ids are made of the last part of a path, which two paths may share.
+    // Ids come from the last part of a path, which may occur twice.
     each_its_own(steps.iter_mut().map(|step| &mut step.id));
     steps
 }
 
-/// What two lines of a file of ours have in common when they set the same thing.
+/// Returns the key of a line in a hugeleaf file. Two lines with one key set the same thing.
 pub(super) fn key(path: &Path, line: &str) -> String {
     let words = || line.split_whitespace();
     let first = |n: usize| words().take(n).collect::<Vec<_>>().join(" ");
@@ -61,7 +61,7 @@ pub(super) fn key(path: &Path, line: &str) -> String {
     }
 }
 
-/// Whether a line of a file of ours sets a pool that the plan has, in whatever file.
+/// True if a line of a hugeleaf file sets a pool of the plan, in any file.
 pub(super) fn sets_pool(plan: &Plan, line: &str) -> bool {
     let of = |pool: &ForPool| {
         let is_default = plan.host.default_page == Some(pool.page);
@@ -79,8 +79,8 @@ fn restart(services: &[String]) -> Needs {
     }
 }
 
-/// What the plan puts into a file of ours, with what earlier plans have there; nothing where it
-/// puts nothing there and takes nothing away.
+/// Returns the content of a hugeleaf file, including lines of earlier plans. `None` if the plan adds
+/// nothing to it and removes nothing.
 fn with_kept(plan: &Plan, path: &str, body: String) -> Option<String> {
     let kept = plan.kept.iter().find(|k| k.path == Path::new(path));
     let lines = kept.iter().flat_map(|k| &k.lines);
@@ -138,7 +138,7 @@ fn pool(plan: &Plan, pool: &ForPool) -> Step {
     Step::new(id, what, path, why, verify).needing(restart(&waiting))
 }
 
-/// The last parts of a knob's path, by which people know it.
+/// Returns the last parts of a knob's path, as a short name.
 fn knob_name(path: &Path) -> String {
     const TOLD_BY_PARENT: [&str; 2] = ["enabled", "shmem_enabled"];
     let text = path.to_string_lossy();
@@ -161,8 +161,8 @@ fn group(plan: &Plan) -> Option<Step> {
     Some(setting("group", path, &gid, &group.why))
 }
 
-/// The pages of one size over all nodes after a boot, where a single number says it: the kernel spreads
-/// `vm.nr_hugepages` evenly, the first nodes getting what is left over.
+/// Returns the pages of one size over all nodes after a boot, if one number suffices. The kernel
+/// spreads `vm.nr_hugepages` evenly, and the first nodes get the remainder.
 fn as_one_number(plan: &Plan, size: PageSize) -> Option<Pages> {
     let pools: Vec<&ForPool> = plan.of_size(size).collect();
     let total: u64 = pools.iter().map(|p| p.lasting().get()).sum();
@@ -180,7 +180,7 @@ fn at_boot(plan: &Plan, size: PageSize) -> bool {
     boot.is_some_and(|boot| boot.grub_drop_in && boot.pages.contains(&size))
 }
 
-/// The default size in `sysctl.d`, where one number says all of it.
+/// Returns the pages of the default size for `sysctl.d`, if one number suffices.
 fn in_sysctl(plan: &Plan, size: PageSize) -> Option<Pages> {
     let is_default = plan.host.default_page == Some(size);
     as_one_number(plan, size).filter(|_| is_default && !at_boot(plan, size))
@@ -199,7 +199,7 @@ fn sysctl(plan: &Plan) -> Option<Step> {
     for knob in &plan.knobs {
         if let Ok(key) = knob.path.strip_prefix("/proc/sys") {
             let key = key.to_string_lossy();
-            // A part with dots of its own can only be recognised where slashes separate the others.
+            // A part with dots can be recognised only if slashes separate the others.
             let key = if key.contains('.') {
                 key.into_owned()
             } else {
@@ -274,7 +274,7 @@ fn path_name(path: &Path) -> String {
 }
 
 fn mount_steps(mount: &Mount) -> [Step; 2] {
-    /// Nobody needs to look below a mount point before something is mounted there.
+    /// Nobody needs to see a mount point's directory before the mount.
     const CLOSED: u32 = 0o755;
     let name = path_name(&mount.path);
     let verify = format!("findmnt {}", mount.path.display());
@@ -294,9 +294,9 @@ fn mount_steps(mount: &Mount) -> [Step; 2] {
     ]
 }
 
-/// A block for each mount, so that a later plan replaces its own and no other's.
+/// One block per mount, so that a later plan replaces only its own.
 fn fstab(mount: &Mount) -> Step {
-    // nofail: a host without the pages still starts.
+    // nofail: a host without the pages still boots.
     let (path, options) = (mount.path.display(), options(mount));
     let id = format!("fstab-{}", path_name(&mount.path));
     let text = format!("hugetlbfs {path} hugetlbfs {options},nofail 0 0\n");
@@ -310,8 +310,8 @@ fn fstab(mount: &Mount) -> Step {
     )
 }
 
-/// What the kernel's command line needs for the sizes of [`super::Boot`], one text a size, node by
-/// node where they differ (Documentation/admin-guide/kernel-parameters.txt).
+/// Returns the kernel command line for the sizes of [`super::Boot`], one text per size, by node if they
+/// differ (Documentation/admin-guide/kernel-parameters.txt).
 pub fn boot_arguments(plan: &Plan) -> Vec<String> {
     let sizes = plan.boot.iter().flat_map(|boot| &boot.pages);
     let arguments = sizes.map(|size| {
@@ -358,7 +358,7 @@ fn units(plan: &Plan) -> impl Iterator<Item = Step> + '_ {
             let _ = writeln!(body, "Environment=\"{variable}\"");
         }
         if let Some(command) = &unit.exec_start {
-            // The empty one takes the unit's own command away; systemd refuses two.
+            // The empty value clears the unit's own command, because systemd refuses two.
             let _ = writeln!(body, "ExecStart=\nExecStart={command}");
         }
         let path = format!("{UNITS}/{}.d/{UNIT_FILE}", unit.unit);

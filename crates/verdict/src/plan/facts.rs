@@ -1,4 +1,4 @@
-//! What a plan is made of, and what several of its parts ask of it.
+//! The input of a plan, and helpers that several of its parts use.
 
 use std::path::Path;
 
@@ -17,36 +17,36 @@ pub struct Facts<'a> {
     pub host: &'a Host,
     pub identity: &'a Identity,
     pub grub_drop_ins: bool,
-    /// What hugeleaf's own drop-in there holds; empty where there is none.
+    /// Content of hugeleaf's own drop-in there; empty if there is none.
     pub grub_text: &'a str,
     pub tmpfiles: bool,
     pub program: &'a Path,
     /// The time, as in `2026-11-21T17:20:00Z`.
     pub made: Option<&'a str>,
-    /// What was applied and is not undone, the newest first.
+    /// Applied plans that are not undone, newest first.
     pub in_force: &'a [InForce],
-    /// All services that were found on the host: who of those that were promised pages has them.
+    /// All services found on the host, to match them with promises.
     pub found: &'a [Service],
-    /// Settings that running programs want of the host.
+    /// Settings of the host that running programs want.
     pub wants: &'a [Want],
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct Wishes {
-    /// What stays free for base pages; by default the larger of 10 % of memory and 1 GB.
+    /// Memory that stays free for base pages. Default: the larger of 10 % of memory and 1 GB.
     pub margin: Option<Margin>,
-    /// The sizes to choose from, in this order; by default what the programs will ask for. Empty:
-    /// nothing is to be reserved.
+    /// The page sizes to choose from, in this order. Default: the sizes that the programs will
+    /// request. An empty list reserves nothing.
     pub sizes: Option<Vec<PageSize>>,
     pub force: Option<String>,
     pub mounts: Vec<Mount>,
-    /// Flags of `hugeleaf run` for units that are to be started through it.
+    /// Flags of `hugeleaf run` for units to start through it.
     pub run: Option<String>,
     /// Variables for the units, as in `NAME=value`.
     pub environment: Vec<String>,
 }
 
-/// Pages of each size that a service already has, those promised to it included.
+/// Returns the pool memory of one size that a service has, including reserved pages.
 pub(super) fn held(service: &Service, size: PageSize) -> Bytes {
     service.demands.iter().map(|d| held_of(d, size)).sum()
 }
@@ -58,7 +58,7 @@ pub(super) fn held_of(demand: &Demand, size: PageSize) -> Bytes {
         .sum()
 }
 
-/// The drop-in of a unit, made where there is none yet.
+/// Returns the drop-in of a unit, and creates it if necessary.
 pub(super) fn unit_entry<'a>(plan: &'a mut Plan, unit: &str, service: &str) -> &'a mut Unit {
     let at = match plan.units.iter().position(|u| u.unit == unit) {
         Some(at) => at,
@@ -76,7 +76,7 @@ pub(super) fn unit_entry<'a>(plan: &'a mut Plan, unit: &str, service: &str) -> &
     &mut plan.units[at]
 }
 
-/// What a service lacks, in words: `1200 pages of 2M`.
+/// Describes the missing pages of a service: `1200 pages of 2M`.
 pub(super) fn lacks(service: &ForService) -> Option<String> {
     let missing = service.demands.iter().flat_map(|d| &d.missing);
     let missing = sum_pages(missing.copied());
@@ -85,8 +85,8 @@ pub(super) fn lacks(service: &ForService) -> Option<String> {
 
 #[derive(Debug, Clone)]
 pub struct InForce {
-    /// What `undo` knows it by.
+    /// The number for `undo`.
     pub id: u32,
-    /// Its plan, or why that cannot be read.
+    /// The plan, or why it cannot be read.
     pub plan: Result<Plan, String>,
 }

@@ -1,5 +1,5 @@
-//! Plan files: text in, a plan or an error with line and column out. TOML, read by the library
-//! `toml`; what is no nonsense to it but is to us is found by [`sense`] and located here.
+//! Plan files: text in, a plan or an error with line and column out. The library `toml` reads the
+//! TOML. [`sense`] finds contradictory plans, and this module locates them in the text.
 
 use hugeleaf_units::line_and_column;
 use std::fmt;
@@ -13,9 +13,9 @@ use super::sense::{Nonsense, sense};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanError {
-    /// Where, counted from 1; 0 where it is not known.
+    /// The line, from 1; 0 if unknown.
     pub line: usize,
-    /// The character in the line, counted from 1; 0 where it is not known.
+    /// The character in the line, from 1; 0 if unknown.
     pub column: usize,
     pub what: String,
 }
@@ -45,7 +45,7 @@ pub fn parse(text: &str) -> Result<Plan, PlanError> {
     }
 }
 
-/// Messages of the library may have several lines; a failure has one for what and one for next.
+/// Joins the lines of a library message, because a failure has one line for each part.
 fn one_line(message: &str) -> String {
     message.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -55,7 +55,7 @@ fn at(text: &str, span: Option<Range<usize>>, what: String) -> PlanError {
     PlanError { line, column, what }
 }
 
-/// Where a value stands in a text; of one that is not there, the last that is on the way to it.
+/// Returns the position of a value in a text, or of its closest existing parent.
 fn span(text: &str, path: &str) -> Option<Range<usize>> {
     let root = DeTable::parse(text).ok()?;
     let mut keys = path.split('.');

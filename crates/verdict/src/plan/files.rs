@@ -13,10 +13,10 @@ pub(super) const TMPFILES: &str = "/etc/tmpfiles.d/hugeleaf.conf";
 
 pub(super) const LIMITS: &str = "/etc/security/limits.d/60-hugeleaf.conf";
 
-/// The drop-in of the boot loader, where it reads such.
+/// The drop-in of the boot loader, if it reads drop-ins.
 pub const GRUB: &str = "/etc/default/grub.d/60-hugeleaf.cfg";
 
-/// The files of ours that are there once on a host; in addition each unit may have one.
+/// The hugeleaf files that exist once per host. Each unit may have one more.
 pub(super) const FILES: [&str; 4] = [SYSCTL, TMPFILES, LIMITS, GRUB];
 
 pub(super) const UNITS: &str = "/etc/systemd/system";

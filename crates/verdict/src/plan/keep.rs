@@ -1,5 +1,5 @@
-//! What earlier plans left in the files of hugeleaf: a plan for one service must not take away what
-//! another one was given.
+//! Keeps lines of earlier plans in hugeleaf's files, so that a plan for one service does not remove
+//! settings of another one.
 
 use std::path::{Path, PathBuf};
 
@@ -11,11 +11,11 @@ use super::files::{FILES, OURS};
 use super::model::{Kept, Plan};
 use super::step::What;
 
-/// Takes over the lines of files that belong to hugeleaf and that the plan says nothing of. `read`
-/// gives the text of a file, where there is one.
+/// Keeps the lines of hugeleaf's files that the plan does not set. `read` returns the text of a
+/// file, if it exists.
 ///
 /// # Errors
-/// A line that no plan puts there: somebody has added it to hugeleaf's file, and it would be lost.
+/// A line that no plan writes. A user added it to hugeleaf's file, and it would be lost.
 pub fn keep(plan: &mut Plan, read: impl Fn(&Path) -> Option<String>) -> Result<(), Failure> {
     plan.kept.clear();
     let written = steps(plan);
@@ -39,7 +39,7 @@ pub fn keep(plan: &mut Plan, read: impl Fn(&Path) -> Option<String>) -> Result<(
             .lines()
             .filter(|line| !line.starts_with('#') && !line.trim().is_empty())
             .partition(|line| !keys.contains(&key(&path, line)) && !sets_pool(plan, line));
-        // A file that keeps all it has is written only where the plan adds to it.
+        // Write an otherwise unchanged file only if the plan adds to it.
         if new.is_none() && dropped.is_empty() {
             continue;
         }

@@ -1,5 +1,5 @@
-//! Settings of transparent huge pages and of cgroups: proposed only where a service of the plan
-//! gains, each with what it risks.
+//! Settings of transparent huge pages and of cgroups. Each is proposed only if a service of the plan
+//! gains, and comes with its risk.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ const SHMMAX: &str = "/proc/sys/kernel/shmmax";
 const SHMALL: &str = "/proc/sys/kernel/shmall";
 const SCAN_SLEEP: &str = "khugepaged/scan_sleep_millisecs";
 
-/// What a knob that a plan may set has now; nothing of one that the model does not know.
+/// Returns the current value of a knob that plans may set; `None` for an unknown knob.
 pub(super) fn knob_now(host: &Host, path: &Path) -> Option<String> {
     let path = path.to_str()?;
     match path {
@@ -58,7 +58,7 @@ pub(super) fn thp_knobs(host: &Host, plan: &Plan) -> Vec<Knob> {
     knobs
 }
 
-/// Leaves out what a running program wants otherwise; returns a note on each.
+/// Removes settings that contradict the wants of running programs. Returns a note on each.
 pub(super) fn without_unwanted(plan: &mut Plan, wants: &[Want]) -> Vec<String> {
     let mut notes = Vec::new();
     plan.knobs.retain(|knob| {
@@ -74,8 +74,8 @@ pub(super) fn without_unwanted(plan: &mut Plan, wants: &[Want]) -> Vec<String> {
     notes
 }
 
-/// Shared memory that the pool does not hold can be promoted only where this was on when it was
-/// mapped: only then does the kernel align it.
+/// Proposes the shmem setting. Shared memory outside the pool can be promoted only if this was on
+/// when it was mapped, because only then does the kernel align it.
 fn shmem(host: &Host, services: &[ForService]) -> Option<Knob> {
     let is_shared = |kind| {
         use ServiceKind::{Container, Other, PostgreSql, SysV};
@@ -111,7 +111,7 @@ fn on_thp(services: &[ForService]) -> Vec<&ForService> {
     services.iter().filter(wants).collect()
 }
 
-/// Those of them that run now: what starts later finds the setting.
+/// Returns the running services. A service that starts later finds the new setting.
 fn running(services: &[&ForService]) -> Vec<String> {
     let running = services.iter().filter(|s| s.runs);
     running.map(|s| s.known_as().to_owned()).collect()
@@ -121,7 +121,7 @@ fn names(services: &[&ForService]) -> String {
     list(services.iter().map(|s| &s.name))
 }
 
-/// The knob in force of a full huge page, where it is off, and what it says.
+/// Returns the effective knob of a full huge page and its value, if it is off.
 fn off(host: &Host, of: ThpUse) -> Option<(String, String)> {
     let (path, word) = host.thp_setting(of);
     let word = word.text().filter(|word| !thp_is_on(Some(word)))?;
@@ -146,8 +146,8 @@ fn anon(host: &Host, services: &[ForService]) -> Option<Knob> {
     })
 }
 
-/// Stacks gain from pages of sixteen base pages: hardware that joins neighbouring pages joins so
-/// many, and a stack is too small for a full huge page.
+/// Size of stack pages in base pages. Processors that coalesce neighbouring pages coalesce this many,
+/// and a stack is too small for a full huge page.
 const STACK_HOLDS: u64 = 16;
 
 fn stacks(host: &Host, thp: &Thp, plan: &Plan) -> Option<Knob> {
@@ -183,8 +183,8 @@ fn stacks(host: &Host, thp: &Thp, plan: &Plan) -> Option<Knob> {
     })
 }
 
-/// Where a full huge page is tens of megabytes, the ends of mappings come to much, and a smaller size
-/// that the processor translates as one serves them.
+/// Proposes a smaller size for the ends of mappings, which add up if a full huge page is tens of
+/// megabytes. The processor must translate the size with one TLB entry.
 fn ends_of_mappings(host: &Host, services: &[ForService]) -> Option<Knob> {
     let gain = on_thp(services);
     let (ends, pmd) = (ends(host)?, host.pmd_page.get()?);
@@ -210,7 +210,7 @@ fn ends_of_mappings(host: &Host, services: &[ForService]) -> Option<Knob> {
     })
 }
 
-/// khugepaged needs longer than this for all of it: its pace is then worth a change.
+/// Time of khugepaged for all of the memory above which a faster pace is proposed.
 const TOO_LONG_SECONDS: f64 = 3600.0;
 const PACE_MILLIS: u64 = 1000;
 
@@ -228,7 +228,7 @@ fn pace(host: &Host, thp: &Thp, services: &[ForService]) -> Option<Knob> {
     if sleep <= PACE_MILLIS || round.is_zero() {
         return None;
     }
-    // The kernel sleeps so long between two rounds.
+    // The kernel's sleep between two scans.
     let seconds = wanted.as_f64() / round.as_f64() * sleep as f64 / 1000.0;
     if seconds <= TOO_LONG_SECONDS {
         return None;
@@ -252,7 +252,7 @@ fn pace(host: &Host, thp: &Thp, services: &[ForService]) -> Option<Knob> {
     })
 }
 
-/// SysV segments are limited in size, one by one and together.
+/// Proposes the limits of SysV segments, which apply to each segment and to their sum.
 pub(super) fn shm_knobs(host: &Host, services: &[Service]) -> Vec<Knob> {
     let mappings = || {
         let sysv = services.iter().filter(|s| s.kind == ServiceKind::SysV);
@@ -288,7 +288,7 @@ pub(super) fn shm_knobs(host: &Host, services: &[Service]) -> Vec<Knob> {
 
 const LIMITED: [Limited; 2] = [Limited::Faults, Limited::Reservations];
 
-/// What a cgroup's limit is now; the outer nothing where the path is none.
+/// Returns the current limit of a cgroup. The outer `None` means that the path is not a limit file.
 fn limit_now(host: &Host, path: &str) -> Option<Option<String>> {
     host.cgroups.entries().iter().find_map(|group| {
         group.hugetlb.iter().find_map(|limit| {
@@ -300,10 +300,10 @@ fn limit_now(host: &Host, path: &str) -> Option<Option<String>> {
     })
 }
 
-/// Limits of the cgroups that a service is in, where they are below what is planned for it.
+/// Proposes cgroup limits that a service needs, if they are below its planned pages.
 pub(super) fn cgroup_knobs(service: &Service, planned: &ForService) -> Vec<Knob> {
     let mut knobs = Vec::new();
-    // A container's limits are set by its manager, from its own configuration (`ways`).
+    // A container's manager sets its limits from its own configuration (`ways`).
     let groups = service.limits.hugetlb.iter();
     for group in groups.filter(|_| !service.limits.is_in_container) {
         for limit in &group.hugetlb {

@@ -1,4 +1,4 @@
-//! Which pages are on which node: spread evenly, and nowhere fewer than are in use there. Pure.
+//! Places pages on nodes: evenly, and never fewer than are in use on a node. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use hugeleaf_units::{PageSize, Pages};
 
 use super::model::ForPool;
 
-/// The pools of one size, one a node; the one over all nodes on a host that counts them together.
+/// Returns the pools of one size, one per node, or the total on a host that only counts totals.
 pub(super) fn by_node(host: &Host, size: PageSize) -> Vec<&Pool> {
     let of_size = || host.pools.iter().filter(|p| p.size == size);
     let nodes: Vec<&Pool> = of_size().filter(|p| p.node.is_some()).collect();
@@ -19,9 +19,9 @@ pub(super) fn by_node(host: &Host, size: PageSize) -> Vec<&Pool> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NodeNow {
-    /// The node; none on a host that counts its pools for all nodes together.
+    /// The node; `None` on a host that only counts pools of all nodes together.
     pub node: Option<u32>,
-    /// Pages that stay in it: surplus pages go when they are freed.
+    /// Pages that stay in the pool. Surplus pages leave it when freed.
     pub lasting: u64,
     pub used: u64,
 }
@@ -39,9 +39,9 @@ impl NodeNow {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Wants {
     pub free: u64,
-    /// Pages of services that may take memory from one node only, by node.
+    /// Pages of services bound to one node, by node.
     pub bound: BTreeMap<u32, u64>,
-    /// Pages that those hold now, by the node that they are bound to; some of them may be elsewhere.
+    /// Pages that these services hold now, by the node to which they are bound. Some may be on other nodes.
     pub held: BTreeMap<u32, u64>,
 }
 
@@ -51,10 +51,9 @@ pub(super) struct OnNode {
     pub idle: u64,
 }
 
-/// Spreads what is wanted over the nodes. Idle pages that are there already serve those who may
-/// take them, and no others: those on one node are of no use to a service that is bound to another,
-/// and stay where they are, since they may be somebody's who starts later. What is missing is spread
-/// evenly. With `may_shrink` idle pages go.
+/// Spreads the wanted pages over the nodes. Existing idle pages serve only users that may take them. Those on
+/// one node are useless to a service bound to another, and stay in place, because a service that starts later
+/// may need them. Missing pages are spread evenly. With `may_shrink`, idle pages are removed.
 pub(super) fn place(nodes: &[NodeNow], wants: &Wants, may_shrink: bool) -> Vec<OnNode> {
     let of = |map: &BTreeMap<u32, u64>, node: &NodeNow| {
         node.node
@@ -62,12 +61,12 @@ pub(super) fn place(nodes: &[NodeNow], wants: &Wants, may_shrink: bool) -> Vec<O
             .unwrap_or_default()
     };
     let known = |node: &u32| nodes.iter().any(|n| n.node == Some(*node));
-    // A node that is not there: its pages may be anywhere.
+    // The node does not exist, so its pages may be anywhere.
     let lost = wants.bound.iter().filter(|(node, _)| !known(node));
     let free = lost.fold(wants.free, |sum, (_, n)| sum.saturating_add(*n));
     let bound: Vec<u64> = nodes.iter().map(|n| of(&wants.bound, n)).collect();
-    // Pages that a bound service holds elsewhere today go there when it restarts: counted in both
-    // places they would be taken from base pages.
+    // Pages that a bound service holds on other nodes move to its node at a restart. Counting them twice would
+    // take memory from base pages.
     let mut stray: u64 = nodes
         .iter()
         .map(|n| of(&wants.held, n).saturating_sub(n.used))
@@ -106,19 +105,19 @@ pub(super) fn place(nodes: &[NodeNow], wants: &Wants, may_shrink: bool) -> Vec<O
 pub(super) struct Wanted {
     pub size: PageSize,
     pub others: u64,
-    /// Pages that no running process holds: they stay until the file or segment is removed, and no file asks for
-    /// them again.
+    /// Pages that no running process holds. They stay until the file or segment is removed, and no file requests
+    /// them at boot.
     pub left_over: u64,
     pub promised: u64,
     pub whom: Vec<String>,
     pub wants: Wants,
-    /// Pages that files which are not ours ask for at boot.
+    /// Pages that files of other owners request at boot.
     pub configured: u64,
     pub may_shrink: bool,
 }
 
 impl Wanted {
-    /// The pages, node by node; on a host that counts its pools for all nodes together, at once.
+    /// Returns the pages by node, or in total on a host that only counts totals.
     pub fn layout(&self, host: &Host) -> Vec<ForPool> {
         let pools = by_node(host, self.size);
         let now: Vec<NodeNow> = pools.iter().map(|pool| NodeNow::of(pool)).collect();
@@ -133,7 +132,7 @@ impl Wanted {
         let mut found = Vec::new();
         let mut left = (self.others, self.promised);
         for ((pool, now), on) in pools.iter().zip(&now).zip(&on) {
-            // Which of the pages in use are others' is not known: those here may be theirs.
+            // The owners of the pages in use are unknown, so these may be others'.
             let others = left.0.min(now.used).min(on.pages - on.idle);
             left.0 -= others;
             found.push(ForPool {
@@ -148,7 +147,7 @@ impl Wanted {
                 give_back: false,
             });
         }
-        // Pages that are reserved or promised are on no node yet.
+        // Reserved and promised pages are not on a node yet.
         for entry in &mut found {
             let room =
                 |entry: &ForPool| entry.lasting().get() - entry.others.get() - entry.promised.get();
@@ -161,8 +160,8 @@ impl Wanted {
         found
     }
 
-    /// Idle pages that a file of somebody else asks for at each boot are no accident of today: our
-    /// own file, read after it, must not take them away.
+    /// Keeps idle pages that a file of another owner requests at each boot. They are intended, and hugeleaf's
+    /// file, which is read later, must not remove them.
     fn keep_configured(&self, on: &mut [OnNode]) {
         let lasting: u64 = on.iter().map(|n| n.pages - n.idle).sum();
         let idle: Vec<u64> = on.iter().map(|n| n.idle).collect();
@@ -174,14 +173,13 @@ impl Wanted {
     }
 }
 
-/// Spreads `total` over as many nodes as `least` has entries, each of which gets at least its
-/// entry. Where the entries alone are more than `total`, they are what comes out. What cannot be
-/// divided goes to the first nodes.
+/// Spreads `total` over `least.len()` nodes, each of which gets at least its entry. If the sum of the entries
+/// exceeds `total`, returns the entries. The first nodes get the remainder.
 fn spread(total: u64, least: &[u64]) -> Vec<u64> {
     let mut given = least.to_vec();
     let fixed: u64 = least.iter().sum();
     let mut left = total.saturating_sub(fixed);
-    // The lowest are raised together, level by level: at most one round a node.
+    // Raise the lowest together, level by level, in at most one round per node.
     for _ in 0..least.len() {
         let Some(lowest) = given.iter().copied().min() else {
             break;
@@ -206,11 +204,10 @@ fn spread(total: u64, least: &[u64]) -> Vec<u64> {
     given
 }
 
-/// The same, but nowhere more than `most` has room for; what fits nowhere is left out. `least` must
-/// be no more than `most`.
+/// Like [`spread`], but limited by `most` on each node; the excess is dropped. `least` must not exceed `most`.
 fn spread_below(total: u64, least: &[u64], most: &[u64]) -> Vec<u64> {
     let mut given: Vec<u64> = least.iter().zip(most).map(|(l, m)| *l.min(m)).collect();
-    // Each round fills one node up at least, or is the last.
+    // Each round fills at least one node, or is the last.
     for _ in 0..=given.len() {
         let open: Vec<usize> = (0..given.len()).filter(|i| given[*i] < most[*i]).collect();
         let left = total.saturating_sub(given.iter().sum());
@@ -278,7 +275,7 @@ mod tests {
             for (got, least) in given.iter().zip(&least) {
                 prop_assert!(got >= least);
             }
-            // Those that were raised above their least differ by at most one.
+            // Nodes above their minimum differ by at most one page.
             let raised: Vec<u64> = given.iter().zip(&least).filter(|(g, l)| g > l).map(|(g, _)| *g).collect();
             if let (Some(max), Some(min)) = (raised.iter().max(), given.iter().min()) {
                 prop_assert!(max - min <= 1, "{:?}", given);

@@ -1,4 +1,4 @@
-//! From demand and a host to a plan. Pure: facts come in as values.
+//! Makes a plan from demand and a host. Pure: facts come in as values.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::room::{Book, Ledger, Margin, pools_now, sizes, used};
 use super::{knobs, notes, rights, ways};
 use crate::{asking, clean, free_name, list};
 
-/// Makes a plan for these services; the first are served first.
+/// Makes a plan for these services, in order of priority.
 pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<Plan, Failure> {
     let host = facts.host;
     let had = sizes(host);
@@ -91,7 +91,7 @@ fn pools(host: &Host, ledger: &Ledger, plan: &Plan) -> Vec<ForPool> {
     found
 }
 
-/// Whether this kernel has the sizes that were named and those that services insist on.
+/// Checks that this kernel has the named sizes and those that services require.
 fn possible_sizes(services: &[Service], wishes: &Wishes, had: &[PageSize]) -> Result<(), Failure> {
     let mut named = wishes.sizes.iter().flatten();
     if let Some(size) = named.find(|size| !had.contains(size)) {
@@ -103,9 +103,9 @@ fn possible_sizes(services: &[Service], wishes: &Wishes, had: &[PageSize]) -> Re
     wrong.map_or(Ok(()), Err)
 }
 
-/// A size that a PostgreSQL server is configured to take and this kernel does not have: with
-/// `huge_pages = on` it does not start, and with `try` it falls back to base pages, whatever is
-/// reserved for it. A JVM takes the default size then, with a warning.
+/// Finds a page size that a PostgreSQL server is configured for but this kernel lacks. With
+/// `huge_pages = on` it does not start, and with `try` it falls back to base pages even if pages are
+/// reserved. A JVM uses the default size then, with a warning.
 fn wrong_size(service: &Service, had: &[PageSize]) -> Option<Failure> {
     let is_asked = service.kind == ServiceKind::PostgreSql && !had.is_empty();
     let sizes = service.demands.iter().filter(|d| d.place == Place::Pool);
@@ -128,7 +128,7 @@ fn wrong_size(service: &Service, had: &[PageSize]) -> Option<Failure> {
     ))
 }
 
-/// Adds what is set beyond pools; returns a note on each setting that is left out.
+/// Adds the settings besides pools. Returns a note on each omitted setting.
 fn settings(
     plan: &mut Plan,
     facts: &Facts<'_>,
@@ -144,7 +144,7 @@ fn settings(
     for (service, planned) in services.iter().zip(&plan.services) {
         for knob in knobs::cgroup_knobs(service, planned) {
             match plan.knobs.iter_mut().find(|k| k.path == knob.path) {
-                // Two services in one cgroup: what the larger needs is the least.
+                // Two services in one cgroup: the larger need is the minimum.
                 Some(same) if number(&same.now) < number(&knob.now) => *same = knob,
                 Some(_) => {}
                 None => plan.knobs.push(knob),
@@ -165,8 +165,8 @@ fn number(text: &str) -> u64 {
     text.parse().unwrap_or_default()
 }
 
-/// The services, each with a name of its own: several instances of a program may share one, and so
-/// may those that plans in force have (`others`).
+/// Gives each service a unique name. Several instances of a program may share a name, also with
+/// services of plans in force (`others`).
 fn named<'s>(services: &'s [Service], others: &[&str]) -> Vec<(String, &'s Service)> {
     let mut found: Vec<(String, &Service)> = Vec::new();
     for service in services {
@@ -228,10 +228,10 @@ fn other_pools(ledger: &Ledger) -> Bytes {
         .sum()
 }
 
-/// Pages of each size that files which are not ours ask for at boot. Of the kernel's command line
-/// and sysctl's files the latter, which are read later, count.
+/// Returns the pages of each size that files of other owners request at boot. sysctl files take
+/// precedence over the kernel command line, because they are read later.
 fn configured(facts: &Facts<'_>) -> BTreeMap<PageSize, u64> {
-    /// Our file there; what it asks for is in plans.
+    /// hugeleaf's file there, whose request is in plans.
     const OURS: &str = "/60-hugeleaf.conf";
     let host = facts.host;
     let default = host.memory.default_hugetlb_page.get();
@@ -266,10 +266,10 @@ impl Chooser {
         }
     }
 
-    /// What the service will ask for: the size that its configuration or a person names, and the
-    /// kernel's default one where neither does. A program that is not given a size takes that, and
-    /// pages of another size would stand idle. MariaDB, which looks for larger ones by itself, takes
-    /// those of the default size where there are no others.
+    /// Returns the page sizes that the service will request: the size in its configuration or on the
+    /// command line, or else the kernel's default. A program without a configured size uses the
+    /// default, and pages of other sizes would stay idle. MariaDB searches for larger sizes
+    /// automatically, and uses the default size if there are no others.
     pub(super) fn takes(&self, kind: ServiceKind, demand: &Demand) -> Option<Takes> {
         use ServiceKind::{Mover, Other};
         if self.named.as_ref().is_some_and(Vec::is_empty) {
@@ -319,8 +319,8 @@ fn service(ledger: &mut Ledger, chooser: &Chooser, name: String, service: &Servi
     }
 }
 
-/// Whether a program is served by a part of what it wants: pages that hold no whole mapping are of
-/// no use to one that needs its mappings whole.
+/// True if a part of its demand helps a program. A program that needs whole mappings cannot use
+/// pages that hold none.
 fn is_divisible(kind: ServiceKind) -> bool {
     use ServiceKind::{Container, Mover, Other};
     matches!(kind, Container | Mover | Other)
@@ -358,7 +358,7 @@ fn demand(ledger: &mut Ledger, chooser: &Chooser, service: &Service, demand: &De
     planned
 }
 
-/// What a service has on base pages of memory that moves to the pool at its next start.
+/// Returns the base-page memory of a service that moves to the pool at its next start.
 fn gives_up(demand: &Demand) -> Bytes {
     let held = demand.held.iter().flatten();
     let elsewhere: Bytes = held
@@ -368,7 +368,8 @@ fn gives_up(demand: &Demand) -> Bytes {
     elsewhere.min(bytes_of(&demand.mappings))
 }
 
-/// As many pages as fit, on the usual size: of the largest one would too easily fit none.
+/// Plans as many pages as fit, of the usual size. Often not even one page of the largest size would
+/// fit.
 fn cut_by_pages(
     (ledger, node): (&mut Ledger, Option<u32>),
     chooser: &Chooser,
@@ -398,7 +399,7 @@ fn cut_by_pieces(
     takes: &Takes,
 ) {
     for mapping in &planned.mappings {
-        // One size a mapping: these take no mix.
+        // One size per mapping, because these programs use no mix.
         for one in takes.pages(mapping.bytes) {
             let got = ledger.take_most(one, node, mapping.count);
             add(&mut planned.pages, one.times(got));
@@ -407,7 +408,7 @@ fn cut_by_pieces(
     }
 }
 
-/// Pages larger than the largest free block that the kernel keeps account of are for certain only
+/// Returns the sizes above the largest free block that the kernel tracks. They are guaranteed only
 /// at boot.
 pub(super) fn boot(facts: &Facts<'_>, plan: &Plan) -> Option<Boot> {
     let host = facts.host;
@@ -428,7 +429,7 @@ pub(super) fn boot(facts: &Facts<'_>, plan: &Plan) -> Option<Boot> {
     })
 }
 
-/// Whether the kernel cannot take a page of this size from its lists of free blocks.
+/// True if the kernel cannot allocate a page of this size from its free lists.
 fn is_gigantic(host: &Host, size: PageSize) -> bool {
     let orders = host.buddy.known().and_then(|buddy| {
         let zones = buddy.zones.iter();
@@ -447,8 +448,8 @@ fn is_gigantic(host: &Host, size: PageSize) -> bool {
     size.bytes() > largest
 }
 
-/// The unit's own command, started through `hugeleaf run`. Paths that systemd would read otherwise
-/// than they stand are left alone.
+/// Returns the unit's own command, started through `hugeleaf run`. `None` for a command that systemd
+/// would interpret differently from its text.
 fn command(facts: &Facts<'_>, wishes: &Wishes, service: &Service) -> Option<String> {
     let (flags, command) = (wishes.run.as_ref()?, service.exec_start.as_ref()?);
     let program = facts.program.to_str()?;
@@ -463,8 +464,8 @@ fn command(facts: &Facts<'_>, wishes: &Wishes, service: &Service) -> Option<Stri
     Some(format!("{program} run{flags} -- {command}"))
 }
 
-/// A drop-in for the unit, where the person wants it started through `hugeleaf run` or with
-/// variables of its own.
+/// Adds a drop-in for the unit if the user wants to start it through `hugeleaf run` or with
+/// additional variables.
 fn started_through(
     plan: &mut Plan,
     facts: &Facts<'_>,

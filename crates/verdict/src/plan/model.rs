@@ -1,7 +1,7 @@
-//! The plan as a person reads and edits it: intents only. Paths and contents of files follow from
-//! these by [`super::steps`], so an edited number cannot disagree with a file.
+//! The plan in its editable form: only intents. [`super::steps`] derives paths and contents of files from them,
+//! so an edited number cannot disagree with a file.
 //!
-//! Nothing here judges or writes; [`super::parse`] reads these types, [`super::write`] writes them.
+//! This module neither judges nor writes. [`super::parse`] reads these types, [`super::write`] writes them.
 
 use std::path::PathBuf;
 
@@ -17,11 +17,11 @@ use super::read;
 pub struct Plan {
     /// [`SCHEMA`](super::SCHEMA).
     pub schema: u64,
-    /// When it was made, as in `2026-11-21T17:20:00Z`.
+    /// Time of creation, as in `2026-11-21T17:20:00Z`.
     pub made: Option<String>,
-    /// Why less is left for base pages than the margin asks for: the reason that somebody gave.
+    /// The user's reason for leaving base pages less than the margin.
     pub force: Option<String>,
-    /// What the person should know or do; no step follows from these.
+    /// Notes and instructions for the user; no step follows from them.
     #[serde(default)]
     pub notes: Vec<String>,
     pub host: ForHost,
@@ -41,10 +41,10 @@ pub struct Plan {
     #[serde(default, rename = "unit")]
     pub units: Vec<Unit>,
     pub boot: Option<Boot>,
-    /// What plans that were in force when this one was made promise to services which are not in it.
+    /// Promises of the plans in force at creation to services outside this plan.
     #[serde(default, rename = "promise")]
     pub promises: Vec<Promise>,
-    /// What earlier plans put into files that this one writes again.
+    /// Lines of earlier plans in files that this plan rewrites.
     #[serde(default, rename = "keep")]
     pub kept: Vec<Kept>,
 }
@@ -53,7 +53,7 @@ pub struct Plan {
 #[serde(deny_unknown_fields)]
 pub struct ForHost {
     pub name: Option<String>,
-    /// A hash of its machine id; where it has none the other fields have to distinguish it.
+    /// A hash of the machine id. Without one, the other fields identify the host.
     pub id: Option<String>,
     pub kernel: Option<String>,
     pub arch: Option<String>,
@@ -61,7 +61,7 @@ pub struct ForHost {
     pub memory: Bytes,
     #[serde(deserialize_with = "read::size", skip_serializing)]
     pub base_page: PageSize,
-    /// What a program gets that asks for a reserved page without naming a size.
+    /// The page size of a hugetlb request without a size.
     #[serde(default, deserialize_with = "read::some_size", skip_serializing)]
     pub default_page: Option<PageSize>,
     #[serde(deserialize_with = "read::sizes", skip_serializing)]
@@ -72,8 +72,7 @@ pub struct ForHost {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct BasePages {
-    /// What the host has been using outside the pools: memory that is neither available nor in a
-    /// pool.
+    /// Memory in use outside the pools: neither available nor in a pool.
     #[serde(rename = "used_bytes")]
     pub used: Bytes,
     /// The part of it that moves to the pools when the services restart.
@@ -99,7 +98,7 @@ pub struct ForService {
     pub runs: bool,
     #[serde(default)]
     pub restart: bool,
-    /// What a person does so that it uses them, a line each.
+    /// Manual changes that make the service use the pages, one line each.
     #[serde(default)]
     pub ways: Vec<String>,
     #[serde(default, rename = "demand", skip_serializing)]
@@ -116,7 +115,7 @@ impl ForService {
         of_size.map(|p| p.pages).sum()
     }
 
-    /// What systemd, or else hugeleaf, knows it by.
+    /// Returns the systemd unit, or else the name in hugeleaf.
     pub fn known_as(&self) -> &str {
         self.unit.as_deref().unwrap_or(&self.name)
     }
@@ -128,12 +127,12 @@ pub struct ForDemand {
     pub what: String,
     pub source: String,
     pub from: Place,
-    /// The mappings, each of which is rounded up to whole pages by itself.
+    /// The mappings, each rounded up to whole pages separately.
     #[serde(rename = "pieces")]
     pub mappings: Vec<Mappings>,
     #[serde(default, rename(serialize = "got"))]
     pub pages: Vec<PagesOf>,
-    /// The pages that could not be planned for it, because base pages need the memory.
+    /// Pages that could not be planned because base pages need the memory.
     #[serde(default)]
     pub missing: Vec<PagesOf>,
 }
@@ -177,7 +176,7 @@ impl Serialize for PagesOf {
 pub struct ForPool {
     #[serde(deserialize_with = "read::size", rename(serialize = "page_bytes"))]
     pub page: PageSize,
-    /// The node; missing on a host that counts its pools for all nodes together only.
+    /// The node; `None` on a host that only counts pools of all nodes together.
     pub node: Option<u32>,
     pub was: Option<Pages>,
     pub pages: Pages,
@@ -185,15 +184,13 @@ pub struct ForPool {
     pub services: Vec<String>,
     #[serde(default)]
     pub others: Pages,
-    /// Pages of these that plans in force promise to services which are not in this plan.
+    /// Pages promised by plans in force to services outside this plan.
     #[serde(default)]
     pub promised: Pages,
-    /// Pages of these that were there when the plan was made and that nobody wanted: they stay, and
-    /// are not asked for at the next boot.
+    /// Idle pages at the time of planning that nobody wanted. They stay, but are not requested at the next boot.
     #[serde(default)]
     pub idle: Pages,
-    /// Whether the guard may return pages of these that nobody uses to the kernel while memory is short, and take
-    /// them again later.
+    /// True if the guard may return unused pages to the kernel while memory is short, and reclaim them later.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub give_back: bool,
 }
@@ -204,14 +201,14 @@ impl ForPool {
     }
 }
 
-/// What an earlier plan promises to a service that is not in this one: its pages are not for
-/// others, whether it runs or not.
+/// The promise of an earlier plan to a service outside this one. Its pages are not for others, even while it is
+/// stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Promise {
-    /// The apply, by the number that `undo` knows it by.
+    /// The apply, by the number for `undo`.
     pub apply: u32,
-    /// The service; missing where the plan of that apply cannot be read.
+    /// The service; `None` if the plan of that apply cannot be read.
     pub name: Option<String>,
     #[serde(default)]
     pub pages: Vec<PagesOf>,
@@ -226,7 +223,7 @@ pub struct Knob {
     pub now: String,
     pub why: String,
     pub risk: String,
-    /// Services that notice it only after a restart.
+    /// Services that notice the change only after a restart.
     #[serde(default, skip_serializing)]
     pub restart: Vec<String>,
 }
@@ -262,7 +259,7 @@ pub struct Mount {
     /// Its permissions, as in `0770`.
     #[serde(deserialize_with = "read::mode")]
     pub mode: u32,
-    /// The most that files on it may hold.
+    /// Maximum size of its files together.
     #[serde(rename = "size_bytes")]
     pub size: Option<Bytes>,
 }
@@ -272,29 +269,28 @@ pub struct Mount {
 pub struct Unit {
     /// The unit, as in `postgresql@15-main.service`.
     pub unit: String,
-    /// How much it may lock (`LimitMEMLOCK=`).
+    /// Maximum locked memory (`LimitMEMLOCK=`).
     #[serde(rename = "memlock_bytes")]
     pub memlock: Option<Bytes>,
-    /// Variables that it gets, as in `NAME=value`.
+    /// Its variables, as in `NAME=value`.
     #[serde(default)]
     pub environment: Vec<String>,
     pub exec_start: Option<String>,
     pub why: String,
 }
 
-/// Pages available for certain only before memory is fragmented.
+/// Pages that are guaranteed only before memory is fragmented.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Boot {
-    /// Pools of these sizes are filled by the kernel's command line.
+    /// Sizes of the pools that the kernel command line fills.
     #[serde(deserialize_with = "read::sizes")]
     pub pages: Vec<PageSize>,
-    /// Whether the boot loader reads drop-ins in /etc/default/grub.d. Otherwise the parameters are
-    /// a thing for the person to do.
+    /// True if the boot loader reads drop-ins in /etc/default/grub.d. Otherwise the user must set the parameters.
     pub grub_drop_in: bool,
 }
 
-/// Lines of a file of hugeleaf's that an earlier plan put there, and that this one says nothing of.
+/// Lines of an earlier plan in a hugeleaf file that this plan does not set.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {
@@ -307,14 +303,14 @@ impl Plan {
         self.pools.iter().filter(move |pool| pool.page == size)
     }
 
-    /// What all pools come to, those that the plan leaves alone included.
+    /// Returns the size of all pools, including those that the plan does not change.
     pub fn in_pools(&self) -> Bytes {
         let planned: Bytes = self.pools.iter().map(|p| p.pages.of(p.page)).sum();
         planned + self.base.other_pools
     }
 
-    /// What stays for base pages beyond what is used there; `None` where the pools take more than
-    /// there is.
+    /// Returns the memory that remains for base pages beyond their current use; `None` if the pools exceed the
+    /// memory.
     pub fn left(&self) -> Option<Bytes> {
         let used = self.base.used - self.base.moves;
         let taken = self.in_pools().get().checked_add(used.get())?;
@@ -329,7 +325,7 @@ impl Plan {
         })
     }
 
-    /// What is left for a person to do, beyond the restarts and reboots that steps name.
+    /// Returns the manual tasks, besides the restarts and reboots that steps name.
     pub fn by_hand(&self) -> Vec<String> {
         let ways = self.services.iter().flat_map(|service| {
             let name = service.name.clone();

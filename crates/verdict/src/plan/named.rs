@@ -1,4 +1,4 @@
-//! Names as a plan may hold them: of users, units and variables.
+//! Valid names of users, units and variables in a plan.
 
 use regex::Regex;
 
@@ -6,19 +6,19 @@ pub(super) fn is(text: &str, pattern: &str) -> bool {
     Regex::new(&format!("^(?:{pattern})$")).is_ok_and(|whole| whole.is_match(text))
 }
 
-/// Nothing where a value is as it must be, else what is wrong with it.
+/// Returns `Ok` for a valid value, otherwise the defect.
 pub(super) fn need(is_good: bool, wrong: impl FnOnce() -> String) -> Result<(), String> {
     if is_good { Ok(()) } else { Err(wrong()) }
 }
 
-/// A user as limits.conf(5) takes one: no wildcard, no group.
+/// Checks a user for limits.conf(5): no wildcard, no group.
 pub(super) fn is_user(text: &str) -> Result<(), String> {
     need(is(text, "[A-Za-z0-9_][A-Za-z0-9_.$-]*"), || {
         format!("'{text}' is no name of a user")
     })
 }
 
-/// A service's unit: its name becomes a folder's.
+/// Checks a service's unit, whose name becomes a directory name.
 pub(super) fn is_unit(text: &str) -> Result<(), String> {
     let is_folder = matches!(text, "..service" | "...service");
     need(
@@ -27,7 +27,7 @@ pub(super) fn is_unit(text: &str) -> Result<(), String> {
     )
 }
 
-/// `NAME=value` as `Environment=` takes it between double quotes.
+/// Checks `NAME=value` for `Environment=` in double quotes.
 pub(super) fn is_variable(text: &str) -> Result<(), String> {
     is_text(text)?;
     need(is(text, r#"[A-Za-z_][A-Za-z0-9_]*=[^"\\%]*"#), || {
@@ -35,7 +35,7 @@ pub(super) fn is_variable(text: &str) -> Result<(), String> {
     })
 }
 
-/// Words end up in comments of files, one a line: a line break would end the comment.
+/// Checks a text for a comment line in a file, which a line break would end.
 pub(super) fn is_text(text: &str) -> Result<(), String> {
     match text.chars().find(|c| c.is_control()) {
         None => Ok(()),

@@ -1,5 +1,5 @@
-//! What a person should know about a plan beyond its numbers: what was cut and why, what else in
-//! /etc says otherwise, what has to stop before the pages are available.
+//! Notes of a plan beyond its numbers: reductions and their reasons, contradicting settings in /etc, and services to stop
+//! before the pages are available.
 
 use hugeleaf_host::Host;
 use hugeleaf_host::demand::{Demand, Place, Service, ServiceKind};
@@ -46,7 +46,7 @@ pub(super) fn notes(
     lines.iter().map(|line| clean(line)).collect()
 }
 
-/// What the person puts on the kernel's command line where no file of ours can.
+/// Returns the kernel command line for the user, if no drop-in file can set it.
 pub(super) fn command_line(plan: &Plan) -> Option<String> {
     let boot = plan.boot.as_ref().filter(|boot| !boot.grub_drop_in)?;
     Some(format!(
@@ -75,7 +75,7 @@ fn cut(plan: &Plan) -> Vec<String> {
     plan.services.iter().filter_map(line).collect()
 }
 
-/// The pools can grow only into memory that is available; what runs now has part of it.
+/// Names services to stop first: pools can grow only into available memory, and running services use some of it.
 fn stop_first(plan: &Plan, host: &Host, ledger: &Ledger) -> Option<String> {
     let available = host.memory.available.get()?;
     let grows = ledger.grows_by();
@@ -107,7 +107,7 @@ fn promised(plan: &Plan) -> impl Iterator<Item = String> {
     })
 }
 
-/// Pages that no running process holds: no service gets them, and no file asks for them again.
+/// Describes pages that no running process holds. No service gets them, and no file requests them again.
 fn left_over(host: &Host) -> Option<String> {
     let (text, command) = crate::findings::left_over(host)?;
     Some(format!(
@@ -115,7 +115,7 @@ fn left_over(host: &Host) -> Option<String> {
     ))
 }
 
-/// Pages that stand idle in the pools and that no service of a plan needs.
+/// Describes idle pool pages that no service of a plan needs.
 fn idle(plan: &Plan, host: &Host, ledger: &Ledger) -> Vec<String> {
     let mut lines = Vec::new();
     for size in &plan.host.pages {
@@ -124,7 +124,7 @@ fn idle(plan: &Plan, host: &Host, ledger: &Ledger) -> Vec<String> {
         let until_boot = until_boot.saturating_sub(host.left_over(*size).get());
         let configured = idle.saturating_sub(until_boot);
         let text = |pages| all_pages_text(&[PagesOf::new(*size, Pages(pages))]);
-        // A pool that the plan leaves alone stays as it is.
+        // A pool outside the plan does not change.
         if until_boot > 0 {
             lines.push(format!(
                 "{} in the pool are neither in use nor for a service of a plan; they stay until \
@@ -148,7 +148,7 @@ fn idle(plan: &Plan, host: &Host, ledger: &Ledger) -> Vec<String> {
     lines
 }
 
-/// Settings in /etc that are applied after ours and say otherwise.
+/// Finds contradicting settings in /etc that are applied after hugeleaf's.
 pub(super) fn contradicted(plan: &Plan, host: &Host) -> Vec<String> {
     const OURS: &str = "60-hugeleaf.conf";
     let default = plan.host.default_page;
@@ -170,7 +170,7 @@ pub(super) fn contradicted(plan: &Plan, host: &Host) -> Vec<String> {
     };
     let line = |s: &hugeleaf_host::Sysctl| {
         let (key, ours) = wanted.iter().find(|(key, _)| *key == s.key)?;
-        // More pages than the plan needs take nothing from it.
+        // More pages than the plan needs do no harm.
         let pages = |text: &str| {
             text.parse::<u64>()
                 .ok()
@@ -214,8 +214,7 @@ fn lacks_size(plan: &Plan, asked: &Service, planned: &ForService) -> Option<Stri
     })
 }
 
-/// A setting of PostgreSQL's by which what it maps fills the pages that it gets. What goes with a buffer takes less than one
-/// part in so many of it.
+/// Suggests a PostgreSQL setting that fills the planned pages. The overhead of a buffer is less than 1/32 of it.
 fn unfilled(asked: &Service, planned: &ForService) -> Option<String> {
     const GOES_WITH: u64 = 32;
     if asked.kind != ServiceKind::PostgreSql {
@@ -231,14 +230,14 @@ fn unfilled(asked: &Service, planned: &ForService) -> Option<String> {
         .sum();
     let left = pages - mapped;
     let more = left - Bytes(left.get() / GOES_WITH);
-    // A configured value may wait for a restart: then it has nothing to do with what is mapped.
+    // A configured value may await a restart, and then says nothing about the mapped memory.
     let buffers = asked.demands.iter().find_map(|d| d.buffers);
     let buffers = buffers.filter(|buffers| *buffers < mapped && *buffers * 2 > mapped);
     let setting = match buffers {
         Some(buffers) => format!("shared_buffers = {}MB", (buffers + more).get() >> 20),
         None => format!("shared_buffers larger by {}MB", more.get() >> 20),
     };
-    // Less than a tenth is not worth another setting.
+    // Less than a tenth does not justify another setting.
     (left * 10 >= mapped).then(|| {
         format!(
             "{} uses {mapped} of the {pages} on its pages of {page}: {setting} would fill them",
@@ -265,7 +264,7 @@ fn wasteful(plan: &Plan, asked: &Service, planned: &ForService) -> Option<String
     ))
 }
 
-/// MariaDB tries the largest pages first that are no larger than a mapping, whoever they are for.
+/// Warns that MariaDB first tries the largest pages that fit a mapping, even if they are for others.
 fn takes_idle(asked: &Service, planned: &ForService, ledger: &Ledger) -> Option<String> {
     if asked.kind != ServiceKind::MariaDb {
         return None;
@@ -284,7 +283,7 @@ fn takes_idle(asked: &Service, planned: &ForService, ledger: &Ledger) -> Option<
     })
 }
 
-/// What was asked for a unit that is not there, or not such that it can be started otherwise.
+/// Reports a request for a unit that is missing, or that cannot be started through `hugeleaf run`.
 fn not_started(
     plan: &Plan,
     asked: &Service,

@@ -1,5 +1,5 @@
-//! What plans in force promise. A service that was planned for has its pages whether it runs or
-//! not: the pages that a stopped one left idle are not there for the next plan. Pure.
+//! Promises of plans in force. A planned service owns its pages even while it is stopped, so the next
+//! plan must not use the pages that it left idle. Pure.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,12 +18,13 @@ use crate::clean;
 pub struct Promised<'a> {
     pub apply: u32,
     pub service: &'a ForService,
-    /// Sizes whose pool a later plan made smaller, to what was in use: of these a running service
-    /// needs what it has.
+    /// Sizes whose pool a later plan reduced to the pages in use. Of these a running service needs what
+    /// it has.
     tightened: BTreeSet<PageSize>,
 }
 
-/// The services that plans in force have, each once; `plans` with the newest first, which counts.
+/// Returns the services of plans in force, each once. `plans` has the newest first, which takes
+/// precedence.
 pub fn promised<'a>(plans: impl IntoIterator<Item = (u32, &'a Plan)>) -> Vec<Promised<'a>> {
     let mut found: Vec<Promised<'a>> = Vec::new();
     let mut tightened = BTreeSet::new();
@@ -72,7 +73,7 @@ impl<'a> Who<'a> {
         }
     }
 
-    /// By unit, or by what configures it; `None` where neither is known of both.
+    /// Compares the unit or the configuration file; `None` if neither is known of both.
     fn by_place(&self, other: &Who<'_>) -> Option<bool> {
         let same = |a: Option<&Path>, b: Option<&Path>| Some(a? == b?);
         let is_unit = same(self.unit.map(Path::new), other.unit.map(Path::new));
@@ -82,25 +83,25 @@ impl<'a> Who<'a> {
         })
     }
 
-    /// Two of one name are one where nothing distinguishes them.
+    /// Compares the names if nothing distinguishes the services.
     fn is(&self, other: &Who<'_>) -> bool {
         let by_name = self.kind == other.kind && clean(self.name) == clean(other.name);
         self.by_place(other).unwrap_or(by_name)
     }
 }
 
-/// Whether a service is the one that was planned for, by its unit or by what configures it.
+/// True if a service is the planned one, by its unit or its configuration file.
 pub fn is_same_place(service: &Service, planned: &ForService) -> bool {
     Who::of(service).by_place(&Who::of_plan(planned)) == Some(true)
 }
 
-/// The same, or by its name where nothing distinguishes the two.
+/// True if a service is the planned one. Compares the names if nothing distinguishes them.
 pub fn is_same(service: &Service, planned: &ForService) -> bool {
     Who::of(service).is(&Who::of_plan(planned))
 }
 
-/// Whether a service of this kind is known when it is seen: a container is seen as what runs in it,
-/// and of bytes that somebody named nobody knows who takes them.
+/// True if services of this kind can be recognised. A container appears as the programs in it, and the
+/// user of a demand in bytes is unknown.
 pub const fn can_be_found(kind: ServiceKind) -> bool {
     !matches!(
         kind,
@@ -113,7 +114,7 @@ pub fn pages_of(planned: &ForService) -> Vec<PagesOf> {
     sum_pages(from_pool.flat_map(|demand| &demand.pages).copied())
 }
 
-/// A promise to a service that the new plan does not have, and the service where it was found.
+/// A promise to a service outside the new plan, and the service if it was found.
 #[derive(Debug, Clone)]
 pub(super) struct Standing<'a> {
     pub promised: Promised<'a>,
@@ -121,7 +122,7 @@ pub(super) struct Standing<'a> {
 }
 
 impl Standing<'_> {
-    /// The pages of a size that are its own: those it was promised, and those it holds beyond.
+    /// Returns its pages of a size: the promised ones, and those that it holds beyond.
     pub fn wants(&self, size: PageSize) -> u64 {
         let pages = pages_of(self.promised.service);
         let of_size = pages.iter().filter(|p| p.page == size);
@@ -151,8 +152,8 @@ fn readable(in_force: &[InForce]) -> impl Iterator<Item = (u32, &Plan)> {
     plans.filter_map(|one| Some((one.id, one.plan.as_ref().ok()?)))
 }
 
-/// The promises that stand in addition to a plan for the services `new`. Who is in the new plan is served
-/// by that.
+/// Returns the promises besides a plan for the services `new`. The new plan replaces the promises to its
+/// own services.
 pub(super) fn standing<'a>(facts: &Facts<'a>, new: &[Service]) -> Vec<Standing<'a>> {
     let mut new: Vec<&Service> = new.iter().collect();
     let others = facts.found.iter().filter(|s| !is_one_of(s, &new));
@@ -170,7 +171,8 @@ pub(super) fn standing<'a>(facts: &Facts<'a>, new: &[Service]) -> Vec<Standing<'
             open.push(promised);
         }
     }
-    // By name only. Where two have it, one of them planned for now, the promise is the other's.
+    // Match by name only. If a new service and another one share the name, the promise belongs to the
+    // other one.
     for promised in open {
         let is = |service: &&Service| is_same(service, promised.service);
         if let Some(at) = others.iter().position(is) {
@@ -194,8 +196,8 @@ fn is_one_of(service: &Service, some: &[&Service]) -> bool {
     some.iter().any(is)
 }
 
-/// Puts what is promised and what is in use into the books: who of those that hold pages now is in
-/// the plan, who was promised some, and whom nobody planned for.
+/// Enters promised and used pages into the books: pages of services in the plan, of promised services,
+/// and of services without a plan.
 pub(super) fn enter(
     ledger: &mut Ledger,
     new: &[Service],
@@ -214,8 +216,8 @@ pub(super) fn enter(
             .saturating_sub(new_hold)
             .saturating_sub(theirs)
             .saturating_sub(book.left_over);
-        // Pages of which nobody knows who has them: those that were so when the newest plan was made
-        // still are; of the rest some may be what was promised to services that nobody can tell.
+        // Pages of unknown users: those that were unknown when the newest plan was made still are. The
+        // rest may belong to promised services that cannot be recognised.
         let before = newest.iter().flat_map(|plan| plan.of_size(size));
         let before: u64 = before.map(|pool| pool.others.get()).sum();
         let unseen = standing
@@ -226,7 +228,7 @@ pub(super) fn enter(
         book.others = unknown - taken_up;
         book.promised = standing.iter().map(|s| s.wants(size)).sum();
         if in_force.iter().any(|one| one.plan.is_err()) {
-            // What it promised is not known: all that stands idle may be that.
+            // Its promises are unknown, so all idle pages may be promised.
             let known = book.others + book.left_over + new_hold + book.promised;
             book.promised += book.now.lasting.saturating_sub(known);
         }
@@ -260,8 +262,8 @@ pub(super) fn listed(standing: &[Standing<'_>], in_force: &[InForce]) -> Vec<Pro
     known.chain(unread).collect()
 }
 
-/// What plans in force promise, and the plan does not know of: a sentence each. It was made before
-/// they were applied, or with other eyes.
+/// Describes promises of plans in force that the plan does not include. It was made before they were
+/// applied, or without access to them.
 pub(super) fn unknown_to(plan: &Plan, in_force: &[InForce]) -> Vec<String> {
     let mut lines = Vec::new();
     for promised in promised(readable(in_force)) {
@@ -278,7 +280,7 @@ pub(super) fn unknown_to(plan: &Plan, in_force: &[InForce]) -> Vec<String> {
             let mut listed = listed.iter().flat_map(|promise| &promise.pages);
             listed.any(|p| p.page == one.page && p.pages >= one.pages)
         };
-        // A plan that leaves the size alone takes none of its pages.
+        // A plan that does not change the size takes none of its pages.
         let touches = |one: &PagesOf| plan.pools.iter().any(|pool| pool.page == one.page);
         let missing: Vec<PagesOf> = pages
             .into_iter()

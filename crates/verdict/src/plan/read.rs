@@ -1,5 +1,5 @@
-//! What single values of a plan may be: each says what it expects, and what could harm a file that
-//! follows from the plan is refused here, where line and column are still known.
+//! Valid values in a plan. Errors name the expected form. Values that could damage a derived file
+//! are refused here, where line and column are still known.
 
 use std::ops::Range;
 use std::path::{Component, Path};
@@ -16,13 +16,13 @@ use super::files::is_ours;
 use super::named::{is_text, is_unit, is_user, is_variable, need};
 use crate::list;
 
-/// The version of plan files that this program writes and reads.
+/// The schema version of plan files that this program writes and reads.
 pub const SCHEMA: u64 = 1;
 
-/// Checks a value at a place such as `service.demand.what`, and all that are in it.
+/// Checks a value at a place such as `service.demand.what`, and all values inside it.
 ///
 /// # Errors
-/// Where the first that must not be stands, and what was expected.
+/// The position of the first invalid value, and the expected form.
 pub(super) fn check(at: &str, value: &Spanned<DeValue<'_>>) -> Result<(), (Range<usize>, String)> {
     let checked = match value.get_ref() {
         DeValue::String(text) => string(at, text),
@@ -59,7 +59,7 @@ fn string(at: &str, text: &str) -> Result<(), String> {
     }
 }
 
-/// Numbers of things are not negative; others have limits of their own.
+/// Checks a number. Counts must not be negative, and others have limits of their own.
 fn integer(at: &str, number: &str) -> Result<(), String> {
     let what = match at.rsplit('.').next().unwrap_or(at) {
         "schema" if !matches!(number.parse(), Ok(SCHEMA)) && !number.starts_with('-') => {
@@ -87,7 +87,7 @@ fn kind(text: &str) -> Result<(), String> {
     })
 }
 
-/// An absolute path that goes only down.
+/// Checks an absolute path without `..`.
 fn is_path(text: &str) -> Result<&Path, String> {
     let path = Path::new(text);
     let plain = |c: Component<'_>| matches!(c, Component::RootDir | Component::Normal(_));
@@ -102,7 +102,7 @@ fn is_path(text: &str) -> Result<&Path, String> {
 
 fn is_mount_point(text: &str) -> Result<(), String> {
     match is_path(text)? {
-        // fstab(5) takes blanks only as escapes, and nothing here needs them.
+        // fstab(5) needs escapes for blanks, and no path here needs blanks.
         _ if text.contains(char::is_whitespace) => {
             Err(format!("'{text}': expected a path without blanks"))
         }
@@ -122,7 +122,7 @@ fn is_knob(text: &str) -> Result<(), String> {
     })
 }
 
-/// A value that sysctl.d and tmpfiles.d take as it stands.
+/// Checks a value that sysctl.d and tmpfiles.d accept without quoting.
 fn is_value(text: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_graphic() && !"%\\\"'#;".contains(c);
     need(!text.is_empty() && text.chars().all(plain), || {
@@ -138,7 +138,7 @@ pub fn some_size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PageSize>,
     size(from).map(Some)
 }
 
-/// A page size in a list: an error names the element.
+/// A page size in a list. An error names the element.
 #[derive(Deserialize)]
 struct Size(#[serde(deserialize_with = "size")] PageSize);
 

@@ -1,5 +1,5 @@
-//! What a user lacks to get SysV segments on reserved pages, and the change that gives it: the
-//! group of `vm.hugetlb_shm_group`, memlock, or CAP_IPC_LOCK (mm: `can_do_hugetlb_shm`,
+//! The permissions that a user lacks for SysV segments on hugetlb pages, and the change that grants
+//! them: the group of `vm.hugetlb_shm_group`, memlock, or CAP_IPC_LOCK (mm: `can_do_hugetlb_shm`,
 //! `user_shm_lock`). Mappings and memfds need none of these.
 
 use hugeleaf_host::Host;
@@ -9,13 +9,13 @@ use hugeleaf_units::Bytes;
 use super::facts::unit_entry;
 use super::model::{ForService, Group, Limit, PagesOf, Plan};
 
-/// Whether the service makes its shared memory with shmget and SHM_HUGETLB, as far as is known.
+/// True if the service is known to use shmget with SHM_HUGETLB.
 fn makes_segments(service: &Service) -> bool {
     match service.kind {
         ServiceKind::SysV => true,
-        // MySQL does, MariaDB maps its memory.
+        // MySQL does, but MariaDB maps its memory.
         ServiceKind::MariaDb => service.name.contains("mysql"),
-        // Bytes that somebody named for a user: how the program asks is not known.
+        // A demand in bytes for a user, so the program's method is unknown.
         ServiceKind::Other => !service.is_running(),
         _ => false,
     }
@@ -53,7 +53,7 @@ pub(super) fn rights(plan: &mut Plan, host: &Host, service: &Service, index: usi
     }
     let why = why(user, host, &has, planned, needed);
     let shm_group = host.limits.hugetlb_shm_group.get();
-    // Zero is what the kernel begins with; another group is somebody's choice and stays.
+    // Zero is the kernel's default. Another group was configured and stays.
     let free = shm_group == Some(0) && plan.group.as_ref().is_none_or(|g| g.gid == user.gid);
     if !has.group && free {
         plan.group = Some(Group {
@@ -65,7 +65,7 @@ pub(super) fn rights(plan: &mut Plan, host: &Host, service: &Service, index: usi
     if has.memlock {
         return;
     }
-    // Some programs look at their limit before they ask, and leave large pages alone below it.
+    // Some programs check their limit first, and use no huge pages below it.
     let (unit, name) = (planned.unit.clone(), planned.name.clone());
     match (unit, user.name.clone()) {
         (Some(unit), _) => {
@@ -76,12 +76,12 @@ pub(super) fn rights(plan: &mut Plan, host: &Host, service: &Service, index: usi
         (None, Some(name)) if super::named::is_user(&name).is_ok() => {
             limit(plan, name, user.memlock.get(), needed, why);
         }
-        // limits.conf takes a number too, but nobody logs in as a number.
+        // limits.conf accepts a number too, but no user logs in by number.
         (None, _) => {}
     }
 }
 
-/// Several services of a user need it together: the kernel counts by user.
+/// Adds the needs of a user's services, because the kernel counts per user.
 fn limit(plan: &mut Plan, user: String, was: Option<Bytes>, needed: Bytes, why: String) {
     match plan.limits.iter_mut().find(|l| l.user == user) {
         Some(limit) => limit.memlock += needed,

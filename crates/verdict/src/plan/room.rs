@@ -1,4 +1,4 @@
-//! What the pools may take: all memory but what base pages have been using and a margin. Pure.
+//! Limits the pools: all memory except the current base-page use and a margin. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,12 +12,12 @@ use super::model::PagesOf;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Margin {
-    /// A part of all memory, in per cent.
+    /// A percentage of all memory.
     Percent(f64),
     Bytes(Bytes),
 }
 
-/// The margin where nobody named one: so much of all memory, but at least [`LEAST`].
+/// The default margin: this percentage of all memory, but at least [`LEAST`].
 const PART: f64 = 10.0;
 const LEAST: Bytes = Bytes::from_mib(1024);
 
@@ -34,16 +34,15 @@ impl Margin {
         Margin::Percent(PART).of(total).max(LEAST)
     }
 
-    /// What stays free whatever reason there is: a kernel without free pages ends programs.
+    /// Returns the minimum that a forced plan leaves free. A kernel without free pages kills programs.
     pub(super) fn even_forced(total: Bytes) -> Bytes {
         const FORCED_PART: f64 = 2.0;
         Margin::Percent(FORCED_PART).of(total)
     }
 
-    /// What is never reserved, whatever is used and whatever reason there is: the kernel, its page
-    /// tables and buffers, a shell, and the `hugeleaf undo` that takes it back have to live there.
-    /// A part of memory, because page tables and buffers grow with it; and as much as a small
-    /// system needs to start, of a small host a quarter.
+    /// Returns the memory that is never reserved, regardless of use and reason. The kernel, its page tables and
+    /// buffers, a shell, and `hugeleaf undo` need it. It is a percentage of memory, because page tables and buffers
+    /// grow with it. The minimum is what a small system needs to start, but at most a quarter of memory.
     pub(super) fn floor(total: Bytes) -> Bytes {
         const FLOOR_PART: f64 = 5.0;
         const SMALL_SYSTEM: Bytes = Bytes::from_mib(512);
@@ -81,22 +80,22 @@ impl fmt::Display for Margin {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct PoolNow {
     pub total: u64,
-    /// Those of them that stay: pages beyond (surplus) go when their user lets go.
+    /// Pages that stay in the pool. Surplus pages leave it when freed.
     pub lasting: u64,
     pub taken: u64,
 }
 
-/// The sizes that can be reserved, largest first.
+/// Returns the sizes that can be reserved, largest first.
 pub(super) fn sizes(host: &Host) -> Vec<PageSize> {
     let mut sizes: Vec<PageSize> = host.totals().map(|pool| pool.size).collect();
     sizes.sort_unstable_by(|a, b| b.cmp(a));
     sizes
 }
 
-/// The pools as they are.
+/// Returns the current pools.
 ///
 /// # Errors
-/// Where a count could not be read: what others hold would be guessed.
+/// A count could not be read, so the pages of others would be a guess.
 pub(super) fn pools_now(host: &Host) -> Result<BTreeMap<PageSize, PoolNow>, Failure> {
     let mut found = BTreeMap::new();
     for pool in host.totals() {
@@ -119,9 +118,8 @@ pub(super) fn pools_now(host: &Host) -> Result<BTreeMap<PageSize, PoolNow>, Fail
     Ok(found)
 }
 
-/// Memory outside the pools that is in use: neither available nor in a pool. Page cache that could
-/// be given up counts as available, as the kernel estimates it; what a working set needs of it the
-/// margin has to cover.
+/// Returns total memory and the use outside the pools, which is neither available nor in a pool. The kernel counts
+/// reclaimable page cache as available. The margin must cover the part of the cache that a working set needs.
 pub(super) fn used(host: &Host) -> Result<(Bytes, Bytes), Failure> {
     let known = |name: &str, fact: &Fact<Bytes>| {
         let why = || {
@@ -141,17 +139,17 @@ pub(super) fn used(host: &Host) -> Result<(Bytes, Bytes), Failure> {
     Ok((total, total - available - in_pools))
 }
 
-/// The one rule for the size of pools: the most that all of them together may take of memory of which base pages use a
-/// part, so that a margin and, whatever is used, [`Margin::floor`] stay free.
+/// Returns the maximum size of all pools together. All checks of pool sizes use this rule. The margin, and in any case
+/// [`Margin::floor`], stays free besides the base pages in use.
 fn most_in_pools(total: Bytes, used: Bytes, margin: Bytes) -> Bytes {
     (total - used - margin).min(total - Margin::floor(total))
 }
 
-/// The most pages that a pool may have, of one node or over all, while the others stay as they are; never fewer than it
-/// has.
+/// Returns the maximum number of pages of a pool, on one node or in total, if the others do not change. Never below its
+/// current number.
 ///
 /// # Errors
-/// The host's memory is not known.
+/// The host's memory is unknown.
 pub(crate) fn most_pages(host: &Host, size: PageSize, node: Option<u32>) -> Result<Pages, Failure> {
     let (total, used) = used(host)?;
     let in_pools = host.totals().map(|pool| pool.all().of(pool.size));
@@ -163,10 +161,10 @@ pub(crate) fn most_pages(host: &Host, size: PageSize, node: Option<u32>) -> Resu
     Ok(Pages(most.get() / size.bytes().get()).max(own))
 }
 
-/// Checks the size of a pool by the rule that plans go by.
+/// Checks the size of a pool by the rule of plans.
 ///
 /// # Errors
-/// The reason, in a sentence without its end.
+/// The reason, without a full stop.
 pub(crate) fn fits(
     host: &Host,
     size: PageSize,
@@ -190,13 +188,13 @@ pub(super) struct Book {
     pub now: PoolNow,
     pub nodes: Vec<NodeNow>,
     pub others: u64,
-    /// Pages that no running process holds: they stay until the file or segment is removed.
+    /// Pages that no running process holds. They stay until the file or segment is removed.
     pub left_over: u64,
     pub promised: u64,
-    /// Pages that files which are not ours ask for at boot.
+    /// Pages that files of other owners request at boot.
     pub configured: u64,
     pub planned: u64,
-    /// Those of the planned and the promised ones that are bound to a node, by node.
+    /// The planned and promised pages that are bound to a node, by node.
     pub bound: BTreeMap<u32, u64>,
     pub held: BTreeMap<u32, u64>,
 }
@@ -215,8 +213,8 @@ impl Book {
         }
     }
 
-    /// The pages that a pool has to have for those, and never fewer than now: what stands idle may
-    /// be somebody's who starts later.
+    /// Returns the pages of a pool for all of these, at least the current number. A service that starts later may need
+    /// the idle ones.
     fn placed(&self) -> Vec<OnNode> {
         place(&self.nodes, &self.wants(), false)
     }
@@ -225,7 +223,7 @@ impl Book {
         self.placed().iter().map(|on| on.idle).sum()
     }
 
-    /// What a pool comes to: one that nothing is planned for stays as it is.
+    /// Returns the resulting size of a pool. A pool without planned pages does not change.
     fn comes_to(&self) -> u64 {
         match self.planned {
             0 => self.now.lasting.max(self.now.taken),
@@ -249,7 +247,7 @@ pub(super) struct Ledger {
     pub margin: Bytes,
     pub moves: Bytes,
     pub sizes: BTreeMap<PageSize, Book>,
-    /// Whether the margin may be overstepped, down to [`Margin::even_forced`].
+    /// True if the plan may use the margin, down to [`Margin::even_forced`].
     pub forced: bool,
 }
 
@@ -267,7 +265,7 @@ impl Ledger {
             false => self.margin,
         };
         let used = self.used - self.moves;
-        // A pool that is as it was takes nothing more away, whatever the margin says.
+        // An unchanged pool takes no more memory, whatever the margin is.
         self.in_pools() <= most_in_pools(self.total, used, margin) || self.grows_by().is_zero()
     }
 
@@ -277,8 +275,8 @@ impl Ledger {
         self.in_pools() - now.sum()
     }
 
-    /// Plans these pages where they fit, on `node` where their user may take them from there only;
-    /// `moves` is what it gives up on base pages.
+    /// Plans these pages if they fit, on `node` if their user is bound to it. `moves` is the base-page memory that the
+    /// user gives up.
     pub fn take(&mut self, pages: &[PagesOf], node: Option<u32>, moves: Bytes) -> bool {
         let before = self.clone();
         for more in pages {
@@ -296,7 +294,7 @@ impl Ledger {
         fits
     }
 
-    /// The most of `most` times these pages that fit, and plans them.
+    /// Plans these pages as often as they fit, at most `most` times, and returns the number.
     pub fn take_most(&mut self, each: PagesOf, node: Option<u32>, most: u64) -> u64 {
         let (mut low, mut high) = (0, most);
         while low < high {

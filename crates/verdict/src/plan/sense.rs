@@ -1,8 +1,7 @@
-//! What a plan may not say, although each of its values is well formed: two pools of one size and
-//! node, pages of a size that the host lacks, more memory than there is.
+//! Finds contradictions in a plan with well-formed values: two pools of one size and node, pages of
+//! a size that the host lacks, more memory than exists.
 //!
-//! Pure, and about the plan alone: what it does not agree with on the running host is for
-//! [`super::check`].
+//! Pure, and about the plan alone. [`super::check`] compares it with the running host.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -14,8 +13,7 @@ use super::model::{ForPool, Plan};
 use super::room::Margin;
 use crate::list;
 
-/// What makes no sense, and where it stands: the keys and indices on the way to it, as in
-/// `pool.0.node`.
+/// A contradiction and its place: the keys and indices that lead to it, as in `pool.0.node`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Nonsense {
     pub at: String,
@@ -93,7 +91,7 @@ fn pools(plan: &Plan, found: &mut Found) {
     }
 }
 
-/// More idle pages than nobody wants: the files would ask for too few at the next boot.
+/// Finds an idle count above the unwanted pages, as files would request too few at the next boot.
 fn idle(plan: &Plan, found: &mut Found) {
     for (i, pool) in plan.pools.iter().enumerate() {
         let sum = |of: fn(&ForPool) -> Pages| -> Pages { plan.of_size(pool.page).map(of).sum() };
@@ -128,7 +126,7 @@ fn twice(plan: &Plan, found: &mut Found) {
     repeated("mount", "path", mounts, found);
     let units = plan.units.iter().map(|u| format!("unit {}", u.unit));
     repeated("unit", "unit", units, found);
-    // One for all nodes and one for a node of a size would be set one after the other.
+    // A pool for all nodes and one for a node would overwrite each other.
     for (i, one) in plan.pools.iter().enumerate() {
         if one.node.is_some() && plan.of_size(one.page).any(|pool| pool.node.is_none()) {
             let what = format!(
@@ -150,8 +148,7 @@ fn repeated(table: &str, key: &str, names: impl Iterator<Item = String>, found: 
     }
 }
 
-/// Settings that have a table of their own, those that no plan makes, and values that they do not
-/// take.
+/// Finds settings with their own table, settings that no plan makes, and invalid values.
 fn knobs(plan: &Plan, found: &mut Found) {
     for (i, knob) in plan.knobs.iter().enumerate() {
         let path = knob.path.display();
@@ -231,9 +228,9 @@ fn sizes(plan: &Plan, found: &mut Found) {
     }
 }
 
-/// More memory than there is, or less for base pages than the plan itself says they need.
+/// Finds pools larger than memory, or base-page memory below the plan's own needs.
 fn memory(plan: &Plan, found: &mut Found) {
-    // The largest pool is the one to look at.
+    // Report the largest pool.
     let pools = plan.pools.iter().enumerate();
     let Some((largest, _)) = pools.max_by_key(|(_, p)| p.pages.of(p.page)) else {
         return;
@@ -246,7 +243,7 @@ fn memory(plan: &Plan, found: &mut Found) {
     let what = if pools > total {
         format!("the pools come to {pools}, and the host has {total}")
     } else if pools <= were + plan.base.other_pools {
-        // What stands in the pools already is not for the plan to take away.
+        // The plan does not shrink pages that are already in the pools.
         return;
     } else if total - pools < floor {
         format!(

@@ -1,4 +1,5 @@
-//! A step: one change of one place on the host. Plans come to steps, `hugeleaf-change` makes them.
+//! A step: one change of one place on the host. Plans derive steps, `hugeleaf-change` executes
+//! them.
 
 use std::path::PathBuf;
 
@@ -7,10 +8,10 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Short and unique within a plan, as in `pool-2M-node0`: what messages and JSON call it.
+    /// A short id, unique within a plan, as in `pool-2M-node0`. Messages and JSON use it.
     pub id: String,
     pub what: What,
-    /// The file, knob or mount point that it is done to: absolute, below the root of the host.
+    /// The file, knob or mount point: absolute, below the root of the host.
     pub path: PathBuf,
     pub why: String,
     pub verify: String,
@@ -18,7 +19,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// One that needs nothing else.
+    /// Creates a step without further needs.
     pub(super) fn new(
         id: impl Into<String>,
         what: What,
@@ -45,13 +46,13 @@ impl Step {
 pub enum What {
     /// Writes a value into a file of /proc/sys or /sys.
     Knob {
-        /// The value, without a newline. Of a knob that shows its choices, as in
-        /// `always [madvise] never`, the one that is chosen.
+        /// The value, without a newline. For a knob that shows its choices, as in `always [madvise]
+        /// never`, the selected one.
         value: String,
     },
     Pool {
         size: PageSize,
-        /// on this node; the path is the node's own `nr_hugepages`,
+        /// The node. The path is the node's own `nr_hugepages`.
         node: u32,
         pages: Pages,
     },
@@ -59,7 +60,7 @@ pub enum What {
         text: String,
         mode: u32,
     },
-    /// Puts a block between markers into a file that belongs to somebody else.
+    /// Writes a block between markers into a file of another owner.
     Block {
         text: String,
     },
@@ -68,7 +69,7 @@ pub enum What {
         owner: Option<(u32, u32)>,
     },
     Mount {
-        /// Options as mount(8) has them, as in `pagesize=2M,uid=26,mode=0770`.
+        /// Options in the syntax of mount(8), as in `pagesize=2M,uid=26,mode=0770`.
         options: String,
     },
 }
@@ -86,20 +87,20 @@ impl What {
     }
 }
 
-/// What has to happen before a step has its whole effect.
+/// The action that gives a step its full effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Needs {
     Nothing,
     Restart(Vec<String>),
-    /// The host has to be rebooted; the command that the person runs before.
+    /// A reboot, after a command that the user must run.
     Reboot {
-        /// As in `update-grub`.
+        /// The command, as in `update-grub`.
         first: String,
     },
     Login,
 }
 
-/// `restart[]`, `reboot` and `first`, or `login`.
+/// Serializes as `restart[]`, `reboot` and `first`, or `login`.
 impl Serialize for Needs {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if *self == Needs::Nothing {

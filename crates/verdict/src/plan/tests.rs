@@ -18,7 +18,7 @@ use crate::findings::tests::testing::{arm64_16k, gib, healthy, pool, size, thp, 
 
 const GIB: u64 = 1 << 30;
 
-/// 64 GiB on two nodes, 24 used, nothing in the pools.
+/// Returns a host with 64 GiB on two nodes, 24 GiB used, empty pools.
 fn host() -> Host {
     let mut host = healthy();
     host.pools = ["2M", "1G"]
@@ -36,7 +36,7 @@ fn identity() -> Identity {
     }
 }
 
-/// Sets a pool: pages on each node, how many of all of them are in use, how many are promised.
+/// Sets a pool: pages on each node, total pages in use, total pages promised.
 fn fill(host: &mut Host, page: &str, each: u64, used: u64, promised: u64) {
     let nodes = host.nodes.len() as u64;
     for pool in host.pools.iter_mut().filter(|p| p.size == size(page)) {
@@ -78,7 +78,7 @@ fn service(name: &str, kind: ServiceKind, bytes: u64) -> Service {
     service
 }
 
-/// The same, configured for pages of this size.
+/// Configures the service for pages of this size.
 fn sized(mut service: Service, page: &str) -> Service {
     for demand in &mut service.demands {
         demand.page = Some(size(page));
@@ -86,7 +86,7 @@ fn sized(mut service: Service, page: &str) -> Service {
     service
 }
 
-/// The same, running, with its memory on pages of that kind.
+/// Makes the service run, with its memory on pages of that kind.
 fn running(mut service: Service, page: &str, kind: PageKind) -> Service {
     service.pids = vec![hugeleaf_host::Pid(100)];
     for demand in &mut service.demands {
@@ -143,12 +143,12 @@ fn usual(host: &Host, services: &[Service]) -> Plan {
     planned(host, services, &Wishes::default())
 }
 
-/// The plan as a file, on a host that has no files of hugeleaf's yet.
+/// Writes the plan for a host without hugeleaf files.
 fn written(plan: &Plan) -> String {
     write(plan, |_| None)
 }
 
-/// Pages of a plan's pools, node by node, as in `2M/0: 100`.
+/// Returns the pages of a plan's pools by node, as in `2M/0: 100`.
 fn pools(plan: &Plan) -> Vec<String> {
     let one = |p: &ForPool| match p.node {
         Some(node) => format!("{}/{node}: {}", p.page, p.pages),
@@ -157,7 +157,7 @@ fn pools(plan: &Plan) -> Vec<String> {
     plan.pools.iter().map(one).collect()
 }
 
-/// Texts that must be there, in one assertion.
+/// Asserts that a line contains the part.
 fn has(lines: &[String], part: &str) {
     assert!(
         lines.iter().any(|line| line.contains(part)),
@@ -165,7 +165,7 @@ fn has(lines: &[String], part: &str) {
     );
 }
 
-/// Compares with a file next to the sources; `HUGELEAF_BLESS=1` writes it anew.
+/// Compares with a file next to the sources; `HUGELEAF_BLESS=1` rewrites it.
 fn compare(got: &str, name: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("src/plan/expected")

@@ -1,5 +1,5 @@
-//! The published procedure for pools: configure more than enough, watch, and reduce to the most
-//! that was ever in use. Pure: samples come in as values.
+//! The published procedure for pools: configure more than enough, observe, and reduce to the
+//! maximum use. Pure: samples come in as values.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,24 +17,24 @@ use super::notes::{command_line, contradicted};
 use super::promise::standing;
 use super::room::{Margin, PoolNow, pools_now, used};
 
-/// What was in use or promised of each pool at one moment.
+/// The pages in use or reserved in each pool at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample(BTreeMap<PageSize, u64>);
 
-/// What is in use or promised of each pool of a host.
+/// Returns the pages in use or reserved in each pool of a host.
 pub fn sample(host: &Host) -> Result<Sample, Failure> {
     let now = pools_now(host)?;
     let taken = now.into_iter().map(|(size, now)| (size, now.taken));
     Ok(Sample(taken.collect()))
 }
 
-/// One page in so many is kept above the most that was seen, since samples miss short peaks: 2 %.
+/// Reserve above the observed maximum, as a fraction, because samples miss short peaks: 2 %.
 const KEPT: u64 = 50;
 
-/// The smaller plan for the pools that have pages now, by the most that was in use in any sample.
+/// Returns a smaller plan for the pools that have pages now, by the maximum use in any sample.
 ///
 /// # Errors
-/// [`Failure`] where nothing was sampled, or all pools are empty.
+/// [`Failure`] if there is no sample, or all pools are empty.
 pub fn tighten(
     facts: &Facts<'_>,
     samples: &[Sample],
@@ -93,8 +93,8 @@ fn possible(facts: &Facts<'_>, now: &BTreeMap<PageSize, PoolNow>) -> Result<(), 
     Ok(())
 }
 
-/// What a pool is to come to: the most that was in use and a little more, and what stopped
-/// services wait for.
+/// Returns the new size of a pool: the maximum use with a small reserve, and the pages that stopped
+/// services need.
 fn wanted(host: &Host, size: PageSize, pool: &PoolNow, most: u64, waiting: u64) -> Wanted {
     let left_over = host.left_over(size).get().min(pool.taken);
     let keep = most
@@ -116,8 +116,8 @@ fn wanted(host: &Host, size: PageSize, pool: &PoolNow, most: u64, waiting: u64) 
     }
 }
 
-/// Pages that plans in force promise to services that do not run now: of what they will need no
-/// sample tells. Who is known only by bytes that somebody named may run, and counts as such.
+/// Returns the pages that plans in force promise to stopped services, whose needs no sample shows.
+/// A service known only by a demand in bytes may run, and counts as running.
 fn waiting(facts: &Facts<'_>, size: PageSize) -> u64 {
     let standing = standing(facts, &[]);
     let stopped = standing.iter().filter(|one| !one.may_run());

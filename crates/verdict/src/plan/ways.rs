@@ -1,5 +1,5 @@
-//! What a person does so that a service uses the pages that are planned for it: lines of its own
-//! configuration, which hugeleaf leaves alone.
+//! Manual changes that make a service use its planned pages, as lines of its own configuration,
+//! which hugeleaf does not edit.
 
 use hugeleaf_host::demand::{Insists, Place, Service, ServiceKind};
 use hugeleaf_units::{Bytes, PageSize};
@@ -40,7 +40,7 @@ fn sizes(planned: &ForService) -> Vec<PageSize> {
     sizes
 }
 
-/// Its present setting, as in `; it says huge_pages = try`.
+/// Formats its current setting, as in ` (now huge_pages = try)`.
 fn said(service: &Service) -> String {
     match service.wish.said.as_str() {
         "" => String::new(),
@@ -48,7 +48,7 @@ fn said(service: &Service) -> String {
     }
 }
 
-/// The size that a program gets that names none, where another one is planned.
+/// Returns the planned size if it is not the default and the program's configuration names none.
 fn unusual(plan: &Plan, service: &Service, planned: &ForService) -> Option<PageSize> {
     let configured = service.demands.iter().any(|d| d.page.is_some());
     let largest = sizes(planned).first().copied()?;
@@ -102,7 +102,7 @@ fn java(plan: &Plan, service: &Service, planned: &ForService) -> Vec<String> {
     }
 }
 
-/// Memory that nothing is reserved for.
+/// Describes private memory, for which nothing is reserved.
 fn private(plan: &Plan, planned: &ForService, saves: bool) -> Vec<String> {
     let mut units = plan.units.iter().filter(|u| u.exec_start.is_some());
     if units.any(|u| Some(&u.unit) == planned.unit.as_ref()) {
@@ -187,7 +187,7 @@ fn other(plan: &Plan, service: &Service, planned: &ForService) -> Vec<String> {
     }
 }
 
-/// A larger size that would fit as well, for programs that take it only if configured.
+/// Suggests a larger size that would fit too, for programs that use it only if configured.
 fn larger(facts: &Facts<'_>, service: &Service, planned: &ForService) -> Option<String> {
     let setting = match service.kind {
         ServiceKind::PostgreSql => "huge_page_size in postgresql.conf",

@@ -1,5 +1,5 @@
-//! Writes a plan as the file that a person edits: values in TOML, the arithmetic and what follows
-//! from the plan as comments next to them. Comments are not read again: they follow from the values.
+//! Writes a plan as an editable file: values in TOML, with the arithmetic and the consequences as
+//! comments. Comments are not read back, because they follow from the values.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -44,7 +44,7 @@ impl Out {
         self.raw(key, quoted(value));
     }
 
-    /// A list, one element a line where there are several.
+    /// Writes a list, one element per line if there are several.
     fn list(&mut self, key: &str, items: impl IntoIterator<Item = String>) {
         let items: Vec<String> = items.into_iter().collect();
         match items.as_slice() {
@@ -53,7 +53,7 @@ impl Out {
         }
     }
 
-    /// The same; nothing where the list is empty.
+    /// Writes a list unless it is empty.
     fn some_list(&mut self, key: &str, items: impl IntoIterator<Item = String>) {
         let mut items = items.into_iter().peekable();
         if items.peek().is_some() {
@@ -87,8 +87,8 @@ fn pages(pages: &[PagesOf]) -> impl Iterator<Item = String> {
     pages.map(|p| format!("{{ page = {}, pages = {} }}", size(p.page), p.pages))
 }
 
-/// The plan as a file. `read` gives the text of a file that is there now, by its path: the end of
-/// the plan says what changes in it.
+/// Writes the plan as a file. `read` returns the current text of a file by its path. The end of the
+/// plan shows the changes to these files.
 pub fn write(plan: &Plan, read: impl Fn(&Path) -> Option<String>) -> String {
     let mut out = Out(String::new());
     out.comment("A plan of hugeleaf. Edit the values; comments are for the reader only.");
@@ -293,7 +293,8 @@ fn follows(out: &mut Out, plan: &Plan, read: &dyn Fn(&Path) -> Option<String>) {
     }
 }
 
-/// Old and new value of a step; of a file, its lines, `-` those that go and `+` those that come.
+/// Formats the old and new value of a step. For a file, lists removed lines with `-` and added lines
+/// with `+`.
 fn change(plan: &Plan, step: &Step, read: &dyn Fn(&Path) -> Option<String>) -> Vec<String> {
     let one = match &step.what {
         What::Knob { value } => format!("{} -> {value}", was(plan, step)),
@@ -346,7 +347,7 @@ fn was(plan: &Plan, step: &Step) -> String {
         .unwrap_or_else(|| "?".to_owned())
 }
 
-/// What a step needs, in words; nothing where it needs nothing.
+/// Describes the needs of a step; `None` if it has none.
 pub fn needs(needs: &Needs) -> Option<String> {
     match needs {
         Needs::Nothing => None,

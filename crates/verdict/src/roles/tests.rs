@@ -17,7 +17,7 @@ fn settings(text: &str) -> RunSettings {
     parse_run_settings(text).unwrap()
 }
 
-/// The program's own code, and that of the library.
+/// Returns the program's own code, and that of the library.
 fn code() -> [Segment; 2] {
     let mut library = file(0x100_0000, M, Role::Text);
     library.name = "/var/cache/hugeleaf/libhugeleaf_run-1.so".to_owned();
@@ -25,12 +25,12 @@ fn code() -> [Segment; 2] {
     [file(0x10_0000, M, Role::Text), library]
 }
 
-/// A process with these segments, its code and the library.
+/// Returns a process with these segments, its code and the library.
 fn with_library(segments: Vec<Segment>) -> Process {
     process(code().into_iter().chain(segments).collect())
 }
 
-/// Private memory on large pages.
+/// Returns private memory on huge pages.
 fn large(start: u64, len: u64) -> Segment {
     let mut segment = anon(start, len);
     set_pages(
@@ -190,7 +190,7 @@ fn what_processes_share_counts_once_in_their_sum() {
 }
 
 proptest! {
-    /// What is resident is on pages that were asked for, missing, or in small ranges: never more.
+    /// Resident bytes are on requested pages, missing, or in small ranges, but never counted twice.
     #[test]
     fn nothing_is_counted_twice(
         parts in prop::collection::vec((1u64..64, 0u64..4, any::<bool>()), 0..8),

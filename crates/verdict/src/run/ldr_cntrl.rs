@@ -1,8 +1,8 @@
-//! LDR_CNTRL and LARGE_PAGE_DATA, as AIX has them, in the words of `hugeleaf run`.
+//! Translates AIX's LDR_CNTRL and LARGE_PAGE_DATA into flags of `hugeleaf run`.
 //!
-//! The keys and their meaning are those that IBM publishes: `DATAPSIZE`, `TEXTPSIZE`, `STACKPSIZE`
-//! and `SHMPSIZE` name a page size, `LARGE_PAGE_DATA` asks for 16M pages for data (`Y`), demands
-//! them (`M`) or declines them (`N`). A size that a machine has not becomes the next smaller one.
+//! The keys have the meaning that IBM documents: `DATAPSIZE`, `TEXTPSIZE`, `STACKPSIZE` and
+//! `SHMPSIZE` name a page size. `LARGE_PAGE_DATA` requests 16M pages for data (`Y`), requires them
+//! (`M`) or declines them (`N`). An unavailable size becomes the next smaller one.
 
 use hugeleaf_host::{Host, RunRole};
 use hugeleaf_units::{Bytes, Failure, Ladder, PageKind, PageSize, Rung};
@@ -31,11 +31,11 @@ pub struct Mapped {
     pub here: Want,
 }
 
-/// Translates a value of LDR_CNTRL, and that of a variable LARGE_PAGE_DATA where one is set.
+/// Translates a value of LDR_CNTRL, and of the variable LARGE_PAGE_DATA if it is set.
 ///
 /// # Errors
-/// For a key or a value that is not known, one that stands twice, and DATAPSIZE together with
-/// LARGE_PAGE_DATA, which IBM's documents forbid.
+/// An unknown key or value, a duplicate, or DATAPSIZE together with LARGE_PAGE_DATA, which IBM's
+/// documents forbid.
 pub fn translate(text: &str, large: Option<&str>, host: &Host) -> Result<Vec<Mapped>, Failure> {
     let mut mapped: Vec<Mapped> = Vec::new();
     let items = text.split('@').filter(|item| !item.is_empty());
@@ -125,8 +125,9 @@ fn same_size(size: &str, value: &str) -> bool {
     }
 }
 
-/// A size of AIX as this host has it: for shared memory all pools up to it, the largest first, and
-/// then THP; for the others the largest THP up to it. `None` where `size` is none.
+/// Translates an AIX size to sizes of this host. For shared memory: all pools up to the size,
+/// largest first, and then THP. Otherwise: the largest THP size up to it. `None` if `size` is
+/// invalid.
 fn size_here(size: &str, role: RunRole, host: &Host, mandatory: bool) -> Option<Want> {
     let asked: PageSize = size.parse().ok()?;
     let serves = |kind: PageKind| match kind {
@@ -144,7 +145,7 @@ fn size_here(size: &str, role: RunRole, host: &Host, mandatory: bool) -> Option<
     sizes.sort_unstable_by(|a, b| b.cmp(a));
     sizes.dedup();
     let rungs: Vec<PageSize> = match role {
-        // Every pool is a way; of the sizes of THP the largest.
+        // Use every pool, but only the largest THP size.
         RunRole::Shm => {
             let largest_thp = sizes.iter().copied().find(|size| is_thp(host, *size));
             let is_pool = |size: &PageSize| host.pool(*size).is_some();
@@ -155,7 +156,7 @@ fn size_here(size: &str, role: RunRole, host: &Host, mandatory: bool) -> Option<
     };
     let rungs = match rungs.is_empty() {
         true if !mandatory => return Some(Want::Base),
-        // Nothing of the sort here: ask for it all the same, so that it is refused by name.
+        // The host has no such size; request it anyway, so that the error names it.
         true => vec![asked],
         false => rungs,
     };
@@ -170,8 +171,8 @@ fn is_thp(host: &Host, size: PageSize) -> bool {
         .any(|info| info.kind == PageKind::Thp && info.size == size)
 }
 
-/// Whether a size of THP exists for the memory of a role: some are for shared memory alone, and
-/// code can be moved to the PMD's size only.
+/// True if a THP size exists for the memory of a role. Some sizes are for shared memory only, and
+/// code can be promoted to the PMD size only.
 fn is_for(host: &Host, role: RunRole, size: PageSize) -> bool {
     let Some(thp) = host.thp.known() else {
         return false;

@@ -1,22 +1,22 @@
-//! Why the library of `hugeleaf run` cannot be loaded into a program, derived from its file.
+//! Returns why a program cannot load the library of `hugeleaf run`, from the program's file.
 
 use hugeleaf_host::{Elf, Format, Privilege, Program};
 
-/// Makes the address sanitizer accept a library that is loaded before its own. Programs without it
-/// do not look.
+/// Makes the address sanitizer accept a library that is loaded before its own. Other programs
+/// ignore it.
 pub const SANITIZER_OPTION: &str = "verify_asan_link_order=0";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
     pub because: String,
     pub can_promote: bool,
-    /// Whether naming the library to its loader does no harm: then it is named all the same, for
-    /// the programs that this one starts.
+    /// True if preloading the library is harmless. It is then preloaded anyway, for the child
+    /// processes.
     pub may_pass_on: bool,
 }
 
-/// What stands in the way of loading a library that was built for `arch` (as in
-/// [`std::env::consts::ARCH`]) into a program; `None` where nothing does, or nothing is known to.
+/// Returns the obstacle to loading a library built for `arch` (as in [`std::env::consts::ARCH`])
+/// into a program. `None` if no obstacle is known.
 pub fn obstacle(program: &Program, arch: &str) -> Option<Obstacle> {
     let path = program.path.display();
     match (&program.privilege, &program.format) {
@@ -31,7 +31,7 @@ pub fn obstacle(program: &Program, arch: &str) -> Option<Obstacle> {
             )))
         }
         (None, Format::Elf(elf)) => of_elf(program, elf, arch),
-        // Nothing is known: the loader will say so if it does not fit.
+        // The format is unknown. The loader will report a mismatch.
         (None, Format::Other | Format::Unknown(_)) => None,
     }
 }
@@ -64,7 +64,7 @@ fn of_elf(program: &Program, elf: &Elf, arch: &str) -> Option<Obstacle> {
         return movable(format!("{path} is for another processor than {arch}"));
     }
     let Some(loader) = &elf.interpreter else {
-        // The loader itself is linked so, and loads libraries all the same.
+        // The loader itself is static too, but loads libraries.
         if is_glibc(&path.to_string()) && elf.needed.is_empty() {
             return None;
         }
@@ -90,14 +90,14 @@ fn of_elf(program: &Program, elf: &Elf, arch: &str) -> Option<Obstacle> {
     })
 }
 
-/// `ld-linux-x86-64.so.2`, `ld-linux-aarch64.so.1`, `ld64.so.2`, `ld.so.1`.
+/// True for `ld-linux-x86-64.so.2`, `ld-linux-aarch64.so.1`, `ld64.so.2`, `ld.so.1`.
 fn is_glibc(loader: &str) -> bool {
     let name = base_name(loader);
     let mut known = ["ld-linux", "ld64.so", "ld.so"].iter();
     known.any(|start| name.starts_with(start))
 }
 
-/// Runtimes that keep a map of all memory. That of undefined behaviour keeps none.
+/// True for runtimes with a map of all memory. The undefined-behaviour runtime has none.
 fn is_sanitizer(library: &str) -> bool {
     let mut known = ["asan", "hwasan", "tsan", "msan", "lsan"].iter();
     known.any(|name| {
@@ -110,7 +110,7 @@ fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The number of an architecture in ELF headers (elf.h).
+/// Returns the number of an architecture in ELF headers (elf.h).
 fn machine(arch: &str) -> Option<u16> {
     Some(match arch {
         "x86_64" => 62,

@@ -9,16 +9,16 @@ use hugeleaf_units::{Bytes, Ladder};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Want {
-    /// The largest that this host can give.
+    /// The largest size that this host can provide.
     #[default]
     Auto,
     Base,
-    /// These sizes, in this order.
+    /// The given sizes, in this order.
     Ladder(Ladder),
 }
 
 impl Want {
-    /// Whether base pages are not acceptable.
+    /// True if base pages are not acceptable.
     pub fn is_mandatory(&self) -> bool {
         matches!(self, Want::Ladder(ladder) if ladder.is_mandatory())
     }
@@ -37,7 +37,7 @@ impl fmt::Display for Want {
 impl FromStr for Want {
     type Err = String;
 
-    /// Reads `auto`, `base` or a ladder.
+    /// Parses `auto`, `base` or a ladder.
     fn from_str(text: &str) -> Result<Want, String> {
         match text {
             "auto" => Ok(Want::Auto),
@@ -52,7 +52,7 @@ impl FromStr for Want {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Numa {
-    /// From these nodes only.
+    /// Memory of these nodes only.
     Bind(Vec<u32>),
     Prefer(u32),
     Interleave(Vec<u32>),
@@ -85,7 +85,7 @@ impl fmt::Display for Numa {
 impl FromStr for Numa {
     type Err = String;
 
-    /// Reads `bind=0,1`, `prefer=0`, `interleave=0-3` or `local`.
+    /// Parses `bind=0,1`, `prefer=0`, `interleave=0-3` or `local`.
     fn from_str(text: &str) -> Result<Numa, String> {
         let error = || {
             format!(
@@ -109,11 +109,11 @@ impl FromStr for Numa {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
-    /// What is asked for each role, in the order of [`RunRole::ALL`].
+    /// The request for each role, in the order of [`RunRole::ALL`].
     pub wants: [Want; 4],
     pub reserve: Option<Bytes>,
     pub numa: Option<Numa>,
-    /// Base names of the executables that it is for; empty for all.
+    /// Base names of the affected executables; empty for all.
     pub only: Vec<String>,
 }
 
@@ -122,7 +122,7 @@ impl Policy {
         &self.wants[role as usize]
     }
 
-    /// The first role that must have what it asks for.
+    /// Returns the first role with a mandatory request.
     pub fn mandatory(&self) -> Option<RunRole> {
         RunRole::ALL
             .into_iter()

@@ -1,4 +1,4 @@
-//! One rung of a ladder, tried on the host: available, or not and why.
+//! Judges one rung of a ladder on the host: available, or unavailable with the reason.
 
 use hugeleaf_host::{Available, Host, Limited, Pool, RunRole, RunWay, ThpUse};
 use hugeleaf_units::{Bytes, Failure, PageKind, PageSize, Pages, Rung};
@@ -11,9 +11,9 @@ use crate::list;
 pub enum Judged {
     /// The library tries these, in this order.
     Ways(Vec<RunWay>),
-    /// The kernel does it by itself: nothing is to be done, and nothing can be made sure of.
+    /// The kernel does it automatically. No action is needed, and the result is not guaranteed.
     ByItself,
-    /// Base pages: whatever follows in the ladder is never reached.
+    /// Base pages. Later rungs are never reached.
     Base,
     Not(Failure),
 }
@@ -37,21 +37,21 @@ pub fn judge(host: &Host, role: RunRole, rung: Rung) -> Judged {
     let pool = pool_may_serve.then(|| from_pool(host, role, size));
     let thp = thp_may_serve.then(|| as_thp(host, role, size));
     match (pool, thp) {
-        // A pool that is empty now may be filled before the program makes its segment.
+        // An empty pool may be filled before the program creates its segment.
         (Some(Err(_)), Some(Ok(Judged::Ways(more)))) if host.pool(size).is_some() => {
             Judged::Ways([vec![RunWay::Hugetlb(size)], more].concat())
         }
         (Some(Ok(way)), Some(Ok(Judged::Ways(more)))) => Judged::Ways([vec![way], more].concat()),
         (Some(Ok(way)), _) => Judged::Ways(vec![way]),
         (_, Some(Ok(judged))) => judged,
-        // A size that only a pool can have is short in the pool; one that THP has, in THP.
+        // Report the pool for a size that only a pool can have, otherwise THP.
         (Some(Err(lack)), Some(Err(_))) if !is_of_thp(host, role, size) => Judged::Not(lack),
         (_, Some(Err(lack))) | (Some(Err(lack)), None) => Judged::Not(lack),
         (None, None) => Judged::Base,
     }
 }
 
-/// Whether transparent huge pages of a size exist here for a role, on or off.
+/// True if THP of a size exist on this host for a role, on or off.
 fn is_of_thp(host: &Host, role: RunRole, size: PageSize) -> bool {
     let order = host.thp.known().and_then(|thp| thp.order(size));
     let own = order.is_some_and(|order| !order.own(thp_use(role)).is_absent());
@@ -71,7 +71,7 @@ pub fn private_setting(host: &Host) -> Option<&str> {
 }
 
 pub fn shared_setting(host: &Host) -> Option<&str> {
-    // The knob for all sizes can forbid (or force) what that of a size allows.
+    // The top-level knob can forbid or force, regardless of a size's knob.
     let top = host.thp.known()?.shmem_enabled.text();
     match top {
         Some("deny" | "force") => top,
@@ -111,7 +111,7 @@ fn as_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Failure>
     }
 }
 
-/// A size below the PMD's: the kernel gives it by itself, or not at all.
+/// Judges a size below the PMD size, which the kernel provides automatically or not at all.
 fn smaller_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Failure> {
     let none = || {
         Failure::new(
@@ -125,7 +125,7 @@ fn smaller_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Fai
     let (name, own) = (of.knob(), order.own(of));
     match order.in_force(thp, of) {
         Some("always" | "within_size" | "force") => Ok(Judged::ByItself),
-        // Unreadable: nothing is known, so nothing is said.
+        // An unreadable setting is unknown, so report nothing.
         None if !own.is_absent() => Ok(Judged::ByItself),
         None => Err(none()),
         Some(word) => {
@@ -140,7 +140,7 @@ fn smaller_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Fai
     }
 }
 
-/// What a pool could give now; `None` where that cannot be determined.
+/// Returns the pages available in a pool; `None` if unknown.
 pub fn left_in_pool(host: &Host, size: PageSize) -> Option<&Available> {
     host.page_sizes
         .iter()
@@ -169,7 +169,7 @@ fn from_pool(host: &Host, role: RunRole, size: PageSize) -> Result<RunWay, Failu
     }
 }
 
-/// A pool that has not got enough: `needed` bytes, where that is known.
+/// Reports a pool that is too small for `needed` bytes, if known.
 pub fn pool_short(host: &Host, size: PageSize, needed: Option<Bytes>) -> Failure {
     let left = left_in_pool(host, size);
     let left_bytes = left.map_or(Bytes::ZERO, |left| left.bytes);

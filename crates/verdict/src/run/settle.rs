@@ -1,4 +1,4 @@
-//! A policy resolved on a host.
+//! Resolves a policy on a host.
 
 use hugeleaf_host::{Host, RunAsked, RunRole, RunSettings, RunWay, ThpUse, thp_is_on};
 use hugeleaf_units::{Bytes, Failure, Ladder, PageSize};
@@ -11,34 +11,34 @@ use crate::advice::{Change, Setting};
 use crate::eligible::huge_page as pmd;
 use crate::list;
 
-/// Below so many full THPs, `auto` leaves private memory and stacks alone: a small program would
-/// hold more memory and gain nothing.
+/// Minimum number of full THPs before `auto` changes private memory and stacks. A small program would
+/// use more memory without a gain.
 const AUTO_AFTER: u64 = 16;
 
-/// The library keeps so many pool sizes a role; no kernel has more than it has levels of tables.
+/// Maximum number of pool sizes per role in the library. No kernel has more sizes than page-table
+/// levels.
 const MOST_POOLS: usize = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
     pub settings: RunSettings,
-    /// What was asked for by name and is known to be unavailable.
+    /// Named requests that are known to be unavailable.
     pub missing: Vec<Missing>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Missing {
-    /// What, as it was typed: `--shm 1G`.
+    /// The request as typed: `--shm 1G`.
     pub asked: String,
     #[serde(rename = "reason")]
     pub because: String,
     pub command: String,
 }
 
-/// Holds a policy against a host. `room` is what a memory cgroup leaves this process, where one
-/// limits it.
+/// Resolves a policy on a host. `room` is the memory that a cgroup limit leaves this process, if any.
 ///
 /// # Errors
-/// Where something that is required is unavailable, and where the policy names what there is none of.
+/// A mandatory request is unavailable, or the policy names something that does not exist.
 pub fn settle(policy: &Policy, host: &Host, room: Option<Bytes>) -> Result<Settled, Failure> {
     check_nodes(policy, host)?;
     let mut missing = Vec::new();
@@ -79,8 +79,8 @@ pub fn settle(policy: &Policy, host: &Host, room: Option<Bytes>) -> Result<Settl
     Ok(Settled { settings, missing })
 }
 
-/// What `auto` tries: THP for data and stacks, a pool and then THP for shared memory, nothing for
-/// code.
+/// Returns the attempts of `auto`: THP for data and stacks, a pool and then THP for shared memory,
+/// nothing for code.
 fn auto(host: &Host, role: RunRole) -> RunAsked {
     let mut ways = match role {
         RunRole::Text => return RunAsked::default(),
@@ -94,8 +94,8 @@ fn auto(host: &Host, role: RunRole) -> RunAsked {
     }
 }
 
-/// The pools that `auto` tries. That of the PMD's size comes first, also where it is empty now: it
-/// may be filled before the program makes its segment. Others only where they alone have pages.
+/// Returns the pools that `auto` tries. The pool of PMD size comes first even if it is empty, because
+/// it may be filled before the program creates its segment. Others only if they alone have pages.
 fn pools_to_try(host: &Host) -> Vec<RunWay> {
     let has_free =
         |size: PageSize| left_in_pool(host, size).is_none_or(|had| had.bytes >= size.bytes());
@@ -116,7 +116,7 @@ fn pools_to_try(host: &Host) -> Vec<RunWay> {
     }
 }
 
-/// Holds a ladder against the host, rung by rung: what it comes to, and what of it is missing.
+/// Resolves a ladder rung by rung. Returns the usable ways and the missing rungs.
 fn climb(host: &Host, role: RunRole, ladder: &Ladder) -> Result<(RunAsked, Vec<Missing>), Failure> {
     let mandatory = ladder.is_mandatory();
     let mut ways: Vec<RunWay> = Vec::new();
@@ -138,7 +138,7 @@ fn climb(host: &Host, role: RunRole, ladder: &Ladder) -> Result<(RunAsked, Vec<M
                 had = true;
                 break;
             }
-            // Something better is available already: this rung was a way out that is not needed yet.
+            // A better rung is available, so this fallback is not needed yet.
             Judged::Not(_) if had => {}
             Judged::Not(lack) => lacks.push((rung.size, lack)),
         }
@@ -172,7 +172,7 @@ fn climb(host: &Host, role: RunRole, ladder: &Ladder) -> Result<(RunAsked, Vec<M
     Ok((rungs, lacks.into_iter().map(missing).collect()))
 }
 
-/// Memory that must be large when it is touched cannot wait for a collapse.
+/// Memory that must be huge on first touch cannot wait for a collapse.
 fn first_touch(host: &Host) -> Option<(PageSize, Failure)> {
     let size = pmd(host)?;
     let word = private_setting(host).filter(|word| *word == "never")?;
@@ -229,8 +229,8 @@ fn check_nodes(policy: &Policy, host: &Host) -> Result<(), Failure> {
     ))
 }
 
-/// Whether there is so much to reserve. What is taken and touched at once must be there: beyond
-/// available memory it would end in the kernel killing somebody.
+/// Checks that the reserve is available. It is allocated and touched at once, so a request beyond
+/// available memory would trigger the OOM killer.
 fn check_reserve(
     host: &Host,
     room: Option<Bytes>,

@@ -1,5 +1,5 @@
-//! Policies tried on small hosts: 4K base pages, THP of 2M that `madvise` allows, shared
-//! memory `never`, pools of 2M and 1G as each test fills them.
+//! Tests of policies on small hosts: 4K base pages, 2M THP with `madvise`, shared memory `never`, and
+//! pools of 2M and 1G as each test fills them.
 
 use hugeleaf_host::{Available, Elf, Fact, Format, Host, PageSizeInfo, Privilege, Program, Thp};
 use hugeleaf_units::{Bytes, Failure, PageKind, Pages};
@@ -9,7 +9,7 @@ use super::ldr_cntrl::translate;
 use super::*;
 use crate::why::tests::testing::{self, G, M, pool, size, word};
 
-/// The host with so many free pages of 2M and of 1G.
+/// Returns the host with these numbers of free 2M and 1G pages.
 fn host(two_megabytes: u64, one_gigabyte: u64) -> Host {
     let mut host = testing::host();
     host.pools = vec![
@@ -49,7 +49,7 @@ fn with_thp(mut host: Host, change: impl FnOnce(&mut Thp)) -> Host {
     host
 }
 
-/// A policy as it is typed: `("data", "2M!")`.
+/// Parses a policy as typed: `("data", "2M!")`.
 fn policy(wants: &[(&str, &str)]) -> Policy {
     let mut policy = Policy::default();
     for (name, want) in wants {
@@ -66,13 +66,13 @@ fn settled(wants: &[(&str, &str)], host: &Host) -> Settled {
     settle(&policy(wants), host, None).unwrap()
 }
 
-/// What is tried for each role: data, shm, stack, text.
+/// Returns the attempts for each role: data, shm, stack, text.
 fn tried(wants: &[(&str, &str)], host: &Host) -> [String; 4] {
     let settled = settled(wants, host);
     RunRole::ALL.map(|role| settled.settings.of(role).to_string())
 }
 
-/// What is missing, as `asked: because`.
+/// Returns the missing requests, as `asked: because`.
 fn missing(wants: &[(&str, &str)], host: &Host) -> Vec<String> {
     let missing = settled(wants, host).missing;
     missing
@@ -150,7 +150,7 @@ fn what_is_known_not_to_be_had_is_named() {
         missing(&[("shm", "1G,2M")], &host),
         ["--shm 1G: the pool of 1G pages is empty"]
     );
-    // The second rung is a way out: it is not missed while the first is available.
+    // The second rung is a fallback, and is not missed while the first is available.
     assert!(missing(&[("data", "2M,64K"), ("shm", "2M,1G")], &host).is_empty());
     assert_eq!(
         missing(&[("data", "1G,2M"), ("stack", "64K")], &host),
@@ -166,7 +166,7 @@ fn what_is_known_not_to_be_had_is_named() {
     );
 }
 
-/// A size that THP has is switched on by its own knob, whatever pools there are.
+/// The knob of a THP size enables it, regardless of the pools.
 #[test]
 fn small_shared_memory_names_the_knob_of_its_size() {
     let set = |own: &str, top: &str| {
@@ -187,7 +187,7 @@ fn small_shared_memory_names_the_knob_of_its_size() {
         ["--shm 64K: hugepages-64kB/shmem_enabled is inherit, and shmem_enabled is never"]
     );
     assert!(missing(&[("shm", "64K")], &set("always", "never")).is_empty());
-    // A size that no THP has is the pool's.
+    // A size without THP is the pool's.
     assert_eq!(
         missing(&[("shm", "16G,2M")], &set("never", "never")),
         ["--shm 16G: this host has no pool of 16G pages, only of 2M, 1G"]
@@ -224,7 +224,7 @@ fn what_must_be_had_and_is_not_is_refused() {
         );
         assert!(!refusal.next.is_empty(), "{refusal:?}");
     }
-    // One rung of several is enough, and what came before it is named.
+    // One rung of several is enough. Earlier rungs are reported.
     assert_eq!(missing(&[("shm", "1G,2M!")], &host_without).len(), 1);
     assert_eq!(
         tried(&[("shm", "1G,2M!")], &host_without)[1],
@@ -239,8 +239,8 @@ fn what_must_be_had_and_is_not_is_refused() {
     );
 }
 
-/// With `never` memory is not large when it is touched; a collapse comes later, which is enough
-/// unless it is required.
+/// With `never`, memory is not huge on first touch. A later collapse is enough unless huge pages are
+/// required.
 #[test]
 fn never_leaves_collapse() {
     let never = with_thp(host(0, 0), |thp| thp.enabled = word("never"));
@@ -358,7 +358,7 @@ fn the_variable_that_the_library_reads() {
     );
 }
 
-/// What LDR_CNTRL is here, as `KEY=--role want`.
+/// Returns the translation of LDR_CNTRL, as `KEY=--role want`.
 fn translated(text: &str, large: Option<&str>, host: &Host) -> Vec<String> {
     let mapped = translate(text, large, host).unwrap();
     mapped
@@ -412,7 +412,7 @@ fn ldr_cntrl_on_other_hosts() {
         translated("DATAPSIZE=16M@SHMPSIZE=16G", None, &bare),
         ["DATAPSIZE=--data base", "SHMPSIZE=--shm base"]
     );
-    // What is required is asked for by its name, and refused by it.
+    // A required size is requested by name, and refused by name.
     let mapped = translate("LARGE_PAGE_DATA=M", None, &bare).unwrap();
     let mut policy = Policy::default();
     policy.wants[mapped[0].role as usize] = mapped[0].here.clone();
@@ -504,7 +504,7 @@ fn what_is_not_known_stands_in_no_way() {
     assert_eq!(obstacle(&unknown, "x86_64"), None);
     unknown.format = Format::Other;
     assert_eq!(obstacle(&unknown, "x86_64"), None);
-    // The loader of glibc, started by itself, loads what it is told to.
+    // The loader of glibc, started directly, loads the library.
     let mut loader = program(None, &[]);
     loader.path = "/lib64/ld-linux-x86-64.so.2".into();
     assert_eq!(obstacle(&loader, "x86_64"), None);
@@ -550,8 +550,8 @@ proptest! {
         let _ = translate(&cntrl, None, &host(0, 0));
     }
 
-    /// Whatever is asked: what is mandatory is available or refused, and a value never holds what would
-    /// end it.
+    /// For any request, a mandatory size is available or refused, and a value never contains its own
+    /// terminator.
     #[test]
     fn settings_keep_their_shape(
         rungs in prop::collection::vec((0u32..36, 0usize..3), 1..4), mandatory: bool, role in 0usize..4

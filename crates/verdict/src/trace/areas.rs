@@ -1,28 +1,28 @@
-//! What the kernel was doing, by the names of its functions.
+//! Classifies kernel work by function names.
 //!
-//! Names differ between kernels: lists hold those of many versions, and a name that is in none of them counts
-//! as "something else". So a share reported here is a lower bound.
+//! Names differ between kernels. The lists hold the names of many versions, and an unknown name counts as
+//! "something else". A reported share is therefore a lower bound.
 
 hugeleaf_units::named! {
-    /// A kind of work in the kernel that page sizes bear on.
+    /// A kind of kernel work that depends on page sizes.
     pub enum Area {
         /// Finding, pinning, locking and releasing pages one by one: the unit of pinning.
         Pin = "page pinning and locking",
-        /// Making a request of segments of memory, and telling a device of each: contiguity.
+        /// Building I/O requests from memory segments and passing each to a device: contiguity.
         Segments = "segments of I/O requests",
-        /// Page faults, zeroing of new pages among them: one entry at a time.
+        /// Page faults, including the zeroing of new pages: one entry at a time.
         Fault = "page faults",
         PageTables = "making and freeing page tables",
-        /// Moving pages together so that larger ones are available.
+        /// Migrating pages to create larger free blocks.
         Compaction = "compaction",
-        /// Making huge pages of small ones in the background, and splitting them.
+        /// Collapsing base pages into huge pages in the background, and splitting huge pages.
         Collapse = "collapsing and splitting huge pages",
-        /// Telling other processors that a translation is gone.
+        /// Invalidating translations on other processors.
         Flush = "TLB flushes",
     }
 }
 
-/// Beginnings of names. The first list that fits decides: a name that is in two areas stands in the narrower.
+/// Name prefixes. The first matching list decides, so a name of two areas is in the list of the narrower one.
 const AREAS: &[(Area, &[&str])] = &[
     (
         Area::Pin,
@@ -179,13 +179,13 @@ pub fn area_of(function: &str) -> Option<Area> {
         .map(|(area, _)| *area)
 }
 
-/// The area of a stack, leaf first: that of the innermost function that has one.
+/// Returns the area of a stack, leaf first: the area of the innermost classified function.
 pub fn area_of_stack<'a>(functions: impl IntoIterator<Item = &'a str>) -> Option<Area> {
     functions.into_iter().find_map(area_of)
 }
 
-/// Functions at whose end interrupts come on again. A sample by the clock cannot land while they are off: the time
-/// of what was done before is counted here.
+/// True if interrupts are re-enabled at the end of the function. A clock sample cannot land while they are off, so
+/// the time of the preceding work is counted here.
 pub fn is_release(function: &str) -> bool {
     const RELEASES: &[&str] = &[
         "_raw_spin_unlock_irq",
@@ -225,7 +225,7 @@ mod tests {
             "main",
         ];
         assert_eq!(area_of_stack(fault), Some(Area::Fault));
-        // A fault that pinning caused is a fault.
+        // A fault caused by pinning counts as a fault.
         let both = ["do_anonymous_page", "handle_mm_fault", "__get_user_pages"];
         assert_eq!(area_of_stack(both), Some(Area::Fault));
         assert_eq!(area_of_stack(["tcp_sendmsg", "main"]), None);

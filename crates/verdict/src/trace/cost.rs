@@ -8,30 +8,30 @@ use super::areas::{Area, area_of_stack};
 use super::{Effect, Seen, TraceFinding, percent};
 use crate::findings::Severity;
 
-/// The published case has 5 to 8 times as much time in the kernel as in the program; a server that reads and writes
-/// has once or twice. From three times on the kernel is the work.
+/// Minimum ratio of kernel time to user time. The published case has 5 to 8; a server that reads and writes has 1
+/// to 2. From 3 on, kernel work dominates.
 const SYSTEM_OVER_USER: f64 = 3.0;
-/// A part of the target's samples that is worth a change of its memory.
+/// Minimum share of the target's samples that justifies a change of its memory.
 const PIN_SHARE: f64 = 0.2;
-/// The same for the work on segments of requests, of which large pages leave a little.
+/// Minimum share for the segments of requests. Huge pages do not remove all of this work.
 const PIECES_SHARE: f64 = 0.1;
 const FAULT_SHARE: f64 = 0.1;
-/// Faults are "on base pages" from this part of them on.
+/// Minimum share of faults on base pages.
 const FAULTS_ON_BASE: f64 = 0.9;
-/// Walks of page tables: from a tenth of all cycles on, published gains of larger pages begin.
+/// Minimum share of page-table walks in all cycles, at which published gains of huge pages begin.
 const WALK_SHARE: f64 = 0.1;
-/// Threads that wait for locks, on average, at any time: a tenth of a CPU is worth a line.
+/// Average number of threads that wait for locks. A tenth of a CPU justifies a finding.
 const WAITING: f64 = 0.1;
-/// A lock is the cause from this part of all waiting on.
+/// Minimum share of a lock in all lock waits to be the cause.
 const LOCK_SHARE: f64 = 0.25;
 
-/// Much more time in the kernel than in the program, and most of that in handling pages one by one.
+/// Finds kernel time far above user time, most of it in handling pages one by one.
 pub fn pin_locking(seen: &Seen<'_>) -> Option<TraceFinding> {
     let cpu = seen.cpu?;
     let pin = seen.area_share(Area::Pin)?;
     let times = match cpu.system_over_user() {
         Some(times) => times,
-        // No user time at all is several times nothing, where the kernel did work.
+        // Kernel time without any user time is an infinite ratio.
         None if cpu.system > 0.0 => f64::INFINITY,
         None => return None,
     };
@@ -72,7 +72,7 @@ pub fn pin_locking(seen: &Seen<'_>) -> Option<TraceFinding> {
     })
 }
 
-/// Said where the target's memory is mostly on large pages, and it costs nevertheless.
+/// Explains a cost that remains although most of the target's memory is on huge pages.
 fn on_large(seen: &Seen<'_>) -> Option<String> {
     let part = seen.coverage().filter(|part| *part >= 0.5)?;
     Some(format!(
@@ -81,7 +81,7 @@ fn on_large(seen: &Seen<'_>) -> Option<String> {
     ))
 }
 
-/// How many pages the calls that pin handle, on base pages and on large ones.
+/// Returns the number of pages per pinning call, on base pages and on huge pages.
 fn units(seen: &Seen<'_>) -> Option<String> {
     let rows = work::pins(seen.trace);
     let row = rows
@@ -93,7 +93,7 @@ fn units(seen: &Seen<'_>) -> Option<String> {
         return None;
     }
     let each = row.bytes? / row.calls;
-    // What is scaled up is a little off: to the nearest whole number of pages.
+    // Scaled counts are inexact, so round to the nearest whole number of pages.
     let pages = |size: u64| ((each + size / 2) / size).max(1);
     Some(format!(
         "{} {} of {} each: {} base pages a call, {} on pages of {}",
@@ -131,12 +131,12 @@ pub(super) fn lock_area(seen: &Seen<'_>, lock: &Lock) -> Option<Area> {
     area_of_stack(seen.kernel(caller.stack))
 }
 
-/// Threads that waited for locks at any time, on average.
+/// Returns the average number of threads that wait for locks.
 fn waiting(seen: &Seen<'_>, nanos: u64) -> f64 {
     seen.a_second(nanos) / 1e9
 }
 
-/// Threads wait for a lock that is taken while pages are handled.
+/// Finds waits for a lock that is held while pages are handled.
 pub fn page_locks(seen: &Seen<'_>) -> Option<TraceFinding> {
     let table = locks::table(seen.trace);
     let (row, area) = table.rows.iter().find_map(|row| {
@@ -187,7 +187,7 @@ const fn effect_of(area: Area) -> Effect {
     }
 }
 
-/// Threads wait for a lock that has nothing to do with pages: then larger pages do not shorten that.
+/// Finds waits for a lock unrelated to pages, which huge pages do not shorten.
 pub fn other_locks(seen: &Seen<'_>) -> Option<TraceFinding> {
     let table = locks::table(seen.trace);
     let row = table.rows.first()?;
@@ -215,9 +215,9 @@ pub fn other_locks(seen: &Seen<'_>) -> Option<TraceFinding> {
     })
 }
 
-/// Requests are put together of many small segments of memory.
+/// Finds I/O requests that consist of many small memory segments.
 pub fn io_pieces(seen: &Seen<'_>) -> Option<TraceFinding> {
-    // Devices are reported by whoever comes by: a worker of the kernel, an interrupt.
+    // Any task may complete I/O: a kernel worker, or an interrupted process.
     let part = seen.host_area_share(Area::Segments)?;
     if part < PIECES_SHARE {
         return None;
@@ -247,7 +247,7 @@ pub fn io_pieces(seen: &Seen<'_>) -> Option<TraceFinding> {
     })
 }
 
-/// Page faults take much of the time, and each brings in one base page.
+/// Finds page faults that take much of the time, each for one base page.
 pub fn base_faults(seen: &Seen<'_>) -> Option<TraceFinding> {
     let part = seen.area_share(Area::Fault)?;
     if part < FAULT_SHARE {
@@ -293,7 +293,7 @@ pub fn base_faults(seen: &Seen<'_>) -> Option<TraceFinding> {
     })
 }
 
-/// Walks of page tables take a good part of all cycles.
+/// Finds page-table walks that take a large share of all cycles.
 pub fn page_walks(seen: &Seen<'_>) -> Option<TraceFinding> {
     let part = seen.walks().filter(|part| *part >= WALK_SHARE)?;
     let mut evidence = vec![format!("{} of all cycles of this host", percent(part))];

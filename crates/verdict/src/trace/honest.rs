@@ -1,4 +1,4 @@
-//! The honest finding: that larger pages would not help here, and why not.
+//! The finding that huge pages would not help, with the reasons.
 
 use hugeleaf_units::Bytes;
 
@@ -7,7 +7,7 @@ use super::memory::{CPU_LITTLE, WALKS_LITTLE};
 use super::{Effect, Seen, TraceFinding, percent, quality};
 use crate::findings::Severity;
 
-/// Said where no rule speaks for larger pages. Nothing is said where too little was seen to say it.
+/// Reports no gain if no rule favours huge pages. Reports nothing if the trace has too little data.
 pub fn no_gain(seen: &Seen<'_>) -> Option<TraceFinding> {
     if !quality::is_enough(seen) {
         return None;
@@ -27,7 +27,7 @@ pub fn no_gain(seen: &Seen<'_>) -> Option<TraceFinding> {
     })
 }
 
-/// Why not, the strongest reason first.
+/// Returns the reasons, strongest first.
 fn reasons(seen: &Seen<'_>) -> Vec<String> {
     let mut reasons = Vec::new();
     let who = seen.who();

@@ -1,4 +1,4 @@
-//! What a trace shows of memory: page tables, compaction, huge pages made and split, segments of mixed sizes.
+//! Findings about memory: page tables, compaction, huge pages created and split, segments of mixed sizes.
 
 use hugeleaf_trace::model::{Held, MemoryState, SegmentMemory};
 use hugeleaf_trace::tables::memory::{SegmentRow, Whose, held, newest, segments, total};
@@ -8,27 +8,27 @@ use hugeleaf_units::Bytes;
 use super::{Effect, Seen, TraceFinding, float, percent};
 use crate::findings::Severity;
 
-/// Page tables above these parts of memory are a warning and a problem, as in `status`.
+/// Shares of page tables in memory that are a warning and a problem, as in `status`.
 const TABLES_MUCH: f64 = 0.01;
 const TABLES_TOO_MUCH: f64 = 0.05;
-/// Stalls a second: each is a program that waited while the kernel moved other memory about.
+/// Minimum compaction stalls per second. In each, a program waited while the kernel migrated other memory.
 const STALLS_A_SECOND: f64 = 1.0;
-/// The part of one CPU that khugepaged may take: its usual rate of scanning takes less than a hundredth.
+/// Maximum share of one CPU for khugepaged. At its default scan rate it uses less than 1 %.
 const KHUGEPAGED_SHARE: f64 = 0.05;
-/// Splits a second of huge pages.
+/// Minimum huge-page splits per second.
 const SPLITS_A_SECOND: f64 = 1.0;
-/// A segment is on one size where all but this part of it is.
+/// Maximum share of other page sizes in a segment of one size.
 const MIXED: f64 = 0.05;
-/// Memory below so many large pages gains nothing that can be measured.
+/// Minimum memory, in units of huge pages. The gain of a smaller amount cannot be measured.
 const WORTH_LARGE_PAGES: u64 = 16;
-/// From this part on memory counts as mostly on large pages.
+/// Coverage from which memory counts as mostly huge.
 const COVERED: f64 = 0.5;
-/// Walks below this part of all cycles are not worth a change.
+/// Share of walks in all cycles below which a change is not worthwhile.
 pub(super) const WALKS_LITTLE: f64 = 0.02;
-/// A target that uses less of one CPU waits for something else than memory.
+/// Share of one CPU below which a target waits for something other than memory.
 pub(super) const CPU_LITTLE: f64 = 0.05;
 
-/// Page tables take a good part of memory.
+/// Finds page tables that take a large share of memory.
 pub fn page_tables(seen: &Seen<'_>) -> Option<TraceFinding> {
     let memory = Bytes(seen.trace.host.memory_bytes?);
     let at_ends = seen
@@ -68,7 +68,7 @@ pub fn page_tables(seen: &Seen<'_>) -> Option<TraceFinding> {
     })
 }
 
-/// Programs waited while the kernel moved memory together.
+/// Finds programs that waited for memory compaction.
 pub fn compaction_stalls(seen: &Seen<'_>) -> Option<TraceFinding> {
     let stalls = seen.counter("compact_stall")?;
     let rate = seen.a_second(stalls);
@@ -100,7 +100,7 @@ pub fn compaction_stalls(seen: &Seen<'_>) -> Option<TraceFinding> {
     })
 }
 
-/// khugepaged takes a good part of a CPU.
+/// Finds khugepaged using a large share of a CPU.
 pub fn khugepaged_busy(seen: &Seen<'_>) -> Option<TraceFinding> {
     let rows = profile::by_process(seen.trace);
     let row = rows.iter().find(|row| row.name == "khugepaged")?;
@@ -131,8 +131,8 @@ pub fn khugepaged_busy(seen: &Seen<'_>) -> Option<TraceFinding> {
     })
 }
 
-/// Huge pages are split again as they are used. The kernel counts that of the whole host; of a target only what it lost
-/// itself is said.
+/// Finds huge pages that are split during use. The kernel counts splits for the whole host. For a target, only its own loss
+/// is reported.
 pub fn splits(seen: &Seen<'_>) -> Option<TraceFinding> {
     let split = ["thp_split_pmd", "thp_split_page"];
     let count = split.iter().filter_map(|name| seen.counter(name)).max()?;
@@ -189,8 +189,8 @@ pub fn splits(seen: &Seen<'_>) -> Option<TraceFinding> {
     })
 }
 
-/// Memory of the target that went from transparent huge pages to base pages meanwhile; `None` of nothing, or where it is not
-/// known.
+/// Returns the target's memory that changed from transparent huge pages to base pages. `None` if the amount is zero or
+/// unknown.
 fn lost_by_target(seen: &Seen<'_>) -> Option<Bytes> {
     let at = |state: Option<&MemoryState>, kind: &str| {
         let held = held(state?, Whose::Target)?;
@@ -203,11 +203,11 @@ fn lost_by_target(seen: &Seen<'_>) -> Option<Bytes> {
     );
     let fewer = at(before, "thp")?.saturating_sub(at(after, "thp")?);
     let more = at(after, "base")?.saturating_sub(at(before, "base")?);
-    // Memory that it freed was not split.
+    // Freed memory was not split.
     Some(Bytes(fewer.min(more))).filter(|lost| !lost.is_zero())
 }
 
-/// A segment of the target is on several page sizes without having been made so.
+/// Finds a segment of the target on several page sizes, although no mix was requested.
 pub fn mixed_sizes(seen: &Seen<'_>) -> Option<TraceFinding> {
     let state = newest(seen.trace)?;
     let least = seen.large_page()?.get().saturating_mul(WORTH_LARGE_PAGES);
@@ -253,17 +253,17 @@ fn size(held: &Held) -> String {
     )
 }
 
-/// More than one size, none of which has nearly all of it. A mosaic of a pool and its next rung was asked for.
+/// True if no page size holds nearly all of the segment. A mix of a pool and its next rung was requested.
 fn is_mixed(segment: &SegmentMemory) -> bool {
     let largest = segment.by_page_size.iter().map(|h| h.bytes).max();
     let most = share(largest.unwrap_or(0), total(&segment.by_page_size));
     let planned = segment.asked.contains("hugetlb");
-    // Code and files come to memory as they are read, a page here and there.
+    // Code and files become resident as they are read, in single pages.
     let is_data = !matches!(segment.role.as_str(), "text" | "file" | "vdso");
     is_data && !planned && most.is_some_and(|most| most < 1.0 - MIXED)
 }
 
-/// Most of a busy target's memory is on base pages, and the host could give larger ones.
+/// Finds a busy target with mostly base-page memory on a host that could provide huge pages.
 pub fn on_base_pages(seen: &Seen<'_>) -> Option<TraceFinding> {
     let (coverage, on_base) = (seen.coverage()?, seen.on_base()?);
     let large = seen.large_page()?;
@@ -271,7 +271,7 @@ pub fn on_base_pages(seen: &Seen<'_>) -> Option<TraceFinding> {
     if coverage >= COVERED || on_base < worth {
         return None;
     }
-    // Where walks are counted and are few, this is no cost; where the target hardly runs, nothing is.
+    // Base pages cost nothing if counted walks are few, or the target hardly runs.
     let walks_little = seen.walks().is_some_and(|walks| walks < WALKS_LITTLE);
     if walks_little || seen.cpus_used()? < CPU_LITTLE {
         return None;
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(finds(&with("thp_split_page", 9), "splits"), None);
     }
 
-    /// The host's counter says nothing of the target.
+    /// The host's counter does not describe the target.
     #[test]
     fn splits_are_the_targets_where_it_lost_huge_pages() {
         let of_target = |before: (u64, u64), after: (u64, u64)| {
@@ -356,7 +356,7 @@ mod tests {
         assert!(its.command.contains("why"), "{}", its.command);
         let freed = of_target((10, 90), (10, 50));
         assert_eq!(freed.severity, Severity::Note);
-        // Nothing is said where it is not known.
+        // Without data there is no statement.
         let unknown = testing::with_counter(testing::quiet(), "thp_split_page", 100);
         assert_eq!(finds(&unknown, "splits").unwrap().severity, Severity::Note);
     }

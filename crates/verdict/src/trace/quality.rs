@@ -1,4 +1,4 @@
-//! What a trace cannot say: too few samples, events that were lost, samples that stand in the wrong place.
+//! Limits of a trace: too few samples, lost events, misplaced samples.
 
 use hugeleaf_trace::model::Source;
 use hugeleaf_trace::tables::measured::{Collection, not_measured};
@@ -7,17 +7,17 @@ use hugeleaf_trace::tables::share;
 use super::{Seen, TraceFinding, percent};
 use crate::findings::Severity;
 
-/// Below so many samples a share of 5 % is only known to within three percentage points.
+/// Minimum number of samples. With fewer, a share of 5 % is known only within 3 percentage points.
 const FEW_SAMPLES: u64 = 200;
-/// A part of the events of a source that may be missing without changing what is said.
+/// Maximum share of lost events of a source that does not change the findings.
 const LOST: f64 = 0.01;
-/// A part of the kernel's samples that is worth the explanation.
+/// Minimum share of the kernel's samples that justifies the explanation.
 const SKEWED: f64 = 0.1;
 
-/// Whether enough was seen to say that something is not there.
+/// True if the trace has enough data to report an absence.
 pub(super) fn is_enough(seen: &Seen<'_>) -> bool {
     let lost_little = |source: &Source| lost_part(source).is_none_or(|part| part < LOST);
-    // A target that hardly runs has few samples, and that itself is the answer.
+    // A target that hardly runs has few samples, and its idleness is the answer.
     let idle = seen
         .cpus_used()
         .is_some_and(|used| used < super::memory::CPU_LITTLE);
@@ -69,9 +69,9 @@ pub fn lost(seen: &Seen<'_>) -> Option<TraceFinding> {
     })
 }
 
-/// Too few samples of the target for shares.
+/// Finds too few samples of the target for shares.
 pub fn few_samples(seen: &Seen<'_>) -> Option<TraceFinding> {
-    // Of none that were taken nothing can be said but that.
+    // If no samples were taken, another finding reports it.
     if not_measured(seen.trace, Collection::CpuSamples).is_some() {
         return None;
     }
@@ -96,7 +96,7 @@ pub fn few_samples(seen: &Seen<'_>) -> Option<TraceFinding> {
     })
 }
 
-/// Samples by the clock cannot land where interrupts are off.
+/// Explains that clock samples cannot land where interrupts are off.
 pub fn skew(seen: &Seen<'_>) -> Option<TraceFinding> {
     let releases: u64 = seen.releases.values().sum();
     let (most, _) = seen.releases.iter().max_by_key(|(_, count)| **count)?;

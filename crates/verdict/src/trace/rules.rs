@@ -4,7 +4,7 @@ use hugeleaf_trace::Trace;
 
 use super::{Seen, TraceFinding, cost, honest, memory, quality};
 
-/// Rules that speak for larger pages, and what is wrong with those that are there.
+/// Rules in favour of huge pages, and rules about defects of existing huge pages.
 const FOR: &[fn(&Seen<'_>) -> Option<TraceFinding>] = &[
     cost::pin_locking,
     cost::page_locks,
@@ -19,7 +19,7 @@ const FOR: &[fn(&Seen<'_>) -> Option<TraceFinding>] = &[
     memory::on_base_pages,
 ];
 
-/// Rules about what can be said at all.
+/// Rules about the limits of the trace.
 const ABOUT: &[fn(&Seen<'_>) -> Option<TraceFinding>] = &[
     cost::other_locks,
     quality::lost,

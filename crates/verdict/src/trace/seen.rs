@@ -1,4 +1,4 @@
-//! Sums of a trace that several rules use, made once.
+//! Sums of a trace that several rules share.
 
 use std::collections::BTreeMap;
 
@@ -17,16 +17,16 @@ use crate::findings::shell_word;
 #[derive(Debug, Clone)]
 pub struct Seen<'a> {
     pub trace: &'a Trace,
-    /// CPU time of the target; of the host where there is none. `None` where it is not known.
+    /// CPU time of the target, or of the host without a target. `None` if unknown.
     pub cpu: Option<CpuTime>,
     pub samples: u64,
     pub in_kernel: u64,
-    /// Of those, in functions that switch interrupts on again, by name.
+    /// Kernel samples in functions that re-enable interrupts, by name.
     pub releases: BTreeMap<&'a str, u64>,
     pub areas: BTreeMap<Area, u64>,
     pub host_samples: u64,
     pub host_areas: BTreeMap<Area, u64>,
-    /// The target's memory by page size, or the host's; `None` where it is not known.
+    /// Memory of the target or the host, by page size. `None` if unknown.
     pub held: Option<Vec<Held>>,
 }
 
@@ -72,31 +72,31 @@ impl<'a> Seen<'a> {
         seen
     }
 
-    /// The functions of the kernel in a stack, leaf first: a program may have functions of any name.
+    /// Returns the kernel functions of a stack, leaf first. User functions may have any name.
     pub fn kernel(&self, stack: u32) -> impl Iterator<Item = &'a str> {
         let frames = self.trace.stacks[stack as usize].frames.iter();
         let symbols = frames.map(|f| &self.trace.symbols[*f as usize]);
         symbols.filter(|s| s.kernel).map(|s| s.name.as_str())
     }
 
-    /// The part of the target's samples that is in an area; `None` without samples.
+    /// Returns the share of an area in the target's samples; `None` without samples.
     pub fn area_share(&self, area: Area) -> Option<f64> {
         share(self.areas.get(&area).copied().unwrap_or(0), self.samples)
     }
 
-    /// The same of everybody's.
+    /// Returns the share of an area in all samples of the host.
     pub fn host_area_share(&self, area: Area) -> Option<f64> {
         let part = self.host_areas.get(&area).copied().unwrap_or(0);
         share(part, self.host_samples)
     }
 
-    /// CPUs that the target kept busy, as in 1.3; `None` where it is not known.
+    /// Returns the number of CPUs that the target kept busy, as in 1.3; `None` if unknown.
     pub fn cpus_used(&self) -> Option<f64> {
         let cpu = self.cpu.filter(|_| self.trace.seconds > 0.0)?;
         Some((cpu.user + cpu.system) / self.trace.seconds)
     }
 
-    /// Events in all, a second.
+    /// Converts a number of events to events per second.
     pub fn a_second(&self, count: u64) -> f64 {
         match self.trace.seconds > 0.0 {
             true => float(count) / self.trace.seconds,
@@ -117,7 +117,7 @@ impl<'a> Seen<'a> {
         Some(Bytes(base.map(|h| h.bytes).sum()))
     }
 
-    /// The large page that this host can give to any program: a full THP, else the smallest of a pool.
+    /// Returns the huge page that any program can use: the PMD-size THP, or else the smallest pool page.
     pub fn large_page(&self) -> Option<Bytes> {
         let host = &self.trace.host;
         let pools = host.page_sizes.iter().filter(|s| s.kind == "hugetlb");
@@ -125,7 +125,7 @@ impl<'a> Seen<'a> {
         host.pmd_page_bytes.or(smallest).map(Bytes)
     }
 
-    /// The part of all cycles that went into walks of page tables; `None` where the host has no such counter.
+    /// Returns the share of page-table walks in all cycles; `None` if the host has no such counter.
     pub fn walks(&self) -> Option<f64> {
         share(
             self.cpu_counter("page_walk_cycles")?,
@@ -152,7 +152,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// How much a counter of the memory management grew; `None` where the host has none of that name.
+    /// Returns the growth of a memory-management counter; `None` if the host has no counter of that name.
     pub fn counter(&self, name: &str) -> Option<u64> {
         let counters = self.trace.memory_counters.iter();
         let mut named = counters.filter(|c| c.name == name).peekable();
@@ -164,7 +164,7 @@ impl<'a> Seen<'a> {
         target_name(self.trace).unwrap_or("this host".to_owned())
     }
 
-    /// A command about the target: `hugeleaf why 4242`; without one, `instead`.
+    /// Returns a command for the target, as in `hugeleaf why 4242`, or `instead` without a target.
     pub fn command(&self, verb: &str, instead: &str) -> String {
         match &self.trace.target {
             Some(target) => format!("hugeleaf {verb} {}", shell_word(&target.text)),
@@ -172,7 +172,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// The function in an area that most of the target's samples are in, with its part of them.
+    /// Returns the function of an area with most of the target's samples, and its share.
     pub fn hottest(&self, area: Area) -> Option<(&'a str, f64)> {
         let mut by_name: BTreeMap<&str, u64> = BTreeMap::new();
         for sample in busy(self.trace, Of::Target) {

@@ -1,4 +1,4 @@
-//! Files, kernel and the plans in force: where they are not of one mind.
+//! Disagreements between files, kernel and the plans in force.
 
 use std::borrow::Cow;
 
@@ -11,8 +11,8 @@ use crate::advice::{Change, Setting};
 use crate::findings::{Finding, Severity, boot_pools, findings, pool_short, shell_word};
 use crate::plan::Plan;
 
-/// Pools with fewer pages than files or the kernel's command line ask for, and facts that could not
-/// be read: the rules of `status`. Of pools that cannot be read nothing was verified.
+/// Finds pools with fewer pages than files or the kernel command line request, and unreadable
+/// facts, with the rules of `status`. A pool that cannot be read is not verified.
 pub(super) fn pools(facts: &Facts<'_>) -> Vec<Finding> {
     let unread = |pages: &Fact<Pages>| pages.error().is_some();
     let host = with_given(facts);
@@ -37,7 +37,7 @@ pub(super) fn pools(facts: &Facts<'_>) -> Vec<Finding> {
     all
 }
 
-/// The host as it would be if the guard had given nothing back.
+/// Returns the host as if the guard had given no pages back.
 fn with_given<'a>(facts: &Facts<'a>) -> Cow<'a, Host> {
     let mut host = Cow::Borrowed(facts.host);
     for given in facts.given {
@@ -52,7 +52,7 @@ fn with_given<'a>(facts: &Facts<'a>) -> Cow<'a, Host> {
     host
 }
 
-/// A pool's place as it would be if the guard had given nothing back.
+/// Returns a pool's place as if the guard had given no pages back.
 fn place_with_given(facts: &Facts<'_>, place: &Place) -> Place {
     let mut place = place.clone();
     let of_it = |given: &&GivenBack| {
@@ -71,8 +71,8 @@ fn place_with_given(facts: &Facts<'_>, place: &Place) -> Place {
     place
 }
 
-/// Settings in sysctl.d that are not in force. Too few pages are the business of [`pools`], knobs
-/// that a plan set that of [`places`].
+/// Finds sysctl.d settings that are not in force. [`pools`] handles missing pages, and [`places`]
+/// handles knobs set by a plan.
 pub(super) fn sysctl(facts: &Facts<'_>) -> Vec<Finding> {
     let settings = facts.host.limits.sysctl.entries();
     let planned = |key: &str| {
@@ -91,7 +91,7 @@ pub(super) fn sysctl(facts: &Facts<'_>) -> Vec<Finding> {
         if now == wanted || setting.key == "vm.nr_hugepages" && now < wanted {
             return None;
         }
-        // Idle pages that the plan found, and leaves to the next boot.
+        // The plan found these idle pages and keeps them until the next boot.
         if setting.key == "vm.nr_hugepages" && is_left_idle(facts, now, wanted) {
             return None;
         }
@@ -111,8 +111,8 @@ pub(super) fn sysctl(facts: &Facts<'_>) -> Vec<Finding> {
     settings.iter().enumerate().filter_map(one).collect()
 }
 
-/// Whether the newest plan that has the pool of the default size says that it holds `now` pages and
-/// `after_boot` after the next boot.
+/// True if the newest plan for the default-size pool expects `now` pages now and `after_boot` pages
+/// after the next boot.
 fn is_left_idle(facts: &Facts<'_>, now: u64, after_boot: u64) -> bool {
     let default = facts.host.memory.default_hugetlb_page.get();
     let mut plans = plans(facts);
@@ -133,7 +133,7 @@ fn plans<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Plan> {
         .filter_map(|one| one.plan.as_ref().ok())
 }
 
-/// Whether a pool lost only idle pages, which no file asks for again after a boot.
+/// True if a pool lost only idle pages, which no file requests again after a boot.
 fn lost_idle_only(facts: &Facts<'_>, place: &Place) -> bool {
     let mut pools = plans(facts).flat_map(|plan| &plan.pools);
     let pool = pools.find(|pool| crate::plan::pool_path(pool) == place.path);
@@ -157,8 +157,7 @@ fn in_force(facts: &Facts<'_>, key: &str) -> Option<u64> {
     }
 }
 
-/// Knobs that say something else than tmpfiles.d writes into them at boot; those that a plan set
-/// are reported by [`places`].
+/// Finds knobs that differ from their tmpfiles.d value. [`places`] handles knobs set by a plan.
 pub(super) fn tmpfiles(facts: &Facts<'_>) -> Vec<Finding> {
     let lines = facts.settings.tmpfiles.entries();
     let planned = |knob: &str| {
@@ -197,7 +196,7 @@ fn by_whom(facts: &Facts<'_>, knob: &str) -> String {
     }
 }
 
-/// Every place that some plan in force set, as the newest of them left it.
+/// Returns every path that a plan in force set, as its newest plan left it.
 fn in_force_places<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Place> {
     let applied = facts.applied;
     applied.iter().enumerate().flat_map(move |(at, one)| {
@@ -210,11 +209,11 @@ fn in_force_places<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Place> {
     })
 }
 
-/// Places that are not as a plan in force left them.
+/// Finds paths that differ from the state that a plan in force left.
 pub(super) fn places(facts: &Facts<'_>) -> Vec<Finding> {
     let newest = facts.applied.first();
     let host = with_given(facts);
-    // The folder of any node.
+    // The directory of any node.
     let is_of = |place: &Place, pool: &Pool| {
         let folder = size_folder(pool.size);
         place.path.iter().any(|part| part.to_str() == Some(&folder))
@@ -251,7 +250,7 @@ fn place_finding(facts: &Facts<'_>, newest: Option<&Applied>, place: &Place) -> 
         None => ", and the plan wrote it".to_owned(),
     };
     let (id, severity, whom) = match place.what {
-        // The mount says it.
+        // The mount reports it.
         Did::Folder => return None,
         Did::Mount => ("mount-missing", Severity::Problem, String::new()),
         Did::Knob => (
@@ -286,7 +285,7 @@ fn number(text: &Option<String>) -> Option<u64> {
     digits.collect::<String>().parse().ok()
 }
 
-/// Fewer pages are a shortfall, more are worth knowing.
+/// Missing pages are a shortfall, additional pages only a note.
 fn pool_severity(place: &Place) -> Severity {
     match (number(&place.now), number(&place.wanted)) {
         (Some(now), Some(wanted)) if now > wanted => Severity::Note,
@@ -294,7 +293,8 @@ fn pool_severity(place: &Place) -> Severity {
     }
 }
 
-/// Pages that the boot loader's files ask for and the running kernel was not started with.
+/// Finds pools that the boot loader's files request, but the running kernel's command line does
+/// not.
 pub(super) fn boot(facts: &Facts<'_>) -> Vec<Finding> {
     let Some(running) = facts.host.limits.boot.text() else {
         return Vec::new();
@@ -327,7 +327,7 @@ pub(super) fn boot(facts: &Facts<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// Applies that did not come to their end, and journals and plans that are damaged.
+/// Finds incomplete applies, and damaged journals and plans.
 pub(super) fn journal(facts: &Facts<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for applied in facts.applied {
@@ -350,8 +350,7 @@ pub(super) fn journal(facts: &Facts<'_>) -> Vec<Finding> {
     found
 }
 
-/// What the kernel's log says of pools and allocations that fell short, since the time that
-/// matters.
+/// Finds kernel log messages about short pools and failed allocations in the relevant period.
 pub(super) fn kernel_log(facts: &Facts<'_>) -> Vec<Finding> {
     let since = facts.log_since.zip(facts.booted);
     let is_recent = |line: &&String| match (since, seconds_of(line)) {
@@ -384,12 +383,12 @@ pub(super) fn kernel_log(facts: &Facts<'_>) -> Vec<Finding> {
     found.into_iter().flatten().collect()
 }
 
-/// A program got its segments, in a way that will not last.
+/// True if a program got its segments by a deprecated permission.
 fn is_obsolete(line: &str) -> bool {
     line.contains("Using mlock ulimits for SHM_HUGETLB")
 }
 
-/// When a line was written, in whole seconds since boot: `[86211.100211] …`.
+/// Returns the time of a log line in whole seconds since boot: `[86211.100211] …`.
 fn seconds_of(line: &str) -> Option<u64> {
     let stamp = line.trim_start().strip_prefix('[')?;
     let (stamp, _) = stamp.split_once(']')?;

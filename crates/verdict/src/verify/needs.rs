@@ -1,4 +1,4 @@
-//! What services asked for, what they have, and what the pools could give them.
+//! Pages that services request and have, and pages that pools can provide.
 
 use hugeleaf_host::demand::{Demand, Insists, Place, Service, ServiceKind};
 use hugeleaf_host::{Fact, Held, Pool};
@@ -11,24 +11,23 @@ use crate::findings::{Finding, Next, without_pods};
 use crate::plan::{ForService, PagesOf, can_be_found, is_same, is_same_place, pages_of, promised};
 use crate::{asking, each_its_own};
 
-/// A pool may be so many pages, or so large a part of it, more than what is in use: plans are made
-/// to that.
+/// Tolerated excess of a pool over its use, in pages and as a fraction of the pool. Plans use the same limits.
 const SLACK_PAGES: u64 = 2;
 const SLACK_PART: u64 = 50;
 
-/// So many unused pages are none to speak of in a pool of that size.
+/// Returns the number of unused pages that is negligible in a pool of that size.
 pub fn slack(total: Pages) -> Pages {
     Pages(SLACK_PAGES.max(total.get() / SLACK_PART))
 }
 
-/// A row, and the service that it is about; a service that was planned for and was not found has none.
+/// A row and its service. A planned service that was not found has none.
 pub(super) struct Looked<'a> {
     pub row: Row,
     pub service: Option<&'a Service>,
     pub is_planned: bool,
 }
 
-/// A row for each service that asked for pages of a pool, by its own configuration or by a plan.
+/// Returns a row for each service that requests pool pages in its configuration or in a plan.
 pub(super) fn rows<'a>(facts: &Facts<'a>) -> Vec<Looked<'a>> {
     let (pairs, not_found) = pairs(facts);
     let found = pairs.into_iter().map(|(service, planned)| Looked {
@@ -43,16 +42,15 @@ pub(super) fn rows<'a>(facts: &Facts<'a>) -> Vec<Looked<'a>> {
     });
     let all = found.chain(not_found);
     let mut all: Vec<Looked<'a>> = all.filter(|l| !l.row.asked.is_empty()).collect();
-    // Several instances of a program may share a name, which in metrics has to distinguish them.
+    // Several instances of a program may share a name, but metrics need distinct ones.
     each_its_own(all.iter_mut().map(|looked| &mut looked.row.name));
     all
 }
 
 type Pair<'a> = (&'a Service, Option<&'a ForService>);
 
-/// Each service with what was planned for it. First those that are the same by unit, place or name;
-/// then, of what is left, those of one kind: a service that was planned for before it had a unit
-/// has another name now. And the planned ones that were not found.
+/// Pairs each service with its plan entry, and returns the plan entries without a service. Matches by unit, path or name
+/// first, then the remaining ones by kind. A service that was planned before it had a unit has another name now.
 fn pairs<'a>(facts: &Facts<'a>) -> (Vec<Pair<'a>>, Vec<&'a ForService>) {
     let plans = facts.applied.iter();
     let plans = plans.filter_map(|one| Some((one.id, one.plan.as_ref().ok()?)));
@@ -72,8 +70,8 @@ fn pairs<'a>(facts: &Facts<'a>) -> (Vec<Pair<'a>>, Vec<&'a ForService>) {
     (pairs, planned)
 }
 
-/// The last resort: one that was planned for before it had a unit has another name now. What
-/// configures them must not say that they are two.
+/// True as a last resort for a service that was planned before it had a unit, and so under another name. Their
+/// configurations must not differ.
 fn is_same_kind(service: &Service, planned: &ForService) -> bool {
     let differs = |a: Option<&std::path::PathBuf>, b: Option<&std::path::PathBuf>| matches!((a, b), (Some(a), Some(b)) if a != b);
     service.kind == planned.kind
@@ -84,7 +82,7 @@ fn is_same_kind(service: &Service, planned: &ForService) -> bool {
         )
 }
 
-/// A service that was planned for and was not found.
+/// Returns the row of a planned service that was not found.
 fn row_of_plan(planned: &ForService) -> Row {
     Row {
         name: planned.name.clone(),
@@ -116,7 +114,7 @@ fn row(facts: &Facts<'_>, service: &Service, planned: Option<&ForService>) -> Ro
         Some(first) if service.grows && !got.is_empty() => short - available(facts, first.page),
         _ => short,
     };
-    // A figure is exact to so much: what is less is no shortfall.
+    // The figure is only exact to this tolerance, so a smaller difference is no shortfall.
     let all: u64 = asked.iter().map(|pages| pages.pages.get()).sum();
     let is_short = short.get() > SLACK_PAGES.max(all / (2 * SLACK_PART)) || got.is_empty();
     Row {
@@ -145,15 +143,15 @@ fn add(all: &mut Vec<PagesOf>, pages: PagesOf) {
 
 fn asked_by_itself(facts: &Facts<'_>, service: &Service) -> Vec<PagesOf> {
     let asks = match service.wish.how {
-        // It may have been configured in a way that is not seen here: what it has, it asked for.
+        // A setting outside known files may be in effect. A service with hugetlb pages requested them.
         Insists::Never | Insists::Cannot => service.demands.iter().any(has_hugetlb),
         Insists::Always => true,
-        // A server that takes them by default asked for nothing where nobody made a pool, or where a
-        // plan made it for others.
+        // By default the server uses huge pages if available. It requested none if no pool exists, or a plan made the pool
+        // for others.
         Insists::IfToBeHad => {
             !service.wish.said.is_empty() || (has_pool(facts) && facts.applied.is_empty())
         }
-        // Of a program without such a setting only what it has is known: it asked for that.
+        // A program without such a setting requested the pages that it has.
         Insists::Unknown => true,
     };
     let mut all = Vec::new();
@@ -200,7 +198,7 @@ fn got(service: &Service) -> Vec<PagesOf> {
     all
 }
 
-/// The pools of all sizes, with what no service asked for.
+/// Returns the pools of all sizes, with the pages that no service requests.
 pub(super) fn pools(facts: &Facts<'_>, rows: &[Looked<'_>]) -> Vec<PoolRow> {
     let of = |pool: &Pool| {
         let mut row = PoolRow {
@@ -234,7 +232,7 @@ fn pool_of(pools: &[PoolRow], page: PageSize) -> Option<&PoolRow> {
     pools.iter().find(|pool| pool.page == page)
 }
 
-/// Services that run and have fewer pages than they asked for, each with the reason.
+/// Finds running services with fewer pages than requested, each with the reason.
 pub(super) fn short(facts: &Facts<'_>, rows: &mut [Looked<'_>], pools: &[PoolRow]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for looked in rows {
@@ -242,7 +240,7 @@ pub(super) fn short(facts: &Facts<'_>, rows: &mut [Looked<'_>], pools: &[PoolRow
             continue;
         };
         if looked.row.short.get() == 0 {
-            // It has its pages, whoever was allowed to make them; a cgroup may still kill it.
+            // It has its pages, whatever the permissions. A cgroup limit may still kill it.
             findings.extend(rights::cgroup(facts, service, &looked.row));
             continue;
         }
@@ -261,8 +259,8 @@ pub(super) fn short(facts: &Facts<'_>, rows: &mut [Looked<'_>], pools: &[PoolRow
     findings
 }
 
-/// The pool of another size than the service asks for that has enough for it, where that of its size has not, with the pages
-/// that it would take and the settings by which it does.
+/// Returns a pool of another size with enough pages if the requested size has too few. Includes the number of pages and the
+/// settings to use it.
 fn other_pool<'a>(
     facts: &Facts<'a>,
     service: &Service,
@@ -359,13 +357,12 @@ fn restart_command(row: &Row) -> String {
     }
 }
 
-/// Services that have their pages, or do not run, and would not get them at the next start. Pages
-/// beyond the pool's size (surplus) go when they are freed, and a pool from which others took while
-/// the service was down has fewer.
+/// Finds services that would not get their pages at the next start, although they have them or are stopped. Surplus pages
+/// disappear when freed, and other processes may take pages of a pool while the service is down.
 pub(super) fn restart(rows: &[Looked<'_>], pools: &[PoolRow], facts: &Facts<'_>) -> Vec<Finding> {
     let one = |looked: &Looked<'_>| {
         let row = &looked.row;
-        // Where it is off it would start, without; who was not found may run and have its pages.
+        // With huge pages off it would start without. A service that was not found may run and have its pages.
         let is_off = looked.service.is_some_and(|s| s.wish.how.is_off());
         let is_unknown = !row.is_found && !can_be_found(row.kind);
         if row.short.get() > 0 || is_off && row.got.is_empty() || is_unknown {
@@ -375,7 +372,7 @@ pub(super) fn restart(rows: &[Looked<'_>], pools: &[PoolRow], facts: &Facts<'_>)
             let held = count_of(&row.got, asked.page);
             let pool = pool_of(pools, asked.page);
             let after_stop = pool.map_or(Pages(0), |pool| pool.available() + (held - pool.surplus));
-            // What it has now is what it will ask for, where the plan is only an estimate.
+            // The plan is only an estimate, so use the number of pages that it has now.
             let needed = match held {
                 Pages(0) => asked.pages,
                 held => held.min(asked.pages),
@@ -422,8 +419,8 @@ fn grow_command(facts: &Facts<'_>, page: PageSize, pools: &[PoolRow], missing: P
     change.check(facts.host).into()
 }
 
-/// Each service would get its pages alone, but not all of them together: after a reboot the last
-/// one to start goes without. Stopped ones count with what they will ask for.
+/// Finds services that would each get their pages alone, but not all together. After a reboot the last one to start would
+/// get none. Stopped services count with their planned request.
 pub(super) fn together(facts: &Facts<'_>, rows: &[Looked<'_>], pools: &[PoolRow]) -> Vec<Finding> {
     let one = |pool: &PoolRow| {
         let asks = |looked: &&Looked<'_>| count_of(&looked.row.asked, pool.page) > Pages(0);
@@ -460,15 +457,15 @@ fn names(asking: &[&Looked<'_>]) -> String {
     names.join(", ")
 }
 
-/// The pages of a pool that all services need when all of them run.
+/// Returns the pages of a pool that all services need together.
 fn needed_together(facts: &Facts<'_>, asking: &[&Looked<'_>], pool: &PoolRow) -> Pages {
     let of = |looked: &&Looked<'_>| match count_of(&looked.row.got, pool.page) {
         Pages(0) => count_of(&looked.row.asked, pool.page),
         got => got,
     };
-    // What runs in a container, and a program that takes bytes which somebody named, is there under
-    // its own name, and counts once: what is in use by those that nothing was planned for may be
-    // theirs, but for what was in other hands when that was planned.
+    // Containers, and programs with a user-defined demand, also run under their own names, and must count only once. Pages
+    // of services without a plan may therefore belong to them, except for pages that others already used when the plan was
+    // made.
     let is_unseen = |l: &&&Looked<'_>| !l.row.is_found && !can_be_found(l.row.kind);
     let unseen: Pages = asking.iter().filter(is_unseen).map(of).sum();
     let seen = || asking.iter().filter(|l| !is_unseen(l));
@@ -480,10 +477,10 @@ fn needed_together(facts: &Facts<'_>, asking: &[&Looked<'_>], pool: &PoolRow) ->
     known + unplanned.max(unseen + unplanned.min(others))
 }
 
-/// Pages that nobody has, is promised or asked for.
+/// Finds pages that are neither used, reserved nor requested.
 pub(super) fn unused(facts: &Facts<'_>, pools: &[PoolRow]) -> Vec<Finding> {
     let one = |pool: &PoolRow| {
-        // Pods are kept from them, and in a container the pool is not ours.
+        // Pods are barred from these pages, and in a container the host owns the pool.
         let is_not_ours =
             without_pods(facts.host, pool.page).is_some() || facts.host.is_in_container;
         if pool.unused <= slack(pool.total) || is_not_ours {
@@ -491,7 +488,7 @@ pub(super) fn unused(facts: &Facts<'_>, pools: &[PoolRow]) -> Vec<Finding> {
         }
         let bytes: Bytes = pool.unused.of(pool.page);
         let total = facts.host.memory.total.get()?;
-        // A fiftieth of all memory: what `status` calls a waste, too.
+        // A fiftieth of all memory, the limit of `status` for waste.
         let is_much = bytes.get() >= total.get() / SLACK_PART;
         let of = match is_much {
             true => Finding::warning,

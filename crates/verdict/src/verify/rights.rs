@@ -1,4 +1,4 @@
-//! What a service may have: memlock, the group for SysV segments, limits of its cgroup.
+//! Permissions of a service: memlock, the group for SysV segments, cgroup limits.
 
 use hugeleaf_host::demand::{Service, ServiceKind, User};
 use hugeleaf_host::system::pam_limits::limits_of;
@@ -9,12 +9,12 @@ use super::{Facts, PLAN, Row};
 use crate::advice::{Change, Scope, Setting, of_container};
 use crate::findings::{Finding, Next, shell_word};
 
-/// The first thing that keeps a service from what it asked for.
+/// Returns the first obstacle between a service and its requested pages.
 pub(super) fn of(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<Finding> {
     cgroup(facts, service, row).or_else(|| segments(facts, service, row))
 }
 
-/// A limit of its cgroup, or of one above, that is below what it asked for.
+/// Finds a limit of its cgroup or a parent that is below the request.
 pub(super) fn cgroup(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<Finding> {
     let groups = service.limits.hugetlb.iter();
     let mut limits =
@@ -40,7 +40,7 @@ pub(super) fn cgroup(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<
     })
 }
 
-/// The name of its processes, of a program that is configured to take pages of a pool.
+/// Returns the process name of a program that is configured for pool pages.
 pub(super) const fn program(kind: ServiceKind) -> &'static str {
     match kind {
         ServiceKind::PostgreSql => "postgres",
@@ -50,7 +50,7 @@ pub(super) const fn program(kind: ServiceKind) -> &'static str {
     }
 }
 
-/// The limit that is below what is asked, and what comes of it.
+/// Returns the limit below the request, and its consequence.
 fn too_low(limit: &HugetlbLimit, asked: Bytes) -> Option<(Limited, Bytes, &'static str)> {
     let mut both = [
         (Limited::Reservations, "its start fails, or falls back"),
@@ -66,9 +66,9 @@ fn too_low(limit: &HugetlbLimit, asked: Bytes) -> Option<(Limited, Bytes, &'stat
     })
 }
 
-/// SysV segments on hugetlb pages are for CAP_IPC_LOCK, for the group `vm.hugetlb_shm_group`, and,
-/// as the kernel says in its log, for the time being for those whose memlock limit suffices
-/// (mm/hugetlb, fs/hugetlbfs: can_do_hugetlb_shm, user_shm_lock).
+/// Finds a missing permission for SysV hugetlb segments. They need CAP_IPC_LOCK or the group
+/// `vm.hugetlb_shm_group`. A sufficient memlock limit works too, but is deprecated (mm/hugetlb,
+/// fs/hugetlbfs: can_do_hugetlb_shm, user_shm_lock).
 fn segments(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<Finding> {
     if service.kind != ServiceKind::SysV {
         return None;
@@ -111,7 +111,7 @@ fn name_of(user: &User) -> String {
     user.name.clone().unwrap_or_else(|| user.uid.to_string())
 }
 
-/// Limits that files give and that a running service does not have: it was started before.
+/// Finds limits from files that a running service lacks because it started before.
 pub(super) fn limits_not_taken(facts: &Facts<'_>) -> Vec<Finding> {
     let one = |service: &Service| {
         let user = service.user.as_ref().filter(|_| service.is_running())?;
@@ -142,8 +142,8 @@ pub(super) fn limits_not_taken(facts: &Facts<'_>) -> Vec<Finding> {
     facts.services.iter().filter_map(one).collect()
 }
 
-/// The soft limit that a service would start with, and the file that says so. A unit has its own;
-/// what people start has that of PAM.
+/// Returns the soft memlock limit at the next start, and its file. A unit has its own limit.
+/// Processes started by users have the limit of PAM.
 fn limit_in_files(facts: &Facts<'_>, service: &Service, user: &User) -> Option<(Bytes, String)> {
     if let Some(unit) = &service.unit {
         let file = facts

@@ -1,10 +1,10 @@
-//! All rules, in the order in which a row depends on the one before.
+//! All rules, in order of dependency.
 
 use super::drift::not_verified;
 use super::{Facts, Newest, Report, drift, needs, rights};
 use crate::findings::{Finding, on_one_screen, unless_unwanted};
 
-/// Holds facts, files and plans against each other.
+/// Compares facts, files and plans.
 pub fn verify(facts: &Facts<'_>) -> Report {
     let mut rows = needs::rows(facts);
     let pools = needs::pools(facts, &rows);

@@ -1,4 +1,4 @@
-//! A host on which all is as it should be, to be spoilt by one thing at a time, and the spoiling.
+//! A host without findings, and functions that change one thing at a time.
 
 use hugeleaf_host::demand::{
     Demand, Insists, Mappings, Place as From, Service, ServiceKind, User, Wish,
@@ -14,7 +14,7 @@ use crate::advice::{Setting, Want, Wanted};
 use crate::findings::tests::testing::{healthy, size, word};
 use crate::plan::{BasePages, ForDemand, ForHost, ForPool, ForService, PagesOf, Plan};
 
-/// What [`Facts`] borrows.
+/// The values that [`Facts`] borrows.
 struct World {
     host: Host,
     services: Vec<Service>,
@@ -63,7 +63,7 @@ fn demand(pages: u64, held: Option<u64>) -> Demand {
     }
 }
 
-/// A running service that has `held` of the `pages` that it wants.
+/// Returns a running service that has `held` of the `pages` that it wants.
 fn service(name: &str, kind: ServiceKind, pages: u64, held: u64) -> Service {
     let mut service = Service::new(name, kind);
     service.unit = Some(format!("{name}.service"));
@@ -152,7 +152,7 @@ const SHMEM: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 const NODE_POOL: &str = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";
 const DROP_IN: &str = "/etc/systemd/system/postgresql.service.d/60-hugeleaf.conf";
 
-/// PostgreSQL has all of a pool that a plan made for it; files and kernel agree.
+/// Returns a world where PostgreSQL has all of a planned pool, and files and kernel agree.
 fn world() -> World {
     let mut host = healthy();
     host.limits.hugetlb_shm_group = Fact::Known(0);
@@ -214,7 +214,7 @@ impl World {
         })
     }
 
-    /// The findings' names; every finding has a text that ends, and a command.
+    /// Returns the names of the findings. Every finding has a text with a full stop, and a command.
     #[track_caller]
     fn ids(&self) -> Vec<&'static str> {
         let report = self.verify();
@@ -227,7 +227,7 @@ impl World {
         report.findings.iter().map(|finding| finding.id).collect()
     }
 
-    /// Fails unless the host shows this one thing, in these words.
+    /// Fails unless the host has exactly this finding, with these words.
     #[track_caller]
     fn shows(&self, id: &str, words: &[&str]) {
         assert_eq!(self.ids(), [id], "{:#?}", self.verify().findings);
@@ -253,7 +253,7 @@ impl World {
     }
 }
 
-/// A command that contradicts what a running program wants is not printed.
+/// A command that contradicts a running program's want is not printed.
 #[test]
 fn running_programs_are_asked_what_they_want() {
     let mut world = world();
@@ -299,7 +299,7 @@ fn a_server_that_asks_by_default_wants_no_pool_that_a_plan_made_for_others() {
     other.wish.said.clear();
     world.services.push(other);
     assert_eq!(world.ids(), [""; 0]);
-    // Where no plan says whom it is for, it is for who asks.
+    // Without a plan, the pool is for the service that requests it.
     world.no_plan();
     world.shows("service-short", &["other asked for 200M"]);
 }
@@ -346,7 +346,7 @@ fn a_service_that_is_planned_for_and_switched_off() {
     world.services[0].demands = vec![demand(PAGES, Some(0))];
     world.pool(PAGES, PAGES, 0);
     world.shows("service-off", &["its configuration says huge_pages = off"]);
-    // Nobody planned for it: then that is its own business, and the pages are idle.
+    // Without a plan the missing use is not a finding, and the pages are idle.
     world.applied.clear();
     world.shows("pool-unused", &["4096 pages of 2M (8G) of 4096"]);
 }
@@ -365,7 +365,7 @@ fn a_figure_is_no_shortfall_by_less_than_it_is_exact_to() {
 #[test]
 fn a_pool_that_has_drained_since() {
     let mut world = world();
-    // Somebody set the pool to 1000 while its pages were in use: the others are surplus now.
+    // The pool was set to 1000 while its pages were in use, so the others are surplus now.
     world.no_plan();
     world.pool(PAGES, 0, PAGES - 1000);
     world.shows(
@@ -376,7 +376,7 @@ fn a_pool_that_has_drained_since() {
             "3096 of the pool's pages are surplus",
         ],
     );
-    // One that insists does not start at all.
+    // A service that requires huge pages does not start at all.
     world.services[0].wish.how = Insists::Always;
     world.shows("restart-would-fail", &["would fail"]);
 }
@@ -423,10 +423,10 @@ fn pages_that_nobody_uses() {
     world.pool(PAGES, 2096, 0);
     world.shows("pool-unused", &["2096 pages of 2M (4.1G) of 4096"]);
     assert!(!world.verify().is_good());
-    // Reserved is not unused.
+    // Reserved pages are not unused.
     world.host.pools[0].reserved = Fact::Known(Pages(2096));
     assert_eq!(world.ids(), [""; 0]);
-    // Little is only worth a note.
+    // Few unused pages deserve only a note.
     world.host.pools[0].reserved = Fact::Known(Pages(2096 - 83));
     assert!(world.ids() == ["pool-unused"] && world.verify().is_good());
     world.host.pools[0].reserved = Fact::Known(Pages(2096 - 81));
@@ -493,7 +493,8 @@ fn a_cgroup_that_allows_less() {
         command.ends_with("/sys/fs/cgroup/system.slice/hugetlb.2MB.rsvd.max"),
         "{command}"
     );
-    // In a container its cgroup is not to be written: the pod's line says it, or the server takes none.
+    // In a container its cgroup must not be written. The pod's line sets it, or the server uses no huge
+    // pages.
     limited(&mut world, Some(0), None);
     world.services[0].limits.is_in_container = true;
     let command = &world.verify().findings[0].command;
@@ -517,7 +518,7 @@ fn files_that_the_kernel_does_not_follow() {
         "sysctl-drift",
         &["vm.hugetlb_shm_group is 0, and /etc/sysctl.d/x.conf says 5"],
     );
-    // The last one counts.
+    // The last value counts.
     sysctl(
         &mut world,
         vec![set("vm.nr_hugepages", 1), set("vm.nr_hugepages", PAGES)],
@@ -582,7 +583,7 @@ fn a_later_plan_takes_the_place_of_an_earlier_one() {
     earlier.plan = Ok(plan("postgresql", 9999));
     world.applied.push(earlier);
     assert_eq!(world.ids(), [""; 0]);
-    // What only the earlier one set is still in force.
+    // A place that only the earlier plan set is still in force.
     world.applied[0].places.pop();
     assert_eq!(world.ids(), ["file-changed"]);
 }
@@ -617,7 +618,7 @@ fn a_command_line_that_the_kernel_was_not_started_with() {
     }]);
     world.shows("boot-drift", &["asks for 4 pages of 1G at boot"]);
     world.host.limits.boot = word("quiet hugepagesz=1G hugepages=4");
-    // It was, and the pages were unavailable.
+    // It was rebooted, but the pages were unavailable.
     world.shows("pool-short", &["asks for 4 pages of 1G, the pool has 0"]);
 }
 
@@ -689,16 +690,16 @@ fn a_service_that_got_a_unit_and_a_name_after_it_was_planned_for() {
     planned(&mut world, ServiceKind::PostgreSql);
     let report = world.verify();
     assert_eq!((report.services.len(), report.findings.len()), (1, 0));
-    // Of another kind it is another: its pages are in the hands of the first.
+    // A service of another kind is another service. Its pages are in use by the first.
     planned(&mut world, ServiceKind::MariaDb);
     assert_eq!(world.ids(), ["restart-would-fail", "pool-too-small"]);
-    // Whether a container runs cannot be determined: what runs in it is seen under its own name.
+    // A running container cannot be recognised: its program appears under its own name.
     planned(&mut world, ServiceKind::Container);
     assert_eq!(world.ids(), [""; 0]);
     assert!(!world.verify().services[1].is_found);
 }
 
-/// A world where two stopped clusters of one name were planned for, each by a plan of its own.
+/// Returns a world with two stopped clusters of one name, each in its own plan.
 fn two_stopped() -> World {
     let mut world = world();
     let clusters = ["/a", "/b"].map(|folder| {
@@ -744,7 +745,7 @@ fn bytes_that_were_planned_for_are_added_up_too() {
         (service.kind, service.configured_by) = (ServiceKind::Other, None);
     }
     world.shows("pool-too-small", &["(bytes, bytes-2)"]);
-    // One of them runs under another name: its pages count once.
+    // One of them runs under another name, and its pages count once.
     world.services = vec![service("cache", ServiceKind::Other, PAGES, PAGES)];
     world.services[0].wish = Wish::default();
     world.pool(PAGES, 0, 0);
@@ -776,7 +777,7 @@ fn idle_pages_that_a_plan_leaves_to_the_next_boot_are_no_drift() {
     };
     set(&mut world, 50);
     assert_eq!(world.ids(), [""; 0], "before the boot");
-    // After it: what the file asks for, and no more.
+    // After the boot: the pages that the file requests, and no more.
     let place = &mut world.applied[0].places[0];
     (place.now, place.stands) = (Some("25".to_owned()), Stands::Changed);
     assert!(!world.ids().contains(&"pool-changed"), "{:?}", world.ids());
@@ -796,7 +797,7 @@ fn one_that_grows_is_not_short_as_long_as_the_pool_has_the_rest() {
     assert_eq!(world.ids(), [""; 0]);
     world.pool(PAGES, 23, 0);
     world.shows("service-short", &["300 pages of 2M short"]);
-    // One that takes all at its start is.
+    // A program that takes all at its start is a finding.
     world.services[0].grows = false;
     world.pool(PAGES, 323, 0);
     world.shows("started-before-pool", &["323 pages of 2M short"]);

@@ -1,4 +1,4 @@
-//! Why shared memory is not on pages of a pool that somebody filled.
+//! Explains why shared memory is not on the pages of a configured pool.
 
 use hugeleaf_host::{Limited, Pool, RunRole, RunWay, Segment};
 use hugeleaf_units::{PageSize, Pages};
@@ -11,8 +11,8 @@ use super::{Case, Reason};
 /// CAP_IPC_LOCK (include/uapi/linux/capability.h).
 const CAP_IPC_LOCK: u32 = 14;
 
-/// Whether the process takes memory from pools, or is of a program that can. Others never ask,
-/// however many pages there are.
+/// True if the process uses pools, or its program can. Other processes never request hugetlb pages, even if a pool
+/// has free ones.
 fn asks(case: &Case<'_>) -> bool {
     let process = case.process;
     let is_hugetlb = |way: &RunWay| matches!(way, RunWay::Hugetlb(_));
@@ -24,9 +24,9 @@ fn asks(case: &Case<'_>) -> bool {
             .is_some_and(|run| run.of(RunRole::Shm).ways.iter().any(is_hugetlb))
 }
 
-/// What stands between a segment and the pool, in the order in which the kernel would stop
-/// (`hugetlb_file_setup`, then `hugetlb_reserve_pages`, then the fault). `None` where this host has
-/// no pool that would hold a page of the segment, or the program asks for none.
+/// Returns the reason why a segment is not on the pool, in the order of the kernel's checks (`hugetlb_file_setup`,
+/// then `hugetlb_reserve_pages`, then the fault). `None` if this host has no pool for a page of the segment, or the
+/// program requests none.
 pub fn reason(case: &Case<'_>, segment: &Segment) -> Option<Reason> {
     let pool = pool(case, segment).filter(|_| asks(case))?;
     if let Some(reason) = no_right(case, segment) {
@@ -52,8 +52,9 @@ pub fn reason(case: &Case<'_>, segment: &Segment) -> Option<Reason> {
     Some(Reason::PoolUnused)
 }
 
-/// The pool that the segment would be on: that of the size which the program asks for, where it has pages or may take
-/// some; otherwise one that has enough and that the program takes by itself, or can be told to ([`size_setting`]).
+/// Returns the pool for the segment. The pool of the size that the program requests takes precedence, if it has pages
+/// or may allocate some. Otherwise a pool with enough pages that the program can use, by default or by a setting
+/// ([`size_setting`]).
 pub fn pool<'a>(case: &Case<'a>, segment: &Segment) -> Option<&'a Pool> {
     let fits = |p: &&Pool| p.gives_any() && p.size.bytes() <= segment.range.len();
     let filled = || case.host.totals().filter(fits);
@@ -61,7 +62,7 @@ pub fn pool<'a>(case: &Case<'a>, segment: &Segment) -> Option<&'a Pool> {
     let can_take = |p: &&Pool| match Asking::of(&case.process.name) {
         Some(program) if program.takes_any_size() => true,
         Some(program) => program.size_setting(p.size).is_some() && short(p, segment) == Pages(0),
-        // A program that has pages, or was started for some: its size is not known.
+        // The page size of a program that has hugetlb pages, or was started for them, is unknown.
         None => true,
     };
     filled()
@@ -69,7 +70,7 @@ pub fn pool<'a>(case: &Case<'a>, segment: &Segment) -> Option<&'a Pool> {
         .or_else(|| filled().filter(can_take).max_by_key(|p| p.size))
 }
 
-/// The setting that a program needs besides, so that it asks for pages of this size.
+/// Returns the additional setting that makes the program request pages of this size.
 pub fn size_setting(case: &Case<'_>, size: PageSize) -> Option<String> {
     let is_other = asking::page(case.host, None) != Some(size);
     Asking::of(&case.process.name)?
@@ -77,18 +78,18 @@ pub fn size_setting(case: &Case<'_>, size: PageSize) -> Option<String> {
         .filter(|_| is_other)
 }
 
-/// How many pages of the pool nobody has or was promised, overcommit included.
+/// Returns the number of free unreserved pages, including overcommit.
 pub fn available(pool: &Pool) -> Pages {
     pool.available() + pool.may_add()
 }
 
-/// How many pages a segment needs beyond what the pool can give.
+/// Returns the number of pages that a segment needs beyond those available in the pool.
 pub fn short(pool: &Pool, segment: &Segment) -> Pages {
     pool.size.pages_for(segment.range.len()) - available(pool)
 }
 
-/// SysV segments with SHM_HUGETLB need CAP_IPC_LOCK, or the group, or, with a warning in the kernel
-/// log, room under the memlock limit. Memory from mmap needs none of them.
+/// Returns the missing permission. SysV segments with SHM_HUGETLB need CAP_IPC_LOCK, the group, or room under the
+/// memlock limit (with a kernel log warning). Memory from mmap needs none of them.
 fn no_right(case: &Case<'_>, segment: &Segment) -> Option<Reason> {
     let process = case.process;
     let group = case.host.limits.hugetlb_shm_group.get();
@@ -102,7 +103,7 @@ fn no_right(case: &Case<'_>, segment: &Segment) -> Option<Reason> {
             .is_none_or(|limit| limit >= segment.range.len());
     match (allowed, group) {
         (true, _) => None,
-        // Group 0 is the kernel's default, not somebody's choice.
+        // Group 0 is the kernel's default, not a configured group.
         (false, Some(0)) => Some(Reason::Memlock),
         (false, _) => Some(Reason::ShmGroup),
     }

@@ -1,4 +1,4 @@
-//! What stands in the way of one segment: first what holds for all of it, then page by page.
+//! Finds the obstacles of one segment: first those of the whole segment, then those of its pages.
 
 use hugeleaf_host::{Fact, Role, Segment};
 use hugeleaf_units::{Bytes, PageKind, Range};
@@ -8,7 +8,7 @@ use crate::growth::Holes;
 
 use super::{Case, Reason, Remedy, Room, hugetlb, setting};
 
-/// A range, what stands in its way, and how much of it is there.
+/// A range, its obstacle, and its resident bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub reason: Reason,
@@ -16,11 +16,11 @@ pub struct Finding {
     pub bytes: Bytes,
     pub missing: Bytes,
     pub swapped: Bytes,
-    /// Its blocks that are in memory in part.
+    /// The partly resident blocks of the range.
     pub holes: Holes,
 }
 
-/// Where the bytes of a segment are, before anything is put in words.
+/// The classified bytes of a segment, before they are described in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub resident: Bytes,
@@ -30,13 +30,13 @@ pub struct Found {
 }
 
 enum Whole {
-    /// It is on the pool, or holds nothing.
+    /// The segment is on the pool, or is empty.
     Done,
-    /// It holds no large page of any size.
+    /// The segment cannot hold a huge page of any size.
     Small,
     Stopped(Reason),
     ShortOfPmd,
-    /// It depends on the pages; this is what decides where they are all there.
+    /// The pages decide. The reason applies to fully resident blocks.
     ByPages(Reason),
 }
 
@@ -88,8 +88,8 @@ impl Found {
         });
     }
 
-    /// Adds a finding to the one before it where both have the same reason. Of what is all in swap nothing
-    /// can be promoted, so it stays apart.
+    /// Merges a finding into the previous one if both have the same reason. Fully swapped ranges cannot be
+    /// promoted, so they stay separate.
     fn push(&mut self, finding: Finding) {
         if let Some(last) = self.findings.last_mut()
             && last.reason == finding.reason
@@ -107,10 +107,10 @@ impl Found {
         self.findings.push(finding);
     }
 
-    /// Takes away what is on large pages whose place is not known.
+    /// Deducts huge pages whose location is unknown.
     fn deduct(&mut self, mut bytes: Bytes) {
-        // Whole blocks first: a partly resident one holds no large page, and what could not have been
-        // promoted is the least likely to be on one.
+        // Deduct from whole blocks first, because a partly resident block holds no huge page. Memory that
+        // could not have been promoted is the least likely to be on one.
         self.findings.sort_by_key(|f| {
             let moved = f.reason.remedy() == Remedy::Promote;
             (!f.missing.is_zero(), !moved, f.range.start())
@@ -127,8 +127,8 @@ impl Found {
     }
 }
 
-/// What holds for a segment before its pages are looked at. Pages of a pool are large already; what is
-/// smaller than any large page is no matter of promotion.
+/// Judges a segment without its pages. Pool pages are already huge. Memory below the smallest huge page is
+/// not a candidate for promotion.
 fn whole(case: &Case<'_>, segment: &Segment) -> Whole {
     if eligible::is_on_pool(segment) || (segment.resident + segment.swapped).is_zero() {
         return Whole::Done;
@@ -147,7 +147,7 @@ fn whole(case: &Case<'_>, segment: &Segment) -> Whole {
         }),
         (Err(Reason::TooSmall), _) => Whole::ShortOfPmd,
         (Err(reason), Kind::Shared) if takes_a_restart(reason) => {
-            // A pool that somebody filled is then the shorter way.
+            // A configured pool is then the shorter way.
             Whole::Stopped(hugetlb::reason(case, segment).unwrap_or(reason))
         }
         (Err(reason), _) => Whole::Stopped(reason),
@@ -161,8 +161,8 @@ const fn takes_a_restart(reason: Reason) -> bool {
     )
 }
 
-/// A range that holds no page of PMD size: whether one of the smaller THP sizes fits. `None`
-/// where not even the smallest large page does.
+/// Judges a range without a whole page of PMD size by the smaller THP sizes. `None` if the range cannot
+/// hold even the smallest huge page.
 fn short_of_pmd(case: &Case<'_>, segment: &Segment, range: Range) -> Option<Reason> {
     if case.smallest.is_none_or(|s| range.len() < s.bytes()) {
         return None;
@@ -181,8 +181,8 @@ fn short_of_pmd(case: &Case<'_>, segment: &Segment, range: Range) -> Option<Reas
     Some(reason)
 }
 
-/// Whether the range ends where a part was locked: mlock cuts a mapping in two, and a large page
-/// cannot be in both.
+/// True if the range ends at a locked mapping. mlock splits a mapping, and a huge page cannot span two
+/// mappings.
 fn is_cut_by_lock(case: &Case<'_>, segment: &Segment, range: Range) -> bool {
     let locked = |s: &Segment| s.flags.has("lo");
     let is_private = |s: &Segment| Kind::of(s) == Kind::Private;
@@ -207,7 +207,7 @@ fn by_pages(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut Fou
     found.resident = slots.iter().map(|s| s.tally.present).sum();
     let seen_large: Bytes = slots.iter().map(|s| s.tally.huge).sum();
     found.small = Bytes::ZERO;
-    // What is all in swap has no byte on any page, and is said all the same.
+    // A fully swapped block has no byte on any page, but is reported too.
     let in_swap = |s: &Slot| s.whole && s.tally.present.is_zero();
     for slot in slots
         .iter()
@@ -229,8 +229,8 @@ fn by_pages(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut Fou
             None => found.small += slot.tally.on_base(),
         }
     }
-    // Large pages that the page map does not show: of smaller THP sizes, or all of them before
-    // Linux 6.7. The counters know how much; their place is not known.
+    // The page map does not show smaller THP sizes, nor any huge page before Linux 6.7. The counters know
+    // their size but not their location.
     let unseen = segment
         .by_page_size
         .iter()
@@ -256,7 +256,7 @@ fn of_block(case: &Case<'_>, segment: &Segment, slot: &Slot, decides: Reason) ->
     }
 }
 
-/// Whether a ring of io_uring holds a part of what could be promoted otherwise.
+/// True if an io_uring ring registered a part of otherwise promotable memory.
 pub fn is_registered(case: &Case<'_>, range: Range) -> bool {
     let mut buffers = registered(case).iter();
     buffers.any(|buffer| buffer.intersect(range).is_some())
@@ -266,8 +266,8 @@ fn registered<'a>(case: &Case<'a>) -> &'a [Range] {
     case.process.registered.known().map_or(&[], Vec::as_slice)
 }
 
-/// Without a page map: carved out of the counters, each share over the whole range. What is
-/// missing anywhere counts against all of it.
+/// Judges a segment without a page map. The counters are split, and each share applies to the whole range.
+/// A missing page anywhere affects all of it.
 fn by_counters(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut Found) {
     let private = Kind::of(segment) == Kind::Private;
     let mut rest = found.resident - found.large;
@@ -289,7 +289,7 @@ fn by_counters(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut 
     };
     let all = Bytes(u64::MAX);
     let page = case.pmd.map_or(Bytes::ZERO, |p| p.bytes());
-    // The ends of a segment are not part of any large page: up to two pages may stay empty.
+    // The ends of a segment are not part of any huge page, so up to two pages may stay empty.
     let complete = missing <= page + page;
     if private {
         carve(segment.merged, Reason::Merged);
@@ -311,9 +311,8 @@ fn by_counters(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut 
     carve(all, reason);
 }
 
-/// `VmPin` says how much of a process is pinned, and but for the buffers of io_uring nothing says where:
-/// take the rest off the largest ranges that could be promoted, at least one large page for each
-/// pinned one.
+/// Places pinned pages. `VmPin` gives their size, but only the location of io_uring buffers is known.
+/// The rest, rounded up to whole huge pages, is deducted from the largest promotable ranges.
 pub fn place_pinned(case: &Case<'_>, found: &mut [Found]) {
     let Some(pmd) = case.pmd else { return };
     let known: Bytes = registered(case).iter().map(|buffer| buffer.len()).sum();
@@ -346,9 +345,9 @@ pub fn place_pinned(case: &Case<'_>, found: &mut [Found]) {
     }
 }
 
-/// Without one free block of the size, the next step is to make some: promotion would have to
-/// compact memory for each page. With some, it goes on: it frees base pages as it goes, and the
-/// kernel compacts those.
+/// Advises to create free blocks if none of the size is free, because promotion would have to compact
+/// memory for each page. With some free blocks promotion continues: it frees base pages, and the kernel
+/// compacts those.
 pub fn check_free_blocks(case: &Case<'_>, found: &mut [Found]) {
     if let (Some(pmd), Some(buddy)) = (case.pmd, case.host.buddy.known())
         && buddy.free_for(pmd, case.host.base_page) < pmd.bytes()
@@ -364,9 +363,9 @@ fn none_promotable(found: &mut [Found], reason: Reason) {
     }
 }
 
-/// A large page is charged to the process's cgroup before the base pages that it replaces are given
-/// back: where not even one fits below the limit, promotion gets none (tried on cgroups of both
-/// versions, see docs/internals/kernel-notes.md).
+/// Checks the memory limit. The kernel charges a huge page to the cgroup before it frees the base pages.
+/// If not even one huge page fits below the limit, promotion gets none (tested on cgroup v1 and v2, see
+/// docs/internals/kernel-notes.md).
 pub fn check_memory_limit(case: &Case<'_>, found: &mut [Found]) {
     let mut limits = case.process.limits.memory.iter();
     let page = case.pmd.map_or(Bytes::ZERO, |pmd| pmd.bytes());
@@ -375,7 +374,7 @@ pub fn check_memory_limit(case: &Case<'_>, found: &mut [Found]) {
     }
 }
 
-/// What the tightest memory limit above the process leaves it.
+/// Returns the tightest memory limit above the process, with the remaining room.
 pub fn room(case: &Case<'_>) -> Option<Room> {
     let page = case.pmd?.bytes();
     let limits = case.process.limits.memory.iter();

@@ -1,4 +1,4 @@
-//! The settings of the host, and whether they let a range be large by itself.
+//! Judges the host's settings, which decide if a range becomes huge without promotion.
 
 use hugeleaf_host::{Advised, Fact, Segment, Thp, ThpOrder, ThpUse};
 use hugeleaf_units::{Bytes, PageSize, Range};
@@ -10,7 +10,7 @@ use crate::eligible::{Kind, tmpfs_mount};
 use super::{Case, OffSize, Reason};
 use crate::advice::{Change, Setting};
 
-/// Why private anonymous memory that is all there is not large yet.
+/// Returns why fully resident private anonymous memory is not huge yet.
 pub fn of_private(case: &Case<'_>, segment: &Segment) -> Reason {
     let advised = segment.asked.advised == Advised::Huge;
     match (case.host.thp_setting(ThpUse::Private).1.text(), advised) {
@@ -22,12 +22,12 @@ pub fn of_private(case: &Case<'_>, segment: &Segment) -> Reason {
     }
 }
 
-/// Why shared memory in the right place that is all there is not large yet.
+/// Returns why fully resident, aligned shared memory is not huge yet.
 pub fn of_shared(case: &Case<'_>, segment: &Segment) -> Reason {
     let advised = segment.asked.advised == Advised::Huge;
     if tmpfs_mount(segment).is_some() {
-        // Files of a mounted tmpfs go by its own option; where that is not known, THPeligible
-        // answers for it.
+        // The mount option decides for files of a mounted tmpfs. If it is unknown, THPeligible
+        // decides.
         return match (segment.mount_huge.as_deref(), segment.thp_eligible.get()) {
             (Some("advise"), _) if !advised => Reason::ShmemNotAdvised,
             (Some("advise" | "within_size" | "always"), _) | (_, Some(true)) => Reason::SmallSteps,
@@ -42,14 +42,14 @@ pub fn of_shared(case: &Case<'_>, segment: &Segment) -> Reason {
     }
 }
 
-/// The host-wide shmem knob: where the kernel places memory when it is mapped goes by this one.
+/// Returns the host-wide shmem setting, which decides the placement of new mappings.
 pub fn shmem_top<'a>(case: &Case<'a>) -> Option<&'a str> {
     let thp = case.host.thp.known()?;
     thp.shmem_enabled.text()
 }
 
-/// Whether the kernel now places new shared memory so that large pages fit. Files on a mounted
-/// tmpfs go by its mount option.
+/// True if the kernel aligns new shared memory so that huge pages fit. For files on a mounted
+/// tmpfs, the mount option decides.
 pub fn shmem_places_well(case: &Case<'_>, segment: &Segment) -> bool {
     let word = match tmpfs_mount(segment) {
         Some(_) if shmem_top(case) != Some("force") => segment.mount_huge.as_deref(),
@@ -58,7 +58,7 @@ pub fn shmem_places_well(case: &Case<'_>, segment: &Segment) -> bool {
     matches!(word, Some("force" | "advise" | "within_size" | "always"))
 }
 
-/// A THP size below the PMD's of which whole pages fit into a range.
+/// A THP size below the PMD size whose whole pages fit into a range.
 struct Fitting<'a> {
     order: &'a ThpOrder,
     is_on: bool,
@@ -75,7 +75,7 @@ fn thp_use(segment: &Segment) -> ThpUse {
 fn fitting<'a>(case: &Case<'_>, thp: &'a Thp, segment: &Segment, range: Range) -> Vec<Fitting<'a>> {
     let of = thp_use(segment);
     if of == ThpUse::Private && segment.object != (0, 0, 0) {
-        return Vec::new(); // A file: its file system chooses.
+        return Vec::new(); // A file: the file system decides.
     }
     let advised = segment.asked.advised == Advised::Huge;
     let ends = ends(case.host).map(|ends| ends.size);
@@ -99,15 +99,15 @@ fn fitting<'a>(case: &Case<'_>, thp: &'a Thp, segment: &Segment, range: Range) -
         .collect()
 }
 
-/// The largest THP size below the PMD's that fits the range whole, and whether it is on.
+/// Returns the largest THP size below the PMD size that fits into the range, and true if it is on.
 pub fn largest_that_fits(
     case: &Case<'_>,
     thp: &Thp,
     segment: &Segment,
     range: Range,
 ) -> Option<(PageSize, bool)> {
-    // One that is on says more than a larger one that is off, and one that the processor
-    // translates as one more than a larger one that it does not.
+    // An enabled size ranks above a larger disabled one. A size that the processor translates with
+    // one entry ranks above a larger one without.
     let rank = |f: &Fitting<'_>| (f.is_on, f.is_translated_as_one, f.order.size);
     let best = fitting(case, thp, segment, range)
         .into_iter()
@@ -115,8 +115,8 @@ pub fn largest_that_fits(
     best.map(|f| (f.order.size, f.is_on))
 }
 
-/// The sizes that are off and of which whole pages fit into a range, with how many of its `bytes`
-/// are in those.
+/// Returns the disabled sizes whose whole pages fit into a range, each with the share of `bytes` in
+/// those pages.
 pub fn off_sizes(case: &Case<'_>, segment: &Segment, range: Range, bytes: Bytes) -> Vec<OffSize> {
     let Some(thp) = case.host.thp.known() else {
         return Vec::new();

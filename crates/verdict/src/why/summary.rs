@@ -1,4 +1,4 @@
-//! Judged processes summed up: each page once, and one line for what one command answers.
+//! Sums of judged processes. Each page counts once, and each command has one line.
 
 use hugeleaf_host::totals::{self, Counted};
 use hugeleaf_host::{Process, Segment};
@@ -10,7 +10,7 @@ use crate::growth::Holes;
 use super::sums::{Group, best_size, is_summed};
 use super::{Account, Figures, OffSize, Reason, Remedy, Verdict};
 
-/// Verdicts of one id that one command answers, of one process or several.
+/// Verdicts with the same id and remedy, of one or several processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Line {
     pub id: Reason,
@@ -20,8 +20,7 @@ pub struct Line {
     pub command: String,
     #[serde(rename = "adds_bytes", skip_serializing_if = "is_nothing")]
     pub adds: Bytes,
-    /// Of a command that changes something for the whole host: how many of the bytes it could move
-    /// at most.
+    /// The maximum bytes that a host-wide command could promote.
     #[serde(rename = "could_move_bytes")]
     pub host_wide: Option<Bytes>,
 }
@@ -30,16 +29,16 @@ fn is_nothing(bytes: &Bytes) -> bool {
     bytes.is_zero()
 }
 
-/// Where the resident bytes of one process or several are.
+/// The resident bytes of one or several processes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Summary {
-    /// Resident, hugetlb pages included; memory that the processes share counts once.
+    /// Resident bytes, including hugetlb pages. Memory shared by the processes counts once.
     pub resident: Bytes,
     pub large: Bytes,
     pub small: Bytes,
-    /// In swap, which is not resident.
+    /// Swapped bytes, which are not resident.
     pub swapped: Bytes,
-    /// One line an id and command, most bytes first.
+    /// One line per id and command, most bytes first.
     pub lines: Vec<Line>,
 }
 
@@ -49,16 +48,16 @@ impl Summary {
         lines.map(|l| l.bytes).sum()
     }
 
-    /// Whether nothing stands in the way: what can be on large pages without growing is.
+    /// True if all memory that can be on huge pages without growth is on them.
     pub fn is_good(&self) -> bool {
         let ways = [Remedy::Promote, Remedy::Change];
         self.lines.iter().all(|l| !ways.contains(&l.id.remedy()))
     }
 }
 
-/// The accounts of some processes with what counts of each where they are looked at together: memory
-/// that several of them share, or that one maps several times, counts once ([`totals::counted`]).
-/// What does not count here is shown by another; an account may be left with nothing.
+/// Reduces the accounts of several processes to their counted bytes. Memory that several processes
+/// share, or that one process maps several times, counts once ([`totals::counted`]). The bytes that
+/// do not count here are in another account, so an account may become empty.
 pub fn counted(judged: &[(&Process, &[Account])]) -> Vec<Vec<Account>> {
     parts_of(judged, &counts_of(judged))
 }
@@ -78,8 +77,8 @@ fn parts_of(judged: &[(&Process, &[Account])], counts: &[Vec<Counted>]) -> Vec<V
     judged.iter().zip(counts).map(of_one).collect()
 }
 
-/// An account of so much of its segment. Of private memory what is shared since fork gives way first:
-/// copy-on-write pages, then large ones.
+/// Scales an account to its counted bytes. For private memory, pages shared since fork are deducted
+/// first: copy-on-write pages, then huge ones.
 fn part_of(account: &Account, segment: &Segment, counts: Counted) -> Account {
     let target = match segment.resident {
         Bytes::ZERO => account.resident,
@@ -127,7 +126,7 @@ fn part_of(account: &Account, segment: &Segment, counts: Counted) -> Account {
     part
 }
 
-/// Sums up judged processes. Memory that several of them share counts once (see [`counted`]).
+/// Sums judged processes. Memory that several of them share counts once (see [`counted`]).
 pub fn summarise(judged: &[(&Process, &[Account])]) -> Summary {
     let mut summary = Summary::default();
     let counts = counts_of(judged);
@@ -144,7 +143,7 @@ pub fn summarise(judged: &[(&Process, &[Account])]) -> Summary {
             }
         }
     }
-    // Pages that processes share are shown by one of them, and are everybody's.
+    // One process shows the shared pages, but they belong to all.
     let is_cow = |v: &Verdict| v.id == Reason::CopyOnWrite;
     for group in groups.iter_mut().filter(|g| is_cow(g.verdicts[0])) {
         let shares = |accounts: &[Account]| accounts.iter().any(|a| a.verdicts.iter().any(is_cow));
@@ -223,7 +222,7 @@ fn figures(group: &Group<'_>) -> Figures {
         missing: sum(group, |v| v.figures.missing),
         swapped: sum(group, |v| v.figures.swapped),
         holes,
-        // The memory limit that leaves least to one of the processes.
+        // The tightest memory limit of the processes.
         room: rooms.min_by_key(|room| room.left).cloned(),
         off_sizes,
         ..group.verdicts[0].figures.clone()

@@ -1,4 +1,4 @@
-//! Several verdicts of one id in words: a sentence with their sums, and the command that takes them all.
+//! Describes several verdicts of one id: a sentence with their sums, and one command for all.
 
 use hugeleaf_host::Process;
 use hugeleaf_units::Bytes;
@@ -10,14 +10,14 @@ use super::{Figures, OffSize, Reason, Verdict};
 
 pub const NOTHING: &str = "# nothing to do";
 
-/// Verdicts that one command answers, and whose they are.
+/// Verdicts with one remedy, and their processes.
 pub struct Group<'a> {
     pub verdicts: Vec<&'a Verdict>,
     pub processes: Vec<&'a Process>,
 }
 
-/// Whether verdicts of the id are one line whatever their numbers: their texts speak of one range,
-/// and one command takes all.
+/// True if all verdicts of the id become one line regardless of their numbers. Their texts describe one
+/// range, and one command covers all.
 pub const fn is_summed(id: Reason) -> bool {
     use Reason::*;
     matches!(
@@ -34,7 +34,7 @@ pub const fn is_summed(id: Reason) -> bool {
 }
 
 impl Group<'_> {
-    /// The sentence and the command, by the sums of their bytes and figures.
+    /// Returns the sentence and the command for the sums of bytes and figures.
     pub fn words(&self, bytes: Bytes, f: &Figures) -> (String, String) {
         let first = self.verdicts[0];
         if self.verdicts.len().max(self.processes.len()) == 1 {
@@ -87,7 +87,7 @@ impl Group<'_> {
     }
 }
 
-/// Memory that is in part not there.
+/// Describes partly resident memory.
 pub fn partly(id: Reason, bytes: Bytes, f: &Figures) -> String {
     let whole = bytes + f.missing + f.swapped;
     let (percent, missing) = (Bytes(100).scaled(bytes, whole).get(), f.missing);
@@ -116,7 +116,7 @@ pub fn partly(id: Reason, bytes: Bytes, f: &Figures) -> String {
     }
 }
 
-/// What a command that adds so much to resident memory meets in the process's cgroups.
+/// Describes the memory limit if the process's cgroup has no room for `adds` bytes.
 fn without_room(f: &Figures, adds: Bytes) -> String {
     match &f.room {
         Some(room) if room.left < adds + room.page => format!(
@@ -138,7 +138,7 @@ pub fn cgroup_memory(f: &Figures) -> String {
     )
 }
 
-/// The promotion of memory that is in part not there, and so grows the process.
+/// Returns the promotion command for partly resident memory, which grows the process.
 pub fn promote_and_grow(bytes: Bytes, f: &Figures) -> String {
     match f.holes.growth() {
         Some(growth) => promote_within(f, growth.adds, &growth.command(&f.target)),
@@ -150,8 +150,8 @@ pub fn promote_and_grow(bytes: Bytes, f: &Figures) -> String {
     }
 }
 
-/// A promotion that adds so much to resident memory, after the limit of the cgroup is raised where it
-/// leaves too little. Two large pages beyond what is added: the kernel charges ahead on each processor.
+/// Returns a promotion command that adds `adds` bytes, after raising the cgroup limit if needed. Allows
+/// two more huge pages, because the kernel charges in advance on each processor.
 pub fn promote_within(f: &Figures, adds: Bytes, promote: &str) -> String {
     let Some(room) = f.room.as_ref().filter(|room| room.left < adds + room.page) else {
         return promote.to_owned();
@@ -172,7 +172,8 @@ pub fn copy_on_write(who: &str, bytes: Bytes) -> String {
     format!("shared copy-on-write {who}; a large page would be a copy, {bytes} more memory")
 }
 
-/// The promotion of copy-on-write pages, for when those who share them have ended: `who` with its verb.
+/// Returns the promotion command for copy-on-write pages once their sharers have exited. `who` includes
+/// the verb.
 pub fn once_ended(who: &str, f: &Figures) -> String {
     format!(
         "# wait until {who} ended, then: hugeleaf promote {}",
@@ -184,9 +185,10 @@ pub fn private_copies(of: &str) -> String {
     format!("private copies of pages of {of}, which the kernel makes one by one")
 }
 
-/// The smaller THP size to turn on for so many bytes: of those that would fit at least half of them
-/// the one that the processor translates as one, else the largest; else the one that fits most. None
-/// where none fits a tenth: a setting for the whole host must bring more than that.
+/// Returns the smaller THP size to enable for `of` bytes. Among the sizes that fit at least half of
+/// them, prefers the one that the processor translates with one entry, then the largest. Otherwise the
+/// size that fits most. None if no size fits a tenth, because a host-wide setting must bring more than
+/// that.
 pub fn best_size(sizes: &[OffSize], of: Bytes) -> Option<&OffSize> {
     let at_least = |part: u64| {
         let fits = move |s: &&OffSize| s.bytes.get().saturating_mul(part) >= of.get();

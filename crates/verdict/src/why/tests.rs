@@ -1,4 +1,4 @@
-//! Every verdict: one case that shows it and one that nearly does.
+//! Tests of every verdict: one case that shows it, and one that nearly does.
 
 use hugeleaf_host::{
     Cgroup, Fact, HugetlbLimit, MemoryLimit, Process, ReadError, Role, RunAsked, RunRole,
@@ -13,10 +13,10 @@ use testing::*;
 
 pub mod testing;
 
-/// A whole gigabyte of addresses away from zero.
+/// An address far from zero, at a multiple of 1 GiB.
 const AT: u64 = 64 * G;
 
-/// The ids and bytes of the verdicts of a process with one segment.
+/// Returns the ids and bytes of the verdicts of a process with one segment.
 fn ids(host: &Host, segment: Segment) -> Vec<(&'static str, u64)> {
     ids_of(host, &process(vec![segment]))
 }
@@ -55,7 +55,7 @@ fn private_memory_waits_for_a_setting() {
     eligible.thp_eligible = Fact::Known(true);
     let always = with_thp(|t| t.enabled = word("always"));
     assert_eq!(ids(&always, eligible), [("small-steps", 8 * M)]);
-    // THP is on, and the kernel says no all the same.
+    // THP is on, but the kernel reports the mapping as not eligible.
     assert_eq!(ids(&always, eight()), [("process-unless-advised", 8 * M)]);
 }
 
@@ -86,7 +86,7 @@ fn a_setting_that_cannot_be_read_is_not_guessed() {
 
 #[test]
 fn khugepaged_is_held_against_what_there_is_to_scan() {
-    // 8G at 16M each 10 s: 512 rounds.
+    // 8G at 16M per 10 s: 512 scans.
     let host = host();
     let verdict = only(&host, &process(vec![flagged(anon(AT, 4 * M), b"hg")]));
     assert!(verdict.text.contains("scans 16M every 10 s"), "{verdict:?}");
@@ -97,8 +97,8 @@ fn khugepaged_is_held_against_what_there_is_to_scan() {
     assert!(verdict.text.contains("set to scan nothing"), "{verdict:?}");
 }
 
-/// Debian's default: `why` knows that THP is on, says when khugepaged comes, and advises what is not so
-/// already.
+/// Debian's default: `why` knows that THP is on, tells when khugepaged will scan, and advises only missing
+/// changes.
 #[test]
 fn memory_that_is_small_although_thp_is_always_on() {
     let host = with_thp(|t| t.enabled = word("always"));
@@ -115,7 +115,7 @@ fn memory_that_is_small_although_thp_is_always_on() {
         assert!(verdict.text.contains(part), "{part}: {verdict:?}");
     }
     assert_eq!(verdict.command, "hugeleaf promote 100");
-    // What asked for THP in advised memory only: the kernel says that it is not eligible.
+    // A process that requested THP for advised memory only: the kernel reports it as not eligible.
     let mut segment = anon(AT, 4 * M);
     segment.thp_eligible = Fact::Known(false);
     let verdict = only(&host, &process(vec![segment]));
@@ -131,7 +131,7 @@ fn a_file_that_this_kernel_collapses_can_be_promoted() {
         only(&host, &process(vec![data.clone()])).command,
         "hugeleaf promote 100"
     );
-    // Linux 7.2 and later, where khugepaged is for advised memory only: a collapse works all the same.
+    // Linux 7.2 and later, with khugepaged for advised memory only: a collapse still works.
     let mut newer = with_thp(|t| t.khugepaged.makes_smaller = true);
     newer.memory.file_huge = Fact::Known(Bytes(2 * M));
     assert_eq!(
@@ -150,8 +150,8 @@ fn a_file_that_this_kernel_collapses_can_be_promoted() {
     assert_eq!(verdict.command, "hugeleaf promote 100");
 }
 
-/// khugepaged of Linux 7.2 makes smaller sizes too, but only where a whole huge page fits: tried, see
-/// docs/internals/kernel-notes.md.
+/// khugepaged of Linux 7.2 makes smaller sizes too, but only where a whole huge page fits (tested, see
+/// docs/internals/kernel-notes.md).
 #[test]
 fn what_is_too_small_for_a_huge_page_is_never_visited_by_khugepaged() {
     let host = with_thp(|t| {
@@ -166,13 +166,13 @@ fn what_is_too_small_for_a_huge_page_is_never_visited_by_khugepaged() {
 #[test]
 fn what_no_large_page_fits_in() {
     let host = host();
-    // Below the smallest large page (16K here): no verdict at all.
+    // Below the smallest huge page (16K here): no verdict.
     assert_eq!(ids(&host, anon(AT, 12 * K)), []);
     assert_eq!(
         ids(&host, anon(AT, 16 * K)),
         [("smaller-sizes-off", 16 * K)]
     );
-    // Long enough, at no address that fits.
+    // Long enough, but at no aligned address.
     assert_eq!(
         ids(&host, anon(AT + 4 * K, 16 * K)),
         [("too-small", 16 * K)]
@@ -181,13 +181,13 @@ fn what_no_large_page_fits_in() {
         ids(&host, file(AT, 64 * K, Role::Text)),
         [("too-small", 64 * K)]
     );
-    // 2M long, but not a whole page of it.
+    // 2M long, but without a whole 2M page.
     assert_eq!(
         ids(&host, anon(AT + 64 * K, 2 * M)),
         [("smaller-sizes-off", 2 * M)]
     );
     assert_eq!(ids(&host, anon(AT, 2 * M)), [("not-advised", 2 * M)]);
-    // Where there are no smaller sizes, 2M is the smallest.
+    // Without smaller sizes, 2M is the smallest.
     let old = with_thp(|t| t.orders.clear());
     assert_eq!(ids(&old, anon(AT, M)), []);
     assert_eq!(ids(&old, anon(AT + M, 2 * M)), [("too-small", 2 * M)]);
@@ -209,7 +209,7 @@ fn the_ends_of_a_segment_are_not_part_of_a_large_page() {
             ("not-advised", AT, 4 * M),
         ]
     );
-    // The last 12K are below the smallest large page.
+    // The last 12K are below the smallest huge page.
     assert_eq!(account(&host, &process, "100")[0].small, Bytes(12 * K));
 }
 
@@ -248,7 +248,7 @@ fn the_mapping_says_no() {
     let mut stack = flagged(eight(), b"nh");
     stack.role = Role::ThreadStack;
     assert_eq!(ids(&host, stack.clone()), [("thread-stack", 8 * M)]);
-    // A thread stack that the kernel did not mark is available (before Linux 6.7).
+    // A thread stack without the kernel's mark can be promoted (before Linux 6.7).
     stack.flags.0.retain(|f| f != b"nh");
     assert_eq!(ids(&host, stack), [("not-advised", 8 * M)]);
     for flag in [b"io", b"pf", b"mm", b"de"] {
@@ -286,11 +286,11 @@ fn merged_pages() {
         ids(&host, merged.clone()),
         [("ksm-merged", 2 * M), not_advised]
     );
-    // Without a page map: as much as there is.
+    // Without a page map: as much as the counters show.
     merged.pages = Fact::Absent;
     let rest = ("not-advised", 4 * M - 64 * K);
     assert_eq!(ids(&host, merged), [("ksm-merged", 64 * K), rest]);
-    // Mergeable memory is no hindrance.
+    // Mergeable memory can be promoted.
     let mergeable = flagged(anon(AT, 8 * M), b"mg");
     assert_eq!(ids(&host, mergeable), [("not-advised", 8 * M)]);
 }
@@ -340,7 +340,7 @@ fn misaligned_shared_memory_names_the_knob_and_one_restart() {
         "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled    \
          # then restart server once"
     );
-    // The knob was set since: only the restart is left.
+    // The knob was set later, so only the restart is missing.
     p.unit = Some("server.service".to_owned());
     let since = with_thp(|t| t.shmem_enabled = word("advise"));
     let verdict = only(&since, &p);
@@ -349,14 +349,14 @@ fn misaligned_shared_memory_names_the_knob_and_one_restart() {
         "{verdict:?}"
     );
     assert_eq!(verdict.command, "systemctl restart server.service");
-    // Files of a mounted tmpfs go by its option, not by the knob.
+    // The mount option decides for files of a mounted tmpfs, not the knob.
     p.segments[0].name = "/dev/shm/PostgreSQL.1".to_owned();
     let verdict = only(&since, &p);
     assert_eq!(
         verdict.command,
         "mount -o remount,huge=advise /dev/shm && systemctl restart server.service"
     );
-    // The option was set since.
+    // The option was set later.
     p.segments[0].mount_huge = Some("advise".to_owned());
     let verdict = only(&since, &p);
     assert!(
@@ -364,14 +364,14 @@ fn misaligned_shared_memory_names_the_knob_and_one_restart() {
         "{verdict:?}"
     );
     assert_eq!(verdict.command, "systemctl restart server.service");
-    // An offset that makes up for it.
+    // An offset that compensates for the address.
     p.segments[0].offset = 12 * K;
     let verdicts = judge(&host(), &p);
     assert!(
         verdicts.iter().all(|v| v.id != Reason::Misaligned),
         "{verdicts:?}"
     );
-    // Too short for a large page wherever it were.
+    // Too short for a huge page at any address.
     assert_eq!(ids(&host(), shm(AT + 12 * K, M)), [("too-small", M)]);
 }
 
@@ -390,7 +390,7 @@ fn aligned_shared_memory_can_be_promoted_unless_denied() {
     }
 }
 
-/// A file on a mounted tmpfs goes by the option of the mount, whatever the host's knob says.
+/// The mount option decides for a file on a mounted tmpfs, regardless of the host's knob.
 #[test]
 fn posix_shared_memory_goes_by_its_mount() {
     let posix = |huge: Option<&str>| {
@@ -430,15 +430,15 @@ fn promotion_goes_by_the_shmem_knob_of_the_size() {
             "{word_of_size}"
         );
     }
-    // SysV segments take no notice of it.
+    // SysV segments ignore it.
     let host = with_thp(|t| t.orders[3].shmem = word("never"));
     let mut sysv = shm(AT, 8 * M);
     sysv.name = "/SYSV00000000 (deleted)".to_owned();
     assert_eq!(ids(&host, sysv), [("shmem-never", 8 * M)]);
 }
 
-/// A host whose 2M pool has that many pages, and a server that can ask for them, with a misaligned SysV
-/// segment of 8M.
+/// Returns a host with this 2M pool, and a server that can request its pages, with a misaligned SysV segment
+/// of 8M.
 fn pool_and_segment(pool: hugeleaf_host::Pool) -> (Host, Process) {
     let mut host = host();
     host.pools = vec![pool];
@@ -449,7 +449,7 @@ fn pool_and_segment(pool: hugeleaf_host::Pool) -> (Host, Process) {
     (host, process)
 }
 
-/// A program that is told no size asks for the default one: pages of another stand idle.
+/// A program without a configured size requests the default size, so pages of another size stay idle.
 #[test]
 fn a_pool_of_another_size_than_the_default_one() {
     let (mut host, mut p) = pool_and_segment(pool("2M", 100, 100, 0));
@@ -470,26 +470,26 @@ fn a_pool_of_another_size_than_the_default_one() {
             .contains("(huge_page_size = 2MB, huge_pages = on)"),
         "{verdict:?}"
     );
-    // It looks for a size that has pages.
+    // MariaDB searches for a size with pages.
     p.name = "mariadbd".to_owned();
     assert!(only(&host, &p).command.contains("(large-pages)"));
-    // It cannot be told.
+    // MySQL cannot be configured for it.
     p.name = "mysqld".to_owned();
     assert_eq!(only(&host, &p).id, Reason::Misaligned);
-    // The default size it is.
+    // The pool has the default size.
     p.name = "postgres".to_owned();
     host.memory.default_hugetlb_page = Fact::Known(size("2M"));
     assert!(only(&host, &p).command.contains("(huge_pages = on)"));
 }
 
-/// Most programs never ask for pages of a pool: whatever is in one, their memory is where it is.
+/// Most programs never request pool pages, so a pool does not change their verdict.
 #[test]
 fn a_pool_is_nothing_to_a_program_that_does_not_ask() {
     for free in [0, 1, 100] {
         let (host, mut p) = pool_and_segment(pool("2M", 100, free, 0));
         p.name = "nginx".to_owned();
         assert_eq!(only(&host, &p).id, Reason::Misaligned);
-        // One that is on a pool with other memory does ask.
+        // A process with other memory on a pool does request pages.
         let mut on_pool = flagged(shm(AT + G, 8 * M), b"ht");
         on_pool.asked.hugetlb = Some(size("2M"));
         p.segments.push(on_pool);
@@ -523,17 +523,17 @@ fn a_pool_that_is_short_says_by_how_much() {
         )),
         "{verdict:?}"
     );
-    // Overcommit makes up for what is missing.
+    // Overcommit covers the missing pages.
     let mut lent = pool("2M", 100, 5, 4);
     lent.overcommit = Fact::Known(Pages(3));
     let (host, p) = pool_and_segment(lent);
     assert_eq!(only(&host, &p).id, Reason::PoolUnused);
     let (host, p) = pool_and_segment(pool("2M", 100, 8, 4));
     assert_eq!(only(&host, &p).id, Reason::PoolUnused);
-    // A pool that nobody filled is no way.
+    // An empty pool is no remedy.
     let (host, p) = pool_and_segment(pool("2M", 0, 0, 0));
     assert_eq!(only(&host, &p).id, Reason::Misaligned);
-    // One of larger pages than the segment is none either.
+    // A pool with pages larger than the segment is none either.
     let (host, p) = pool_and_segment(pool("1G", 4, 4, 0));
     assert_eq!(only(&host, &p).id, Reason::Misaligned);
 }
@@ -617,13 +617,13 @@ fn cgroup_limits_of_the_process_and_those_above_it() {
     ] {
         assert_eq!(with(vec![near]).id, Reason::PoolUnused);
     }
-    // A short pool is met before the fault limit, after the reservation.
+    // A short pool is found before the fault limit, but after the reservation limit.
     host.pools = vec![pool("2M", 1, 1, 0)];
     p.limits.hugetlb = vec![cgroup("/a/b", None, Some(0))];
     assert_eq!(only(&host, &p).id, Reason::PoolShort);
     p.limits.hugetlb = vec![cgroup("/a/b", Some(0), Some(0))];
     assert_eq!(only(&host, &p).id, Reason::CgroupReservation);
-    // In a container its cgroup is not to be written.
+    // In a container its cgroup must not be written.
     p.limits.is_in_container = true;
     p.name = "postgres".to_owned();
     let command = only(&host, &p).command;
@@ -741,7 +741,7 @@ fn shared_memory_that_this_process_touched_in_part() {
     let mut segment = shm(AT, 4 * M);
     let state = PageState::PRESENT.with(PageState::FILE);
     set_pages(&mut segment, vec![(range(AT, 2 * M + 4 * K), state)]);
-    // That others map it too is no matter to shared memory proper.
+    // Shared memory may be mapped by other processes.
     assert_eq!(
         ids(&host, segment),
         [("shmem-never", 2 * M), ("partly-mapped", 4 * K)]
@@ -761,7 +761,7 @@ fn mlock_of_a_piece_cuts_the_mapping() {
         ids_of(&host, &process(segments)),
         [("locked", M), ("locked", M - 4 * K), ("not-advised", 2 * M)]
     );
-    // All of it locked is no matter; nor is a locked mapping somewhere else.
+    // A fully locked mapping can be promoted, and a locked mapping elsewhere has no effect.
     assert_eq!(
         ids(&host, flagged(anon(AT, 4 * M), b"lo")),
         [("not-advised", 4 * M)]
@@ -800,12 +800,12 @@ fn buffers_of_io_uring_are_found_where_they_lie() {
     set_pages(&mut segment, vec![(all, own)]);
     let mut p = process(vec![segment]);
     let buffer = |start, len| Range::new(start, start + len).unwrap();
-    // One inside the second page, one across the border of the third and the fourth.
+    // One inside the second page, one across the boundary of the third and the fourth.
     p.registered = Fact::Known(vec![
         buffer(AT + 3 * M, 64 * K),
         buffer(AT + 6 * M - 4 * K, 8 * K),
     ]);
-    // A kernel that counts them under VmPin as well says nothing new.
+    // VmPin may count them too, which adds no information.
     p.pinned = Bytes(72 * K);
     let verdicts = judge(&host, &p);
     let reported: Vec<_> = verdicts
@@ -820,7 +820,7 @@ fn buffers_of_io_uring_are_found_where_they_lie() {
         verdicts[1].text.contains("/proc/100/fdinfo"),
         "{verdicts:?}"
     );
-    // None in what could be promoted.
+    // No buffer in memory that could be promoted.
     p.pinned = Bytes(64 * K);
     p.registered = Fact::Known(vec![buffer(AT + G, 64 * K)]);
     assert_eq!(ids_of(&host, &p), [("not-advised", 8 * M)]);
@@ -841,12 +841,12 @@ fn no_free_block_is_left() {
         verdict.command,
         "echo 1 > /proc/sys/vm/compact_memory && hugeleaf promote 100"
     );
-    // Where memory cannot be large anyway, that stays the reason.
+    // Memory that cannot be huge keeps its own reason.
     assert_eq!(judge(&host, &p)[1].id, Reason::NoHugeAdvised);
-    // Nothing to compact.
+    // No free memory to compact.
     host.memory.free = Fact::Known(Bytes(65 * M));
     assert!(judge(&host, &p)[0].command.contains("drop_caches"));
-    // One block is enough to go on: each promotion frees as much as it takes.
+    // One block is enough, because each promotion frees as much as it uses.
     host.buddy = buddy(1);
     assert_eq!(judge(&host, &p)[0].id, Reason::NotAdvised);
     host.buddy = Fact::Absent;
@@ -870,8 +870,7 @@ fn files() {
     let mut eligible = text(AT);
     eligible.thp_eligible = Fact::Known(true);
     assert_eq!(ids(&host, eligible), [("text-not-collapsed", 8 * M)]);
-    // A host that has large folios: this file was read in smaller chunks, unless its file system
-    // has none.
+    // A host with large folios: this file was read in smaller chunks, unless its file system has none.
     host.memory.file_huge = Fact::Known(Bytes(2 * M));
     assert_eq!(ids(&host, text(AT)), [("small-folios", 8 * M)]);
     let mut vfat = file(AT, 8 * M, Role::File);
@@ -891,7 +890,7 @@ fn kernels_without_thp() {
     host.pmd_page = Fact::Absent;
     assert_eq!(ids(&host, anon(AT, 8 * M)), [("no-thp", 8 * M)]);
     assert_eq!(ids(&host, anon(AT, M)), [], "smaller than the pool's pages");
-    // Shared memory has the pool, where somebody filled it.
+    // Shared memory can use the pool if it is filled.
     host.pools = vec![pool("2M", 8, 8, 0)];
     let mut asking = process(vec![shm(AT, 8 * M)]);
     asking.name = "postgres".to_owned();
@@ -951,7 +950,8 @@ fn what_is_all_in_swap_is_said_though_no_byte_of_it_is_on_a_page() {
         reported[0].command,
         "# once it is back in memory: hugeleaf promote 100"
     );
-    // What is there in part can be promoted, and has a verdict of its own next to its neighbour that cannot.
+    // The partly resident range can be promoted, and has a separate verdict from its neighbour, which
+    // cannot.
     let pages = vec![
         (range(AT, 3 * M), PageState::SWAPPED),
         (range(AT + 3 * M, 5 * M), OWN),
@@ -1044,7 +1044,7 @@ fn shared_memory_of_several_processes_is_summed_up_once() {
     assert!(!summary.is_good());
 }
 
-/// Pages that a parent and its child still share since fork: 6M of 8M, all on base pages.
+/// Pages that a parent and its child share since fork: 6M of 8M, all on base pages.
 #[test]
 fn memory_of_a_forked_tree_is_summed_up_once() {
     let host = host();
@@ -1070,7 +1070,7 @@ fn memory_of_a_forked_tree_is_summed_up_once() {
         .iter()
         .map(|l| (l.id.name(), l.bytes.get()))
         .collect();
-    // What the child has to itself can be promoted; what it shares is shown by its parent.
+    // The child's exclusive memory can be promoted. Its parent shows the shared memory.
     assert_eq!(lines, [("copy-on-write", 6 * M), ("not-advised", 4 * M)]);
     let counted = counted(&judged);
     assert_eq!(counted[1][0].resident, Bytes(2 * M));
@@ -1087,12 +1087,12 @@ fn memory_of_a_forked_tree_is_summed_up_once() {
         cow.command,
         "# wait until the children have ended, then: hugeleaf promote tree:100"
     );
-    // Alone, each is all that it maps.
+    // Alone, each process counts all its memory.
     assert_eq!(summarise(&judged[1..]).resident, Bytes(8 * M));
 }
 
-/// One line's text and command hold for all of its ranges: a setting for the whole host says what it could
-/// move, and is not advised for less than a tenth.
+/// One line's text and command cover all of its ranges. A host-wide setting comes with the bytes that it
+/// could promote, and is not advised for less than a tenth.
 #[test]
 fn a_size_is_advised_for_what_it_would_fit() {
     let host = host();
@@ -1120,13 +1120,13 @@ fn a_size_is_advised_for_what_it_would_fit() {
     );
 }
 
-/// The command of a line is made of the blocks of all its ranges, and says what it takes and adds.
+/// The command of a line covers the blocks of all its ranges, with the bytes that it promotes and adds.
 #[test]
 fn ranges_that_are_resident_in_part_are_summed_up() {
     let host = host();
     let part = |at: u64, missing: u64| {
         let mut segment = anon(at, 4 * M);
-        // One huge page is complete but for its end, the other is half full.
+        // One huge page is complete except for its end, the other is half full.
         let runs = vec![
             (range(at, 2 * M - missing), OWN),
             (range(at + 2 * M, M + 128 * K), OWN),
@@ -1182,10 +1182,10 @@ fn a_cgroup_that_is_full_has_no_room_for_a_large_page() {
     high.only_throttles = true;
     p.limits.memory = vec![high, limit(50 * M)];
     assert_eq!(only(&host, &p).id, Reason::NotAdvised);
-    // Room for one page is enough: each is returned before the next is taken.
+    // Room for one page is enough, because each is freed before the next is allocated.
     p.limits.memory = vec![limit(2 * M)];
     assert_eq!(only(&host, &p).id, Reason::NotAdvised);
-    // What fills up pages needs room for those as well.
+    // A promotion that fills holes needs room for the added bytes too.
     let runs = vec![(range(AT, 7 * M), OWN)];
     set_pages(&mut p.segments[0], runs);
     p.limits.memory = vec![limit(2 * M + 512 * K)];

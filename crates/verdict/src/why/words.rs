@@ -1,5 +1,5 @@
-//! Judging a process: each of its segments alone, then what holds for all of them together. What is found is
-//! put in words: a sentence with the values met, and the one thing to do next.
+//! Judges a process: each segment alone, then the reasons that concern all of them. Describes the findings in a
+//! sentence with the values found, and the next step.
 
 use hugeleaf_host::{Host, Limited, Process, Segment, ThpUse};
 use hugeleaf_units::time::interval;
@@ -15,8 +15,8 @@ use super::segment::{self, Finding, Found};
 use super::sums::NOTHING;
 use super::{Account, Case, Figures, Reason, Verdict, hugetlb, setting, smallest_large_page, sums};
 
-/// Judges every segment of a process that was read page by page; one account a segment, in the
-/// same order. `target` is how commands name the process, as in `1234` or `tree:1234`.
+/// Judges every segment of a process that was read page by page. Returns one account per segment, in the same order.
+/// `target` is the process name in commands, as in `1234` or `tree:1234`.
 pub fn account(host: &Host, process: &Process, target: &str) -> Vec<Account> {
     let case = Case {
         host,
@@ -40,7 +40,7 @@ pub fn account(host: &Host, process: &Process, target: &str) -> Vec<Account> {
         .collect()
 }
 
-/// The verdicts of a process, in order of address.
+/// Returns the verdicts of a process in address order.
 pub fn judge(host: &Host, process: &Process) -> Vec<Verdict> {
     account(host, process, &process.pid.to_string())
         .into_iter()
@@ -48,7 +48,7 @@ pub fn judge(host: &Host, process: &Process) -> Vec<Verdict> {
         .collect()
 }
 
-/// Puts what was found of a segment in words.
+/// Describes the findings of a segment.
 pub fn put(case: &Case<'_>, segment: &Segment, found: Found) -> Account {
     let verdicts = found.findings.iter().map(|finding| {
         let words = Words {
@@ -89,7 +89,7 @@ struct Words<'a> {
     finding: &'a Finding,
     page: String,
     name: String,
-    /// The promotion of all that can be promoted as it is.
+    /// The command that promotes all memory that needs no other change.
     promote: String,
 }
 
@@ -175,8 +175,8 @@ impl Words<'_> {
         (text, self.promote.clone())
     }
 
-    /// Only the process itself can take the call back, and is made to (see the notes on programs in
-    /// docs/internals/kernel-notes.md).
+    /// Describes a process that disabled THP. Only the process itself can undo the call, so it is made to (see the
+    /// notes on programs in docs/internals/kernel-notes.md).
     fn disabled(&self) -> Both {
         let name = &self.name;
         let lasting = match name.starts_with("redis") || name.starts_with("valkey") {
@@ -229,7 +229,7 @@ impl Words<'_> {
         )
     }
 
-    /// What would have been large from the start: private memory of a program under `hugeleaf run`.
+    /// Adds a hint for private memory that `hugeleaf run` would have made huge from the start.
     fn at_growth(&self) -> &'static str {
         let is_run = self.case.process.run.known().is_some();
         match (Kind::of(self.segment) == Kind::Private) && !is_run {
@@ -312,7 +312,7 @@ impl Words<'_> {
 
 // Pools.
 impl Words<'_> {
-    /// A change of the host, and what it makes possible.
+    /// Chains a host change and the command that it enables.
     fn then(&self, change: Change, command: &str) -> String {
         format!("{} && {command}", change.command(self.case.host))
     }
@@ -385,7 +385,7 @@ impl Words<'_> {
         }
     }
 
-    /// A limit of a cgroup on pages of a pool.
+    /// Describes a cgroup limit on pool pages.
     fn cgroup(&self, size: PageSize, of: Limited) -> Both {
         let limits = &self.case.process.limits;
         let Some((group, limit)) = limits.tightest(size, of) else {
@@ -420,7 +420,7 @@ impl Words<'_> {
         format!("{joined}    # then restart {}", self.name)
     }
 
-    /// A group of the process that could be let at pools.
+    /// Returns a group of the process that could be given access to pools.
     fn group_for_pools(&self) -> Option<u64> {
         self.case.process.groups.iter().copied().find(|g| *g != 0)
     }
@@ -464,8 +464,8 @@ impl Words<'_> {
         }
     }
 
-    /// The page cache makes parts as large as it reads ahead (tried: see docs/internals/kernel-notes.md), and drops no
-    /// page that somebody maps.
+    /// Describes re-reading a file. The page cache creates folios of the readahead size (tested, see
+    /// docs/internals/kernel-notes.md), and never drops a mapped page.
     fn read_again(&self) -> Both {
         let (segment, name, page) = (self.segment, &self.name, &self.page);
         let kind = segment.file_system.as_ref();
@@ -497,7 +497,7 @@ impl Words<'_> {
         (text, command)
     }
 
-    /// No free block is as large as a large page.
+    /// Describes a host without a free block of huge-page size.
     fn blocks(&self) -> Both {
         let (host, page, target) = (self.case.host, &self.page, self.case.target);
         let free = host.memory.free.get().unwrap_or_default();
@@ -518,7 +518,7 @@ impl Words<'_> {
         (text, command)
     }
 
-    /// Who shares pages copy-on-write, as far as the family tells.
+    /// Names the sharers of copy-on-write pages, as far as the process tree shows them.
     fn sharer(&self) -> String {
         let process = self.case.process;
         match process.children.as_slice() {
@@ -548,7 +548,7 @@ impl Words<'_> {
     }
 }
 
-// Where the sentence is the same wherever it is met, or nothing is to be done.
+// Reasons with a fixed sentence, or without a remedy.
 impl Words<'_> {
     fn other(&self) -> Both {
         let (reason, name, page) = (self.finding.reason, &self.name, &self.page);
@@ -597,13 +597,13 @@ impl Words<'_> {
     }
 }
 
-/// The unit to restart, as a shell takes it, where the process belongs to a service of the system.
+/// Returns the unit to restart, quoted for a shell, if the process belongs to a system service.
 fn service(process: &Process) -> Option<String> {
     let unit = process.unit.as_deref()?;
     (unit.ends_with(".service") && !unit.starts_with("user@")).then(|| shell_word(unit))
 }
 
-/// A step, and the one restart that it takes.
+/// Returns a step followed by the restart that it needs.
 pub fn restart(step: Option<String>, process: &Process) -> String {
     let name = clean(&process.name);
     match (step, service(process)) {
@@ -614,7 +614,7 @@ pub fn restart(step: Option<String>, process: &Process) -> String {
     }
 }
 
-/// The program must ask for pages of the pool, and start again.
+/// Returns the instruction that the program must request pool pages and restart.
 fn ask_for_them(process: &Process, size: Option<String>) -> String {
     let name = clean(&process.name);
     let size = size.map_or(String::new(), |size| format!("{size}, "));

@@ -1,4 +1,4 @@
-//! A host on which every rule is quiet, to be spoilt by one thing at a time.
+//! A host without findings. Tests change one thing at a time.
 
 use hugeleaf_host::{
     Buddy, Compaction, Fact, FreeBlocks, Host, Khugepaged, Limits, Memory, Pool, Thp, ThpOrder,
@@ -19,7 +19,7 @@ pub fn gib(n: u64) -> Fact<Bytes> {
     Fact::Known(Bytes(n << 30))
 }
 
-/// A pool's total, all of it in use.
+/// Returns a pool with this total, all of it in use.
 pub fn pool(text: &str, node: Option<u32>, total: u64) -> Pool {
     Pool {
         size: size(text),
@@ -40,7 +40,8 @@ fn order(text: &str, anon: &str, shmem: &str) -> ThpOrder {
     }
 }
 
-/// 64 GiB on two nodes, 4K base pages, a pool of 4096 pages of 2M in full use, THP on.
+/// Returns a host with 64 GiB on two nodes, 4K base pages, a fully used pool of 4096 pages of 2M,
+/// and THP on.
 pub fn healthy() -> Host {
     Host {
         kernel: word("6.12.0"),
@@ -108,7 +109,7 @@ pub fn healthy() -> Host {
     }
 }
 
-/// The same with arm64's sizes for base pages of 16K: full huge pages of 32M, and contiguous
+/// Like [`healthy`], with arm64's sizes for 16K base pages: full huge pages of 32M, and contiguous
 /// entries of 2M that are off as THP.
 pub fn arm64_16k() -> Host {
     let mut host = healthy();

@@ -1,4 +1,4 @@
-//! Plans compared with the host that they are to be applied to.
+//! Tests of plans compared with a host.
 
 use super::*;
 use hugeleaf_units::Failure;
@@ -39,13 +39,13 @@ fn another_host() {
     };
     let refused = held(&plan(), &host(), &other).unwrap_err();
     assert_eq!(refused, ["the plan is for the host db1, and this is db2"]);
-    // Renamed, and still the same.
+    // A renamed host is the same host.
     let renamed = Identity {
         name: word("db2"),
         ..identity()
     };
     assert_eq!(held(&plan(), &host(), &renamed), Ok(Vec::new()));
-    // A clone of another name's: same name, another id.
+    // A clone with the same name has another id.
     let clone = Identity {
         id: word("ff"),
         ..identity()
@@ -54,7 +54,7 @@ fn another_host() {
         &held(&plan(), &host(), &clone).unwrap_err(),
         "another host that is called db1 too",
     );
-    // Without ids the name is all there is.
+    // Without ids, only the name identifies the host.
     let unnamed = Identity {
         name: word("db2"),
         id: Fact::Absent,
@@ -148,7 +148,7 @@ fn a_group_that_somebody_changed() {
 fn a_host_that_uses_much_more_by_now() {
     let mut host = host();
     let plan = usual(&host, &[service("a", ServiceKind::Other, 33 * GIB)]);
-    // The margin is 6.4 G: two more in use are what it is for, four are not.
+    // The margin is 6.4 G. It covers two more in use, but not four.
     host.memory.available = gib(38);
     assert!(held(&plan, &host, &identity()).is_ok());
     host.memory.available = gib(36);

@@ -1,10 +1,10 @@
-//! Plans as text: what is written, what is read again, and what is refused with line and column;
-//! and the files that follow, byte by byte.
+//! Tests of plans as text: written, parsed, and refused with line and column; and of the derived
+//! files, byte by byte.
 
 use super::*;
 use proptest::prelude::*;
 
-/// A step as text, with all that it writes.
+/// Formats a step with all its content.
 fn show(step: &Step) -> String {
     let what = match &step.what {
         What::Knob { value } => format!("knob {value}\n"),
@@ -70,7 +70,7 @@ fn an_even_default_pool_is_a_number_in_sysctl_and_others_are_lines_in_tmpfiles()
     let sysctl = format!("{OURS}\nvm.nr_hugepages = 512\n");
     assert_eq!(text(&plan, "sysctl"), Some(sysctl));
     assert_eq!(text(&plan, "tmpfiles"), None);
-    // The kernel would spread 512 pages evenly: what is not even needs a line a node.
+    // The kernel would spread 512 pages evenly. An uneven spread needs a line per node.
     plan.pools[0].pages = Pages(300);
     plan.pools[1].pages = Pages(212);
     assert_eq!(text(&plan, "sysctl"), None);
@@ -94,7 +94,7 @@ fn gigantic_pages_are_asked_for_on_the_command_line() {
     let What::File { text, .. } = &grub.what else {
         panic!("{grub:?}")
     };
-    // Node 0 gets the ninth, as the kernel would have it.
+    // Node 0 gets the ninth, as with the kernel's rule.
     assert_eq!(
         text,
         &format!("{OURS}\nGRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX hugepagesz=1G hugepages=9\"\n")
@@ -172,7 +172,7 @@ fn what_an_earlier_plan_gave_to_others_stays() {
     ] {
         assert!(shown.lines().any(|l| l == line), "no '{line}' in {shown}");
     }
-    // The pool moves to another file: its old line goes, the others stay.
+    // The pool moves to another file: its old line is removed, the others stay.
     plan.pools[0].pages = Pages(300);
     keep(&mut plan, read).unwrap();
     let got = text(&plan);
@@ -182,13 +182,13 @@ fn what_an_earlier_plan_gave_to_others_stays() {
         )),
         "{got}"
     );
-    // A file that somebody else wrote is not taken over.
+    // A file of another owner is not adopted.
     keep(&mut plan, |path| {
         (path == Path::new(file)).then(|| "vm.swappiness = 1\n".to_owned())
     })
     .unwrap();
     assert_eq!(plan.kept, []);
-    // A plan that has nothing for a file leaves it alone.
+    // A plan without content for a file does not change it.
     let mut redis = service("a", ServiceKind::Redis, GIB);
     redis.demands[0].place = Place::Thp;
     let mut other = usual(&host(), &[redis]);
@@ -196,7 +196,7 @@ fn what_an_earlier_plan_gave_to_others_stays() {
     assert_eq!(other.kept, []);
 }
 
-/// A good plan with one thing changed, and the error that it gives.
+/// Returns the error of a good plan with one change.
 fn spoilt(from: &str, to: &str) -> String {
     let text = written(&full());
     assert!(text.contains(from), "no '{from}' in the plan");
@@ -204,7 +204,7 @@ fn spoilt(from: &str, to: &str) -> String {
     let Err(error) = parse(&text) else {
         panic!("'{to}' is taken");
     };
-    // The place is where the change was made, or in its line.
+    // The position is at the change, or in its line.
     let at = text.find(to).unwrap_or(0);
     let line = text[..at].matches('\n').count() + 1;
     let lines = to.matches('\n').count();
@@ -217,7 +217,7 @@ fn spoilt(from: &str, to: &str) -> String {
     error.to_string()
 }
 
-/// What is changed in a good plan, to what, and what the error says.
+/// Changes of a good plan: the old text, the new text, and the error.
 const NONSENSE: &[(&str, &str, &str)] = &[
     ("schema = 1", "schema = 2", "reads schema 1"),
     ("schema = 1", "schema = ", "line 3"),
@@ -307,7 +307,7 @@ const NONSENSE: &[(&str, &str, &str)] = &[
         "no file that hugeleaf",
     ),
     ("gid = 54321", "gid = true", "invalid type"),
-    // What no plan makes.
+    // Settings that no plan makes.
     (
         "path = \"/sys/kernel/mm/transparent_hugepage/shmem_enabled\"",
         "path = \"/proc/sys/kernel/core_pattern\"",
@@ -336,7 +336,7 @@ const NONSENSE: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// The beginning of the first pool of 2M.
+/// The start of the first 2M pool.
 const POOL: &str = "page = \"2M\"\nnode = 0\nwas = 0\npages = ";
 
 #[test]
@@ -355,7 +355,7 @@ fn no_reason_leaves_a_host_without_memory_to_live() {
         let end = at + text[at..].find('\n').unwrap();
         parse(&format!("{}{pages}{}", &text[..at], &text[end..]))
     };
-    // More than the margin leaves, and as much as is left for all else: 5 % of 64G.
+    // More than the margin leaves, and up to the floor of 5 % of 64G.
     assert!(with(20_000).is_ok(), "{:?}", with(20_000));
     let error = with(28_000).unwrap_err();
     assert!(
@@ -442,7 +442,7 @@ proptest! {
         let _ = parse(&text);
     }
 
-    /// A plan with any one character changed is a plan or an error with a place.
+    /// A plan with any one character changed is a plan, or an error with a position.
     #[test]
     fn no_edit_makes_it_panic(at in 0usize..100_000, put in any::<char>()) {
         let text = written(&full());

@@ -1,4 +1,4 @@
-//! The arithmetic, and what a plan refuses to take away.
+//! Tests of the arithmetic, and of the limits of a plan.
 
 use super::*;
 use proptest::prelude::*;
@@ -22,13 +22,13 @@ fn what_a_program_will_ask_for_decides_the_size() {
         let plan = usual(&host(), &[service("a", kind, bytes)]);
         all_pages_text(&plan.services[0].demands[0].pages)
     };
-    // These ask for the default size unless another is configured.
+    // These request the default size unless another one is configured.
     assert_eq!(of(ServiceKind::PostgreSql, 8 * GIB), "4096 pages of 2M");
     assert_eq!(of(ServiceKind::SysV, 8 * GIB), "4096 pages of 2M");
-    // These could take larger ones, and none is configured.
+    // These could use larger pages, but none is configured.
     assert_eq!(of(ServiceKind::MariaDb, 8 * GIB), "4096 pages of 2M");
     assert_eq!(of(ServiceKind::Other, GIB), "512 pages of 2M");
-    // Asked for both, `hugeleaf run` lays out both.
+    // With both sizes requested, `hugeleaf run` uses both.
     let mut both = service("a", ServiceKind::Other, 8 * GIB + 1);
     let wishes = Wishes {
         sizes: Some(vec![size("1G"), size("2M")]),
@@ -80,7 +80,7 @@ fn a_size_that_is_configured_and_not_there_is_refused() {
         "{refusal:?}"
     );
     assert!(refusal.next.contains("one of 1G, 2M"), "{refusal:?}");
-    // A JVM goes on with the default size.
+    // A JVM continues with the default size.
     let plan = usual(&host, &[odd(ServiceKind::Jvm)]);
     assert_eq!(pools(&plan), ["2M/0: 256", "2M/1: 256"]);
     has(
@@ -124,7 +124,7 @@ fn others_keep_their_pages_and_ones_own_are_counted() {
         PageKind::Hugetlb,
     );
     let plan = usual(&host, &[mine]);
-    // 512 of the 1024 are mine; the pool has room enough as it is.
+    // The service has 512 of the 1024, and the pool has enough room.
     assert_eq!(pools(&plan), ["2M/0: 1024", "2M/1: 1024"]);
     assert_eq!(plan.pools.iter().map(|p| p.others.get()).sum::<u64>(), 512);
     assert!(!plan.services[0].restart);
@@ -132,7 +132,7 @@ fn others_keep_their_pages_and_ones_own_are_counted() {
         &plan.notes,
         "1024 pages of 2M in the pool are neither in use",
     );
-    // Another one of 3 G: 512 + 512 + 1536 pages.
+    // Another service of 3 G: 512 + 512 + 1536 pages.
     let more = service("pg2", ServiceKind::PostgreSql, 3 * GIB);
     let mine = running(
         service("pg", ServiceKind::PostgreSql, GIB),
@@ -179,7 +179,7 @@ fn base_pages_keep_what_they_use_and_the_margin() {
     assert!(plan.left().unwrap() >= plan.base.margin);
     assert!(plan.left().unwrap() - plan.base.margin < size("2M").bytes());
     has(&plan.notes, "cut: a lacks 13517 pages of 2M");
-    // One that maps its memory whole is of no use with a part of it.
+    // A service that maps its memory whole cannot use a part of the pages.
     let whole = usual(&host(), &[service("pg", ServiceKind::PostgreSql, 60 * GIB)]);
     assert_eq!(whole.pools, []);
     has(&whole.notes, "cut: pg lacks 30720 pages of 2M");
@@ -211,7 +211,7 @@ fn a_margin_of_ones_own_and_force() {
     assert!(forced.missing().next().is_none());
     assert_eq!(forced.force.as_deref(), Some("a test host"));
     assert!(written(&forced).contains("force = \"a test host\""));
-    // Even forced there is no more than there is.
+    // Even a forced plan cannot exceed the memory.
     let wishes = Wishes {
         force: Some("why not".to_owned()),
         ..Wishes::default()
@@ -232,7 +232,7 @@ fn pools_that_are_too_large_already_do_not_grow_and_are_no_error() {
     fill(&mut host, "2M", 9000, 18_000, 0);
     let plan = usual(&host, &[service("a", ServiceKind::SysV, GIB)]);
     assert_eq!(plan.pools, []);
-    // Its own pages are there already: nothing grows, and nothing is missing.
+    // Its own pages exist already, so nothing grows and nothing is missing.
     let mine = running(
         service("a", ServiceKind::SysV, GIB),
         "2M",
@@ -258,7 +258,7 @@ fn idle_pages_stay_on_the_node_where_they_are() {
     assert_eq!(pools(&plan), ["2M/0: 1000", "2M/1: 0"]);
     let plan = usual(&host, &[service("a", ServiceKind::SysV, 4 * GIB)]);
     assert_eq!(pools(&plan), ["2M/0: 1024", "2M/1: 1024"]);
-    // One that is bound elsewhere has nothing of them.
+    // A service bound to the other node cannot use them.
     let mut bound = service("a", ServiceKind::SysV, GIB);
     bound.node = Some(1);
     assert_eq!(pools(&usual(&host, &[bound])), ["2M/0: 1000", "2M/1: 512"]);
@@ -278,7 +278,7 @@ fn surplus_pages_are_not_taken_for_lasting_ones() {
         PageKind::Hugetlb,
     );
     let plan = usual(&host, &[mine]);
-    // 512 of others and 512 of mine: all of them are to last now.
+    // 512 pages of others and 512 of the service must all be permanent now.
     assert_eq!(pools(&plan), ["2M/0: 512", "2M/1: 512"]);
     assert_eq!(plan.pools[0].was, Some(Pages(412)));
 }
@@ -359,10 +359,10 @@ fn pages_larger_than_any_free_block_go_on_the_command_line() {
     let mut host = host();
     let plan = usual(&host, &one);
     assert_eq!(plan.boot.as_ref().unwrap().pages, [size("1G")]);
-    // Not where they stand there already.
+    // No boot parameters if they exist already.
     host.limits.boot = word("quiet hugepagesz=1G hugepages=8");
     assert_eq!(usual(&host, &one).boot, None);
-    // Where it is hugeleaf's own drop-in that put them there, that has to stay.
+    // If hugeleaf's own drop-in added them, they must stay.
     let identity = identity();
     let mut facts = facts(&host, &identity);
     facts.grub_text = "GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX hugepagesz=1G hugepages=8\"\n";
@@ -370,10 +370,10 @@ fn pages_larger_than_any_free_block_go_on_the_command_line() {
     assert_eq!(plan.boot.unwrap().pages, [size("1G")]);
     host.limits.boot = word("quiet hugepagesz=1G hugepages=4");
     assert!(usual(&host, &one).boot.is_some());
-    // 2M are taken from the lists of free blocks.
+    // 2M pages come from the lists of free blocks.
     let small = usual(&host, &[service("a", ServiceKind::SysV, 8 * GIB)]);
     assert_eq!(small.boot, None);
-    // Without drop-ins it is the person's thing.
+    // Without drop-ins the user must set the parameters.
     let mut facts = super::facts(&host, &identity);
     facts.grub_drop_ins = false;
     let plan = make(&facts, &one, &Wishes::default()).unwrap();
@@ -401,7 +401,7 @@ fn the_smaller_plan_keeps_the_most_that_was_used() {
     assert_eq!(pools(&plan), ["2M/0: 561", "2M/1: 561"]);
     has(&plan.notes, "at most 1100 of 4096 pages of 2M");
     assert_eq!(pools(&tight(&[low])), ["2M/0: 255", "2M/1: 255"]);
-    // What is in use now counts, also where no sample has it.
+    // Current use counts even if no sample includes it.
     assert_eq!(pools(&tight(&[])), ["2M/0: 255", "2M/1: 255"]);
 }
 
@@ -455,8 +455,8 @@ prop_compose! {
 }
 
 proptest! {
-    /// Whatever is asked for: the plan reads back as itself, base pages keep what they need, each
-    /// demand is served or said to be missing, and nothing in use is taken away.
+    /// For any request, the plan parses to itself, base pages keep their memory, each demand is
+    /// served or reported as missing, and no pages in use are removed.
     #[test]
     fn every_plan_is_sound(
         services in prop::collection::vec(any_service(), 0..5),
@@ -496,7 +496,7 @@ proptest! {
     }
 }
 
-/// A file that a dead program left in a hugetlbfs, or a segment without attachments.
+/// A file of an exited program in a hugetlbfs, or a segment without attachments.
 #[test]
 fn pages_that_no_process_holds_are_never_made_permanent() {
     let mut host = host();
@@ -512,7 +512,7 @@ fn pages_that_no_process_holds_are_never_made_permanent() {
     }]);
     let plan = usual(&host, &[service("a", ServiceKind::Other, 20 << 20)]);
     let sum = |of: fn(&ForPool) -> Pages| -> Pages { plan.pools.iter().map(of).sum() };
-    // 10 for the service, 20 that others hold: those are asked for at each boot. 60 stay meanwhile.
+    // 10 pages for the service and 20 of others are requested at each boot. 60 stay until then.
     assert_eq!(
         (sum(|p| p.pages), sum(ForPool::lasting)),
         (Pages(100), Pages(30))
@@ -523,7 +523,7 @@ fn pages_that_no_process_holds_are_never_made_permanent() {
         "60 pages of 2M (120M) are held by no running process: file /dev/hugepages/seg0",
     );
     has(&plan.notes, "rm -- /dev/hugepages/seg0");
-    // The service is not to be short of what they hold.
+    // The service must not lack the pages that they hold.
     let plan = usual(&host, &[service("a", ServiceKind::Other, 100 << 20)]);
     let pages: Pages = plan.pools.iter().map(|p| p.pages).sum();
     assert_eq!(pages, Pages(20 + 60 + 50));
@@ -540,7 +540,7 @@ fn shared_buffers_that_would_fill_whole_pages() {
         "uses 514M of the 1G on its pages of 1G: shared_buffers larger by 494MB would fill them",
     );
     let mut server = service("pg", ServiceKind::PostgreSql, 514 << 20);
-    // Configured since for a server that was started with another value: no part of what is mapped.
+    // The value was configured after the server started, so it is no part of the mapped memory.
     for (configured, says) in [
         (480, "shared_buffers = 974MB would fill them"),
         (2000, "shared_buffers larger by 494MB would"),

@@ -1,8 +1,8 @@
-//! Plans in force are demand: what they promise is not there for the next one.
+//! Tests that the promises of plans in force reduce the pages for the next plan.
 
 use super::*;
 
-/// A cluster that does not run.
+/// Returns a stopped cluster.
 fn cluster(folder: &str, bytes: u64) -> Service {
     let mut one = service("postgresql-15", ServiceKind::PostgreSql, bytes);
     one.configured_by = Some(folder.into());
@@ -26,7 +26,7 @@ fn applied(id: u32, plan: Plan) -> InForce {
     InForce { id, plan: Ok(plan) }
 }
 
-/// The pages of 2M on all nodes, and those after a boot.
+/// Returns the 2M pages on all nodes, and those after a boot.
 fn pages(plan: &Plan) -> (u64, u64) {
     let of_size = || plan.pools.iter().filter(|p| p.page == size("2M"));
     let all = of_size().map(|p| p.pages.get()).sum();
@@ -50,12 +50,12 @@ fn a_second_stopped_cluster_gets_pages_of_its_own() {
         &second.notes,
         "512 pages of 2M are promised to postgresql-15 by apply 1",
     );
-    // Once more for the first: with what the second was promised, that is what is there.
+    // Plan the first service again: with the promise to the second, the pool has exactly enough.
     fill(&mut host, "2M", 512, 0, 0);
     let in_force = [applied(2, second), in_force[0].clone()];
     let again = after(&host, &in_force, &found, std::slice::from_ref(&one));
     assert_eq!(pages(&again), (1024, 1024));
-    // Running, with its pages, it needs no more.
+    // A running service with its pages needs no more.
     fill(&mut host, "2M", 512, 512, 0);
     let runs = running(one, "2M", PageKind::Hugetlb);
     let third = cluster("/c", GIB);
@@ -94,7 +94,7 @@ fn pages_in_use_by_nobody_known_may_be_those_that_were_promised() {
     fill(&mut host, "2M", 256, 512, 0);
     let second = after(&host, &in_force, &[], std::slice::from_ref(&other));
     assert_eq!(pages(&second), (1024, 1024));
-    // Those that had been in other hands before are not.
+    // Pages that others already used before are not counted.
     let mut first = in_force[0].plan.clone().unwrap();
     first.pools[0].others = Pages(256);
     let in_force = [applied(1, first)];
@@ -160,7 +160,7 @@ fn idle_pages_are_used_and_not_asked_for_again() {
         "{}",
         text(&plan)
     );
-    // A file of somebody else asks for them at each boot: they are no accident.
+    // A file of another owner requests them at each boot, so they are intended.
     let set = |pages: &str| {
         Fact::Known(vec![Sysctl {
             path: "/etc/sysctl.d/10-db.conf".to_owned(),
@@ -175,7 +175,7 @@ fn idle_pages_are_used_and_not_asked_for_again() {
     );
     host.limits.sysctl = set("9999");
     assert_eq!(pages(&usual(&host, &[cache])), (2000, 2000));
-    // More idle pages than there are makes no sense.
+    // More idle pages than exist are invalid.
     let mut edited = plan;
     edited.pools[0].idle = Pages(990);
     let error = parse(&written(&edited)).unwrap_err();
@@ -224,7 +224,7 @@ fn a_service_on_one_node_takes_no_pages_of_another() {
     assert_eq!(second.pools[0].promised, Pages(512));
     let third = after(&host, &in_force, &[], &[bound("c", 0)]);
     assert_eq!(pools(&third), ["2M/0: 1024", "2M/1: 0"]);
-    // What it holds elsewhere goes where it is bound, and is not kept in both places.
+    // Pages that it holds elsewhere move to its node, and are not kept in both places.
     let mut strays = running(bound("d", 1), "2M", PageKind::Hugetlb);
     for pool in host
         .pools
@@ -256,7 +256,7 @@ fn what_is_made_smaller_leaves_stopped_services_theirs() {
     // 512 in use and 11 more, and 512 for the one that does not run.
     assert_eq!(pages(&plan).0, 512 + 11 + 512);
     assert_eq!(parse(&written(&plan)).as_ref(), Ok(&plan));
-    // Of a running one what it uses is known now; a stopped one keeps its own.
+    // A running service needs the pages in use. A stopped one keeps its promise.
     let in_force = [applied(2, plan), in_force[0].clone()];
     let mut half = found;
     half[0].demands[0].held.as_mut().unwrap()[0].bytes = Bytes(GIB / 2);

@@ -1,4 +1,4 @@
-//! Knobs, rights and ways: proposed where somebody gains, and nowhere else.
+//! Tests that knobs, permissions and manual changes are proposed only if a service gains.
 
 use super::*;
 use crate::advice::{Setting, Want, Wanted};
@@ -26,7 +26,7 @@ fn private(bytes: u64) -> Service {
     service
 }
 
-/// A plan sets nothing that a running program wants otherwise, and says so.
+/// A plan omits a setting that a running program wants otherwise, and reports it.
 #[test]
 fn what_a_running_program_wants_otherwise_is_left_out() {
     let mut host = host();
@@ -61,16 +61,16 @@ fn shared_memory_that_the_pool_cannot_hold_gets_the_shmem_knob() {
         knobs(&usual(&host, &[big()])),
         ["shmem_enabled: never -> advise"]
     );
-    // Not where the pool holds it,
+    // Not if the pool holds it,
     let small = service("pg", ServiceKind::PostgreSql, GIB);
     assert_eq!(knobs(&usual(&host, &[small])), [""; 0]);
-    // nor where its memory is private,
+    // nor if its memory is private,
     let mariadb = service("db", ServiceKind::MariaDb, 60 * GIB);
     assert_eq!(knobs(&usual(&host, &[mariadb])), [""; 0]);
-    // nor where it is on already.
+    // nor if the setting is on.
     thp(&mut host).shmem_enabled = word("advise");
     assert_eq!(knobs(&usual(&host, &[big()])), [""; 0]);
-    // A size with a setting of its own does not hear the one above.
+    // A size with its own setting ignores the top-level one.
     thp(&mut host).orders[1].shmem = word("never");
     let plan = usual(&host, &[running(big(), "4K", PageKind::Base)]);
     assert_eq!(
@@ -92,14 +92,14 @@ fn private_memory_gets_the_thp_knob_where_it_is_off() {
     assert_eq!(knobs(&usual(&host, &[shared])), [""; 0]);
 }
 
-/// On arm64 with base pages of 16K up to 32M at each end of a mapping have no other large page.
+/// On arm64 with 16K base pages, up to 32M at each end of a mapping have no other huge page.
 #[test]
 fn ends_of_mappings_get_the_size_that_the_processor_translates_as_one() {
     let mut host = arm64_16k();
     let plan = usual(&host, &[private(GIB)]);
     assert_eq!(knobs(&plan), ["hugepages-2048kB/enabled: never -> inherit"]);
     assert!(plan.knobs[0].why.contains("up to 32M at each end"));
-    // Not where it is on, nor for memory of a pool.
+    // Not if the size is on, nor for pool memory.
     thp(&mut host).orders[1].anon = word("madvise");
     assert_eq!(knobs(&usual(&host, &[private(GIB)])), [""; 0]);
 }
@@ -192,7 +192,7 @@ fn limits_of_cgroups_above_the_service_are_raised() {
         &plan.services[0].ways,
         "resources.limits and resources.requests: hugepages-2Mi: 2048Mi",
     );
-    // Whoever made the cgroup makes it again after a reboot: no file of ours could hold it.
+    // The creator of the cgroup recreates it after a reboot, so no file could hold the setting.
     assert!(!steps(&plan).iter().any(|s| s.id == "tmpfiles"));
     assert!(
         matches!(&check(&plan, &Now { host: &host, identity: &identity(), in_force: &[] }), Ok(none) if none.is_empty())
@@ -212,17 +212,17 @@ fn a_user_without_rights_gets_the_group_and_memlock() {
     for part in ["has no CAP_IPC_LOCK", "is not in group 0", "may lock 64K"] {
         assert!(why.contains(part), "{why}");
     }
-    // In a unit limits.conf means nothing: the limit goes into the drop-in.
+    // limits.conf has no effect on a unit, so the limit goes into the drop-in.
     oracle.unit = Some("oracle.service".to_owned());
     let plan = usual(&host, &[oracle.clone()]);
     assert_eq!(plan.limits, []);
     assert_eq!(plan.units[0].memlock, Some(Bytes(GIB)));
     oracle.unit = None;
-    // A group that somebody has chosen stays.
+    // A configured group stays.
     host.limits.hugetlb_shm_group = Fact::Known(7);
     let plan = usual(&host, &[oracle.clone()]);
     assert_eq!((plan.group, plan.limits.len()), (None, 1));
-    // Who is in it needs it no more.
+    // A member of the group does not need it.
     oracle.user.as_mut().unwrap().groups.push(7);
     oracle.user.as_mut().unwrap().memlock = Fact::Known(Bytes(GIB));
     let plan = usual(&host, &[oracle]);
@@ -349,7 +349,7 @@ fn what_a_person_should_know_is_said_and_nothing_else() {
         "on 8G of memory 1G of them are wasted",
     );
     assert_eq!(notes(configured("2M"), &none), [""; 0]);
-    // Without a unit there is nothing to start otherwise.
+    // Without a unit there is nothing to start through it.
     let through = Wishes {
         run: Some(String::new()),
         ..Wishes::default()

@@ -1,4 +1,4 @@
-//! Traces for tests: a quiet one, to be spoilt by one thing at a time.
+//! Traces for tests: one without findings, which tests change one thing at a time.
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{
@@ -19,7 +19,7 @@ pub fn finds(trace: &Trace, id: &str) -> Option<TraceFinding> {
     super::findings(trace).into_iter().find(|f| f.id == id)
 }
 
-/// Ten seconds of a busy program, `mover` (4242), that is on large pages: 1000 samples, 800 in the program.
+/// Returns ten seconds of a busy program on huge pages, `mover` (4242): 1000 samples, 800 in user mode.
 pub fn quiet() -> Trace {
     let mut trace = Trace {
         schema: 1,
@@ -104,14 +104,14 @@ pub fn cpu(trace: &mut Trace, user: f64, system: f64) {
     (target.user_seconds, target.system_seconds) = (user, system);
 }
 
-/// So many percent of the samples in a function of the kernel, taken from the program's.
+/// Moves `percent` of the samples from the program to a kernel function.
 pub fn busy_in(mut trace: Trace, function: &str, percent: u64) -> Trace {
     trace.samples[0].count -= percent * 10;
     sample(&mut trace, function, true, percent * 10);
     trace
 }
 
-/// A program that locks memory: system over user, and the percent of samples there.
+/// Returns a program that locks memory, with system over user time and the percentage of samples there.
 pub fn pinning(ratio: f64, percent: u64) -> Trace {
     let mut trace = busy_in(quiet(), "mlock_pte_range", percent);
     match ratio.is_finite() {
@@ -128,7 +128,7 @@ pub fn pinning(ratio: f64, percent: u64) -> Trace {
     trace
 }
 
-/// A lock that two threads wait for in turn.
+/// Adds a lock for which two threads wait in turn.
 pub fn with_lock(mut trace: Trace, nanos: u64, function: &str) -> Trace {
     let stack = stack(&mut trace, function, true);
     let function = trace.stacks[stack as usize].frames.first().copied();
@@ -161,7 +161,7 @@ pub fn with_lock(mut trace: Trace, nanos: u64, function: &str) -> Trace {
     trace
 }
 
-/// A thousand faults a second, so many percent of them on base pages.
+/// Adds a thousand faults per second, `on_base` percent of them on base pages.
 pub fn faults(trace: &mut Trace, on_base: u64) {
     let count = |page_bytes, percent| SizeCount {
         page_bytes,
@@ -170,7 +170,7 @@ pub fn faults(trace: &mut Trace, on_base: u64) {
     trace.intervals[0].faults_by_size = vec![count(BASE, on_base), count(HUGE, 100 - on_base)];
 }
 
-/// A host that counts walks: the part of its cycles.
+/// Returns a host that counts walks, with their share of its cycles.
 pub fn walks(part: f64) -> Trace {
     let mut trace = quiet();
     let counter = |name: &str, value| Counter {
@@ -187,7 +187,7 @@ pub fn walks(part: f64) -> Trace {
     trace
 }
 
-/// Page tables that take a part of memory.
+/// Sets page tables to a share of memory.
 pub fn page_tables(trace: &mut Trace, part: f64) {
     let memory = hugeleaf_units::Bytes(trace.host.memory_bytes.unwrap()).as_f64();
     #[allow(clippy::cast_possible_truncation)]
@@ -204,7 +204,7 @@ pub fn with_counter(mut trace: Trace, name: &str, total: u64) -> Trace {
     trace
 }
 
-/// khugepaged in so many of the 1000 samples that a CPU could have.
+/// Returns a trace with khugepaged in `samples` of the 1000 samples that a CPU could have.
 pub fn khugepaged(samples: u64) -> Trace {
     let mut trace = quiet();
     trace.processes.push(Process {

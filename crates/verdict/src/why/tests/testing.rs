@@ -1,5 +1,5 @@
-//! Small hosts, processes and segments for tests. Everything is as on a stock machine with 4K base
-//! pages and 2M large ones; a test changes the one thing it is about.
+//! Small hosts, processes and segments for tests, as on a stock machine with 4K base pages and 2M
+//! huge pages. Each test changes one thing.
 
 use hugeleaf_host::{
     Advised, Asked, Buddy, Fact, FreeBlocks, Held, Host, Khugepaged, Limits, Memory, Pool, Process,
@@ -37,7 +37,8 @@ fn orders() -> Vec<ThpOrder> {
         .to_vec()
 }
 
-/// `enabled` is `madvise`, `shmem_enabled` is `never`, the pools are empty, memory is free.
+/// Returns a host with `enabled` at `madvise`, `shmem_enabled` at `never`, empty pools and free
+/// memory.
 pub fn host() -> Host {
     Host {
         kernel: known("6.18.0"),
@@ -85,7 +86,7 @@ pub fn host() -> Host {
     }
 }
 
-/// That many free blocks of 4M, and a thousand of 4K.
+/// Returns `blocks` free blocks of 4M, and a thousand of 4K.
 pub fn buddy(blocks: u64) -> Fact<Buddy> {
     let mut counts = vec![0; 11];
     counts[0] = 1000;
@@ -111,7 +112,7 @@ pub fn pool(page: &str, total: u64, free: u64, reserved: u64) -> Pool {
     }
 }
 
-/// The host with another word for a THP setting: `enabled` or `shmem_enabled`.
+/// Returns the host with a changed THP setting.
 pub fn with_thp(change: impl FnOnce(&mut Thp)) -> Host {
     let mut host = host();
     if let Fact::Known(thp) = &mut host.thp {
@@ -124,7 +125,7 @@ pub fn word(text: &str) -> Fact<String> {
     known(text)
 }
 
-/// Process 100, `server`, child of 1, with these segments.
+/// Returns process 100, `server`, child of 1, with these segments.
 pub fn process(segments: Vec<Segment>) -> Process {
     let resident = segments.iter().map(|s| s.resident).sum();
     Process {
@@ -151,7 +152,7 @@ pub fn process(segments: Vec<Segment>) -> Process {
 /// Resident and exclusive.
 pub const OWN: PageState = PageState::PRESENT.with(PageState::EXCLUSIVE);
 
-/// Private anonymous memory, all of it resident and exclusive.
+/// Returns private anonymous memory, fully resident and exclusive.
 pub fn anon(start: u64, len: u64) -> Segment {
     let range = range(start, len);
     let mut segment = Segment {
@@ -183,7 +184,7 @@ pub fn anon(start: u64, len: u64) -> Segment {
     segment
 }
 
-/// Shared anonymous memory at an address that fits its offset or does not.
+/// Returns shared anonymous memory, whose alignment depends on `start`.
 pub fn shm(start: u64, len: u64) -> Segment {
     let mut segment = anon(start, len);
     segment.role = Role::Shm;
@@ -199,7 +200,7 @@ pub fn shm(start: u64, len: u64) -> Segment {
     segment
 }
 
-/// A mapping of a file on ext4, executable or not.
+/// Returns a mapping of a file on ext4, executable or not.
 pub fn file(start: u64, len: u64, role: Role) -> Segment {
     let mut segment = shm(start, len);
     segment.role = role;
@@ -211,7 +212,7 @@ pub fn file(start: u64, len: u64, role: Role) -> Segment {
     segment
 }
 
-/// Gives a segment its pages, and the counters that follow from them.
+/// Sets the pages of a segment, and the derived counters.
 pub fn set_pages(segment: &mut Segment, runs: Vec<(Range, PageState)>) {
     let mut by_page_size = Vec::new();
     let (mut resident, mut swapped, mut shared) = (Bytes(0), Bytes(0), Bytes(0));
