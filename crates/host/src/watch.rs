@@ -1,8 +1,9 @@
-//! Scans a host repeatedly, for views and daemons. A scan reads one small file per process. A page-table walk is done only for processes
-//! that a caller names.
+//! Scans a host repeatedly, for views and daemons. A scan reads one small file per process. A page-table walk is
+//! done only for processes that a caller names.
 //!
-//! `snapshot` and `process` read exact values and cost milliseconds per process. A scan here costs about 20 µs per process. Processes
-//! forked from one another without an execve are one [`Program`]: they share memory, and are promoted together.
+//! `snapshot` and `process` read exact values and cost milliseconds per process. A scan here costs about 20 µs per
+//! process. Processes forked from one another without an execve are one [`Program`]. They share memory, and are
+//! promoted together.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -76,8 +77,8 @@ pub struct About {
 }
 
 impl Watch {
-    /// Scans once, and returns the programs of this host and the time since boot. `page` is the host's base page. Only programs with at
-    /// least `least` resident are read from more than one file.
+    /// Scans once, and returns the programs of this host and the time since boot. `page` is the host's base page
+    /// size. Only programs with at least `least` resident are read from more than one file.
     ///
     /// # Errors
     /// If `/proc/uptime` cannot be read, since no rate can be computed without it.
@@ -277,9 +278,9 @@ struct Kin {
     common: Bytes,
 }
 
-/// Returns true if one of the processes forked from the first one saves its memory, as in Redis. It alone has at least half as much private
-/// memory as the first one, still shares some of it, and started late. Workers of a server are several, or have existed for most of its
-/// life.
+/// Returns true if one of the processes forked from the first one saves its memory, as in Redis. It alone has at
+/// least half as much private memory as the first one, still shares some of it, and started late. Workers of a
+/// server are several, or have existed for most of its life.
 fn is_save(first: &Kin, forked: &[Kin]) -> bool {
     let holds = |kin: &&Kin| kin.anon >= Bytes(first.anon.get() / 2);
     let mut holders = forked.iter().filter(holds);

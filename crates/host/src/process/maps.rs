@@ -471,8 +471,8 @@ Rss:                  12 kB
     }
 
     proptest! {
-        /// Checks any order of ranges: kept ranges are in order of address, no byte is in two entries, none holds
-        /// more than its length, and the last one listed stays unchanged.
+        /// Checks any order of ranges. Kept ranges are in order of address, no byte is in two entries, and none
+        /// holds more than its length. The last one listed stays unchanged.
         #[test]
         fn no_byte_is_in_two_mappings(listed in prop::collection::vec((0u64..64, 1u64..32, 0u64..200), 1..40)) {
             let line = |(start, len, kib): &(u64, u64, u64)| {

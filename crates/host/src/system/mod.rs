@@ -52,8 +52,9 @@ pub use leftovers::read_leftovers;
 pub use owners::read_owners;
 pub use pools::{parse_nodes, read as read_pools};
 
-/// Reads the host below `root`. Leaves out [`Host::owners`] (see [`read_owners`], which reads every process) and [`Host::memory_limits`]
-/// (see [`limits::all_memory`], which reads every cgroup). `kernel` makes system calls, only if `root` is live.
+/// Reads the host below `root`. Leaves out [`Host::owners`] (see [`read_owners`], which reads every process) and
+/// [`Host::memory_limits`] (see [`limits::all_memory`], which reads every cgroup). `kernel` makes system calls,
+/// only if `root` is live.
 ///
 /// # Errors
 /// If the base page size is unknown. Every other value is a [`crate::Fact`].
